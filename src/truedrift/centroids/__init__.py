@@ -1,0 +1,29 @@
+"""log w → γ, Σγ = 1: the minibatch centroid and its corrections, one estimator a file."""
+
+from truedrift.centroids.analytical import ABC, ABC2, StratifiedABC, abc_weights
+from truedrift.centroids.base import Estimator, OfAlpha, weighted_mean
+from truedrift.centroids.bootstrap import Bootstrap
+from truedrift.centroids.br_snis import BRSNIS
+from truedrift.centroids.catalog import ESTIMATORS, estimator
+from truedrift.centroids.centroid import centroid
+from truedrift.centroids.jackknife import Jackknife
+from truedrift.centroids.standard import Standard
+from truedrift.centroids.streaming import streaming_centroid
+
+__all__ = [
+    "ABC",
+    "ABC2",
+    "BRSNIS",
+    "ESTIMATORS",
+    "Bootstrap",
+    "Estimator",
+    "Jackknife",
+    "OfAlpha",
+    "Standard",
+    "StratifiedABC",
+    "abc_weights",
+    "centroid",
+    "estimator",
+    "streaming_centroid",
+    "weighted_mean",
+]

@@ -1,0 +1,59 @@
+"""A centroid estimator is a reweighting: log w → γ with Σγ = 1, followed by one product T = Σ γ_i y_i.
+
+Every correction of the paper is linear in y once the weights are known, so an estimator never touches y, and the
+cost of a correction is O(n) a query on top of the O(nD) of the plain centroid. `weighted_mean` is the only place
+in the library where weights meet references (`streaming` excepted, which has no weights to keep).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from truedrift.axes import Float, Tensor
+from truedrift.kernels.weights import softmax
+
+
+@runtime_checkable
+class Estimator(Protocol):
+    """log w [..., n] → γ [..., n] with Σγ = 1 over the references that are not masked (l = −∞).
+
+    A row in which everything is masked has γ = 0.
+    """
+
+    @property
+    def name(self) -> str:
+        """The word by which it is asked for."""
+
+    @property
+    def bias_order(self) -> int:
+        """k where the bias of the centroid is O(n^−k)."""
+
+    def budget(self, n: int) -> int:
+        """How many references one estimate of size n draws."""
+
+    def reweight(self, log_w: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """γ in at least float32. `generator` is for estimators that draw."""
+
+
+class OfAlpha(ABC):
+    """An estimator on the n references given whose γ is a function of α = softmax(log w) alone."""
+
+    @abstractmethod
+    def gamma(self, alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
+        """γ(α)."""
+
+    def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
+        """γ(softmax(log w))."""
+        return self.gamma(softmax(log_w))
+
+    def budget(self, n: int) -> int:
+        """n: nothing is drawn beyond the references given."""
+        return n
+
+
+def weighted_mean(gamma: Float[Tensor, "*#batch B n"], y: Float[Tensor, "*#batch n D"]) -> Float[Tensor, "*batch B D"]:
+    """T = Σ_i γ_i y_i."""
+    return gamma @ y.to(gamma.dtype)

@@ -1,0 +1,28 @@
+"""Estimators by name."""
+
+from __future__ import annotations
+
+from truedrift.centroids.analytical import ABC, ABC2
+from truedrift.centroids.base import Estimator
+from truedrift.centroids.bootstrap import Bootstrap
+from truedrift.centroids.br_snis import BRSNIS
+from truedrift.centroids.jackknife import Jackknife
+from truedrift.centroids.standard import Standard
+from truedrift.validation import require_choice
+
+ESTIMATORS: dict[str, Estimator] = {
+    each.name: each for each in (Standard(), ABC(), ABC2(), Jackknife(), Bootstrap(), BRSNIS())
+}
+
+
+def estimator(name: str | Estimator) -> Estimator:
+    """The estimator of that name with the paper's settings, or the estimator itself."""
+    if not isinstance(name, str):
+        if not isinstance(name, Estimator):
+            raise ValueError(
+                f"estimator is a {type(name).__name__}; allowed is a name ({', '.join(ESTIMATORS)}) or an object with name, "
+                "bias_order, budget and reweight; see CONTRIBUTING.md"
+            )
+        return name
+    require_choice("estimator", name, ESTIMATORS)
+    return ESTIMATORS[name]

@@ -1,0 +1,75 @@
+"""T(x) = Σ_i γ_i y_i with γ from log k(x, y_i): the corrected minibatch centroid (`eq:centroid`, `eq:abc`)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from truedrift.axes import Bool, Float, Tensor
+from truedrift.centroids.base import Estimator, weighted_mean
+from truedrift.centroids.catalog import estimator as estimator_of
+from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.kernels.weights import masked
+from truedrift.validation import (
+    require_broadcastable,
+    require_features,
+    require_finite,
+    require_mask,
+    require_same_dimension,
+    require_temperature,
+)
+
+
+def centroid(
+    x: Float[Tensor, "*#batch B D"],
+    y: Float[Tensor, "*#batch n D"],
+    *,
+    tau: float | Tensor,
+    estimator: str | Estimator = "abc",
+    kernel: str | LogKernel = "laplace",
+    mask: Bool[Tensor, "*mask n"] | None = None,
+    generator: torch.Generator | None = None,
+    check_finite: bool = False,
+) -> Float[Tensor, "*batch B D"]:
+    """T [..., B, D] at queries x [..., B, D] from references y [..., n, D].
+
+    `mask` is [..., n] or [..., B, n] with True = use; a reference that no query uses may hold anything, NaN
+    included. A query with nothing to use gets itself, T = x. The result has the dtype of x and y; weights are
+    computed in at least float32, also under autocast.
+    """
+    estimator = estimator_of(estimator)
+    kernel = log_kernel(kernel)
+    require_temperature(tau)
+    require_features("x", x, "B, D")
+    require_features("y", y, "n, D")
+    require_same_dimension(x=x, y=y)
+    if mask is not None:
+        mask = spread_mask(mask, x, y)
+        y = y.masked_fill(~mask.any(-2).unsqueeze(-1), 0)
+    if check_finite:
+        require_finite(x=x, y=y)
+    with full_precision(x):
+        log_w = masked(kernel(x, y, tau), mask)
+        T = weighted_mean(estimator.reweight(log_w, generator), y)
+        T = torch.where((log_w > -math.inf).any(-1, keepdim=True), T, x.to(T.dtype))
+    return T.to(torch.promote_types(x.dtype, y.dtype))
+
+
+def spread_mask(mask: Tensor, x: Tensor, y: Tensor, what: str = "mask") -> Tensor:
+    """The mask as [..., B or 1, n]: one with as many dimensions as x and y is that already, one with fewer is [..., n]."""
+    B, n, dimensions = x.shape[-2], y.shape[-2], max(x.ndim, y.ndim)
+    require_mask(mask, B, n, what)
+    if mask.ndim < dimensions:
+        mask = mask.unsqueeze(-2)
+    if mask.shape[-2] not in (1, B):
+        raise ValueError(
+            f"{what} has shape {list(mask.shape)}; allowed is [..., {n}] or [..., {B}, {n}]; one row a query, one column a reference"
+        )
+    require_broadcastable(f"{what}, x and y", mask.shape[:-2], x.shape[:-2], y.shape[:-2])
+    return mask
+
+
+def full_precision(x: Tensor) -> torch.autocast:
+    """Autocast off: a bfloat16 product would undo what the weights were kept in float32 for."""
+    return torch.autocast(x.device.type, enabled=False)

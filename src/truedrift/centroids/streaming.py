@@ -1,0 +1,115 @@
+"""T(x) over references that do not fit in memory, in one pass over chunks of them.
+
+With S_k = Σ w_i^k and P_k = Σ w_i^k y_i, the plain, the corrected and the twice corrected centroid need only
+k ≤ 1, 2, 3 (`eq:abc`): T = P_1/S_1, p_k = S_k/S_1^k, D_k = P_k/S_1^k − p_k T,
+
+    T,   T + D_2,   T + (1 − 3p_2) D_2 + 2 D_3.
+
+Weights are relative to the largest log-weight seen so far; when a chunk raises it by δ, S_k and P_k are multiplied
+by e^{−kδ}. The sums are kept in float64. Equal to the centroid of all references at once, to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import torch
+
+from truedrift.axes import Tensor
+from truedrift.centroids.centroid import full_precision, spread_mask
+from truedrift.kernels.distance import wide
+from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.kernels.weights import masked
+from truedrift.validation import require_choice, require_features, require_finite, require_same_dimension, require_temperature
+
+ORDERS = {"standard": 1, "abc": 2, "abc2": 3}
+"""How many powers of w the estimator needs."""
+
+BLOCK_ELEMENTS = 1 << 20
+"""Weights formed at a time: a few megabytes, so that they stay in the cache and memory does not grow with the chunk."""
+
+
+@torch.no_grad()
+def streaming_centroid(
+    x: Tensor,
+    chunks: Iterable[Tensor | tuple[Tensor, Tensor]],
+    *,
+    tau: float,
+    estimator: str = "abc",
+    kernel: str | LogKernel = "laplace",
+    check_finite: bool = False,
+) -> Tensor:
+    """T [..., B, D] at queries x from an iterable of chunks y [..., n, D], or of pairs (y, mask) as in `centroid`.
+
+    For "standard", "abc" and "abc2". No gradient is recorded. Use `centroid` where everything fits in memory.
+    """
+    require_choice("estimator of a streaming centroid", estimator, ORDERS)
+    require_temperature(tau)
+    require_features("x", x, "B, D")
+    moments = Moments(x, ORDERS[estimator])
+    with full_precision(x):
+        for y, mask in _checked(x, chunks, check_finite):
+            for columns in _blocks(x.shape[-2], y.shape[-2]):
+                part = None if mask is None else mask[..., columns]
+                moments.add(masked(log_kernel(kernel)(x, y[..., columns, :], tau), part), y[..., columns, :])
+    if moments.chunks == 0:
+        raise ValueError("chunks held no references; allowed is one chunk or more; check that the iterator is not used up")
+    return moments.centroid().to(x.dtype)
+
+
+def _checked(
+    x: Tensor, chunks: Iterable[Tensor | tuple[Tensor, Tensor]], check_finite: bool
+) -> Iterator[tuple[Tensor, Tensor | None]]:
+    for chunk in chunks:
+        y, mask = chunk if isinstance(chunk, tuple) else (chunk, None)
+        require_features("a chunk", y, "n, D")
+        require_same_dimension(x=x, chunk=y)
+        if mask is not None:
+            mask = spread_mask(mask, x, y)
+            y = y.masked_fill(~mask.any(-2).unsqueeze(-1), 0)
+        if check_finite:
+            require_finite(chunk=y)
+        yield y, mask
+
+
+def _blocks(B: int, n: int) -> Iterator[slice]:
+    step = max(1, BLOCK_ELEMENTS // B)
+    return (slice(start, start + step) for start in range(0, n, step))
+
+
+class Moments:
+    """S_k [..., B, 1] and P_k [..., B, D] for k = 1 … order, relative to the largest log-weight seen."""
+
+    def __init__(self, x: Tensor, order: int) -> None:
+        self.x, self.order, self.chunks = x, order, 0
+        self.top = torch.full_like(wide(x[..., :1]), -math.inf)
+        self.S = [torch.zeros_like(self.top) for _ in range(order)]
+        self.P = [torch.zeros_like(wide(x)) for _ in range(order)]
+
+    def add(self, log_w: Tensor, y: Tensor) -> None:
+        """Take in the references y with log-weights l [..., B, n]."""
+        self.chunks += 1
+        top = torch.maximum(self.top, log_w.amax(-1, keepdim=True).to(self.top.dtype))
+        shift = top.clamp_min(torch.finfo(log_w.dtype).min)  # nothing seen yet: any finite shift
+        fade = (self.top - shift).exp()
+        w = (log_w - shift.to(log_w.dtype)).exp()
+        y = y.to(w.dtype)
+        power = w
+        for k in range(self.order):
+            power = w if k == 0 else power * w
+            self.S[k] = self.S[k] * fade ** (k + 1) + power.sum(-1, keepdim=True)
+            self.P[k] = self.P[k] * fade ** (k + 1) + power @ y
+        self.top = top
+
+    def centroid(self) -> Tensor:
+        """T corrected to the order of the moments, and x where nothing was used."""
+        S_1 = self.S[0].clamp_min(torch.finfo(self.top.dtype).tiny)
+        T = self.P[0] / S_1
+        p = [S / S_1 ** (k + 1) for k, S in enumerate(self.S)]
+        D = [P / S_1 ** (k + 1) - p_k * T for k, (P, p_k) in enumerate(zip(self.P, p, strict=True))]
+        if self.order == 2:
+            T = T + D[1]
+        if self.order == 3:
+            T = T + (1 - 3 * p[1]) * D[1] + 2 * D[2]
+        return torch.where(self.top > -math.inf, T, self.x.to(T.dtype))

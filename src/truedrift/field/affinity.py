@@ -1,0 +1,54 @@
+"""How the kernel matrix k_ij of queries i and references j is normalized before it weights a centroid.
+
+Columns are [neg | pos]. With row sums r_i = Σ_j k_ij over both sides jointly, column sums c_j = Σ_i k_ij over the
+queries, and masked entries left out of both,
+
+| normalization     | A_ij            |                                                                         |
+|-------------------|-----------------|-------------------------------------------------------------------------|
+| row               | k_ij / r_i      | softmax of a row: the estimator that the theorems are about             |
+| bidirectional     | k_ij / √(r_i c_j) | √(softmax_row · softmax_col), the image recipe                        |
+| bidirectional-loo | k_ij / √(r_i (c_j − k_ij)) | a query's own term left out of the column sums that weight it |
+
+In the second, c_j is estimated from a batch that holds query i itself; that correlation leaves an O(1/n) bias which
+ABC does not see. Leaving the own term out removes most of it. It changes only the weights of the centroids: the
+masses keep the ordinary affinity, because k_ij/(c_j − k_ij) is unbounded. Where no other query reaches a column the
+row weight is used. Everything stays in log-space.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple, get_args
+
+import torch
+
+from truedrift.axes import Float, Tensor
+from truedrift.kernels.weights import leave_one_out_logsumexp, logsumexp
+
+Normalization = Literal["row", "bidirectional", "bidirectional-loo"]
+NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
+
+
+class LogAffinity(NamedTuple):
+    """Two views of the normalized kernel, which differ only for bidirectional-loo."""
+
+    log_w: Tensor
+    """[..., B, n] what weights the centroids."""
+    log_A: Tensor
+    """[..., B, n] what the masses S⁺ and S⁻ sum."""
+
+
+def log_affinity(log_k: Float[Tensor, "*batch B n"], normalization: Normalization) -> LogAffinity:
+    """log A from log k, over columns [neg | pos]; −∞ where log k is."""
+    lowest = torch.finfo(log_k.dtype).min  # stands for the −∞ of an empty row or column, so that −∞ − (−∞) cannot be
+    log_r = logsumexp(log_k, -1).clamp_min(lowest)
+    if normalization == "row":
+        log_A = log_k - log_r
+        return LogAffinity(log_A, log_A)
+    log_c = logsumexp(log_k, -2).clamp_min(lowest)
+    log_A = torch.sub(torch.sub(log_k, log_r, alpha=0.5), log_c, alpha=0.5)
+    if normalization == "bidirectional":
+        return LogAffinity(log_A, log_A)
+    log_c_others = leave_one_out_logsumexp(log_k, -2)
+    log_c_others = torch.where(log_c_others > -math.inf, log_c_others, log_r)
+    return LogAffinity(log_k - 0.5 * (log_r + log_c_others), log_A)

@@ -1,0 +1,194 @@
+"""loss = mean ‖f − sg(f + V)‖² with V = Σ_τ V_τ/√(mean V_τ² + ε): one training signal from a batch of features.
+
+A group is a class at a feature scale. In each, every generated feature is a query, the positives attract it, the
+other generated features repel it (its own column is masked), and so do weighted unconditional negatives if there
+are any. All groups and all temperatures are computed in one pass over leading dimensions.
+
+The target is fixed (stop-gradient), so only the scaling of `gen` is differentiated, and ∂loss/∂f = −2V/(nD). The
+value of the loss is mean V², constant by construction once the temperatures decorrelate: read the report instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+
+from truedrift.axes import Float, Tensor
+from truedrift.centroids.analytical import ABC, StratifiedABC
+from truedrift.centroids.base import Estimator, weighted_mean
+from truedrift.centroids.br_snis import BRSNIS
+from truedrift.centroids.catalog import estimator as estimator_of
+from truedrift.centroids.centroid import full_precision
+from truedrift.centroids.standard import Standard
+from truedrift.field.affinity import NORMALIZATIONS, Normalization
+from truedrift.field.sides import FORMS, Form, Weighting
+from truedrift.field.temperatures import combine
+from truedrift.kernels.weights import at_least_float32
+from truedrift.objective.feature_scale import FEATURE_SCALES, Features, FeatureScale, scale
+from truedrift.objective.gram import gram_loss
+from truedrift.objective.grouped import Outcome, forces, group_sides
+from truedrift.objective.report import DriftReport
+from truedrift.validation import (
+    require_broadcastable,
+    require_choice,
+    require_features,
+    require_finite,
+    require_same_dimension,
+    require_temperatures,
+)
+
+Path = Literal["auto", "general", "gram"]
+PATHS: tuple[Path, ...] = get_args(Path)
+
+
+@dataclass(frozen=True)
+class DriftLoss:
+    """The loss of every group, and what people need to see because the loss itself hardly moves."""
+
+    loss: Tensor
+    """[...] mean ‖f − sg(f + V)‖² of each group; average it and call backward."""
+    report: DriftReport
+
+
+def drift_loss(
+    gen: Float[Tensor, "*batch n D"],
+    pos: Float[Tensor, "*batch m D"],
+    neg: Float[Tensor, "*batch u D"] | None = None,
+    *,
+    temperatures: Sequence[float] = (0.02, 0.05, 0.2),
+    normalization: Normalization = "bidirectional",
+    form: Form = "product",
+    estimator_pos: str | Estimator = "abc",
+    estimator_neg: str | Estimator = "abc",
+    feature_scale: FeatureScale = "standardize-l2",
+    weight_neg: float | Tensor | None = None,
+    scale_over_batch: bool = False,
+    path: Path = "auto",
+    generator: torch.Generator | None = None,
+    check_finite: bool = False,
+) -> DriftLoss:
+    """The drift loss of every group: gen [..., n, D] and pos [..., m, D] give loss [...].
+
+    `neg` [..., u, D] adds unconditional negatives with weight `weight_neg` (a number, or a tensor that broadcasts to
+    [..., u]; 1 if not given); "abc" on that side is then stratified. `scale_over_batch` takes the mean distance over all
+    groups, as the official code does. `path` is "general" for every option, "gram" for standardize-l2, which computes
+    the same loss and gradient several times faster, or "auto".
+    """
+    weighting = Weighting(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
+    _check(gen, pos, neg, weight_neg, temperatures, weighting, feature_scale, path)
+    features = _features(gen, pos, neg, weight_neg)
+    if neg is not None:
+        weighting = _stratified(weighting, gen, neg)
+    if check_finite:
+        require_finite(gen=gen, pos=pos, neg=neg, weight_neg=features.weight_neg)
+    if path == "auto":
+        path = "gram" if feature_scale == "standardize-l2" else "general"
+    with full_precision(gen):
+        if path == "gram":
+            outcome = gram_loss(features, temperatures, weighting, generator)
+        else:
+            outcome = _general(features, temperatures, weighting, feature_scale, scale_over_batch, generator)
+    return DriftLoss(outcome.loss, DriftReport(outcome, tuple(temperatures), weighting))
+
+
+def _general(
+    features: Features,
+    temperatures: Sequence[float],
+    weighting: Weighting,
+    feature_scale: FeatureScale,
+    scale_over_batch: bool,
+    generator: torch.Generator | None,
+) -> Outcome:
+    """The definition, step by step, for every option."""
+    scaled = scale(features, feature_scale, over_batch=scale_over_batch)
+    f, d = scaled.features.gen, scaled.distances
+    with torch.no_grad():
+        both = group_sides(d, scaled.features, temperatures, weighting, generator)
+        columns = scaled.features
+        x = columns.gen if columns.neg is None else torch.cat((columns.gen, columns.neg), -2)
+        T_neg = weighted_mean(both.gamma_neg, x.unsqueeze(-3))
+        T_pos = weighted_mean(both.gamma_pos, columns.pos.unsqueeze(-3))
+        mass = both.mass(weighting.form)
+        T_pos, T_neg = _centroid_or_query(both.alpha_pos, T_pos, f), _centroid_or_query(both.alpha_neg, T_neg, f)
+        V = T_pos - T_neg if mass is None else mass * (T_pos - T_neg)
+        target = f + combine(V)
+        log_force = forces(V.square().mean((-2, -1)), both, weighting.form)
+    loss = (f - target).square().mean((-2, -1))
+    return Outcome(loss, scaled.features.negatives, d, scaled.features.weight_neg, log_force)
+
+
+def _centroid_or_query(alpha: Tensor, T: Tensor, f: Tensor) -> Tensor:
+    """T, and the query itself where its side is empty."""
+    return torch.where((alpha > 0).any(-1, keepdim=True), T, f.unsqueeze(-3))
+
+
+def _features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: float | Tensor | None) -> Features:
+    """All sides in at least float32, positives and negatives without gradient."""
+    dtype = torch.promote_types(gen.dtype, torch.promote_types(pos.dtype, torch.float32))
+    gen, pos = gen.to(dtype), pos.detach().to(dtype)
+    if neg is None:
+        return Features(gen, pos)
+    weight = torch.as_tensor(1.0 if weight_neg is None else weight_neg, dtype=dtype, device=gen.device)
+    return Features(gen, pos, neg.detach().to(dtype), weight.expand(neg.shape[:-1]))
+
+
+def _stratified(weighting: Weighting, gen: Tensor, neg: Tensor) -> Weighting:
+    """The same weighting with ABC on the negative side told which pool each negative was drawn from."""
+    estimator = weighting.estimator_neg
+    if isinstance(estimator, Standard | StratifiedABC):
+        return weighting
+    if not isinstance(estimator, ABC):
+        raise ValueError(
+            f"estimator_neg is {estimator.name!r} with unconditional negatives; its correction assumes one pool of references; "
+            'choose "abc" (stratified there) or "standard"'
+        )
+    n, u = gen.shape[-2], neg.shape[-2]
+    strata = (torch.arange(n + u, device=gen.device) >= n).long()
+    return Weighting(weighting.normalization, weighting.form, weighting.estimator_pos, StratifiedABC(strata))
+
+
+def _check(
+    gen: Tensor,
+    pos: Tensor,
+    neg: Tensor | None,
+    weight_neg: float | Tensor | None,
+    temperatures: Sequence[float],
+    weighting: Weighting,
+    feature_scale: FeatureScale,
+    path: Path,
+) -> None:
+    require_temperatures(temperatures)
+    require_choice("normalization", weighting.normalization, NORMALIZATIONS)
+    require_choice("form", weighting.form, FORMS)
+    require_choice("feature_scale", feature_scale, FEATURE_SCALES)
+    require_choice("path", path, PATHS)
+    if path == "gram" and feature_scale != "standardize-l2":
+        raise ValueError(
+            f'path is "gram" with feature_scale {feature_scale!r}; it needs "standardize-l2"; leave path at "auto"'
+        )
+    for side, estimator in (("pos", weighting.estimator_pos), ("neg", weighting.estimator_neg)):
+        if isinstance(estimator, BRSNIS):
+            raise ValueError(
+                f'estimator_{side} is "br-snis", a laboratory estimator that needs {estimator.iterations} times the references; '
+                'choose "abc"'
+            )
+    require_features("gen", gen, "n, D")
+    require_features("pos", pos, "m, D")
+    sides = {"gen": gen, "pos": pos}
+    if neg is not None:
+        require_features("neg", neg, "u, D")
+        sides["neg"] = neg
+        if isinstance(weight_neg, Tensor):
+            require_broadcastable("weight_neg, neg", weight_neg.shape, neg.shape[:-1])
+    elif weight_neg is not None:
+        raise ValueError("weight_neg is given without neg; allowed is both or neither; pass the unconditional negatives as neg")
+    require_same_dimension(**sides)
+    for name, side in sides.items():
+        if side.shape[:-2] != gen.shape[:-2]:
+            raise ValueError(
+                f"gen has leading dimensions {list(gen.shape[:-2])} and {name} {list(side.shape[:-2])}; they must be equal, one entry a group; "
+                "expand the missing ones"
+            )

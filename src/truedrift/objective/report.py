@@ -1,0 +1,101 @@
+"""What the drift loss hides: raw forces, effective sample sizes, domination, the size of the correction, spread.
+
+The loss is mean V² of fields normalized to unit RMS, so it stays where it is from the first step to the last. These
+numbers move. They are computed on first use from the distances of the batch, so that a step which nobody looks at
+does not pay for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from truedrift.axes import Tensor
+from truedrift.field.sides import Sides, Weighting
+from truedrift.kernels.weights import effective_sample_size
+from truedrift.objective.grouped import Outcome, weigh
+
+DOMINATES_ABOVE = 0.5
+"""A weight dominates when it holds more than half."""
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    """Telemetry of one batch; every entry is a tensor without gradient on the device of the features."""
+
+    _outcome: Outcome
+    temperatures: tuple[float, ...]
+    weighting: Weighting
+
+    @property
+    def log_force(self) -> Tensor:
+        """[..., T] logarithm of `force`, which itself may be too small for float32."""
+        return self._outcome.log_force
+
+    @cached_property
+    def force(self) -> Tensor:
+        """[..., T] RMS of the raw field V_τ before normalization. Falls as the generator reaches the data."""
+        return self.log_force.exp()
+
+    @cached_property
+    def n_eff_pos(self) -> Tensor:
+        """[..., T] effective number of positives, 1/Σα², mean over queries."""
+        return effective_sample_size(self._sides.alpha_pos).mean(-1)
+
+    @cached_property
+    def n_eff_neg(self) -> Tensor:
+        """[..., T] effective number of negatives, mean over queries."""
+        return effective_sample_size(self._sides.alpha_neg).mean(-1)
+
+    @cached_property
+    def dominated_pos(self) -> Tensor:
+        """[..., T] share of queries for which one positive holds more than half of the weight."""
+        return _dominated(self._sides.alpha_pos)
+
+    @cached_property
+    def dominated_neg(self) -> Tensor:
+        """[..., T] share of queries for which one negative holds more than half of the weight."""
+        return _dominated(self._sides.alpha_neg)
+
+    @cached_property
+    def correction_pos(self) -> Tensor:
+        """[..., T] share of the weight that the estimator moves between positives, ½ Σ|γ − α|, mean over queries."""
+        return _moved(self._sides.alpha_pos, self._sides.gamma_pos)
+
+    @cached_property
+    def correction_neg(self) -> Tensor:
+        """[..., T] share of the weight that the estimator moves between negatives, mean over queries."""
+        return _moved(self._sides.alpha_neg, self._sides.gamma_neg)
+
+    @cached_property
+    def spread(self) -> Tensor:
+        """[...] mean distance between generated features over their mean distance to positives: near 1, and 0 on collapse."""
+        d = self._outcome.distances
+        n = d.shape[-2]
+        among = d[..., :n].sum((-2, -1)) / max(1, n * (n - 1))
+        return among / d[..., self._outcome.negatives :].mean((-2, -1)).clamp_min(torch.finfo(d.dtype).tiny)
+
+    def summary(self) -> dict[str, Tensor]:
+        """Every number averaged over groups: [T] for those of a temperature, a scalar for `spread`."""
+        names = ("force", "n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
+        values: dict[str, Callable[[], Tensor]] = {name: lambda name=name: getattr(self, name) for name in names}
+        means = {name: value().flatten(0, -2).mean(0) if value().ndim > 1 else value() for name, value in values.items()}
+        return means | {"spread": self.spread.mean()}
+
+    @cached_property
+    def _sides(self) -> Sides:
+        outcome = self._outcome
+        d = outcome.distances
+        with torch.no_grad():
+            return weigh(d, d.shape[-2], outcome.negatives, outcome.weight_neg, self.temperatures, self.weighting)
+
+
+def _dominated(alpha: Tensor) -> Tensor:
+    return (alpha.amax(-1) > DOMINATES_ABOVE).to(alpha.dtype).mean(-1)
+
+
+def _moved(alpha: Tensor, gamma: Tensor) -> Tensor:
+    return 0.5 * (gamma - alpha).abs().sum(-1).mean(-1)
