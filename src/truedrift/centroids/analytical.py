@@ -32,7 +32,7 @@ import torch
 from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.base import OfAlpha
 from truedrift.kernels.weights import at_least_float32, power_sum, softmax
-from truedrift.validation import require_broadcastable
+from truedrift.validation import mistake, require_broadcastable
 
 
 def abc_weights(
@@ -51,17 +51,17 @@ def abc_weights(
     A reference that is given twice counts as two draws: copies change p_2 and so the correction.
     """
     if order not in (1, 2):
-        raise ValueError(f"order is {order!r}; allowed are 1 (ABC) and 2 (ABC-2); choose one of them")
+        raise mistake(f"order is {order!r}", "allowed are 1 (ABC) and 2 (ABC-2)", "choose one of them")
     if alpha.ndim == 0 or alpha.shape[-1] == 0:
-        raise ValueError(f"alpha has shape {list(alpha.shape)}; allowed is [..., n] with n ≥ 1; skip empty batches")
+        raise mistake(f"alpha has shape {list(alpha.shape)}", "allowed is [..., n] with n ≥ 1", "skip empty batches")
     a = at_least_float32(alpha)
     if strata is None:
         return (_order_1(a) if order == 1 else _order_2(a)).to(alpha.dtype)
     if order == 2:
-        raise ValueError("order is 2 with strata; the stratified correction is of order 1; drop one of the two")
+        raise mistake("order is 2 with strata", "the stratified correction is of order 1", "drop one of the two")
     if strata.shape != alpha.shape[-1:]:
-        raise ValueError(
-            f"strata has shape {list(strata.shape)}; allowed is [{alpha.shape[-1]}], one id a reference; repeat the ids"
+        raise mistake(
+            f"strata has shape {list(strata.shape)}", f"allowed is [{alpha.shape[-1]}]", "give one id a reference"
         )
     drawn = torch.ones_like(a, dtype=torch.bool) if mask is None else mask
     require_broadcastable("alpha, mask", a.shape, drawn.shape)

@@ -15,6 +15,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.kernels.weights import softmax
+from truedrift.validation import mistake
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Bootstrap:
 
     def __post_init__(self) -> None:
         if self.resamples < 1:
-            raise ValueError(f"resamples is {self.resamples}; allowed is 1 or more; the paper takes 100")
+            raise mistake(f"resamples is {self.resamples}", "allowed is 1 or more", "the paper takes 100")
 
     def budget(self, n: int) -> int:
         """n: resamples reuse the references given."""

@@ -16,6 +16,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.kernels.weights import softmax
+from truedrift.validation import mistake
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,10 @@ class BRSNIS:
 
     def __post_init__(self) -> None:
         if not 0 <= self.burn_in < self.iterations:
-            raise ValueError(
-                f"burn_in is {self.burn_in} of {self.iterations} iterations; allowed is 0 ≤ burn_in < iterations; the paper takes 1 of 10"
+            raise mistake(
+                f"burn_in is {self.burn_in} of {self.iterations} iterations",
+                "allowed is 0 ≤ burn_in < iterations",
+                "the paper takes 1 of 10",
             )
 
     @property
@@ -60,9 +63,10 @@ class BRSNIS:
         fresh, rest = divmod(m - 1, self.iterations)
         if rest:
             below, above = self.iterations * fresh + 1, self.iterations * (fresh + 1) + 1
-            raise ValueError(
-                f"br-snis was given {m} references; allowed is iterations·(n − 1) + 1 with {self.iterations} iterations; "
-                f"pass {below} or {above}"
+            raise mistake(
+                f"br-snis was given {m} references",
+                f"allowed is iterations·(n − 1) + 1 with {self.iterations} iterations",
+                f"pass {below} or {above}",
             )
         return fresh
 

@@ -8,7 +8,7 @@ from truedrift.centroids.bootstrap import Bootstrap
 from truedrift.centroids.br_snis import BRSNIS
 from truedrift.centroids.jackknife import Jackknife
 from truedrift.centroids.standard import Standard
-from truedrift.validation import require_choice
+from truedrift.validation import mistake, require_choice
 
 ESTIMATORS: dict[str, Estimator] = {
     each.name: each for each in (Standard(), ABC(), ABC2(), Jackknife(), Bootstrap(), BRSNIS())
@@ -19,9 +19,10 @@ def estimator(name: str | Estimator) -> Estimator:
     """The estimator of that name with the paper's settings, or the estimator itself."""
     if not isinstance(name, str):
         if not isinstance(name, Estimator):
-            raise ValueError(
-                f"estimator is a {type(name).__name__}; allowed is a name ({', '.join(ESTIMATORS)}) or an object with name, "
-                "bias_order, budget and reweight; see CONTRIBUTING.md"
+            raise mistake(
+                f"estimator is a {type(name).__name__}",
+                f"allowed is a name ({', '.join(ESTIMATORS)}) or an object with name, bias_order, budget and reweight",
+                "pass one of the names",
             )
         return name
     require_choice("estimator", name, ESTIMATORS)

@@ -12,6 +12,7 @@ from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.weights import masked
 from truedrift.validation import (
+    mistake,
     require_broadcastable,
     require_features,
     require_finite,
@@ -44,6 +45,7 @@ def centroid(
     require_features("x", x, "B, D")
     require_features("y", y, "n, D")
     require_same_dimension(x=x, y=y)
+    require_broadcastable("x, y", x.shape[:-2], y.shape[:-2])
     if mask is not None:
         mask = spread_mask(mask, x, y)
         y = y.masked_fill(~mask.any(-2).unsqueeze(-1), 0)
@@ -57,14 +59,16 @@ def centroid(
 
 
 def spread_mask(mask: Tensor, x: Tensor, y: Tensor, what: str = "mask") -> Tensor:
-    """The mask as [..., B or 1, n]: one with as many dimensions as x and y is that already, one with fewer is [..., n]."""
+    """The mask as [..., B or 1, n]. With as many dimensions as x or y it is that already, with fewer it is [..., n]."""
     B, n, dimensions = x.shape[-2], y.shape[-2], max(x.ndim, y.ndim)
     require_mask(mask, B, n, what)
     if mask.ndim < dimensions:
         mask = mask.unsqueeze(-2)
     if mask.shape[-2] not in (1, B):
-        raise ValueError(
-            f"{what} has shape {list(mask.shape)}; allowed is [..., {n}] or [..., {B}, {n}]; one row a query, one column a reference"
+        raise mistake(
+            f"{what} has shape {list(mask.shape)}",
+            f"allowed is [..., {n}] or [..., {B}, {n}]",
+            "give one row a query and one column a reference",
         )
     require_broadcastable(f"{what}, x and y", mask.shape[:-2], x.shape[:-2], y.shape[:-2])
     return mask

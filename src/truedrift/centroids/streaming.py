@@ -21,7 +21,15 @@ from truedrift.centroids.centroid import full_precision, spread_mask
 from truedrift.kernels.distance import wide
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.weights import masked
-from truedrift.validation import require_choice, require_features, require_finite, require_same_dimension, require_temperature
+from truedrift.validation import (
+    mistake,
+    require_broadcastable,
+    require_choice,
+    require_features,
+    require_finite,
+    require_same_dimension,
+    require_temperature,
+)
 
 ORDERS = {"standard": 1, "abc": 2, "abc2": 3}
 """How many powers of w the estimator needs."""
@@ -54,7 +62,9 @@ def streaming_centroid(
                 part = None if mask is None else mask[..., columns]
                 moments.add(masked(log_kernel(kernel)(x, y[..., columns, :], tau), part), y[..., columns, :])
     if moments.chunks == 0:
-        raise ValueError("chunks held no references; allowed is one chunk or more; check that the iterator is not used up")
+        raise mistake(
+            "chunks held no references", "allowed is one chunk or more", "check that the iterator is not used up"
+        )
     return moments.centroid().to(x.dtype)
 
 
@@ -65,6 +75,7 @@ def _checked(
         y, mask = chunk if isinstance(chunk, tuple) else (chunk, None)
         require_features("a chunk", y, "n, D")
         require_same_dimension(x=x, chunk=y)
+        require_broadcastable("x, chunk", x.shape[:-2], y.shape[:-2])
         if mask is not None:
             mask = spread_mask(mask, x, y)
             y = y.masked_fill(~mask.any(-2).unsqueeze(-1), 0)

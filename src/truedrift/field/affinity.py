@@ -40,12 +40,11 @@ class LogAffinity(NamedTuple):
 
 def log_affinity(log_k: Float[Tensor, "*batch B n"], normalization: Normalization) -> LogAffinity:
     """log A from log k, over columns [neg | pos]; −∞ where log k is."""
-    lowest = torch.finfo(log_k.dtype).min  # stands for the −∞ of an empty row or column, so that −∞ − (−∞) cannot be
-    log_r = logsumexp(log_k, -1).clamp_min(lowest)
+    log_r = logsumexp(log_k, -1)
     if normalization == "row":
         log_A = log_k - log_r
         return LogAffinity(log_A, log_A)
-    log_c = logsumexp(log_k, -2).clamp_min(lowest)
+    log_c = logsumexp(log_k, -2)
     log_A = torch.sub(torch.sub(log_k, log_r, alpha=0.5), log_c, alpha=0.5)
     if normalization == "bidirectional":
         return LogAffinity(log_A, log_A)

@@ -15,6 +15,8 @@ from truedrift.field.sides import FORMS, Form, Weighting, sides
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.weights import effective_sample_size, masked
 from truedrift.validation import (
+    mistake,
+    require_broadcastable,
     require_choice,
     require_features,
     require_finite,
@@ -40,7 +42,7 @@ class Drift:
     valid: Tensor
     """[..., B] whether the query has a reference on both sides."""
     log_mass: Tensor
-    """[..., B] log S⁺S⁻, the factor of the product form; −∞ where a side is empty."""
+    """[..., B] log S⁺S⁻, the factor of the product form; below −10³⁸ where a side is empty."""
 
 
 def drift(
@@ -74,7 +76,10 @@ def drift(
     if check_finite:
         require_finite(x=x, y_pos=y_pos, y_neg=y_neg)
     with full_precision(x):
-        log_k_pos, log_k_neg = masked(kernel(x, y_pos, tau), mask_pos), masked(kernel(x, y_neg, tau), mask_neg)
+        log_k_pos, log_k_neg = (
+            masked(kernel(x, y_pos, tau), mask_pos),
+            masked(kernel(x, y_neg, tau), mask_neg),
+        )
         both = sides(_side_by_side(log_k_neg, log_k_pos), y_neg.shape[-2], weighting, generator=generator)
         has_pos, has_neg = ((log_k > -torch.inf).any(-1, keepdim=True) for log_k in (log_k_pos, log_k_neg))
         T_pos = torch.where(has_pos, weighted_mean(both.gamma_pos, y_pos), x)
@@ -100,6 +105,7 @@ def _check(x: Tensor, y_pos: Tensor, y_neg: Tensor, tau: float | Tensor, weighti
     require_features("y_pos", y_pos, "n, D")
     require_features("y_neg", y_neg, "m, D")
     require_same_dimension(x=x, y_pos=y_pos, y_neg=y_neg)
+    require_broadcastable("x, y_pos, y_neg", x.shape[:-2], y_pos.shape[:-2], y_neg.shape[:-2])
 
 
 def _usable(mask: Tensor | None, x: Tensor, y: Tensor, what: str) -> tuple[Tensor | None, Tensor]:
@@ -116,16 +122,18 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
         return mask
     B, m = x.shape[-2], y_neg.shape[-2]
     if self_mask is True:
-        if B != m:
-            raise ValueError(
-                f"self_mask is True with {B} queries and {m} negatives; that needs y_neg[i] to be x[i]; "
-                "pass a LongTensor with each query's own column instead"
+        if m != B:
+            raise mistake(
+                f"self_mask is True with {B} queries and {m} negatives",
+                "that needs y_neg[i] to be x[i]",
+                "pass a LongTensor with each query's own column instead",
             )
         self_mask = torch.arange(B, device=x.device)
     if self_mask.dtype is not torch.long or self_mask.shape != (B,):
-        raise ValueError(
-            f"self_mask has dtype {self_mask.dtype} and shape {list(self_mask.shape)}; allowed is False, True or a LongTensor [{B}]; "
-            "give each query's own column, −1 for none"
+        raise mistake(
+            f"self_mask has dtype {self_mask.dtype} and shape {list(self_mask.shape)}",
+            f"allowed is False, True or a LongTensor [{B}]",
+            "give each query's own column, −1 for none",
         )
     other = self_mask.to(x.device).unsqueeze(-1) != torch.arange(m, device=x.device)
     other = other.expand(*(1,) * (max(x.ndim, y_neg.ndim) - 2), B, m)

@@ -11,14 +11,15 @@ rows sum to zero. The masses stay logarithms: in float32 they are 0 at d/τ = 50
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, get_args
 
 import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.centroids.base import Estimator, OfAlpha
-from truedrift.field.affinity import Normalization, log_affinity
-from truedrift.kernels.weights import logsumexp, normalize
+from truedrift.field.affinity import LogAffinity, Normalization, log_affinity
+from truedrift.kernels.weights import logsumexp, lowest, normalize
 
 Form = Literal["separate", "product"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -38,29 +39,27 @@ class Weighting:
 class Sides:
     """The weights of both sides at every query."""
 
-    alpha_pos: Tensor
     alpha_neg: Tensor
-    gamma_pos: Tensor
+    alpha_pos: Tensor
     gamma_neg: Tensor
+    gamma_pos: Tensor
     log_mass: Tensor
-    """[..., B, 1] log S⁺S⁻ of the product form; −∞ where a side is empty."""
+    """[..., B, 1] log S⁺S⁻ of the product form; below −10³⁸ where a side is empty."""
 
-    def mass(self, form: Form) -> Tensor | None:
-        """S⁺S⁻ relative to the largest of the batch of queries, or None for the separate form.
-
-        Subtracting the largest logarithm is a factor that the RMS normalization of the field cancels.
-        """
-        return (self.log_mass - self.largest_log_mass()).exp() if form == "product" else None
-
+    @cached_property
     def largest_log_mass(self) -> Tensor:
-        """[..., 1, 1] max over queries of log S⁺S⁻."""
-        return self.log_mass.amax(-2, keepdim=True).clamp_min(torch.finfo(self.log_mass.dtype).min)
+        """[..., 1, 1] max over queries of log S⁺S⁻, and a number far above it where every query has an empty side."""
+        return self.log_mass.amax(-2, keepdim=True).clamp_min(lowest(self.log_mass) / 2)
+
+    def relative_mass(self) -> Tensor:
+        """[..., B, 1] S⁺S⁻ over its maximum: a factor that the RMS normalization of the field cancels."""
+        return (self.log_mass - self.largest_log_mass).exp()
 
     def coefficients(self, form: Form) -> Float[Tensor, "*batch B columns"]:
         """C = S⁺S⁻ [−γ⁻ | γ⁺], with relative masses: V = C·[Y⁻ | Y⁺]."""
-        mass = self.mass(form)
-        if mass is None:
+        if form == "separate":
             return torch.cat((-self.gamma_neg, self.gamma_pos), -1)
+        mass = self.relative_mass()
         return torch.cat((self.gamma_neg * -mass, self.gamma_pos * mass), -1)
 
 
@@ -77,19 +76,29 @@ def sides(
     `log_weight_neg` [..., 1, neg] multiplies the affinity of the negatives after its normalization.
     """
     affinity = log_affinity(log_k, weighting.normalization)
-    log_w_neg, log_w_pos = affinity.log_w[..., :neg], affinity.log_w[..., neg:]
-    log_A_neg, log_A_pos = affinity.log_A[..., :neg], affinity.log_A[..., neg:]
     if log_weight_neg is not None:
-        log_w_neg, log_A_neg = log_w_neg + log_weight_neg, log_A_neg + log_weight_neg
-    alpha_neg, gamma_neg, log_S_neg = _side(log_w_neg, weighting.estimator_neg, generator)
-    alpha_pos, gamma_pos, log_S_pos = _side(log_w_pos, weighting.estimator_pos, generator)
-    if affinity.log_w is not affinity.log_A and weighting.form == "product":
-        log_S_neg, log_S_pos = logsumexp(log_A_neg, -1), logsumexp(log_A_pos, -1)
-    return Sides(alpha_pos, alpha_neg, gamma_pos, gamma_neg, log_S_pos + log_S_neg)
+        affinity = LogAffinity(*(_weighted(log_A, log_weight_neg) for log_A in affinity))
+    if 2 * neg == log_k.shape[-1] and weighting.estimator_neg == weighting.estimator_pos:
+        alpha, gamma, log_S = _side(affinity.log_w.unflatten(-1, (2, neg)), weighting.estimator_pos, generator)
+        (alpha_neg, alpha_pos), (gamma_neg, gamma_pos) = alpha.unbind(-2), gamma.unbind(-2)
+        log_mass = log_S.sum(-2)
+    else:
+        log_w_neg, log_w_pos = affinity.log_w[..., :neg], affinity.log_w[..., neg:]
+        alpha_neg, gamma_neg, log_S_neg = _side(log_w_neg, weighting.estimator_neg, generator)
+        alpha_pos, gamma_pos, log_S_pos = _side(log_w_pos, weighting.estimator_pos, generator)
+        log_mass = log_S_neg + log_S_pos
+    if affinity.log_w is not affinity.log_A:
+        log_mass = logsumexp(affinity.log_A[..., :neg], -1) + logsumexp(affinity.log_A[..., neg:], -1)
+    return Sides(alpha_neg, alpha_pos, gamma_neg, gamma_pos, log_mass)
 
 
 def _side(log_w: Tensor, estimator: Estimator, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
-    """(α, γ, log S) of one side."""
+    """(α, γ, log S) of one side, or of two as a dimension."""
     alpha, log_S = normalize(log_w)
     gamma = estimator.gamma(alpha) if isinstance(estimator, OfAlpha) else estimator.reweight(log_w, generator)
     return alpha, gamma, log_S
+
+
+def _weighted(log_A: Tensor, log_weight_neg: Tensor) -> Tensor:
+    pos = log_A.shape[-1] - log_weight_neg.shape[-1]
+    return log_A + torch.nn.functional.pad(log_weight_neg, (0, pos))

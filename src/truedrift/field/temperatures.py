@@ -27,6 +27,7 @@ def combine(V: Float[Tensor, "*batch T B D"]) -> Float[Tensor, "*batch B D"]:
 
 
 def log_kernels(distance: Float[Tensor, "*batch B n"], temperatures: Sequence[float]) -> Float[Tensor, "*batch T B n"]:
-    """log k = −d/τ at every temperature. The tensor of temperatures is filled on its device: copying it there would wait."""
+    """log k = −d/τ at every temperature."""
+    # Filled where it is needed: copying a tensor of temperatures to a device would wait for the device.
     tau = torch.stack([distance.new_full((1, 1), -tau) for tau in temperatures])
     return distance.unsqueeze(-3) / tau

@@ -2,7 +2,14 @@
 
 from truedrift.kernels.distance import pairwise_distance, squared_distance
 from truedrift.kernels.kernel import LogKernel, gaussian, laplace, log_kernel
-from truedrift.kernels.weights import effective_sample_size, leave_one_out_logsumexp, logsumexp, masked, normalize, softmax
+from truedrift.kernels.weights import (
+    effective_sample_size,
+    leave_one_out_logsumexp,
+    logsumexp,
+    masked,
+    normalize,
+    softmax,
+)
 
 __all__ = [
     "LogKernel",

@@ -26,11 +26,11 @@ def masked(log_w: Float[Tensor, "*batch n"], mask: Bool[Tensor, "*mask n"] | Non
 
 
 def normalize(log_w: Float[Tensor, "*batch n"]) -> tuple[Float[Tensor, "*batch n"], Float[Tensor, "*batch 1"]]:
-    """(α, log Σw); (0, −∞) for a row in which everything is masked."""
-    top = _finite_maximum(log_w, -1)
+    """(α, log Σw). A row in which everything is masked has α = 0 and the logarithm of `logsumexp`."""
+    top = _maximum(log_w, -1)
     w = (log_w - top).exp()
-    total = w.sum(-1, keepdim=True)  # ≥ 1, because the largest w is 1; 0 for an empty row
-    return w / total.clamp_min(1), _log(total) + top
+    total = w.sum(-1, keepdim=True).clamp_min(1)  # the largest w is 1, so this changes only the 0 of an empty row
+    return w / total, total.log() + top
 
 
 def softmax(log_w: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
@@ -39,23 +39,27 @@ def softmax(log_w: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
 
 
 def logsumexp(log_w: Tensor, dim: int) -> Tensor:
-    """log Σ exp(l) along `dim`, kept as a dimension of size 1; −∞ where everything is masked."""
-    top = _finite_maximum(log_w, dim)
-    return _log((log_w - top).exp().sum(dim, keepdim=True)) + top
+    """log Σ exp(l) along `dim`, kept as a dimension of size 1.
+
+    Where everything is masked it is the lowest finite number instead of −∞: below everything, yet safe to subtract.
+    """
+    top = _maximum(log_w, dim)
+    return (log_w - top).exp().sum(dim, keepdim=True).clamp_min(1).log() + top
 
 
 def leave_one_out_logsumexp(log_w: Tensor, dim: int) -> Tensor:
-    """log Σ_{j≠i} exp(l_j) for every i along `dim`, in O(n).
+    """log Σ_{j≠i} exp(l_j) for every i along `dim`, in O(n); −∞ where nothing is left.
 
     Subtracting one term from the sum is safe while the term holds at most half of it: log Σ + log1p(−share). Only
     the largest term can hold more, and for that one the others are summed afresh.
     """
     top = log_w.argmax(dim, keepdim=True)
     is_top = torch.zeros_like(log_w, dtype=torch.bool).scatter(dim, top, torch.ones_like(top, dtype=torch.bool))
+    others = log_w.masked_fill(is_top, -math.inf)
     total = logsumexp(log_w, dim)
-    share = (log_w - total.clamp_min(torch.finfo(log_w.dtype).min)).masked_fill(is_top, -math.inf).exp()
-    without_top = logsumexp(log_w.masked_fill(is_top, -math.inf), dim)
-    return torch.where(is_top, without_top, total + torch.log1p(-share))
+    without_top = logsumexp(others, dim)
+    without_top = without_top.masked_fill(without_top <= lowest(log_w), -math.inf)
+    return torch.where(is_top, without_top, total + torch.log1p(-(others - total).exp()))
 
 
 def power_sum(alpha: Float[Tensor, "*batch n"], k: int) -> Float[Tensor, "*batch 1"]:
@@ -69,12 +73,11 @@ def effective_sample_size(alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*b
     return torch.where(p_2 > 0, p_2.clamp_min(torch.finfo(p_2.dtype).tiny).reciprocal(), 0)
 
 
-def _finite_maximum(log_w: Tensor, dim: int) -> Tensor:
-    """The shift before exponentiating: the maximum, or the lowest number where everything is masked."""
-    return log_w.detach().amax(dim, keepdim=True).clamp_min(torch.finfo(log_w.dtype).min)
+def _maximum(log_w: Tensor, dim: int) -> Tensor:
+    """The shift before exponentiating: the maximum, or the lowest finite number where everything is masked."""
+    return log_w.detach().amax(dim, keepdim=True).clamp_min(lowest(log_w))
 
 
-def _log(total: Tensor) -> Tensor:
-    """log t, and −∞ with gradient 0, instead of NaN, at t = 0."""
-    empty = total == 0
-    return total.masked_fill(empty, 1).log().masked_fill(empty, -math.inf)
+def lowest(values: Tensor) -> float:
+    """The lowest finite number of the dtype."""
+    return torch.finfo(values.dtype).min

@@ -25,13 +25,13 @@ from truedrift.centroids.centroid import full_precision
 from truedrift.centroids.standard import Standard
 from truedrift.field.affinity import NORMALIZATIONS, Normalization
 from truedrift.field.sides import FORMS, Form, Weighting
-from truedrift.field.temperatures import combine
-from truedrift.kernels.weights import at_least_float32
+from truedrift.field.temperatures import combine, mean_square
 from truedrift.objective.feature_scale import FEATURE_SCALES, Features, FeatureScale, scale
 from truedrift.objective.gram import gram_loss
-from truedrift.objective.grouped import Outcome, forces, group_sides
+from truedrift.objective.grouped import Outcome, largest_log_mass, weigh
 from truedrift.objective.report import DriftReport
 from truedrift.validation import (
+    mistake,
     require_broadcastable,
     require_choice,
     require_features,
@@ -73,9 +73,9 @@ def drift_loss(
     """The drift loss of every group: gen [..., n, D] and pos [..., m, D] give loss [...].
 
     `neg` [..., u, D] adds unconditional negatives with weight `weight_neg` (a number, or a tensor that broadcasts to
-    [..., u]; 1 if not given); "abc" on that side is then stratified. `scale_over_batch` takes the mean distance over all
-    groups, as the official code does. `path` is "general" for every option, "gram" for standardize-l2, which computes
-    the same loss and gradient several times faster, or "auto".
+    [..., u]; 1 if not given); "abc" on that side is then stratified. `scale_over_batch` takes one mean distance over
+    all groups, as the official code does. `path` is "general", for every option, "gram", for standardize-l2, which
+    computes the same loss and gradient several times faster, or "auto".
     """
     weighting = Weighting(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
     _check(gen, pos, neg, weight_neg, temperatures, weighting, feature_scale, path)
@@ -104,20 +104,23 @@ def _general(
 ) -> Outcome:
     """The definition, step by step, for every option."""
     scaled = scale(features, feature_scale, over_batch=scale_over_batch)
-    f, d = scaled.features.gen, scaled.distances
+    columns, d = scaled.features, scaled.distances
+    f = columns.gen
     with torch.no_grad():
-        both = group_sides(d, scaled.features, temperatures, weighting, generator)
-        columns = scaled.features
-        x = columns.gen if columns.neg is None else torch.cat((columns.gen, columns.neg), -2)
-        T_neg = weighted_mean(both.gamma_neg, x.unsqueeze(-3))
-        T_pos = weighted_mean(both.gamma_pos, columns.pos.unsqueeze(-3))
-        mass = both.mass(weighting.form)
-        T_pos, T_neg = _centroid_or_query(both.alpha_pos, T_pos, f), _centroid_or_query(both.alpha_neg, T_neg, f)
-        V = T_pos - T_neg if mass is None else mass * (T_pos - T_neg)
+        both = weigh(d, columns.negatives, columns.weight_neg, temperatures, weighting, generator=generator)
+        y_neg = f if columns.neg is None else torch.cat((f, columns.neg), -2)
+        T_neg = _centroid_or_query(both.alpha_neg, weighted_mean(both.gamma_neg, y_neg.unsqueeze(-3)), f)
+        T_pos = _centroid_or_query(both.alpha_pos, weighted_mean(both.gamma_pos, columns.pos.unsqueeze(-3)), f)
+        V = T_pos - T_neg if weighting.form == "separate" else both.relative_mass() * (T_pos - T_neg)
         target = f + combine(V)
-        log_force = forces(V.square().mean((-2, -1)), both, weighting.form)
-    loss = (f - target).square().mean((-2, -1))
-    return Outcome(loss, scaled.features.negatives, d, scaled.features.weight_neg, log_force)
+    return Outcome(
+        loss=(f - target).square().mean((-2, -1)),
+        negatives=columns.negatives,
+        distances=d,
+        weight_neg=columns.weight_neg,
+        mean_square=mean_square(V)[..., 0, 0],
+        largest_log_mass=largest_log_mass(both, weighting.form),
+    )
 
 
 def _centroid_or_query(alpha: Tensor, T: Tensor, f: Tensor) -> Tensor:
@@ -141,9 +144,10 @@ def _stratified(weighting: Weighting, gen: Tensor, neg: Tensor) -> Weighting:
     if isinstance(estimator, Standard | StratifiedABC):
         return weighting
     if not isinstance(estimator, ABC):
-        raise ValueError(
-            f"estimator_neg is {estimator.name!r} with unconditional negatives; its correction assumes one pool of references; "
-            'choose "abc" (stratified there) or "standard"'
+        raise mistake(
+            f"estimator_neg is {estimator.name!r} with unconditional negatives",
+            "its correction assumes one pool of references",
+            'choose "abc", which is stratified there, or "standard"',
         )
     n, u = gen.shape[-2], neg.shape[-2]
     strata = (torch.arange(n + u, device=gen.device) >= n).long()
@@ -166,14 +170,15 @@ def _check(
     require_choice("feature_scale", feature_scale, FEATURE_SCALES)
     require_choice("path", path, PATHS)
     if path == "gram" and feature_scale != "standardize-l2":
-        raise ValueError(
-            f'path is "gram" with feature_scale {feature_scale!r}; it needs "standardize-l2"; leave path at "auto"'
+        raise mistake(
+            f'path is "gram" with feature_scale {feature_scale!r}', 'it needs "standardize-l2"', 'take "auto"'
         )
     for side, estimator in (("pos", weighting.estimator_pos), ("neg", weighting.estimator_neg)):
         if isinstance(estimator, BRSNIS):
-            raise ValueError(
-                f'estimator_{side} is "br-snis", a laboratory estimator that needs {estimator.iterations} times the references; '
-                'choose "abc"'
+            raise mistake(
+                f'estimator_{side} is "br-snis"',
+                f"that laboratory estimator needs {estimator.iterations} times the references",
+                'choose "abc"',
             )
     require_features("gen", gen, "n, D")
     require_features("pos", pos, "m, D")
@@ -184,11 +189,14 @@ def _check(
         if isinstance(weight_neg, Tensor):
             require_broadcastable("weight_neg, neg", weight_neg.shape, neg.shape[:-1])
     elif weight_neg is not None:
-        raise ValueError("weight_neg is given without neg; allowed is both or neither; pass the unconditional negatives as neg")
+        raise mistake(
+            "weight_neg is given without neg", "allowed is both or neither", "pass the unconditional negatives as neg"
+        )
     require_same_dimension(**sides)
-    for name, side in sides.items():
-        if side.shape[:-2] != gen.shape[:-2]:
-            raise ValueError(
-                f"gen has leading dimensions {list(gen.shape[:-2])} and {name} {list(side.shape[:-2])}; they must be equal, one entry a group; "
-                "expand the missing ones"
+    for name, features in sides.items():
+        if features.shape[:-2] != gen.shape[:-2]:
+            raise mistake(
+                f"gen has leading dimensions {list(gen.shape[:-2])} and {name} {list(features.shape[:-2])}",
+                "they must be equal, one entry a group",
+                "expand the missing ones",
             )

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
-from torch.nn.functional import normalize
 
 from truedrift.axes import Tensor
 from truedrift.kernels.distance import pairwise_distance
@@ -27,6 +26,7 @@ FeatureScale = Literal["standardize-l2", "mean-distance", "none"]
 FEATURE_SCALES: tuple[FeatureScale, ...] = get_args(FeatureScale)
 
 SMALLEST_DEVIATION = 1e-6
+SMALLEST_NORM = 1e-12
 SMALLEST_SCALE = 1e-3
 
 
@@ -83,7 +83,14 @@ def standardize_l2(features: Features) -> Features:
     mean = counted.mean(-2, keepdim=True)
     variance = (counted - mean).square().sum(-2, keepdim=True) / (counted.shape[-2] - 1)
     deviation = variance.sqrt().clamp_min(SMALLEST_DEVIATION)
-    return features.map(lambda f: normalize((f - mean) / deviation, dim=-1))
+    return features.map(lambda f: _unit((f - mean) / deviation))
+
+
+def _unit(z: Tensor) -> Tensor:
+    """z/‖z‖, and 0 with gradient 0 for z = 0, which has no direction."""
+    square = z.square().sum(-1, keepdim=True)
+    directed = square > SMALLEST_NORM**2
+    return torch.where(directed, z * torch.where(directed, square, 1).rsqrt(), 0)
 
 
 def mean_distance(features: Features, *, over_batch: bool = False) -> Scaled:

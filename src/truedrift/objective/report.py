@@ -7,7 +7,6 @@ does not pay for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,6 +20,16 @@ from truedrift.objective.grouped import Outcome, weigh
 DOMINATES_ABOVE = 0.5
 """A weight dominates when it holds more than half."""
 
+OF_A_TEMPERATURE = (
+    "force",
+    "n_eff_pos",
+    "n_eff_neg",
+    "dominated_pos",
+    "dominated_neg",
+    "correction_pos",
+    "correction_neg",
+)
+
 
 @dataclass(frozen=True)
 class DriftReport:
@@ -30,10 +39,10 @@ class DriftReport:
     temperatures: tuple[float, ...]
     weighting: Weighting
 
-    @property
+    @cached_property
     def log_force(self) -> Tensor:
         """[..., T] logarithm of `force`, which itself may be too small for float32."""
-        return self._outcome.log_force
+        return 0.5 * self._outcome.mean_square.log() + self._outcome.largest_log_mass
 
     @cached_property
     def force(self) -> Tensor:
@@ -72,7 +81,7 @@ class DriftReport:
 
     @cached_property
     def spread(self) -> Tensor:
-        """[...] mean distance between generated features over their mean distance to positives: near 1, and 0 on collapse."""
+        """[...] mean distance among generated features over that to positives: near 1, and near 0 on collapse."""
         d = self._outcome.distances
         n = d.shape[-2]
         among = d[..., :n].sum((-2, -1)) / max(1, n * (n - 1))
@@ -80,9 +89,8 @@ class DriftReport:
 
     def summary(self) -> dict[str, Tensor]:
         """Every number averaged over groups: [T] for those of a temperature, a scalar for `spread`."""
-        names = ("force", "n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
-        values: dict[str, Callable[[], Tensor]] = {name: lambda name=name: getattr(self, name) for name in names}
-        means = {name: value().flatten(0, -2).mean(0) if value().ndim > 1 else value() for name, value in values.items()}
+        of_a_temperature = {name: getattr(self, name) for name in OF_A_TEMPERATURE}
+        means = {name: value.reshape(-1, value.shape[-1]).mean(0) for name, value in of_a_temperature.items()}
         return means | {"spread": self.spread.mean()}
 
     @cached_property
@@ -90,7 +98,7 @@ class DriftReport:
         outcome = self._outcome
         d = outcome.distances
         with torch.no_grad():
-            return weigh(d, d.shape[-2], outcome.negatives, outcome.weight_neg, self.temperatures, self.weighting)
+            return weigh(d, outcome.negatives, outcome.weight_neg, self.temperatures, self.weighting)
 
 
 def _dominated(alpha: Tensor) -> Tensor:
