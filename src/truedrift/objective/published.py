@@ -1,0 +1,161 @@
+"""Two published drift losses, restated in their own arithmetic, so that published numbers can be studied.
+
+| name        | whose                        | its arithmetic                                                           |
+|-------------|------------------------------|--------------------------------------------------------------------------|
+| official    | the drifting-models authors  | A = √max(softmax_row · softmax_col, 1e-6); one scale and one RMS a batch |
+| abc-release | the authors of the ABC paper | K = exp(−d/τ) in float32; row·column sums and side sums clamped at 1e-12 |
+
+`drift_loss` is the loss to train with. These two differ from it where the clamps bite: with unit features in 384
+dimensions (distances near 1.4) the abc-release field is exactly 0 at τ = 0.02 and crushed by the ε of its
+normalization at τ = 0.05, so that two of the three temperatures do not train; and in the official one every far
+reference keeps a weight of at least 10⁻³ before normalization.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from truedrift.axes import Float, Int, Tensor
+from truedrift.centroids.analytical import ABC
+from truedrift.centroids.base import weighted_mean
+from truedrift.centroids.centroid import full_precision
+from truedrift.centroids.standard import Standard
+from truedrift.field.temperatures import log_kernels
+from truedrift.objective.feature_scale import Features, column_weights, mean_distance, standardize_l2
+from truedrift.validation import mistake, require_features, require_same_dimension, require_temperatures
+
+OFFICIAL_SELF_DISTANCE = 100.0
+OFFICIAL_SMALLEST_AFFINITY = 1e-6
+OFFICIAL_SMALLEST_MEAN_SQUARE = 1e-8
+RELEASE_SELF_DISTANCE = 1e6
+RELEASE_SMALLEST_SUM = 1e-12
+RELEASE_EPSILON = 1e-8
+
+
+def official_loss(
+    gen: Float[Tensor, "labels n D"],
+    pos: Float[Tensor, "labels m D"],
+    neg: Float[Tensor, "labels u D"] | None = None,
+    *,
+    weight_neg: Float[Tensor, "labels u"] | None = None,
+    temperatures: Sequence[float] = (0.02, 0.05, 0.2),
+) -> Float[Tensor, " labels"]:
+    """mean (x/c − sg(x/c + V))² per label, V = Σ_R V_R/√max(mean V_R², 1e-8), with A = √max(row · col, 1e-6).
+
+    c is the mean distance over √D, one for the whole batch, and so is each mean V_R². `neg` are unconditional
+    negatives whose affinity is multiplied by `weight_neg` (1 if not given).
+    """
+    require_temperatures(temperatures)
+    _check_sides(gen=gen, pos=pos, **({} if neg is None else {"neg": neg}))
+    if neg is not None and weight_neg is None:
+        weight_neg = torch.ones_like(neg[..., 0])
+    with full_precision(gen):
+        features = Features(gen, pos.detach(), None if neg is None else neg.detach(), weight_neg)
+        scaled = mean_distance(features, over_batch=True)
+        x = scaled.features.gen
+        with torch.no_grad():
+            V = _official_field(scaled.features, scaled.distances, temperatures)
+            target = x + V
+        return (x - target).square().mean((-2, -1))
+
+
+def _official_field(features: Features, d: Tensor, temperatures: Sequence[float]) -> Tensor:
+    """V = Σ_R V_R/√max(mean V_R², 1e-8), V_R = Σ_j c_j y_j − (Σ_j c_j) x, c = A⁺·ΣA⁻ and −A⁻·ΣA⁺."""
+    n, negatives = features.gen.shape[-2], features.negatives
+    d = d + OFFICIAL_SELF_DISTANCE * torch.eye(n, d.shape[-1], dtype=d.dtype, device=d.device)
+    log_k = log_kernels(d, temperatures)
+    A = (log_k.softmax(-1) * log_k.softmax(-2)).clamp_min(OFFICIAL_SMALLEST_AFFINITY).sqrt()
+    A = A * column_weights(features, d).unsqueeze(-3)
+    neg, pos = A[..., :negatives], A[..., negatives:]
+    C = torch.cat((-neg * pos.sum(-1, keepdim=True), pos * neg.sum(-1, keepdim=True)), -1)
+    sides = (features.gen, features.pos) if features.neg is None else (features.gen, features.neg, features.pos)
+    y = torch.cat(sides, -2).unsqueeze(-3)
+    V = weighted_mean(C, y) - C.sum(-1, keepdim=True) * features.gen.unsqueeze(-3)
+    square = V.square().mean((-4, -2, -1), keepdim=True)
+    return (V / square.clamp_min(OFFICIAL_SMALLEST_MEAN_SQUARE).sqrt()).sum(-3)
+
+
+def abc_release_loss(
+    features_gen: Sequence[Tensor] | Tensor,
+    features_pos: Sequence[Tensor] | Tensor,
+    labels_gen: Int[Tensor, " gen"],
+    labels_pos: Int[Tensor, " pos"],
+    *,
+    temperatures: Sequence[float],
+    abc: bool,
+) -> Float[Tensor, ""]:
+    """mean over class × scale of mean (f − sg(f + V))², from K̂ = K/√max(row · col, 1e-12), K = exp(−d/τ) in float32.
+
+    `features_gen` and `features_pos` hold one tensor [samples, D] a scale. Each class is a group of its own.
+    """
+    require_temperatures(temperatures)
+    if len(features_gen) != len(features_pos) or len(features_gen) == 0:
+        raise mistake(
+            f"features_gen has {len(features_gen)} scales and features_pos {len(features_pos)}",
+            "both must have the same number, at least one",
+            "pass one tensor [samples, D] a scale",
+        )
+    groups = _classes(labels_gen, labels_pos)
+    losses = []
+    for gen, pos in zip(features_gen, features_pos, strict=True):
+        _check_sides(gen=gen, pos=pos)
+        losses += [_release_group(gen[of_gen], pos[of_pos].detach(), temperatures, abc) for of_gen, of_pos in groups]
+    return torch.cat(losses).mean()
+
+
+def _classes(labels_gen: Tensor, labels_pos: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Indices (generated [C, n], positive [C, m]): all classes at once where equally large, else one by one."""
+    labels = labels_gen.unique()
+    counts = [(labels.unsqueeze(-1) == of).sum(-1) for of in (labels_gen, labels_pos)]
+    if not bool((counts[1] > 0).all()):
+        missing = labels[counts[1] == 0].tolist()
+        raise mistake(
+            f"labels {missing} have no positives", "every generated class needs some", "add positives of them"
+        )
+    chosen = torch.isin(labels_pos, labels).nonzero().squeeze(-1)
+    of_gen = labels_gen.argsort(stable=True)
+    of_pos = chosen[labels_pos[chosen].argsort(stable=True)]
+    if all(bool((count == count[0]).all()) for count in counts):
+        return [(of_gen.view(len(labels), -1), of_pos.view(len(labels), -1))]
+    parts = (order.split(count.tolist()) for order, count in zip((of_gen, of_pos), counts, strict=True))
+    return [(gen.unsqueeze(0), pos.unsqueeze(0)) for gen, pos in zip(*parts, strict=True)]
+
+
+def _release_group(gen: Tensor, pos: Tensor, temperatures: Sequence[float], abc: bool) -> Tensor:
+    """The loss [C] of classes [C, n, D] at one scale."""
+    with full_precision(gen):
+        features = standardize_l2(Features(gen.float(), pos.float()))
+        f = features.gen
+        with torch.no_grad():
+            V = _release_fields(features, temperatures, abc)
+            rms = (V.square().mean((-2, -1), keepdim=True) + RELEASE_EPSILON).sqrt() + RELEASE_EPSILON
+            target = f + (V / rms).sum(-3)
+        return (f - target).square().mean((-2, -1))
+
+
+def _release_fields(features: Features, temperatures: Sequence[float], abc: bool) -> Float[Tensor, "C T n D"]:
+    """V_τ = S⁺S⁻(T⁺ − T⁻) of unit features, in the arithmetic of the published code."""
+    n = features.gen.shape[-2]
+    d = features.distances()
+    d = d.masked_fill(torch.eye(n, d.shape[-1], dtype=torch.bool, device=d.device), RELEASE_SELF_DISTANCE)
+    K = log_kernels(d, temperatures).exp()
+    K = K / (K.sum(-1, keepdim=True) * K.sum(-2, keepdim=True)).clamp_min(RELEASE_SMALLEST_SUM).sqrt()
+    S_neg, T_neg = _release_side(K[..., :n], features.gen, abc)
+    S_pos, T_pos = _release_side(K[..., n:], features.pos, abc)
+    return S_pos * S_neg * (T_pos - T_neg)
+
+
+def _release_side(K: Tensor, y: Tensor, abc: bool) -> tuple[Tensor, Tensor]:
+    """(S, T) of one side. Where the clamp bites Σα < 1 and T is drawn to the origin."""
+    S = K.sum(-1, keepdim=True)
+    alpha = K / S.clamp_min(RELEASE_SMALLEST_SUM)
+    gamma = (ABC() if abc else Standard()).gamma(alpha)
+    return S, weighted_mean(gamma, y.unsqueeze(-3))
+
+
+def _check_sides(**sides: Tensor) -> None:
+    for name, side in sides.items():
+        require_features(name, side, "samples, D")
+    require_same_dimension(**sides)

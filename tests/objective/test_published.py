@@ -1,0 +1,107 @@
+"""The published losses reproduce the numbers of their authors' code (golden data), clamps and all."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import tensor
+
+from truedrift import drift_loss
+from truedrift.objective.feature_scale import Features, standardize_l2
+from truedrift.objective.published import _release_fields, abc_release_loss, official_loss
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+OFFICIAL = json.loads((GOLDEN / "official_loss.json").read_text())
+RELEASE = json.loads((GOLDEN / "abc_release_loss.json").read_text())
+
+
+def assert_close_in_norm(actual, expected, relative):
+    assert (actual - expected).norm() <= relative * expected.norm()
+
+
+@pytest.mark.parametrize("case", OFFICIAL.values(), ids=OFFICIAL)
+def test_official_loss_and_gradient(case):
+    gen = tensor(case["gen"], requires_grad=True)
+    neg = None if case["neg"] is None else tensor(case["neg"])
+    weight = None if case["weight_neg"] is None else tensor(case["weight_neg"])
+    loss = official_loss(gen, tensor(case["pos"]), neg, weight_neg=weight, temperatures=case["temperatures"])
+    loss.sum().backward()
+    torch.testing.assert_close(loss, tensor(case["loss"]), rtol=1e-4, atol=0)
+    assert_close_in_norm(gen.grad, tensor(case["grad_of_summed_loss"]), 1e-4)
+
+
+def test_official_weights_of_unconditional_negatives_matter():
+    case = OFFICIAL["guided"]
+    gen, pos, neg = (tensor(case[side]) for side in ("gen", "pos", "neg"))
+    weighted = official_loss(gen, pos, neg, weight_neg=tensor(case["weight_neg"]))
+    assert (official_loss(gen, pos, neg) / weighted - 1).abs().max() > 1e-3
+    torch.testing.assert_close(official_loss(gen, pos, neg), official_loss(gen, pos, neg, weight_neg=torch.ones(2, 3)))
+
+
+@pytest.mark.parametrize("estimator", ["standard", "abc"])
+@pytest.mark.parametrize("case", RELEASE.values(), ids=RELEASE)
+def test_abc_release_loss_and_gradient(case, estimator):
+    gen, labels = tensor(case["features_gen"], requires_grad=True), tensor(case["labels"])
+    loss = abc_release_loss(
+        gen, tensor(case["features_pos"]), labels, labels, temperatures=case["temperatures"], abc=estimator == "abc"
+    )
+    loss.backward()
+    assert loss.item() == pytest.approx(case[estimator]["loss"], rel=1e-4)
+    assert_close_in_norm(gen.grad, tensor(case[estimator]["grad"]), 1e-4)
+
+
+@pytest.mark.parametrize("estimator", ["standard", "abc"])
+@pytest.mark.parametrize("case", RELEASE.values(), ids=RELEASE)
+def test_abc_release_fields_of_one_class(case, estimator):
+    members = tensor(case["labels"]) == 0
+    features = standardize_l2(
+        Features(tensor(case["features_gen"])[0, members], tensor(case["features_pos"])[0, members])
+    )
+    torch.testing.assert_close(features.gen, tensor(case["normalized_class0_scale0"]["gen"]), rtol=1e-5, atol=1e-6)
+    fields = _release_fields(features, case["temperatures"], estimator == "abc")
+    for V, tau in zip(fields, case["temperatures"], strict=True):
+        expected = tensor(case["V_class0_scale0"][str(tau)][estimator])
+        assert (V - expected).norm() <= 1e-4 * expected.norm() + 1e-30
+
+
+def test_abc_release_arithmetic_kills_temperatures_that_correct_arithmetic_keeps():
+    case = RELEASE["iid_underflow"]
+    members = tensor(case["labels"]) == 0
+    gen, pos = (tensor(case[side])[0, members] for side in ("features_gen", "features_pos"))
+    dead, crushed, alive = _release_fields(standardize_l2(Features(gen, pos)), case["temperatures"], True)
+    assert dead.abs().max() < 1e-15
+    assert crushed.square().mean().sqrt() < 1e-4 < alive.square().mean().sqrt()
+    force = drift_loss(gen, pos, temperatures=case["temperatures"]).report.force
+    assert (force > 1e-3).all()
+
+
+def test_abc_release_groups_by_label_in_any_order_and_of_any_size():
+    case = RELEASE["clustered"]
+    gen, pos, labels = tensor(case["features_gen"]), tensor(case["features_pos"]), tensor(case["labels"])
+    options = {"temperatures": case["temperatures"], "abc": True}
+    whole = abc_release_loss(gen, pos, labels, labels, **options)
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(abc_release_loss(gen[:, shuffled], pos, labels[shuffled], labels, **options), whole)
+
+    uneven = abc_release_loss(gen[:, 1:], pos, labels[1:], labels, **options)
+    each = [
+        abc_release_loss(gen[s : s + 1, 1:][:, labels[1:] == c], pos[s : s + 1][:, labels == c], *of_class, **options)
+        for s in range(2)
+        for c in (0, 1)
+        for of_class in [(labels[1:][labels[1:] == c], labels[labels == c])]
+    ]
+    torch.testing.assert_close(uneven, torch.stack(each).mean())
+
+
+def test_a_class_without_positives_is_refused():
+    gen, pos = torch.randn(1, 4, 3), torch.randn(1, 4, 3)
+    with pytest.raises(ValueError, match=r"labels \[7\] have no positives; every generated class needs some; add"):
+        abc_release_loss(gen, pos, tensor([0, 0, 7, 7]), tensor([0, 0, 1, 1]), temperatures=(0.1,), abc=True)
+
+
+def test_different_numbers_of_scales_are_refused():
+    with pytest.raises(ValueError, match="features_gen has 2 scales and features_pos 1"):
+        abc_release_loss(
+            torch.randn(2, 4, 3), torch.randn(1, 4, 3), *[tensor([0, 0, 1, 1])] * 2, temperatures=(0.1,), abc=True
+        )
