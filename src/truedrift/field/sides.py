@@ -11,7 +11,6 @@ rows sum to zero. The masses stay logarithms: in float32 they are 0 at d/τ = 50
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal, get_args
 
 import torch
@@ -46,10 +45,8 @@ class Sides:
     log_mass: Tensor
     """[..., B, 1] log S⁺S⁻ of the product form; below −10³⁸ where a side is empty."""
 
-    @cached_property
-    def largest_log_mass(self) -> Tensor:
-        """[..., 1, 1] max over queries of log S⁺S⁻, and a number far above it where every query has an empty side."""
-        return self.log_mass.amax(-2, keepdim=True).clamp_min(lowest(self.log_mass) / 2)
+    largest_log_mass: Tensor
+    """[..., 1, 1] its maximum over queries, or a number far above it where every query has an empty side."""
 
     def relative_mass(self) -> Tensor:
         """[..., B, 1] S⁺S⁻ over its maximum: a factor that the RMS normalization of the field cancels."""
@@ -89,7 +86,8 @@ def sides(
         log_mass = log_S_neg + log_S_pos
     if affinity.log_w is not affinity.log_A:
         log_mass = logsumexp(affinity.log_A[..., :neg], -1) + logsumexp(affinity.log_A[..., neg:], -1)
-    return Sides(alpha_neg, alpha_pos, gamma_neg, gamma_pos, log_mass)
+    largest = log_mass.amax(-2, keepdim=True).clamp_min(lowest(log_mass) / 2)
+    return Sides(alpha_neg, alpha_pos, gamma_neg, gamma_pos, log_mass, largest)
 
 
 def _side(log_w: Tensor, estimator: Estimator, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -169,8 +169,9 @@ def _squared_distances(Z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
 
 def _may_look_at(Z: Tensor) -> bool:
     """Whether reading a value costs nothing: on the CPU, outside of compilation and of function transforms."""
-    transformed = torch._C._functorch.is_functorch_wrapped_tensor(Z)
-    return Z.device.type == "cpu" and not torch.compiler.is_compiling() and not transformed
+    if Z.device.type != "cpu" or torch.compiler.is_compiling():
+        return False
+    return not torch._C._functorch.is_functorch_wrapped_tensor(Z)
 
 
 def _unit_distances(Z: Tensor) -> tuple[Tensor, Tensor]:

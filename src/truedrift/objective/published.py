@@ -1,9 +1,9 @@
 """Two published drift losses, restated in their own arithmetic, so that published numbers can be studied.
 
-| name        | whose                        | its arithmetic                                                           |
-|-------------|------------------------------|--------------------------------------------------------------------------|
-| official    | the drifting-models authors  | A = √max(softmax_row · softmax_col, 1e-6); one scale and one RMS a batch |
-| abc-release | the authors of the ABC paper | K = exp(−d/τ) in float32; row·column sums and side sums clamped at 1e-12 |
+| name        | whose                    | arithmetic                                                                |
+|-------------|--------------------------|---------------------------------------------------------------------------|
+| official    | drifting-models authors  | A = √max(softmax_row · softmax_col, 1e-6); one scale and one RMS a batch  |
+| abc-release | authors of the ABC paper | K = exp(−d/τ) in float32; row·column sums and side sums clamped at 1e-12  |
 
 `drift_loss` is the loss to train with. These two differ from it where the clamps bite: with unit features in 384
 dimensions (distances near 1.4) the abc-release field is exactly 0 at τ = 0.02 and crushed by the ε of its
