@@ -44,10 +44,10 @@ def log_affinity(log_k: Float[Tensor, "*batch B n"], normalization: Normalizatio
     if normalization == "row":
         log_A = log_k - log_r
         return LogAffinity(log_A, log_A)
-    log_c = logsumexp(log_k, -2)
-    log_A = torch.sub(torch.sub(log_k, log_r, alpha=0.5), log_c, alpha=0.5)
+    half_row = torch.sub(log_k, log_r, alpha=0.5)
+    log_A = torch.sub(half_row, logsumexp(log_k, -2), alpha=0.5)
     if normalization == "bidirectional":
         return LogAffinity(log_A, log_A)
     log_c_others = leave_one_out_logsumexp(log_k, -2)
     log_c_others = torch.where(log_c_others > -math.inf, log_c_others, log_r)
-    return LogAffinity(log_k - 0.5 * (log_r + log_c_others), log_A)
+    return LogAffinity(torch.sub(half_row, log_c_others, alpha=0.5), log_A)

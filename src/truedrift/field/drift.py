@@ -129,9 +129,10 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
                 "pass a LongTensor with each query's own column instead",
             )
         self_mask = torch.arange(B, device=x.device)
-    if self_mask.dtype is not torch.long or self_mask.shape != (B,):
+    if not isinstance(self_mask, Tensor) or self_mask.dtype is not torch.long or self_mask.shape != (B,):
+        came = f"{self_mask.dtype} {list(self_mask.shape)}" if isinstance(self_mask, Tensor) else f"{self_mask!r}"
         raise mistake(
-            f"self_mask has dtype {self_mask.dtype} and shape {list(self_mask.shape)}",
+            f"self_mask is {came}",
             f"allowed is False, True or a LongTensor [{B}]",
             "give each query's own column, −1 for none",
         )
