@@ -1,1 +1,59 @@
-def main() -> None: ...
+"""The command `truedrift`: parse, call, print.
+
+Exit status 0 on success, 2 on a user's mistake (one line on stderr: what came; what is allowed; what to do), 1 on a
+failure of ours (with its traceback, to be reported), 130 on an interrupt.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib.util import find_spec
+
+from truedrift import __version__
+
+NEEDED = ("matplotlib", "numpy", "tyro")
+"""The packages of the `app` extra."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    _never_fail_to_print()
+    try:
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+    except KeyboardInterrupt:
+        return _complain("interrupted", status=130)
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments[:1] == ["--version"]:
+        print(f"truedrift {__version__}")
+        return 0
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        come = f"{', '.join(missing)} not installed"
+        return _complain(f"error: {come}; the command needs the app extra; run pip install 'truedrift[app]'", status=2)
+    from truedrift.cli.parsing import parse  # noqa: PLC0415  needs the extra
+
+    try:
+        job = parse(arguments).prepare()
+    except ValueError as mistake:
+        return _complain(f"error: {mistake}", status=2)
+    try:
+        print(job())
+    except Exception as failure:
+        traceback.print_exc()
+        return _complain(f"failure: {type(failure).__name__}: {failure}; please report the lines above", status=1)
+    return 0
+
+
+def _complain(message: str, *, status: int) -> int:
+    print("truedrift:", " ".join(message.split()), file=sys.stderr)
+    return status
+
+
+def _never_fail_to_print() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # τ on a terminal that has no Greek

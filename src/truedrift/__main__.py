@@ -1,0 +1,8 @@
+"""`python -m truedrift` is the command `truedrift`."""
+
+import sys
+
+from truedrift.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

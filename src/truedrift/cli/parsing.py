@@ -1,0 +1,80 @@
+"""Arguments → the chosen command, with every mistake as one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from typing import Protocol
+
+import tyro
+
+from truedrift.cli.demo import Demo
+from truedrift.validation import mistake
+
+
+class Job(Protocol):
+    """Does the work and returns what to print."""
+
+    def __call__(self) -> str: ...
+
+
+class Command(Protocol):
+    """A frozen dataclass of options."""
+
+    def prepare(self) -> Job:
+        """Check everything that the user gave (ValueError), then hand over the work."""
+        ...
+
+
+COMMANDS: dict[str, type[Command]] = {"demo": Demo}
+
+
+def help_text() -> str:
+    """What `truedrift --help` prints."""
+    first_lines = {name: (command.__doc__ or "").splitlines()[0] for name, command in COMMANDS.items()}
+    return "\n".join(
+        (
+            "usage: truedrift COMMAND [OPTIONS]    truedrift COMMAND --help    truedrift --version",
+            "",
+            "One-step generative models trained by drifting, with centroids whose minibatch bias is corrected.",
+            "",
+            "commands:",
+            *(f"  {name:10}{line}" for name, line in first_lines.items()),
+            "",
+            "examples:",
+            "  truedrift demo",
+            "  truedrift demo --seed 1 --out runs/another-draw",
+        )
+    )
+
+
+def parse(arguments: list[str]) -> Command:
+    """The command with its options; ValueError if they are wrong. `--help` prints and exits."""
+    name, *options = arguments or [""]
+    if name in ("-h", "--help"):
+        print(help_text())
+        raise SystemExit(0)
+    if name not in COMMANDS:
+        came = f"{name!r} is not a command" if name else "no command was given"
+        raise mistake(came, f"allowed are: {', '.join(COMMANDS)}", "run truedrift --help")
+    return _options(name, options)
+
+
+def _options(name: str, options: list[str]) -> Command:
+    errors = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.cli(COMMANDS[name], prog=f"truedrift {name}", args=options)
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        raise ValueError(_one_line(errors.getvalue())) from None
+
+
+def _one_line(box: str) -> str:
+    """The sections of the box that tyro draws (in plain characters where need be), joined by semicolons."""
+    text = re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯]", " ", box)
+    _title, *sections = re.split(r"[─-]{5,}", text)
+    said = (" ".join(section.split()).rstrip(".") for section in sections)
+    return "; ".join(filter(None, said))

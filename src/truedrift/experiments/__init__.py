@@ -1,0 +1,1 @@
+"""Studies: compute only, return records; one study a file."""

@@ -1,0 +1,18 @@
+"""The paper's colors and markers: one meaning, one look, in every figure."""
+
+from __future__ import annotations
+
+TARGET = "#017100"
+"""T*, a diamond."""
+
+STANDARD = "#D64541"
+"""T_n, a circle."""
+
+ABC = "#0077CC"
+"""T_n^ABC, a square."""
+
+INK = "#222222"
+MUTED = "#8A929C"
+CLOUD = "#B4BECA"
+HALO = "#EEF1F5"
+FRAME = "#D5DAE0"

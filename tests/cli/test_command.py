@@ -1,0 +1,153 @@
+"""The command as a user runs it: what it prints, where, and with which exit status."""
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+
+import pytest
+from PIL import Image
+
+import truedrift
+from truedrift.cli import main, parsing
+from truedrift.records import Illustration, read
+
+LIMIT_SECONDS = 60
+
+
+def truedrift_command(*arguments, cwd=None):
+    command = [sys.executable, "-m", "truedrift", *arguments]
+    return subprocess.run(command, capture_output=True, cwd=cwd, text=True, timeout=LIMIT_SECONDS, check=False)
+
+
+def only_line(text):
+    (line,) = text.splitlines()
+    return line
+
+
+def test_demo_draws_the_figure_and_prints_its_numbers(tmp_path):
+    done = truedrift_command("demo", "--draws", "300", "--seed", "3", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    out = tmp_path / "runs" / "demo"
+    assert sorted(path.name for path in out.iterdir()) == [
+        "fig_illustration.pdf",
+        "fig_illustration.png",
+        "records.jsonl",
+    ]
+    (record,) = read(out / "records.jsonl", Illustration)
+    assert (record.n, record.draws, record.provenance.seed) == (4, 300, 3)
+    assert f"{record.distance_standard:.4f}    {record.distance_abc:.4f}" in done.stdout
+    assert f"{record.bias_standard:.4f}    {record.bias_abc:.4f}" in done.stdout
+    assert f"nearer to T* in {record.share_nearer:.2%} ±" in done.stdout
+    picture = done.stdout.splitlines()[-1].removeprefix("picture: ")
+    with Image.open(tmp_path / picture) as image:
+        colors = {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
+    assert {(0x01, 0x71, 0x00), (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)} <= colors
+
+
+def test_a_mistake_is_one_line_and_status_2():
+    done = truedrift_command("demo", "--n", "0")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert only_line(done.stderr) == "truedrift: error: n is 0; allowed is 1 to 10000; the paper draws 4"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+def test_an_interrupt_is_one_line_and_status_130(tmp_path):
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "truedrift", "demo", "--n", "100", "--draws", "1000000", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        deadline = time.monotonic() + LIMIT_SECONDS
+        while not out.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(0.3)
+        running.send_signal(signal.SIGINT)
+        stdout, stderr = running.communicate(timeout=LIMIT_SECONDS)
+    assert running.returncode == 130
+    assert stdout == ""
+    assert only_line(stderr) == "truedrift: interrupted"
+
+
+def test_without_the_extra_the_command_says_what_to_install():
+    code = "import sys; sys.modules['tyro'] = None\nfrom truedrift.cli import main\nsys.exit(main(['demo']))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"truedrift: error: tyro not installed; .*; run pip install 'truedrift\[app\]'", only_line(done.stderr)
+    )
+
+
+def test_the_installed_script_is_this_command():
+    script = os.path.join(os.path.dirname(sys.executable), "truedrift")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+    assert (done.returncode, done.stdout) == (0, f"truedrift {truedrift.__version__}\n")
+
+
+def test_a_terminal_without_greek_is_no_failure(tmp_path, monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    assert main(["demo", "--draws", "2", "--out", str(tmp_path)]) == 0
+    terminal.flush()
+    assert b"n = 4, ? = 1" in terminal.buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], r"no command was given; allowed are: demo; run truedrift --help"),
+        (["demx"], r"'demx' is not a command; allowed are: demo; run truedrift --help"),
+        (["demo", "--draws", "0"], r"draws is 0; allowed is 1 to 1000000; .*"),
+        (["demo", "--seed", "-1"], r"seed is -1; allowed is 0 to 2147483647; .*"),
+        (["demo", "--n", "four"], r"Error parsing --n: .*'four'; .*; .* truedrift demo --help"),
+        (["demo", "--m", "4"], r"Unrecognized options: --m, 4; .* truedrift demo --help"),
+        (["demo", "--n"], r"Missing value for argument '--n'.*; .* truedrift demo --help"),
+        (["demo", "--out", "FILE"], r"the directory '.*FILE' cannot be written \(it is a file\); allowed is .*; .*"),
+        (
+            ["demo", "--out", "FILE/below"],
+            r"the directory '.*' cannot be written \(Not a directory\); allowed is .*; .*",
+        ),
+    ],
+)
+def test_every_mistake_is_one_line_of_three_parts(arguments, message, capsys, tmp_path):
+    (tmp_path / "FILE").touch()
+    arguments = [str(tmp_path / each) if each.startswith("FILE") else each for each in arguments]
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert re.fullmatch(f"truedrift: error: {message}", only_line(said.err))
+
+
+@dataclass(frozen=True)
+class Broken:
+    def prepare(self):
+        return lambda: 1 / 0
+
+
+def test_a_failure_of_ours_is_status_1_with_its_traceback(capsys, monkeypatch):
+    monkeypatch.setitem(parsing.COMMANDS, "demo", Broken)
+    assert main(["demo"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("Traceback")
+    assert (
+        said.splitlines()[-1]
+        == "truedrift: failure: ZeroDivisionError: division by zero; please report the lines above"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["demo", "--help"]])
+def test_help_gives_examples_that_run(arguments, capsys):
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main(arguments)
+    lines = capsys.readouterr().out.splitlines()
+    examples = [line.split()[1:] for line in lines if line.startswith("  truedrift ")]
+    assert len(examples) >= 2
+    for example in examples:
+        assert isinstance(parsing.parse(example), parsing.Demo)
+    assert any("usage: truedrift" in line for line in lines)

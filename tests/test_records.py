@@ -1,0 +1,129 @@
+"""Records go to a file and come back as they were, or the reader says which line is bad."""
+
+import json
+import re
+from dataclasses import asdict, dataclass, replace
+
+import pytest
+import torch
+
+import truedrift
+from truedrift import records
+from truedrift.experiments.illustration import Options, run
+from truedrift.records import Illustration, append, provenance, read, writable_directory
+
+
+@dataclass(frozen=True)
+class Small:
+    count: int
+    size: float | None
+    name: str
+    flag: bool
+    pair: tuple[float, str]
+
+
+SMALL = Small(count=3, size=0.1, name="τ", flag=True, pair=(1e-300, "x"))
+
+
+def line_with(**changes):
+    return json.dumps({"record": "Small", **asdict(SMALL), **changes})
+
+
+def test_an_illustration_comes_back_bit_for_bit(tmp_path):
+    record = run(Options(n=3, draws=5, seed=2))
+    append(tmp_path / "records.jsonl", record)
+    (again,) = read(tmp_path / "records.jsonl", Illustration)
+    assert again == record
+    assert type(again.provenance) is type(record.provenance)
+    assert again != replace(record, share_nearer=record.share_nearer + 1e-16 + 0.1)
+
+
+def test_records_are_appended_in_order_and_kinds_kept_apart(tmp_path):
+    path = tmp_path / "records.jsonl"
+    none = replace(SMALL, size=None)
+    for record in (SMALL, provenance(seed=1, wall_seconds=2.0), none):
+        append(path, record)
+    assert read(path, Small) == [SMALL, none]
+    assert [each.seed for each in read(path, records.Provenance)] == [1]
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 3
+
+
+def test_a_line_torn_by_a_crash_does_not_swallow_the_next_record(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"record": "Sm')
+    append(path, SMALL)
+    first, second = path.read_text(encoding="utf-8").splitlines()
+    assert first == '{"record": "Sm'
+    path.write_text(second + "\n", encoding="utf-8")
+    assert read(path, Small) == [SMALL]
+
+
+BAD = {
+    "no JSON": (b"{", "JSONDecodeError"),
+    "empty": (b"", "JSONDecodeError"),
+    "no object": (b"[1, 2]", ""),
+    "no kind": (b"{}", "KeyError: 'record'"),
+    "no UTF-8": (b'{"record": "\xff"}', "UnicodeDecodeError"),
+    "too deep": (b"[" * 100_000, "RecursionError"),
+    "field missing": (b'{"record": "Small", "count": 1}', re.escape("lacks or does not know ['flag', 'name', ")),
+    "field unknown": (line_with(more=1), re.escape("lacks or does not know ['more']")),
+    "float for int": (line_with(count=1.5), "count is '1.5', not int"),
+    "bool for int": (line_with(count=True), "count is 'True', not int"),
+    "bool for float": (line_with(size=True), "size is 'True', not float"),
+    "string for float": (line_with(size="1"), "size is '1', not float"),
+    "none for string": (line_with(name=None), "name is 'None', not str"),
+    "NaN": (line_with(size=float("nan")), "NaN is not JSON"),
+    "overflow": (line_with(size=0).replace('"size": 0', '"size": 1e999'), "size is 'inf', not float"),
+    "tuple too long": (line_with(pair=[1.0, "x", 2]), "zip"),
+    "string for tuple": (line_with(pair="ab"), "pair is 'ab', not tuple"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_bad_line_is_named(tmp_path, case):
+    bad, reason = BAD[case]
+    path = tmp_path / "records.jsonl"
+    append(path, SMALL)
+    with path.open("ab") as file:
+        file.write((bad if isinstance(bad, bytes) else bad.encode()) + b"\n")
+    with pytest.raises(
+        ValueError, match=rf"records\.jsonl, line 2 is not a record \(.*{reason}.*; allowed is "
+    ) as caught:
+        read(path, Small)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_json_is_not_written(tmp_path):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        append(tmp_path / "records.jsonl", replace(SMALL, size=float("inf")))
+    assert not (tmp_path / "records.jsonl").exists()
+
+
+def test_provenance_tells_where_a_record_came_from():
+    found = provenance(seed=5, wall_seconds=1.5)
+    assert (found.seed, found.wall_seconds) == (5, 1.5)
+    assert found.version == truedrift.__version__
+    assert found.torch == torch.__version__
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", found.time)
+    assert found.commit is None or re.fullmatch(r"[0-9a-f]{40}(-dirty)?", found.commit)
+
+
+def test_no_commit_is_claimed_outside_a_clone(tmp_path, monkeypatch):
+    (tmp_path / "records.py").touch()
+    monkeypatch.setattr(records, "__file__", str(tmp_path / "records.py"))
+    assert provenance(seed=0, wall_seconds=0.0).commit is None
+
+
+def test_a_directory_is_made_and_left_empty(tmp_path):
+    made = writable_directory(tmp_path / "a" / "b")
+    assert made.is_dir()
+    assert list(made.iterdir()) == []
+    assert writable_directory(made) == made
+
+
+def test_what_cannot_be_a_directory_is_refused(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"file' cannot be written \(it is a file\); allowed is .*; name another one"):
+        writable_directory(tmp_path / "file")
+    with pytest.raises(ValueError, match=r"file/b' cannot be written \(Not a directory\); allowed is "):
+        writable_directory(tmp_path / "file" / "b")
