@@ -1,0 +1,139 @@
+"""The grouped drift loss, forward and backward: 10 classes × 4 scales × 3 temperatures, D = 384, ABC on both sides.
+
+Against the literal loop that is the tests' oracle, against the package drift-models 0.1.1 where it is installed (it
+has no correction and another normalization, so it is a neighbor in cost, not the same function), and against itself
+without the correction. Each pair is timed in a process of its own, because what one variant leaves behind in the
+memory allocator changes the time of the next.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks.memory import peak_extra_bytes
+from benchmarks.results import Result
+from benchmarks.timing import best_window_medians
+from tests.oracles.drift_loss import literal_drift_loss
+from truedrift import drift_loss
+
+TITLE = "Grouped drift loss, forward and backward, 10 classes × 4 scales × 3 temperatures, D = 384, float32"
+TEMPERATURES = (0.02, 0.05, 0.2)
+CLASSES, SCALES, D = 10, 4, 384
+THREADS = 2
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def measure(n: int) -> list[Result]:
+    """Ratios at that n, each from a process of its own."""
+    small = n == 8
+    loop, compiled = _ratio(n, "loop", "abc"), _ratio(n, "loop", "abc, compiled")
+    correction = _ratio(n, "abc", "standard")
+    correction_compiled = _ratio(n, "abc, compiled", "standard, compiled")
+    results = [
+        Result(f"literal loop / grouped loss, n = {n}", loop, "×", "≥", 33 if small else 6),
+        Result(f"literal loop / grouped loss, compiled, n = {n}", compiled, "×", "≥", 60 if small else 8),
+        Result(f"ABC / standard, n = {n}", correction, "×", "≤", 1.12 if small else 1.06),
+        Result(f"ABC / standard, compiled, n = {n}", correction_compiled, "×", "≤", 1.05),
+        Result(f"general path / Gram path, n = {n}", _ratio(n, "general", "abc")),
+        Result(f"bidirectional-loo / bidirectional, n = {n}", _ratio(n, "loo", "abc")),
+        Result(f"peak memory, n = {n}", _alone(_peak_megabytes, n), "MB", *((None, None) if small else ("≤", 26))),
+    ]
+    if _drift_models() is not None:
+        neighbor = _ratio(n, "drift-models", "abc")
+        results.insert(2, Result(f"drift-models 0.1.1 / grouped loss, n = {n}", neighbor, "×", "≥", 11 if small else 3))
+    return results
+
+
+def _ratio(n: int, numerator: str, denominator: str) -> float:
+    return _alone(_ratio_here, n, numerator, denominator)
+
+
+def _alone(function: Callable[..., float], *arguments: object) -> float:
+    """The result of the function in a new process."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        return process.submit(function, *arguments).result()
+
+
+def _ratio_here(n: int, numerator: str, denominator: str) -> float:
+    steps = {name: partial(_step, _loss(name), *_features(n)) for name in (numerator, denominator)}
+    _quiet()
+    seconds = best_window_medians(steps)
+    return seconds[numerator] / seconds[denominator]
+
+
+def _peak_megabytes(n: int) -> float:
+    _quiet()
+    return peak_extra_bytes(partial(_step, _loss("abc"), *_features(n))) / 1e6
+
+
+def _quiet() -> None:
+    torch.set_num_threads(THREADS)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+
+
+def _features(n: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(n)
+    gen = torch.randn(CLASSES, SCALES, n, D, generator=generator, requires_grad=True)
+    return gen, torch.randn(CLASSES, SCALES, n, D, generator=generator) + 0.3
+
+
+def _step(loss: Loss, gen: Tensor, pos: Tensor) -> None:
+    gen.grad = None
+    loss(gen, pos).mean().backward()
+
+
+def _loss(name: str) -> Loss:
+    if name == "drift-models":
+        return _drift_models()
+    losses = {
+        "loop": literal_drift_loss,
+        "abc": partial(_grouped, estimator="abc"),
+        "standard": partial(_grouped, estimator="standard"),
+        "general": partial(_grouped, estimator="abc", path="general"),
+        "loo": partial(_grouped, estimator="abc", normalization="bidirectional-loo"),
+    }
+    base, compiled = name.removesuffix(", compiled"), name.endswith(", compiled")
+    return torch.compile(losses[base], fullgraph=True) if compiled else losses[base]
+
+
+def _grouped(gen: Tensor, pos: Tensor, *, estimator: str, **options: str) -> Tensor:
+    return drift_loss(
+        gen, pos, temperatures=TEMPERATURES, estimator_pos=estimator, estimator_neg=estimator, **options
+    ).loss
+
+
+def _drift_models() -> Loss | None:
+    """`feature_space_drifting_loss` with a slot for each class and scale; None where it is not installed."""
+    try:
+        from drifting_models.drift_field import DriftFieldConfig  # noqa: PLC0415
+        from drifting_models.drift_loss import (  # noqa: PLC0415
+            DriftingLossConfig,
+            FeatureDriftingConfig,
+            feature_space_drifting_loss,
+        )
+    except ImportError:
+        return None
+    base = DriftingLossConfig(drift_field=DriftFieldConfig())
+    features = FeatureDriftingConfig(
+        temperatures=TEMPERATURES, temperature_aggregation="sum_drifts_then_mse", share_location_normalization=False
+    )
+
+    def loss(gen: Tensor, pos: Tensor) -> Tensor:
+        slots = {name: f.flatten(0, 1).transpose(0, 1) for name, f in (("gen", gen), ("pos", pos))}
+        return feature_space_drifting_loss(
+            generated_feature_vectors={"all": slots["gen"]},
+            positive_feature_vectors={"all": slots["pos"]},
+            unconditional_feature_vectors=None,
+            base_loss_config=base,
+            feature_config=features,
+        )[0]
+
+    return loss

@@ -1,0 +1,86 @@
+"""The documents are true: their examples run, and what they name exists."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+THEORY = (ROOT / "docs" / "theory.md").read_text()
+TELEMETRY = (ROOT / "docs" / "telemetry.md").read_text()
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def rows():
+    """(label, file, tests) of the table in docs/theory.md."""
+    for line in THEORY.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and cells[2].startswith("`src/"):
+            yield pytest.param(cells[2].strip("`"), re.findall(r"`([^`]+)`", cells[3]), id=cells[0])
+
+
+@pytest.mark.parametrize("example", PYTHON.findall(README), ids=["two lines", "whole loss"])
+def test_readme_examples_run(example):
+    finished = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_the_two_line_example_is_fifteen_lines_and_two_of_them_change_the_result():
+    example = PYTHON.findall(README)[0]
+    code = [line for line in example.splitlines() if line.strip()]
+    assert len(code) == 15
+    changed, plain = {}, {}
+    exec(example, changed)
+    exec("\n".join(line for line in example.splitlines() if "# line" not in line), plain)
+    assert not changed["x"].grad.equal(plain["x"].grad)
+
+
+def test_telemetry_snippet_runs():
+    import torch
+
+    from truedrift import drift_loss
+
+    scope = {"drift_loss": drift_loss, "gen": torch.randn(4, 3, requires_grad=True), "pos": torch.randn(4, 3)}
+    (snippet,) = PYTHON.findall(TELEMETRY)
+    exec(snippet, scope)
+    for name in re.findall(r"^\| `(\w+)`(?:, `(\w+)`)? \|", TELEMETRY, re.MULTILINE):
+        assert all(entry in scope["out"].report.summary() for entry in name if entry)
+
+
+@pytest.mark.parametrize(("file", "tests"), rows())
+def test_theory_names_files_and_tests_that_exist(file, tests):
+    assert (ROOT / file).is_file()
+    assert tests
+    for test in tests:
+        path, name = test.split("::")
+        assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), test
+
+
+def test_every_label_of_the_table_stands_in_the_code():
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    labels = set(re.findall(r"`((?:eq|thm|prop|app|fig):\w+)`", THEORY)) - {"prop:variance"}
+    assert len(labels) > 10
+    assert {label for label in labels if label not in source} == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document):
+    for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+        assert (document.parent / target).exists(), target
+    for path in re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./]+\.\w+)`", document.read_text()):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_data_s_way_is_told_the_same_everywhere():
+    way = ["generators", "encoders", "kernels", "centroids", "field", "objective", "training", "evaluation", "records"]
+    for path in (ROOT / "README.md", ROOT / "docs" / "architecture.md", ROOT / "src/truedrift/__init__.py"):
+        line = path.read_text()
+        line = line[line.index("noise z, label c") :]
+        positions = [line.index(f"→ **{room}**" if path.suffix == ".md" else f"→ {room}") for room in way]
+        assert positions == sorted(positions), path
