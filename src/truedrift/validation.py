@@ -38,7 +38,7 @@ def require_temperature(tau: float | Tensor, what: str = "tau") -> None:
                 "pass one temperature at a time, or use drift_loss for several",
             )
         return
-    if isinstance(tau, bool) or not isinstance(tau, (int, float)) or not math.isfinite(tau) or tau <= 0:
+    if isinstance(tau, bool) or not isinstance(tau, (int, float)) or not 0 < tau < math.inf:
         raise mistake(
             f"{what} is {tau!r}",
             "allowed is a positive finite number",
@@ -62,17 +62,29 @@ def require_temperatures(temperatures: Sequence[float]) -> None:
 def require_features(what: str, value: Tensor, axes: str) -> None:
     """A floating-point tensor [..., rows, D] with rows ≥ 1 and D ≥ 1; `axes` names the last two, as in "B, D"."""
     allowed = f"allowed is a tensor [..., {axes}]"
-    if not isinstance(value, Tensor):
-        raise mistake(f"{what} is a {type(value).__name__}", allowed, "convert it with torch.as_tensor")
-    if value.dtype not in _FLOATING:
-        came = f"{what} has dtype {value.dtype}"
-        raise mistake(came, "allowed are float64, float32, float16 and bfloat16", "call .float() on it")
+    _require_floating(what, value, allowed)
     if value.ndim < 2:
         came = f"{what} has shape {list(value.shape)}"
         raise mistake(came, f"{allowed} with at least two dimensions", "add one with .unsqueeze(0)")
     if 0 in value.shape:
         came = f"{what} has shape {list(value.shape)}, which holds nothing"
         raise mistake(came, f"{allowed} with every dimension at least 1", "skip empty batches")
+
+
+def require_weights(what: str, value: Tensor) -> None:
+    """A floating-point tensor [..., n] with n ≥ 1."""
+    allowed = "allowed is a tensor [..., n] with every dimension at least 1"
+    _require_floating(what, value, allowed)
+    if value.ndim == 0 or 0 in value.shape:
+        raise mistake(f"{what} has shape {list(value.shape)}", allowed, "skip empty batches")
+
+
+def _require_floating(what: str, value: Tensor, allowed: str) -> None:
+    if not isinstance(value, Tensor):
+        raise mistake(f"{what} is a {type(value).__name__}", allowed, "convert it with torch.as_tensor")
+    if value.dtype not in _FLOATING:
+        came = f"{what} has dtype {value.dtype}"
+        raise mistake(came, "allowed are float64, float32, float16 and bfloat16", "call .float() on it")
 
 
 def require_same_dimension(**features: Tensor) -> None:
@@ -108,16 +120,16 @@ def _from_the_end(shape: Sequence[int], length: int) -> tuple[int, ...]:
     return (1,) * (length - len(shape)) + tuple(shape)
 
 
-def require_mask(mask: Tensor, B: int, n: int, what: str = "mask") -> None:
-    """A boolean mask whose last dimension runs over the n references; True = use."""
+def require_mask(mask: Tensor, n: int, allowed: str, what: str = "mask") -> None:
+    """A boolean mask whose last dimension runs over the n references; True = use. `allowed` names its shapes."""
+    if not isinstance(mask, Tensor):
+        came = f"{what} is a {type(mask).__name__}"
+        raise mistake(came, f"allowed is a boolean tensor {allowed}", "convert it with torch.as_tensor")
     if mask.dtype is not torch.bool:
         raise mistake(f"{what} has dtype {mask.dtype}", "allowed is torch.bool with True = use", "call .bool() on it")
     if mask.ndim < 1 or mask.shape[-1] != n:
-        raise mistake(
-            f"{what} has shape {list(mask.shape)}",
-            f"allowed is [..., {n}] or [..., {B}, {n}]",
-            "give one entry a reference",
-        )
+        came = f"{what} has shape {list(mask.shape)}"
+        raise mistake(came, f"allowed is {allowed}", "give one entry a reference")
 
 
 def require_finite(**values: Tensor | None) -> None:

@@ -31,8 +31,9 @@ import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.base import OfAlpha
+from truedrift.kernels.distance import wide
 from truedrift.kernels.weights import at_least_float32, power_sum, softmax
-from truedrift.validation import mistake, require_broadcastable
+from truedrift.validation import mistake, require_broadcastable, require_mask, require_weights
 
 
 def abc_weights(
@@ -52,19 +53,18 @@ def abc_weights(
     """
     if order not in (1, 2):
         raise mistake(f"order is {order!r}", "allowed are 1 (ABC) and 2 (ABC-2)", "choose one of them")
-    if alpha.ndim == 0 or alpha.shape[-1] == 0:
-        raise mistake(f"alpha has shape {list(alpha.shape)}", "allowed is [..., n] with n ≥ 1", "skip empty batches")
+    require_weights("alpha", alpha)
     a = at_least_float32(alpha)
     if strata is None:
         return (_order_1(a) if order == 1 else _order_2(a)).to(alpha.dtype)
     if order == 2:
         raise mistake("order is 2 with strata", "the stratified correction is of order 1", "drop one of the two")
-    if strata.shape != alpha.shape[-1:]:
-        raise mistake(
-            f"strata has shape {list(strata.shape)}", f"allowed is [{alpha.shape[-1]}]", "give one id a reference"
-        )
-    drawn = torch.ones_like(a, dtype=torch.bool) if mask is None else mask
-    require_broadcastable("alpha, mask", a.shape, drawn.shape)
+    if mask is None:
+        drawn = torch.ones_like(a, dtype=torch.bool)
+    else:
+        require_mask(mask, alpha.shape[-1], f"[..., {alpha.shape[-1]}]")
+        require_broadcastable("alpha, mask", alpha.shape[:-1], mask.shape[:-1])
+        drawn = mask
     return _stratified(a, strata, drawn).to(alpha.dtype)
 
 
@@ -81,11 +81,23 @@ def _order_2(alpha: Tensor) -> Tensor:
 
 
 def _stratified(alpha: Tensor, strata: Tensor, drawn: Tensor) -> Tensor:
+    if strata.shape != alpha.shape[-1:]:
+        raise mistake(
+            f"strata has shape {list(strata.shape)}", f"allowed is [{alpha.shape[-1]}]", "give one id a reference"
+        )
     together = (strata.unsqueeze(-1) == strata).to(alpha.dtype)  # [n, n]: one product sums every stratum at once
-    A = alpha @ together
-    n = (drawn.to(alpha.dtype) @ together).clamp_min(1)
+    with torch.autocast(alpha.device.type, enabled=False):
+        A = alpha @ together
+        n = (drawn.to(alpha.dtype) @ together).clamp_min(1)
     excess = A / n - (alpha * A / n).sum(-1, keepdim=True)  # Σ_i α_i A_{s(i)}/n_{s(i)} = Σ_s A_s²/n_s
-    return _order_1(alpha) - alpha * excess
+    return alpha * (_unlike(alpha) + alpha - excess)
+
+
+def _unlike(alpha: Tensor) -> Tensor:
+    """1 − p_2 = ((Σα)² − Σα²) / (Σα)², summed in float64: it cancels where one weight dominates."""
+    a = wide(alpha)
+    squared = a.sum(-1, keepdim=True).square().clamp_min(torch.finfo(a.dtype).tiny)  # 0 where everything is masked
+    return (1 - a.square().sum(-1, keepdim=True) / squared).to(alpha.dtype)
 
 
 @dataclass(frozen=True)
@@ -123,4 +135,5 @@ class StratifiedABC:
         return n
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
-        return _stratified(softmax(log_w), self.strata.to(log_w.device), log_w > -torch.inf)
+        alpha = softmax(at_least_float32(log_w))
+        return _stratified(alpha, self.strata.to(log_w.device), log_w > -torch.inf)

@@ -3,6 +3,10 @@
 Every correction of the paper is linear in y once the weights are known, so an estimator never touches y, and the
 cost of a correction is O(n) a query on top of the O(nD) of the plain centroid. `weighted_mean` is the only place
 in the library where weights meet references (`streaming` excepted, which has no weights to keep).
+
+`reweight` evaluates in float64, where the device has it, and rounds once: 1 − p_2 and its like cancel when one weight
+holds nearly everything, and a float32 γ would keep five digits of the seven that its log-weights had. Where those
+digits do not matter, as in the training loss, `gamma` takes α in any format.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from truedrift.axes import Float, Tensor
+from truedrift.kernels.distance import wide
 from truedrift.kernels.weights import softmax
 
 
@@ -47,11 +52,16 @@ class OfAlpha(ABC):
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
         """γ(softmax(log w))."""
-        return self.gamma(softmax(log_w))
+        return rounded(self.gamma(softmax(wide(log_w))), log_w)
 
     def budget(self, n: int) -> int:
         """n: nothing is drawn beyond the references given."""
         return n
+
+
+def rounded(gamma: Tensor, log_w: Tensor) -> Tensor:
+    """γ in the dtype of log w, and at least in float32."""
+    return gamma.to(torch.promote_types(log_w.dtype, torch.float32))
 
 
 def weighted_mean(gamma: Float[Tensor, "*#batch B n"], y: Float[Tensor, "*#batch n D"]) -> Float[Tensor, "*batch B D"]:

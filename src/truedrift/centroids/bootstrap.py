@@ -2,8 +2,8 @@
 
     γ_i = 2 α_i − mean_b c_bi w_i / Σ_j c_bj w_j,   c_b ~ Multinomial(n; 1/n, …, 1/n).
 
-The counts enter as log c, so that a resample without the dominating reference is normalized by its own largest
-weight instead of by a sum that has underflowed. Only references that are not masked are drawn, as many as there are.
+A resample is normalized by its own largest weight, so that one without the dominating reference is not a sum that has
+underflowed. Only references that are not masked are drawn, as many as there are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.kernels.weights import softmax
+from truedrift.centroids.base import rounded
+from truedrift.kernels.distance import wide
+from truedrift.kernels.weights import masked, softmax
 from truedrift.validation import mistake
 
 
@@ -35,8 +37,11 @@ class Bootstrap:
         return n
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
-        counts = self._counts(log_w > -math.inf, log_w.dtype, generator)
-        return 2 * softmax(log_w) - softmax(log_w + counts.log()).mean(0)
+        log_w_wide = wide(log_w)
+        counts = self._counts(log_w > -math.inf, log_w_wide.dtype, generator)
+        resampled = counts * softmax(masked(log_w_wide, counts > 0))
+        resampled = resampled / resampled.sum(-1, keepdim=True).clamp_min(1)  # at least 1, but 0 for an empty row
+        return rounded(2 * softmax(log_w_wide) - resampled.mean(0), log_w)
 
     def _counts(self, drawn: Tensor, dtype: torch.dtype, generator: torch.Generator | None) -> Tensor:
         """c [resamples, ..., n]: how often each of the n drawn references is drawn again in n draws."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Tensor
+from truedrift.centroids.base import rounded
+from truedrift.kernels.distance import wide
 from truedrift.kernels.weights import softmax
 from truedrift.validation import mistake
 
@@ -45,18 +47,18 @@ class BRSNIS:
         return self.iterations * (n - 1) + 1
 
     def reweight(self, log_w: Float[Tensor, "*batch m"], generator: torch.Generator | None = None) -> Tensor:
-        fresh = self._fresh(log_w.shape[-1])
+        fresh, log_w_wide = self._fresh(log_w.shape[-1]), wide(log_w)
         state = torch.zeros_like(log_w[..., :1], dtype=torch.long)
-        kept = torch.zeros_like(log_w)
+        kept = torch.zeros_like(log_w_wide)
         for k in range(self.iterations):
             block = torch.arange(1 + k * fresh, 1 + (k + 1) * fresh, device=log_w.device)
             pool = torch.cat((state, block.expand(*log_w.shape[:-1], fresh)), -1)
-            log_pool = log_w.gather(-1, pool)
+            alpha = softmax(log_w_wide.gather(-1, pool))
             if k >= self.burn_in:
-                kept = kept.scatter_add(-1, pool, softmax(log_pool))
-            state = pool.gather(-1, _draw(log_pool, generator))
+                kept = kept.scatter_add(-1, pool, alpha)
+            state = pool.gather(-1, _draw(alpha, generator))
         # Every pool adds 1, or 0 if all of it is masked.
-        return kept / kept.sum(-1, keepdim=True).clamp_min(1)
+        return rounded(kept / kept.sum(-1, keepdim=True).clamp_min(1), log_w)
 
     def _fresh(self, m: int) -> int:
         """n − 1 of m = K(n − 1) + 1."""
@@ -71,7 +73,7 @@ class BRSNIS:
         return fresh
 
 
-def _draw(log_w: Tensor, generator: torch.Generator | None) -> Tensor:
-    """An index ∝ exp(l), by the largest l + Gumbel noise, which needs no normalization and never underflows."""
-    noise = torch.empty_like(log_w).exponential_(generator=generator).log()
-    return (log_w.detach() - noise).argmax(-1, keepdim=True)
+def _draw(alpha: Tensor, generator: torch.Generator | None) -> Tensor:
+    """An index ∝ α: the first to arrive of exponential clocks with rates α, and the state where all are 0."""
+    clock = torch.empty_like(alpha).exponential_(generator=generator).clamp_min(torch.finfo(alpha.dtype).tiny)
+    return (alpha.detach() / clock).argmax(-1, keepdim=True)

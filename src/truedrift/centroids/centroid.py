@@ -61,15 +61,13 @@ def centroid(
 def spread_mask(mask: Tensor, x: Tensor, y: Tensor, what: str = "mask") -> Tensor:
     """The mask as [..., B or 1, n]. With as many dimensions as x or y it is that already, with fewer it is [..., n]."""
     B, n, dimensions = x.shape[-2], y.shape[-2], max(x.ndim, y.ndim)
-    require_mask(mask, B, n, what)
+    allowed = f"[..., {n}] or [..., {B}, {n}]"
+    require_mask(mask, n, allowed, what)
     if mask.ndim < dimensions:
         mask = mask.unsqueeze(-2)
     if mask.shape[-2] not in (1, B):
-        raise mistake(
-            f"{what} has shape {list(mask.shape)}",
-            f"allowed is [..., {n}] or [..., {B}, {n}]",
-            "give one row a query and one column a reference",
-        )
+        came = f"{what} has shape {list(mask.shape)}"
+        raise mistake(came, f"allowed is {allowed}", "give one row a query and one column a reference")
     require_broadcastable(f"{what}, x and y", mask.shape[:-2], x.shape[:-2], y.shape[:-2])
     return mask
 

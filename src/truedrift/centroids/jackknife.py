@@ -1,10 +1,14 @@
 """The jackknife T = n T_n − (n − 1) mean_i T_{n,−i} (`app:baselines`), as weights:
 
-    γ_j = n α_j − ((n − 1)/n) Σ_{i≠j} w_j / (S − w_i),   S = Σ w.
+    γ_j = n α_j − ((n − 1)/n) Σ_{i≠j} α_j / (1 − α_i).
 
-With s_i = log(S − w_i), the sum is exp(l_j + log Σ_{i≠j} e^{−s_i}): the leave-one-out log-sum-exp applied twice,
-O(n) and stable when one weight holds nearly everything, where 1 − α_i computed from α is 0/0. n counts the
-references that are not masked; at n = 1 it is the identity. γ can be negative: it leaves the convex hull.
+With 1/(1 − α_i) = 1 + o_i and the odds o_i = α_i/(1 − α_i), the multiples of n cancel on paper instead of in digits:
+
+    γ_j = α_j (2 − 1/n) − (1 − 1/n) α_j Σ_{i≠j} o_i.
+
+Only the largest weight can exceed ½, and only its odds can be 0/0 in digits. Its term is α_j o_top = α_top β_j, where β
+are the weights of the references without it, normalized by their own largest. n counts the references that are not
+masked; at n = 1 it is the identity. γ can be negative: it leaves the convex hull.
 """
 
 from __future__ import annotations
@@ -15,7 +19,9 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.kernels.weights import leave_one_out_logsumexp, softmax
+from truedrift.centroids.base import rounded
+from truedrift.kernels.distance import wide
+from truedrift.kernels.weights import largest, softmax
 
 
 @dataclass(frozen=True)
@@ -30,11 +36,13 @@ class Jackknife:
         return n
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
-        drawn = log_w > -math.inf
-        n = drawn.sum(-1, keepdim=True).to(log_w.dtype)
-        log_w = torch.where(n > 0, log_w - log_w.detach().amax(-1, keepdim=True), log_w)
-        without = leave_one_out_logsumexp(log_w, -1)
-        usable = drawn & (without > -math.inf)  # a reference alone leaves nothing behind
-        reciprocal = torch.where(usable, -without.masked_fill(~usable, 0), -math.inf)
-        left_out = (log_w + leave_one_out_logsumexp(reciprocal, -1)).exp()
-        return n * softmax(log_w) - (n - 1) / n.clamp_min(1) * left_out
+        """γ_j = α_j (2 − 1/n − (1 − 1/n) Σ_{i≠j} o_i)."""
+        is_top, log_w_wide = largest(log_w, -1), wide(log_w)
+        alpha = softmax(log_w_wide)
+        beta = softmax(log_w_wide.masked_fill(is_top, -math.inf))
+        alpha_top = alpha.amax(-1, keepdim=True)
+        below = alpha.masked_fill(is_top, 0)
+        odds = below / (1 - below)
+        n = (log_w > -math.inf).sum(-1, keepdim=True).clamp_min(1).to(alpha.dtype)
+        others = alpha * (odds.sum(-1, keepdim=True) - odds) + alpha_top * beta  # α_j Σ_{i≠j} o_i
+        return rounded((2 - 1 / n) * alpha - (1 - 1 / n) * others, log_w)

@@ -50,17 +50,21 @@ def streaming_centroid(
 ) -> Tensor:
     """T [..., B, D] at queries x from an iterable of chunks y [..., n, D], or of pairs (y, mask) as in `centroid`.
 
-    For "standard", "abc" and "abc2". No gradient is recorded. Use `centroid` where everything fits in memory.
+    For "standard", "abc" and "abc2". No gradient is recorded. The result has the dtype of x. Use `centroid` where
+    everything fits in memory.
     """
     require_choice("estimator of a streaming centroid", estimator, ORDERS)
     require_temperature(tau)
     require_features("x", x, "B, D")
+    if check_finite:
+        require_finite(x=x)
+    kernel = log_kernel(kernel)
     moments = Moments(x, ORDERS[estimator])
     with full_precision(x):
         for y, mask in _checked(x, chunks, check_finite):
             for columns in _blocks(x.shape[-2], y.shape[-2]):
                 part = None if mask is None else mask[..., columns]
-                moments.add(masked(log_kernel(kernel)(x, y[..., columns, :], tau), part), y[..., columns, :])
+                moments.add(masked(kernel(x, y[..., columns, :], tau), part), y[..., columns, :])
     if moments.chunks == 0:
         raise mistake(
             "chunks held no references", "allowed is one chunk or more", "check that the iterator is not used up"

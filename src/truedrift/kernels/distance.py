@@ -11,11 +11,13 @@ accumulated in float64 wherever the device has it; entries that are zero by iden
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
 from truedrift.axes import Float, Tensor
+from truedrift.kernels.weights import at_least_float32
+from truedrift.validation import require_choice
 
 Method = Literal["auto", "exact", "matmul"]
 
@@ -48,6 +50,7 @@ def squared_distance(
     same: bool = False,
 ) -> Float[Tensor, "*batch B n"]:
     """d²_ij in at least float32."""
+    require_choice("method", method, get_args(Method))
     dtype = torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
     if method == "auto":
         method = "exact" if _is_small(x, y) else "matmul"
@@ -73,12 +76,13 @@ def _exact(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _matmul(x: Tensor, y: Tensor) -> Tensor:
+    dtype, x, y = x.dtype, wide(x), wide(y)  # widened first: centering in float32 would round what x and y share
     center = y.mean(-2, keepdim=True)
-    x, y = wide(x - center), wide(y - center)
+    x, y = x - center, y - center
     squared = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2) - 2 * (x @ y.mT)
-    return squared.clamp_min(0).to(center.dtype)
+    return squared.clamp_min(0).to(dtype)
 
 
 def wide(x: Tensor) -> Tensor:
     """x in the widest format that its device can multiply: float64, but float32 on Apple's MPS."""
-    return x if x.device.type == "mps" else x.double()
+    return at_least_float32(x) if x.device.type == "mps" else x.double()

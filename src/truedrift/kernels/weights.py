@@ -19,7 +19,7 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.to(torch.promote_types(values.dtype, torch.float32))
 
 
-def masked(log_w: Float[Tensor, "*batch n"], mask: Bool[Tensor, "*mask n"] | None) -> Float[Tensor, "*batch n"]:
+def masked(log_w: Float[Tensor, "*#batch n"], mask: Bool[Tensor, "*#batch n"] | None) -> Float[Tensor, "*batch n"]:
     """l in at least float32, with −∞ where `mask` is False, whatever stood there."""
     log_w = at_least_float32(log_w)
     return log_w if mask is None else log_w.masked_fill(~mask, -math.inf)
@@ -53,13 +53,18 @@ def leave_one_out_logsumexp(log_w: Tensor, dim: int) -> Tensor:
     Subtracting one term from the sum is safe while the term holds at most half of it: log Σ + log1p(−share). Only
     the largest term can hold more, and for that one the others are summed afresh.
     """
-    top = log_w.argmax(dim, keepdim=True)
-    is_top = torch.zeros_like(log_w, dtype=torch.bool).scatter(dim, top, torch.ones_like(top, dtype=torch.bool))
+    is_top = largest(log_w, dim)
     others = log_w.masked_fill(is_top, -math.inf)
-    total = logsumexp(log_w, dim)
-    without_top = logsumexp(others, dim)
-    without_top = without_top.masked_fill(without_top <= lowest(log_w), -math.inf)
-    return torch.where(is_top, without_top, total + torch.log1p(-(others - total).exp()))
+    total, without_top = logsumexp(log_w, dim), logsumexp(others, dim)
+    rest = torch.log1p(-(others - total).exp())
+    total, without_top = (s.masked_fill(s <= lowest(log_w), -math.inf) for s in (total, without_top))
+    return torch.where(is_top, without_top, total + rest)
+
+
+def largest(log_w: Tensor, dim: int) -> Tensor:
+    """True at the largest entry along `dim`, and only at one of them where several are equal."""
+    top = log_w.argmax(dim, keepdim=True)
+    return torch.zeros_like(log_w, dtype=torch.bool).scatter(dim, top, torch.ones_like(top, dtype=torch.bool))
 
 
 def power_sum(alpha: Float[Tensor, "*batch n"], k: int) -> Float[Tensor, "*batch 1"]:

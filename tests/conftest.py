@@ -1,0 +1,25 @@
+"""What every test runs under: oracles importable, one thread, repeatable examples, shapes checked."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import jaxtyping
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parent))  # from oracles import …
+torch.set_num_threads(1)
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("repeatable")
+# Before anything imports the package. Not in objective, where torch.library reads the plain functions' annotations.
+jaxtyping.install_import_hook([f"truedrift.{room}" for room in ("kernels", "centroids", "field")], "beartype.beartype")
+
+
+@pytest.fixture
+def unchecked_shapes() -> Iterator[None]:
+    """The package as users run it, without the check of shapes: so it is compiled, and so it answers mistakes."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
