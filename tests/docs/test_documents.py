@@ -53,7 +53,7 @@ def test_telemetry_snippet_runs():
         assert all(entry in scope["out"].report.summary() for entry in name if entry)
 
 
-@pytest.mark.parametrize(("file", "tests"), rows())
+@pytest.mark.parametrize(("file", "tests"), list(rows()))
 def test_theory_names_files_and_tests_that_exist(file, tests):
     assert (ROOT / file).is_file()
     assert tests

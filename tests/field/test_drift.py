@@ -26,7 +26,8 @@ def samples(B=4, n=6, m=5, D=3, seed=0, dtype=torch.float64):
 
 def assert_is_literal(actual, expected, rtol=1e-11, atol=1e-12):
     for name in ("V", "T_pos", "T_neg", "n_eff_pos", "n_eff_neg"):
-        torch.testing.assert_close(getattr(actual, name), getattr(expected, name), rtol=rtol, atol=atol, msg=name)
+        found, right = getattr(actual, name), getattr(expected, name)
+        torch.testing.assert_close(found, right, rtol=rtol, atol=atol, msg=lambda text, name=name: f"{name}: {text}")
     assert actual.valid.tolist() == expected.valid.tolist()
     torch.testing.assert_close(actual.log_mass[actual.valid], expected.log_mass[actual.valid], rtol=rtol, atol=atol)
     assert (actual.log_mass[~actual.valid] < -1e38).all()

@@ -10,8 +10,8 @@ m_k = E[w^k], g_k = E[w^k (y − T*)] at E[w] = 1, and its plug-in is 3 p_2 D_2 
     T + (1 − 3p_2) D_2 + 2 D_3,   γ_i = α_i (1 − p_2 + 3p_2² − 2p_3 + (1 − 3p_2) α_i + 2 α_i²),   bias O(n⁻³).
 
 It stays in the hull: p_3 ≤ p_2^{3/2}, and the quadratic in α_i is at least −max(0, 3p_2 − 1)²/8, so the bracket is
-at least min_p 1 − p + 3p² − 2p^{3/2} − max(0, 3p − 1)²/8 = 0.4428… > 0. It is *not* better at small n: below
-about n_eff = 10 the two orders are alike, and order 1 is the safer one.
+at least min_p 1 − p + 3p² − 2p^{3/2} − max(0, 3p − 1)²/8 = 0.4428… > 0. It is *not* better at small n:
+where one or two references hold the weight its bias is about that of order 1, or larger.
 
 **Strata.** References drawn as n_s from each of several pools s (classifier-free guidance: generated ones and
 unconditional real ones) have the leading bias of `thm:ratio_bias` less what the fixed n_s take away. With

@@ -1,4 +1,8 @@
-"""γ_i = α_i: the minibatch centroid T_n = Σ α_i y_i (`eq:centroid`), biased by O(1/n) (`thm:ratio_bias`)."""
+"""γ_i = α_i: the minibatch centroid T_n = Σ α_i y_i (`eq:centroid`).
+
+It is biased by −E[w²(y − T*)] / (n E[w]²) + O(n⁻²) (`thm:ratio_bias`). At n = 1 the bias is −Cov(w, y)/E[w] exactly
+(`thm:bias_n1`); it vanishes for constant weights and for data that are symmetric about the query (`thm:zero_bias`).
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.kernels.weights import leave_one_out_logsumexp, logsumexp
+from truedrift.kernels.weights import logsumexp, logsumexp_and_without
 
 Normalization = Literal["row", "bidirectional", "bidirectional-loo"]
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
@@ -45,9 +45,9 @@ def log_affinity(log_k: Float[Tensor, "*batch B n"], normalization: Normalizatio
         log_A = log_k - log_r
         return LogAffinity(log_A, log_A)
     half_row = torch.sub(log_k, log_r, alpha=0.5)
-    log_A = torch.sub(half_row, logsumexp(log_k, -2), alpha=0.5)
     if normalization == "bidirectional":
+        log_A = torch.sub(half_row, logsumexp(log_k, -2), alpha=0.5)
         return LogAffinity(log_A, log_A)
-    log_c_others = leave_one_out_logsumexp(log_k, -2)
+    log_c, log_c_others = logsumexp_and_without(log_k, -2)
     log_c_others = torch.where(log_c_others > -math.inf, log_c_others, log_r)
-    return LogAffinity(torch.sub(half_row, log_c_others, alpha=0.5), log_A)
+    return LogAffinity(log_w=torch.sub(half_row, log_c_others, alpha=0.5), log_A=torch.sub(half_row, log_c, alpha=0.5))

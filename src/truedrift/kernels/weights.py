@@ -48,23 +48,38 @@ def logsumexp(log_w: Tensor, dim: int) -> Tensor:
 
 
 def leave_one_out_logsumexp(log_w: Tensor, dim: int) -> Tensor:
-    """log Σ_{j≠i} exp(l_j) for every i along `dim`, in O(n); −∞ where nothing is left.
+    """log Σ_{j≠i} exp(l_j) for every i along `dim`, in O(n); −∞ where nothing is left."""
+    return logsumexp_and_without(log_w, dim)[1]
 
-    Subtracting one term from the sum is safe while the term holds at most half of it: log Σ + log1p(−share). Only
-    the largest term can hold more, and for that one the others are summed afresh.
+
+def logsumexp_and_without(log_w: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """`logsumexp`, and `leave_one_out_logsumexp`, for one exponential an entry.
+
+    Only without the largest term, e^t, can the sum be of another magnitude. Let R be the sum of the rest, in units of
+    its own largest term e^s. Without the largest the sum is e^s R; without another term w_i, in the same units, it is
+    e^t (1 + (R − w_i) e^{s−t}), where the difference may cancel but is then lost beside 1.
     """
-    is_top = largest(log_w, dim)
+    t, top = log_w.max(dim, keepdim=True)
+    is_top = _only(top, log_w, dim)
     others = log_w.masked_fill(is_top, -math.inf)
-    total, without_top = logsumexp(log_w, dim), logsumexp(others, dim)
-    rest = torch.log1p(-(others - total).exp())
-    total, without_top = (s.masked_fill(s <= lowest(log_w), -math.inf) for s in (total, without_top))
-    return torch.where(is_top, without_top, total + rest)
+    s = _maximum(others, dim)
+    w = (others - s).exp()
+    R = w.sum(dim, keepdim=True)
+    finite_t = t.clamp_min(lowest(log_w))
+    ratio = (s - finite_t).exp()
+    without_t = torch.where(R > 0, R.clamp_min(1).log() + s, -math.inf)
+    without_another = t + torch.log1p((R - w) * ratio)
+    return finite_t + torch.log1p(R * ratio), torch.where(is_top, without_t, without_another)
 
 
 def largest(log_w: Tensor, dim: int) -> Tensor:
     """True at the largest entry along `dim`, and only at one of them where several are equal."""
-    top = log_w.argmax(dim, keepdim=True)
-    return torch.zeros_like(log_w, dtype=torch.bool).scatter(dim, top, torch.ones_like(top, dtype=torch.bool))
+    return _only(log_w.argmax(dim, keepdim=True), log_w, dim)
+
+
+def _only(index: Tensor, like: Tensor, dim: int) -> Tensor:
+    """True at that index along `dim`."""
+    return torch.zeros_like(like, dtype=torch.bool).scatter(dim, index, True)
 
 
 def power_sum(alpha: Float[Tensor, "*batch n"], k: int) -> Float[Tensor, "*batch 1"]:
