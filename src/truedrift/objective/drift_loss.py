@@ -10,6 +10,7 @@ value of the loss is mean V², constant by construction once the temperatures de
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -32,7 +33,6 @@ from truedrift.objective.grouped import Outcome, largest_log_mass, weigh
 from truedrift.objective.report import DriftReport
 from truedrift.validation import (
     mistake,
-    require_broadcastable,
     require_choice,
     require_features,
     require_finite,
@@ -75,7 +75,7 @@ def drift_loss(
     `neg` [..., u, D] adds unconditional negatives with weight `weight_neg` (a number, or a tensor that broadcasts to
     [..., u]; 1 if not given); "abc" on that side is then stratified. `scale_over_batch` takes one mean distance over
     all groups, as the official code does. `path` is "general", for every option, "gram", for standardize-l2, which
-    computes the same loss and gradient several times faster, or "auto".
+    computes the same loss and (first) gradient several times faster, or "auto".
     """
     weighting = Weighting(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
     _check(gen, pos, neg, weight_neg, temperatures, weighting, feature_scale, path)
@@ -85,7 +85,7 @@ def drift_loss(
     if check_finite:
         require_finite(gen=gen, pos=pos, neg=neg, weight_neg=features.weight_neg)
     if path == "auto":
-        path = "gram" if feature_scale == "standardize-l2" else "general"
+        path = "gram" if feature_scale == "standardize-l2" and not _transformed(gen) else "general"
     with full_precision(gen):
         if path == "gram":
             outcome = gram_loss(features, temperatures, weighting, generator)
@@ -109,12 +109,15 @@ def _general(
     with torch.no_grad():
         both = weigh(d, columns.negatives, columns.weight_neg, temperatures, weighting, generator=generator)
         y_neg = f if columns.neg is None else torch.cat((f, columns.neg), -2)
-        T_neg = _centroid_or_query(both.alpha_neg, weighted_mean(both.gamma_neg, y_neg.unsqueeze(-3)), f)
-        T_pos = _centroid_or_query(both.alpha_pos, weighted_mean(both.gamma_pos, columns.pos.unsqueeze(-3)), f)
-        V = T_pos - T_neg if weighting.form == "separate" else both.relative_mass() * (T_pos - T_neg)
-        target = f + combine(V)
+        V = weighted_mean(both.gamma_pos, columns.pos.unsqueeze(-3)) - weighted_mean(
+            both.gamma_neg, y_neg.unsqueeze(-3)
+        )
+        V = V if weighting.form == "separate" else both.relative_mass() * V
+        total = combine(V)
+    # f − sg(f + V), but V is not added to f first, which would round it to the digits of f.
+    residual = f - f.detach() - total
     return Outcome(
-        loss=(f - target).square().mean((-2, -1)),
+        loss=residual.square().mean((-2, -1)),
         negatives=columns.negatives,
         distances=d,
         weight_neg=columns.weight_neg,
@@ -123,9 +126,9 @@ def _general(
     )
 
 
-def _centroid_or_query(alpha: Tensor, T: Tensor, f: Tensor) -> Tensor:
-    """T, and the query itself where its side is empty."""
-    return torch.where((alpha > 0).any(-1, keepdim=True), T, f.unsqueeze(-3))
+def _transformed(gen: Tensor) -> bool:
+    """Whether gen is inside torch.func.vmap or grad, which a loss with a gradient of its own cannot follow."""
+    return not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(gen)
 
 
 def _features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: float | Tensor | None) -> Features:
@@ -135,6 +138,7 @@ def _features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: float | 
     if neg is None:
         return Features(gen, pos)
     weight = torch.as_tensor(1.0 if weight_neg is None else weight_neg, dtype=dtype, device=gen.device)
+    weight = weight.detach().clone()  # the report reads it later, when the caller may have changed it in place
     return Features(gen, pos, neg.detach().to(dtype), weight.expand(neg.shape[:-1]))
 
 
@@ -186,8 +190,7 @@ def _check(
     if neg is not None:
         require_features("neg", neg, "u, D")
         sides["neg"] = neg
-        if isinstance(weight_neg, Tensor):
-            require_broadcastable("weight_neg, neg", weight_neg.shape, neg.shape[:-1])
+        _check_weight(weight_neg, neg)
     elif weight_neg is not None:
         raise mistake(
             "weight_neg is given without neg", "allowed is both or neither", "pass the unconditional negatives as neg"
@@ -200,3 +203,20 @@ def _check(
                 "they must be equal, one entry a group",
                 "expand the missing ones",
             )
+
+
+def _check_weight(weight_neg: float | Tensor | None, neg: Tensor) -> None:
+    shape = neg.shape[:-1]
+    if isinstance(weight_neg, Tensor):
+        sizes = zip(reversed(weight_neg.shape), reversed(shape), strict=False)
+        fits = weight_neg.ndim <= len(shape) and all(a in (1, b) for a, b in sizes)
+        came = f"weight_neg has shape {list(weight_neg.shape)}"
+    else:
+        fits = weight_neg is None or (isinstance(weight_neg, (int, float)) and 0 <= weight_neg < math.inf)
+        came = f"weight_neg is {weight_neg!r}"
+    if not fits:
+        raise mistake(
+            came,
+            f"allowed is a number of at least 0 or a tensor that broadcasts to {list(shape)}",
+            "give one weight an unconditional negative",
+        )

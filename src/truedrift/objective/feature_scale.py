@@ -78,8 +78,14 @@ def scale(features: Features, by: FeatureScale, *, over_batch: bool = False) -> 
 
 
 def standardize_l2(features: Features) -> Features:
-    """(f − μ)/σ per dimension over gen ∪ pos, then unit length."""
-    counted = torch.cat((features.gen.detach(), features.pos.detach()), -2)
+    """(f − μ)/σ per dimension over gen ∪ pos, then unit length.
+
+    One row is subtracted first, so that the mean rounds differences and not values: a dimension in which all are equal
+    is exactly 0 after its division by 1e-6, and an offset that all share costs no digits.
+    """
+    origin = features.pos[..., :1, :].detach()
+    features = features.map(lambda f: f - origin)
+    counted = torch.cat((features.gen.detach(), features.pos), -2)
     mean = counted.mean(-2, keepdim=True)
     variance = (counted - mean).square().sum(-2, keepdim=True) / (counted.shape[-2] - 1)
     deviation = variance.sqrt().clamp_min(SMALLEST_DEVIATION)

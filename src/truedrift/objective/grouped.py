@@ -1,14 +1,15 @@
 """The part of the loss that both paths share: distances of every group → weights at every temperature.
 
 d [..., n, columns] over columns [gen | neg | pos] becomes log k = −d/τ [..., T, n, columns] with each query's own
-column masked, and then the weights of both sides; no loop over groups or temperatures.
+column masked, and then the weights of both sides; no loop over groups or temperatures. A query without negatives is
+its own centroid, T⁻ = f: only a single generated feature can be.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -47,7 +48,15 @@ def weigh(
     log_weight = None
     if weight_neg is not None:
         log_weight = torch.nn.functional.pad(weight_neg.log(), (n, 0))[..., None, None, :]
-    return sides(log_k, negatives, weighting, log_weight_neg=log_weight, generator=generator)
+    both = sides(log_k, negatives, weighting, log_weight_neg=log_weight, generator=generator)
+    return both if n > 1 else _its_own_centroid(both)
+
+
+def _its_own_centroid(both: Sides) -> Sides:
+    """γ⁻ = 1 on the own column, the first, of a single query whose negatives have no weight."""
+    alone = (both.alpha_neg == 0).all(-1, keepdim=True)
+    own = torch.nn.functional.pad(alone.to(both.gamma_neg.dtype), (0, both.gamma_neg.shape[-1] - 1))
+    return replace(both, gamma_neg=both.gamma_neg + own)
 
 
 def largest_log_mass(both: Sides, form: Form) -> Float[Tensor, "*batch T"]:

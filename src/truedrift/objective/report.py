@@ -46,7 +46,10 @@ class DriftReport:
 
     @cached_property
     def force(self) -> Tensor:
-        """[..., T] RMS of the raw field V_τ before normalization. Falls as the generator reaches the data."""
+        """[..., T] RMS of the raw field V_τ before normalization. Falls as the generator reaches the data.
+
+        In the product form the masses weigh in, which are also small far from the data: there it rises first.
+        """
         return self.log_force.exp()
 
     @cached_property
@@ -71,17 +74,21 @@ class DriftReport:
 
     @cached_property
     def correction_pos(self) -> Tensor:
-        """[..., T] share of the weight that the estimator moves between positives, ½ Σ|γ − α|, mean over queries."""
+        """[..., T] share of the weight that the estimator moves between positives, Σ max(α − γ, 0) = ½ Σ|γ − α|."""
         return _moved(self._sides.alpha_pos, self._sides.gamma_pos)
 
     @cached_property
     def correction_neg(self) -> Tensor:
-        """[..., T] share of the weight that the estimator moves between negatives, mean over queries."""
+        """[..., T] share of the weight that the estimator moves between negatives, mean over queries; 0 without any."""
         return _moved(self._sides.alpha_neg, self._sides.gamma_neg)
 
     @cached_property
     def spread(self) -> Tensor:
-        """[...] mean distance among generated features over that to positives: near 1, and near 0 on collapse."""
+        """[...] mean distance among generated features over that to positives: near 1, and near 0 on collapse.
+
+        These are distances as the kernel sees them. A batch that collapsed onto the very mean of the data keeps its
+        directions from there, so that unit features (standardize-l2) do not show it; watch n_eff and the samples.
+        """
         d = self._outcome.distances
         n = d.shape[-2]
         among = d[..., :n].sum((-2, -1)) / max(1, n * (n - 1))
@@ -106,4 +113,4 @@ def _dominated(alpha: Tensor) -> Tensor:
 
 
 def _moved(alpha: Tensor, gamma: Tensor) -> Tensor:
-    return 0.5 * (gamma - alpha).abs().sum(-1).mean(-1)
+    return (alpha - gamma).clamp_min(0).sum(-1).mean(-1)

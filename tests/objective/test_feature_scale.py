@@ -1,0 +1,134 @@
+"""Standardization, unit length and mean distance, each by its formula."""
+
+import pytest
+import torch
+from oracles.feature_groups import feature_groups
+
+from truedrift.objective.feature_scale import Features, mean_distance, scale, standardize_l2
+
+
+def sides(n=4, m=6, u=3, D=5):
+    gen, pos, neg, weight_neg = feature_groups(n, m, u, D)
+    return Features(gen, pos, neg, weight_neg)
+
+
+def test_standardized_over_generated_and_positives_of_the_group():
+    features = sides()
+    found = standardize_l2(features)
+    for c in range(2):
+        for s in range(2):
+            counted = torch.cat((features.gen[c, s], features.pos[c, s]))
+            for side in ("gen", "pos", "neg"):
+                z = (getattr(features, side)[c, s] - counted.mean(0)) / counted.std(0, unbiased=True)
+                unit = z / z.norm(dim=1, keepdim=True)
+                torch.testing.assert_close(getattr(found, side)[c, s], unit, rtol=1e-12, atol=1e-14)
+
+
+def test_unconditional_negatives_are_not_counted():
+    features = sides()
+    other = Features(features.gen, features.pos, features.neg * 100 + 7, features.weight_neg)
+    assert torch.equal(standardize_l2(features).gen, standardize_l2(other).gen)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("value", [0.1, 1000.1])
+def test_a_constant_dimension_is_exactly_zero(value, dtype):
+    """Not the rounding of its mean over 1e-6, which would be a common direction with a huge gradient."""
+    features = sides().map(lambda f: f.to(dtype))
+    for side in (features.gen, features.pos, features.neg):
+        side[..., 2] = value
+    found = standardize_l2(features)
+    for side in (found.gen, found.pos, found.neg):
+        assert (side[..., 2] == 0).all()
+        assert (side[..., 0] != 0).all()
+
+
+def test_smallest_deviation_is_a_millionth():
+    """A dimension that varies by less than 1e-6 is divided by 1e-6."""
+    features = sides()
+    for side in (features.gen, features.pos, features.neg):
+        side[..., 2] *= 1e-9
+    found = standardize_l2(features)
+    counted = torch.cat((features.gen[0, 0], features.pos[0, 0]))
+    assert counted.std(0)[2] < 1e-6
+    z = (features.gen[0, 0] - counted.mean(0)) / counted.std(0).clamp_min(1e-6)
+    torch.testing.assert_close(found.gen[0, 0], z / z.norm(dim=1, keepdim=True), rtol=1e-9, atol=0)
+
+
+def test_a_shared_offset_costs_no_digits():
+    """float32 features around 1000 against the same numbers in float64."""
+    features = sides().map(lambda f: (f + 1e3).float())
+    found, exact = standardize_l2(features), standardize_l2(features.map(torch.Tensor.double))
+    for side in ("gen", "pos", "neg"):
+        assert (getattr(found, side) - getattr(exact, side)).abs().max() <= 1e-6
+
+
+def test_statistics_carry_no_gradient():
+    """d unit/d gen with μ and σ held fixed: the projection (I − f fᵀ)/(σ‖z‖), nothing across features."""
+    features = sides(n=2, m=3, u=1, D=3)
+    gen = features.gen[0, 0]
+    jacobian = torch.autograd.functional.jacobian(
+        lambda g: standardize_l2(Features(g, features.pos[0, 0])).gen, gen, vectorize=True
+    )
+    counted = torch.cat((gen, features.pos[0, 0]))
+    std = counted.std(0)
+    z = (gen - counted.mean(0)) / std
+    for i in range(2):
+        f = z[i] / z[i].norm()
+        expected = (torch.eye(3).double() - torch.outer(f, f)) / z[i].norm() / std
+        torch.testing.assert_close(jacobian[i, :, i], expected)
+        assert (jacobian[i, :, 1 - i] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_identical_features_are_zero_with_gradient_zero(dtype):
+    gen = torch.full((3, 4), 0.1, dtype=dtype, requires_grad=True)
+    found = standardize_l2(Features(gen, torch.full((5, 4), 0.1, dtype=dtype)))
+    assert (found.gen == 0).all()
+    assert (found.pos == 0).all()
+    (gradient,) = torch.autograd.grad(found.gen.sum(), gen)
+    assert (gradient == 0).all()
+
+
+@pytest.mark.parametrize("over_batch", [False, True])
+def test_mean_distance_is_one(over_batch):
+    """s is the weighted mean of all distances, the zeros of a feature to itself included; coordinates over s/√D."""
+    features = sides()
+    found = mean_distance(features, over_batch=over_batch)
+    total, weight, distances = torch.zeros(2, 2).double(), torch.zeros(2, 2).double(), {}
+    for c in range(2):
+        for s in range(2):
+            columns = torch.cat((features.gen[c, s], features.neg[c, s], features.pos[c, s]))
+            d = (features.gen[c, s][:, None] - columns).square().sum(-1).sqrt()
+            w = torch.cat((torch.ones(4).double(), features.weight_neg[c, s], torch.ones(6).double()))
+            total[c, s], weight[c, s], distances[c, s] = (d * w).sum(), 4 * w.sum(), d
+    mean = (total.sum() / weight.sum()).expand(2, 2) if over_batch else total / weight
+    for c in range(2):
+        for s in range(2):
+            torch.testing.assert_close(found.distances[c, s], distances[c, s] / mean[c, s])
+            torch.testing.assert_close(found.features.pos[c, s], features.pos[c, s] / (mean[c, s] / 5**0.5))
+    assert (mean[0, 0] != mean[1, 1]) == (not over_batch)
+
+
+def test_smallest_mean_distance_is_a_thousandth():
+    features = sides().map(lambda f: f * 1e-6)
+    found = mean_distance(features)
+    torch.testing.assert_close(found.distances, features.distances() / 1e-3)
+    torch.testing.assert_close(found.features.gen, features.gen / 1e-3)
+
+
+def test_mean_distance_carries_no_gradient():
+    features = sides(u=0)
+    gen = features.gen[0, 0].clone().requires_grad_()
+    found = mean_distance(Features(gen, features.pos[0, 0]))
+    (gradient,) = torch.autograd.grad(found.features.gen.sum(), gen)
+    torch.testing.assert_close(gradient, gradient[0, 0].expand_as(gradient))
+    assert not found.distances.requires_grad
+
+
+def test_none_leaves_features_as_they_are():
+    features = sides()
+    found = scale(features, "none")
+    assert found.features is features
+    d = torch.cdist(features.gen, torch.cat((features.gen, features.neg, features.pos), -2))
+    torch.testing.assert_close(found.distances, d)

@@ -1,0 +1,242 @@
+"""The Gram-space path against the general one: everywhere in float64, and where digits are lost in float32."""
+
+import importlib
+import itertools
+import math
+
+import pytest
+import torch
+from oracles.feature_groups import feature_groups, loss_and_gradient
+
+from truedrift import drift_loss
+from truedrift.field import FORMS, NORMALIZATIONS
+from truedrift.objective import gram
+
+DEFAULT = (0.02, 0.05, 0.2)
+SHARP = (0.002,)
+
+
+def loss_of(gen, pos, neg=None, **options):
+    return drift_loss(gen, pos, neg, **options).loss
+
+
+def both_paths(gen, pos, neg=None, **options):
+    return (loss_and_gradient(loss_of, gen, pos, neg, path=path, **options) for path in ("gram", "general"))
+
+
+@pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_is_the_general_path_in_float64(normalization, form, u):
+    estimators = [("abc", "abc"), ("standard", "abc"), ("abc", "standard"), ("jackknife", "abc"), ("abc2", "abc")]
+    estimators += [] if u else [("jackknife", "jackknife"), ("abc", "abc2")]
+    for (n, m), (estimator_pos, estimator_neg) in itertools.product(((1, 3), (2, 1), (4, 6), (5, 5)), estimators):
+        gen, pos, neg, weight_neg = feature_groups(n, m, u)
+        options = {
+            "normalization": normalization,
+            "form": form,
+            "estimator_pos": estimator_pos,
+            "estimator_neg": estimator_neg,
+            "weight_neg": weight_neg,
+        }
+        (loss, gradient), (expected, expected_gradient) = both_paths(gen, pos, neg, **options)
+        assert (loss - expected).abs().max() <= 1e-9 * expected.abs().max()
+        assert (gradient - expected_gradient).norm() <= 1e-9 * expected_gradient.norm()
+
+
+def test_a_single_pair_has_a_force_and_no_gradient():
+    """One query and one positive are opposite unit features: the force is along f, and the projection removes it."""
+    gen, pos, _, _ = feature_groups(1, 1)
+    for loss, gradient in both_paths(gen, pos, form="separate"):
+        torch.testing.assert_close(loss, torch.full((2, 2), 9.0).double(), rtol=1e-6, atol=0)
+        assert gradient.abs().max() < 1e-13
+    for loss, gradient in both_paths(gen, pos, form="product"):
+        assert loss.abs().max() == gradient.abs().max() == 0
+
+
+# ---- where digits are lost -----------------------------------------------------------------------------------------
+
+
+def hard(name, n, D):
+    """(gen, pos) of two groups, float32 numbers held in float64: features that are nearly or exactly alike."""
+    generator = torch.Generator().manual_seed(1)
+
+    def draw(*shape):
+        return torch.randn(2, *shape, generator=generator)
+
+    gen, pos = draw(n, D), 1.5 * draw(n + 3, D) + 0.3
+    kind, _, size = name.partition(" ")
+    if kind == "converged":
+        pos = gen + float(size) * draw(n, D)
+    elif kind == "permuted":
+        pos = gen[:, torch.randperm(n, generator=generator)]
+    elif kind == "collapsed":
+        gen = draw(1, D) + 1e-4 * draw(n, D)
+    elif kind == "offset":
+        gen, pos = gen + 1e3, pos + 1e3
+    elif kind == "constant":  # a third of the dimensions hold one number that is no binary fraction
+        gen[..., ::3] = pos[..., ::3] = 0.1
+    return gen.double(), pos.double()
+
+
+HARD = [
+    "ordinary",
+    "converged 1e-1",
+    "converged 1e-2",
+    "converged 1e-3",
+    "converged 1e-4",
+    "converged 1e-6",
+    "permuted",
+    "collapsed",
+    "offset",
+    "constant",
+]
+SHAPES = [(6, 2), (6, 16), (8, 384), (64, 384)]
+HARD_SHAPES = [(name, n, D) for name in HARD for n, D in SHAPES if (name, D) != ("constant", 2)]
+"""Two dimensions with one constant are one dimension, which has a test of its own."""
+
+
+def nearest_unit_distance(gen, pos):
+    """The smallest distance between different standardized unit features."""
+    both = torch.cat((gen, pos), 1)
+    unit = torch.nn.functional.normalize(
+        (both - both.mean(1, keepdim=True)) / both.std(1, keepdim=True).clamp_min(1e-6)
+    )
+    d = (unit[:, : gen.shape[1], None] - unit[:, None]).norm(dim=-1)
+    return d.masked_fill(torch.eye(*d.shape[1:], dtype=torch.bool), math.inf).min().item()
+
+
+@pytest.mark.parametrize("temperatures", [DEFAULT, SHARP], ids=["default", "sharp"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("name", "n", "D"), HARD_SHAPES)
+def test_float64_where_features_are_alike(name, n, D, form, temperatures):
+    """1e-9, but for what d² = 2 − 2 f·f′ itself costs: rounded to 2⁻⁵², it moves d by 2⁻⁵²/d, or by 2⁻²⁶ at d = 0."""
+    gen, pos = hard(name, n, D)
+    (loss, gradient), (expected, expected_gradient) = both_paths(gen, pos, form=form, temperatures=temperatures)
+    rounding, d = 8 * 2**-52, nearest_unit_distance(gen, pos)
+    limit = max(1e-9, rounding / max(d, rounding**0.5) / min(temperatures))
+    assert (loss - expected).abs().max() <= limit * expected.max()
+    assert (gradient - expected_gradient).norm() <= limit * expected_gradient.norm()
+
+
+@pytest.mark.parametrize("path", ["general", "gram"])
+@pytest.mark.parametrize(("temperatures", "limit"), [(DEFAULT, 1e-5), (SHARP, 1e-3)], ids=["default", "sharp"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("name", "n", "D"), HARD_SHAPES)
+def test_float32_gradient_where_features_are_alike(name, n, D, form, temperatures, limit, path):
+    """float32 against the general path in float64 on the same numbers."""
+    gen, pos = hard(name, n, D)
+    options = {"form": form, "temperatures": temperatures}
+    expected, expected_gradient = loss_and_gradient(loss_of, gen, pos, path="general", **options)
+    loss, gradient = loss_and_gradient(loss_of, gen.float(), pos.float(), path=path, **options)
+    assert (gradient - expected_gradient).norm() <= limit * expected_gradient.norm()
+    assert (loss - expected).abs().max() <= 1e-4 * expected.max()
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("name", ["converged 1e-1", "converged 1e-3", "permuted", "collapsed", "offset", "constant"])
+def test_float32_gradient_with_unconditional_negatives(name, normalization):
+    gen, pos = hard(name, 8, 384)
+    neg = gen.mean() + 1.2 * torch.randn(2, 5, 384, generator=torch.Generator().manual_seed(2))
+    neg, options = neg.double(), {"normalization": normalization, "weight_neg": torch.linspace(0.5, 3, 5)}
+    _, expected = loss_and_gradient(loss_of, gen, pos, neg, path="general", **options)
+    _, found = loss_and_gradient(loss_of, gen.float(), pos.float(), neg.float(), path="gram", **options)
+    assert (found - expected).norm() <= 1e-5 * expected.norm()
+
+
+@pytest.mark.parametrize("path", ["general", "gram"])
+def test_a_field_that_vanishes_is_rounding_over_root_epsilon(path):
+    """Every query has a copy on both sides, so that V ≈ 0 but for rounding: 2⁻²⁴/√1e-8 of a unit field at most."""
+    _, ordinary = loss_and_gradient(loss_of, *hard("ordinary", 8, 384), path="general")
+    gen, pos = hard("permuted", 8, 384)
+    neg = gen.flip(1)
+    _, expected = loss_and_gradient(loss_of, gen, pos, neg, path="general")
+    _, found = loss_and_gradient(loss_of, gen.float(), pos.float(), neg.float(), path=path)
+    assert (found - expected).norm() <= 6e-4 * ordinary.norm()
+    assert expected.norm() <= 0.1 * ordinary.norm()  # it does vanish
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("path", ["general", "gram"])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1000.1])
+@pytest.mark.parametrize(("n", "D"), SHAPES)
+def test_identical_features_have_no_force(n, D, value, path, dtype):
+    """z = 0 has no direction: loss and gradient are zero, not rounding divided by the smallest deviation."""
+    gen, pos = torch.full((2, n, D), value, dtype=dtype), torch.full((2, n + 1, D), value, dtype=dtype)
+    loss, gradient = loss_and_gradient(loss_of, gen, pos, path=path)
+    assert loss.abs().max() <= 1e-12
+    assert gradient.abs().max() <= 1e-12
+
+
+@pytest.mark.parametrize("temperatures", [DEFAULT, SHARP], ids=["default", "sharp"])
+@pytest.mark.parametrize("name", HARD)
+def test_one_dimension(name, temperatures):
+    """Unit features are ±1 there, so that every force is along f and the gradient is zero.
+
+    A field that vanishes is rounding over √ε = 1e-4, a part in a thousand of a unit field in float32.
+    """
+    gen, pos = hard(name, 5, 1)
+    both = torch.cat((gen, pos), 1)
+    mean, std = both.mean(1, keepdim=True), both.std(1, keepdim=True).clamp_min(1e-6)
+    if name == "constant":
+        mean, std = gen - 1, torch.ones_like(std)
+    unprojected = 2 * len(temperatures) / 5 / ((gen - mean).abs().clamp_min(1e-6))
+    for dtype, limit in ((torch.float64, 1e-9), (torch.float32, 5e-3)):
+        for path in ("general", "gram"):
+            options = {"path": path, "temperatures": temperatures}
+            loss, gradient = loss_and_gradient(loss_of, gen.to(dtype), pos.to(dtype), **options)
+            assert gradient.norm() <= limit * unprojected.norm()
+            expected, _ = loss_and_gradient(loss_of, gen, pos, path="general", temperatures=temperatures)
+            assert (loss - expected).abs().max() <= max(5 * limit, 1e-6)
+
+
+def test_near_pairs_need_more_than_float32_products():
+    """Negative control: without the float64 products the converged gradient is not good to 1e-3."""
+    gen, pos = hard("converged 1e-3", 8, 384)
+    expected, expected_gradient = loss_and_gradient(loss_of, gen, pos, path="general")
+    z = torch.cat((gen, pos), 1).float()
+    unit = torch.nn.functional.normalize((z - z.mean(1, keepdim=True)) / z.std(1, keepdim=True), dim=-1)
+    rough = (2 - 2 * unit @ unit.mT).clamp_min(0).sqrt()[:, :8, 8:].diagonal(dim1=1, dim2=2)
+    exact = (unit[:, :8] - unit[:, 8:]).norm(dim=-1)
+    assert ((rough - exact) / 0.02).abs().max() > 1e-3
+    assert expected.min() > 0
+    assert expected_gradient.norm() > 0
+
+
+# ---- blocks --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
+@pytest.mark.parametrize("elements", [1, 170])
+def test_blocks_are_one_block(monkeypatch, elements, u):
+    """Groups in blocks of one, of two (with a rest), or all at once: the same to rounding, report included."""
+    generator = torch.Generator().manual_seed(0)
+    gen, pos = (torch.randn(5, rows, 6, generator=generator, dtype=torch.float64) for rows in (4, 7))
+    neg = torch.randn(5, u, 6, generator=generator, dtype=torch.float64) if u else None
+    weight_neg = torch.rand(5, u, generator=generator, dtype=torch.float64) if u else None
+    options = {"path": "gram", "weight_neg": weight_neg}
+    whole, whole_report = loss_and_gradient(loss_of, gen, pos, neg, **options), drift_loss(gen, pos, neg, **options)
+    monkeypatch.setattr(gram, "BLOCK_ELEMENTS", elements)
+    calls = []
+    block = gram._block
+    monkeypatch.setattr(gram, "_block", lambda *a, **k: calls.append(1) or block(*a, **k))
+    loss, gradient = loss_and_gradient(loss_of, gen, pos, neg, **options)
+    assert len(calls) > 1  # it was in blocks
+    torch.testing.assert_close(loss, whole[0], rtol=1e-13, atol=0)
+    torch.testing.assert_close(gradient, whole[1], rtol=1e-11, atol=1e-14)
+    report, expected = drift_loss(gen, pos, neg, **options).report.summary(), whole_report.report.summary()
+    for name, value in report.items():
+        torch.testing.assert_close(value, expected[name], rtol=1e-12, atol=0)
+
+
+def test_gram_is_what_auto_takes(monkeypatch):
+    """… for standardize-l2, and the general path for every other scale."""
+    taken = []
+    module = importlib.import_module("truedrift.objective.drift_loss")
+    monkeypatch.setattr(module, "gram_loss", lambda *a, **k: taken.append("gram") or gram.gram_loss(*a, **k))
+    gen, pos, _, _ = feature_groups(4, 5)
+    drift_loss(gen, pos, feature_scale="mean-distance")
+    drift_loss(gen, pos, path="general")
+    assert taken == []
+    drift_loss(gen, pos)
+    assert taken == ["gram"]

@@ -1,0 +1,204 @@
+"""What the report says, each entry by its literal formula."""
+
+import math
+
+import pytest
+import torch
+from oracles.drift_loss import literal_groups
+from oracles.feature_groups import feature_groups
+
+from truedrift import drift_loss
+from truedrift.field import FORMS, NORMALIZATIONS
+
+TEMPERATURES = (0.02, 0.05, 0.2)
+ENTRIES = (
+    "force",
+    "log_force",
+    "n_eff_pos",
+    "n_eff_neg",
+    "dominated_pos",
+    "dominated_neg",
+    "correction_pos",
+    "correction_neg",
+    "spread",
+)
+
+
+def literal(gen, pos, neg=None, weight_neg=None, temperatures=TEMPERATURES, **options):
+    defaults = {
+        "normalization": "bidirectional",
+        "form": "product",
+        "abc_pos": True,
+        "abc_neg": True,
+        "feature_scale": "standardize-l2",
+        "scale_over_batch": False,
+    }
+    return literal_groups(gen, pos, neg, temperatures=temperatures, weight_neg=weight_neg, **(defaults | options))
+
+
+def each(groups, number):
+    """[C, S, T] of a number of every field."""
+    rows = [[[float(number(field)) for field in group.fields] for group in row] for row in groups]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def plain_abc(alpha):
+    return alpha * (1 - alpha.square().sum(1, keepdim=True) + alpha)
+
+
+def stratified_abc(alpha, n):
+    """MATH: γ_i = α_i (1 − p_2 + α_i) − α_i (A_s/n_s − Σ_s A_s²/n_s), over n − 1 other generated and the rest."""
+    strata = ((slice(None, n), n - 1), (slice(n, None), alpha.shape[1] - n))
+    sums = [(members, alpha[:, members].sum(1, keepdim=True), size) for members, size in strata]
+    total = sum(A.square() / size for _, A, size in sums)
+    gamma = plain_abc(alpha)
+    for members, A, size in sums:
+        gamma[:, members] -= alpha[:, members] * (A / size - total)
+    return gamma
+
+
+def moved(alpha, gamma):
+    return 0.5 * (gamma - alpha).abs().sum(1).mean()
+
+
+@pytest.mark.parametrize("path", ["general", "gram"])
+@pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_every_entry_is_literal(normalization, form, u, path):
+    n = 5
+    gen, pos, neg, weight_neg = feature_groups(n, 7, u)
+    options = {"normalization": normalization, "form": form}
+    groups = literal(gen, pos, neg, weight_neg, **options)
+    report = drift_loss(gen, pos, neg, weight_neg=weight_neg, path=path, **options).report
+    expected = {
+        "force": each(groups, lambda field: field.V.square().mean().sqrt() * math.exp(field.log_scale)),
+        "log_force": each(groups, lambda field: field.V.square().mean().log() / 2 + field.log_scale),
+        "n_eff_pos": each(groups, lambda field: (1 / field.alpha_pos.square().sum(1)).mean()),
+        "n_eff_neg": each(groups, lambda field: (1 / field.alpha_neg.square().sum(1)).mean()),
+        "dominated_pos": each(groups, lambda field: (field.alpha_pos.max(1).values > 0.5).double().mean()),
+        "dominated_neg": each(groups, lambda field: (field.alpha_neg.max(1).values > 0.5).double().mean()),
+        "correction_pos": each(groups, lambda field: moved(field.alpha_pos, plain_abc(field.alpha_pos))),
+        "correction_neg": each(
+            groups,
+            lambda field: moved(
+                field.alpha_neg, stratified_abc(field.alpha_neg, n) if u else plain_abc(field.alpha_neg)
+            ),
+        ),
+        "spread": torch.stack(
+            [
+                torch.stack([group.d[:, :n].sum() / (n * (n - 1)) / group.d[:, n + u :].mean() for group in row])
+                for row in groups
+            ]
+        ),
+    }
+    assert set(expected) == set(ENTRIES)
+    for name, value in expected.items():
+        torch.testing.assert_close(
+            getattr(report, name), value, rtol=1e-9, atol=1e-12, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_correction_is_zero_without_a_correction():
+    gen, pos, _, _ = feature_groups(5, 7)
+    plain = drift_loss(gen, pos, estimator_pos="standard").report
+    assert (plain.correction_pos == 0).all()
+    assert (plain.correction_neg > 1e-3).any()
+
+
+@pytest.mark.parametrize("path", ["general", "gram"])
+def test_force_that_underflows_has_a_logarithm(path):
+    """A collapsed batch far from its positives, row-normalized: S⁺ = e^−140 is nothing in float32."""
+    generator = torch.Generator().manual_seed(0)
+    gen = torch.randn(2, 2, 1, 384, generator=generator) + 1e-3 * torch.randn(2, 2, 5, 384, generator=generator)
+    pos = torch.randn(2, 2, 7, 384, generator=generator)
+    report = drift_loss(gen, pos, normalization="row", temperatures=(0.005, 0.05), path=path).report
+    groups = literal(gen.double(), pos.double(), normalization="row", temperatures=(0.005, 0.05))
+    expected = each(groups, lambda field: field.V.square().mean().log() / 2 + field.log_scale)
+    assert expected[..., 0].max() < -150
+    assert (report.force[..., 0] == 0).all()
+    torch.testing.assert_close(report.log_force.double(), expected, rtol=0, atol=2e-2)
+
+
+def test_the_loss_stays_while_the_force_falls():
+    """The same sample on its way to the data: loss 1 all along, a force that falls, a spread that comes to 1."""
+    gen, _, _, _ = feature_groups(32, 32, D=8)
+    noise = torch.randn(gen.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    pos = gen.flip(-2) + 0.5 * noise
+    on_the_way = [drift_loss(gen + offset, pos, temperatures=(0.2,), form="separate") for offset in (3.0, 1.0, 0.0)]
+    for found in on_the_way:
+        torch.testing.assert_close(found.loss, torch.ones(2, 2).double(), rtol=1e-5, atol=0)
+    far, nearer, there = (found.report.force for found in on_the_way)
+    assert (far > 1.1 * nearer).all()
+    assert (nearer > there).all()
+    assert ((on_the_way[-1].report.spread - 1).abs() < 0.1).all()
+
+
+def test_spread_is_near_zero_on_collapse():
+    gen, pos, _, _ = feature_groups(6, 7)
+    collapsed = gen[..., :1, :] + 1e-3 * gen
+    assert (drift_loss(collapsed, pos).report.spread < 0.01).all()
+    assert (drift_loss(gen, pos).report.spread > 0.2).all()
+
+
+@pytest.mark.parametrize("path", ["general", "gram"])
+def test_no_entry_carries_a_gradient(path):
+    gen, pos, neg, weight_neg = feature_groups(5, 7, 3)
+    for side in (gen, pos, neg, weight_neg):
+        side.requires_grad_()
+    found = drift_loss(gen, pos, neg, weight_neg=weight_neg, path=path)
+    assert found.loss.requires_grad
+    for name in ENTRIES:
+        assert not getattr(found.report, name).requires_grad
+    assert not any(value.requires_grad for value in found.report.summary().values())
+
+
+@pytest.mark.parametrize(
+    ("path", "feature_scale"), [("general", "standardize-l2"), ("gram", "standardize-l2"), ("general", "none")]
+)
+def test_reading_late_is_reading_at_once(path, feature_scale):
+    """Entries are computed on first use; what the caller does to the batch in between changes nothing."""
+    sides = feature_groups(5, 7, 3)
+    gen, pos, neg, weight_neg = sides
+    options = {"weight_neg": weight_neg, "path": path, "feature_scale": feature_scale}
+    at_once = drift_loss(gen, pos, neg, **options).report
+    expected = {name: getattr(at_once, name).clone() for name in ENTRIES}
+    late = drift_loss(gen, pos, neg, **options).report
+    for side in sides:
+        side.copy_(side.flip(-1) * 3 + 1)
+    for name, value in expected.items():
+        assert torch.equal(getattr(late, name), value), name
+    changed = drift_loss(gen, pos, neg, **options).report  # negative control: the change is one that a report sees
+    assert not torch.equal(changed.force, expected["force"])
+
+
+def test_entries_are_computed_once():
+    gen, pos, _, _ = feature_groups(5, 7)
+    report = drift_loss(gen, pos).report
+    for name in ENTRIES:
+        assert getattr(report, name) is getattr(report, name)
+
+
+def test_summary_is_the_mean_over_groups():
+    gen, pos, _, _ = feature_groups(5, 7)
+    report = drift_loss(gen, pos).report
+    summary = report.summary()
+    assert set(summary) == set(ENTRIES) - {"log_force"}
+    for name, value in summary.items():
+        torch.testing.assert_close(value, getattr(report, name).mean((0, 1)))
+    alone = drift_loss(gen[0, 0], pos[0, 0]).report
+    torch.testing.assert_close(alone.summary()["n_eff_pos"], alone.n_eff_pos)
+
+
+@pytest.mark.parametrize("path", ["general", "gram"])
+def test_a_single_generated_feature(path):
+    """It has no negatives: nothing dominates, nothing is moved, there is no spread; in the product form no force."""
+    gen, pos, _, _ = feature_groups(1, 7)
+    product, separate = (drift_loss(gen, pos, form=form, path=path).report for form in ("product", "separate"))
+    for report in (product, separate):
+        for name in ("n_eff_neg", "dominated_neg", "correction_neg", "spread"):
+            assert (getattr(report, name) == 0).all()
+    assert (product.force == 0).all()
+    assert (product.log_force == -math.inf).all()
+    expected = each(literal(gen, pos, form="separate"), lambda field: field.V.square().mean().sqrt())
+    torch.testing.assert_close(separate.force, expected, rtol=1e-9, atol=0)
