@@ -172,6 +172,14 @@ def test_reading_late_is_reading_at_once(path, feature_scale):
     assert not torch.equal(changed.force, expected["force"])
 
 
+def test_reading_does_not_move_the_random_numbers_of_a_run():
+    gen, pos, _, _ = feature_groups(5, 7)
+    report = drift_loss(gen, pos, estimator_pos="bootstrap", generator=torch.Generator().manual_seed(1)).report
+    before = torch.get_rng_state()
+    assert (report.correction_pos > 0).any()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_entries_are_computed_once():
     gen, pos, _, _ = feature_groups(5, 7)
     report = drift_loss(gen, pos).report

@@ -13,6 +13,7 @@ from functools import cached_property
 import torch
 
 from truedrift.axes import Tensor
+from truedrift.centroids.bootstrap import Bootstrap
 from truedrift.field.sides import Sides, Weighting
 from truedrift.kernels.weights import effective_sample_size
 from truedrift.objective.grouped import Outcome, weigh
@@ -104,8 +105,13 @@ class DriftReport:
     def _sides(self) -> Sides:
         outcome = self._outcome
         d = outcome.distances
+        # Draws of its own where an estimator draws: reading a number must not move the random numbers of a run.
+        draws = Bootstrap in (type(self.weighting.estimator_pos), type(self.weighting.estimator_neg))
+        generator = torch.Generator(d.device).manual_seed(0) if draws else None
         with torch.no_grad():
-            return weigh(d, outcome.negatives, outcome.weight_neg, self.temperatures, self.weighting)
+            return weigh(
+                d, outcome.negatives, outcome.weight_neg, self.temperatures, self.weighting, generator=generator
+            )
 
 
 def _dominated(alpha: Tensor) -> Tensor:
