@@ -24,9 +24,11 @@ def plain_methods(monkeypatch):
     """Classes as users run them: the compiler cannot see into a method that checks shapes, even switched off."""
     modules = [module for name, module in sys.modules.items() if name.startswith("truedrift.")]
     for each in {each for module in modules for each in vars(module).values() if inspect.isclass(each)}:
-        for name, method in list(vars(each).items()):
-            if each.__module__.startswith("truedrift.") and inspect.isfunction(method):
+        for name, method in list(vars(each).items()) if each.__module__.startswith("truedrift.") else ():
+            if inspect.isfunction(method):
                 monkeypatch.setattr(each, name, inspect.unwrap(method))
+            elif isinstance(method, property):
+                monkeypatch.setattr(each, name, property(inspect.unwrap(method.fget)))
 
 
 @pytest.fixture
