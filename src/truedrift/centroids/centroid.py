@@ -1,4 +1,4 @@
-"""T(x) = Σ_i γ_i y_i with γ from log k(x, y_i): the corrected minibatch centroid (`eq:minibatch`, `eq:centroid`, `eq:abc`).
+"""T(x) = Σ_i γ_i y_i with γ from log k(x, y_i): the corrected centroid (`eq:minibatch`, `eq:centroid`, `eq:abc`).
 
 It estimates the target centroid T*(x) = E[k(x, y) y] / E[k(x, y)] (`eq:centroid_pop`).
 """

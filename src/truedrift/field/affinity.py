@@ -46,7 +46,7 @@ def log_affinity(log_k: Float[Tensor, "*batch B n"], normalization: Normalizatio
         return LogAffinity(log_A, log_A)
     half_row = torch.sub(log_k, log_r, alpha=0.5)
     if normalization == "bidirectional":
-        log_A = torch.sub(half_row, logsumexp(log_k, -2), alpha=0.5)
+        log_A = half_row.sub_(logsumexp(log_k, -2), alpha=0.5)
         return LogAffinity(log_A, log_A)
     log_c, log_c_others = logsumexp_and_without(log_k, -2)
     log_c_others = torch.where(log_c_others > -math.inf, log_c_others, log_r)

@@ -36,17 +36,37 @@ class Weighting:
 
 @dataclass(frozen=True)
 class Sides:
-    """The weights of both sides at every query."""
+    """The weights of both sides at every query, over columns [neg | pos] of which the first `neg` are negatives."""
 
-    alpha_neg: Tensor
-    alpha_pos: Tensor
-    gamma_neg: Tensor
-    gamma_pos: Tensor
+    neg: int
+    alpha: Tensor
+    """[..., B, columns] the affinity of each side over its sum."""
+    gamma: Tensor
+    """[..., B, columns] what the estimator of each side makes of it."""
     log_mass: Tensor
     """[..., B, 1] log S⁺S⁻ of the product form; below −10³⁸ where a side is empty."""
-
     largest_log_mass: Tensor
     """[..., 1, 1] its maximum over queries, or a number far above it where every query has an empty side."""
+
+    @property
+    def alpha_neg(self) -> Tensor:
+        """[..., B, neg] α of the negatives."""
+        return self.alpha[..., : self.neg]
+
+    @property
+    def alpha_pos(self) -> Tensor:
+        """[..., B, pos] α of the positives."""
+        return self.alpha[..., self.neg :]
+
+    @property
+    def gamma_neg(self) -> Tensor:
+        """[..., B, neg] γ of the negatives."""
+        return self.gamma[..., : self.neg]
+
+    @property
+    def gamma_pos(self) -> Tensor:
+        """[..., B, pos] γ of the positives."""
+        return self.gamma[..., self.neg :]
 
     def relative_mass(self) -> Tensor:
         """[..., B, 1] S⁺S⁻ over its maximum: a factor that the RMS normalization of the field cancels."""
@@ -54,10 +74,9 @@ class Sides:
 
     def coefficients(self, form: Form) -> Float[Tensor, "*batch B columns"]:
         """C = S⁺S⁻ [−γ⁻ | γ⁺], with relative masses: V = C·[Y⁻ | Y⁺]."""
-        if form == "separate":
-            return torch.cat((-self.gamma_neg, self.gamma_pos), -1)
-        mass = self.relative_mass()
-        return torch.cat((self.gamma_neg * -mass, self.gamma_pos * mass), -1)
+        C = self.gamma * self.relative_mass() if form == "product" else self.gamma.clone()
+        C[..., : self.neg].neg_()
+        return C
 
 
 def sides(
@@ -75,19 +94,24 @@ def sides(
     affinity = log_affinity(log_k, weighting.normalization)
     if log_weight_neg is not None:
         affinity = LogAffinity(*(_weighted(log_A, log_weight_neg) for log_A in affinity))
-    if 2 * neg == log_k.shape[-1] and weighting.estimator_neg == weighting.estimator_pos:
-        alpha, gamma, log_S = _side(affinity.log_w.unflatten(-1, (2, neg)), weighting.estimator_pos, generator)
-        (alpha_neg, alpha_pos), (gamma_neg, gamma_pos) = alpha.unbind(-2), gamma.unbind(-2)
-        log_mass = log_S.sum(-2)
-    else:
-        log_w_neg, log_w_pos = affinity.log_w[..., :neg], affinity.log_w[..., neg:]
-        alpha_neg, gamma_neg, log_S_neg = _side(log_w_neg, weighting.estimator_neg, generator)
-        alpha_pos, gamma_pos, log_S_pos = _side(log_w_pos, weighting.estimator_pos, generator)
-        log_mass = log_S_neg + log_S_pos
+    alpha, gamma, log_mass = _both(affinity.log_w, neg, weighting, generator)
     if affinity.log_w is not affinity.log_A:
         log_mass = logsumexp(affinity.log_A[..., :neg], -1) + logsumexp(affinity.log_A[..., neg:], -1)
     largest = log_mass.amax(-2, keepdim=True).clamp_min(lowest(log_mass) / 2)
-    return Sides(alpha_neg, alpha_pos, gamma_neg, gamma_pos, log_mass, largest)
+    return Sides(neg, alpha, gamma, log_mass, largest)
+
+
+def _both(
+    log_w: Tensor, neg: int, weighting: Weighting, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(α, γ, log S⁺S⁻) of both sides: as a dimension where they are alike, else one by one."""
+    *leading, columns = log_w.shape
+    if 2 * neg == columns and weighting.estimator_neg == weighting.estimator_pos:
+        alpha, gamma, log_S = _side(log_w.view(*leading, 2, neg), weighting.estimator_pos, generator)
+        return alpha.view(log_w.shape), gamma.view(log_w.shape), log_S.sum(-2)
+    alpha_neg, gamma_neg, log_S_neg = _side(log_w[..., :neg], weighting.estimator_neg, generator)
+    alpha_pos, gamma_pos, log_S_pos = _side(log_w[..., neg:], weighting.estimator_pos, generator)
+    return torch.cat((alpha_neg, alpha_pos), -1), torch.cat((gamma_neg, gamma_pos), -1), log_S_neg + log_S_pos
 
 
 def _side(log_w: Tensor, estimator: Estimator, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:

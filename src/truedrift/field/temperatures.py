@@ -28,6 +28,5 @@ def combine(V: Float[Tensor, "*batch T B D"]) -> Float[Tensor, "*batch B D"]:
 
 def log_kernels(distance: Float[Tensor, "*batch B n"], temperatures: Sequence[float]) -> Float[Tensor, "*batch T B n"]:
     """log k = −d/τ at every temperature."""
-    # Filled where it is needed: copying a tensor of temperatures to a device would wait for the device.
-    tau = torch.stack([distance.new_full((1, 1), -tau) for tau in temperatures])
-    return distance.unsqueeze(-3) / tau
+    minus_tau = torch.tensor([[[-tau]] for tau in temperatures], dtype=distance.dtype)
+    return distance.unsqueeze(-3) / minus_tau.to(distance.device, non_blocking=True)  # no waiting for the device

@@ -28,7 +28,7 @@ def masked(log_w: Float[Tensor, "*#batch n"], mask: Bool[Tensor, "*#batch n"] | 
 def normalize(log_w: Float[Tensor, "*batch n"]) -> tuple[Float[Tensor, "*batch n"], Float[Tensor, "*batch 1"]]:
     """(α, log Σw). A row in which everything is masked has α = 0 and the logarithm of `logsumexp`."""
     top = _maximum(log_w, -1)
-    w = (log_w - top).exp()
+    w = (log_w - top).exp_()
     total = w.sum(-1, keepdim=True).clamp_min(1)  # the largest w is 1, so this changes only the 0 of an empty row
     return w / total, total.log() + top
 
@@ -44,7 +44,7 @@ def logsumexp(log_w: Tensor, dim: int) -> Tensor:
     Where everything is masked it is the lowest finite number instead of −∞: below everything, yet safe to subtract.
     """
     top = _maximum(log_w, dim)
-    return (log_w - top).exp().sum(dim, keepdim=True).clamp_min(1).log() + top
+    return (log_w - top).exp_().sum(dim, keepdim=True).clamp_min(1).log() + top
 
 
 def leave_one_out_logsumexp(log_w: Tensor, dim: int) -> Tensor:

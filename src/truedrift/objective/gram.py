@@ -8,7 +8,7 @@ so the RMS of each field and the loss are entries of a T × T matrix a group, an
 respect to a feature before its normalization is V = Σ_τ V_τ/rms_τ less its projection on f, scaled. With
 C = Σ_τ C_τ/rms_τ the projection is f_i·V_i = −½ Σ_j C_ij d²_ij, and f_i is a column of F itself, so the projection is
 taken from the diagonal of C and the gradient is one product. That makes two products with D-dimensional operands in
-all, whatever the number of temperatures. F is not formed either: the norms of Z = (f − μ)/σ are folded into FFᵀ and C.
+all, whatever the number of temperatures.
 
 **Digits.** d² = 2 − 2 f·f′ cancels when f is near f′. In float32 it is right to about 2e-7, hence a log-weight d/τ to
 1e-7/(dτ). Where a pair is so near that this matters (`NEAR`) the products are taken in float64, at twice the cost. On
@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from truedrift.axes import Tensor
 from truedrift.field.sides import Weighting
@@ -29,11 +30,11 @@ from truedrift.kernels.distance import wide
 from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM, Features
 from truedrift.objective.grouped import Outcome, largest_log_mass, weigh
 
-BLOCK_ELEMENTS = 1 << 20
-"""Feature elements in a block of groups on the CPU, four megabytes of float32: bounds memory, stays in the cache."""
+BLOCK_ELEMENTS = 1 << 19
+"""Feature elements in a block of groups on the CPU, two megabytes of float32: bounds memory, stays in the cache."""
 
-NEAR = 1e-3
-"""Pairs nearer than NEAR/τ are taken from float64 products: a float32 one leaves more than 1e-4 in their log-weight."""
+NEAR = 3e-3
+"""Pairs nearer than NEAR/τ are taken from float64 products: a float32 one leaves more than 3e-5 in their log-weight."""
 
 
 def gram_loss(
@@ -46,10 +47,11 @@ def gram_loss(
     leading = features.gen.shape[:-2]
     groups = _flat(features)
     with torch.no_grad():
-        parts = [_block(block, temperatures, weighting, generator) for block in _blocks(groups)]
+        gradient = torch.empty_like(groups.gen)
+        parts = [_block(block, out, temperatures, weighting, generator) for block, out in _blocks(groups, gradient)]
         whole = parts[0] if len(parts) == 1 else Block(*map(torch.cat, zip(*parts, strict=True)))
-        whole = Block(*(part.unflatten(0, leading) if leading else part.squeeze(0) for part in whole))
-    loss = KnownGradient.apply(features.gen, whole.loss, whole.gradient)
+        whole = Block(*(part.view(leading + part.shape[1:]) for part in whole))
+    loss = KnownGradient.apply(features.gen, whole.loss, gradient.view_as(features.gen))
     return Outcome(
         loss=loss,
         negatives=features.negatives,
@@ -61,20 +63,16 @@ def gram_loss(
 
 
 class KnownGradient(torch.autograd.Function):
-    """A loss [...] whose gradient with respect to gen [..., n, D] is known."""
-
-    generate_vmap_rule = True
+    """A loss [...] whose gradient with respect to gen [..., n, D] is known, once."""
 
     @staticmethod
-    def forward(gen: Tensor, loss: Tensor, gradient: Tensor) -> Tensor:
+    def forward(ctx: FunctionCtx, gen: Tensor, loss: Tensor, gradient: Tensor) -> Tensor:
+        ctx.save_for_backward(gradient)
         return loss.clone()
 
     @staticmethod
-    def setup_context(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[2])
-
-    @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, grad_loss: Tensor) -> tuple[Tensor, None, None]:
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad_loss: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors  # type: ignore[attr-defined]
         return grad_loss[..., None, None] * gradient, None, None
 
@@ -83,7 +81,6 @@ class Block(NamedTuple):
     """The results of some groups, one row a group."""
 
     loss: Tensor
-    gradient: Tensor
     distances: Tensor
     mean_square: Tensor
     largest_log_mass: Tensor
@@ -104,88 +101,102 @@ def _flat(features: Features) -> Features:
     )
 
 
-def _blocks(groups: Features) -> list[Features]:
+def _blocks(groups: Features, gradient: Tensor) -> list[tuple[Features, Tensor]]:
+    """The groups in blocks, each with the place for its gradient."""
     G, _, D = groups.gen.shape
     size = G
     if groups.gen.device.type == "cpu" and not torch.compiler.is_compiling():
         size = max(1, BLOCK_ELEMENTS // ((groups.negatives + groups.pos.shape[-2]) * D))
     if size >= G:
-        return [groups]
+        return [(groups, gradient)]
     sides = (groups.gen, groups.pos, groups.neg, groups.weight_neg)
     split = [[None] * -(-G // size) if side is None else side.split(size) for side in sides]
-    return [Features(*block) for block in zip(*split, strict=True)]
+    blocks = [Features(*block) for block in zip(*split, strict=True)]
+    return list(zip(blocks, gradient.split(size), strict=True))
 
 
 def _block(
-    groups: Features, temperatures: Sequence[float], weighting: Weighting, generator: torch.Generator | None
+    groups: Features,
+    gradient: Tensor,
+    temperatures: Sequence[float],
+    weighting: Weighting,
+    generator: torch.Generator | None,
 ) -> Block:
+    """The results of a block of groups; ∂loss/∂gen is written to `gradient`."""
     G, n, D = groups.gen.shape
-    Z, deviation = _standardized(groups)
-    squared, inverse_norm = _squared_distances(Z, n, near=NEAR / min(temperatures))
+    F, deviation, inverse_norm = _unit_features(groups)
+    squared_distances = _squared_distances_op if torch.compiler.is_compiling() else _squared_distances
+    squared = squared_distances(F, n, NEAR / min(temperatures))
     d = squared[:, :n].sqrt()
     both = weigh(d, groups.negatives, groups.weight_neg, temperatures, weighting, generator=generator)
     C = both.coefficients(weighting.form).view(G, len(temperatures), -1)  # [G, T, n × columns]
+    log_mass = largest_log_mass(both, weighting.form)
+    del both
     products = _products(C, squared, n * D)
     square = products.diagonal(dim1=-2, dim2=-1).clamp_min(0)
     inverse_rms = (square + EPSILON).rsqrt().unsqueeze(-1)  # [G, T, 1]
     loss = (products * inverse_rms * inverse_rms.mT).sum((-2, -1))
-    total = (C * inverse_rms).sum(-2).view(G, n, -1)  # Σ_τ C_τ/rms_τ
-    gradient = _gradient(total, squared, Z, inverse_norm).div_(deviation)
-    return Block(loss, gradient, d, square, largest_log_mass(both, weighting.form))
+    total = torch.bmm(inverse_rms.mT, C).view(G, n, -1)  # Σ_τ C_τ/rms_τ
+    torch.bmm(_gradient_coefficients(total, squared, inverse_norm, D), F, out=gradient)
+    gradient /= deviation
+    return Block(loss, d, square, log_mass)
 
 
-def _standardized(groups: Features) -> tuple[Tensor, Tensor]:
-    """Z = (f − μ)/σ over columns [gen | neg | pos], and σ [G, 1, D], with μ and σ over gen ∪ pos."""
-    if groups.neg is None:
-        Z = torch.cat((groups.gen, groups.pos), -2)
-        counted = Z.shape[-2]
-        Z -= Z.mean(-2, keepdim=True)
-        sum_of_squares = (Z * Z).sum(-2, keepdim=True)
-    else:
-        counted = groups.gen.shape[-2] + groups.pos.shape[-2]
-        Z = torch.cat((groups.gen, groups.neg, groups.pos), -2)
-        Z -= (groups.gen.sum(-2, keepdim=True) + groups.pos.sum(-2, keepdim=True)) / counted
-        gen, pos = Z[:, : groups.gen.shape[-2]], Z[:, groups.negatives :]
-        sum_of_squares = (gen * gen).sum(-2, keepdim=True) + (pos * pos).sum(-2, keepdim=True)
-    deviation = (sum_of_squares / (counted - 1)).sqrt().clamp_min(SMALLEST_DEVIATION)
-    Z /= deviation
-    return Z, deviation
+def _unit_features(groups: Features) -> tuple[Tensor, Tensor, Tensor]:
+    """F = z/‖z‖ over columns [gen | neg | pos] of z = (f − μ)/σ, with σ [G, 1, D] and 1/‖z‖ [G, n, 1] of the queries.
+
+    μ and σ are those of gen ∪ pos. A vector z = 0 has no direction: f = 0, and 1/‖z‖ counts as 0.
+    """
+    n, negatives = groups.gen.shape[-2], groups.negatives
+    z = torch.cat((groups.gen, groups.pos) if groups.neg is None else (groups.gen, groups.neg, groups.pos), -2)
+    z -= groups.pos[:, :1]  # as in `standardize_l2`: the mean then rounds differences and not values
+    counted = z if groups.neg is None else torch.cat((z[:, :n], z[:, negatives:]), -2)
+    mean = counted.mean(-2, keepdim=True)
+    z -= mean
+    counted = z if groups.neg is None else counted.sub_(mean)
+    deviation = (counted * counted).sum(-2, keepdim=True).div_(counted.shape[-2] - 1).sqrt_()
+    deviation.clamp_min_(SMALLEST_DEVIATION)
+    z /= deviation
+    norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
+    inverse_norm = torch.where(norm > SMALLEST_NORM, norm.reciprocal(), 0)
+    z *= inverse_norm
+    return z, deviation, inverse_norm[:, :n]
 
 
-def _squared_distances(Z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
-    """d² [G, columns, columns] of f = z/‖z‖, and 1/‖z‖ [G, columns], with the digits that weights at `near` need."""
-    if _may_look_at(Z):
-        squared, inverse_norm = _unit_distances(Z)
+def _squared_distances(F: Tensor, n: int, near: float) -> Tensor:
+    """d² [G, columns, columns] of unit features, with the digits that weights of pairs nearer than `near` need."""
+    if F.device.type == "cpu":
+        squared = _expanded(F)
         diagonal = squared.diagonal(dim1=-2, dim2=-1)
-        diagonal.fill_(4)  # the largest that a distance can be, so that the diagonal is not the nearest
+        diagonal.fill_(4)  # the largest that d² can be, so that the diagonal is not the nearest
         nearest = float(squared[:, :n].amin())
         diagonal.zero_()
         if nearest >= near * near:
-            return squared, inverse_norm
-    squared, inverse_norm = _unit_distances(wide(Z))
+            return squared
+    squared = _expanded(wide(F))
     squared.diagonal(dim1=-2, dim2=-1).zero_()
-    return squared.to(Z.dtype), inverse_norm.to(Z.dtype)
+    return squared.to(F.dtype)
 
 
-def _may_look_at(Z: Tensor) -> bool:
-    """Whether reading a value costs nothing: on the CPU, outside of compilation and of function transforms."""
-    if Z.device.type != "cpu" or torch.compiler.is_compiling():
-        return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(Z)
+def _expanded(F: Tensor) -> Tensor:
+    """‖f‖² + ‖f′‖² − 2 f·f′, rounded as it comes on the diagonal."""
+    product = torch.bmm(F, F.mT)
+    square = product.diagonal(dim1=-2, dim2=-1).clone()
+    product *= -2
+    product += square.unsqueeze(-1)
+    product += square.unsqueeze(-2)
+    return product.clamp_min_(0)
 
 
-def _unit_distances(Z: Tensor) -> tuple[Tensor, Tensor]:
-    """‖f‖² + ‖f′‖² − 2 f·f′ where ‖f‖ is 1, or 0 for z = 0, which has no direction; the diagonal is left as rounded."""
-    product = torch.bmm(Z, Z.mT)
-    square = product.diagonal(dim1=-2, dim2=-1)
-    directed = square > SMALLEST_NORM**2
-    inverse_norm = torch.where(directed, square.rsqrt(), 0)
-    length = directed.to(Z.dtype)
-    product *= (-2 * inverse_norm).unsqueeze(-1)
-    product *= inverse_norm.unsqueeze(-2)
-    product += length.unsqueeze(-1)
-    product += length.unsqueeze(-2)
-    return product.clamp_min_(0), inverse_norm
+@torch.library.custom_op("truedrift::squared_distances", mutates_args=())
+def _squared_distances_op(F: Tensor, n: int, near: float) -> Tensor:
+    """`_squared_distances` as one step of a compiled graph, in which nothing can be looked at."""
+    return _squared_distances(F, n, near)
+
+
+@_squared_distances_op.register_fake
+def _(F: Tensor, n: int, near: float) -> Tensor:
+    return F.new_empty(F.shape[0], F.shape[1], F.shape[1])
 
 
 def _products(C: Tensor, squared: Tensor, elements: int) -> Tensor:
@@ -194,10 +205,11 @@ def _products(C: Tensor, squared: Tensor, elements: int) -> Tensor:
     return torch.bmm(through, C.mT).mul_(-0.5 / elements)
 
 
-def _gradient(C: Tensor, squared: Tensor, Z: Tensor, inverse_norm: Tensor) -> Tensor:
-    """∂loss/∂z = −2/(nD) (V − f (f·V)) / ‖z‖ for V = C·F; the projection −½ Σ_j C_ij d²_ij leaves the diagonal of C."""
-    n, D = C.shape[-2], Z.shape[-1]
+def _gradient_coefficients(C: Tensor, squared: Tensor, inverse_norm: Tensor, D: int) -> Tensor:
+    """What times F is ∂loss/∂z = −2/(nD) (V − f (f·V)) / ‖z‖ for V = C·F, in place of C.
+
+    The projection f_i·V_i = −½ Σ_j C_ij d²_ij leaves the diagonal of C.
+    """
+    n = C.shape[-2]
     C.diagonal(dim1=-2, dim2=-1).add_((C * squared[:, :n]).sum(-1), alpha=0.5)
-    C *= (inverse_norm[:, :n] * (-2 / (n * D))).unsqueeze(-1)
-    C *= inverse_norm.unsqueeze(-2)
-    return torch.bmm(C, Z)
+    return C.mul_(inverse_norm * (-2 / (n * D)))

@@ -55,8 +55,8 @@ def weigh(
 def _its_own_centroid(both: Sides) -> Sides:
     """γ⁻ = 1 on the own column, the first, of a single query whose negatives have no weight."""
     alone = (both.alpha_neg == 0).all(-1, keepdim=True)
-    own = torch.nn.functional.pad(alone.to(both.gamma_neg.dtype), (0, both.gamma_neg.shape[-1] - 1))
-    return replace(both, gamma_neg=both.gamma_neg + own)
+    own = torch.nn.functional.pad(alone.to(both.gamma.dtype), (0, both.gamma.shape[-1] - 1))
+    return replace(both, gamma=both.gamma + own)
 
 
 def largest_log_mass(both: Sides, form: Form) -> Float[Tensor, "*batch T"]:
