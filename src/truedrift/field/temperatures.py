@@ -28,5 +28,5 @@ def combine(V: Float[Tensor, "*batch T B D"]) -> Float[Tensor, "*batch B D"]:
 
 def log_kernels(distance: Float[Tensor, "*batch B n"], temperatures: Sequence[float]) -> Float[Tensor, "*batch T B n"]:
     """log k = −d/τ at every temperature."""
-    minus_tau = torch.tensor([[[-tau]] for tau in temperatures], dtype=distance.dtype)
+    minus_tau = torch.tensor([-tau for tau in temperatures], dtype=distance.dtype).view(-1, 1, 1)
     return distance.unsqueeze(-3) / minus_tau.to(distance.device, non_blocking=True)  # no waiting for the device

@@ -124,9 +124,9 @@ def _block(
 ) -> Block:
     """The results of a block of groups; ∂loss/∂gen is written to `gradient`."""
     G, n, D = groups.gen.shape
-    F, deviation, inverse_norm = _unit_features(groups)
+    F, deviation, inverse_norm = _unit_features(groups, gradient)
     squared_distances = _squared_distances_op if torch.compiler.is_compiling() else _squared_distances
-    squared = squared_distances(F, n, NEAR / min(temperatures))
+    squared = squared_distances(F, (inverse_norm > 0).to(F.dtype), n, NEAR / min(temperatures))
     d = squared[:, :n].sqrt()
     both = weigh(d, groups.negatives, groups.weight_neg, temperatures, weighting, generator=generator)
     C = both.coefficients(weighting.form).view(G, len(temperatures), -1)  # [G, T, n × columns]
@@ -137,65 +137,73 @@ def _block(
     inverse_rms = (square + EPSILON).rsqrt().unsqueeze(-1)  # [G, T, 1]
     loss = (products * inverse_rms * inverse_rms.mT).sum((-2, -1))
     total = torch.bmm(inverse_rms.mT, C).view(G, n, -1)  # Σ_τ C_τ/rms_τ
-    torch.bmm(_gradient_coefficients(total, squared, inverse_norm, D), F, out=gradient)
+    torch.bmm(_gradient_coefficients(total, squared, inverse_norm[:, :n], D), F, out=gradient)
     gradient /= deviation
     return Block(loss, d, square, log_mass)
 
 
-def _unit_features(groups: Features) -> tuple[Tensor, Tensor, Tensor]:
-    """F = z/‖z‖ over columns [gen | neg | pos] of z = (f − μ)/σ, with σ [G, 1, D] and 1/‖z‖ [G, n, 1] of the queries.
+def _unit_features(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """F = z/‖z‖ over columns [gen | neg | pos] of z = (f − μ)/σ, with σ [G, 1, D] and 1/‖z‖ [G, columns, 1].
 
     μ and σ are those of gen ∪ pos. A vector z = 0 has no direction: f = 0, and 1/‖z‖ counts as 0.
     """
-    n, negatives = groups.gen.shape[-2], groups.negatives
     z = torch.cat((groups.gen, groups.pos) if groups.neg is None else (groups.gen, groups.neg, groups.pos), -2)
     z -= groups.pos[:, :1]  # as in `standardize_l2`: the mean then rounds differences and not values
-    counted = z if groups.neg is None else torch.cat((z[:, :n], z[:, negatives:]), -2)
-    mean = counted.mean(-2, keepdim=True)
-    z -= mean
-    counted = z if groups.neg is None else counted.sub_(mean)
-    deviation = (counted * counted).sum(-2, keepdim=True).div_(counted.shape[-2] - 1).sqrt_()
-    deviation.clamp_min_(SMALLEST_DEVIATION)
+    gen, pos = z[:, : groups.gen.shape[-2]], z[:, groups.negatives :]
+    count = gen.shape[-2] + pos.shape[-2]
+    z -= z.mean(-2, keepdim=True) if groups.neg is None else _sum(gen, pos) / count
+    deviation = _sum_of_squares(gen, pos, scratch).div_(count - 1).sqrt_().clamp_min_(SMALLEST_DEVIATION)
     z /= deviation
     norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
     inverse_norm = torch.where(norm > SMALLEST_NORM, norm.reciprocal(), 0)
     z *= inverse_norm
-    return z, deviation, inverse_norm[:, :n]
+    return z, deviation, inverse_norm
 
 
-def _squared_distances(F: Tensor, n: int, near: float) -> Tensor:
-    """d² [G, columns, columns] of unit features, with the digits that weights of pairs nearer than `near` need."""
+def _sum(gen: Tensor, pos: Tensor) -> Tensor:
+    return gen.sum(-2, keepdim=True) + pos.sum(-2, keepdim=True)
+
+
+def _sum_of_squares(gen: Tensor, pos: Tensor, scratch: Tensor) -> Tensor:
+    """Σ z² over gen ∪ pos [G, 1, D]. The squares go where the gradient will be: fresh memory would cost more."""
+    if pos.shape != scratch.shape or torch.compiler.is_compiling():
+        return _sum(gen * gen, pos * pos)
+    total = torch.mul(gen, gen, out=scratch).sum(-2, keepdim=True)
+    return total.add_(torch.mul(pos, pos, out=scratch).sum(-2, keepdim=True))
+
+
+def _squared_distances(F: Tensor, directed: Tensor, n: int, near: float) -> Tensor:
+    """d² [G, columns, columns] of unit features, with the digits that weights of pairs nearer than `near` need.
+
+    `directed` [G, columns, 1] is ‖f‖²: 1, or 0 for a vector without direction.
+    """
     if F.device.type == "cpu":
-        squared = _expanded(F)
+        squared = _expanded(F, directed)
         diagonal = squared.diagonal(dim1=-2, dim2=-1)
         diagonal.fill_(4)  # the largest that d² can be, so that the diagonal is not the nearest
         nearest = float(squared[:, :n].amin())
         diagonal.zero_()
         if nearest >= near * near:
             return squared
-    squared = _expanded(wide(F))
+    F_wide = wide(F)
+    squared = _expanded(F_wide, F_wide.square().sum(-1, keepdim=True))
     squared.diagonal(dim1=-2, dim2=-1).zero_()
     return squared.to(F.dtype)
 
 
-def _expanded(F: Tensor) -> Tensor:
+def _expanded(F: Tensor, square: Tensor) -> Tensor:
     """‖f‖² + ‖f′‖² − 2 f·f′, rounded as it comes on the diagonal."""
-    product = torch.bmm(F, F.mT)
-    square = product.diagonal(dim1=-2, dim2=-1).clone()
-    product *= -2
-    product += square.unsqueeze(-1)
-    product += square.unsqueeze(-2)
-    return product.clamp_min_(0)
+    return (square + square.mT).baddbmm_(F, F.mT, alpha=-2).clamp_min_(0)
 
 
 @torch.library.custom_op("truedrift::squared_distances", mutates_args=())
-def _squared_distances_op(F: Tensor, n: int, near: float) -> Tensor:
+def _squared_distances_op(F: Tensor, directed: Tensor, n: int, near: float) -> Tensor:
     """`_squared_distances` as one step of a compiled graph, in which nothing can be looked at."""
-    return _squared_distances(F, n, near)
+    return _squared_distances(F, directed, n, near)
 
 
 @_squared_distances_op.register_fake
-def _(F: Tensor, n: int, near: float) -> Tensor:
+def _(F: Tensor, directed: Tensor, n: int, near: float) -> Tensor:
     return F.new_empty(F.shape[0], F.shape[1], F.shape[1])
 
 
