@@ -12,14 +12,13 @@ import torch
 from truedrift.axes import Bool, Float, Tensor
 from truedrift.centroids.base import Estimator, weighted_mean
 from truedrift.centroids.catalog import estimator as estimator_of
+from truedrift.centroids.masking import usable
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.weights import masked
 from truedrift.validation import (
-    mistake,
     require_broadcastable,
     require_features,
     require_finite,
-    require_mask,
     require_same_dimension,
     require_temperature,
 )
@@ -49,9 +48,7 @@ def centroid(
     require_features("y", y, "n, D")
     require_same_dimension(x=x, y=y)
     require_broadcastable("x, y", x.shape[:-2], y.shape[:-2])
-    if mask is not None:
-        mask = spread_mask(mask, x, y)
-        y = y.masked_fill(~mask.any(-2).unsqueeze(-1), 0)
+    mask, y = usable(mask, x, y)
     if check_finite:
         require_finite(x=x, y=y)
     with full_precision(x):
@@ -59,20 +56,6 @@ def centroid(
         T = weighted_mean(estimator.reweight(log_w, generator), y)
         T = torch.where((log_w > -math.inf).any(-1, keepdim=True), T, x.to(T.dtype))
     return T.to(torch.promote_types(x.dtype, y.dtype))
-
-
-def spread_mask(mask: Tensor, x: Tensor, y: Tensor, what: str = "mask") -> Tensor:
-    """The mask as [..., B or 1, n]. With as many dimensions as x or y it is that already, with fewer it is [..., n]."""
-    B, n, dimensions = x.shape[-2], y.shape[-2], max(x.ndim, y.ndim)
-    allowed = f"[..., {n}] or [..., {B}, {n}]"
-    require_mask(mask, n, allowed, what)
-    if mask.ndim < dimensions:
-        mask = mask.unsqueeze(-2)
-    if mask.shape[-2] not in (1, B):
-        came = f"{what} has shape {list(mask.shape)}"
-        raise mistake(came, f"allowed is {allowed}", "give one row a query and one column a reference")
-    require_broadcastable(f"{what}, x and y", mask.shape[:-2], x.shape[:-2], y.shape[:-2])
-    return mask
 
 
 def full_precision(x: Tensor) -> torch.autocast:

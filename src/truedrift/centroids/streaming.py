@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.centroids.centroid import full_precision, spread_mask
+from truedrift.centroids.centroid import full_precision
+from truedrift.centroids.masking import usable
 from truedrift.kernels.distance import wide
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.weights import masked
@@ -80,9 +81,7 @@ def _checked(
         require_features("a chunk", y, "n, D")
         require_same_dimension(x=x, chunk=y)
         require_broadcastable("x, chunk", x.shape[:-2], y.shape[:-2])
-        if mask is not None:
-            mask = spread_mask(mask, x, y)
-            y = y.masked_fill(~mask.any(-2).unsqueeze(-1), 0)
+        mask, y = usable(mask, x, y)
         if check_finite:
             require_finite(chunk=y)
         yield y, mask

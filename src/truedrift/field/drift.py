@@ -9,7 +9,8 @@ import torch
 from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.base import Estimator, weighted_mean
 from truedrift.centroids.catalog import estimator as estimator_of
-from truedrift.centroids.centroid import full_precision, spread_mask
+from truedrift.centroids.centroid import full_precision
+from truedrift.centroids.masking import spread_mask, usable
 from truedrift.field.affinity import NORMALIZATIONS, Normalization
 from truedrift.field.sides import FORMS, Form, Weighting, sides
 from truedrift.kernels.kernel import LogKernel, log_kernel
@@ -71,15 +72,13 @@ def drift(
     weighting = Weighting(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
     _check(x, y_pos, y_neg, tau, weighting)
     kernel = log_kernel(kernel)
-    mask_pos, y_pos = _usable(mask_pos, x, y_pos, "mask_pos")
-    mask_neg, y_neg = _usable(_with_self_mask(mask_neg, self_mask, x, y_neg), x, y_neg, "mask_neg")
+    mask_pos, y_pos = usable(mask_pos, x, y_pos, "mask_pos")
+    mask_neg, y_neg = usable(_with_self_mask(mask_neg, self_mask, x, y_neg), x, y_neg, "mask_neg")
     if check_finite:
         require_finite(x=x, y_pos=y_pos, y_neg=y_neg)
     with full_precision(x):
-        log_k_pos, log_k_neg = (
-            masked(kernel(x, y_pos, tau), mask_pos),
-            masked(kernel(x, y_neg, tau), mask_neg),
-        )
+        log_k_pos = masked(kernel(x, y_pos, tau), mask_pos)
+        log_k_neg = masked(kernel(x, y_neg, tau), mask_neg)
         both = sides(_side_by_side(log_k_neg, log_k_pos), y_neg.shape[-2], weighting, generator=generator)
         has_pos, has_neg = ((log_k > -torch.inf).any(-1, keepdim=True) for log_k in (log_k_pos, log_k_neg))
         T_pos = torch.where(has_pos, weighted_mean(both.gamma_pos, y_pos), x)
@@ -106,14 +105,6 @@ def _check(x: Tensor, y_pos: Tensor, y_neg: Tensor, tau: float | Tensor, weighti
     require_features("y_neg", y_neg, "m, D")
     require_same_dimension(x=x, y_pos=y_pos, y_neg=y_neg)
     require_broadcastable("x, y_pos, y_neg", x.shape[:-2], y_pos.shape[:-2], y_neg.shape[:-2])
-
-
-def _usable(mask: Tensor | None, x: Tensor, y: Tensor, what: str) -> tuple[Tensor | None, Tensor]:
-    """The mask as [..., B, n], and y with zeros where no query uses it."""
-    if mask is None:
-        return None, y
-    mask = spread_mask(mask, x, y, what)
-    return mask, y.masked_fill(~mask.any(-2).unsqueeze(-1), 0)
 
 
 def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_neg: Tensor) -> Tensor | None:
