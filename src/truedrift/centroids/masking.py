@@ -1,4 +1,4 @@
-"""Masks: True = use. [..., n] is about a reference, [..., B, n] about a reference and a query; inside, masked is l = −∞."""
+"""Masks: True = use. [..., n] is about a reference, [..., B, n] about a reference and a query; inside it is l = −∞."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.kernels.weights import logsumexp, logsumexp_and_without
+from truedrift.kernels.weights import log_softmax, logsumexp_and_without
 
 Normalization = Literal["row", "bidirectional", "bidirectional-loo"]
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
@@ -38,16 +38,19 @@ class LogAffinity(NamedTuple):
     """[..., B, n] what the masses S⁺ and S⁻ sum."""
 
 
-def log_affinity(log_k: Float[Tensor, "*batch B n"], normalization: Normalization) -> LogAffinity:
-    """log A from log k, over columns [neg | pos]; −∞ where log k is."""
-    log_r = logsumexp(log_k, -1)
+def log_affinity(
+    log_k: Float[Tensor, "*batch B n"], normalization: Normalization, *, nowhere_empty: bool = False
+) -> LogAffinity:
+    """log A from log k, over columns [neg | pos]; −∞ where log k is.
+
+    `nowhere_empty` says that no row and no column is masked throughout, which saves the care for it.
+    """
+    log_row = log_softmax(log_k, -1, nowhere_empty=nowhere_empty)
     if normalization == "row":
-        log_A = log_k - log_r
-        return LogAffinity(log_A, log_A)
-    half_row = torch.sub(log_k, log_r, alpha=0.5)
+        return LogAffinity(log_row, log_row)
     if normalization == "bidirectional":
-        log_A = half_row.sub_(logsumexp(log_k, -2), alpha=0.5)
+        log_A = (log_row + log_softmax(log_k, -2, nowhere_empty=nowhere_empty)).mul_(0.5)
         return LogAffinity(log_A, log_A)
     log_c, log_c_others = logsumexp_and_without(log_k, -2)
-    log_c_others = torch.where(log_c_others > -math.inf, log_c_others, log_r)
-    return LogAffinity(log_w=torch.sub(half_row, log_c_others, alpha=0.5), log_A=torch.sub(half_row, log_c, alpha=0.5))
+    log_column = torch.where(log_c_others > -math.inf, log_k - log_c_others, log_row)
+    return LogAffinity(log_w=(log_row + log_column).mul_(0.5), log_A=(log_row + (log_k - log_c)).mul_(0.5))

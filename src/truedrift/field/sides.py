@@ -85,13 +85,15 @@ def sides(
     weighting: Weighting,
     *,
     log_weight_neg: Tensor | None = None,
+    nowhere_empty: bool = False,
     generator: torch.Generator | None = None,
 ) -> Sides:
     """The weights of both sides from log k over columns [neg | pos], of which the first `neg` are negatives.
 
-    `log_weight_neg` [..., 1, neg] multiplies the affinity of the negatives after its normalization.
+    `log_weight_neg` [..., 1, neg] multiplies the affinity of the negatives after its normalization. `nowhere_empty`
+    says that no row and no column of log k is masked throughout.
     """
-    affinity = log_affinity(log_k, weighting.normalization)
+    affinity = log_affinity(log_k, weighting.normalization, nowhere_empty=nowhere_empty)
     if log_weight_neg is not None:
         affinity = LogAffinity(*(_weighted(log_A, log_weight_neg) for log_A in affinity))
     alpha, gamma, log_mass = _both(affinity.log_w, neg, weighting, generator)

@@ -47,6 +47,11 @@ def logsumexp(log_w: Tensor, dim: int) -> Tensor:
     return (log_w - top).exp_().sum(dim, keepdim=True).clamp_min(1).log() + top
 
 
+def log_softmax(log_w: Tensor, dim: int, *, nowhere_empty: bool = False) -> Tensor:
+    """l − log Σ exp(l) along `dim`; −∞ where everything is masked, unless `nowhere_empty` says that this cannot be."""
+    return log_w.log_softmax(dim) if nowhere_empty else log_w - logsumexp(log_w, dim)
+
+
 def leave_one_out_logsumexp(log_w: Tensor, dim: int) -> Tensor:
     """log Σ_{j≠i} exp(l_j) for every i along `dim`, in O(n); −∞ where nothing is left."""
     return logsumexp_and_without(log_w, dim)[1]

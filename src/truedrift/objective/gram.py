@@ -128,7 +128,7 @@ def _block(
     squared_distances = _squared_distances_op if torch.compiler.is_compiling() else _squared_distances
     squared = squared_distances(F, (inverse_norm > 0).to(F.dtype), n, NEAR / min(temperatures))
     d = squared[:, :n].sqrt()
-    both = weigh(d, groups.negatives, groups.weight_neg, temperatures, weighting, generator=generator)
+    both = weigh(d, groups.negatives, groups.weight_neg, temperatures, weighting, bounded=True, generator=generator)
     C = both.coefficients(weighting.form).view(G, len(temperatures), -1)  # [G, T, n × columns]
     log_mass = largest_log_mass(both, weighting.form)
     del both

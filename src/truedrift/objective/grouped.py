@@ -39,16 +39,24 @@ def weigh(
     temperatures: Sequence[float],
     weighting: Weighting,
     *,
+    bounded: bool = False,
     generator: torch.Generator | None = None,
 ) -> Sides:
-    """γ± and masses [..., T, n, ·] of every group at every temperature."""
+    """γ± and masses [..., T, n, ·] of every group at every temperature; `bounded` says that no distance is infinite."""
     n = distances.shape[-2]
     log_k = log_kernels(distances, temperatures)
     log_k.diagonal(dim1=-2, dim2=-1).fill_(-math.inf)
     log_weight = None
     if weight_neg is not None:
         log_weight = torch.nn.functional.pad(weight_neg.log(), (n, 0))[..., None, None, :]
-    both = sides(log_k, negatives, weighting, log_weight_neg=log_weight, generator=generator)
+    both = sides(
+        log_k,
+        negatives,
+        weighting,
+        log_weight_neg=log_weight,
+        nowhere_empty=bounded and n > 1,
+        generator=generator,
+    )
     return both if n > 1 else _its_own_centroid(both)
 
 
