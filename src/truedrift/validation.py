@@ -8,10 +8,14 @@ synchronize a device and break compilation.
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
+
+SMALLEST_TEMPERATURE = 1e-30
+"""In float32 a smaller one would be lost, and its inverse with it."""
 
 _FLOATING = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -38,19 +42,19 @@ def require_temperature(tau: float | Tensor, what: str = "tau") -> None:
                 "pass one temperature at a time, or use drift_loss for several",
             )
         return
-    if isinstance(tau, bool) or not isinstance(tau, (int, float)) or not 0 < tau < math.inf:
+    if isinstance(tau, bool) or not isinstance(tau, numbers.Real) or not SMALLEST_TEMPERATURE <= tau < math.inf:
         raise mistake(
             f"{what} is {tau!r}",
-            "allowed is a positive finite number",
+            f"allowed is a positive finite number of at least {SMALLEST_TEMPERATURE}",
             "take the scale of the distances, for example a tenth of their median",
         )
 
 
 def require_temperatures(temperatures: Sequence[float]) -> None:
     """At least one temperature, each one positive and finite."""
-    if isinstance(temperatures, (int, float, str, Tensor)):
+    if not isinstance(temperatures, (tuple, list)):
         came = f"temperatures is a {type(temperatures).__name__}"
-        raise mistake(came, "allowed is a sequence of positive numbers", "pass for example (0.02, 0.05, 0.2)")
+        raise mistake(came, "allowed is a tuple or list of positive numbers", "pass for example (0.02, 0.05, 0.2)")
     if len(temperatures) == 0:
         raise mistake(
             "temperatures is empty", "allowed is one or more positive numbers", "pass for example (0.02, 0.05, 0.2)"
@@ -141,3 +145,11 @@ def require_finite(**values: Tensor | None) -> None:
                 "allowed are finite numbers",
                 "mask those references or repair their source",
             )
+
+
+def require_positive(what: str, value: float | Tensor | None, *, or_zero: bool = False) -> None:
+    """Every entry of a tensor positive, or at least 0. Looks at values, hence only on request."""
+    if isinstance(value, Tensor) and not bool((value >= 0 if or_zero else value > 0).all()):
+        least = float(value.min())
+        allowed = "allowed are numbers of at least 0" if or_zero else "allowed are positive numbers"
+        raise mistake(f"{what} has an entry of {least}", allowed, "repair its source")

@@ -38,7 +38,8 @@ FEATURES = {
     "no_queries": ({"x": X[:0]}, r"x has shape \[0, 3\], which holds nothing; .*; skip empty batches"),
 }
 TEMPERATURES = {
-    "tau_of_zero": ({"tau": 0}, "tau is 0; allowed is a positive finite number; take the scale"),
+    "tau_of_zero": ({"tau": 0}, "tau is 0; allowed is a positive finite number of at least 1e-30; take the scale"),
+    "tau_lost_in_float32": ({"tau": 1e-46}, "tau is 1e-46; allowed is a positive finite number of at least 1e-30"),
     "tau_below_zero": ({"tau": -0.1}, "tau is -0.1; allowed is a positive"),
     "tau_is_not_a_number": ({"tau": math.nan}, "tau is nan; allowed is a positive"),
     "tau_infinite": ({"tau": math.inf}, "tau is inf; allowed is a positive finite"),
@@ -142,7 +143,8 @@ def test_mistakes_in_abc_weights(changed, match):
         "estimator of a streaming centroid is 'jackknife'; allowed are 'standard', 'abc'",
     ),
     kernel=({"kernel": "cosine", "chunks": iter(())}, "kernel is 'cosine'; allowed are 'laplace'"),
-    chunk_is_a_list=({"chunks": [[1.0]]}, "a chunk is a list; allowed is a tensor"),
+    chunk_is_a_number=({"chunks": [1.0]}, "a chunk is a float; allowed is a tensor"),
+    chunk_of_three=({"chunks": [[Y, Y, Y]]}, r"a chunk has 3 parts; allowed is y, \(y,\) or \(y, mask\); leave out"),
     chunk_of_integers=({"chunks": [Y, Y.long()]}, "a chunk has dtype torch.int64; allowed are float64"),
     rows_for_chunks=({"chunks": Y}, r"a chunk has shape \[3\]; allowed is a tensor \[\.\.\., n, D\]"),
     empty_chunk=({"chunks": [Y[:0]]}, r"a chunk has shape \[0, 3\], which holds nothing"),
@@ -186,3 +188,25 @@ def test_br_snis_names_the_nearest_numbers_of_references_that_it_reads(m, below,
     answered(lambda: BRSNIS().reweight(log_w), f"br-snis was given {m} references; .*; pass {below} or {above}$")
     for allowed in (below, above):
         assert BRSNIS().reweight(torch.zeros(3, allowed)).shape == (3, allowed)
+
+
+def test_more_mistakes_in_centroid():
+    answered(lambda: centroid(X, Y, tau=torch.tensor(-1.0), check_finite=True), "tau has an entry of -1.0; allowed are")
+    answered(lambda: centroid(X, Y, tau=0.1, estimator=Bootstrap), "estimator is a type; allowed is a name")
+    mask = torch.ones(4, 6, dtype=torch.bool)
+    answered(
+        lambda: centroid(X[None], Y[None], tau=0.1, mask=mask),
+        r"mask has leading dimensions \[4\], which would repeat x and y; allowed are those of x and y, \[1\]",
+    )
+    answered(lambda: abc_weights(ALPHA, mask=mask[0]), "mask is given without strata; allowed is both or strata alone")
+
+
+def test_a_temperature_of_numpy_is_a_number():
+    import numpy as np
+
+    torch.testing.assert_close(centroid(X, Y, tau=np.float32(0.5)), centroid(X, Y, tau=0.5))
+
+
+def test_chunks_of_a_data_loader_are_lists():
+    chunks = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(Y), batch_size=4)
+    torch.testing.assert_close(streaming_centroid(X, chunks, tau=0.5), centroid(X, Y, tau=0.5))

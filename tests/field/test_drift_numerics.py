@@ -126,3 +126,13 @@ def test_masses_alone_would_underflow_there():
     found = drift(x, y_pos, y_neg, tau=farthest / 1e3, form="product")
     assert (found.V == 0).all()
     assert torch.isfinite(found.log_mass).all()
+
+
+@pytest.mark.parametrize("normalization", ["row", "bidirectional", "bidirectional-loo"])
+def test_the_mass_of_two_empty_sides_is_finite(normalization):
+    nothing = torch.zeros(1, dtype=torch.bool)
+    result = drift(
+        *torch.randn(3, 1, 2), tau=1.0, normalization=normalization, form="product", mask_pos=nothing, mask_neg=nothing
+    )
+    assert result.log_mass.isfinite().all()
+    assert (result.V == 0).all()

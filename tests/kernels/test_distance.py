@@ -59,7 +59,7 @@ def test_auto_takes_the_exact_path_while_it_is_small_and_the_product_beyond():
     D = EXACT_UP_TO_DIMENSION + 4
     rows = EXACT_UP_TO_ELEMENTS // (4 * D)
     for n, path, other in ((4, "exact", "matmul"), (5, "matmul", "exact")):
-        x, y = draw(rows, D), draw(n, D, seed=1)
+        x, y = draw(rows, D, dtype=torch.float64), draw(n, D, seed=1, dtype=torch.float64)
         auto = pairwise_distance(x, y)
         assert torch.equal(auto, pairwise_distance(x, y, method=path))
         assert not torch.equal(auto, pairwise_distance(x, y, method=other))  # the two differ in their last digits
@@ -125,3 +125,9 @@ def test_gradcheck_away_from_zero(method):
     y = y.detach().add(3).requires_grad_()
     assert torch.autograd.gradcheck(lambda x, y: pairwise_distance(x, y, method=method), (x, y))
     assert torch.autograd.gradcheck(lambda x, y: squared_distance(x, y, method=method), (x, y))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_distances_whose_squares_overflow_in_float32(method):
+    x, y = draw(5, 8) * 1e30, draw(6, 8, seed=1) * 1e30
+    torch.testing.assert_close(pairwise_distance(x, y, method=method).double(), literal(x, y), rtol=1e-6, atol=0)

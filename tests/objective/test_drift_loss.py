@@ -374,3 +374,14 @@ def test_stochastic_estimators_take_a_generator():
     for path in ("general", "gram"):
         assert torch.equal(draw(1, path), draw(1, path))
         assert not torch.equal(draw(1, path), draw(2, path))
+
+
+@pytest.mark.parametrize("mapped", ["pos", "neg"])
+def test_vmap_over_one_side_only(mapped):
+    generator = torch.Generator().manual_seed(5)
+    sides = {"gen": torch.randn(4, 5, generator=generator), "pos": torch.randn(3, 5, generator=generator)}
+    sides["neg"] = torch.randn(2, 5, generator=generator)
+    many = torch.randn(6, *sides[mapped].shape, generator=generator)
+    found = torch.func.vmap(lambda side: drift_loss(**sides | {mapped: side}).loss)(many)
+    expected = torch.stack([drift_loss(**sides | {mapped: side}, path="general").loss for side in many])
+    torch.testing.assert_close(found, expected)

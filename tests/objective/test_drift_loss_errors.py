@@ -10,8 +10,8 @@ pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 GEN, POS, NEG = (torch.randn(2, rows, 6, generator=torch.Generator().manual_seed(rows)) for rows in (4, 5, 3))
 
 MISTAKES = {
-    "temperatures a number": ({"temperatures": 0.1}, "temperatures is a float; allowed is a sequence of positive"),
-    "temperatures a tensor": ({"temperatures": torch.ones(2)}, "temperatures is a Tensor; allowed is a sequence"),
+    "temperatures a number": ({"temperatures": 0.1}, "temperatures is a float; allowed is a tuple or list of positive"),
+    "temperatures a tensor": ({"temperatures": torch.ones(2)}, "temperatures is a Tensor; allowed is a tuple or list"),
     "no temperature": ({"temperatures": ()}, "temperatures is empty; allowed is one or more"),
     "temperature zero": ({"temperatures": (0.1, 0.0)}, r"temperatures\[1\] is 0.0; allowed is a positive finite"),
     "temperature NaN": ({"temperatures": (float("nan"),)}, r"temperatures\[0\] is nan; allowed"),
@@ -78,3 +78,12 @@ def test_the_same_call_without_the_mistake_works():
 
 def test_values_are_looked_at_only_on_request():
     assert drift_loss(GEN * torch.nan, POS).loss.isnan().all()
+
+
+def test_weights_below_zero_are_found_on_request():
+    weight = torch.tensor([1.0, -1.0, 1.0])
+    with pytest.raises(
+        ValueError, match=r"weight_neg has an entry of -1\.0; allowed are numbers of at least 0; repair"
+    ):
+        drift_loss(GEN, POS, NEG, weight_neg=weight, check_finite=True)
+    assert drift_loss(GEN, POS, NEG, weight_neg=weight.abs(), check_finite=True).loss.isfinite().all()

@@ -132,3 +132,13 @@ def test_the_kernel_itself_is_zero_there():
     unit = torch.nn.functional.normalize((both - both.mean(1, keepdim=True)) / both.std(1, keepdim=True), dim=-1)
     assert ((-torch.cdist(unit[:, :12], unit[:, 12:]) / 0.002).exp() == 0).all()
     assert (drift_loss(gen, pos, temperatures=(0.002,)).loss > 0.99).all()
+
+
+@pytest.mark.parametrize("feature_scale", ["standardize-l2", "mean-distance", "none"])
+def test_features_whose_squares_overflow_give_no_nan(feature_scale):
+    gen, pos = (torch.randn(rows, 3, generator=torch.Generator().manual_seed(rows)) * 1e25 for rows in (4, 5))
+    gen.requires_grad_()
+    loss = drift_loss(gen, pos, feature_scale=feature_scale).loss
+    loss.backward()
+    assert loss.isfinite()
+    assert gen.grad.isfinite().all()

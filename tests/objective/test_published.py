@@ -105,3 +105,35 @@ def test_different_numbers_of_scales_are_refused():
         abc_release_loss(
             torch.randn(2, 4, 3), torch.randn(1, 4, 3), *[tensor([0, 0, 1, 1])] * 2, temperatures=(0.1,), abc=True
         )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ((torch.zeros(4, 3), torch.zeros(4, 3)), r"gen has shape \[4, 3\]; allowed is \[4, rows, D\]"),
+        ((torch.zeros(2, 4, 3), torch.zeros(1, 4, 3)), r"pos has shape \[1, 4, 3\]; allowed is \[2, rows, D\]"),
+    ],
+    ids=["no labels", "other labels"],
+)
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_shapes_of_the_official_loss(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        official_loss(*arguments)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_weights_of_the_official_loss_need_negatives():
+    gen = torch.zeros(2, 4, 3)
+    with pytest.raises(ValueError, match=r"weight_neg has shape .*; allowed is none without neg"):
+        official_loss(gen, gen, weight_neg=torch.ones(2, 1))
+    with pytest.raises(ValueError, match=r"weight_neg has shape \[2, 1\]; allowed is \[2, 4\]"):
+        official_loss(gen, gen, gen, weight_neg=torch.ones(2, 1))
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_a_label_for_each_sample():
+    features, labels = torch.zeros(1, 4, 3), tensor([0, 0, 1])
+    with pytest.raises(
+        ValueError, match=r"labels_gen has shape \[3\] for features of shape \[4, 3\]; allowed is \[4\]"
+    ):
+        abc_release_loss(features, features, labels, tensor([0, 0, 1, 1]), temperatures=(0.1,), abc=True)

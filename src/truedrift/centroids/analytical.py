@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
-from truedrift.centroids.base import OfAlpha
+from truedrift.centroids.base import OfAlpha, rounded
 from truedrift.kernels.distance import wide
 from truedrift.kernels.weights import at_least_float32, power_sum, softmax
 from truedrift.validation import mistake, require_broadcastable, require_mask, require_weights
@@ -56,6 +56,8 @@ def abc_weights(
     require_weights("alpha", alpha)
     a = at_least_float32(alpha)
     if strata is None:
+        if mask is not None:
+            raise mistake("mask is given without strata", "allowed is both or strata alone", "leave mask out")
         return (_order_1(a) if order == 1 else _order_2(a)).to(alpha.dtype)
     if order == 2:
         raise mistake("order is 2 with strata", "the stratified correction is of order 1", "drop one of the two")
@@ -135,5 +137,5 @@ class StratifiedABC:
         return n
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
-        alpha = softmax(at_least_float32(log_w))
-        return _stratified(alpha, self.strata.to(log_w.device), log_w > -torch.inf)
+        gamma = _stratified(softmax(wide(log_w)), self.strata.to(log_w.device), log_w > -torch.inf)
+        return rounded(gamma, log_w)

@@ -18,7 +18,7 @@ ESTIMATORS: dict[str, Estimator] = {
 def estimator(name: str | Estimator) -> Estimator:
     """The estimator of that name with the paper's settings, or the estimator itself."""
     if not isinstance(name, str):
-        if not isinstance(name, Estimator):
+        if isinstance(name, type) or not isinstance(name, Estimator):
             raise mistake(
                 f"estimator is a {type(name).__name__}",
                 f"allowed is a name ({', '.join(ESTIMATORS)}) or an object with name, bias_order, budget and reweight",

@@ -19,6 +19,7 @@ from truedrift.validation import (
     require_broadcastable,
     require_features,
     require_finite,
+    require_positive,
     require_same_dimension,
     require_temperature,
 )
@@ -37,9 +38,9 @@ def centroid(
 ) -> Float[Tensor, "*batch B D"]:
     """T [..., B, D] at queries x [..., B, D] from references y [..., n, D].
 
-    `mask` is [..., n] or [..., B, n] with True = use; a reference that no query uses may hold anything, NaN
-    included. A query with nothing to use gets itself, T = x. The result has the dtype of x and y; weights are
-    computed in at least float32, also under autocast.
+    `mask` is [..., B, n] if it has as many dimensions as x or y, and [..., n] if it has fewer, with True = use; a
+    reference that no query uses may hold anything, NaN included. A query with nothing to use gets itself, T = x. The
+    result has the dtype of x and y; weights are computed in at least float32, also under autocast.
     """
     estimator = estimator_of(estimator)
     kernel = log_kernel(kernel)
@@ -51,6 +52,7 @@ def centroid(
     mask, y = usable(mask, x, y)
     if check_finite:
         require_finite(x=x, y=y)
+        require_positive("tau", tau)
     with full_precision(x):
         log_w = masked(kernel(x, y, tau), mask)
         T = weighted_mean(estimator.reweight(log_w, generator), y)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from truedrift.axes import Tensor
 from truedrift.validation import mistake, require_broadcastable, require_mask
 
@@ -25,4 +27,8 @@ def spread_mask(mask: Tensor, x: Tensor, y: Tensor, what: str = "mask") -> Tenso
         came = f"{what} has shape {list(mask.shape)}"
         raise mistake(came, f"allowed is {allowed}", "give one row a query and one column a reference")
     require_broadcastable(f"{what}, x and y", mask.shape[:-2], x.shape[:-2], y.shape[:-2])
+    leading = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    if torch.broadcast_shapes(mask.shape[:-2], leading) != leading:
+        came = f"{what} has leading dimensions {list(mask.shape[:-2])}, which would repeat x and y"
+        raise mistake(came, f"allowed are those of x and y, {list(leading)}", "unsqueeze it to [..., B, n]")
     return mask

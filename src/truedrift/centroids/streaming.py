@@ -12,7 +12,7 @@ by e^{−kδ}. The sums are kept in float64. Equal to the centroid of all refere
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -77,7 +77,7 @@ def _checked(
     x: Tensor, chunks: Iterable[Tensor | tuple[Tensor, Tensor]], check_finite: bool
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     for chunk in chunks:
-        y, mask = chunk if isinstance(chunk, tuple) else (chunk, None)
+        y, mask = _pair(chunk)
         require_features("a chunk", y, "n, D")
         require_same_dimension(x=x, chunk=y)
         require_broadcastable("x, chunk", x.shape[:-2], y.shape[:-2])
@@ -85,6 +85,18 @@ def _checked(
         if check_finite:
             require_finite(chunk=y)
         yield y, mask
+
+
+def _pair(chunk: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+    """(y, mask) of a chunk: y, or a tuple or list of y and perhaps its mask, as a DataLoader gives it."""
+    if isinstance(chunk, Tensor):
+        return chunk, None
+    if not isinstance(chunk, (tuple, list)):
+        came = f"a chunk is a {type(chunk).__name__}"
+        raise mistake(came, "allowed is a tensor [..., n, D]", "convert it with torch.as_tensor")
+    if not 1 <= len(chunk) <= 2:
+        raise mistake(f"a chunk has {len(chunk)} parts", "allowed is y, (y,) or (y, mask)", "leave out the others")
+    return chunk[0], chunk[1] if len(chunk) == 2 else None
 
 
 def _blocks(B: int, n: int) -> Iterator[slice]:

@@ -21,6 +21,7 @@ from truedrift.validation import (
     require_choice,
     require_features,
     require_finite,
+    require_positive,
     require_same_dimension,
     require_temperature,
 )
@@ -76,6 +77,7 @@ def drift(
     mask_neg, y_neg = usable(_with_self_mask(mask_neg, self_mask, x, y_neg), x, y_neg, "mask_neg")
     if check_finite:
         require_finite(x=x, y_pos=y_pos, y_neg=y_neg)
+        require_positive("tau", tau)
     with full_precision(x):
         log_k_pos = masked(kernel(x, y_pos, tau), mask_pos)
         log_k_neg = masked(kernel(x, y_neg, tau), mask_neg)

@@ -99,6 +99,7 @@ def sides(
     alpha, gamma, log_mass = _both(affinity.log_w, neg, weighting, generator)
     if affinity.log_w is not affinity.log_A:
         log_mass = logsumexp(affinity.log_A[..., :neg], -1) + logsumexp(affinity.log_A[..., neg:], -1)
+    log_mass = log_mass.clamp_min(lowest(log_mass))  # two empty sides would be −∞
     largest = log_mass.amax(-2, keepdim=True).clamp_min(lowest(log_mass) / 2)
     return Sides(neg, alpha, gamma, log_mass, largest)
 

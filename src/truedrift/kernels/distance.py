@@ -5,8 +5,8 @@ Two paths that agree to rounding. *exact* forms the differences; *matmul* expand
     ‖x − y‖² = ‖x‖² + ‖y‖² − 2 x·y,
 
 which costs one matrix product but cancels when x is near y. A log-weight is −d/τ, so an error of 1e-7 in d² is
-an error of 1e-3 in a weight at d = 0.005, τ = 0.02. The product is therefore centered on the mean of y and
-accumulated in float64 wherever the device has it; entries that are zero by identity are set, not computed.
+an error of 1e-3 in a weight at d = 0.005, τ = 0.02. Both are therefore computed in float64 wherever the device has it,
+and rounded once; the product is centered on the mean of y, and entries that are zero by identity are set, not computed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pairwise_distance(
 
     The gradient at distance zero is zero.
     """
-    return root(squared_distance(x, y, method=method, same=same))
+    return root(_squared(x, y, method, same)).to(_result_dtype(x, y))
 
 
 def squared_distance(
@@ -50,14 +50,22 @@ def squared_distance(
     same: bool = False,
 ) -> Float[Tensor, "*batch B n"]:
     """d²_ij in at least float32."""
+    return _squared(x, y, method, same).to(_result_dtype(x, y))
+
+
+def _squared(x: Tensor, y: Tensor, method: Method, same: bool) -> Tensor:
+    """d² in the widest format of the device: float32 would overflow at d = 10¹⁹."""
     require_choice("method", method, get_args(Method))
-    dtype = torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
     if method == "auto":
         method = "exact" if _is_small(x, y) else "matmul"
-    squared = (_exact if method == "exact" else _matmul)(x.to(dtype), y.to(dtype))
+    squared = (_exact if method == "exact" else _matmul)(wide(x), wide(y))
     if same:
         squared = squared.masked_fill(torch.eye(x.shape[-2], dtype=torch.bool, device=x.device), 0)
     return squared
+
+
+def _result_dtype(x: Tensor, y: Tensor) -> torch.dtype:
+    return torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
 
 
 def root(squared: Tensor) -> Tensor:
@@ -76,11 +84,10 @@ def _exact(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _matmul(x: Tensor, y: Tensor) -> Tensor:
-    dtype, x, y = x.dtype, wide(x), wide(y)  # widened first: centering in float32 would round what x and y share
     center = y.mean(-2, keepdim=True)
     x, y = x - center, y - center
     squared = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2) - 2 * (x @ y.mT)
-    return squared.clamp_min(0).to(dtype)
+    return squared.clamp_min(0)
 
 
 def wide(x: Tensor) -> Tensor:

@@ -36,6 +36,7 @@ from truedrift.validation import (
     require_choice,
     require_features,
     require_finite,
+    require_positive,
     require_same_dimension,
     require_temperatures,
 )
@@ -84,8 +85,9 @@ def drift_loss(
         weighting = _stratified(weighting, gen, neg)
     if check_finite:
         require_finite(gen=gen, pos=pos, neg=neg, weight_neg=features.weight_neg)
+        require_positive("weight_neg", features.weight_neg, or_zero=True)
     if path == "auto":
-        path = "gram" if feature_scale == "standardize-l2" and not _transformed(gen) else "general"
+        path = "gram" if feature_scale == "standardize-l2" and not _transformed(features) else "general"
     with full_precision(gen):
         if path == "gram":
             outcome = gram_loss(features, temperatures, weighting, generator)
@@ -126,9 +128,12 @@ def _general(
     )
 
 
-def _transformed(gen: Tensor) -> bool:
-    """Whether gen is inside torch.func.vmap or grad, which a loss with a gradient of its own cannot follow."""
-    return not torch.compiler.is_compiling() and torch._C._functorch.is_functorch_wrapped_tensor(gen)
+def _transformed(features: Features) -> bool:
+    """Whether anything is inside torch.func.vmap or grad, which a loss with a gradient of its own cannot follow."""
+    if torch.compiler.is_compiling():
+        return False
+    tensors = (features.gen, features.pos, features.neg, features.weight_neg)
+    return any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
 
 
 def _features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: float | Tensor | None) -> Features:

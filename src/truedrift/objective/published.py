@@ -51,6 +51,7 @@ def official_loss(
     _check_sides(gen=gen, pos=pos, **({} if neg is None else {"neg": neg}))
     if neg is not None and weight_neg is None:
         weight_neg = torch.ones_like(neg[..., 0])
+    _check_batch(gen, pos, neg, weight_neg)
     with full_precision(gen):
         features = Features(gen, pos.detach(), None if neg is None else neg.detach(), weight_neg)
         scaled = mean_distance(features, over_batch=True)
@@ -97,12 +98,24 @@ def abc_release_loss(
             "both must have the same number, at least one",
             "pass one tensor [samples, D] a scale",
         )
+    for gen, pos in zip(features_gen, features_pos, strict=True):
+        _check_sides(gen=gen, pos=pos)
+        _check_labels(gen, labels_gen, "gen")
+        _check_labels(pos, labels_pos, "pos")
     groups = _classes(labels_gen, labels_pos)
     losses = []
     for gen, pos in zip(features_gen, features_pos, strict=True):
-        _check_sides(gen=gen, pos=pos)
         losses += [_release_group(gen[of_gen], pos[of_pos].detach(), temperatures, abc) for of_gen, of_pos in groups]
     return torch.cat(losses).mean()
+
+
+def _check_labels(features: Tensor, labels: Tensor, side: str) -> None:
+    if features.shape[:-1] != labels.shape:
+        raise mistake(
+            f"labels_{side} has shape {list(labels.shape)} for features of shape {list(features.shape)}",
+            f"allowed is [{features.shape[0]}]",
+            "give one label a sample, and one tensor [samples, D] a scale",
+        )
 
 
 def _classes(labels_gen: Tensor, labels_pos: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -153,6 +166,17 @@ def _release_side(K: Tensor, y: Tensor, abc: bool) -> tuple[Tensor, Tensor]:
     alpha = K / S.clamp_min(RELEASE_SMALLEST_SUM)
     gamma = (ABC() if abc else Standard()).gamma(alpha)
     return S, weighted_mean(gamma, y.unsqueeze(-3))
+
+
+def _check_batch(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: Tensor | None) -> None:
+    """[labels, rows, D] on every side, and a weight for each unconditional negative."""
+    for name, side in (("gen", gen), ("pos", pos), ("neg", neg)):
+        if side is not None and (side.ndim != 3 or side.shape[0] != gen.shape[0]):
+            came = f"{name} has shape {list(side.shape)}"
+            raise mistake(came, f"allowed is [{gen.shape[0]}, rows, D], one entry a label", "stack the labels")
+    if weight_neg is not None and (neg is None or weight_neg.shape != neg.shape[:-1]):
+        allowed = "allowed is none without neg" if neg is None else f"allowed is {list(neg.shape[:-1])}"
+        raise mistake(f"weight_neg has shape {list(weight_neg.shape)}", allowed, "give one weight a negative")
 
 
 def _check_sides(**sides: Tensor) -> None:
