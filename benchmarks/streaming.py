@@ -27,7 +27,7 @@ def measure() -> list[Result]:
         return streaming_centroid(x, _chunks(pool), tau=1.0, estimator=estimator)
 
     estimators = ("standard", "abc", "abc2")
-    seconds = best_window_medians({name: partial(run, name) for name in estimators}, windows=4, repeats=1, warm_up=1)
+    seconds = best_window_medians({name: partial(run, name) for name in estimators}, windows=8, repeats=1, warm_up=1)
     return [
         Result("streaming ABC / streaming standard", seconds["abc"] / seconds["standard"], "×", "≤", 1.3),
         Result("streaming ABC-2 / streaming standard", seconds["abc2"] / seconds["standard"]),

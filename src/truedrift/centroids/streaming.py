@@ -35,8 +35,8 @@ from truedrift.validation import (
 ORDERS = {"standard": 1, "abc": 2, "abc2": 3}
 """How many powers of w the estimator needs."""
 
-BLOCK_ELEMENTS = 1 << 20
-"""Weights formed at a time: a few megabytes, so that they stay in the cache and memory does not grow with the chunk."""
+BLOCK_ELEMENTS = 1 << 18
+"""Weights formed at a time: a megabyte of float32. They stay in the cache, and memory does not grow with the chunk."""
 
 
 @torch.no_grad()
