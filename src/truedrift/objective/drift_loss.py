@@ -5,7 +5,7 @@ other generated features repel it (its own column is masked), and so do weighted
 are any. All groups and all temperatures are computed in one pass over leading dimensions.
 
 The target is fixed (stop-gradient), so only the scaling of `gen` is differentiated, and ∂loss/∂f = −2V/(nD). The
-value of the loss is mean V², constant by construction once the temperatures decorrelate: read the report instead.
+value of the loss is mean V² of fields that each have unit RMS, so it hardly moves: read the report instead.
 """
 
 from __future__ import annotations
