@@ -1,7 +1,6 @@
 """The command as a user runs it: what it prints, where, and with which exit status."""
 
 import io
-import functools
 import os
 import re
 import signal
@@ -61,11 +60,13 @@ def test_a_mistake_is_one_line_and_status_2():
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
 def test_an_interrupt_is_one_line_and_status_130(tmp_path):
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "truedrift", "demo", "--n", "100", "--draws", "1000000", "--out", str(out)]
     # Started in the background of a shell, the tests inherit an ignored SIGINT and would hand it on.
-    heeding = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, preexec_fn=heeding, **pipes) as running:
+    code = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from truedrift.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "demo", "--n", "100", "--draws", "1000000", "--out", str(out)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         deadline = time.monotonic() + LIMIT_SECONDS
         while not out.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
