@@ -96,7 +96,7 @@ def sides(
     affinity = log_affinity(log_k, weighting.normalization, nowhere_empty=nowhere_empty)
     if log_weight_neg is not None:
         affinity = LogAffinity(*(_weighted(log_A, log_weight_neg) for log_A in affinity))
-    alpha, gamma, log_mass = _both(affinity.log_w, neg, weighting, generator)
+    alpha, gamma, log_mass = _both(affinity.log_w, neg, weighting, nowhere_empty, generator)
     if affinity.log_w is not affinity.log_A:
         log_mass = logsumexp(affinity.log_A[..., :neg], -1) + logsumexp(affinity.log_A[..., neg:], -1)
     log_mass = log_mass.clamp_min(lowest(log_mass))  # two empty sides would be −∞
@@ -105,21 +105,23 @@ def sides(
 
 
 def _both(
-    log_w: Tensor, neg: int, weighting: Weighting, generator: torch.Generator | None
+    log_w: Tensor, neg: int, weighting: Weighting, nowhere_empty: bool, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(α, γ, log S⁺S⁻) of both sides: as a dimension where they are alike, else one by one."""
     *leading, columns = log_w.shape
     if 2 * neg == columns and weighting.estimator_neg == weighting.estimator_pos:
-        alpha, gamma, log_S = _side(log_w.view(*leading, 2, neg), weighting.estimator_pos, generator)
+        alpha, gamma, log_S = _side(log_w.view(*leading, 2, neg), weighting.estimator_pos, nowhere_empty, generator)
         return alpha.view(log_w.shape), gamma.view(log_w.shape), log_S.sum(-2)
-    alpha_neg, gamma_neg, log_S_neg = _side(log_w[..., :neg], weighting.estimator_neg, generator)
-    alpha_pos, gamma_pos, log_S_pos = _side(log_w[..., neg:], weighting.estimator_pos, generator)
+    alpha_neg, gamma_neg, log_S_neg = _side(log_w[..., :neg], weighting.estimator_neg, nowhere_empty, generator)
+    alpha_pos, gamma_pos, log_S_pos = _side(log_w[..., neg:], weighting.estimator_pos, nowhere_empty, generator)
     return torch.cat((alpha_neg, alpha_pos), -1), torch.cat((gamma_neg, gamma_pos), -1), log_S_neg + log_S_pos
 
 
-def _side(log_w: Tensor, estimator: Estimator, generator: torch.Generator | None) -> tuple[Tensor, Tensor, Tensor]:
+def _side(
+    log_w: Tensor, estimator: Estimator, nowhere_empty: bool, generator: torch.Generator | None
+) -> tuple[Tensor, Tensor, Tensor]:
     """(α, γ, log S) of one side, or of two as a dimension."""
-    alpha, log_S = normalize(log_w)
+    alpha, log_S = normalize(log_w, nowhere_empty=nowhere_empty)
     gamma = estimator.gamma(alpha) if isinstance(estimator, OfAlpha) else estimator.reweight(log_w, generator)
     return alpha, gamma, log_S
 

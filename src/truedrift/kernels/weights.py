@@ -25,8 +25,16 @@ def masked(log_w: Float[Tensor, "*#batch n"], mask: Bool[Tensor, "*#batch n"] | 
     return log_w if mask is None else log_w.masked_fill(~mask, -math.inf)
 
 
-def normalize(log_w: Float[Tensor, "*batch n"]) -> tuple[Float[Tensor, "*batch n"], Float[Tensor, "*batch 1"]]:
-    """(α, log Σw). A row in which everything is masked has α = 0 and the logarithm of `logsumexp`."""
+def normalize(
+    log_w: Float[Tensor, "*batch n"], *, nowhere_empty: bool = False
+) -> tuple[Float[Tensor, "*batch n"], Float[Tensor, "*batch 1"]]:
+    """(α, log Σw). A row in which everything is masked has α = 0 and the logarithm of `logsumexp`.
+
+    `nowhere_empty` says that there is no such row, which is faster.
+    """
+    if nowhere_empty:
+        alpha = log_w.softmax(-1)
+        return alpha, log_w.amax(-1, keepdim=True) - alpha.amax(-1, keepdim=True).log()
     top = _maximum(log_w, -1)
     w = (log_w - top).exp_()
     total = w.sum(-1, keepdim=True).clamp_min(1)  # the largest w is 1, so this changes only the 0 of an empty row

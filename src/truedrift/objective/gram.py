@@ -74,7 +74,7 @@ class KnownGradient(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: FunctionCtx, grad_loss: Tensor) -> tuple[Tensor, None, None]:
         (gradient,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return grad_loss[..., None, None] * gradient, None, None
+        return grad_loss.unsqueeze(-1).unsqueeze(-1) * gradient, None, None
 
 
 class Block(NamedTuple):
@@ -124,10 +124,10 @@ def _block(
 ) -> Block:
     """The results of a block of groups; ∂loss/∂gen is written to `gradient`."""
     G, n, D = groups.gen.shape
-    F, deviation, inverse_norm = _unit_features(groups, gradient)
-    squared_distances = _squared_distances_op if torch.compiler.is_compiling() else _squared_distances
-    squared = squared_distances(F, (inverse_norm > 0).to(F.dtype), n, NEAR / min(temperatures))
-    d = squared[:, :n].sqrt()
+    z, deviation = _standardized(groups, gradient)
+    directions = _directions_op if torch.compiler.is_compiling() else _directions
+    squared, inverse_norm = directions(z, n, NEAR / min(temperatures))
+    d = squared[:, :n].clone().sqrt_()
     both = weigh(d, groups.negatives, groups.weight_neg, temperatures, weighting, bounded=True, generator=generator)
     C = both.coefficients(weighting.form).view(G, len(temperatures), -1)  # [G, T, n × columns]
     log_mass = largest_log_mass(both, weighting.form)
@@ -136,28 +136,23 @@ def _block(
     square = products.diagonal(dim1=-2, dim2=-1).clamp_min(0)
     inverse_rms = (square + EPSILON).rsqrt().unsqueeze(-1)  # [G, T, 1]
     loss = (products * inverse_rms * inverse_rms.mT).sum((-2, -1))
-    total = torch.bmm(inverse_rms.mT, C).view(G, n, -1)  # Σ_τ C_τ/rms_τ
-    torch.bmm(_gradient_coefficients(total, squared, inverse_norm[:, :n], D), F, out=gradient)
+    total = C.mul_(inverse_rms).sum(1).view(G, n, -1)  # Σ_τ C_τ/rms_τ
+    torch.bmm(_gradient_coefficients(total, squared, inverse_norm, D), z, out=gradient)
     gradient /= deviation
     return Block(loss, d, square, log_mass)
 
 
-def _unit_features(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """F = z/‖z‖ over columns [gen | neg | pos] of z = (f − μ)/σ, with σ [G, 1, D] and 1/‖z‖ [G, columns, 1].
-
-    μ and σ are those of gen ∪ pos. A vector z = 0 has no direction: f = 0, and 1/‖z‖ counts as 0.
-    """
+def _standardized(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
+    """z = (f − μ)/σ over columns [gen | neg | pos], with μ and σ [G, 1, D] of gen ∪ pos."""
     z = torch.cat((groups.gen, groups.pos) if groups.neg is None else (groups.gen, groups.neg, groups.pos), -2)
     z -= groups.pos[:, :1]  # as in `standardize_l2`: the mean then rounds differences and not values
     gen, pos = z[:, : groups.gen.shape[-2]], z[:, groups.negatives :]
     count = gen.shape[-2] + pos.shape[-2]
-    z -= z.mean(-2, keepdim=True) if groups.neg is None else _sum(gen, pos) / count
+    total = z.sum(-2, keepdim=True) if groups.neg is None else _sum(gen, pos)
+    z.sub_(total, alpha=1 / count)
     deviation = _sum_of_squares(gen, pos, scratch).div_(count - 1).sqrt_().clamp_min_(SMALLEST_DEVIATION)
     z /= deviation
-    norm = torch.linalg.vector_norm(z, dim=-1, keepdim=True)
-    inverse_norm = torch.where(norm > SMALLEST_NORM, norm.reciprocal(), 0)
-    z *= inverse_norm
-    return z, deviation, inverse_norm
+    return z, deviation
 
 
 def _sum(gen: Tensor, pos: Tensor) -> Tensor:
@@ -168,43 +163,40 @@ def _sum_of_squares(gen: Tensor, pos: Tensor, scratch: Tensor) -> Tensor:
     """Σ z² over gen ∪ pos [G, 1, D]. The squares go where the gradient will be: fresh memory would cost more."""
     if pos.shape != scratch.shape or torch.compiler.is_compiling():
         return _sum(gen * gen, pos * pos)
-    total = torch.mul(gen, gen, out=scratch).sum(-2, keepdim=True)
-    return total.add_(torch.mul(pos, pos, out=scratch).sum(-2, keepdim=True))
+    return torch.mul(gen, gen, out=scratch).addcmul_(pos, pos).sum(-2, keepdim=True)
 
 
-def _squared_distances(F: Tensor, directed: Tensor, n: int, near: float) -> Tensor:
-    """d² [G, columns, columns] of unit features, with the digits that weights of pairs nearer than `near` need.
-
-    `directed` [G, columns, 1] is ‖f‖²: 1, or 0 for a vector without direction.
-    """
-    if F.device.type == "cpu":
-        squared = _expanded(F, directed)
-        diagonal = squared.diagonal(dim1=-2, dim2=-1)
-        diagonal.fill_(4)  # the largest that d² can be, so that the diagonal is not the nearest
-        nearest = float(squared[:, :n].amin())
-        diagonal.zero_()
-        if nearest >= near * near:
-            return squared
-    F_wide = wide(F)
-    squared = _expanded(F_wide, F_wide.square().sum(-1, keepdim=True))
-    squared.diagonal(dim1=-2, dim2=-1).zero_()
-    return squared.to(F.dtype)
+def _directions(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
+    """d² [G, columns, columns] of f = z/‖z‖ and 1/‖z‖ [G, columns], with the digits that pairs within `near` need."""
+    if z.device.type == "cpu":
+        squared, inverse_norm = _expanded(z)
+        queries = squared[:, :n]
+        if int((queries < near * near).count_nonzero()) == queries.shape[0] * n:  # each is near itself alone
+            return squared, inverse_norm
+    squared, inverse_norm = _expanded(wide(z))
+    return squared.to(z.dtype), inverse_norm.to(z.dtype)
 
 
-def _expanded(F: Tensor, square: Tensor) -> Tensor:
-    """‖f‖² + ‖f′‖² − 2 f·f′, rounded as it comes on the diagonal."""
-    return (square + square.mT).baddbmm_(F, F.mT, alpha=-2).clamp_min_(0)
+def _expanded(z: Tensor) -> tuple[Tensor, Tensor]:
+    """f·f + f′·f′ − 2 f·f′ and 1/‖z‖. A vector z = 0 has no direction: f = 0, and 1/‖z‖ counts as 0."""
+    product = torch.bmm(z, z.mT)
+    square = product.diagonal(dim1=-2, dim2=-1)
+    inverse_norm = torch.where(square > SMALLEST_NORM**2, square.rsqrt(), 0)
+    product.mul_(inverse_norm.unsqueeze(-1)).mul_(inverse_norm.unsqueeze(-2))
+    # `square` is now f·f: 1 or 0, rounded as the other products are, so that d² of a feature and itself is 0.
+    return (square.unsqueeze(-1) + square.unsqueeze(-2)).sub_(product, alpha=2).clamp_min_(0), inverse_norm
 
 
-@torch.library.custom_op("truedrift::squared_distances", mutates_args=())
-def _squared_distances_op(F: Tensor, directed: Tensor, n: int, near: float) -> Tensor:
-    """`_squared_distances` as one step of a compiled graph, in which nothing can be looked at."""
-    return _squared_distances(F, directed, n, near)
+@torch.library.custom_op("truedrift::directions", mutates_args=())
+def _directions_op(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
+    """`_directions` as one step of a compiled graph, in which nothing can be looked at."""
+    return _directions(z, n, near)
 
 
-@_squared_distances_op.register_fake
-def _(F: Tensor, directed: Tensor, n: int, near: float) -> Tensor:
-    return F.new_empty(F.shape[0], F.shape[1], F.shape[1])
+@_directions_op.register_fake
+def _(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
+    G, columns, _ = z.shape
+    return z.new_empty(G, columns, columns), z.new_empty(G, columns)
 
 
 def _products(C: Tensor, squared: Tensor, elements: int) -> Tensor:
@@ -214,10 +206,10 @@ def _products(C: Tensor, squared: Tensor, elements: int) -> Tensor:
 
 
 def _gradient_coefficients(C: Tensor, squared: Tensor, inverse_norm: Tensor, D: int) -> Tensor:
-    """What times F is ∂loss/∂z = −2/(nD) (V − f (f·V)) / ‖z‖ for V = C·F, in place of C.
+    """What times z is ∂loss/∂z = −2/(nD) (V − f (f·V)) / ‖z‖ for V = C·F, in place of C.
 
     The projection f_i·V_i = −½ Σ_j C_ij d²_ij leaves the diagonal of C.
     """
     n = C.shape[-2]
     C.diagonal(dim1=-2, dim2=-1).add_((C * squared[:, :n]).sum(-1), alpha=0.5)
-    return C.mul_(inverse_norm * (-2 / (n * D)))
+    return C.mul_((inverse_norm[:, :n] * (-2 / (n * D))).unsqueeze(-1)).mul_(inverse_norm.unsqueeze(-2))
