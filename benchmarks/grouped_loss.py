@@ -101,7 +101,10 @@ def _loss(name: str) -> Loss:
         "loo": partial(_grouped, estimator="abc", normalization="bidirectional-loo"),
     }
     base, compiled = name.removesuffix(", compiled"), name.endswith(", compiled")
-    return torch.compile(losses[base], fullgraph=True) if compiled else losses[base]
+    if not compiled:
+        return losses[base]
+    # Variants share their code; without isolation the first one's guards would be tried after those of the second.
+    return torch.compile(losses[base], fullgraph=True, isolate_recompiles=True)
 
 
 def _grouped(gen: Tensor, pos: Tensor, *, estimator: str, **options: str) -> Tensor:

@@ -143,8 +143,19 @@ def require_finite(**values: Tensor | None) -> None:
             raise mistake(
                 f"{name} has {int((~torch.isfinite(value)).sum())} entries that are NaN or infinite",
                 "allowed are finite numbers",
-                "mask those references or repair their source",
+                "leave those rows out or repair their source",
             )
+
+
+def require_log_kernel(log_k: Tensor) -> None:
+    """What a kernel returned is below +∞ and not NaN. Looks at values, hence only on request."""
+    wrong = ~(log_k < torch.inf)
+    if bool(wrong.any()):
+        raise mistake(
+            f"the kernel returned {int(wrong.sum())} values that are NaN or +infinity",
+            "allowed are logarithms of positive numbers, −infinity for none",
+            "repair the kernel",
+        )
 
 
 def require_positive(what: str, value: float | Tensor | None, *, or_zero: bool = False) -> None:

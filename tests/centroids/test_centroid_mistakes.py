@@ -70,7 +70,10 @@ TEMPERATURES = {
         {"estimator": "br-snis"},
         r"br-snis was given 6 references; allowed is iterations·\(n − 1\) \+ 1.*; pass 1 or 11",
     ),
-    strata=({"estimator": StratifiedABC(torch.zeros(5))}, r"strata has shape \[5\]; allowed is \[6\]; give one id"),
+    strata=(
+        {"estimator": StratifiedABC(torch.zeros(5))},
+        r"strata has shape \[5\]; allowed is a tensor \[6\]; give one id",
+    ),
     mask_is_a_list=(
         {"mask": [True] * 6},
         r"mask is a list; allowed is a boolean tensor \[\.\.\., 6\] or \[\.\.\., 4, 6\]",
@@ -91,7 +94,7 @@ TEMPERATURES = {
     ),
     nan_in_x=(
         {"x": X.log() - X.log(), "check_finite": True},
-        "x has 12 entries that are NaN or infinite; .*; mask those",
+        "x has 12 entries that are NaN or infinite; .*; leave those",
     ),
     infinity_in_x=({"x": X.log(), "check_finite": True}, "x has 12 entries that are NaN or infinite"),
     nan_in_y=({"y": NAN_AT_0, "check_finite": True}, "y has 3 entries that are NaN or infinite; allowed are finite"),
@@ -118,8 +121,9 @@ def test_values_are_looked_at_only_on_request():
     a_number=({"alpha": torch.tensor(1.0)}, r"alpha has shape \[\]; allowed is a tensor \[\.\.\., n\]"),
     empty=({"alpha": ALPHA[:, :0]}, r"alpha has shape \[2, 0\]; allowed.*at least 1; skip empty batches"),
     order_2_of_strata=({"order": 2, "strata": torch.zeros(6)}, "order is 2 with strata; the stratified .*; drop one"),
-    strata_of_other_length=({"strata": torch.zeros(5)}, r"strata has shape \[5\]; allowed is \[6\]; give one id a ref"),
-    strata_of_two_dimensions=({"strata": torch.zeros(2, 6)}, r"strata has shape \[2, 6\]; allowed is \[6\]"),
+    strata_of_other_length=({"strata": torch.zeros(5)}, r"strata has shape \[5\]; allowed is a tensor \[6\]; give one"),
+    strata_of_two_dimensions=({"strata": torch.zeros(2, 6)}, r"strata has shape \[2, 6\]; allowed is a tensor \[6\]"),
+    strata_a_list=({"strata": [0] * 6}, r"strata is a list; allowed is a tensor \[6\]"),
     mask_of_numbers=({"strata": torch.zeros(6), "mask": ALPHA}, "mask has dtype torch.float32; allowed is torch.bool"),
     mask_of_other_length=(
         {"strata": torch.zeros(6), "mask": torch.ones(1, dtype=torch.bool)},
@@ -169,8 +173,10 @@ def test_mistakes_in_streaming_centroid(changed, match):
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: Bootstrap(resamples=0), "resamples is 0; allowed is 1 or more; the paper takes 100"),
-        (lambda: BRSNIS(iterations=0, burn_in=0), "burn_in is 0 of 0 iterations; allowed is 0 ≤ burn_in < iterations"),
+        (lambda: Bootstrap(resamples=0), "resamples is 0; allowed is an integer from 1; the paper takes 100"),
+        (lambda: Bootstrap(resamples=2.5), "resamples is 2.5; allowed is an integer from 1"),
+        (lambda: BRSNIS(burn_in=0.5), "burn_in is 0.5 of 10 iterations; allowed are integers"),
+        (lambda: BRSNIS(iterations=0, burn_in=0), "burn_in is 0 of 0 iterations; allowed are integers with 0 ≤"),
         (lambda: BRSNIS(burn_in=10), "burn_in is 10 of 10 iterations; allowed.*; the paper takes 1 of 10"),
         (lambda: BRSNIS(burn_in=-1), "burn_in is -1 of 10 iterations"),
         (lambda: estimator("ABC"), "estimator is 'ABC'; allowed are 'standard', 'abc'"),
@@ -191,6 +197,10 @@ def test_br_snis_names_the_nearest_numbers_of_references_that_it_reads(m, below,
 
 
 def test_more_mistakes_in_centroid():
+    answered(
+        lambda: centroid(X, Y, tau=0.1, kernel=lambda x, y, tau: torch.full((4, 6), torch.nan), check_finite=True),
+        "the kernel returned 24 values that are NaN or .infinity; allowed are logarithms",
+    )
     answered(lambda: centroid(X, Y, tau=torch.tensor(-1.0), check_finite=True), "tau has an entry of -1.0; allowed are")
     answered(lambda: centroid(X, Y, tau=0.1, estimator=Bootstrap), "estimator is a type; allowed is a name")
     mask = torch.ones(4, 6, dtype=torch.bool)

@@ -168,6 +168,17 @@ def test_the_whole_loss_comes_out_of_a_compiled_function():
     torch.testing.assert_close(found.report.log_force, expected.report.log_force, **ROUNDING)
 
 
+def test_the_report_is_read_inside_of_a_compiled_function():
+    gen, pos, _, _ = feature_groups(4, 6)
+
+    def numbers_of(gen, pos):
+        return drift_loss(gen, pos).report.summary()
+
+    found = compiled(numbers_of)(gen, pos)
+    for name, value in numbers_of(gen, pos).items():
+        torch.testing.assert_close(found[name], value, **ROUNDING)
+
+
 @pytest.mark.slow
 def test_other_sizes_need_no_graph_break():
     def loss_of(gen, pos):

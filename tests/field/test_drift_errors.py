@@ -40,6 +40,14 @@ MISTAKES = {
     "self_mask and sizes": ({"self_mask": True}, "self_mask is True with 4 queries and 5 negatives; that needs"),
     "self_mask dtype": ({"self_mask": torch.zeros(4)}, r"self_mask is torch.float32 \[4\]; allowed is False, True or"),
     "self_mask shape": ({"self_mask": torch.zeros(5, dtype=torch.long)}, r"self_mask is torch.int64 \[5\]; allowed"),
+    "self_mask beyond": (
+        {"self_mask": torch.tensor([0, 1, 2, 5]), "check_finite": True},
+        "self_mask has columns from 0 to 5; allowed are −1 to 4",
+    ),
+    "kernel of NaN": (
+        {"kernel": lambda x, y, tau: torch.full((4, y.shape[0]), torch.inf), "check_finite": True},
+        "the kernel returned .* values that are NaN or .infinity",
+    ),
     "self_mask a number": ({"self_mask": 1}, r"self_mask is 1; allowed is False, True or a LongTensor \[4\]"),
     "mask dtype": ({"mask_pos": torch.ones(6)}, "mask_pos has dtype torch.float32; allowed is torch.bool"),
     "mask length": ({"mask_neg": torch.ones(6, dtype=torch.bool)}, r"mask_neg has shape \[6\]; allowed is \[..., 5\]"),

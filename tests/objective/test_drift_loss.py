@@ -7,6 +7,7 @@ import torch
 from oracles.drift_loss import literal_drift_loss
 from oracles.feature_groups import feature_groups, loss_and_gradient
 from oracles.field import literal_drift
+from torch.autograd import forward_ad
 
 from truedrift import drift_loss
 from truedrift.centroids import ABC, StratifiedABC
@@ -374,6 +375,17 @@ def test_stochastic_estimators_take_a_generator():
     for path in ("general", "gram"):
         assert torch.equal(draw(1, path), draw(1, path))
         assert not torch.equal(draw(1, path), draw(2, path))
+
+
+def test_forward_mode_is_the_reverse_mode():
+    """⟨∇loss, v⟩ both ways: the loss with its own gradient knows only one of them, so the general path serves here."""
+    generator = torch.Generator().manual_seed(5)
+    gen, pos, v = (torch.randn(2, 5, 7, dtype=torch.float64, generator=generator) for _ in range(3))
+    with forward_ad.dual_level():
+        found = forward_ad.unpack_dual(drift_loss(forward_ad.make_dual(gen, v), pos).loss.sum()).tangent
+    gen.requires_grad_()
+    (gradient,) = torch.autograd.grad(drift_loss(gen, pos).loss.sum(), gen)
+    torch.testing.assert_close(found, (gradient * v).sum())
 
 
 @pytest.mark.parametrize("mapped", ["pos", "neg"])

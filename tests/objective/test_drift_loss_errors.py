@@ -23,6 +23,10 @@ MISTAKES = {
         {"path": "gram", "feature_scale": "none"},
         'path is "gram" with feature_scale \'none\'; it needs "standardize-l2"',
     ),
+    "one scale for all groups": (
+        {"scale_over_batch": True},
+        "scale_over_batch is given with feature_scale 'standardize-l2'; it belongs to \"mean-distance\"",
+    ),
     "estimator": ({"estimator_pos": "best"}, "estimator is 'best'; allowed are 'standard', 'abc', "),
     "BR-SNIS pos": ({"estimator_pos": "br-snis"}, 'estimator_pos is "br-snis"; that laboratory estimator needs 10'),
     "BR-SNIS neg": ({"estimator_neg": "br-snis"}, 'estimator_neg is "br-snis"; that laboratory estimator needs 10'),

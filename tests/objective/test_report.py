@@ -9,6 +9,7 @@ from oracles.feature_groups import feature_groups
 
 from truedrift import drift_loss
 from truedrift.field import FORMS, NORMALIZATIONS
+from truedrift.objective import DriftReport
 
 TEMPERATURES = (0.02, 0.05, 0.2)
 ENTRIES = (
@@ -180,11 +181,16 @@ def test_reading_does_not_move_the_random_numbers_of_a_run():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_entries_are_computed_once():
+def test_the_batch_is_weighed_once_and_only_if_someone_looks(monkeypatch):
     gen, pos, _, _ = feature_groups(5, 7)
     report = drift_loss(gen, pos).report
+    weighed, weigh = [], DriftReport._weigh
+    monkeypatch.setattr(DriftReport, "_weigh", lambda self: weighed.append(1) or weigh(self))
+    assert report.force.isfinite().all()
+    assert weighed == []
     for name in ENTRIES:
-        assert getattr(report, name) is getattr(report, name)
+        getattr(report, name)
+    assert weighed == [1]
 
 
 def test_summary_is_the_mean_over_groups():

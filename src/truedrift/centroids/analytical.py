@@ -83,10 +83,9 @@ def _order_2(alpha: Tensor) -> Tensor:
 
 
 def _stratified(alpha: Tensor, strata: Tensor, drawn: Tensor) -> Tensor:
-    if strata.shape != alpha.shape[-1:]:
-        raise mistake(
-            f"strata has shape {list(strata.shape)}", f"allowed is [{alpha.shape[-1]}]", "give one id a reference"
-        )
+    if not isinstance(strata, Tensor) or strata.shape != alpha.shape[-1:]:
+        came = f"has shape {list(strata.shape)}" if isinstance(strata, Tensor) else f"is a {type(strata).__name__}"
+        raise mistake(f"strata {came}", f"allowed is a tensor [{alpha.shape[-1]}]", "give one id a reference")
     together = (strata.unsqueeze(-1) == strata).to(alpha.dtype)  # [n, n]: one product sums every stratum at once
     with torch.autocast(alpha.device.type, enabled=False):
         A = alpha @ together

@@ -29,8 +29,8 @@ class Bootstrap:
     bias_order: int = 2
 
     def __post_init__(self) -> None:
-        if self.resamples < 1:
-            raise mistake(f"resamples is {self.resamples}", "allowed is 1 or more", "the paper takes 100")
+        if not isinstance(self.resamples, int) or self.resamples < 1:
+            raise mistake(f"resamples is {self.resamples!r}", "allowed is an integer from 1", "the paper takes 100")
 
     def budget(self, n: int) -> int:
         """n: resamples reuse the references given."""

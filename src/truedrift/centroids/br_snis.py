@@ -30,10 +30,11 @@ class BRSNIS:
     name: str = "br-snis"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.burn_in < self.iterations:
+        whole = isinstance(self.burn_in, int) and isinstance(self.iterations, int)
+        if not whole or not 0 <= self.burn_in < self.iterations:
             raise mistake(
-                f"burn_in is {self.burn_in} of {self.iterations} iterations",
-                "allowed is 0 ≤ burn_in < iterations",
+                f"burn_in is {self.burn_in!r} of {self.iterations!r} iterations",
+                "allowed are integers with 0 ≤ burn_in < iterations",
                 "the paper takes 1 of 10",
             )
 

@@ -19,6 +19,7 @@ from truedrift.validation import (
     require_broadcastable,
     require_features,
     require_finite,
+    require_log_kernel,
     require_positive,
     require_same_dimension,
     require_temperature,
@@ -55,6 +56,8 @@ def centroid(
         require_positive("tau", tau)
     with full_precision(x):
         log_w = masked(kernel(x, y, tau), mask)
+        if check_finite:
+            require_log_kernel(log_w)
         T = weighted_mean(estimator.reweight(log_w, generator), y)
         T = torch.where((log_w > -math.inf).any(-1, keepdim=True), T, x.to(T.dtype))
     return T.to(torch.promote_types(x.dtype, y.dtype))

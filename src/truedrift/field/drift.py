@@ -21,6 +21,7 @@ from truedrift.validation import (
     require_choice,
     require_features,
     require_finite,
+    require_log_kernel,
     require_positive,
     require_same_dimension,
     require_temperature,
@@ -77,10 +78,14 @@ def drift(
     mask_neg, y_neg = usable(_with_self_mask(mask_neg, self_mask, x, y_neg), x, y_neg, "mask_neg")
     if check_finite:
         require_finite(x=x, y_pos=y_pos, y_neg=y_neg)
+        _check_columns(self_mask, y_neg.shape[-2])
         require_positive("tau", tau)
     with full_precision(x):
         log_k_pos = masked(kernel(x, y_pos, tau), mask_pos)
         log_k_neg = masked(kernel(x, y_neg, tau), mask_neg)
+        if check_finite:
+            require_log_kernel(log_k_pos)
+            require_log_kernel(log_k_neg)
         both = sides(_side_by_side(log_k_neg, log_k_pos), y_neg.shape[-2], weighting, generator=generator)
         has_pos, has_neg = ((log_k > -torch.inf).any(-1, keepdim=True) for log_k in (log_k_pos, log_k_neg))
         T_pos = torch.where(has_pos, weighted_mean(both.gamma_pos, y_pos), x)
@@ -132,6 +137,16 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
     other = self_mask.to(x.device).unsqueeze(-1) != torch.arange(m, device=x.device)
     other = other.expand(*(1,) * (max(x.ndim, y_neg.ndim) - 2), B, m)
     return other if mask is None else spread_mask(mask, x, y_neg, "mask_neg") & other
+
+
+def _check_columns(self_mask: bool | Tensor, m: int) -> None:
+    """Every column of `self_mask` is a negative's, or −1. Looks at values, hence only on request."""
+    if isinstance(self_mask, Tensor) and bool(((self_mask < -1) | (self_mask >= m)).any()):
+        raise mistake(
+            f"self_mask has columns from {int(self_mask.min())} to {int(self_mask.max())}",
+            f"allowed are −1 to {m - 1}",
+            "give each query's own column, −1 for none",
+        )
 
 
 def _side_by_side(log_k_neg: Tensor, log_k_pos: Tensor) -> Tensor:

@@ -80,6 +80,12 @@ def drift_loss(
     """
     weighting = Weighting(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
     _check(gen, pos, neg, weight_neg, temperatures, weighting, feature_scale, path)
+    if scale_over_batch and feature_scale != "mean-distance":
+        raise mistake(
+            f"scale_over_batch is given with feature_scale {feature_scale!r}",
+            'it belongs to "mean-distance"',
+            "leave it out",
+        )
     features = _features(gen, pos, neg, weight_neg)
     if neg is not None:
         weighting = _stratified(weighting, gen, neg)
@@ -108,16 +114,17 @@ def _general(
     scaled = scale(features, feature_scale, over_batch=scale_over_batch)
     columns, d = scaled.features, scaled.distances
     f = columns.gen
+    fixed = f.detach()  # forward-mode differentiation goes through no_grad
     with torch.no_grad():
         both = weigh(d, columns.negatives, columns.weight_neg, temperatures, weighting, generator=generator)
-        y_neg = f if columns.neg is None else torch.cat((f, columns.neg), -2)
+        y_neg = fixed if columns.neg is None else torch.cat((fixed, columns.neg), -2)
         V = weighted_mean(both.gamma_pos, columns.pos.unsqueeze(-3)) - weighted_mean(
             both.gamma_neg, y_neg.unsqueeze(-3)
         )
         V = V if weighting.form == "separate" else both.relative_mass() * V
         total = combine(V)
     # f − sg(f + V), but V is not added to f first, which would round it to the digits of f.
-    residual = f - f.detach() - total
+    residual = f - fixed - total
     return Outcome(
         loss=residual.square().mean((-2, -1)),
         negatives=columns.negatives,
@@ -129,9 +136,11 @@ def _general(
 
 
 def _transformed(features: Features) -> bool:
-    """Whether anything is inside torch.func.vmap or grad, which a loss with a gradient of its own cannot follow."""
+    """Whether torch.func or forward-mode AD is at work, which a loss with its own gradient cannot follow."""
     if torch.compiler.is_compiling():
         return False
+    if torch.autograd.forward_ad._current_level >= 0:
+        return True
     tensors = (features.gen, features.pos, features.neg, features.weight_neg)
     return any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
 

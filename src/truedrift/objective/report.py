@@ -7,8 +7,7 @@ does not pay for them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import torch
 
@@ -39,13 +38,14 @@ class DriftReport:
     _outcome: Outcome
     temperatures: tuple[float, ...]
     weighting: Weighting
+    _memo: list[Sides] = field(default_factory=list, init=False, repr=False, compare=False)
 
-    @cached_property
+    @property
     def log_force(self) -> Tensor:
         """[..., T] logarithm of `force`, which itself may be too small for float32."""
         return 0.5 * self._outcome.mean_square.log() + self._outcome.largest_log_mass
 
-    @cached_property
+    @property
     def force(self) -> Tensor:
         """[..., T] RMS of the raw field V_τ before normalization. Falls as the generator reaches the data.
 
@@ -53,37 +53,37 @@ class DriftReport:
         """
         return self.log_force.exp()
 
-    @cached_property
+    @property
     def n_eff_pos(self) -> Tensor:
         """[..., T] effective number of positives, 1/Σα², mean over queries."""
         return effective_sample_size(self._sides.alpha_pos).mean(-1)
 
-    @cached_property
+    @property
     def n_eff_neg(self) -> Tensor:
         """[..., T] effective number of negatives, mean over queries."""
         return effective_sample_size(self._sides.alpha_neg).mean(-1)
 
-    @cached_property
+    @property
     def dominated_pos(self) -> Tensor:
         """[..., T] share of queries for which one positive holds more than half of the weight."""
         return _dominated(self._sides.alpha_pos)
 
-    @cached_property
+    @property
     def dominated_neg(self) -> Tensor:
         """[..., T] share of queries for which one negative holds more than half of the weight."""
         return _dominated(self._sides.alpha_neg)
 
-    @cached_property
+    @property
     def correction_pos(self) -> Tensor:
         """[..., T] share of the weight that the estimator moves between positives, Σ max(α − γ, 0) = ½ Σ|γ − α|."""
         return _moved(self._sides.alpha_pos, self._sides.gamma_pos)
 
-    @cached_property
+    @property
     def correction_neg(self) -> Tensor:
         """[..., T] share of the weight that the estimator moves between negatives, mean over queries; 0 without any."""
         return _moved(self._sides.alpha_neg, self._sides.gamma_neg)
 
-    @cached_property
+    @property
     def spread(self) -> Tensor:
         """[...] mean distance among generated features over that to positives: near 1, and near 0 on collapse.
 
@@ -101,8 +101,14 @@ class DriftReport:
         means = {name: value.reshape(-1, value.shape[-1]).mean(0) for name, value in of_a_temperature.items()}
         return means | {"spread": self.spread.mean()}
 
-    @cached_property
+    @property
     def _sides(self) -> Sides:
+        """Weighed again from the distances of the batch, once; no lock, so that compiled code can read it."""
+        if not self._memo:
+            self._memo.append(self._weigh())
+        return self._memo[0]
+
+    def _weigh(self) -> Sides:
         outcome = self._outcome
         d = outcome.distances
         # Draws of its own where an estimator draws: reading a number must not move the random numbers of a run.
