@@ -78,18 +78,29 @@ def scale(features: Features, by: FeatureScale, *, over_batch: bool = False) -> 
 
 
 def standardize_l2(features: Features) -> Features:
-    """(f − μ)/σ per dimension over gen ∪ pos, then unit length.
+    """(f − μ)/σ per dimension over gen ∪ pos, then unit length."""
+    return standardize(features)[0].map(_unit)
+
+
+def standardize(features: Features) -> tuple[Features, Tensor]:
+    """z = (f − μ)/σ per dimension over gen ∪ pos, and σ [..., 1, D].
 
     One row is subtracted first, so that the mean rounds differences and not values: a dimension in which all are equal
     is exactly 0 after its division by 1e-6, and an offset that all share costs no digits.
     """
     origin = features.pos[..., :1, :].detach()
     features = features.map(lambda f: f - origin)
-    counted = torch.cat((features.gen.detach(), features.pos), -2)
-    mean = counted.mean(-2, keepdim=True)
-    variance = (counted - mean).square().sum(-2, keepdim=True) / (counted.shape[-2] - 1)
+    counted = (features.gen.detach(), features.pos)
+    count = sum(f.shape[-2] for f in counted)
+    mean = _sum(*counted) / count
+    variance = _sum(*((f - mean).square() for f in counted)) / (count - 1)
     deviation = variance.sqrt().clamp_min(SMALLEST_DEVIATION)
-    return features.map(lambda f: _unit((f - mean) / deviation))
+    return features.map(lambda f: (f - mean) / deviation), deviation
+
+
+def _sum(gen: Tensor, pos: Tensor) -> Tensor:
+    """Over the rows of both, [..., 1, D]."""
+    return gen.sum(-2, keepdim=True) + pos.sum(-2, keepdim=True)
 
 
 def _unit(z: Tensor) -> Tensor:

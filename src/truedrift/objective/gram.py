@@ -27,7 +27,7 @@ from truedrift.axes import Tensor
 from truedrift.field.sides import Weighting
 from truedrift.field.temperatures import EPSILON
 from truedrift.kernels.distance import wide
-from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM, Features
+from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM, Features, standardize
 from truedrift.objective.grouped import Outcome, largest_log_mass, weigh
 
 BLOCK_ELEMENTS = 1 << 19
@@ -143,27 +143,24 @@ def _block(
 
 
 def _standardized(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
-    """z = (f − μ)/σ over columns [gen | neg | pos], with μ and σ [G, 1, D] of gen ∪ pos."""
-    z = torch.cat((groups.gen, groups.pos) if groups.neg is None else (groups.gen, groups.neg, groups.pos), -2)
-    z -= groups.pos[:, :1]  # as in `standardize_l2`: the mean then rounds differences and not values
-    gen, pos = z[:, : groups.gen.shape[-2]], z[:, groups.negatives :]
-    count = gen.shape[-2] + pos.shape[-2]
-    total = z.sum(-2, keepdim=True) if groups.neg is None else _sum(gen, pos)
-    z.sub_(total, alpha=1 / count)
-    deviation = _sum_of_squares(gen, pos, scratch).div_(count - 1).sqrt_().clamp_min_(SMALLEST_DEVIATION)
+    """z = (f − μ)/σ over columns [gen | neg | pos], and σ [G, 1, D]: `standardize`, in place where that is faster."""
+    if torch.compiler.is_compiling() or groups.neg is not None or groups.pos.shape != scratch.shape:
+        z, deviation = standardize(groups)
+        return _columns(z), deviation
+    z = _columns(groups)
+    z -= groups.pos[:, :1]
+    z.sub_(z.sum(-2, keepdim=True), alpha=1 / z.shape[-2])
+    gen, pos = z.chunk(2, -2)
+    # The squares go where the gradient will be: fresh memory would cost more.
+    squares = torch.mul(gen, gen, out=scratch).addcmul_(pos, pos).sum(-2, keepdim=True)
+    deviation = squares.div_(z.shape[-2] - 1).sqrt_().clamp_min_(SMALLEST_DEVIATION)
     z /= deviation
     return z, deviation
 
 
-def _sum(gen: Tensor, pos: Tensor) -> Tensor:
-    return gen.sum(-2, keepdim=True) + pos.sum(-2, keepdim=True)
-
-
-def _sum_of_squares(gen: Tensor, pos: Tensor, scratch: Tensor) -> Tensor:
-    """Σ z² over gen ∪ pos [G, 1, D]. The squares go where the gradient will be: fresh memory would cost more."""
-    if pos.shape != scratch.shape or torch.compiler.is_compiling():
-        return _sum(gen * gen, pos * pos)
-    return torch.mul(gen, gen, out=scratch).addcmul_(pos, pos).sum(-2, keepdim=True)
+def _columns(features: Features) -> Tensor:
+    """[gen | neg | pos] as rows of one tensor."""
+    return torch.cat([f for f in (features.gen, features.neg, features.pos) if f is not None], -2)
 
 
 def _directions(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
