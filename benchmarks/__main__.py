@@ -19,7 +19,8 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 HEAD = """# Benchmarks
 
 Ratios measured in one run of `make bench`; the variants take turns, and a variant's time is the best of several window
-medians. Memory is what torch allocates above what was held before the call.
+medians; for the grouped loss the median of three processes is given. Memory is what torch allocates above what was held
+before the call.
 Two runs on the same machine differ by 10 % or more; a bound that is met or missed by less is not settled by one run.
 
 Machine: {machine}. Measured {date}, in {minutes:.0f} minutes.

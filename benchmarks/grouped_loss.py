@@ -2,8 +2,9 @@
 
 Against the literal loop that is the tests' oracle, against the package drift-models 0.1.1 where it is installed (it
 has no correction and another normalization, so it is a neighbor in cost, not the same function), and against itself
-without the correction. Each pair is timed in a process of its own, because what one variant leaves behind in the
-memory allocator changes the time of the next.
+without the correction. Each pair is timed in processes of its own, because what one variant leaves behind in the
+memory allocator changes the time of the next; where a process happens to put its memory changes a ratio by several per
+cent, so three processes are asked and the median is taken.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from statistics import median
 
 import torch
 from torch import Tensor
@@ -27,6 +29,7 @@ TITLE = "Grouped drift loss, forward and backward, 10 classes × 4 scales × 3 t
 TEMPERATURES = (0.02, 0.05, 0.2)
 CLASSES, SCALES, D = 10, 4, 384
 THREADS = 2
+PROCESSES = 3
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -53,7 +56,7 @@ def measure(n: int) -> list[Result]:
 
 
 def _ratio(n: int, numerator: str, denominator: str) -> float:
-    return _alone(_ratio_here, n, numerator, denominator)
+    return median(_alone(_ratio_here, n, numerator, denominator) for _ in range(PROCESSES))
 
 
 def _alone(function: Callable[..., float], *arguments: object) -> float:

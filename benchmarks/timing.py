@@ -13,7 +13,7 @@ from statistics import median
 
 
 def best_window_medians(
-    variants: Mapping[str, Callable[[], object]], *, windows: int = 30, repeats: int = 7, warm_up: int = 3
+    variants: Mapping[str, Callable[[], object]], *, windows: int = 12, repeats: int = 7, warm_up: int = 3
 ) -> dict[str, float]:
     """Seconds of each variant: the best over `windows` of the median over `repeats`, variants taking turns."""
     for run in variants.values():

@@ -145,8 +145,8 @@ def _block(
 def _standardized(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
     """z = (f − μ)/σ over columns [gen | neg | pos], and σ [G, 1, D]: `standardize`, in place where that is faster."""
     if torch.compiler.is_compiling() or groups.neg is not None or groups.pos.shape != scratch.shape:
-        z, deviation = standardize(groups)
-        return _columns(z), deviation
+        standardized, deviation = standardize(groups)
+        return _columns(standardized), deviation
     z = _columns(groups)
     z -= groups.pos[:, :1]
     z.sub_(z.sum(-2, keepdim=True), alpha=1 / z.shape[-2])
