@@ -8,6 +8,7 @@ The data's way through the system, which is also the tree:
 The maths core (kernels, centroids, field, objective) needs torch alone.
 """
 
+from truedrift.bias import Moments, exact_moments
 from truedrift.centroids import abc_weights, centroid, estimator, streaming_centroid
 from truedrift.field import Drift, drift
 from truedrift.objective import DriftLoss, DriftReport, drift_loss
@@ -18,11 +19,13 @@ __all__ = [
     "Drift",
     "DriftLoss",
     "DriftReport",
+    "Moments",
     "__version__",
     "abc_weights",
     "centroid",
     "drift",
     "drift_loss",
     "estimator",
+    "exact_moments",
     "streaming_centroid",
 ]

@@ -1,0 +1,279 @@
+"""E[T_n] − T*, tr Var[T_n] and E‖T_n − T*‖² without Monte Carlo, for n draws with replacement from a finite pool.
+
+Each expectation is a sum of integrals over t of products of transforms of the pool (`power_sums`, `transforms`,
+`integrals`). y is centered at T* before, so that the bias is the integral itself and not a difference.
+
+A small pool is summed point by point. A large one is put on a histogram over −log w first, O(N) a query whatever the
+number of n. There T* is that of the histogram, whose error would otherwise be a bias of its own.
+
+**Error.** The histogram's is O(h⁴); one of twice the step, made from it, differs by three times as much or more. There
+are two of them, of the even and of the odd cells, and the larger difference counts, because one alone may vanish by
+chance. The trapezoid rule's error is about the square of the change when every other node is left out. A query's steps
+are halved until the larger of both, and rounding, are below max(rtol·‖bias‖, 1e-13·spread) at every n; what was reached
+is returned. The spread is √(E‖y − T*‖²) over the pool.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import torch
+
+from truedrift.axes import Float, Tensor
+from truedrift.bias import power_sums
+from truedrift.bias.cells import Cells, Nodes, histogram, nodes, points
+from truedrift.bias.chain import br_snis_mean
+from truedrift.bias.integrals import integral, powers
+from truedrift.bias.power_sums import Blocks
+from truedrift.bias.transforms import Transforms, transforms
+from truedrift.centroids.base import Estimator
+from truedrift.centroids.br_snis import BRSNIS
+from truedrift.centroids.catalog import estimator as estimator_of
+from truedrift.kernels.kernel import LogKernel, gaussian, laplace, log_kernel
+from truedrift.validation import (
+    mistake,
+    require_features,
+    require_finite,
+    require_same_dimension,
+    require_temperature,
+)
+
+ESTIMATORS = ("standard", "abc", "abc2", "jackknife", "br-snis")
+"""Those whose expectation is a finite number of integrals."""
+
+GRID_STEP = 1 / 128
+NODE_STEP = 3 / 16
+LEVELS = 6
+"""How often steps may be halved."""
+FLOOR = 1e-13
+POINTS_AS_THEY_ARE = 512
+"""A pool of up to this many points needs no histogram."""
+_ELEMENTS = 1 << 23
+
+_EPS = torch.finfo(torch.float64).eps
+_Built = tuple[Cells, Nodes, list[tuple[Cells, float]]]
+
+Rule = Callable[[Cells, Nodes, tuple[int, ...]], list[tuple[Tensor, Tensor]]]
+"""Centered cells, nodes and n → expectations [Q, len(n), D or 1], each with the same from every other node."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Expectations of one estimator at every query and every n."""
+
+    n: tuple[int, ...]
+    T_star: Tensor
+    """[Q, D] the target: the centroid of the whole pool."""
+    bias: Tensor
+    """[Q, len(n), D] E[T_n] − T*."""
+    error: Tensor
+    """[Q, len(n)] what ‖bias‖ may be wrong by."""
+    _mse: Callable[[], Tensor]
+
+    @cached_property
+    def mse(self) -> Tensor:
+        """[Q, len(n)] E‖T_n − T*‖², computed on first use; NaN for the jackknife and BR-SNIS."""
+        return self._mse()
+
+    @cached_property
+    def variance(self) -> Tensor:
+        """[Q, len(n)] tr Var[T_n] = mse − ‖bias‖²."""
+        return self.mse - self.bias.square().sum(-1)
+
+
+def exact_moments(
+    x: Float[Tensor, "Q D"],
+    pool: Float[Tensor, "N D"],
+    *,
+    tau: float,
+    n: int | Sequence[int],
+    estimator: str | Estimator = "abc",
+    kernel: str | LogKernel = "laplace",
+    rtol: float = 1e-6,
+) -> Moments:
+    """The bias at queries x of the centroid of n references, drawn with replacement from the pool.
+
+    `estimator` is "standard", "abc", "abc2", "jackknife" or "br-snis" (or a `BRSNIS` with other settings), and n its
+    minibatch, which for BR-SNIS is that of one iteration. Everything is computed in float64 on the CPU.
+    """
+    (moments,) = exact_moments_of_several(
+        x, pool, tau=tau, n=n, estimators=(estimator,), kernel=kernel, rtol=rtol
+    ).values()
+    return moments
+
+
+def exact_moments_of_several(
+    x: Float[Tensor, "Q D"],
+    pool: Float[Tensor, "N D"],
+    *,
+    tau: float,
+    n: int | Sequence[int],
+    estimators: Sequence[str | Estimator] = ("standard", "abc", "abc2"),
+    kernel: str | LogKernel = "laplace",
+    rtol: float = 1e-6,
+) -> dict[str, Moments]:
+    """The moments of several estimators by name, for one pass over the pool."""
+    chosen = [_check_estimator(estimator) for estimator in estimators]
+    sizes = _check(x, pool, tau, n, rtol)
+    x, pool = x.detach().to("cpu", torch.float64), pool.detach().to("cpu", torch.float64)
+    problem = _Problem(x, pool, tau, log_kernel(kernel), sizes, rtol)
+    T_star, solutions = problem.solve(partial(_means, chosen))
+    return {
+        each.name: Moments(sizes, T_star, bias, error, partial(_mse, problem, each.name))
+        for each, (bias, error) in zip(chosen, solutions, strict=True)
+    }
+
+
+def _mse(problem: _Problem, name: str) -> Tensor:
+    if name not in power_sums.CENTROIDS:
+        return torch.full((len(problem.x), len(problem.n)), math.nan, dtype=torch.float64)
+    _, ((value, _),) = problem.solve(partial(_second_moment, power_sums.second_moment(name)), second=True)
+    return value.squeeze(-1)
+
+
+def _second_moment(
+    terms: dict[Blocks, float], cells: Cells, at: Nodes, n: tuple[int, ...]
+) -> list[tuple[Tensor, Tensor]]:
+    transformed = transforms(cells, at, powers(terms))
+    return [(integral(transformed, terms, n), integral(transformed.every_other(), terms, n))]
+
+
+def _means(estimators: Sequence[Estimator], cells: Cells, at: Nodes, n: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
+    """E[T] of every estimator, from the same transforms."""
+    terms = {name: power_sums.mean(name) for name in power_sums.CENTROIDS}
+    needed = {p for each in estimators for p in powers(terms.get(each.name, terms["standard"]))}
+    transformed = transforms(cells, at, sorted(needed))
+    fewer = transformed.every_other()
+
+    def mean(estimator: Estimator, transformed: Transforms, at: Nodes) -> Tensor:
+        if isinstance(estimator, BRSNIS):
+            return br_snis_mean(cells, at, n, iterations=estimator.iterations, burn_in=estimator.burn_in)
+        if estimator.name == "jackknife":
+            return _jackknife(transformed, n)
+        return integral(transformed, terms[estimator.name], n)
+
+    return [(mean(each, transformed, at), mean(each, fewer, at.every_other())) for each in estimators]
+
+
+def _jackknife(transformed: Transforms, n: tuple[int, ...]) -> Tensor:
+    """E[T_jack] = n E[T_n] − (n − 1) E[T_{n−1}]; a single reference has nothing to leave out."""
+    less = tuple(max(size - 1, 1) for size in n)
+    here, there = integral(transformed, power_sums.mean("standard"), n + less).chunk(2, -2)
+    size = torch.tensor(n, dtype=torch.float64).unsqueeze(-1)
+    return size * here - (size - 1) * there
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """Queries, a pool and n; a rule is all that is missing."""
+
+    x: Tensor
+    pool: Tensor
+    tau: float
+    kernel: LogKernel
+    n: tuple[int, ...]
+    rtol: float
+
+    def solve(self, rule: Rule, *, second: bool = False) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """(T* [Q, D], of each expectation of the rule its value [Q, len(n), ·] and error [Q, len(n)])."""
+        T_star, solutions, met = self._at(self.x, rule, second, 0)
+        for level in range(1, LEVELS):
+            left = (~met).nonzero().squeeze(-1)
+            if len(left) == 0:
+                break
+            T_star[left], refined, met[left] = self._at(self.x[left], rule, second, level)
+            for kept, new in zip(solutions, refined, strict=True):
+                for old, better in zip(kept, new, strict=True):
+                    old[left] = better
+        return T_star + self.pool.mean(0), solutions
+
+    def _at(
+        self, x: Tensor, rule: Rule, second: bool, level: int
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]], Tensor]:
+        """T*, the solutions, and whether they meet the tolerance, with steps that were halved `level` times."""
+        build = self._from_points if len(self.pool) <= POINTS_AS_THEY_ARE else self._from_histogram
+        cells, at, coarser_ones = build(x, 2.0**-level)
+        centered = cells.centered()
+        spread = centered.channels[..., -1].sum(-1, keepdim=True).clamp_min(0).sqrt()
+        unit = (spread.square() if second else spread).clamp_min(torch.finfo(spread.dtype).tiny)
+        values = rule(centered, at, self.n)
+        errors = [_norm(value - fewer).square() / unit + 64 * _EPS * unit for value, fewer in values]
+        for coarse, shift in coarser_ones:
+            others = rule(coarse.centered(), at.shifted(shift), self.n)
+            errors = [
+                torch.maximum(error, _norm(value - other) / 2)
+                for error, (value, _), (other, _) in zip(errors, values, others, strict=True)
+            ]
+        solutions = [(value, error) for (value, _), error in zip(values, errors, strict=True)]
+        tolerated = [error <= torch.maximum(self.rtol * _norm(value), FLOOR * unit) for value, error in solutions]
+        return cells.target, solutions, torch.stack(tolerated).all(-1).all(0)
+
+    def _from_points(self, x: Tensor, scale: float) -> _Built:
+        s = torch.cat(list(self._minus_log_weights(x)))
+        step = NODE_STEP * scale
+        return points(s, self.pool - self.pool.mean(0)), nodes(float(s.max()), max(self.n), step, step), []
+
+    def _from_histogram(self, x: Tensor, scale: float) -> _Built:
+        from truedrift.bias.histogram import coarser, deposit, joined  # noqa: PLC0415  numba is an extra
+
+        step = GRID_STEP * scale
+        y = (self.pool - self.pool.mean(0)).numpy()
+        grid = joined([deposit(s.numpy(), y, step) for s in self._minus_log_weights(x)])
+        even, odd = (torch.from_numpy(coarser(grid, odd=odd)) for odd in (False, True))
+        return (
+            histogram(torch.from_numpy(grid), step),
+            nodes(step * grid.shape[1], max(self.n), NODE_STEP, 2 * step),
+            [(histogram(even, 2 * step), 0.0), (histogram(odd, 2 * step, -step), -step)],
+        )
+
+    def _minus_log_weights(self, x: Tensor) -> Iterator[Tensor]:
+        """s = −log w [some queries, N], 0 at the largest weight."""
+        for some in x.split(max(1, _ELEMENTS // len(self.pool))):
+            s = _minus_log_kernel(self.kernel, some, self.pool, self.tau)
+            least = s.amin(-1, keepdim=True)
+            require_finite(**{"the kernel's logarithm over the pool": torch.cat((least, s.amax(-1, keepdim=True)))})
+            yield s.sub_(least)
+
+
+def _minus_log_kernel(kernel: LogKernel, x: Tensor, pool: Tensor, tau: float) -> Tensor:
+    """−log k in float64. The two kernels of a distance need no gradient here, and so no temporaries."""
+    if kernel is laplace:
+        return torch.cdist(x, pool, compute_mode="donot_use_mm_for_euclid_dist").div_(tau)
+    if kernel is gaussian:
+        return torch.cdist(x, pool, compute_mode="donot_use_mm_for_euclid_dist").square_().div_(2 * tau**2)
+    return -kernel(x, pool, tau).to(torch.float64)
+
+
+def _norm(vectors: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(vectors, dim=-1)
+
+
+def _check_estimator(estimator: str | Estimator) -> Estimator:
+    chosen = estimator_of(estimator)
+    if chosen.name not in ESTIMATORS:
+        raise mistake(
+            f"estimator is {chosen.name!r}",
+            f"exact are {', '.join(ESTIMATORS)}",
+            "measure another one by Monte Carlo",
+        )
+    return chosen
+
+
+def _check(x: Tensor, pool: Tensor, tau: float, n: int | Sequence[int], rtol: float) -> tuple[int, ...]:
+    require_temperature(tau)
+    require_features("x", x, "Q, D")
+    require_features("pool", pool, "N, D")
+    require_same_dimension(x=x, pool=pool)
+    for name, value in (("x", x), ("pool", pool)):
+        if value.ndim != 2:
+            raise mistake(f"{name} has shape {list(value.shape)}", "allowed is two dimensions", "flatten the others")
+    require_finite(x=x, pool=pool)
+    sizes = (n,) if isinstance(n, int) else tuple(n)
+    if not sizes or not all(isinstance(size, int) and size >= 1 for size in sizes):
+        raise mistake(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
+    if not 0 < rtol < 1:
+        raise mistake(f"rtol is {rtol!r}", "allowed is a number between 0 and 1", "the default is 1e-6")
+    return sizes
