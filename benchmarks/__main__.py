@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import corrected_centroid, grouped_loss, streaming
+from benchmarks import corrected_centroid, exact_bias, grouped_loss, streaming
 from benchmarks.machine import describe
 from benchmarks.results import Result, table
 
@@ -37,6 +37,7 @@ def main() -> int:
         (grouped_loss.TITLE, lambda: [result for n in (8, 64) for result in grouped_loss.measure(n)]),
         (corrected_centroid.TITLE, corrected_centroid.measure),
         (streaming.TITLE, streaming.measure),
+        (exact_bias.TITLE, exact_bias.measure),
     ):
         sections.append((title, run()))
         print(table(*sections[-1]), end="\n\n", flush=True)

@@ -2,13 +2,14 @@
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
 import torch
 
 from truedrift import exact_moments
-from truedrift.bias import exact
+from truedrift.bias import exact, exact_moments_of_several
 from truedrift.bias.histogram import coarser, deposit
 from truedrift.centroids import BRSNIS
 from truedrift.data import FOUR_MODES
@@ -267,3 +268,41 @@ def test_mistakes(changed, match):
     arguments = {"x": torch.zeros(1, 2), "pool": torch.ones(3, 2), "tau": 0.1, "n": 4} | changed
     with pytest.raises(ValueError, match=match):
         exact_moments(arguments.pop("x"), arguments.pop("pool"), **arguments)
+
+
+def test_several_estimators_are_each_on_its_own():
+    x, pool = population(14, 700)
+    together = exact_moments_of_several(x, pool, tau=0.3, n=(3, 40), estimators=("abc", "standard", "jackknife"))
+    assert list(together) == ["abc", "standard", "jackknife"]
+    for name, moments in together.items():
+        alone = exact_moments(x, pool, tau=0.3, n=(3, 40), estimator=name)
+        torch.testing.assert_close(moments.bias, alone.bias, rtol=1e-9, atol=1e-14)
+    for wrong in (("abc", "abc"), ()):
+        with pytest.raises(ValueError, match=r"estimators are .*; allowed are one or more, each once; ask"):
+            exact_moments_of_several(x, pool, tau=0.3, n=3, estimators=wrong)
+
+
+def test_queries_are_taken_some_at_a_time(monkeypatch):
+    """With room for one histogram, and for all of them."""
+    x, pool = population(15, 700, Q=5)
+    expected = exact_moments(x, pool, tau=0.3, n=(3, 40))
+    monkeypatch.setattr(exact, "_HISTOGRAM_ELEMENTS", 1)
+    found = exact_moments(x, pool, tau=0.3, n=(3, 40))
+    torch.testing.assert_close(found.bias, expected.bias, rtol=1e-9, atol=1e-14)
+    torch.testing.assert_close(found.T_star, expected.T_star)
+
+
+def test_a_pool_of_one_point_or_of_equal_points_has_no_bias():
+    for count in (1, 3, 600):
+        moments = exact_moments(torch.zeros(2, 2), torch.ones(count, 2), tau=0.1, n=(1, 7))
+        assert (moments.bias == 0).all()
+        assert (moments.mse == 0).all()
+
+
+def test_without_numba_a_large_pool_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "truedrift.bias.histogram", raising=False)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    x, pool = population(16, 600)
+    with pytest.raises(ModuleNotFoundError, match=r"numba is not installed; a pool of more than 512.*truedrift\[lab\]"):
+        exact_moments(x, pool, tau=0.3, n=3)
+    assert exact_moments(x, pool[:100], tau=0.3, n=3).bias.isfinite().all()

@@ -52,6 +52,7 @@ FLOOR = 1e-13
 POINTS_AS_THEY_ARE = 512
 """A pool of up to this many points needs no histogram."""
 _ELEMENTS = 1 << 23
+_HISTOGRAM_ELEMENTS = 1 << 23
 
 _EPS = torch.finfo(torch.float64).eps
 _Built = tuple[Cells, Nodes, list[tuple[Cells, float]]]
@@ -66,7 +67,7 @@ class Moments:
 
     n: tuple[int, ...]
     T_star: Tensor
-    """[Q, D] the target: the centroid of the whole pool."""
+    """[Q, D] the target, the centroid of the whole pool, to the accuracy of the bias."""
     bias: Tensor
     """[Q, len(n), D] E[T_n] − T*."""
     error: Tensor
@@ -117,6 +118,9 @@ def exact_moments_of_several(
 ) -> dict[str, Moments]:
     """The moments of several estimators by name, for one pass over the pool."""
     chosen = [_check_estimator(estimator) for estimator in estimators]
+    if len({each.name for each in chosen}) < len(chosen) or not chosen:
+        names = ", ".join(each.name for each in chosen) or "none"
+        raise mistake(f"estimators are {names}", "allowed are one or more, each once", "ask for another one separately")
     sizes = _check(x, pool, tau, n, rtol)
     x, pool = x.detach().to("cpu", torch.float64), pool.detach().to("cpu", torch.float64)
     problem = _Problem(x, pool, tau, log_kernel(kernel), sizes, rtol)
@@ -179,16 +183,29 @@ class _Problem:
 
     def solve(self, rule: Rule, *, second: bool = False) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         """(T* [Q, D], of each expectation of the rule its value [Q, len(n), ·] and error [Q, len(n)])."""
-        T_star, solutions, met = self._at(self.x, rule, second, 0)
+        parts = [self._some(x, rule, second) for x in self.x.split(self._queries_at_a_time())]
+        of_rule = zip(*(solutions for _, solutions in parts), strict=True)
+        joined = [(torch.cat([v for v, _ in each]), torch.cat([e for _, e in each])) for each in of_rule]
+        return torch.cat([T_star for T_star, _ in parts]) + self.pool.mean(0), joined
+
+    def _queries_at_a_time(self) -> int:
+        """As many as have room for their histograms, going by the range of log w at the first."""
+        (s,) = self._minus_log_weights(self.x[:1])
+        cells = min(float(s.max()) / GRID_STEP + 1, 1e15)
+        return max(1, int(_HISTOGRAM_ELEMENTS / (cells * (self.pool.shape[1] + 2))))
+
+    def _some(self, x: Tensor, rule: Rule, second: bool) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """T* less the pool's mean, and the solutions, each query with steps as small as it needs them."""
+        T_star, solutions, met = self._at(x, rule, second, 0)
         for level in range(1, LEVELS):
             left = (~met).nonzero().squeeze(-1)
             if len(left) == 0:
                 break
-            T_star[left], refined, met[left] = self._at(self.x[left], rule, second, level)
+            T_star[left], refined, met[left] = self._at(x[left], rule, second, level)
             for kept, new in zip(solutions, refined, strict=True):
                 for old, better in zip(kept, new, strict=True):
                     old[left] = better
-        return T_star + self.pool.mean(0), solutions
+        return T_star, solutions
 
     def _at(
         self, x: Tensor, rule: Rule, second: bool, level: int
@@ -217,8 +234,13 @@ class _Problem:
         return points(s, self.pool - self.pool.mean(0)), nodes(float(s.max()), max(self.n), step, step), []
 
     def _from_histogram(self, x: Tensor, scale: float) -> _Built:
-        from truedrift.bias.histogram import coarser, deposit, joined  # noqa: PLC0415  numba is an extra
-
+        try:
+            from truedrift.bias.histogram import coarser, deposit, joined  # noqa: PLC0415  numba is an extra
+        except ModuleNotFoundError as missing:
+            raise ModuleNotFoundError(
+                f"{missing.name} is not installed; a pool of more than {POINTS_AS_THEY_ARE} points needs it; "
+                "run pip install 'truedrift[lab]'"
+            ) from None
         step = GRID_STEP * scale
         y = (self.pool - self.pool.mean(0)).numpy()
         grid = joined([deposit(s.numpy(), y, step) for s in self._minus_log_weights(x)])

@@ -1,8 +1,9 @@
 """M_p(u) = t^p E[w^p f e^{−tw}] and φ(u) = E[e^{−tw}] at nodes u = log t: sums of H_p(u − s), H_p(z) = e^{pz − e^z}.
 
-f is 1, y or ‖y‖², and s = −log w. Over a histogram with uniform steps the sum is a convolution. It is taken as one
-matrix product: nodes come in blocks, every block sees its own window of the cells through the same matrix, and outside
-of the window H_p is 0 for p ≥ 1 and e^{−e^z} is 0 or 1. log φ keeps its digits at both ends, from φ and from 1 − φ.
+f is 1, y or ‖y‖², and s = −log w. Over a histogram with uniform steps the sum is a convolution. A long one is taken as
+one matrix product: nodes come in blocks, every block sees its own window of the cells through the same matrix, and
+outside of the window H_p is 0 for p ≥ 1 and e^{−e^z} is 0 or 1. log φ keeps its digits at both ends, where it is taken
+from φ or from 1 − φ.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Transforms:
 
 def transforms(cells: Cells, nodes: Nodes, powers: Sequence[int]) -> Transforms:
     """Of the cells at the nodes, which on a grid have to be at multiples of its step from the cells."""
+    if len(cells.s) == 1 and cells.s.numel() * nodes.count <= _ELEMENTS:
+        return _shared_sums(cells.s[0], cells.channels, nodes, powers)
     if cells.step is not None:
         return _convolution(cells.channels, cells.step, float(cells.s[0, 0]), nodes, powers)
     size = max(1, _ELEMENTS // (cells.s.shape[-1] * nodes.count))
@@ -54,6 +57,18 @@ def _sums(s: Tensor, channels: Tensor, nodes: Nodes, powers: Sequence[int]) -> T
     mass = channels[..., :1]
     phi, rest = ((f @ mass).squeeze(-1) for f in ((-e_z).exp(), -torch.expm1(-e_z)))
     return Transforms(nodes.step, {p: (p * z - e_z).exp() @ channels for p in powers}, _log(phi, rest))
+
+
+def _shared_sums(s: Tensor, channels: Tensor, nodes: Nodes, powers: Sequence[int]) -> Transforms:
+    """For a short grid, which is the same for every query: one product for all of them."""
+    Q, J, C = channels.shape
+    z = nodes.values()[:, None] - s  # [K, J]
+    e_z = z.exp()
+    flat = channels.transpose(0, 1).reshape(J, Q * C)
+    M = {p: ((p * z - e_z).exp() @ flat).view(-1, Q, C).transpose(0, 1) for p in powers}
+    mass = channels[..., 0].mT
+    phi, rest = ((f @ mass).mT for f in ((-e_z).exp(), -torch.expm1(-e_z)))
+    return Transforms(nodes.step, M, _log(phi, rest))
 
 
 def _convolution(grid: Tensor, step: float, first: float, nodes: Nodes, powers: Sequence[int]) -> Transforms:
@@ -71,7 +86,9 @@ def _convolution(grid: Tensor, step: float, first: float, nodes: Nodes, powers: 
     def at_nodes(values: Tensor) -> Tensor:  # [Q, blocks, nodes of a block] → [Q, K]
         return values.flatten(1, 2)[:, : nodes.count]
 
-    M = (windows @ H).view(Q, blocks, channels, len(powers), NODES_A_BLOCK).permute(3, 0, 1, 4, 2)
+    some = windows.split(max(1, _ELEMENTS // (Q * channels * window)), 1)  # a product copies its windows
+    M = torch.cat([part @ H for part in some], 1)
+    M = M.view(Q, blocks, channels, len(powers), NODES_A_BLOCK).permute(3, 0, 1, 4, 2)
     mass = torch.nn.functional.pad(padded[..., 0].cumsum(-1), (1, 0))
     begin = torch.arange(blocks) * advance
     beyond = mass[:, -1:] - mass[:, begin + window]
