@@ -1,5 +1,6 @@
 """What every test runs under: oracles importable, one thread, repeatable examples, shapes checked."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))  # from oracles import …
 torch.set_num_threads(1)
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")  # tests run beside each other
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
 # Before anything imports the package. Not in objective, where torch.library reads the plain functions' annotations.
