@@ -110,7 +110,7 @@ def test_provenance_tells_where_a_record_came_from():
 
 def test_no_commit_is_claimed_outside_a_clone(tmp_path, monkeypatch):
     (tmp_path / "records.py").touch()
-    monkeypatch.setattr(records, "__file__", str(tmp_path / "records.py"))
+    monkeypatch.setattr(records.origin, "__file__", str(tmp_path / "records.py"))
     assert provenance(seed=0, wall_seconds=0.0).commit is None
 
 

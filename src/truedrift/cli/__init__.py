@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from truedrift import __version__
 
-NEEDED = ("matplotlib", "numpy", "tyro")
+NEEDED = ("matplotlib", "numba", "numpy", "rich", "tyro")
 """The packages of the `app` extra."""
 
 

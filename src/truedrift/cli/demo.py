@@ -47,5 +47,5 @@ class Demo:
 def _demo(options: illustration.Options, out: Path) -> str:
     record = illustration.run(options)
     append(out / "records.jsonl", record)
-    picture = fig_illustration.save(record, out)
+    picture, _ = fig_illustration.save(record, out)
     return f"{fig_illustration.summary(record)}\n\nrecord:  {out / 'records.jsonl'}\npicture: {picture}"

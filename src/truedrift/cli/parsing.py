@@ -10,6 +10,8 @@ from typing import Protocol
 import tyro
 
 from truedrift.cli.demo import Demo
+from truedrift.cli.report import Report
+from truedrift.cli.reproduce import Reproduce
 from truedrift.validation import mistake
 
 
@@ -27,7 +29,11 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: dict[str, type[Command]] = {"demo": Demo}
+COMMANDS: dict[str, type[Command]] = {
+    "demo": Demo,
+    "reproduce": Reproduce,
+    "report": Report,
+}
 
 
 def help_text() -> str:
@@ -40,11 +46,12 @@ def help_text() -> str:
             "One-step generative models trained by drifting, with centroids whose minibatch bias is corrected.",
             "",
             "commands:",
-            *(f"  {name:10}{line}" for name, line in first_lines.items()),
+            *(f"  {name:12}{line}" for name, line in first_lines.items()),
             "",
             "examples:",
             "  truedrift demo",
-            "  truedrift demo --seed 1 --out runs/another-draw",
+            "  truedrift reproduce fig:bias_loglog",
+            "  truedrift report runs/fig_bias_loglog-cpu",
         )
     )
 

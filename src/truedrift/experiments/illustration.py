@@ -27,6 +27,7 @@ import torch
 from truedrift.axes import Float, Tensor
 from truedrift.centroids import centroid, streaming_centroid
 from truedrift.data import THREE_CLUSTERS
+from truedrift.experiments.study import Setting
 from truedrift.records import Illustration, Point, provenance
 from truedrift.validation import mistake
 
@@ -63,6 +64,11 @@ class Options:
 def _require_between(what: str, value: int, least: int, most: int, do: str) -> None:
     if not least <= value <= most:
         raise mistake(f"{what} is {value}", f"allowed is {least} to {most}", do)
+
+
+def study(setting: Setting) -> Illustration:
+    """The figure with 10 000 draws, or 500 at `smoke`."""
+    return run(Options(draws=500 if setting.scale == "smoke" else 10_000, seed=setting.seed))
 
 
 def run(options: Options) -> Illustration:

@@ -14,9 +14,9 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
-from matplotlib.text import Text
 
 from truedrift.records import Illustration, Point
+from truedrift.report.item import save_figure
 from truedrift.report.palette import ABC, CLOUD, FRAME, HALO, INK, MUTED, STANDARD, TARGET
 
 NAME = "fig_illustration"
@@ -25,13 +25,9 @@ PANEL = (0.01, 0.105, 0.98, 0.765)
 PANEL_INCHES = (FIGURE_INCHES[0] * PANEL[2], FIGURE_INCHES[1] * PANEL[3])
 
 
-def save(record: Illustration, directory: Path) -> Path:
-    """Write the figure as PNG and PDF; returns the path of the PNG."""
-    figure = draw(record)
-    png = directory / f"{NAME}.png"
-    figure.savefig(png, dpi=300)
-    figure.savefig(png.with_suffix(".pdf"), metadata={"CreationDate": None})
-    return png
+def save(record: Illustration, directory: Path) -> list[Path]:
+    """Write the figure as PNG and PDF."""
+    return save_figure(draw(record), directory, NAME)
 
 
 def summary(record: Illustration) -> str:
@@ -79,8 +75,6 @@ def draw(record: Illustration) -> Figure:
     _mean_inset(axes, record)
     _legend(figure, axes)
     _caption(figure, record)
-    for text in figure.findobj(Text):
-        text.set(family="STIXGeneral", math_fontfamily="stix")
     return figure
 
 

@@ -1,0 +1,268 @@
+"""Bias and variance of any centroid estimator by repeated trials: M minibatches of n for every query (`app:toy`).
+
+    ē = (1/M) Σ_t T_t − T*,   Σ̂ = Cov(T_t),   T* the centroid of the whole pool.
+
+Trials are a pure function of (seed, query, draws of a minibatch), so that the estimators that draw as many see the same
+minibatches, and memory does not grow with M. The weights of all pool points are computed once for a query and looked up
+after that; standard, ABC and ABC-2 share one pass over a minibatch (`trials`), any other estimator gets its log-weights
+block by block.
+
+A query's sums are kept in a file as soon as they are complete, if one is named: the same call goes on from there, and
+ends with the same digits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from truedrift.axes import Float, Tensor
+from truedrift.bias.draws import draw, key_of
+from truedrift.bias.sample import Sample, sample
+from truedrift.bias.trials import FUSED, LARGEST_RANGE, tally
+from truedrift.centroids.base import Estimator
+from truedrift.centroids.catalog import estimator as estimator_of
+from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.progress import Progress, silent
+from truedrift.validation import (
+    mistake,
+    require_features,
+    require_finite,
+    require_same_dimension,
+    require_temperature,
+)
+
+_ELEMENTS = 1 << 18
+"""Log-weights that an estimator is given at a time; one that resamples needs a hundred times as much."""
+
+Sums = tuple[Tensor, Tensor]
+"""(Σ e [len(n), D], Σ e eᵀ [len(n), D, D])."""
+
+
+def monte_carlo(
+    x: Float[Tensor, "Q D"],
+    pool: Float[Tensor, "N D"],
+    *,
+    tau: float,
+    n: int | Sequence[int],
+    trials: int,
+    estimators: Sequence[str | Estimator] = ("standard", "abc", "abc2"),
+    kernel: str | LogKernel = "laplace",
+    replacement: bool = True,
+    seed: int = 0,
+    progress: Progress = silent,
+    keep: Path | None = None,
+) -> dict[str, Sample]:
+    """The moments of every estimator over `trials` minibatches from the pool, at queries x and each n, by name.
+
+    An estimator that needs more than n references (BR-SNIS) draws its budget. With `keep`, finished queries are added
+    to that file, and those that it already has are not computed again; a file of other settings starts anew.
+    """
+    chosen = [estimator_of(estimator) for estimator in estimators]
+    sizes = (n,) if isinstance(n, int) else tuple(n)
+    _check(x, pool, tau, sizes, trials, chosen, replacement, seed)
+    task = _Task(
+        pool.detach().to("cpu", torch.float64), tau, sizes, trials, chosen, log_kernel(kernel), replacement, seed
+    )
+    x = x.detach().to("cpu", torch.float64)
+    kept = _Kept(keep, task, x) if keep is not None else None
+    work = sum(each.budget(size) for each in chosen for size in sizes) * trials
+    T_star, sums = [], []
+    for q, query in enumerate(x):
+        progress("Monte Carlo", q * work, len(x) * work)
+        problem = task.at(query, q)
+        T_star.append(problem.T_star)
+        known = kept.read(q) if kept else None
+        sums.append(known or problem.sums())
+        if kept and not known:
+            kept.add(q, sums[-1])
+    progress("Monte Carlo", len(x) * work, len(x) * work)
+    targets = torch.stack(T_star)
+    return {
+        each.name: sample(sizes, trials, targets, *map(torch.stack, zip(*(of[each.name] for of in sums), strict=True)))
+        for each in chosen
+    }
+
+
+@dataclass(frozen=True)
+class _Task:
+    pool: Tensor
+    tau: float
+    n: tuple[int, ...]
+    trials: int
+    estimators: list[Estimator]
+    kernel: LogKernel
+    replacement: bool
+    seed: int
+
+    def at(self, x: Tensor, query: int) -> _AtQuery:
+        """The task at one query, with the weight of every pool point."""
+        (log_w,) = self.kernel(x.unsqueeze(0), self.pool, self.tau).to(torch.float64)
+        require_finite(**{"the kernel's logarithm over the pool": log_w})
+        log_w = log_w - log_w.max()
+        w = log_w.exp()
+        return _AtQuery(self, query, log_w, w, w @ self.pool / w.sum())
+
+
+@dataclass(frozen=True)
+class _AtQuery:
+    task: _Task
+    query: int
+    log_w: Tensor
+    w: Tensor
+    T_star: Tensor
+
+    def sums(self) -> dict[str, Sums]:
+        """Σ e and Σ e eᵀ of every estimator at every n."""
+        fits = float(self.log_w.min()) > -LARGEST_RANGE
+        by_name: dict[str, Sums] = {}
+        fused = [each.name for each in self.task.estimators if each.name in FUSED and fits]
+        if fused:
+            by_name |= self._fused()
+        for each in self.task.estimators:
+            if each.name not in fused:
+                first, second = zip(*(self._blocks(each, size) for size in self.task.n), strict=True)
+                by_name[each.name] = torch.stack(first), torch.stack(second)
+        return {each.name: by_name[each.name] for each in self.task.estimators}
+
+    def _fused(self) -> dict[str, Sums]:
+        table = torch.cat((self.w.unsqueeze(-1), self.task.pool - self.T_star), -1).float()
+        w, y = table[:, 0].double(), table[:, 1:].double()
+        residue = w @ y / w.sum()  # T* of the rounded table
+        found = [
+            tally(table.numpy(), self._key(size), size, self.task.trials, self.task.replacement) for size in self.task.n
+        ]
+        first, second = (torch.stack([torch.from_numpy(sums[k]) for sums in found]) for k in (0, 1))
+        first, second = _shifted(first, second, residue, self.task.trials)
+        return {name: (first[:, k], second[:, k]) for k, name in enumerate(FUSED)}
+
+    def _blocks(self, estimator: Estimator, n: int) -> Sums:
+        """(Σ e [D], Σ e eᵀ [D, D]) by the estimator's own `reweight`."""
+        m, N = estimator.budget(n), len(self.task.pool)
+        key = self._key(m)
+        generator = torch.Generator().manual_seed(int(key_of(self.task.seed, 1, self.query, m)) >> 33)
+        centered = self.task.pool - self.T_star
+        D = centered.shape[-1]
+        first, second = torch.zeros(D, dtype=torch.float64), torch.zeros(D, D, dtype=torch.float64)
+        block = max(1, _ELEMENTS // m)
+        for begin in range(0, self.task.trials, block):
+            some = min(block, self.task.trials - begin)
+            drawn = torch.from_numpy(draw(key, begin, some, m, N, self.task.replacement).astype("int64"))
+            gamma = estimator.reweight(self.log_w[drawn], generator).to(torch.float64)
+            e = (gamma.unsqueeze(-2) @ centered[drawn]).squeeze(-2)
+            first, second = first + e.sum(0), second + e.mT @ e
+        return first, second
+
+    def _key(self, m: int) -> np.uint64:
+        return key_of(self.task.seed, 0, self.query, m)
+
+
+def _shifted(first: Tensor, second: Tensor, by: Tensor, trials: int) -> Sums:
+    """The sums of e − by."""
+    cross = first.unsqueeze(-1) * by
+    return first - trials * by, second - cross - cross.mT + trials * by.unsqueeze(-1) * by
+
+
+class _Kept:
+    """Finished queries in a file: a line that names the settings, then one line a query. A torn line is passed over."""
+
+    def __init__(self, path: Path, task: _Task, x: Tensor) -> None:
+        self.path = path
+        settings = {"settings": _fingerprint(task, x)}
+        self.sums: dict[int, dict[str, Sums]] = {}
+        lines = _lines(path)
+        if lines[:1] != [settings]:
+            path.write_text(json.dumps(settings) + "\n")
+            return
+        for line in lines[1:]:
+            if line.keys() == {"query", "sums"}:
+                self.sums[line["query"]] = {name: _tensors(each) for name, each in line["sums"].items()}
+        if not path.read_bytes().endswith(b"\n"):
+            with path.open("a") as file:
+                file.write("\n")
+
+    def read(self, query: int) -> dict[str, Sums] | None:
+        """The sums of that query, if they are known."""
+        return self.sums.get(query)
+
+    def add(self, query: int, sums: dict[str, Sums]) -> None:
+        """One more query is complete."""
+        plain = {name: [each.tolist() for each in pair] for name, pair in sums.items()}
+        with self.path.open("a") as file:
+            file.write(json.dumps({"query": query, "sums": plain}, allow_nan=False) + "\n")
+
+
+def _lines(path: Path) -> list[dict]:
+    found = []
+    if path.exists():
+        for line in path.read_bytes().splitlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(entry, dict):
+                found.append(entry)
+    return found
+
+
+def _tensors(pair: list) -> Sums:
+    first, second = (torch.tensor(each, dtype=torch.float64) for each in pair)
+    return first, second
+
+
+def _fingerprint(task: _Task, x: Tensor) -> str:
+    """A hash of everything that the sums depend on. A kernel or estimator of the user's counts by its name."""
+    told = (
+        task.tau,
+        task.n,
+        task.trials,
+        [repr(each) for each in task.estimators],
+        getattr(task.kernel, "__qualname__", type(task.kernel).__qualname__),
+        task.replacement,
+        task.seed,
+    )
+    digest = hashlib.sha256(repr(told).encode())
+    for tensor in (x, task.pool):
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _check(
+    x: Tensor,
+    pool: Tensor,
+    tau: float,
+    n: tuple[int, ...],
+    trials: int,
+    estimators: Sequence[Estimator],
+    replacement: bool,
+    seed: int,
+) -> None:
+    require_temperature(tau)
+    require_features("x", x, "Q, D")
+    require_features("pool", pool, "N, D")
+    require_same_dimension(x=x, pool=pool)
+    require_finite(x=x, pool=pool)
+    if not n or not all(isinstance(size, int) and size >= 1 for size in n):
+        raise mistake(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
+    if not isinstance(trials, int) or trials < 2:
+        raise mistake(f"trials is {trials!r}", "allowed is an integer from 2", "the paper takes 200000")
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 63:
+        raise mistake(f"seed is {seed!r}", "allowed is 0 to 2⁶³ − 1", "take for example 0")
+    if not estimators or len({each.name for each in estimators}) < len(estimators):
+        names = ", ".join(each.name for each in estimators) or "none"
+        raise mistake(f"estimators are {names}", "allowed are one or more, each once", "ask for another one separately")
+    most = max(each.budget(size) for each in estimators for size in n)
+    if not replacement and most > len(pool):
+        raise mistake(
+            f"{most} references are to be drawn without replacement from a pool of {len(pool)}",
+            "allowed is up to the size of the pool",
+            "draw with replacement or fewer",
+        )
+    if len(pool) >= 1 << 32:
+        raise mistake(f"the pool has {len(pool)} points", f"allowed are fewer than {1 << 32}", "take a part of it")

@@ -1,0 +1,11 @@
+"""What a study found, as typed records: one JSON object a line, with where it came from.
+
+An experiment computes and appends; a report reads and draws. A record is a frozen dataclass of numbers, strings,
+tuples and further records, and comes back from the file as it was; one kind a file here.
+"""
+
+from truedrift.records.illustration import Illustration, Point
+from truedrift.records.origin import Provenance, provenance
+from truedrift.records.store import append, read, writable_directory
+
+__all__ = ["Illustration", "Point", "Provenance", "append", "provenance", "read", "writable_directory"]

@@ -1,0 +1,95 @@
+"""Records in and out of a file: one JSON object a line.
+
+Floats are written with all their digits. Only JSON is read, and every field is checked against its type, so that a file
+from elsewhere cannot do harm.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
+
+Record = TypeVar("Record")
+
+
+def append(path: Path, record: Any) -> None:
+    """Add the record as the file's last line."""
+    line = json.dumps({"record": type(record).__name__, **asdict(record)}, ensure_ascii=False, allow_nan=False)
+    with path.open("ab+") as file:
+        if _torn(file):  # by a crash: what follows must not join it
+            file.write(b"\n")
+        file.write(line.encode() + b"\n")
+
+
+def _torn(file: BinaryIO) -> bool:
+    """Whether the file ends in the middle of a line."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return False
+    file.seek(-1, os.SEEK_END)
+    return file.read() != b"\n"
+
+
+def read(path: Path, kind: type[Record]) -> list[Record]:
+    """The records of that kind, in the order of the file; those of other kinds are passed over."""
+    found = []
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                entry = json.loads(line.decode(), parse_constant=_refuse)
+                if entry.pop("record") == kind.__name__:
+                    found.append(_build(kind, entry, kind.__name__))
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+                raise ValueError(
+                    f"{path}, line {number} is not a record ({type(error).__name__}: {error}); "
+                    "allowed is one JSON object a line as truedrift writes it; remove that line or the file"
+                ) from None
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _build(kind: Any, value: Any, where: str) -> Any:
+    """`value` from JSON as an instance of `kind`, or a TypeError that says where it is not one."""
+    if is_dataclass(kind) and isinstance(value, dict):
+        return _build_fields(kind, value, where)
+    if get_origin(kind) is tuple and isinstance(value, list):
+        parts = get_args(kind)
+        parts = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        return tuple(_build(part, each, where) for part, each in zip(parts, value, strict=True))
+    if get_origin(kind) is UnionType and NoneType in get_args(kind):
+        return None if value is None else _build(get_args(kind)[0], value, where)
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if kind in (int, str, bool) and type(value) is kind:
+        return value
+    raise TypeError(f"{where} is {str(value)[:40]!r}, not {getattr(kind, '__name__', kind)}")
+
+
+def _build_fields(kind: Any, value: dict[str, Any], where: str) -> Any:
+    hints = get_type_hints(kind)
+    if value.keys() != hints.keys():
+        raise TypeError(f"{where} lacks or does not know {sorted(value.keys() ^ hints.keys())}")
+    return kind(**{name: _build(hint, value[name], name) for name, hint in hints.items()})
+
+
+def writable_directory(path: Path) -> Path:
+    """The directory, made if it is missing, after a trial that files can be written there."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        reason = "it is a file" if path.is_file() else error.strerror
+        raise ValueError(
+            f"the directory {str(path)!r} cannot be written ({reason}); "
+            "allowed is a directory that exists or can be made; name another one"
+        ) from None
+    return path
