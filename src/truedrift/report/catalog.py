@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from truedrift.records import Illustration, read
-from truedrift.report import fig_illustration
+from truedrift.records import BiasCurves, Illustration, read
+from truedrift.report import fig_bias_loglog, fig_illustration
 from truedrift.report.item import Item
 from truedrift.validation import mistake
 
 RECORDS = "records.jsonl"
 
-ITEMS: tuple[Item, ...] = (Item("fig:illustration", Illustration, fig_illustration.save, fig_illustration.summary),)
+ITEMS: tuple[Item, ...] = (
+    Item("fig:illustration", Illustration, fig_illustration.save, fig_illustration.summary),
+    Item("fig:bias_loglog", BiasCurves, fig_bias_loglog.save, fig_bias_loglog.summary),
+)
 
 
 def item_of(record: Any) -> Item:
