@@ -4,12 +4,15 @@ An experiment computes and appends; a report reads and draws. A record is a froz
 tuples and further records, and comes back from the file as it was; one kind a file here.
 """
 
+from truedrift.records.baselines import Baseline, Baselines
 from truedrift.records.bias_curves import BiasCurve, BiasCurves, Contraction
 from truedrift.records.illustration import Illustration, Point
 from truedrift.records.origin import Provenance, provenance
 from truedrift.records.store import append, read, writable_directory
 
 __all__ = [
+    "Baseline",
+    "Baselines",
     "BiasCurve",
     "BiasCurves",
     "Contraction",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from truedrift.records import BiasCurves, Illustration, read
-from truedrift.report import fig_bias_loglog, fig_illustration
+from truedrift.records import Baselines, BiasCurves, Illustration, read
+from truedrift.report import fig_bias_loglog, fig_illustration, tab_baselines
 from truedrift.report.item import Item
 from truedrift.validation import mistake
 
@@ -15,6 +15,7 @@ RECORDS = "records.jsonl"
 ITEMS: tuple[Item, ...] = (
     Item("fig:illustration", Illustration, fig_illustration.save, fig_illustration.summary),
     Item("fig:bias_loglog", BiasCurves, fig_bias_loglog.save, fig_bias_loglog.summary),
+    Item("tab:baselines", Baselines, tab_baselines.save, tab_baselines.summary),
 )
 
 
