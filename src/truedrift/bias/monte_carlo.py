@@ -35,6 +35,7 @@ from truedrift.bias.trials import (
     Table,
     bootstrap_rule,
     br_snis_rule,
+    compile_now,
     tally,
 )
 from truedrift.centroids.analytical import ABC, ABC2
@@ -90,6 +91,8 @@ def monte_carlo(
     kept = _Kept(keep, task, x) if keep is not None else None
     work = sum(each.budget(size) for each in chosen for size in sizes) * trials
     T_star, sums = [], []
+    progress("Monte Carlo", 0, len(x) * work)
+    compile_now()  # or it would count as the time of the first query
     for q, query in enumerate(x):
         progress("Monte Carlo", q * work, len(x) * work)
         problem = task.at(query, q)

@@ -61,6 +61,12 @@ def tally(
     return first.sum(0), second.sum(0)
 
 
+def compile_now() -> None:
+    """Have the loop compiled, which takes a while the first time after an installation."""
+    key = np.uint64(0)
+    tally(np.ones((1, 2), np.float32), POWER_SUMS, 1, 1, key=key, own_key=key, replacement=True)
+
+
 @numba.njit(parallel=True, fastmath=True, cache=True)  # type: ignore[misc]
 def _tally(
     table: Table,

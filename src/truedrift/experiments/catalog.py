@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from truedrift.experiments import baselines, bias_loglog, illustration
+from truedrift.experiments import baselines, bias_loglog, illustration, normalization
 from truedrift.experiments.study import Setting
 
 STUDIES: dict[str, Callable[[Setting], Any]] = {
     "fig:illustration": illustration.study,
     "fig:bias_loglog": bias_loglog.study,
     "tab:baselines": baselines.study,
+    "normalization": normalization.study,
 }
 """A study takes its setting and returns one record."""

@@ -7,6 +7,7 @@ tuples and further records, and comes back from the file as it was; one kind a f
 from truedrift.records.baselines import Baseline, Baselines
 from truedrift.records.bias_curves import BiasCurve, BiasCurves, Contraction
 from truedrift.records.illustration import Illustration, Point
+from truedrift.records.normalization import FieldBias, FieldBiases
 from truedrift.records.origin import Provenance, provenance
 from truedrift.records.store import append, read, writable_directory
 
@@ -16,6 +17,8 @@ __all__ = [
     "BiasCurve",
     "BiasCurves",
     "Contraction",
+    "FieldBias",
+    "FieldBiases",
     "Illustration",
     "Point",
     "Provenance",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from truedrift.records import Baselines, BiasCurves, Illustration, read
-from truedrift.report import fig_bias_loglog, fig_illustration, tab_baselines
+from truedrift.records import Baselines, BiasCurves, FieldBiases, Illustration, read
+from truedrift.report import fig_bias_loglog, fig_illustration, normalization, tab_baselines
 from truedrift.report.item import Item
 from truedrift.validation import mistake
 
@@ -16,6 +16,7 @@ ITEMS: tuple[Item, ...] = (
     Item("fig:illustration", Illustration, fig_illustration.save, fig_illustration.summary),
     Item("fig:bias_loglog", BiasCurves, fig_bias_loglog.save, fig_bias_loglog.summary),
     Item("tab:baselines", Baselines, tab_baselines.save, tab_baselines.summary),
+    Item("normalization", FieldBiases, normalization.save, normalization.summary),
 )
 
 
