@@ -5,15 +5,17 @@ tuples and further records, and comes back from the file as it was; one kind a f
 """
 
 from truedrift.records.baselines import Baseline, Baselines
-from truedrift.records.bias_curves import BiasCurve, BiasCurves, Contraction
+from truedrift.records.bias_curves import BiasCurve, BiasCurves, Contraction, SampledPoints
 from truedrift.records.illustration import Illustration, Point
 from truedrift.records.normalization import FieldBias, FieldBiases
 from truedrift.records.origin import Provenance, provenance
+from truedrift.records.pool_bias import BiasAt, PoolBias
 from truedrift.records.store import append, read, writable_directory
 
 __all__ = [
     "Baseline",
     "Baselines",
+    "BiasAt",
     "BiasCurve",
     "BiasCurves",
     "Contraction",
@@ -21,7 +23,9 @@ __all__ = [
     "FieldBiases",
     "Illustration",
     "Point",
+    "PoolBias",
     "Provenance",
+    "SampledPoints",
     "append",
     "provenance",
     "read",
