@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,11 +87,8 @@ def _latex(cell: Cell) -> str:
         return _escape(cell)
     if cell.value is None:
         return "--"
-    exponent = math.floor(math.log10(abs(cell.value))) if cell.value else 0
-    mantissa = f"{cell.value / 10.0**exponent:.2f}"
-    if mantissa.endswith("10.00"):  # 9.996 rounds up
-        mantissa, exponent = mantissa.replace("10.00", "1.00"), exponent + 1
-    text = f"{mantissa} \\times 10^{{{exponent}}}"
+    mantissa, exponent = f"{cell.value:.2e}".split("e")
+    text = f"{mantissa} \\times 10^{{{int(exponent)}}}"
     return f"$\\mathbf{{{text}}}$" if cell.bold else f"${text}$"
 
 
