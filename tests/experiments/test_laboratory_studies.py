@@ -64,14 +64,14 @@ def test_a_study_is_kept_only_at_paper_scale(tmp_path, patch):
 
 
 def test_the_naive_norm_holds_the_noise_in_quadrature(table):
-    """Where the bias exceeds the noise, the naive norm is √(exact² + noise²) within a fifth, at 10 queries."""
+    """Where the bias is twice the noise or more, the naive norm is √(exact² + noise²) within a fifth, at 10 queries."""
     for row in table.rows:
         assert row.microseconds > 0
         assert row.references == (10 * (row.n - 1) + 1 if row.estimator == "br-snis" else row.n)
         if row.exact_bias is None:
             assert row.estimator == "bootstrap"
             continue
-        if row.exact_bias > row.noise:
+        if row.exact_bias > 2 * row.noise:
             assert row.bias == pytest.approx(math.hypot(row.exact_bias, row.noise), rel=0.2), (row.n, row.estimator)
         assert (row.exact_variance is None) == (row.estimator in ("jackknife", "br-snis"))
         if row.exact_variance is not None:
