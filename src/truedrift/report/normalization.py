@@ -88,7 +88,7 @@ def _legend(figure: Figure) -> None:
             marker="v",
             markersize=4,
             markerfacecolor="white",
-            label="not seen above",
+            label="not resolved: at most",
         ),
     ]
     figure.legend(handles=handles, loc="upper center", ncols=5, frameon=False, fontsize=8.5, columnspacing=1.3)
