@@ -27,12 +27,13 @@ from truedrift.bias import power_sums
 from truedrift.bias.cells import Cells, Nodes, histogram, nodes, points
 from truedrift.bias.chain import br_snis_mean
 from truedrift.bias.integrals import integral, powers
+from truedrift.bias.log_weights import blocks, minus_log_kernel
 from truedrift.bias.power_sums import Blocks
 from truedrift.bias.transforms import Transforms, transforms
 from truedrift.centroids.base import Estimator
 from truedrift.centroids.br_snis import BRSNIS
 from truedrift.centroids.catalog import estimator as estimator_of
-from truedrift.kernels.kernel import LogKernel, gaussian, laplace, log_kernel
+from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.validation import (
     mistake,
     require_features,
@@ -51,7 +52,6 @@ LEVELS = 6
 FLOOR = 1e-13
 POINTS_AS_THEY_ARE = 512
 """A pool of up to this many points needs no histogram."""
-_ELEMENTS = 1 << 23
 _HISTOGRAM_ELEMENTS = 1 << 23
 
 _EPS = torch.finfo(torch.float64).eps
@@ -253,20 +253,11 @@ class _Problem:
 
     def _minus_log_weights(self, x: Tensor) -> Iterator[Tensor]:
         """s = −log w [some queries, N], 0 at the largest weight."""
-        for some in x.split(max(1, _ELEMENTS // len(self.pool))):
-            s = _minus_log_kernel(self.kernel, some, self.pool, self.tau)
+        for some in blocks(x, len(self.pool)):
+            s = minus_log_kernel(self.kernel, some, self.pool, self.tau)
             least = s.amin(-1, keepdim=True)
             require_finite(**{"the kernel's logarithm over the pool": torch.cat((least, s.amax(-1, keepdim=True)))})
             yield s.sub_(least)
-
-
-def _minus_log_kernel(kernel: LogKernel, x: Tensor, pool: Tensor, tau: float) -> Tensor:
-    """−log k in float64. The two kernels of a distance need no gradient here, and so no temporaries."""
-    if kernel is laplace:
-        return torch.cdist(x, pool, compute_mode="donot_use_mm_for_euclid_dist").div_(tau)
-    if kernel is gaussian:
-        return torch.cdist(x, pool, compute_mode="donot_use_mm_for_euclid_dist").square_().div_(2 * tau**2)
-    return -kernel(x, pool, tau).to(torch.float64)
 
 
 def _norm(vectors: Tensor) -> Tensor:
