@@ -20,7 +20,7 @@ POINTS_AS_THEY_ARE = 512
 def deposited(
     s: Iterable[Float[Tensor, "some N"]], y: Float[Tensor, "N D"], step: float
 ) -> tuple[Cells, list[tuple[Cells, float]]]:
-    """The cells of all queries, whose s comes block by block; the coarser ones, each with how far nodes have to move."""
+    """The cells of queries whose s comes block by block; the coarser ones, each with how far nodes have to move."""
     try:
         from truedrift.bias.histogram import coarser, deposit, joined  # noqa: PLC0415  numba is an extra
     except ModuleNotFoundError as missing:

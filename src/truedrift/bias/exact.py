@@ -7,8 +7,8 @@ A small pool is summed point by point. A large one is put on a histogram over âˆ
 number of n. There T* is that of the histogram, whose error would otherwise be a bias of its own.
 
 **Error.** The histogram's is judged by two of twice the step that are made from it, of the even and of the odd cells;
-the larger difference counts, because one alone may vanish by chance. The trapezoid rule's is judged by every other node.
-Steps are halved until both are small (`refinement`), and what was reached is returned.
+the larger difference counts, because one alone may vanish by chance. The trapezoid rule's is judged by every other
+node. Steps are halved until both are small (`refinement`), and what was reached is returned.
 """
 
 from __future__ import annotations

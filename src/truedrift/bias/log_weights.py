@@ -27,6 +27,6 @@ def minus_log_kernel(
     return -kernel(x, pool, tau).to(torch.float64)
 
 
-def blocks(x: Float[Tensor, "Q D"], points: int) -> Iterator[Float[Tensor, "some D"]]:
+def blocks(x: Float[Tensor, "Q ..."], points: int) -> Iterator[Float[Tensor, "some ..."]]:
     """The queries, as many at a time as ELEMENTS allows for that many points."""
     yield from x.split(max(1, ELEMENTS // points))

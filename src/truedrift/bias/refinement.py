@@ -41,12 +41,12 @@ def refined(at: AtLevel, x: Float[Tensor, "Q D"]) -> tuple[Tensor, list[Solution
 def judged(
     values: Sequence[tuple[Tensor, Tensor]],
     coarser: Sequence[Sequence[Tensor]],
-    unit: Float[Tensor, "Q #S"],
+    unit: Tensor,
     rtol: float,
 ) -> tuple[list[Solution], Bool[Tensor, " Q"]]:
-    """Values with their errors, and whether all are met; each value comes with the same from every other node.
+    """Values with their errors, and whether all are met; each comes with the same from every other node.
 
-    `coarser` has all values again, once for every coarser histogram.
+    `coarser` has all values again, once for every coarser histogram; `unit` is [Q, S or 1].
     """
     errors = [norm(value - fewer).square() / unit + 64 * _EPS * unit for value, fewer in values]
     for others in coarser:

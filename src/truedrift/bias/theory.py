@@ -11,9 +11,9 @@
 | sensitivity ∂T*/∂τ        | −E[w log w (y − T*)] / τ   | `app:temperature`|
 | compensating shift Δ      | ∂T*/∂τ · Δ = g_2 / n       | `eq:compensation`|
 
-The sensitivity is that of a kernel e^{−d/τ}, ∂w/∂τ = w d/τ², such as Laplace: E[w d (y − T*)]/τ² with d = −τ log w up to
-a constant, which g_1 = 0 takes away. No single Δ solves the last line for every query: in D > 1 the two vectors must be
-collinear, and their ratio must be the same everywhere.
+The sensitivity is that of a kernel e^{−d/τ} such as Laplace, ∂w/∂τ = w d/τ²: E[w d (y − T*)]/τ² with d = −τ log w up
+to a constant, which g_1 = 0 takes away. No single Δ solves the last line for every query: in D > 1 the two vectors must
+be collinear, and their ratio must be the same everywhere.
 
 Weights [Q, N] are never formed at once: queries come in blocks, and memory does not grow with their number.
 """
@@ -89,7 +89,8 @@ def effective_share(
     for some in blocks(x.double(), len(y)):
         d = minus_log_kernel(laplace, some, y, 1.0)
         d -= d.amin(-1, keepdim=True)
-        weights = ((d / -tau).exp_() for tau in taus)
+        w = torch.empty_like(d)
+        weights = (torch.div(d, -tau, out=w).exp_() for tau in taus)
         shares.append(torch.stack([w.sum(-1) ** 2 / torch.linalg.vecdot(w, w) / len(y) for w in weights], -1))
     return torch.cat(shares)
 
