@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from truedrift.experiments import illustration
+from truedrift.experiments import guidance, illustration, temperature
 from truedrift.experiments.study import Setting
 
 STUDIES: dict[str, Callable[[Setting], Any]] = {
     "fig:illustration": illustration.study,
+    "app:temperature": temperature.study,
+    "guidance": guidance.study,
 }
 """A study takes its setting and returns one record."""

@@ -4,8 +4,23 @@ An experiment computes and appends; a report reads and draws. A record is a froz
 tuples and further records, and comes back from the file as it was; one kind a file here.
 """
 
+from truedrift.records.guidance import AtStrength, Guidance
 from truedrift.records.illustration import Illustration, Point
 from truedrift.records.origin import Provenance, provenance
 from truedrift.records.store import append, read, writable_directory
+from truedrift.records.temperature import AtTemperature, Compensated, Temperature
 
-__all__ = ["Illustration", "Point", "Provenance", "append", "provenance", "read", "writable_directory"]
+__all__ = [
+    "AtStrength",
+    "AtTemperature",
+    "Compensated",
+    "Guidance",
+    "Illustration",
+    "Point",
+    "Provenance",
+    "Temperature",
+    "append",
+    "provenance",
+    "read",
+    "writable_directory",
+]

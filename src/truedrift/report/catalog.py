@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from truedrift.records import Illustration, read
-from truedrift.report import fig_illustration
+from truedrift.records import Guidance, Illustration, Temperature, read
+from truedrift.report import app_temperature, fig_illustration, guidance
 from truedrift.report.item import Item
 from truedrift.validation import mistake
 
 RECORDS = "records.jsonl"
 
-ITEMS: tuple[Item, ...] = (Item("fig:illustration", Illustration, fig_illustration.save, fig_illustration.summary),)
+ITEMS: tuple[Item, ...] = (
+    Item("fig:illustration", Illustration, fig_illustration.save, fig_illustration.summary),
+    Item("app:temperature", Temperature, app_temperature.save, app_temperature.summary),
+    Item("guidance", Guidance, guidance.save, guidance.summary),
+)
 
 
 def item_of(record: Any) -> Item:

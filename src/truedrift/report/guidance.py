@@ -1,0 +1,86 @@
+"""`guidance`: bias against the numbers of negatives, for standard, plain ABC and stratified ABC; a panel a strength."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from truedrift.records import AtStrength, Guidance
+from truedrift.report.frame import framed, ticks_at
+from truedrift.report.item import save_figure
+from truedrift.report.palette import ABC, STANDARD, STRATIFIED
+from truedrift.report.table import aligned, save_table
+
+NAME = "guidance"
+FIGURE_INCHES = (6.6, 3.0)  # a text width
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "standard": {"color": STANDARD, "marker": "o"},
+    "plain ABC": {"color": ABC, "marker": "s"},
+    "stratified ABC": {"color": STRATIFIED, "marker": "^", "linestyle": (0, (4, 1.5))},
+}
+
+
+def save(record: Guidance, directory: Path) -> list[Path]:
+    """Write the figure as PNG and PDF, and the table."""
+    return [*save_figure(draw(record), directory, NAME), *save_table(directory, NAME, *table(record))]
+
+
+def summary(record: Guidance) -> str:
+    """The table, and what the numbers are."""
+    worst = max(at.relative_error for at in record.at)
+    return "\n".join(
+        (
+            f"guidance: n_gen generated and n_unc unconditional negatives, τ = {record.tau:g}, "
+            f"mean over {record.queries} queries of ‖E[T] − T*‖",
+            "",
+            aligned(*table(record)),
+            "",
+            f"Exact for draws from two pools of {record.pool_points} points, to {worst:.0e} of each bias.",
+            "The last column is the share of queries at which stratified ABC has the smaller bias.",
+        )
+    )
+
+
+def table(record: Guidance) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Header and rows: every strength and all sizes, and the exponents of n at the end."""
+    header = ("strength a", "n_gen", "n_unc", *LOOKS, "stratified nearer")
+    rows = []
+    for at in record.at:
+        found = zip(record.sizes, at.standard, at.abc, at.stratified, at.share_nearer, strict=True)
+        rows += [
+            (f"{at.strength:g}", str(gen), str(unc), *(f"{b:.2e}" for b in biases), f"{nearer:.0%}")
+            for (gen, unc), *biases, nearer in found
+        ]
+        rows.append((f"{at.strength:g}", "slope", "", *(f"{slope:.2f}" for slope in at.slopes(record.sizes)), ""))
+    return header, rows
+
+
+def draw(record: Guidance) -> Figure:
+    """One panel for each strength."""
+    figure = Figure(figsize=FIGURE_INCHES)
+    panels = figure.subplots(1, len(record.at), sharey=True, squeeze=False)[0]
+    for axes, at in zip(panels, record.at, strict=True):
+        _panel(axes, record, at)
+    panels[0].set_ylabel(r"$\|E[T] - T^*\|$, mean over queries", fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper center", ncols=3, frameon=False, fontsize=8.5, handlelength=2.6)
+    figure.subplots_adjust(left=0.095, right=0.985, bottom=0.15, top=0.81, wspace=0.07)
+    return figure
+
+
+def _panel(axes: Axes, record: Guidance, at: AtStrength) -> None:
+    total = [sum(sizes) for sizes in record.sizes]
+    slopes = at.slopes(record.sizes)
+    for (name, look), bias, slope in zip(LOOKS.items(), (at.standard, at.abc, at.stratified), slopes, strict=True):
+        axes.plot(total, bias, linewidth=1.3, markersize=4, label=name, **look)
+        place: dict[str, Any] = {"xytext": (7, -2.5), "textcoords": "offset points"}
+        axes.annotate(rf"$-{-slope:.2f}$", (total[-1], bias[-1]), fontsize=8, color=look["color"], **place)
+    axes.set_yscale("log")
+    title = rf"strength $a = {at.strength:g}$, weight $w_u = {at.w_u:g}$"
+    framed(axes, across=r"negatives $(n_{\mathrm{gen}}, n_{\mathrm{unc}})$", title=title, size=9)
+    ticks_at(axes, total, [f"{gen}\n{unc}" for gen, unc in record.sizes])
+    axes.set_xlim(0.7 * total[0], 2.2 * total[-1])
