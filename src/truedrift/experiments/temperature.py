@@ -6,8 +6,8 @@ collinear, and n·Δ one constant. Both are measured. Beyond first order,
     E[T_n(x; τ′)] − T*(x; τ) = {E[T_n(x; τ′)] − T*(x; τ′)} + {T*(x; τ′) − T*(x; τ)}
 
 is computed exactly, and its norm, averaged over queries, is made as small as one τ′ for all can make it, or one τ′ for
-each query. E[T_n(x; τ′)] is analytic in τ′: it is computed at Chebyshev nodes of τ′/τ and interpolated between. The
-interpolant at τ′ = τ is compared with the engine there, which is no node.
+each query. E[T_n(x; τ′)] is analytic in log τ′: it is computed at Chebyshev nodes of log τ′/τ and interpolated between.
+The interpolant at τ′ = τ is compared with the engine there, which is no node.
 
 n_eff/n = 1/λ, λ = E[w²]/E[w]², is what a lower τ costs.
 """
@@ -28,9 +28,9 @@ from truedrift.records import AtTemperature, Compensated, Temperature, provenanc
 
 TEMPERATURES = (0.1, 0.2)
 SIZES = (16, 32, 64, 128, 256)
-LOWEST_RATIO, HIGHEST_RATIO = 0.5, 1.1
-NODES = 9
-RATIOS_SOUGHT, RATIOS_KEPT = 2401, 61
+LOWEST_RATIO, HIGHEST_RATIO = 0.3, 1.1
+NODES = 11
+RATIOS_SOUGHT, RATIOS_KEPT = 3201, 161
 TAUS = tuple(float(f"{0.02 * 50 ** (k / 16):.4g}") for k in range(17))
 QUANTILES = (0.05, 0.5, 0.95)
 
@@ -96,17 +96,18 @@ def _compensated(n: int, left: Tensor, standard: Tensor, abc: Tensor) -> Compens
 
 
 def nodes() -> Float[Tensor, " nodes"]:
-    """Chebyshev nodes over the ratios τ′/τ."""
+    """Ratios τ′/τ whose logarithms are Chebyshev nodes."""
     angle = (torch.arange(NODES, dtype=torch.float64) + 0.5) * (math.pi / NODES)
-    return (LOWEST_RATIO + HIGHEST_RATIO) / 2 - (HIGHEST_RATIO - LOWEST_RATIO) / 2 * angle.cos()
+    low, high = math.log(LOWEST_RATIO), math.log(HIGHEST_RATIO)
+    return ((low + high) / 2 - (high - low) / 2 * angle.cos()).exp()
 
 
 def interpolated(values: Float[Tensor, "nodes ..."], at: Float[Tensor, " ratios"]) -> Float[Tensor, "ratios ..."]:
-    """The polynomial through the values at `nodes()`, by its Lagrange basis."""
-    r = nodes()
-    others = ~torch.eye(len(r), dtype=torch.bool)
-    above = (at[:, None, None] - r).where(others, 1.0).prod(-1)  # [ratios, nodes]
-    below = (r[:, None] - r).where(others, 1.0).prod(-1)
+    """The polynomial in log τ′/τ through the values at `nodes()`, by its Lagrange basis."""
+    u = nodes().log()
+    others = ~torch.eye(len(u), dtype=torch.bool)
+    above = (at.log()[:, None, None] - u).where(others, 1.0).prod(-1)  # [ratios, nodes]
+    below = (u[:, None] - u).where(others, 1.0).prod(-1)
     return torch.tensordot(above / below, values, 1)
 
 

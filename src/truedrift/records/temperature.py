@@ -21,7 +21,7 @@ class Compensated:
     """The one τ′/τ of all queries with the smallest mean, and that mean."""
     best: float
     own_best: float
-    """The mean if every query had the best τ′/τ of its own."""
+    """The mean if every query had the best τ′/τ of its own, within the range of the ratios."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,6 +16,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from truedrift.records import AtTemperature, Compensated, Temperature
 from truedrift.report.frame import framed, ticks_at
@@ -112,8 +113,19 @@ def _share_vertical(panels: Any) -> None:
 def _conditions_panel(axes: Axes, record: Temperature) -> None:
     looks: tuple[dict[str, Any], ...] = ({"color": INK}, {"facecolors": "none", "edgecolors": MUTED})
     for at, look in zip(record.at, looks, strict=False):
-        axes.scatter(at.shifts, at.angles_degrees, s=9, linewidths=0.7, label=rf"$\tau = {at.tau:g}$", **look)
-    framed(axes, across=r"$n \cdot \Delta$", up=r"angle of $\partial T^*/\partial\tau$ and $g_2$ (degrees)")
+        axes.scatter(at.shifts, at.angles_degrees, s=7, linewidths=0.6, label=rf"$\tau = {at.tau:g}$", **look)
+    shown = (-5, -2, -1, -0.5, -0.2, -0.1, 0, 0.1, 0.2, 0.5, 1, 2, 5)
+    axes.set_xscale("symlog", linthresh=0.1)
+    low, high = axes.get_xlim()
+    axes.set_xticks(shown, [f"{tick:g}".replace("-", "−") for tick in shown])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(low, high)
+    framed(
+        axes,
+        across=r"$n \cdot \Delta$",
+        up=r"angle of $\partial T^*/\partial\tau$ and $g_2$ (degrees)",
+        title="one point at 0° is needed",
+    )
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=7.5, frameon=False, handletextpad=0.1, borderaxespad=0.2)
 

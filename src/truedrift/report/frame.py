@@ -15,7 +15,7 @@ def framed(axes: Axes, *, across: str, up: str = "", title: str = "", size: floa
     axes.set_xlabel(across, fontsize=size, labelpad=2)
     axes.set_ylabel(up, fontsize=size, labelpad=3)
     axes.set_title(title, fontsize=size, color=INK, pad=4)
-    axes.tick_params(labelsize=size - 1, color=FRAME)
+    axes.tick_params(which="both", labelsize=size - 1, color=FRAME)
     axes.grid(color=FRAME, linewidth=0.4)
     axes.set_axisbelow(True)
     for spine in axes.spines.values():

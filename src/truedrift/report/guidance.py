@@ -11,11 +11,11 @@ from matplotlib.figure import Figure
 from truedrift.records import AtStrength, Guidance
 from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
-from truedrift.report.palette import ABC, STANDARD, STRATIFIED
+from truedrift.report.palette import ABC, INK, STANDARD, STRATIFIED
 from truedrift.report.table import aligned, save_table
 
 NAME = "guidance"
-FIGURE_INCHES = (6.6, 3.0)  # a text width
+FIGURE_INCHES = (6.6, 3.2)  # a text width
 
 LOOKS: dict[str, dict[str, Any]] = {
     "standard": {"color": STANDARD, "marker": "o"},
@@ -68,7 +68,7 @@ def draw(record: Guidance) -> Figure:
     panels[0].set_ylabel(r"$\|E[T] - T^*\|$, mean over queries", fontsize=9)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="upper center", ncols=3, frameon=False, fontsize=8.5, handlelength=2.6)
-    figure.subplots_adjust(left=0.095, right=0.985, bottom=0.15, top=0.81, wspace=0.07)
+    figure.subplots_adjust(left=0.095, right=0.985, bottom=0.2, top=0.82, wspace=0.07)
     return figure
 
 
@@ -81,6 +81,8 @@ def _panel(axes: Axes, record: Guidance, at: AtStrength) -> None:
         axes.annotate(rf"$-{-slope:.2f}$", (total[-1], bias[-1]), fontsize=8, color=look["color"], **place)
     axes.set_yscale("log")
     title = rf"strength $a = {at.strength:g}$, weight $w_u = {at.w_u:g}$"
-    framed(axes, across=r"negatives $(n_{\mathrm{gen}}, n_{\mathrm{unc}})$", title=title, size=9)
+    framed(axes, across=r"negatives: $n_{\mathrm{gen}}$ above, $n_{\mathrm{unc}}$ below", title=title, size=9)
     ticks_at(axes, total, [f"{gen}\n{unc}" for gen, unc in record.sizes])
-    axes.set_xlim(0.7 * total[0], 2.2 * total[-1])
+    axes.set_xlim(0.7 * total[0], 2.5 * total[-1])
+    told: dict[str, Any] = {"xytext": (9, 9), "textcoords": "offset points", "fontsize": 8, "color": INK}
+    axes.annotate("slope", (total[-1], at.standard[-1]), **told)
