@@ -123,7 +123,7 @@ def test_a_smaller_tolerance_is_met():
 def test_queries_are_taken_some_at_a_time(monkeypatch):
     x, pools = pools_of(6, 600, 30, Q=5)
     whole = exact_bias_of_strata(x, pools, tau=TAU, n=((3, 2),))
-    monkeypatch.setattr(strata, "_QUERIES_AT_A_TIME", 2)
+    monkeypatch.setattr(strata, "_HISTOGRAM_ELEMENTS", 1)
     monkeypatch.setattr("truedrift.bias.log_weights.ELEMENTS", 600)
     parts = exact_bias_of_strata(x, pools, tau=TAU, n=((3, 2),))
     for name, each in parts.items():

@@ -37,7 +37,7 @@ from truedrift.validation import (
 
 POWERS = (1, 2, 3)
 """Of w, in the blocks of ABC."""
-_QUERIES_AT_A_TIME = 64
+_HISTOGRAM_ELEMENTS = 1 << 23
 
 Sizes = tuple[int, ...]
 """n_s of every stratum."""
@@ -78,7 +78,7 @@ def exact_bias_of_strata(
     strata = [pool.detach().to("cpu", torch.float64) - centers for pool in pools]
     queries = x.detach().to("cpu", torch.float64) - centers
     problem = _Problem(strata, weights, tau, log_kernel(kernel), tuple(map(tuple, n)), tuple(estimators), rtol)
-    parts = [refined(problem.at, some) for some in queries.split(_QUERIES_AT_A_TIME)]
+    parts = [refined(problem.at, some) for some in queries.split(problem.queries_at_a_time(queries[:1]))]
     T_star = torch.cat([found for found, _ in parts]) + centers
     joined = [
         [torch.cat(each) for each in zip(*solutions, strict=True)]
@@ -98,6 +98,12 @@ class _Problem:
     n: tuple[Sizes, ...]
     estimators: tuple[str, ...]
     rtol: float
+
+    def queries_at_a_time(self, x: Tensor) -> int:
+        """As many as have room for their histograms, going by the range of log w at one query."""
+        largest = max(float(s.max()) for of in self._minus_log_weights(x) for s in of)
+        cells = min(largest / GRID_STEP + 1, 1e15) * len(self.pools)
+        return max(1, int(_HISTOGRAM_ELEMENTS / (cells * (x.shape[1] + 2))))
 
     def at(self, x: Tensor, level: int) -> tuple[Tensor, list[Solution], Tensor]:
         """T*, E[T] − T* of every estimator, and whether the tolerance is met, with steps halved `level` times."""
