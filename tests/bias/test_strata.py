@@ -78,6 +78,34 @@ def test_a_common_factor_of_the_weights_changes_nothing():
         torch.testing.assert_close(one[name].bias, other[name].bias, rtol=1e-9, atol=1e-13)
 
 
+def test_a_kernel_of_the_user_sees_the_points_as_they_are():
+    """One that knows the origin: the engine may center y, but not what the kernel is given."""
+    x, pools = pools_of(13, 4, 3, Q=2)
+
+    def kernel(x, y, tau):
+        return (x @ y.mT + y.square().sum(-1) / 4) / tau
+
+    found = exact_bias_of_strata(x, pools, tau=TAU, n=((3, 2),), kernel=kernel, rtol=1e-13)
+    for q in range(2):
+        atoms = [
+            Pool(y=y, log_w=kernel(x[q], y, TAU), p=torch.full((len(y),), 1 / len(y), dtype=torch.float64))
+            for y in pools
+        ]
+        for each in estimators((3, 2)):
+            expected = expected_bias_of_strata(*atoms, (3, 2), each.reweight)
+            torch.testing.assert_close(found[each.name].bias[q, 0], expected, rtol=0, atol=1e-12)
+
+
+def test_far_from_the_origin_nothing_changes():
+    x, pools = pools_of(14, 30, 700)
+    here, there = (
+        exact_bias_of_strata(x + by, [pool + by for pool in pools], tau=TAU, n=((4, 2),))["stratified-abc"]
+        for by in (0, 1000)
+    )
+    torch.testing.assert_close(there.bias, here.bias, rtol=1e-6, atol=1e-12)
+    torch.testing.assert_close(there.T_star, here.T_star + 1000, rtol=1e-12, atol=0)
+
+
 def test_histograms_are_the_sum_over_points(monkeypatch):
     """2 × 700 points and an uneven weight, within the error that is reported; errors are small, and not of no use."""
     x, pools = pools_of(4, 700, 700, Q=6)

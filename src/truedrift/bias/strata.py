@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
@@ -41,6 +42,8 @@ _HISTOGRAM_ELEMENTS = 1 << 23
 
 Sizes = tuple[int, ...]
 """n_s of every stratum."""
+_Built = tuple[list[Cells], Nodes, list[tuple[list[Cells], float]]]
+"""The cells of every stratum, the nodes, and coarser cells with how far nodes have to move."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,10 @@ def exact_bias_of_strata(
     """
     weights = (1.0,) * len(pools) if pool_weights is None else tuple(pool_weights)
     _check(x, pools, tau, n, weights, estimators, rtol)
-    centers = torch.stack([pool.detach().to("cpu", torch.float64).mean(0) for pool in pools]).mean(0)
-    strata = [pool.detach().to("cpu", torch.float64) - centers for pool in pools]
-    queries = x.detach().to("cpu", torch.float64) - centers
+    queries, *strata = (each.detach().to("cpu", torch.float64) for each in (x, *pools))
     problem = _Problem(strata, weights, tau, log_kernel(kernel), tuple(map(tuple, n)), tuple(estimators), rtol)
     parts = [refined(problem.at, some) for some in queries.split(problem.queries_at_a_time(queries[:1]))]
-    T_star = torch.cat([found for found, _ in parts]) + centers
+    T_star = torch.cat([found for found, _ in parts]) + problem.center
     joined = [
         [torch.cat(each) for each in zip(*solutions, strict=True)]
         for solutions in zip(*(found for _, found in parts), strict=True)
@@ -98,6 +99,15 @@ class _Problem:
     n: tuple[Sizes, ...]
     estimators: tuple[str, ...]
     rtol: float
+
+    @cached_property
+    def center(self) -> Float[Tensor, " D"]:
+        """What y is taken from, near to all of T*, so that digits are not lost far from the origin."""
+        return torch.stack([pool.mean(0) for pool in self.pools]).mean(0)
+
+    @cached_property
+    def _y(self) -> list[Tensor]:
+        return [pool - self.center for pool in self.pools]
 
     def queries_at_a_time(self, x: Tensor) -> int:
         """As many as have room for their histograms, going by the range of log w at one query."""
@@ -129,21 +139,19 @@ class _Problem:
                 found[name].append((integral(centered, terms, sizes), integral(fewer, terms, sizes)))
         return [(_beside(value), _beside(less)) for value, less in (zip(*found[name], strict=True) for name in found)]
 
-    def _from_points(self, x: Tensor, scale: float) -> tuple[list[Cells], Nodes, list]:
+    def _from_points(self, x: Tensor, scale: float) -> _Built:
         s = [torch.cat(list(each)) for each in self._minus_log_weights(x)]
         step = NODE_STEP * scale
-        strata = [points(of, y) for of, y in zip(s, self.pools, strict=True)]
+        strata = [points(of, y) for of, y in zip(s, self._y, strict=True)]
         return strata, self._nodes(max(float(of.max()) for of in s), step, step), []
 
-    def _from_histograms(
-        self, x: Tensor, scale: float
-    ) -> tuple[list[Cells], Nodes, list[tuple[tuple[Cells, ...], float]]]:
+    def _from_histograms(self, x: Tensor, scale: float) -> _Built:
         step = GRID_STEP * scale
         s = self._minus_log_weights(x)
-        built = [deposited(of, y, step) for of, y in zip(s, self.pools, strict=True)]
+        built = [deposited(of, y, step) for of, y in zip(s, self._y, strict=True)]
         strata = [cells for cells, _ in built]
         coarser = [
-            (tuple(cells for cells, _ in same), same[0][1]) for same in zip(*(more for _, more in built), strict=True)
+            ([cells for cells, _ in same], same[0][1]) for same in zip(*(more for _, more in built), strict=True)
         ]
         largest = step * max(cells.channels.shape[1] for cells in strata)
         return strata, self._nodes(largest, NODE_STEP, 2 * step), coarser
