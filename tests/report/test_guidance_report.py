@@ -72,11 +72,11 @@ def test_panels_show_the_numbers_of_the_record(record):
 def test_the_summary_and_the_tables_tell_the_record(record, saved):
     told = summary(record)
     assert "mean over 9 queries" in told
-    assert "two pools of 500 points, to 3e-07 of each bias" in told
+    assert "Exact to 3e-07 of each bias, for draws from two pools of 500 points." in told
     rows = [line.split() for line in told.splitlines()]
     assert ["1.5", "8", "4", "8.33e-02", "2.50e-02", "1.39e-02", "50%"] in rows
-    assert ["3", "slope", "-1.00", "-1.00", "-2.00"] in rows
+    assert ["3", "slope", "−1.00", "−1.00", "−2.00"] in rows
     markdown, latex = (path.read_text(encoding="utf-8") for path in saved[2:])
     assert "| 3 | 16 | 8 | 2.08e-02 | 6.25e-03 | 1.74e-03 | 100% |" in markdown
-    assert r"3 & 16 & 8 & \(2.08 \cdot 10^{-2}\) & \(6.25 \cdot 10^{-3}\) & \(1.74 \cdot 10^{-3}\) & 100\% \\" in latex
-    assert r"strength a & \(n_{\mathrm{gen}}\) & \(n_{\mathrm{unc}}\) & standard" in latex
+    assert r"3 & 16 & 8 & $2.08 \times 10^{-2}$ & $6.25 \times 10^{-3}$ & $1.74 \times 10^{-3}$ & 100\% \\" in latex
+    assert latex.isascii()

@@ -32,21 +32,32 @@ def key_of(seed: int, *path: int) -> np.uint64:
 
 
 @numba.njit(inline="always", cache=True)  # type: ignore[misc]
+def stream(key: np.uint64, trial: int) -> np.uint64:
+    """The key of one trial."""
+    return _mix(key + np.uint64(trial) * _GOLDEN)
+
+
+@numba.njit(inline="always", cache=True)  # type: ignore[misc]
+def uniform(of_trial: np.uint64, counter: int) -> float:
+    """A number in [0, 1): the one of that counter, from 1."""
+    return float(_mix(of_trial + np.uint64(counter) * _GOLDEN) >> _11) * 2.0**-53
+
+
+@numba.njit(inline="always", cache=True)  # type: ignore[misc]
 def draw_one(
     key: np.uint64, trial: int, N: int, replacement: bool, seen: NDArray[np.int64], drawn: NDArray[np.uint32]
 ) -> None:
     """Fill `drawn` with the trial's points. `seen` [N] holds for each point the last trial that had it, −1 for none."""
-    of_trial = _mix(key + np.uint64(trial) * _GOLDEN)
-    scale = N * 2.0**-53
+    of_trial = stream(key, trial)
     if replacement:
         for i in range(len(drawn)):
-            drawn[i] = np.uint32(float(_mix(of_trial + np.uint64(i + 1) * _GOLDEN) >> _11) * scale)
+            drawn[i] = np.uint32(uniform(of_trial, i + 1) * N)
         return
-    counter = np.uint64(0)
+    counter = 0
     for i in range(len(drawn)):
         while True:
-            counter += np.uint64(1)
-            point = np.uint32(float(_mix(of_trial + counter * _GOLDEN) >> _11) * scale)
+            counter += 1
+            point = np.uint32(uniform(of_trial, counter) * N)
             if seen[point] != trial:
                 break
         seen[point] = trial

@@ -4,8 +4,8 @@
 
 Trials are a pure function of (seed, query, draws of a minibatch), so that the estimators that draw as many see the same
 minibatches, and memory does not grow with M. The weights of all pool points are computed once for a query and looked up
-after that; standard, ABC and ABC-2 share one pass over a minibatch (`trials`), any other estimator gets its log-weights
-block by block.
+after that. The estimators of this library have compiled forms (`trials`, `minibatch`), of which standard, ABC and ABC-2
+share one pass over a minibatch; one of the user's gets its log-weights block by block.
 
 A query's sums are kept in a file as soon as they are complete, if one is named: the same call goes on from there, and
 ends with the same digits.
@@ -17,6 +17,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +26,25 @@ import torch
 from truedrift.axes import Float, Tensor
 from truedrift.bias.draws import draw, key_of
 from truedrift.bias.sample import Sample, sample
-from truedrift.bias.trials import FUSED, LARGEST_RANGE, tally
+from truedrift.bias.trials import (
+    BR_SNIS,
+    JACKKNIFE,
+    LARGEST_RANGE,
+    POWER_SUMS,
+    Rule,
+    Table,
+    bootstrap_rule,
+    br_snis_rule,
+    compile_now,
+    tally,
+)
+from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.base import Estimator
+from truedrift.centroids.bootstrap import Bootstrap
+from truedrift.centroids.br_snis import BRSNIS
 from truedrift.centroids.catalog import estimator as estimator_of
+from truedrift.centroids.jackknife import Jackknife
+from truedrift.centroids.standard import Standard
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, silent
 from truedrift.validation import (
@@ -74,6 +91,8 @@ def monte_carlo(
     kept = _Kept(keep, task, x) if keep is not None else None
     work = sum(each.budget(size) for each in chosen for size in sizes) * trials
     T_star, sums = [], []
+    progress("Monte Carlo", 0, len(x) * work)
+    compile_now()  # or it would count as the time of the first query
     for q, query in enumerate(x):
         progress("Monte Carlo", q * work, len(x) * work)
         problem = task.at(query, q)
@@ -121,32 +140,42 @@ class _AtQuery:
     def sums(self) -> dict[str, Sums]:
         """Σ e and Σ e eᵀ of every estimator at every n."""
         fits = float(self.log_w.min()) > -LARGEST_RANGE
-        by_name: dict[str, Sums] = {}
-        fused = [each.name for each in self.task.estimators if each.name in FUSED and fits]
-        if fused:
-            by_name |= self._fused()
-        for each in self.task.estimators:
-            if each.name not in fused:
-                first, second = zip(*(self._blocks(each, size) for size in self.task.n), strict=True)
-                by_name[each.name] = torch.stack(first), torch.stack(second)
-        return {each.name: by_name[each.name] for each in self.task.estimators}
+        rules = {each.name: _rule(each) if fits else None for each in self.task.estimators}
+        of_rule = {rule: self._compiled(rule) for rule in set(rules.values()) if rule is not None}
+        return {
+            each.name: self._interpreted(each) if (rule := rules[each.name]) is None else _output(of_rule[rule], each)
+            for each in self.task.estimators
+        }
 
-    def _fused(self) -> dict[str, Sums]:
+    def _compiled(self, rule: Rule) -> Sums:
+        """[len(n), outputs, D] and [len(n), outputs, D, D]."""
+        table, residue = self._table
+        trials, found = self.task.trials, []
+        for n in self.task.n:
+            m = rule.settings[0] * (n - 1) + 1 if rule.kind == BR_SNIS else n
+            keys = {"key": self._key(0, m), "own_key": self._key(1, m)}
+            found.append(tally(table, rule, m, trials, replacement=self.task.replacement, **keys))
+        first, second = (torch.stack([torch.from_numpy(sums[k]) for sums in found]) for k in (0, 1))
+        cross = first.unsqueeze(-1) * residue  # the sums of e less the rounded table's own T*
+        second = second - cross - cross.mT + trials * residue.unsqueeze(-1) * residue
+        return first - trials * residue, second
+
+    @cached_property
+    def _table(self) -> tuple[Table, Tensor]:
+        """(w, y − T*) of every point in float32, and Σ w (y − T*)/Σ w of the rounded values."""
         table = torch.cat((self.w.unsqueeze(-1), self.task.pool - self.T_star), -1).float()
         w, y = table[:, 0].double(), table[:, 1:].double()
-        residue = w @ y / w.sum()  # T* of the rounded table
-        found = [
-            tally(table.numpy(), self._key(size), size, self.task.trials, self.task.replacement) for size in self.task.n
-        ]
-        first, second = (torch.stack([torch.from_numpy(sums[k]) for sums in found]) for k in (0, 1))
-        first, second = _shifted(first, second, residue, self.task.trials)
-        return {name: (first[:, k], second[:, k]) for k, name in enumerate(FUSED)}
+        return table.numpy(), w @ y / w.sum()
+
+    def _interpreted(self, estimator: Estimator) -> Sums:
+        first, second = zip(*(self._blocks(estimator, size) for size in self.task.n), strict=True)
+        return torch.stack(first), torch.stack(second)
 
     def _blocks(self, estimator: Estimator, n: int) -> Sums:
         """(Σ e [D], Σ e eᵀ [D, D]) by the estimator's own `reweight`."""
         m, N = estimator.budget(n), len(self.task.pool)
-        key = self._key(m)
-        generator = torch.Generator().manual_seed(int(key_of(self.task.seed, 1, self.query, m)) >> 33)
+        key = self._key(0, m)
+        generator = torch.Generator().manual_seed(int(self._key(1, m)) >> 33)
         centered = self.task.pool - self.T_star
         D = centered.shape[-1]
         first, second = torch.zeros(D, dtype=torch.float64), torch.zeros(D, D, dtype=torch.float64)
@@ -159,14 +188,29 @@ class _AtQuery:
             first, second = first + e.sum(0), second + e.mT @ e
         return first, second
 
-    def _key(self, m: int) -> np.uint64:
-        return key_of(self.task.seed, 0, self.query, m)
+    def _key(self, purpose: int, m: int) -> np.uint64:
+        return key_of(self.task.seed, purpose, self.query, m)
 
 
-def _shifted(first: Tensor, second: Tensor, by: Tensor, trials: int) -> Sums:
-    """The sums of e − by."""
-    cross = first.unsqueeze(-1) * by
-    return first - trials * by, second - cross - cross.mT + trials * by.unsqueeze(-1) * by
+def _rule(estimator: Estimator) -> Rule | None:
+    """The compiled form of an estimator of this library; none for one of the user's."""
+    match estimator:
+        case Standard() | ABC() | ABC2():
+            return POWER_SUMS
+        case Jackknife():
+            return JACKKNIFE
+        case Bootstrap(resamples=resamples):
+            return bootstrap_rule(resamples)
+        case BRSNIS(iterations=iterations, burn_in=burn_in):
+            return br_snis_rule(iterations, burn_in)
+    return None
+
+
+def _output(of_rule: Sums, estimator: Estimator) -> Sums:
+    """Which of the rule's outputs is the estimator's."""
+    k = 1 if isinstance(estimator, ABC) else 2 if isinstance(estimator, ABC2) else 0
+    first, second = of_rule
+    return first[:, k], second[:, k]
 
 
 class _Kept:

@@ -1,25 +1,23 @@
-"""Σ_t e_t and Σ_t e_t e_tᵀ over trials, e = T − T*, for the centroids that are functions of power sums.
+"""Σ_t e_t and Σ_t e_t e_tᵀ over trials t, e = T − T*: the loop over minibatches, compiled.
 
-    S_k = Σ w^k,  P_k = Σ w^k (y − T*),  p_k = S_k/S_1^k,  D_k = P_k/S_1^k − p_k T:
-    T,   T + D_2,   T + (1 − 3p_2) D_2 + 2 D_3
-
-(`eq:centroid`, `eq:abc`, ABC-2) from one pass over a minibatch. Weights are looked up, one row of (w, y − T*) for each
-point of the pool, and random access to that table is what takes the time. It is therefore kept in float32, half as
-large; T* has to be that of the rounded table, and sums are float64.
+Weights are looked up, one row of (w, y − T*) for each point of the pool, and random access to that table is what takes
+the time. It is therefore kept in float32, half as large; T* has to be that of the rounded table, and sums are float64.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from truedrift.bias.draws import draw_one
+from truedrift.bias.draws import draw_one, stream
+from truedrift.bias.minibatch import bootstrap, br_snis, jackknife, power_sums
 
-FUSED = ("standard", "abc", "abc2")
 LARGEST_RANGE = 200.0
 """Of log w over the pool: e^{−3·200} is still a number."""
-TRIALS_A_BLOCK = 2048
+TRIALS_A_BLOCK = 1024
 DRAWS_TOGETHER = 512
 """Minibatches are looked up together up to this many draws, so that many accesses to memory are under way at once."""
 
@@ -27,59 +25,93 @@ Array = NDArray[np.float64]
 Table = NDArray[np.float32]
 
 
-def tally(table: Table, key: np.uint64, n: int, trials: int, replacement: bool) -> tuple[Array, Array]:
-    """(Σ e [3, D], Σ e eᵀ [3, D, D]) in the order of FUSED; table [N, 1 + D] holds w > 0 and y − T*."""
-    blocks = -(-trials // TRIALS_A_BLOCK)
-    D = table.shape[1] - 1
-    first, second = np.zeros((blocks, 3, D)), np.zeros((blocks, 3, D, D))
-    _tally(table, key, n, trials, replacement, first, second)
+class Rule(NamedTuple):
+    """Which centroids a minibatch gives: of power sums (three), or one of the others with its settings."""
+
+    kind: int
+    outputs: int
+    settings: tuple[int, int] = (0, 0)
+
+
+POWER_SUMS = Rule(0, 3)
+JACKKNIFE = Rule(1, 1)
+BOOTSTRAP, BR_SNIS = 2, 3
+
+
+def bootstrap_rule(resamples: int) -> Rule:
+    """2 T − mean over that many resamples."""
+    return Rule(BOOTSTRAP, 1, (resamples, 0))
+
+
+def br_snis_rule(iterations: int, burn_in: int) -> Rule:
+    """The chain."""
+    return Rule(BR_SNIS, 1, (iterations, burn_in))
+
+
+def tally(
+    table: Table, rule: Rule, m: int, trials: int, *, key: np.uint64, own_key: np.uint64, replacement: bool
+) -> tuple[Array, Array]:
+    """(Σ e [outputs, D], Σ e eᵀ [outputs, D, D]) over minibatches of m; table [N, 1 + D] holds w > 0 and y − T*.
+
+    Minibatches are those of `key`; what an estimator draws itself is of `own_key`.
+    """
+    blocks, D = -(-trials // TRIALS_A_BLOCK), table.shape[1] - 1
+    first, second = np.zeros((blocks, rule.outputs, D)), np.zeros((blocks, rule.outputs, D, D))
+    _tally(table, rule.kind, *rule.settings, m, trials, key, own_key, replacement, first, second)
     return first.sum(0), second.sum(0)
 
 
+def compile_now() -> None:
+    """Have the loop compiled, which takes a while the first time after an installation."""
+    key = np.uint64(0)
+    tally(np.ones((1, 2), np.float32), POWER_SUMS, 1, 1, key=key, own_key=key, replacement=True)
+
+
 @numba.njit(parallel=True, fastmath=True, cache=True)  # type: ignore[misc]
-def _tally(table: Table, key: np.uint64, n: int, trials: int, replacement: bool, first: Array, second: Array) -> None:
-    N, D = table.shape[0], table.shape[1] - 1
-    together = max(1, DRAWS_TOGETHER // n)
+def _tally(
+    table: Table,
+    kind: int,
+    setting: int,
+    other: int,
+    m: int,
+    trials: int,
+    key: np.uint64,
+    own_key: np.uint64,
+    replacement: bool,
+    first: Array,
+    second: Array,
+) -> None:
+    N, D, outputs = table.shape[0], table.shape[1] - 1, first.shape[1]
+    together = max(1, DRAWS_TOGETHER // m)
     for block in numba.prange(len(first)):
         seen = np.full(1 if replacement else N, -1, np.int64)
-        drawn = np.empty(together * n, np.uint32)
-        w, y, e = np.empty(together * n), np.empty((D, together * n)), np.empty((3, D))
+        drawn = np.empty(together * m, np.uint32)
+        w, y, e = np.empty(together * m), np.empty((D, together * m)), np.empty((outputs, D))
         end = min(trials, (block + 1) * TRIALS_A_BLOCK)
         for trial in range(block * TRIALS_A_BLOCK, end, together):
             some = min(together, end - trial)
             for t in range(some):
-                draw_one(key, trial + t, N, replacement, seen, drawn[t * n : (t + 1) * n])
-            for i in range(some * n):
+                draw_one(key, trial + t, N, replacement, seen, drawn[t * m : (t + 1) * m])
+            for i in range(some * m):
                 w[i] = table[drawn[i], 0]
                 for d in range(D):
                     y[d, i] = table[drawn[i], 1 + d]
             for t in range(some):
-                _centroids(w, y, t * n, (t + 1) * n, e)
-                for k in range(3):
-                    for d in range(D):
-                        first[block, k, d] += e[k, d]
-                        for f in range(D):
-                            second[block, k, d, f] += e[k, d] * e[k, f]
+                if kind == 0:
+                    power_sums(w, y, t * m, (t + 1) * m, e)
+                elif kind == 1:
+                    jackknife(w, y, t * m, (t + 1) * m, e)
+                elif kind == BOOTSTRAP:
+                    bootstrap(w, y, t * m, (t + 1) * m, e, setting, stream(own_key, trial + t))
+                else:
+                    br_snis(w, y, t * m, (t + 1) * m, e, setting, other, stream(own_key, trial + t))
+                _add(e, first[block], second[block])
 
 
-@numba.njit(inline="always", fastmath=True, cache=True)  # type: ignore[misc]
-def _centroids(w: Array, y: Array, begin: int, end: int, e: Array) -> None:
-    """e [3, D] of the minibatch from `begin` to `end`."""
-    S_1 = S_2 = S_3 = 0.0
-    for i in range(begin, end):
-        S_1 += w[i]
-        S_2 += w[i] * w[i]
-        S_3 += w[i] * w[i] * w[i]
-    p_2, p_3 = S_2 / S_1**2, S_3 / S_1**3
-    for d in range(len(y)):
-        P_1 = P_2 = P_3 = 0.0
-        for i in range(begin, end):
-            wy = w[i] * y[d, i]
-            P_1 += wy
-            P_2 += w[i] * wy
-            P_3 += w[i] * w[i] * wy
-        T = P_1 / S_1
-        D_2, D_3 = P_2 / S_1**2 - p_2 * T, P_3 / S_1**3 - p_3 * T
-        e[0, d] = T
-        e[1, d] = T + D_2
-        e[2, d] = T + (1 - 3 * p_2) * D_2 + 2 * D_3
+@numba.njit(inline="always", cache=True)  # type: ignore[misc]
+def _add(e: Array, first: Array, second: Array) -> None:
+    for k in range(e.shape[0]):
+        for d in range(e.shape[1]):
+            first[k, d] += e[k, d]
+            for f in range(e.shape[1]):
+                second[k, d, f] += e[k, d] * e[k, f]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from truedrift.experiments import guidance, illustration, temperature
+from truedrift.experiments import baselines, bias_loglog, guidance, illustration, normalization, temperature
 from truedrift.experiments.study import Setting
 
 STUDIES: dict[str, Callable[[Setting], Any]] = {
     "fig:illustration": illustration.study,
+    "fig:bias_loglog": bias_loglog.study,
+    "tab:baselines": baselines.study,
+    "normalization": normalization.study,
     "app:temperature": temperature.study,
     "guidance": guidance.study,
 }

@@ -4,8 +4,11 @@ An experiment computes and appends; a report reads and draws. A record is a froz
 tuples and further records, and comes back from the file as it was; one kind a file here.
 """
 
+from truedrift.records.baselines import Baseline, Baselines
+from truedrift.records.bias_curves import BiasCurve, BiasCurves, Contraction
 from truedrift.records.guidance import AtStrength, Guidance
 from truedrift.records.illustration import Illustration, Point
+from truedrift.records.normalization import FieldBias, FieldBiases
 from truedrift.records.origin import Provenance, provenance
 from truedrift.records.store import append, read, writable_directory
 from truedrift.records.temperature import AtTemperature, Compensated, Temperature
@@ -13,7 +16,14 @@ from truedrift.records.temperature import AtTemperature, Compensated, Temperatur
 __all__ = [
     "AtStrength",
     "AtTemperature",
+    "Baseline",
+    "Baselines",
+    "BiasCurve",
+    "BiasCurves",
     "Compensated",
+    "Contraction",
+    "FieldBias",
+    "FieldBiases",
     "Guidance",
     "Illustration",
     "Point",

@@ -22,7 +22,7 @@ from truedrift.records import AtTemperature, Compensated, Temperature
 from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
 from truedrift.report.palette import ABC, CLOUD, INK, MUTED, STANDARD
-from truedrift.report.table import aligned, save_table
+from truedrift.report.table import Row, Scientific, Table
 
 NAME = "app_temperature"
 FIGURE_INCHES = (6.6, 4.3)  # a text width
@@ -39,7 +39,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 def save(record: Temperature, directory: Path) -> list[Path]:
     """Write the figure as PNG and PDF, and the table."""
-    return [*save_figure(draw(record), directory, NAME), *save_table(directory, NAME, *table(record))]
+    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
 
 
 def summary(record: Temperature) -> str:
@@ -52,8 +52,8 @@ def summary(record: Temperature) -> str:
             "",
             *(_conditions(at) for at in record.at),
             "",
-            "mean over queries of ‖E[T_n(τ′)] − T*(τ)‖, exact:",
-            aligned(*table(record)),
+            "‖E[T_n(τ′)] − T*(τ)‖, mean over queries, exact:",
+            table(record).aligned(),
             "",
             f"n_eff/n, median: {record.share_median[0]:.3f} at τ = {record.taus[0]:g}, "
             f"{record.share_median[-1]:.3f} at τ = {record.taus[-1]:g}; "
@@ -70,18 +70,26 @@ def _conditions(at: AtTemperature) -> str:
     )
 
 
-def table(record: Temperature) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and rows: every τ and n."""
-    header = ("τ", "n", "standard", "best τ′", "best τ′/τ", "best τ′ a query", "ABC")
-    rows: list[tuple[str, ...]] = []
-    for at in record.at:
-        for each in at.sizes:
-            numbers = (each.standard, each.best, each.own_best, each.abc)
-            standard, best, own_best, abc = (f"{number:.2e}" for number in numbers)
-            rows.append((f"{at.tau:g}", str(each.n), standard, best, f"{each.best_ratio:.3f}", own_best, abc))
-        standard, best, own_best, abc = (f"{slope:.2f}" for slope in at.slopes)
-        rows.append((f"{at.tau:g}", "slope", standard, best, "", own_best, abc))
-    return header, rows
+def table(record: Temperature) -> Table:
+    """Every τ and n, and the exponents of n at the end."""
+    return Table(
+        caption=(
+            "Bias against the target of τ, exact, mean over queries: of standard and ABC at τ, of standard at the best "
+            f"τ′ for all queries, and at the best τ′ of each; N = {record.pool_points}, {record.queries} queries."
+        ),
+        label="tab:temperature",
+        header=("τ", "n", "standard", "best τ′", "best τ′/τ", "best τ′ of each", "ABC"),
+        groups=[_rows(at) for at in record.at],
+    )
+
+
+def _rows(at: AtTemperature) -> list[Row]:
+    rows: list[Row] = []
+    for each in at.sizes:
+        standard, best, own_best, abc = map(Scientific, (each.standard, each.best, each.own_best, each.abc))
+        rows.append((f"{at.tau:g}", str(each.n), standard, best, f"{each.best_ratio:.3f}", own_best, abc))
+    of_standard, of_best, of_own_best, of_abc = (f"{slope:.2f}".replace("-", "−") for slope in at.slopes)
+    return [*rows, (f"{at.tau:g}", "slope", of_standard, of_best, "", of_own_best, of_abc)]
 
 
 def draw(record: Temperature) -> Figure:

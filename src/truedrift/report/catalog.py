@@ -5,8 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from truedrift.records import Guidance, Illustration, Temperature, read
-from truedrift.report import app_temperature, fig_illustration, guidance
+from truedrift.records import Baselines, BiasCurves, FieldBiases, Guidance, Illustration, Temperature, read
+from truedrift.report import (
+    app_temperature,
+    fig_bias_loglog,
+    fig_illustration,
+    guidance,
+    normalization,
+    tab_baselines,
+)
 from truedrift.report.item import Item
 from truedrift.validation import mistake
 
@@ -14,6 +21,9 @@ RECORDS = "records.jsonl"
 
 ITEMS: tuple[Item, ...] = (
     Item("fig:illustration", Illustration, fig_illustration.save, fig_illustration.summary),
+    Item("fig:bias_loglog", BiasCurves, fig_bias_loglog.save, fig_bias_loglog.summary),
+    Item("tab:baselines", Baselines, tab_baselines.save, tab_baselines.summary),
+    Item("normalization", FieldBiases, normalization.save, normalization.summary),
     Item("app:temperature", Temperature, app_temperature.save, app_temperature.summary),
     Item("guidance", Guidance, guidance.save, guidance.summary),
 )

@@ -12,7 +12,7 @@ from truedrift.records import AtStrength, Guidance
 from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
 from truedrift.report.palette import ABC, INK, STANDARD, STRATIFIED
-from truedrift.report.table import aligned, save_table
+from truedrift.report.table import Row, Scientific, Table
 
 NAME = "guidance"
 FIGURE_INCHES = (6.6, 3.2)  # a text width
@@ -26,37 +26,50 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 def save(record: Guidance, directory: Path) -> list[Path]:
     """Write the figure as PNG and PDF, and the table."""
-    return [*save_figure(draw(record), directory, NAME), *save_table(directory, NAME, *table(record))]
+    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
 
 
 def summary(record: Guidance) -> str:
-    """The table, and what the numbers are."""
-    worst = max(at.relative_error for at in record.at)
+    """What the numbers are, and the table."""
     return "\n".join(
         (
-            f"guidance: n_gen generated and n_unc unconditional negatives, τ = {record.tau:g}, "
-            f"mean over {record.queries} queries of ‖E[T] − T*‖",
+            f"guidance: ‖E[T] − T*‖ with generated and unconditional negatives, mean over {record.queries} queries, "
+            f"τ = {record.tau:g}, seed {record.provenance.seed}",
             "",
-            aligned(*table(record)),
+            table(record).aligned(),
             "",
-            f"Exact for draws from two pools of {record.pool_points} points, to {worst:.0e} of each bias.",
-            "The last column is the share of queries at which stratified ABC has the smaller bias.",
+            f"Exact to {_worst(record):.0e} of each bias, for draws from two pools of {record.pool_points} points.",
+            "The last column is the share of queries at which stratified ABC has a smaller bias than plain ABC.",
         )
     )
 
 
-def table(record: Guidance) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Header and rows: every strength and all sizes, and the exponents of n at the end."""
-    header = ("strength a", "n_gen", "n_unc", *LOOKS, "stratified nearer")
-    rows = []
-    for at in record.at:
-        found = zip(record.sizes, at.standard, at.abc, at.stratified, at.share_nearer, strict=True)
-        rows += [
-            (f"{at.strength:g}", str(gen), str(unc), *(f"{b:.2e}" for b in biases), f"{nearer:.0%}")
-            for (gen, unc), *biases, nearer in found
-        ]
-        rows.append((f"{at.strength:g}", "slope", "", *(f"{slope:.2f}" for slope in at.slopes(record.sizes)), ""))
-    return header, rows
+def table(record: Guidance) -> Table:
+    """Every strength and all sizes, and the exponents of n at the end."""
+    return Table(
+        caption=(
+            f"Bias with generated and unconditional negatives, mean over {record.queries} queries, τ = {record.tau:g}; "
+            f"exact to {_worst(record):.0e} of each bias for draws from two pools of {record.pool_points} points. "
+            "The last column is the share of queries at which stratified ABC has a smaller bias than plain ABC."
+        ),
+        label="tab:guidance",
+        header=("strength", "generated", "unconditional", *LOOKS, "nearer"),
+        groups=[_rows(record, at) for at in record.at],
+    )
+
+
+def _worst(record: Guidance) -> float:
+    return max(at.relative_error for at in record.at)
+
+
+def _rows(record: Guidance, at: AtStrength) -> list[Row]:
+    found = zip(record.sizes, at.standard, at.abc, at.stratified, at.share_nearer, strict=True)
+    rows: list[Row] = [
+        (f"{at.strength:g}", str(gen), str(unc), *map(Scientific, biases), f"{nearer:.0%}")
+        for (gen, unc), *biases, nearer in found
+    ]
+    slopes = (f"{slope:.2f}".replace("-", "−") for slope in at.slopes(record.sizes))
+    return [*rows, (f"{at.strength:g}", "slope", "", *slopes, "")]
 
 
 def draw(record: Guidance) -> Figure:

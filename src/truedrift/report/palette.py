@@ -11,6 +11,9 @@ STANDARD = "#D64541"
 ABC = "#0077CC"
 """T_n^ABC, a square."""
 
+ABC2 = "#7A3E9D"
+"""T_n of ABC-2, a triangle; ours."""
+
 INK = "#222222"
 MUTED = "#8A929C"
 CLOUD = "#B4BECA"

@@ -1,58 +1,123 @@
-"""Tables as Markdown and LaTeX: cells are text, and numbers of the form 1.2e-3 become powers of ten in LaTeX."""
+"""Tables as Markdown and LaTeX, from cells that are numbers or words."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-Row = Sequence[str]
-
-_IN_LATEX = (
-    (r"^(-?[\d.]+)e([+-])0*(\d+)$", r"\\(\1 \\cdot 10^{\2\3}\\)"),
-    (r"^(-[\d.]+)$", r"\\(\1\\)"),
-    (r"\b([a-zA-Z])_(\w+)", r"\\(\1_{\\mathrm{\2}}\\)"),
-    (r"τ′/τ", r"\\(\\tau'/\\tau\\)"),
-    ("τ′", r"\\(\\tau'\\)"),
-    ("τ", r"\\(\\tau\\)"),
-    ("%", r"\\%"),
-)
-"""What a cell holds, and how LaTeX writes it."""
+_SPECIAL = re.compile(r"([&%$#_{}])")
 
 
-def save_table(directory: Path, name: str, header: Row, rows: Sequence[Row]) -> list[Path]:
-    """Write NAME.md and NAME.tex; the first column is text, the others are numbers."""
-    paths = [directory / f"{name}.md", directory / f"{name}.tex"]
-    for path, text in zip(paths, (markdown(header, rows), latex(header, rows)), strict=True):
-        path.write_text(text, encoding="utf-8")
-    return paths
+@dataclass(frozen=True)
+class Scientific:
+    """A number shown as 1.23e-4 in Markdown and 1.23 × 10⁻⁴ in LaTeX; None is a dash."""
+
+    value: float | None
+    bold: bool = False
 
 
-def markdown(header: Row, rows: Sequence[Row]) -> str:
-    """A Markdown table."""
-    rule = ["---", *["---:"] * (len(header) - 1)]
-    return "".join("| " + " | ".join(row) + " |\n" for row in (header, rule, *rows))
+Cell = str | Scientific
+Row = Sequence[Cell]
 
 
-def latex(header: Row, rows: Sequence[Row]) -> str:
-    """A tabular of booktabs."""
-    lines = [" & ".join(map(_latex_cell, row)) + r" \\" for row in (header, *rows)]
-    begin = rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}"
-    return "\n".join((begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}", ""))
+@dataclass(frozen=True)
+class Table:
+    """A header, and groups of rows that a rule separates."""
+
+    caption: str
+    label: str
+    header: Sequence[str]
+    groups: Sequence[Sequence[Row]]
+
+    def markdown(self) -> str:
+        """A Markdown table under its caption."""
+        rows = [row for group in self.groups for row in group]
+        lines = [
+            [_markdown(cell) for cell in self.header],
+            ["---"] * len(self.header),
+            *([_markdown(cell) for cell in row] for row in rows),
+        ]
+        return "\n".join([self.caption, "", *("| " + " | ".join(line) + " |" for line in lines), ""])
+
+    def latex(self) -> str:
+        """A `table` of booktabs."""
+        groups = "\n\\midrule\n".join("\n".join(_latex_row(row) for row in group) for group in self.groups)
+        return "\n".join(
+            (
+                "\\begin{table}[t]",
+                "\\centering",
+                f"\\caption{{{_escape(self.caption)}}}",
+                f"\\label{{{self.label}}}",
+                "\\small",
+                f"\\begin{{tabular}}{{@{{}}{'l' * 2}{'c' * (len(self.header) - 2)}@{{}}}}",
+                "\\toprule",
+                _latex_row(self.header),
+                "\\midrule",
+                groups,
+                "\\bottomrule",
+                "\\end{tabular}",
+                "\\end{table}",
+                "",
+            )
+        )
+
+    def aligned(self) -> str:
+        """The rows for a screen, in columns."""
+        rows = [[_markdown(cell) for cell in row] for row in (self.header, *(row for of in self.groups for row in of))]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        )
+
+    def save(self, directory: Path, name: str) -> list[Path]:
+        """Write both forms."""
+        markdown, latex = directory / f"{name}.md", directory / f"{name}.tex"
+        markdown.write_text(self.markdown(), encoding="utf-8")
+        latex.write_text(self.latex(), encoding="utf-8")
+        return [markdown, latex]
 
 
-def aligned(header: Row, rows: Sequence[Row]) -> str:
-    """The same for a screen: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    return "\n".join(_aligned_row(row, widths) for row in (header, *rows))
+def _markdown(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return cell.replace("|", "\\|")
+    text = "–" if cell.value is None else f"{cell.value:.2e}"
+    return f"**{text}**" if cell.bold else text
 
 
-def _aligned_row(row: Row, widths: Sequence[int]) -> str:
-    first, *others = zip(row, widths, strict=True)
-    return "  ".join((first[0].ljust(first[1]), *(cell.rjust(width) for cell, width in others))).rstrip()
+def _latex_row(row: Row) -> str:
+    return " & ".join(_latex(cell) for cell in row) + " \\\\"
 
 
-def _latex_cell(cell: str) -> str:
-    for pattern, into in _IN_LATEX:
-        cell = re.sub(pattern, into, cell)
-    return cell
+def _latex(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return _escape(cell)
+    if cell.value is None:
+        return "--"
+    exponent = math.floor(math.log10(abs(cell.value))) if cell.value else 0
+    mantissa = f"{cell.value / 10.0**exponent:.2f}"
+    if mantissa.endswith("10.00"):  # 9.996 rounds up
+        mantissa, exponent = mantissa.replace("10.00", "1.00"), exponent + 1
+    text = f"{mantissa} \\times 10^{{{exponent}}}"
+    return f"$\\mathbf{{{text}}}$" if cell.bold else f"${text}$"
+
+
+_GREEK = {
+    "τ′": r"$\tau'$",
+    "τ": r"$\tau$",
+    "−": "$-$",
+    "µ": r"\textmu{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "–": "--",
+}
+
+
+def _escape(text: str) -> str:
+    escaped = _SPECIAL.sub(r"\\\1", text.replace("\\", "\\textbackslash "))
+    for letter, command in _GREEK.items():
+        escaped = escaped.replace(letter, command)
+    return escaped

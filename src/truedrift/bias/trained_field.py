@@ -1,0 +1,176 @@
+"""The bias of the field that is trained: V(x) = T⁺(x) − T⁻(x) with the batch's own normalization and self-mask.
+
+The theorems are about a row of weights k(x, y_j). In training, x is one of n generated samples, the other n − 1 are its
+negatives, and with bidirectional normalization a reference weighs k(x, y_j)/√c_j with c_j = Σ_i k(x_i, y_j) from the
+same batch. The population's weights are
+
+    ρ(y) = k(x, y) c(y)^{−s},   c(y) = E_q[k(x′, y)],   s = 0 (row) or ½,     T* = E[ρ y]/E[ρ].
+
+There is no exact engine for this, but most of the noise can be taken away: the linear part of T,
+
+    (1/m) Σ_j ψ(y_j) + (1/n) Σ_i h(x_i),   ψ = ρ (y − T*)/E[ρ],   h(x′) = −s E_y[k(x′, y)/c(y) ψ(y)],
+
+has mean zero exactly, over draws with replacement from the pools, and is subtracted from every trial. What is left
+falls as 1/n and not as 1/√n, so that a trial at n = 64 is worth dozens of plain ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from truedrift.axes import Float, Tensor
+from truedrift.bias.draws import key_of
+from truedrift.bias.field_trials import Influence, tally_field
+from truedrift.bias.sample import Sample, sample
+from truedrift.field.affinity import NORMALIZATIONS, Normalization
+from truedrift.kernels.kernel import log_kernel
+from truedrift.progress import Progress, silent
+from truedrift.validation import (
+    mistake,
+    require_choice,
+    require_features,
+    require_finite,
+    require_same_dimension,
+    require_temperature,
+)
+
+ESTIMATORS = ("standard", "abc", "abc2")
+_ELEMENTS = 1 << 22
+_LARGEST_RANGE = 200.0
+
+
+@dataclass(frozen=True)
+class FieldSample:
+    """Bias of both centroids and of the field at every query and n; covariances are what is left of the noise."""
+
+    T_pos: Sample
+    T_neg: Sample
+    V: Sample
+
+
+def trained_field(
+    x: Float[Tensor, "Q D"],
+    positives: Float[Tensor, "N D"],
+    generated: Float[Tensor, "M D"],
+    *,
+    tau: float,
+    n: Sequence[int],
+    trials: int,
+    kernel: Literal["laplace", "gaussian"] = "laplace",
+    seed: int = 0,
+    progress: Progress = silent,
+) -> dict[tuple[Normalization, str], FieldSample]:
+    """By normalization and estimator, over batches of x with n − 1 other generated samples, and n positives."""
+    _check(x, positives, generated, tau, n, trials, kernel)
+    x, positives, generated = (each.detach().to("cpu", torch.float64) for each in (x, positives, generated))
+    pools = _Pools(positives, generated, tau, kernel)
+    pos, neg = pools.targets(x, positives), pools.targets(x, generated)
+    sizes, work, done = tuple(n), len(x) * sum(size**2 for size in n), 0
+    first = torch.zeros(3, 3, 3, len(x), len(sizes), x.shape[1], dtype=torch.float64)
+    second = torch.zeros(*first.shape, x.shape[1], dtype=torch.float64)
+    pools.tally(
+        x[0], pos.at(0), neg.at(0), 3, 1, (0, 0, 0)
+    )  # compiles, which would be counted as the first query's time
+    for q in range(len(x)):
+        for k, size in enumerate(sizes):
+            progress("Monte Carlo of the field", done, work)
+            sums = pools.tally(x[q], pos.at(q), neg.at(q), size, trials, (seed, q, size))
+            first[..., q, k, :], second[..., q, k, :, :] = sums
+            done += size**2
+    progress("Monte Carlo of the field", work, work)
+    targets = [torch.stack((pos.T_star, neg.T_star, pos.T_star - neg.T_star))[:, s] for s in (0, 1, 1)]
+    return {
+        (normalization, estimator): FieldSample(
+            *(sample(sizes, trials, targets[a][side], first[a, side, b], second[a, side, b]) for side in range(3))
+        )
+        for a, normalization in enumerate(NORMALIZATIONS)
+        for b, estimator in enumerate(ESTIMATORS)
+    }
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """T* [2, Q, D], ψ [2, Q, N, D] and h [2, Q, M, D] of one side, for s = 0 and ½."""
+
+    T_star: Tensor
+    psi: Tensor
+    h: Tensor
+
+    def at(self, query: int) -> Influence:
+        return Influence(*(each[:, query].contiguous().numpy() for each in (self.T_star, self.psi, self.h)))
+
+
+@dataclass(frozen=True)
+class _Pools:
+    positives: Tensor
+    generated: Tensor
+    tau: float
+    kernel: str
+
+    def targets(self, x: Tensor, pool: Tensor) -> _Targets:
+        """Of the side whose references come from this pool."""
+        log_k = log_kernel(self.kernel)
+        log_c = self._log_columns(pool)
+        log_rho = torch.stack([log_k(x, pool, self.tau) - s * log_c for s in (0, 0.5)])  # [2, Q, N]
+        rho = log_rho.softmax(-1)
+        T_star = rho @ pool
+        psi = len(pool) * rho.unsqueeze(-1) * (pool - T_star.unsqueeze(-2))  # [2, Q, N, D]
+        flat = psi[1].transpose(0, 1).flatten(1)
+        some = self.generated.split(max(1, _ELEMENTS // len(pool)))
+        moved = torch.cat([(log_k(each, pool, self.tau) - log_c).exp() @ flat for each in some]) / len(pool)
+        h = -0.5 * moved.view(len(self.generated), len(x), -1).transpose(0, 1)
+        return _Targets(T_star, psi, torch.stack((torch.zeros_like(h), h)))
+
+    def _log_columns(self, pool: Tensor) -> Float[Tensor, " N"]:
+        """log c(y)."""
+        log_k = log_kernel(self.kernel)
+        some = pool.split(max(1, _ELEMENTS // len(self.generated)))
+        sums = torch.cat([log_k(self.generated, each, self.tau).logsumexp(0) for each in some])
+        return sums - math.log(len(self.generated))
+
+    def tally(
+        self, x: Tensor, pos: Influence, neg: Influence, n: int, trials: int, stream: tuple[int, int, int]
+    ) -> tuple[Tensor, Tensor]:
+        first, second = tally_field(
+            x.numpy(),
+            self.positives.numpy(),
+            self.generated.numpy(),
+            pos,
+            neg,
+            gaussian=self.kernel == "gaussian",
+            tau=self.tau,
+            n=n,
+            trials=trials,
+            keys=(key_of(*stream, 0), key_of(*stream, 1)),
+        )
+        return torch.from_numpy(first), torch.from_numpy(second)
+
+
+def _check(
+    x: Tensor, positives: Tensor, generated: Tensor, tau: float, n: Sequence[int], trials: int, kernel: str
+) -> None:
+    require_temperature(tau)
+    require_choice("kernel", kernel, ("laplace", "gaussian"))
+    require_features("x", x, "Q, D")
+    require_features("positives", positives, "N, D")
+    require_features("generated", generated, "M, D")
+    require_same_dimension(x=x, positives=positives, generated=generated)
+    require_finite(x=x, positives=positives, generated=generated)
+    if not n or not all(isinstance(size, int) and size >= 3 for size in n):
+        raise mistake(f"n is {n!r}", "allowed are integers from 3: a query and two others", "pass for example (8, 16)")
+    if not isinstance(trials, int) or trials < 2:
+        raise mistake(f"trials is {trials!r}", "allowed is an integer from 2", "take for example 2000")
+    points = torch.cat((x, positives, generated))
+    widest = float(torch.linalg.vector_norm(points.amax(0) - points.amin(0)))
+    range_of_log_w = widest / tau if kernel == "laplace" else (widest / tau) ** 2 / 2
+    if range_of_log_w > _LARGEST_RANGE:
+        raise mistake(
+            f"log k reaches over {range_of_log_w:.0f}",
+            f"allowed is up to {_LARGEST_RANGE:.0f}",
+            "take a larger tau or nearer points",
+        )
