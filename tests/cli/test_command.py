@@ -8,15 +8,24 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from PIL import Image
 
 import truedrift
 from truedrift.cli import main, parsing
-from truedrift.records import Illustration, read
+from truedrift.experiments import bias_loglog
+from truedrift.records import BiasCurves, Illustration, read
 
-LIMIT_SECONDS = 60
+LIMIT_SECONDS = 240
+
+
+@pytest.fixture
+def small_toy(monkeypatch):
+    """The exact study with few points and queries."""
+    monkeypatch.setattr(bias_loglog, "POOL_POINTS", 2000)
+    monkeypatch.setattr(bias_loglog, "QUERIES", 3)
 
 
 def truedrift_command(*arguments, cwd=None):
@@ -29,12 +38,14 @@ def only_line(text):
     return line
 
 
-def test_demo_draws_the_figure_and_prints_its_numbers(tmp_path):
+def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path):
     done = truedrift_command("demo", "--draws", "300", "--seed", "3", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stderr == ""
     out = tmp_path / "runs" / "demo"
     assert sorted(path.name for path in out.iterdir()) == [
+        "fig_bias_loglog.pdf",
+        "fig_bias_loglog.png",
         "fig_illustration.pdf",
         "fig_illustration.png",
         "records.jsonl",
@@ -44,10 +55,15 @@ def test_demo_draws_the_figure_and_prints_its_numbers(tmp_path):
     assert f"{record.distance_standard:.4f}    {record.distance_abc:.4f}" in done.stdout
     assert f"{record.bias_standard:.4f}    {record.bias_abc:.4f}" in done.stdout
     assert f"nearer to T* in {record.share_nearer:.2%} ±" in done.stdout
-    picture = done.stdout.splitlines()[-1].removeprefix("picture: ")
-    with Image.open(tmp_path / picture) as image:
-        colors = {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
-    assert {(0x01, 0x71, 0x00), (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)} <= colors
+    (curves,) = read(out / "records.jsonl", BiasCurves)
+    assert (curves.pool_points, curves.queries, curves.trials) == (1_000_000, 200, 0)
+    for curve in curves.curves:
+        assert f"{curve.exact[-1]:.2e}" in done.stdout
+    green, red, blue = (0x01, 0x71, 0x00), (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)
+    for name, expected in (("fig_illustration", {green, red, blue}), ("fig_bias_loglog", {red, blue})):
+        assert f"written: {Path('runs/demo') / name}.png" in done.stdout
+        with Image.open(out / f"{name}.png") as image:
+            assert expected <= {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
 
 
 def test_a_mistake_is_one_line_and_status_2():
@@ -95,7 +111,7 @@ def test_the_installed_script_is_this_command():
     assert (done.returncode, done.stdout) == (0, f"truedrift {truedrift.__version__}\n")
 
 
-def test_a_terminal_without_greek_is_no_failure(tmp_path, monkeypatch):
+def test_a_terminal_without_greek_is_no_failure(tmp_path, monkeypatch, small_toy):
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", terminal)
     assert main(["demo", "--draws", "2", "--out", str(tmp_path)]) == 0

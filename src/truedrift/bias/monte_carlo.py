@@ -83,7 +83,7 @@ def monte_carlo(
     """
     chosen = [estimator_of(estimator) for estimator in estimators]
     sizes = (n,) if isinstance(n, int) else tuple(n)
-    _check(x, pool, tau, sizes, trials, chosen, replacement, seed)
+    check(x, pool, tau, sizes, trials, chosen, replacement, seed)
     task = _Task(
         pool.detach().to("cpu", torch.float64), tau, sizes, trials, chosen, log_kernel(kernel), replacement, seed
     )
@@ -277,7 +277,7 @@ def _fingerprint(task: _Task, x: Tensor) -> str:
     return digest.hexdigest()
 
 
-def _check(
+def check(
     x: Tensor,
     pool: Tensor,
     tau: float,
@@ -287,6 +287,7 @@ def _check(
     replacement: bool,
     seed: int,
 ) -> None:
+    """What `monte_carlo` refuses, before any work."""
     require_temperature(tau)
     require_features("x", x, "Q, D")
     require_features("pool", pool, "N, D")

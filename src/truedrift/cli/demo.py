@@ -1,4 +1,4 @@
-"""`truedrift demo`: the paper's first figure and its numbers."""
+"""`truedrift demo`: what the bias is, and how large, in two pictures."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from truedrift.experiments import illustration
+from truedrift.cli.progress import Shown
+from truedrift.cli.reproduce import rendered
+from truedrift.experiments import bias_loglog, illustration
+from truedrift.experiments.study import Setting
 from truedrift.records import append, writable_directory
-from truedrift.report import fig_illustration
+from truedrift.report.catalog import RECORDS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Draw fig:illustration: a minibatch centroid, its correction and the target.
+    """Two pictures: a minibatch centroid with its correction, and its exact bias against n.
 
-    Three Gaussian clusters, a query near the left one, n references: the plain centroid, the corrected one (ABC) and
-    the target. The picture shows draw 0 of the seed, whichever way it falls; the numbers tell what happens over all
-    draws.
+    First three Gaussian clusters, a query near the left one, n references: the plain centroid, the corrected one (ABC)
+    and the target. The picture shows draw 0 of the seed, whichever way it falls; the numbers tell what happens over
+    all draws. Then fig:bias_loglog at the paper's full scale, computed without Monte Carlo.
 
     Try it:
       truedrift demo
@@ -45,7 +48,9 @@ class Demo:
 
 
 def _demo(options: illustration.Options, out: Path) -> str:
-    record = illustration.run(options)
-    append(out / "records.jsonl", record)
-    picture, _ = fig_illustration.save(record, out)
-    return f"{fig_illustration.summary(record)}\n\nrecord:  {out / 'records.jsonl'}\npicture: {picture}"
+    with Shown() as progress:
+        drawn = illustration.run(options)
+        curves = bias_loglog.run(Setting(seed=options.seed, progress=progress), trials=0)
+    for record in (drawn, curves):
+        append(out / RECORDS, record)
+    return "\n\n".join((rendered(drawn, out), rendered(curves, out), f"records: {out / RECORDS}"))

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import tyro
 
+from truedrift.cli.bias import Bias
 from truedrift.cli.demo import Demo
 from truedrift.cli.report import Report
 from truedrift.cli.reproduce import Reproduce
@@ -31,6 +32,7 @@ class Command(Protocol):
 
 COMMANDS: dict[str, type[Command]] = {
     "demo": Demo,
+    "bias": Bias,
     "reproduce": Reproduce,
     "report": Report,
 }
@@ -50,6 +52,7 @@ def help_text() -> str:
             "",
             "examples:",
             "  truedrift demo",
+            "  truedrift bias four-modes --tau 0.1 --n 8 64 512",
             "  truedrift reproduce fig:bias_loglog",
             "  truedrift report runs/fig_bias_loglog-cpu",
         )

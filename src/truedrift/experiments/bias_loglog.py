@@ -23,7 +23,7 @@ from truedrift.bias.monte_carlo import monte_carlo
 from truedrift.bias.sample import Sample
 from truedrift.data import FOUR_MODES
 from truedrift.experiments.study import Scale, Setting
-from truedrift.records import BiasCurve, BiasCurves, Contraction, provenance
+from truedrift.records import BiasCurve, BiasCurves, Contraction, SampledPoints, provenance
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
 TEMPERATURES = (0.1, 0.2)
@@ -42,6 +42,11 @@ def toy(seed: int) -> tuple[Float[Tensor, "N 2"], Float[Tensor, "Q 2"]]:
 
 def study(setting: Setting) -> BiasCurves:
     """The figure at the scale of the setting."""
+    return run(setting, TRIALS[setting.scale])
+
+
+def run(setting: Setting, trials: int) -> BiasCurves:
+    """The exact curves, and Monte-Carlo points unless `trials` is 0."""
     start = time.perf_counter()
     pool, x = toy(setting.seed)
     exact = {}
@@ -50,8 +55,8 @@ def study(setting: Setting) -> BiasCurves:
         exact[tau] = exact_moments_of_several(x, pool, tau=tau, n=SIZES, estimators=ESTIMATORS)
     setting.progress("exact", len(TEMPERATURES), len(TEMPERATURES))
     between = time.perf_counter()
-    some, trials = SAMPLED_QUERIES[setting.scale], TRIALS[setting.scale]
-    sampled = {tau: _sampled(x[:some], pool, tau, trials, setting) for tau in TEMPERATURES}
+    some = x[: SAMPLED_QUERIES[setting.scale]]
+    sampled = {tau: _sampled(some, pool, tau, trials, setting) if trials else {} for tau in TEMPERATURES}
     end = time.perf_counter()
     return BiasCurves(
         pool_points=len(pool),
@@ -59,7 +64,7 @@ def study(setting: Setting) -> BiasCurves:
         trials=trials,
         n=SIZES,
         curves=tuple(
-            _curve(tau, name, exact[tau][name], sampled[tau][name]) for tau in TEMPERATURES for name in ESTIMATORS
+            _curve(tau, name, exact[tau][name], sampled[tau].get(name)) for tau in TEMPERATURES for name in ESTIMATORS
         ),
         contractions=tuple(_contraction(tau, exact[tau], x, pool.mean(0)) for tau in TEMPERATURES),
         exact_seconds=between - start,
@@ -88,20 +93,25 @@ def _keep(setting: Setting, tau: float) -> Path | None:
     return setting.directory / f"bias_loglog-{tau:g}.kept.jsonl"
 
 
-def _curve(tau: float, name: str, exact: Moments, sampled: Sample) -> BiasCurve:
+def _curve(tau: float, name: str, exact: Moments, sampled: Sample | None) -> BiasCurve:
     norm = torch.linalg.vector_norm(exact.bias, dim=-1)
-    same = norm[: len(sampled.bias)]  # the queries that were sampled
     return BiasCurve(
         tau=tau,
         estimator=name,
         exact=_mean(norm),
         exact_error=_mean(exact.error),
-        square=_mean(same.square()),
-        sampled=_mean(sampled.corrected),
-        sampled_error=_error_of_mean(sampled.error),
+        points=None if sampled is None else _points(norm[: len(sampled.bias)], sampled),
+    )
+
+
+def _points(exact: Float[Tensor, "Q S"], sampled: Sample) -> SampledPoints:
+    return SampledPoints(
+        bias=_mean(sampled.corrected),
+        error=_error_of_mean(sampled.error),
         noise=_mean(sampled.noise),
-        sampled_square=_mean(sampled.squared),
-        sampled_square_error=_error_of_mean(sampled.squared_error),
+        square=_mean(sampled.squared),
+        square_error=_error_of_mean(sampled.squared_error),
+        exact_square=_mean(exact.square()),
     )
 
 

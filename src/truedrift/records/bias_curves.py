@@ -9,30 +9,36 @@ from truedrift.records.origin import Provenance
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiasCurve:
-    """One estimator at one temperature; a number for each n, all of them means over queries.
+class SampledPoints:
+    """Monte Carlo for each n; means over the queries that were sampled.
 
-    `exact` is ‖E[T_n] − T*‖ and `exact_error` what it may be wrong by. `sampled` is b̂ (`app:toy`) with standard error
-    `sampled_error`, and `noise` is √(tr Σ̂/M). `square` is ‖E[T_n] − T*‖², and `sampled_square` its unbiased estimate
-    b̂² with standard error `sampled_square_error`.
+    `bias` is b̂ (`app:toy`) with standard error `error`, and `noise` is √(tr Σ̂/M). `square` is the unbiased b̂² with
+    standard error `square_error`, and `exact_square` what it estimates.
     """
+
+    bias: tuple[float, ...]
+    error: tuple[float, ...]
+    noise: tuple[float, ...]
+    square: tuple[float, ...]
+    square_error: tuple[float, ...]
+    exact_square: tuple[float, ...]
+
+    @property
+    def within_two_errors(self) -> tuple[bool, ...]:
+        """For each n, whether b̂² is within two of its standard errors of the exact value."""
+        columns = zip(self.square, self.exact_square, self.square_error, strict=True)
+        return tuple(abs(sampled - exact) <= 2 * error for sampled, exact, error in columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasCurve:
+    """One estimator at one temperature: the mean over queries of ‖E[T_n] − T*‖ for each n, and its numerical error."""
 
     tau: float
     estimator: str
     exact: tuple[float, ...]
     exact_error: tuple[float, ...]
-    square: tuple[float, ...]
-    sampled: tuple[float, ...]
-    sampled_error: tuple[float, ...]
-    noise: tuple[float, ...]
-    sampled_square: tuple[float, ...]
-    sampled_square_error: tuple[float, ...]
-
-    @property
-    def within_two_errors(self) -> tuple[bool, ...]:
-        """For each n, whether b̂² is within two of its standard errors of the exact value."""
-        columns = zip(self.sampled_square, self.square, self.sampled_square_error, strict=True)
-        return tuple(abs(sampled - exact) <= 2 * error for sampled, exact, error in columns)
+    points: SampledPoints | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +58,7 @@ class Contraction:
 
 @dataclass(frozen=True, kw_only=True)
 class BiasCurves:
-    """The figure: N pool points, queries from the same distribution, and `trials` minibatches of every n."""
+    """The figure: N pool points, queries from the same distribution, and `trials` minibatches of every n, or none."""
 
     pool_points: int
     queries: int
@@ -75,7 +81,6 @@ class BiasCurves:
         return math.log(b / a) / math.log(m / n)
 
     @property
-    def share_within_two_errors(self) -> float:
-        """Of all Monte-Carlo points; 95 % are expected."""
-        points = [each for curve in self.curves for each in curve.within_two_errors]
-        return sum(points) / len(points)
+    def within_two_errors(self) -> tuple[bool, ...]:
+        """Of every Monte-Carlo point; 95 % are expected."""
+        return tuple(each for curve in self.curves if curve.points for each in curve.points.within_two_errors)

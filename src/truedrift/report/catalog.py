@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from truedrift.records import Baselines, BiasCurves, FieldBiases, Guidance, Illustration, Temperature, read
+from truedrift.records import Baselines, BiasCurves, FieldBiases, Guidance, Illustration, PoolBias, Temperature, read
 from truedrift.report import (
     app_temperature,
     fig_bias_loglog,
     fig_illustration,
     guidance,
     normalization,
+    pool_bias,
     tab_baselines,
 )
 from truedrift.report.item import Item
@@ -26,6 +27,7 @@ ITEMS: tuple[Item, ...] = (
     Item("normalization", FieldBiases, normalization.save, normalization.summary),
     Item("app:temperature", Temperature, app_temperature.save, app_temperature.summary),
     Item("guidance", Guidance, guidance.save, guidance.summary),
+    Item("bias", PoolBias, pool_bias.save, pool_bias.summary),
 )
 
 

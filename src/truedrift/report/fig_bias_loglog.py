@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
-from truedrift.records import BiasCurve, BiasCurves
+from truedrift.records import BiasCurve, BiasCurves, SampledPoints
 from truedrift.report.item import save_figure
 from truedrift.report.palette import ABC, ABC2, FRAME, INK, MUTED, STANDARD
 
@@ -71,40 +71,48 @@ def _curve(axes: Axes, record: BiasCurves, curve: BiasCurve) -> None:
     name, color, marker = LOOKS[curve.estimator]
     axes.plot(record.n, curve.exact, color=color, linewidth=1.3, label=f"{name}, exact", zorder=3)
     look: dict[str, Any] = {"fmt": marker, "markersize": 4, "color": color, "markeredgewidth": 0.8, "zorder": 4}
-    points = zip(record.n, curve.exact, curve.sampled, curve.sampled_error, curve.noise, strict=True)
-    for n, exact, sampled, error, noise in points:
-        if noise <= exact:
-            axes.errorbar(n, sampled, 2 * error, elinewidth=0.9, capsize=1.5, **look)
-        else:
-            axes.errorbar(n, sampled, markerfacecolor="white", **look)
+    if curve.points is not None:
+        _points(axes, record.n, curve.exact, curve.points, look)
     slope = rf"$-{-record.slope(curve):.2f}$"
     axes.annotate(
         slope, (record.n[-1], curve.exact[-1]), (5, -2.5), textcoords="offset points", fontsize=8, color=color
     )
 
 
+def _points(
+    axes: Axes, sizes: tuple[int, ...], exact: tuple[float, ...], points: SampledPoints, look: dict[str, Any]
+) -> None:
+    for n, truth, bias, error, noise in zip(sizes, exact, points.bias, points.error, points.noise, strict=True):
+        if noise <= truth:
+            axes.errorbar(n, bias, 2 * error, elinewidth=0.9, capsize=1.5, **look)
+        else:
+            axes.errorbar(n, bias, markerfacecolor="white", **look)
+
+
 def _legend(figure: Figure, panel: Axes, trials: int) -> None:
     handles, _ = panel.get_legend_handles_labels()
     mark: dict[str, Any] = {"marker": "o", "linestyle": "none", "color": MUTED, "markersize": 4}
-    handles += [
-        Line2D([], [], label=f"{trials:,} trials", **mark),
-        Line2D([], [], markerfacecolor="white", label="… below their noise", **mark),
-    ]
+    if trials:
+        handles += [
+            Line2D([], [], label=f"{trials:,} trials", **mark),
+            Line2D([], [], markerfacecolor="white", label="… below their noise", **mark),
+        ]
     figure.legend(handles=handles, loc="upper center", ncols=5, frameon=False, fontsize=8.5, columnspacing=1.3)
 
 
 def summary(record: BiasCurves) -> str:
     """Exact biases, slopes, and how Monte Carlo agrees."""
-    share, points = record.share_within_two_errors, len(record.curves) * len(record.n)
     head = (
         f"fig:bias_loglog: N = {record.pool_points}, {record.queries} queries, mean over queries of ‖E[T_n] − T*‖, "
         f"seed {record.provenance.seed}"
     )
-    foot = (
-        f"Exact curves in {record.exact_seconds:.1f} s; {record.trials} trials for every n and query in "
-        f"{record.sampled_seconds:.0f} s.",
-        f"Monte Carlo agrees: {share:.0%} of {points} points (mean square) within two standard errors.",
-    )
+    foot = [f"Exact curves in {record.exact_seconds:.1f} s."]
+    if record.trials:
+        within = record.within_two_errors
+        foot += [
+            f"{record.trials} trials for every n and query in {record.sampled_seconds:.0f} s.",
+            f"Monte Carlo agrees: {sum(within)} of {len(within)} mean squares within two standard errors.",
+        ]
     return "\n".join((head, *(line for tau in record.temperatures for line in _section(record, tau)), "", *foot))
 
 

@@ -1,0 +1,124 @@
+"""`reproduce`, `report` and `bias` as a user runs them."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from truedrift.bias import exact_moments
+from truedrift.cli import main
+from truedrift.experiments import baselines, bias_loglog, normalization
+from truedrift.experiments.catalog import STUDIES
+from truedrift.records import PoolBias, read
+from truedrift.report.catalog import ITEMS
+
+
+@pytest.fixture
+def small(monkeypatch):
+    """The studies of this file with few points."""
+    monkeypatch.setattr(bias_loglog, "POOL_POINTS", 2000)
+    monkeypatch.setattr(bias_loglog, "QUERIES", 4)
+    monkeypatch.setattr(baselines, "SMOKE_POINTS", 600)
+    monkeypatch.setattr(baselines, "SMOKE_QUERIES", 2)
+    monkeypatch.setattr(normalization, "POOL_POINTS", 300)
+
+
+def files(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "records.jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ("fig:illustration", {"fig_illustration.png", "fig_illustration.pdf"}),
+        ("fig:bias_loglog", {"fig_bias_loglog.png", "fig_bias_loglog.pdf"}),
+        ("tab:baselines", {"tab_baselines.md", "tab_baselines.tex"}),
+        ("normalization", {f"normalization.{kind}" for kind in ("png", "pdf", "md", "tex")}),
+    ],
+)
+def test_reproduce_then_report_from_the_record_alone(item, expected, small, tmp_path, capsys):
+    out, again = tmp_path / "out", tmp_path / "again"
+    assert main(["reproduce", item, "--scale", "smoke", "--out", str(out)]) == 0
+    first = capsys.readouterr().out
+    assert expected <= files(out).keys()
+    assert main(["report", str(out), "--out", str(again)]) == 0
+    assert capsys.readouterr().out == first.replace(str(out), str(again))
+    assert {name: files(out)[name] for name in expected} == files(again)
+
+
+def test_every_study_has_an_item_and_a_label():
+    assert set(STUDIES) <= {item.label for item in ITEMS}
+
+
+def pool_and_queries():
+    generator = np.random.default_rng(0)
+    return generator.normal(size=(300, 3)), generator.normal(size=(4, 3))
+
+
+def test_bias_of_a_pool_file_is_the_exact_one(tmp_path, capsys):
+    pool, queries = pool_and_queries()
+    np.savez(tmp_path / "mine.npz", pool=pool, queries=queries)
+    out = tmp_path / "out"
+    command = ["bias", str(tmp_path / "mine.npz"), "--tau", "0.5", "--n", "4", "16", "--out", str(out)]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    (record,) = read(out / "records.jsonl", PoolBias)
+    for row in record.rows:
+        exact = exact_moments(torch.tensor(queries), torch.tensor(pool), tau=0.5, n=row.n, estimator=row.estimator)
+        assert row.bias == pytest.approx(exact.bias.norm(dim=-1).mean().item(), rel=1e-9)
+        assert row.noise == pytest.approx(exact.variance.sqrt().mean().item(), rel=1e-9)
+        assert f"{row.bias:.3e}" in said
+    distance = np.linalg.norm(queries[:, None] - pool, axis=-1)
+    w = np.exp(-distance / 0.5)
+    T_star = w @ pool / w.sum(1, keepdims=True)
+    spread = np.sqrt(((pool[None] - T_star[:, None]) ** 2).sum(-1).mean(1)).mean()
+    assert record.spread == pytest.approx(spread)
+    assert record.n_eff_share == pytest.approx((w.sum(1) ** 2 / (w**2).sum(1) / 300).mean())
+
+
+def test_bias_by_monte_carlo_and_every_kind_of_file(tmp_path, capsys):
+    pool, _ = pool_and_queries()
+    np.save(tmp_path / "one.npy", pool)
+    save_file({"pool": pool.astype(np.float32)}, tmp_path / "one.safetensors")
+    for name in ("one.npy", "one.safetensors"):
+        command = ["bias", str(tmp_path / name), "--estimator", "bootstrap", "--trials", "50", "--queries", "2"]
+        assert main([*command, "--n", "4", "--tau", "0.5", "--without-replacement"]) == 0
+        assert re.search(r"drawn without replacement from one\.\w+ \(300 × 3\)", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reproduce"], r".*"),
+        (["reproduce", "fig:nothing"], r"item is 'fig:nothing'; allowed are 'fig:illustration', .*'all'; .*"),
+        (["reproduce", "all", "--scale", "huge"], r".*huge.*"),
+        (["reproduce", "all", "--seed", "-1"], r"seed is -1; allowed is 0 to 2147483647; .*"),
+        (["report", "NOWHERE"], r"'.*NOWHERE' holds no records.jsonl; allowed is a directory .*; run .*"),
+        (["report", "EMPTY"], r"'.*EMPTY' holds no records.jsonl; .*; .*"),
+        (["report", "OTHER"], r"'.*' has no record of a figure or table; known are .*; .*"),
+        (["report", "BAD"], r".*line 1 is not a record .*; allowed is .*; remove .*"),
+        (["bias", "five-modes"], r"pool is 'five-modes'; allowed are four-modes, three-clusters, .*; .*"),
+        (["bias", "four-modes", "--n", "0"], r"n is \(0,\); allowed is .*; .*"),
+        (["bias", "four-modes", "--tau", "-1"], r"tau is -1\.0; .*; .*"),
+        (["bias", "four-modes", "--estimator", "mean"], r"estimator is 'mean'; allowed are .*; .*"),
+        (["bias", "four-modes", "--estimator", "bootstrap"], r"bootstrap has no exact form; .*; add --trials 10000"),
+        (["bias", "four-modes", "--trials", "1"], r"trials is 1; .*; .*"),
+        (["bias", "four-modes", "--queries", "0"], r"queries is 0; .*; .*"),
+        (["bias", "four-modes", "--without-replacement"], r"draws are without replacement; .*; add --trials 10000"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(arguments, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("truedrift.cli.bias.TOY_POINTS", 100)
+    (tmp_path / "EMPTY").mkdir()
+    for name, text in (("OTHER", json.dumps({"record": "Other"})), ("BAD", "no record")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "records.jsonl").write_text(text + "\n")
+    arguments = [str(tmp_path / each) if each.isupper() else each for each in arguments]
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert re.fullmatch(f"truedrift: error: {message}", line)
