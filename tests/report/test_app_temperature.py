@@ -92,6 +92,7 @@ def test_the_summary_tells_the_record(record):
     assert "N = 1234, 3 queries, seed 7" in told
     assert "τ = 0.1: n·Δ from -0.500 to -0.250, median -0.400 (one constant is needed); angle up to 12.2°, " in told
     assert "median: 0.020 at τ = 0.02, 0.800 at τ = 1; it fails to grow with τ in 1 of 6 cases" in told
+    assert "τ′ from 0.5 τ to 1.1 τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ to 1e-06 of the bias." in told
     rows = [line.split() for line in told.splitlines()]
     assert ["0.1", "64", "4.69e-03", "1.56e-03", "0.900", "7.81e-05", "4.88e-04"] in rows
     assert ["0.2", "slope", "−1.00", "−1.00", "−1.00", "−2.00"] in rows
