@@ -54,8 +54,8 @@ def summary(record: Temperature) -> str:
             "",
             "‖E[T_n(τ′)] − T*(τ)‖, mean over queries, exact:",
             table(record).aligned(),
-            f"τ′ from {record.ratios[0]:g} τ to {record.ratios[-1]:g} τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ to "
-            f"{max(at.interpolation_error for at in record.at):.0e} of the bias.",
+            f"τ′ from {record.ratios[0]:g} τ to {record.ratios[-1]:g} τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ "
+            f"to {max(at.interpolation_error for at in record.at):.0e} of the bias.",
             "",
             f"n_eff/n, median: {record.share_median[0]:.3f} at τ = {record.taus[0]:g}, "
             f"{record.share_median[-1]:.3f} at τ = {record.taus[-1]:g}; "
