@@ -3,7 +3,8 @@
 import torch
 
 from truedrift import exact_moments
-from truedrift.bias.theory import compensation, pool_moments, sensitivity
+from truedrift.bias import log_weights, theory
+from truedrift.bias.theory import compensation, effective_share, pool_moments, sensitivity
 from truedrift.data import FOUR_MODES
 
 TAU = 0.2
@@ -92,3 +93,36 @@ def test_what_the_paper_says_of_abc_holds_on_average_and_not_for_each_query():
     }
     assert (norms["abc"].mean(0) < norms["standard"].mean(0)).all()
     assert (norms["abc"][:, 1] > norms["standard"][:, 1]).double().mean() > 0.25
+
+
+def test_the_effective_share_is_one_over_lambda():
+    x, pool = toy()
+    taus = (0.05, TAU, 1.0)
+    expected = torch.stack([pool_moments(x, pool, tau=tau).n_eff(1) for tau in taus], -1)
+    torch.testing.assert_close(effective_share(x, pool, taus=taus), expected, rtol=1e-12, atol=0)
+
+
+def test_memory_is_that_of_a_block_of_queries(monkeypatch):
+    """One query at a time, or all of them: the same, and no [Q, N] is ever formed."""
+    x, pool = toy()
+    functions = (
+        lambda: pool_moments(x, pool, tau=TAU).g_3,
+        lambda: sensitivity(x, pool, tau=TAU),
+        lambda: compensation(x, pool, tau=TAU).shift,
+        lambda: effective_share(x, pool, taus=(TAU,)),
+    )
+    whole = [function() for function in functions]
+    largest = 0
+    literal = log_weights.minus_log_kernel
+
+    def watched(*arguments):
+        nonlocal largest
+        s = literal(*arguments)
+        largest = max(largest, s.numel())
+        return s
+
+    monkeypatch.setattr(log_weights, "ELEMENTS", len(pool))
+    monkeypatch.setattr(theory, "minus_log_kernel", watched)
+    for function, expected in zip(functions, whole, strict=True):
+        torch.testing.assert_close(function(), expected, rtol=1e-12, atol=1e-15)
+    assert largest == len(pool)

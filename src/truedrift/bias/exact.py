@@ -6,11 +6,9 @@ Each expectation is a sum of integrals over t of products of transforms of the p
 A small pool is summed point by point. A large one is put on a histogram over −log w first, O(N) a query whatever the
 number of n. There T* is that of the histogram, whose error would otherwise be a bias of its own.
 
-**Error.** The histogram's is O(h⁴); one of twice the step, made from it, differs by three times as much or more. There
-are two of them, of the even and of the odd cells, and the larger difference counts, because one alone may vanish by
-chance. The trapezoid rule's error is about the square of the change when every other node is left out. A query's steps
-are halved until the larger of both, and rounding, are below max(rtol·‖bias‖, 1e-13·spread) at every n; what was reached
-is returned. The spread is √(E‖y − T*‖²) over the pool.
+**Error.** The histogram's is judged by two of twice the step that are made from it, of the even and of the odd cells;
+the larger difference counts, because one alone may vanish by chance. The trapezoid rule's is judged by every other
+node. Steps are halved until both are small (`refinement`), and what was reached is returned.
 """
 
 from __future__ import annotations
@@ -24,15 +22,18 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias import power_sums
-from truedrift.bias.cells import Cells, Nodes, histogram, nodes, points
+from truedrift.bias.cells import Cells, Nodes, nodes, points
 from truedrift.bias.chain import br_snis_mean
+from truedrift.bias.deposited import GRID_STEP, POINTS_AS_THEY_ARE, deposited
 from truedrift.bias.integrals import integral, powers
+from truedrift.bias.log_weights import blocks, minus_log_kernel
 from truedrift.bias.power_sums import Blocks
+from truedrift.bias.refinement import Solution, judged, refined
 from truedrift.bias.transforms import Transforms, transforms
 from truedrift.centroids.base import Estimator
 from truedrift.centroids.br_snis import BRSNIS
 from truedrift.centroids.catalog import estimator as estimator_of
-from truedrift.kernels.kernel import LogKernel, gaussian, laplace, log_kernel
+from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.validation import (
     mistake,
     require_features,
@@ -44,17 +45,9 @@ from truedrift.validation import (
 ESTIMATORS = ("standard", "abc", "abc2", "jackknife", "br-snis")
 """Those whose expectation is a finite number of integrals."""
 
-GRID_STEP = 1 / 128
 NODE_STEP = 3 / 16
-LEVELS = 6
-"""How often steps may be halved."""
-FLOOR = 1e-13
-POINTS_AS_THEY_ARE = 512
-"""A pool of up to this many points needs no histogram."""
-_ELEMENTS = 1 << 23
 _HISTOGRAM_ELEMENTS = 1 << 23
 
-_EPS = torch.finfo(torch.float64).eps
 _Built = tuple[Cells, Nodes, list[tuple[Cells, float]]]
 
 Rule = Callable[[Cells, Nodes, tuple[int, ...]], list[tuple[Tensor, Tensor]]]
@@ -181,9 +174,9 @@ class _Problem:
     n: tuple[int, ...]
     rtol: float
 
-    def solve(self, rule: Rule, *, second: bool = False) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    def solve(self, rule: Rule, *, second: bool = False) -> tuple[Tensor, list[Solution]]:
         """(T* [Q, D], of each expectation of the rule its value [Q, len(n), ·] and error [Q, len(n)])."""
-        parts = [self._some(x, rule, second) for x in self.x.split(self._queries_at_a_time())]
+        parts = [refined(partial(self._at, rule, second), x) for x in self.x.split(self._queries_at_a_time())]
         of_rule = zip(*(solutions for _, solutions in parts), strict=True)
         joined = [(torch.cat([v for v, _ in each]), torch.cat([e for _, e in each])) for each in of_rule]
         return torch.cat([T_star for T_star, _ in parts]) + self.pool.mean(0), joined
@@ -194,39 +187,18 @@ class _Problem:
         cells = min(float(s.max()) / GRID_STEP + 1, 1e15)
         return max(1, int(_HISTOGRAM_ELEMENTS / (cells * (self.pool.shape[1] + 2))))
 
-    def _some(self, x: Tensor, rule: Rule, second: bool) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-        """T* less the pool's mean, and the solutions, each query with steps as small as it needs them."""
-        T_star, solutions, met = self._at(x, rule, second, 0)
-        for level in range(1, LEVELS):
-            left = (~met).nonzero().squeeze(-1)
-            if len(left) == 0:
-                break
-            T_star[left], refined, met[left] = self._at(x[left], rule, second, level)
-            for kept, new in zip(solutions, refined, strict=True):
-                for old, better in zip(kept, new, strict=True):
-                    old[left] = better
-        return T_star, solutions
-
-    def _at(
-        self, x: Tensor, rule: Rule, second: bool, level: int
-    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]], Tensor]:
-        """T*, the solutions, and whether they meet the tolerance, with steps that were halved `level` times."""
+    def _at(self, rule: Rule, second: bool, x: Tensor, level: int) -> tuple[Tensor, list[Solution], Tensor]:
+        """T* less the pool's mean, the solutions, and whether they are met, with steps halved `level` times."""
         build = self._from_points if len(self.pool) <= POINTS_AS_THEY_ARE else self._from_histogram
         cells, at, coarser_ones = build(x, 2.0**-level)
         centered = cells.centered()
         spread = centered.channels[..., -1].sum(-1, keepdim=True).clamp_min(0).sqrt()
         unit = (spread.square() if second else spread).clamp_min(torch.finfo(spread.dtype).tiny)
-        values = rule(centered, at, self.n)
-        errors = [_norm(value - fewer).square() / unit + 64 * _EPS * unit for value, fewer in values]
-        for coarse, shift in coarser_ones:
-            others = rule(coarse.centered(), at.shifted(shift), self.n)
-            errors = [
-                torch.maximum(error, _norm(value - other) / 2)
-                for error, (value, _), (other, _) in zip(errors, values, others, strict=True)
-            ]
-        solutions = [(value, error) for (value, _), error in zip(values, errors, strict=True)]
-        tolerated = [error <= torch.maximum(self.rtol * _norm(value), FLOOR * unit) for value, error in solutions]
-        return cells.target, solutions, torch.stack(tolerated).all(-1).all(0)
+        coarser = [
+            [value for value, _ in rule(coarse.centered(), at.shifted(shift), self.n)] for coarse, shift in coarser_ones
+        ]
+        solutions, met = judged(rule(centered, at, self.n), coarser, unit, self.rtol)
+        return cells.target, solutions, met
 
     def _from_points(self, x: Tensor, scale: float) -> _Built:
         s = torch.cat(list(self._minus_log_weights(x)))
@@ -234,43 +206,18 @@ class _Problem:
         return points(s, self.pool - self.pool.mean(0)), nodes(float(s.max()), max(self.n), step, step), []
 
     def _from_histogram(self, x: Tensor, scale: float) -> _Built:
-        try:
-            from truedrift.bias.histogram import coarser, deposit, joined  # noqa: PLC0415  numba is an extra
-        except ModuleNotFoundError as missing:
-            raise ModuleNotFoundError(
-                f"{missing.name} is not installed; a pool of more than {POINTS_AS_THEY_ARE} points needs it; "
-                "run pip install 'truedrift[lab]'"
-            ) from None
         step = GRID_STEP * scale
-        y = (self.pool - self.pool.mean(0)).numpy()
-        grid = joined([deposit(s.numpy(), y, step) for s in self._minus_log_weights(x)])
-        even, odd = (torch.from_numpy(coarser(grid, odd=odd)) for odd in (False, True))
-        return (
-            histogram(torch.from_numpy(grid), step),
-            nodes(step * grid.shape[1], max(self.n), NODE_STEP, 2 * step),
-            [(histogram(even, 2 * step), 0.0), (histogram(odd, 2 * step, -step), -step)],
-        )
+        cells, coarser = deposited(self._minus_log_weights(x), self.pool - self.pool.mean(0), step)
+        largest = step * cells.channels.shape[1]
+        return cells, nodes(largest, max(self.n), NODE_STEP, 2 * step), coarser
 
     def _minus_log_weights(self, x: Tensor) -> Iterator[Tensor]:
         """s = −log w [some queries, N], 0 at the largest weight."""
-        for some in x.split(max(1, _ELEMENTS // len(self.pool))):
-            s = _minus_log_kernel(self.kernel, some, self.pool, self.tau)
+        for some in blocks(x, len(self.pool)):
+            s = minus_log_kernel(self.kernel, some, self.pool, self.tau)
             least = s.amin(-1, keepdim=True)
             require_finite(**{"the kernel's logarithm over the pool": torch.cat((least, s.amax(-1, keepdim=True)))})
             yield s.sub_(least)
-
-
-def _minus_log_kernel(kernel: LogKernel, x: Tensor, pool: Tensor, tau: float) -> Tensor:
-    """−log k in float64. The two kernels of a distance need no gradient here, and so no temporaries."""
-    if kernel is laplace:
-        return torch.cdist(x, pool, compute_mode="donot_use_mm_for_euclid_dist").div_(tau)
-    if kernel is gaussian:
-        return torch.cdist(x, pool, compute_mode="donot_use_mm_for_euclid_dist").square_().div_(2 * tau**2)
-    return -kernel(x, pool, tau).to(torch.float64)
-
-
-def _norm(vectors: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(vectors, dim=-1)
 
 
 def _check_estimator(estimator: str | Estimator) -> Estimator:

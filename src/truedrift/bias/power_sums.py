@@ -76,12 +76,12 @@ def _integrals(polynomial: Polynomial) -> dict[Blocks, float]:
     total: defaultdict[Blocks, float] = defaultdict(float)
     for monomial, coefficient in polynomial.items():
         m = sum(factor.power for factor in monomial)
-        for blocks, ways in _partitions(monomial).items():
+        for blocks, ways in partitions(monomial).items():
             total[blocks] += coefficient * ways / factorial(m - 1)
     return dict(total)
 
 
-def _partitions(monomial: Monomial) -> Counter[Blocks]:
+def partitions(monomial: Monomial) -> Counter[Blocks]:
     """The partitions of the factors, by what is left of them, and how many there are of each."""
     return Counter(tuple(sorted(_block(block) for block in partition)) for partition in set_partitions(monomial))
 

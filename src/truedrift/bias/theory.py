@@ -8,24 +8,33 @@
 | leading bias              | −g_2 / n                   | `thm:ratio_bias` |
 | leading residual of ABC   | (3 m_2 g_2 − 2 g_3) / n²   | new              |
 | λ                         | m_2, n_eff = n / λ         | `app:temperature`|
-| sensitivity ∂T*/∂τ        | E[w d (y − T*)] / τ²       | `app:temperature`|
+| sensitivity ∂T*/∂τ        | −E[w log w (y − T*)] / τ   | `app:temperature`|
 | compensating shift Δ      | ∂T*/∂τ · Δ = g_2 / n       | `eq:compensation`|
 
-The sensitivity is that of the Laplace kernel, ∂w/∂τ = w d/τ². No single Δ solves the last line for every query: in
-D > 1 the two vectors must be collinear, and their ratio must be the same everywhere.
+The sensitivity is that of a kernel e^{−d/τ} such as Laplace, ∂w/∂τ = w d/τ²: E[w d (y − T*)]/τ² with d = −τ log w up
+to a constant, which g_1 = 0 takes away. No single Δ solves the last line for every query: in D > 1 the two vectors must
+be collinear, and their ratio must be the same everywhere.
+
+Weights [Q, N] are never formed at once: queries come in blocks, and memory does not grow with their number.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.kernels.distance import pairwise_distance
-from truedrift.kernels.kernel import LogKernel, log_kernel
-from truedrift.kernels.weights import logsumexp
-from truedrift.validation import require_features, require_same_dimension, require_temperature
+from truedrift.bias.log_weights import blocks, minus_log_kernel
+from truedrift.kernels.kernel import LogKernel, laplace, log_kernel
+from truedrift.validation import (
+    require_features,
+    require_same_dimension,
+    require_temperature,
+    require_temperatures,
+)
 
 
 @dataclass(frozen=True)
@@ -64,11 +73,26 @@ def pool_moments(
     x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, tau: float, kernel: str | LogKernel = "laplace"
 ) -> PoolMoments:
     """The moments of the pool at queries x, in float64."""
-    w, y = _weights(x, pool, tau, kernel)
-    T_star = w @ y / len(y)
-    m_2, sums = w.square().mean(-1, keepdim=True), {k: w.pow(k) @ y / len(y) for k in (2, 3)}
-    m_3 = w.pow(3).mean(-1, keepdim=True)
-    return PoolMoments(T_star, y.mean(0), m_2, sums[2] - m_2 * T_star, sums[3] - m_3 * T_star)
+    y = pool.double()
+    T_star, m_2, g_2, g_3 = _joined(_moments(log_w, y) for log_w in _log_weights(x, pool, tau, kernel))
+    return PoolMoments(T_star, y.mean(0), m_2, g_2, g_3)
+
+
+def effective_share(
+    x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, taus: Sequence[float]
+) -> Float[Tensor, "Q taus"]:
+    """n_eff/n = 1/λ = E[w]² / E[w²] of the Laplace kernel at several τ, from the same distances."""
+    _check(x, pool)
+    require_temperatures(taus)
+    y = pool.double()
+    shares = []
+    for some in blocks(x.double(), len(y)):
+        d = minus_log_kernel(laplace, some, y, 1.0)
+        d -= d.amin(-1, keepdim=True)
+        w = torch.empty_like(d)
+        weights = (torch.div(d, -tau, out=w).exp_() for tau in taus)
+        shares.append(torch.stack([w.sum(-1) ** 2 / torch.linalg.vecdot(w, w) / len(y) for w in weights], -1))
+    return torch.cat(shares)
 
 
 @dataclass(frozen=True)
@@ -83,30 +107,60 @@ class Compensation:
 
 def compensation(x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, tau: float) -> Compensation:
     """Both conditions of `app:temperature` at queries x, for the Laplace kernel."""
-    moments = pool_moments(x, pool, tau=tau)
-    slope = sensitivity(x, pool, tau=tau)
-    along, size = (slope * moments.g_2).sum(-1), slope.square().sum(-1)
+    y = pool.double()
+    slope, g_2 = _joined(
+        (_sensitivity(log_w, y, tau), _moments(log_w, y)[2]) for log_w in _log_weights(x, pool, tau, "laplace")
+    )
+    along, size = (slope * g_2).sum(-1), slope.square().sum(-1)
     tiny = torch.finfo(size.dtype).tiny
     return Compensation(
         shift=along / size.clamp_min(tiny),
-        cosine=along.abs() / (size * moments.g_2.square().sum(-1)).sqrt().clamp_min(tiny),
+        cosine=along.abs() / (size * g_2.square().sum(-1)).sqrt().clamp_min(tiny),
     )
 
 
 def sensitivity(x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, tau: float) -> Float[Tensor, "Q D"]:
     """∂T*/∂τ = E[w d (y − T*)] / (τ² E[w]) of the Laplace kernel."""
-    w, y = _weights(x, pool, tau, "laplace")
-    wd = w * pairwise_distance(x.double(), pool.double())
+    y = pool.double()
+    return torch.cat([_sensitivity(log_w, y, tau) for log_w in _log_weights(x, pool, tau, "laplace")])
+
+
+def _sensitivity(log_w: Tensor, y: Tensor, tau: float) -> Tensor:
+    w = log_w.exp()
     T_star = w @ y / len(y)
-    return (wd @ y / len(y) - wd.mean(-1, keepdim=True) * T_star) / tau**2
+    w_log_w = w * log_w
+    return (w_log_w.mean(-1, keepdim=True) * T_star - w_log_w @ y / len(y)) / tau
 
 
-def _weights(x: Tensor, pool: Tensor, tau: float, kernel: str | LogKernel) -> tuple[Tensor, Tensor]:
-    """w [Q, N] with mean 1, and the pool in float64."""
+def _moments(log_w: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    """T*, m_2, g_2, g_3."""
+    w = log_w.exp()
+    T_star = w @ y / len(y)
+    power, found = w, []
+    for _ in (2, 3):
+        power = power * w
+        m = power.mean(-1, keepdim=True)
+        found += [m, power @ y / len(y) - m * T_star]
+    m_2, g_2, _, g_3 = found
+    return T_star, m_2, g_2, g_3
+
+
+def _log_weights(x: Tensor, pool: Tensor, tau: float, kernel: str | LogKernel) -> Iterator[Tensor]:
+    """log w [some queries, N], where w has mean 1."""
     require_temperature(tau)
+    _check(x, pool)
+    y = pool.double()
+    for some in blocks(x.double(), len(y)):
+        log_w = minus_log_kernel(log_kernel(kernel), some, y, tau).neg_()
+        yield log_w.sub_(log_w.logsumexp(-1, keepdim=True) - math.log(len(y)))
+
+
+def _check(x: Tensor, pool: Tensor) -> None:
     require_features("x", x, "Q, D")
     require_features("pool", pool, "N, D")
     require_same_dimension(x=x, pool=pool)
-    x, pool = x.double(), pool.double()
-    log_w = log_kernel(kernel)(x, pool, tau)
-    return (log_w - logsumexp(log_w, -1)).exp() * len(pool), pool
+
+
+def _joined(parts: Iterator[tuple[Tensor, ...]]) -> list[Tensor]:
+    """One block of queries after another."""
+    return [torch.cat(each) for each in zip(*parts, strict=True)]

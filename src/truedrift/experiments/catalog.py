@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from truedrift.experiments import baselines, bias_loglog, illustration, normalization
+from truedrift.experiments import baselines, bias_loglog, guidance, illustration, normalization, temperature
 from truedrift.experiments.study import Setting
 
 STUDIES: dict[str, Callable[[Setting], Any]] = {
@@ -13,5 +13,7 @@ STUDIES: dict[str, Callable[[Setting], Any]] = {
     "fig:bias_loglog": bias_loglog.study,
     "tab:baselines": baselines.study,
     "normalization": normalization.study,
+    "app:temperature": temperature.study,
+    "guidance": guidance.study,
 }
 """A study takes its setting and returns one record."""

@@ -6,26 +6,33 @@ tuples and further records, and comes back from the file as it was; one kind a f
 
 from truedrift.records.baselines import Baseline, Baselines
 from truedrift.records.bias_curves import BiasCurve, BiasCurves, Contraction, SampledPoints
+from truedrift.records.guidance import AtStrength, Guidance
 from truedrift.records.illustration import Illustration, Point
 from truedrift.records.normalization import FieldBias, FieldBiases
 from truedrift.records.origin import Provenance, provenance
 from truedrift.records.pool_bias import BiasAt, PoolBias
 from truedrift.records.store import append, read, writable_directory
+from truedrift.records.temperature import AtTemperature, Compensated, Temperature
 
 __all__ = [
+    "AtStrength",
+    "AtTemperature",
     "Baseline",
     "Baselines",
     "BiasAt",
     "BiasCurve",
     "BiasCurves",
+    "Compensated",
     "Contraction",
     "FieldBias",
     "FieldBiases",
+    "Guidance",
     "Illustration",
     "Point",
     "PoolBias",
     "Provenance",
     "SampledPoints",
+    "Temperature",
     "append",
     "provenance",
     "read",

@@ -5,8 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from truedrift.records import Baselines, BiasCurves, FieldBiases, Illustration, PoolBias, read
-from truedrift.report import fig_bias_loglog, fig_illustration, normalization, pool_bias, tab_baselines
+from truedrift.records import Baselines, BiasCurves, FieldBiases, Guidance, Illustration, PoolBias, Temperature, read
+from truedrift.report import (
+    app_temperature,
+    fig_bias_loglog,
+    fig_illustration,
+    guidance,
+    normalization,
+    pool_bias,
+    tab_baselines,
+)
 from truedrift.report.item import Item
 from truedrift.validation import mistake
 
@@ -17,6 +25,8 @@ ITEMS: tuple[Item, ...] = (
     Item("fig:bias_loglog", BiasCurves, fig_bias_loglog.save, fig_bias_loglog.summary),
     Item("tab:baselines", Baselines, tab_baselines.save, tab_baselines.summary),
     Item("normalization", FieldBiases, normalization.save, normalization.summary),
+    Item("app:temperature", Temperature, app_temperature.save, app_temperature.summary),
+    Item("guidance", Guidance, guidance.save, guidance.summary),
     Item("bias", PoolBias, pool_bias.save, pool_bias.summary),
 )
 

@@ -19,3 +19,6 @@ MUTED = "#8A929C"
 CLOUD = "#B4BECA"
 HALO = "#EEF1F5"
 FRAME = "#D5DAE0"
+
+STRATIFIED = "#D98200"
+"""Stratified ABC, a triangle, dashed; ours."""

@@ -63,6 +63,14 @@ class Table:
             )
         )
 
+    def aligned(self) -> str:
+        """The rows for a screen, in columns."""
+        rows = [[_markdown(cell) for cell in row] for row in (self.header, *(row for of in self.groups for row in of))]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+        )
+
     def save(self, directory: Path, name: str) -> list[Path]:
         """Write both forms."""
         markdown, latex = directory / f"{name}.md", directory / f"{name}.tex"
@@ -92,7 +100,16 @@ def _latex(cell: Cell) -> str:
     return f"$\\mathbf{{{text}}}$" if cell.bold else f"${text}$"
 
 
-_GREEK = {"τ": r"$\tau$", "µ": r"\textmu{}", "±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "–": "--"}
+_GREEK = {
+    "τ′": r"$\tau'$",
+    "τ": r"$\tau$",
+    "−": "$-$",
+    "µ": r"\textmu{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "–": "--",
+}
 
 
 def _escape(text: str) -> str:

@@ -1,0 +1,36 @@
+"""Numbers in the documents are those of the records in docs/results."""
+
+from pathlib import Path
+
+import pytest
+
+from truedrift.records import Guidance, Temperature, read
+from truedrift.report import app_temperature, guidance
+
+DOCS = Path(__file__).parents[2] / "docs"
+LABORATORY = (DOCS / "laboratory.md").read_text(encoding="utf-8")
+
+
+def rows_below(header):
+    """The rows of the table with that header."""
+    lines = iter(LABORATORY.splitlines())
+    assert any(line == header for line in lines)
+    next(lines)
+    for line in lines:
+        if not line.startswith("|"):
+            return
+        yield line
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "table"),
+    [("app_temperature", Temperature, app_temperature.table), ("guidance", Guidance, guidance.table)],
+)
+def test_the_laboratory_s_tables_are_those_of_the_records(name, kind, table):
+    (record,) = read(DOCS / "results" / f"{name}.jsonl", kind)
+    _, _, header, _, *rows = table(record).markdown().splitlines()
+    shown = list(rows_below(header))
+    assert len(shown) >= 6
+    assert set(shown) <= set(rows)
+    assert record.provenance.commit
+    assert not record.provenance.commit.endswith("-dirty")
