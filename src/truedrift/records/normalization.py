@@ -35,9 +35,9 @@ class FieldBias:
 
     @property
     def root_error(self) -> tuple[float, ...]:
-        """Of `root` where it is resolved, else √(2·error): what could not have been seen."""
+        """Of `root` where it is resolved; elsewhere an upper limit, from the square plus two of its errors."""
         columns = zip(self.root, self.square_error, self.resolved, strict=True)
-        return tuple(error / (2 * root) if seen else math.sqrt(2 * error) for root, error, seen in columns)
+        return tuple(e / (2 * root) if seen else math.sqrt(root**2 + 2 * e) for root, e, seen in columns)
 
 
 @dataclass(frozen=True, kw_only=True)

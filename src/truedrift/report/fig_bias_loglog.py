@@ -12,11 +12,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
 
 from truedrift.records import BiasCurve, BiasCurves, SampledPoints
+from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
-from truedrift.report.palette import ABC, ABC2, FRAME, INK, MUTED, STANDARD
+from truedrift.report.palette import ABC, ABC2, INK, MUTED, STANDARD
 
 NAME = "fig_bias_loglog"
 FIGURE_INCHES = (6.6, 3.1)  # a text width
@@ -50,21 +50,13 @@ def _panel(axes: Axes, record: BiasCurves, tau: float) -> None:
     for curve in record.curves:
         if curve.tau == tau:
             _curve(axes, record, curve)
-    axes.set_xscale("log", base=2)
+    ticks_at(axes, record.n, [str(n) for n in record.n])
+    framed(axes, across="references $n$", title=rf"$\tau = {tau:g}$", size=9)
     axes.set_yscale("log")
-    axes.set_xticks(record.n, [str(n) for n in record.n])
-    axes.xaxis.set_minor_locator(NullLocator())
     axes.set_ylim(0.4 * min(c.exact[-1] for c in record.curves), 2.5 * max(c.exact[0] for c in record.curves))
     axes.set_xlim(0.75 * record.n[0], 2.4 * record.n[-1])
-    axes.annotate(
-        "slope", (record.n[-1], axes.get_ylim()[1]), (5, -10), textcoords="offset points", fontsize=8, color=INK
-    )
-    axes.tick_params(labelsize=8, color=FRAME)
-    axes.set_xlabel("references $n$", fontsize=9, labelpad=2)
-    axes.set_title(rf"$\tau = {tau:g}$", fontsize=9.5, color=INK, pad=4)
-    axes.grid(color=FRAME, linewidth=0.4)
-    for spine in axes.spines.values():
-        spine.set(color=FRAME, linewidth=0.6)
+    place = (record.n[-1], axes.get_ylim()[1])
+    axes.annotate("slope", place, (5, -10), textcoords="offset points", fontsize=8, color=INK)
 
 
 def _curve(axes: Axes, record: BiasCurves, curve: BiasCurve) -> None:

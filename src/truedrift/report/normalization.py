@@ -7,12 +7,12 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
 
 from truedrift.records import FieldBias, FieldBiases
 from truedrift.report.fig_bias_loglog import LOOKS
+from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
-from truedrift.report.palette import FRAME, INK, MUTED
+from truedrift.report.palette import MUTED
 from truedrift.report.table import Row, Scientific, Table
 
 NAME = "normalization"
@@ -30,16 +30,19 @@ def draw(record: FieldBiases) -> Figure:
     """Centroids from above, normalizations from the left."""
     figure = Figure(figsize=FIGURE_INCHES)
     panels = figure.subplots(len(SIDES), len(NORMALIZATIONS), sharex=True, sharey=True)
-    for row, side in zip(panels, SIDES, strict=True):
-        for axes, normalization in zip(row, NORMALIZATIONS, strict=True):
+    for i, side in enumerate(SIDES):
+        for j, normalization in enumerate(NORMALIZATIONS):
+            axes = panels[i, j]
             for estimator in LOOKS:
                 _curve(axes, record, record.of(normalization, estimator, side))
-            _frame(axes, record)
-        row[0].set_ylabel(f"bias of {SIDES[side]}, RMS over queries", fontsize=8.5)
-    for axes, normalization in zip(panels[0], NORMALIZATIONS, strict=True):
-        axes.set_title(normalization, fontsize=9.5, color=INK, pad=4)
-    for axes in panels[-1]:
-        axes.set_xlabel("references $n$", fontsize=9, labelpad=2)
+            ticks_at(axes, record.n, [str(n) for n in record.n])
+            axes.set_yscale("log")
+            framed(
+                axes,
+                across="references $n$" if i == len(SIDES) - 1 else "",
+                up=f"bias of {SIDES[side]}, RMS over queries" if j == 0 else "",
+                title=normalization if i == 0 else "",
+            )
     _legend(figure)
     figure.subplots_adjust(left=0.095, right=0.985, bottom=0.1, top=0.87, wspace=0.07, hspace=0.08)
     return figure
@@ -60,17 +63,6 @@ def _curve(axes: Axes, record: FieldBiases, bias: FieldBias) -> None:
     if below:
         n, limit = zip(*below, strict=True)
         axes.plot(n, limit, linestyle="none", marker="v", markersize=4, color=color, markerfacecolor="white", zorder=4)
-
-
-def _frame(axes: Axes, record: FieldBiases) -> None:
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xticks(record.n, [str(n) for n in record.n])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.tick_params(labelsize=8, color=FRAME)
-    axes.grid(color=FRAME, linewidth=0.4)
-    for spine in axes.spines.values():
-        spine.set(color=FRAME, linewidth=0.6)
 
 
 def _legend(figure: Figure) -> None:
@@ -132,7 +124,7 @@ def summary(record: FieldBiases) -> str:
         for each in record.biases:
             if each.normalization == normalization:
                 lines.append(_line(each))
-    lines += ["", "Not resolved: <, with what could have been seen. The row normalization also has exact values:"]
+    lines += ["", "<: not resolved, with its upper limit. The row normalization also has exact values:"]
     lines += [
         f"{LOOKS[each.estimator][0] + ', ' + each.side:24}" + "".join(f"{value:10.2e}" for value in each.exact)
         for each in record.biases
