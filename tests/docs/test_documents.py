@@ -54,12 +54,15 @@ def test_telemetry_snippet_runs():
 
 
 def test_laboratory_snippet_runs():
-    (snippet,) = PYTHON.findall((ROOT / "docs" / "laboratory.md").read_text())
+    exact, sampled = PYTHON.findall((ROOT / "docs" / "laboratory.md").read_text())
     scope = {}
-    exec(snippet, scope)
+    exec(exact, scope)
     moments = scope["moments"]
     assert moments.bias.shape == (1, 3, 2)
     assert moments.error.shape == moments.variance.shape == (1, 3)
+    exec(sampled, scope)
+    found = scope["found"]["bootstrap"]
+    assert found.corrected.shape == found.naive.shape == found.noise.shape == (5, 2)
 
 
 @pytest.mark.parametrize(("file", "tests"), list(rows()))

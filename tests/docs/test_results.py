@@ -8,12 +8,12 @@ from truedrift.records import Guidance, Temperature, read
 from truedrift.report import app_temperature, guidance
 
 DOCS = Path(__file__).parents[2] / "docs"
-LABORATORY = (DOCS / "laboratory.md").read_text(encoding="utf-8")
+STUDIES = (DOCS / "studies.md").read_text(encoding="utf-8")
 
 
 def rows_below(header):
     """The rows of the table with that header."""
-    lines = iter(LABORATORY.splitlines())
+    lines = iter(STUDIES.splitlines())
     assert any(line == header for line in lines)
     next(lines)
     for line in lines:
@@ -26,7 +26,7 @@ def rows_below(header):
     ("name", "kind", "table"),
     [("app_temperature", Temperature, app_temperature.table), ("guidance", Guidance, guidance.table)],
 )
-def test_the_laboratory_s_tables_are_those_of_the_records(name, kind, table):
+def test_the_tables_are_those_of_the_records(name, kind, table):
     (record,) = read(DOCS / "results" / f"{name}.jsonl", kind)
     _, _, header, _, *rows = table(record).markdown().splitlines()
     shown = list(rows_below(header))
