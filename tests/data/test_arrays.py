@@ -1,0 +1,150 @@
+"""Arrays of users' files: what was saved comes back, and whatever is wrong with a file is one line of three parts."""
+
+import io
+import pickle
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from truedrift.data import arrays
+from truedrift.data.arrays import ONLY, read_arrays
+
+ROWS = np.arange(6.0).reshape(2, 3)
+
+
+def npy_header(text, version=b"\x01\x00"):
+    return b"\x93NUMPY" + version + struct.pack("<H", len(text)) + text.encode()
+
+
+def npy(array, **options):
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+def zipped(**entries):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(f"{name}.npy", content)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4", ">f4", "<f2", "<i4", ">i8", "u1", "?"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_comes_back(tmp_path, dtype, order):
+    array = np.array(ROWS, dtype=dtype, order=order)
+    np.save(tmp_path / "a.npy", array)
+    (back,) = read_arrays(tmp_path / "a.npy").values()
+    assert back.dtype.is_floating_point
+    assert np.array_equal(back.double().numpy(), array.astype(float))
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_comes_back_by_name(tmp_path, save):
+    save(tmp_path / "a.npz", queries=ROWS, references=ROWS.T.astype("f4"))
+    back = read_arrays(tmp_path / "a.npz")
+    assert list(back) == ["queries", "references"]
+    assert back["references"].dtype == torch.float32
+    assert np.array_equal(back["references"].numpy(), ROWS.T)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int32])
+def test_safetensors_comes_back(tmp_path, dtype):
+    save_file({"weights": torch.tensor(ROWS).to(dtype)}, tmp_path / "a.safetensors")
+    back = read_arrays(tmp_path / "a.safetensors")["weights"]
+    assert back.dtype == (torch.float64 if dtype == torch.int32 else dtype)
+    assert np.array_equal(back.double().numpy(), ROWS)
+
+
+class Armed:
+    def __reduce__(self):
+        return (pytest.fail, ("a pickle was opened",))
+
+
+BAD = {
+    "nothing.npy": (b"", "is empty"),
+    "text.npy": (b"1 2 3\n4 5 6\n", "cannot be read as .npy"),
+    "cut.npy": (npy(ROWS)[:-5], "cannot be read as .npy"),
+    "cut_header.npy": (npy(ROWS)[:40], "cannot be read as .npy"),
+    "evil.npy": (npy(np.array([Armed()], dtype=object), allow_pickle=True), "pickled Python objects"),
+    "pickle.npy": (pickle.dumps([1, 2]), "cannot be read as .npy"),
+    "words.npy": (npy(np.array(["a", "b"])), "entries of type <U1"),
+    "complex.npy": (npy(ROWS + 1j), "entries of type complex128"),
+    "dates.npy": (npy(np.array(["2020-01-01"], dtype="M8[D]")), "entries of type datetime64"),
+    "record.npy": (npy(np.zeros(2, dtype=[("a", "f8")])), "entries of type"),
+    "nan.npy": (npy(np.array([[1.0, np.nan]])), "1 entries that are NaN or infinite"),
+    "inf.npy": (npy(np.array([[1.0, -np.inf, np.inf]])), "2 entries that are NaN or infinite"),
+    "no_rows.npy": (npy(np.zeros((0, 3))), "holds nothing"),
+    "huge.npy": (
+        npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 1000000), }"),
+        "claims an array of 7.45e",
+    ),
+    "large.npy": (
+        npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (100000, 1000), }"),
+        "its header claims 800000000 bytes",
+    ),
+    "negative.npy": (npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 2), }") + b"0" * 64, "cannot be"),
+    "code.npy": (npy_header("__import__('os').abort()"), "cannot be read as .npy"),
+    "version.npy": (npy_header("{}", b"\x09\x00"), "cannot be read as .npy"),
+    "text.npz": (b"PK but not really", "cannot be read as .npz"),
+    "cut.npz": (zipped(a=npy(ROWS))[:-30], "cannot be read as .npz"),
+    "empty.npz": (zipped(), "holds no arrays"),
+    "member.npz": (zipped(a=b"hello"), "cannot be read as .npz"),
+    "evil.npz": (zipped(a=npy(np.array([Armed()], dtype=object), allow_pickle=True)), "pickled Python objects"),
+    "nan.npz": (zipped(a=npy(ROWS), b=npy(np.array([np.nan]))), "b in .* 1 entries that are NaN"),
+    "huge.npz": (
+        zipped(a=npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 9), }")),
+        "claims an array of 67.1 GiB",
+    ),
+    "text.safetensors": (b"hello, this is not it", "cannot be read as .safetensors"),
+    "cut.safetensors": (struct.pack("<Q", 1 << 60) + b"{}", "cannot be read as .safetensors"),
+    "pickle.pt": (pickle.dumps(1), "ends in '.pt'"),
+    "noextension": (b"0", "has no extension"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_one_line_of_three_parts(tmp_path, name):
+    content, message = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=message) as caught:
+        read_arrays(tmp_path / name)
+    said = str(caught.value)
+    assert said.count("; ") >= 2
+    assert "\n" not in said
+
+
+def test_a_damaged_archive_is_found(tmp_path):
+    whole = bytearray(zipped(a=npy(np.random.default_rng(0).random((50, 50)))))
+    whole[len(whole) // 2] ^= 0xFF
+    (tmp_path / "a.npz").write_bytes(whole)
+    with pytest.raises(ValueError, match=r"cannot be read as \.npz"):
+        read_arrays(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(("name", "message"), [("missing.npy", "does not exist"), ("folder.npy", "is a directory")])
+def test_no_file_at_all(tmp_path, name, message):
+    (tmp_path / "folder.npy").mkdir()
+    with pytest.raises(ValueError, match=f"{message}; allowed is a file.*; "):
+        read_arrays(tmp_path / name)
+
+
+def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+    np.save(tmp_path / "a.npy", ROWS)
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(arrays, "_npy", refuse)
+    with pytest.raises(ValueError, match=r"cannot be read as \.npy \(Permission denied\); .*; "):
+        read_arrays(tmp_path / "a.npy")
+
+
+def test_the_single_array_has_a_name(tmp_path):
+    np.save(tmp_path / "a.npy", ROWS)
+    assert list(read_arrays(tmp_path / "a.npy")) == [ONLY]
