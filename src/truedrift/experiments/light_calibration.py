@@ -51,8 +51,6 @@ class Case:
     """1 over the mean of Σα² in minibatches of n."""
     truth: tuple[float, ...]
     estimate: tuple[float, ...]
-    low: tuple[float, ...]
-    high: tuple[float, ...]
     error: tuple[float, ...]
     noise: tuple[float, ...]
     drift: tuple[float, ...]
@@ -80,7 +78,6 @@ def case(seed: int) -> Case:
     estimates = leave_out.estimates(seen, n, leave_out.groups(N, generator))
     closed = float(seen.abc_residual(n).norm(dim=-1).mean())
     drawn = torch.randint(N, (64, n), generator=generator)
-    intervals = [each.interval(QUERIES) for each in estimates]
     return Case(
         seed=seed,
         D=D,
@@ -90,8 +87,6 @@ def case(seed: int) -> Case:
         n_eff=_short(1 / float((-seen.s[:, drawn]).softmax(-1).square().sum(-1).mean())),
         truth=tuple(map(_short, true_norms)),
         estimate=tuple(_short(each.norm) for each in estimates),
-        low=tuple(_short(low) for low, _ in intervals),
-        high=tuple(_short(high) for _, high in intervals),
         error=tuple(_short(each.error) for each in estimates),
         noise=tuple(_short(each.noise) for each in estimates),
         drift=tuple(_short(each.drift) for each in estimates),
