@@ -29,8 +29,8 @@ from truedrift.bias.cells import PAD, Nodes, histogram, nodes
 from truedrift.bias.integrals import powers
 from truedrift.bias.transforms import HIGHEST, LOWEST, Transforms, transforms
 
-GRID_STEP = 1 / 32
-NODE_STEP = 3 / 16
+GRID_STEP = 1 / 16
+NODE_STEP = 3 / 8
 LONGEST = 4096.0
 """The largest range of s that is resolved."""
 FARTHEST = 40.0

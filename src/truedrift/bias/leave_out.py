@@ -10,7 +10,7 @@ most of their points differ less than two samples. Three numbers come out of it,
 
     error  √((G − 1)/G Σ_g (log θ_(g) − mean)²)     standard error of log θ
     noise  mean √(tr Var b) / θ                     the same for the vector: large where θ is a norm of noise
-    drift  log θ − log θ_½                          what doubling the references from one half to all of them did
+    drift  (G − 1)(log θ − mean log θ_(g))           the jackknife's estimate of what more references would change
 
 and an interval of 95 %, log θ ± √((t · error)² + (REACH · drift)² + (t · error of the mean over sampled queries)²), with t
 the quantile of Student's distribution with G − 1 degrees of freedom. The drift is in it because a pool of N references
@@ -67,19 +67,17 @@ class Estimate:
         return self.norm * math.exp(-half), self.norm * math.exp(min(half, 700.0))
 
 
-def estimates(seen: References, n: int, labels: Int[Tensor, " N"]) -> tuple[Estimate, ...]:
-    """Of every estimator, from all references and from the parts of them."""
-    b = seen.biases(ESTIMATORS, (n,))[:, 0, :, 0]  # [Q, estimators, D]
+def estimates(
+    seen: References, n: int, labels: Int[Tensor, " N"], sizes: tuple[int, ...] = ()
+) -> tuple[tuple[Estimate, ...], Float[Tensor, "estimators sizes"]]:
+    """Of every estimator at n, and θ at further `sizes`, which cost little beside it."""
+    b = seen.biases(ESTIMATORS, (n, *sizes))[:, 0]  # [Q, estimators, 1 + sizes, D]
     without = seen.biases(ESTIMATORS, (n,), labels)[:, :, :, 0]  # [Q, G, estimators, D]
-    halves = seen.biases(ESTIMATORS, (n,), labels % 2)[:, :, :, 0]
-    return tuple(
-        _estimate(name, b[:, k], without[:, :, k], halves[:, :, k].norm(dim=-1)) for k, name in enumerate(ESTIMATORS)
-    )
+    found = tuple(_estimate(name, b[:, k, 0], without[:, :, k]) for k, name in enumerate(ESTIMATORS))
+    return found, b[:, :, 1:].norm(dim=-1).mean(0)
 
 
-def _estimate(
-    name: str, b: Float[Tensor, "Q D"], without: Float[Tensor, "Q G D"], half_norms: Float[Tensor, "Q 2"]
-) -> Estimate:
+def _estimate(name: str, b: Float[Tensor, "Q D"], without: Float[Tensor, "Q G D"]) -> Estimate:
     G = without.shape[1]
     norms = b.norm(dim=-1)
     theta = norms.mean().clamp_min(torch.finfo(norms.dtype).tiny)
@@ -90,7 +88,7 @@ def _estimate(
         norms=norms,
         error=math.sqrt((G - 1) / G * float((logs - logs.mean()).square().sum())),
         noise=float(variance.sqrt().mean() / theta),
-        drift=float(_log(theta) - _log(half_norms.mean())),
+        drift=(G - 1) * float(_log(theta) - logs.mean()),
     )
 
 

@@ -33,7 +33,8 @@ def simulate(references: References, n: int, generator: torch.Generator) -> Simu
     """Up to 256 minibatches of n references, fewer when n is large."""
     Q, N = references.s.shape
     draws = max(FEWEST_DRAWS, min(MOST_DRAWS, _ELEMENTS // n))
-    at_a_time = max(1, _ELEMENTS // (n * Q))
+    width = Q + (0 if references.own else references.y.shape[-1])
+    at_a_time = max(1, _ELEMENTS // (n * width))
     n_eff, dominance, T = [], [], []
     for some in torch.randint(N, (draws, n), generator=generator).split(at_a_time):
         alpha = (-references.s[:, some]).softmax(-1)  # [Q, draws, n]
@@ -48,7 +49,7 @@ def _centroids(references: References, index: Tensor, alpha: Tensor) -> Tensor:
     """[Q, draws, D]."""
     if references.own:
         return (alpha * references.y[:, index]).sum(-1, keepdim=True)
-    return torch.stack([a @ references.y[i] for a, i in zip(alpha.unbind(1), index, strict=True)], 1)
+    return (alpha.transpose(0, 1) @ references.y[index]).transpose(0, 1)
 
 
 def summary(n_eff: Tensor, dominance: Tensor, n: int) -> Weights:

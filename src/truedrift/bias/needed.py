@@ -1,7 +1,7 @@
 """The n from which on a bias stays below the wanted one, by exact biases at a few n.
 
-A geometric grid from 1 to the number of references finds the last interval in which the bias crosses; two rounds of three
-trials around its interpolation in log n, log bias narrow that to about 1 %. The bias may rise before it falls: the
+A geometric grid from 1 to the number of references finds the last interval in which the bias crosses; two rounds of two
+trials around its interpolation in log n, log bias narrow that to a few per cent. The bias may rise before it falls: the
 last crossing counts. Beyond the number of references a power law continues from there, n^−k for an estimator of bias
 order k, and is marked as such.
 """
@@ -12,8 +12,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-POINTS = 12
-NARROW = (1.05, 1.01)
+POINTS = 8
+NARROW = (1.1, 1.01)
 LARGEST = 1 << 31
 
 MeanNorm = Callable[[Sequence[int]], list[float]]
@@ -44,7 +44,7 @@ def smallest_n(sizes: Sequence[int], found: Sequence[float], wanted: float, orde
     for ratio in NARROW:
         low, high = _crossing(points, wanted)
         guess = _interpolated(low, high, wanted)
-        near = {round(guess / ratio), round(guess), math.ceil(guess * ratio)}
+        near = {math.floor(guess / ratio), math.ceil(guess * ratio)}
         tries = sorted(n for n in near if low[0] < n < high[0])
         points = [low, *zip(tries, more(tries) if tries else [], strict=True), high]
     return Needed(_crossing(points, wanted)[1][0], False)

@@ -75,7 +75,7 @@ def case(seed: int) -> Case:
     truth = References.seen(pairwise_distance(x, pool) / tau, pool, own=False)
     seen = References.seen(distances / tau, y, own=False)
     true_norms = truth.biases(leave_out.ESTIMATORS, (n,)).norm(dim=-1).mean(0).flatten().tolist()
-    estimates = leave_out.estimates(seen, n, leave_out.groups(N, generator))
+    estimates, _ = leave_out.estimates(seen, n, leave_out.groups(N, generator))
     closed = float(seen.abc_residual(n).norm(dim=-1).mean())
     drawn = torch.randint(N, (64, n), generator=generator)
     return Case(
