@@ -106,8 +106,8 @@ def test_a_terminal_without_greek_is_no_failure(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], r"no command was given; allowed are: demo; run truedrift --help"),
-        (["demx"], r"'demx' is not a command; allowed are: demo; run truedrift --help"),
+        ([], r"no command was given; allowed are: demo, diagnose; run truedrift --help"),
+        (["demx"], r"'demx' is not a command; allowed are: demo, diagnose; run truedrift --help"),
         (["demo", "--draws", "0"], r"draws is 0; allowed is 1 to 1000000; .*"),
         (["demo", "--seed", "-1"], r"seed is -1; allowed is 0 to 2147483647; .*"),
         (["demo", "--n", "four"], r"Error parsing --n: .*'four'; .*; .* truedrift demo --help"),
@@ -146,7 +146,7 @@ def test_a_failure_of_ours_is_status_1_with_its_traceback(capsys, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["demo", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["demo", "--help"], ["diagnose", "--help"]])
 def test_help_gives_examples_that_run(arguments, capsys):
     with pytest.raises(SystemExit, match=r"^0$"):
         main(arguments)
@@ -154,5 +154,5 @@ def test_help_gives_examples_that_run(arguments, capsys):
     examples = [line.split()[1:] for line in lines if line.startswith("  truedrift ")]
     assert len(examples) >= 2
     for example in examples:
-        assert isinstance(parsing.parse(example), parsing.Demo)
+        assert isinstance(parsing.parse(example), tuple(parsing.COMMANDS.values()))
     assert any("usage: truedrift" in line for line in lines)

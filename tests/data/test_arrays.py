@@ -88,7 +88,10 @@ BAD = {
         npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (100000, 1000), }"),
         "its header claims 800000000 bytes",
     ),
-    "negative.npy": (npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 2), }") + b"0" * 64, "cannot be"),
+    "negative.npy": (
+        npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 2), }") + b"0" * 64,
+        "cannot be",
+    ),
     "code.npy": (npy_header("__import__('os').abort()"), "cannot be read as .npy"),
     "version.npy": (npy_header("{}", b"\x09\x00"), "cannot be read as .npy"),
     "text.npz": (b"PK but not really", "cannot be read as .npz"),

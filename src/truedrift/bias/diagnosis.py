@@ -81,9 +81,13 @@ class Light:
 
     color: Color
     reason: str
-    uncertainty: float
-    """What drives the light: how far the logarithm of ABC's bias moves when references are left out."""
-    expansion: float
+    noise: float
+    """√(tr Var) of ABC's bias vector over its norm, from leaving out parts of the references."""
+    error: float
+    """Standard error of the logarithm of ABC's bias."""
+    drift: float
+    """By how much more references would change that logarithm."""
+    agreement: float
     """(3 m_2 g_2 − 2 g_3)/n² over the exact bias of ABC, both of the references at hand."""
 
 

@@ -146,9 +146,7 @@ def _densities(
     R = torch.zeros(len(transformed.log_phi), len(terms), len(n), len(needed), transformed.log_phi.shape[-1]).double()
     size = torch.tensor(n, dtype=torch.float64)
     b_most = max(len(blocks) for each in terms.values() for blocks in each)
-    phi = [
-        (transformed.log_phi.unsqueeze(1) * (size - b).clamp_min(0).unsqueeze(-1)).exp_() for b in range(b_most + 1)
-    ]
+    phi = [(transformed.log_phi.unsqueeze(1) * (size - b).clamp_min(0).unsqueeze(-1)).exp_() for b in range(b_most + 1)]
     for e, each in enumerate(terms.values()):
         for blocks, coefficient in each.items():
             b = len(blocks)

@@ -18,7 +18,8 @@ of the minibatches one reference holds more than half of the weight, so that the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -29,11 +30,11 @@ from truedrift.bias.gauge_input import (
     Sample,
     Settings,
     require_seed,
+    require_source,
     rows_of,
     sample_of_distances,
     sample_of_features,
     settings_of,
-    source_of,
 )
 from truedrift.bias.leave_out import Estimate
 from truedrift.bias.light import light
@@ -67,15 +68,42 @@ def diagnose(
     `tau` is one temperature or several and `n` the references that a centroid sees; weights need neither. `wanted` is
     the bias for which n is searched, as a share of the spread (None: no search). Large inputs are sampled with `seed`.
     """
-    given = {"weights": weights, "distances": distances, "queries": queries, "references": references}
-    if source_of(given) == "weights":
+    return prepare(
+        weights=weights,
+        distances=distances,
+        queries=queries,
+        references=references,
+        tau=tau,
+        n=n,
+        wanted=wanted,
+        kernel=kernel,
+        seed=seed,
+    )()
+
+
+def prepare(
+    *,
+    weights: Tensor | None = None,
+    distances: Tensor | None = None,
+    queries: Tensor | None = None,
+    references: Tensor | None = None,
+    tau: float | Sequence[float] | None,
+    n: int | None,
+    wanted: float | None,
+    kernel: str | LogKernel,
+    seed: int,
+) -> Callable[[], Diagnosis]:
+    """Check everything (ValueError) and hand over the work."""
+    require_source(weights=weights, distances=distances, queries=queries, references=references)
+    if weights is not None:
         require_seed(seed)
-        return _of_weights(rows_of(given["weights"]), seed)
+        return partial(_of_weights, rows_of(weights), seed)
     settings = settings_of(tau, n, wanted, kernel, seed)
     generator = torch.Generator().manual_seed(seed)
     if distances is not None:
-        return _of_sample(sample_of_distances(distances, settings, generator), settings, generator)
-    return _of_sample(sample_of_features(given["queries"], given["references"], generator), settings, generator)
+        return partial(_of_sample, sample_of_distances(distances, settings, generator), settings, generator)
+    assert queries is not None and references is not None  # noqa: PT018  one of the three kinds is there
+    return partial(_of_sample, sample_of_features(queries, references, generator), settings, generator)
 
 
 def _of_weights(alpha: Float[Tensor, "rows n"], seed: int) -> Diagnosis:

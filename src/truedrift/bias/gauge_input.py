@@ -7,9 +7,8 @@ budget, but 16 to 64 of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
@@ -28,13 +27,12 @@ from truedrift.validation import (
     require_weights,
 )
 
-Source = Literal["weights", "distances", "features"]
-
 LARGEST_N = 1_000_000
 MOST_TEMPERATURES = 16
 MOST_REFERENCES = 100_000
 MOST_QUERIES, FEWEST_QUERIES = 64, 16
 WORK = 6e8
+LARGEST_ENTRY = 1e100
 SUM_WITHIN = 1e-3
 """Rows of weights may miss 1 by this much, by rounding."""
 _LARGEST_SEED = (1 << 63) - 1
@@ -87,28 +85,21 @@ class Sample:
         return d / tau if kernel == "laplace" else (d / tau).square() / 2
 
 
-def source_of(given: Mapping[str, Tensor | None]) -> Source:
-    """Which of the three kinds of input came."""
+def require_source(**given: Tensor | None) -> None:
+    """Exactly one of the three kinds of input."""
     names = {name for name, value in given.items() if value is not None}
-    kinds: dict[Source, set[str]] = {
-        "weights": {"weights"},
-        "distances": {"distances"},
-        "features": {"queries", "references"},
-    }
-    for source, needed in kinds.items():
-        if names == needed:
-            return source
-    raise mistake(
-        f"given are {', '.join(sorted(names)) or 'no arrays'}",
-        "allowed are weights, or distances, or queries and references",
-        "pass one of the three",
-    )
+    if names not in ({"weights"}, {"distances"}, {"queries", "references"}):
+        raise mistake(
+            f"given are {', '.join(sorted(names)) or 'no arrays'}",
+            "allowed are weights, or distances, or queries and references",
+            "pass one of the three",
+        )
 
 
 def settings_of(
     tau: float | Sequence[float] | None, n: int | None, wanted: float | None, kernel: str | LogKernel, seed: int
 ) -> Settings:
-    """Checked."""
+    """Checked; temperatures as a tuple."""
     temperatures = tuple(tau) if isinstance(tau, (tuple, list)) else (tau,)
     if tau is None or not 1 <= len(temperatures) <= MOST_TEMPERATURES:
         came = "tau is missing" if tau is None else f"tau has {len(temperatures)} temperatures"
@@ -148,15 +139,13 @@ def rows_of(weights: Tensor) -> Float[Tensor, "rows n"]:
     return alpha / total.unsqueeze(-1)
 
 
-def sample_of_distances(
-    distances: Tensor, settings: Settings, generator: torch.Generator
-) -> Sample:
+def sample_of_distances(distances: Tensor, settings: Settings, generator: torch.Generator) -> Sample:
     """Some rows and columns."""
     if callable(settings.kernel):
         raise mistake("kernel is a function of features", "allowed for distances are laplace and gaussian", "name one")
     require_features("distances", distances, "Q, N")
     _require_matrix("distances", distances)
-    require_finite(distances=distances)
+    _require_moderate("distances", distances)
     require_positive("distances", distances, or_zero=True)
     Q, N = distances.shape
     rows, columns = _chosen(Q, N, 1, generator)
@@ -168,7 +157,7 @@ def sample_of_features(queries: Tensor, references: Tensor, generator: torch.Gen
     for name, value, axes in (("queries", queries, "Q, D"), ("references", references, "N, D")):
         require_features(name, value, axes)
         _require_matrix(name, value)
-        require_finite(**{name: value})
+        _require_moderate(name, value)
     require_same_dimension(queries=queries, references=references)
     Q, (N, D) = len(queries), references.shape
     rows, columns = _chosen(Q, N, D, generator)
@@ -182,6 +171,16 @@ def _require_matrix(name: str, value: Tensor) -> None:
             f"{name} has shape {list(value.shape)}",
             "allowed is two dimensions, with 2 references or more",
             "flatten the leading ones, or leave out what has a single reference",
+        )
+
+
+def _require_moderate(name: str, value: Tensor) -> None:
+    """Finite, and so is every distance over every temperature."""
+    require_finite(**{name: value})
+    if float(value.abs().max()) > LARGEST_ENTRY:
+        largest = float(value.abs().max())
+        raise mistake(
+            f"{name} has an entry of {largest:g}", f"allowed is up to {LARGEST_ENTRY:g}", "rescale it and tau"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Protocol
 import tyro
 
 from truedrift.cli.demo import Demo
+from truedrift.cli.diagnose import Diagnose
 from truedrift.validation import mistake
 
 
@@ -27,7 +28,7 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: dict[str, type[Command]] = {"demo": Demo}
+COMMANDS: dict[str, type[Command]] = {"demo": Demo, "diagnose": Diagnose}
 
 
 def help_text() -> str:
@@ -45,6 +46,7 @@ def help_text() -> str:
             "examples:",
             "  truedrift demo",
             "  truedrift demo --seed 1 --out runs/another-draw",
+            "  truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64",
         )
     )
 

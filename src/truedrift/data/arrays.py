@@ -60,7 +60,9 @@ def _reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Tensor]]]:
         came = f"{str(path)!r} ends in {path.suffix!r}" if path.suffix else f"{str(path)!r} has no extension"
         raise mistake(came, f"allowed are {_or(readers)}", "save the arrays as one of these")
     if not path.exists():
-        raise mistake(f"{str(path)!r} does not exist", f"allowed is a file that ends in {_or(readers)}", "check its name")
+        raise mistake(
+            f"{str(path)!r} does not exist", f"allowed is a file that ends in {_or(readers)}", "check its name"
+        )
     if path.stat().st_size == 0:
         raise mistake(f"{str(path)!r} is empty", "allowed is a file with one array or more", "save it again")
     return readers[path.suffix]
@@ -161,7 +163,9 @@ def _checked(what: str, tensor: Tensor) -> Tensor:
     if tensor.is_complex():
         raise mistake(f"{what} is complex", "allowed are real numbers", "save its real part")
     if tensor.numel() == 0:
-        raise mistake(f"{what} has shape {list(tensor.shape)}, which holds nothing", "allowed is no axis of 0", "save rows")
+        raise mistake(
+            f"{what} has shape {list(tensor.shape)}, which holds nothing", "allowed is no axis of 0", "save rows"
+        )
     if tensor.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):
         tensor = tensor.to(torch.float64)
     require_finite(**{what: tensor})
