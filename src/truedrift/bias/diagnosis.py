@@ -1,4 +1,4 @@
-"""What the gauge found: frozen dataclasses of numbers, which `dataclasses.asdict` turns into JSON and `from_json` back."""
+"""What the gauge found: frozen dataclasses of numbers, which go to JSON and come back as they were."""
 
 from __future__ import annotations
 

@@ -11,9 +11,11 @@ Distances and features are read as a pool of which n references are drawn with r
     bias = ‖E[T_n] − T*‖ (`expected_weights`),   spread = √(E‖y − T*‖²),   noise = √(tr Var T_n) (`minibatches`).
 
 The pool is itself a sample, and what matters is the population behind it: the interval comes from leaving out parts of
-the references (`leave_out`), and the `light` says whether to believe the estimate. A temperature is *too cold* if in 95 %
-of the minibatches one reference holds more than half of the weight, so that the centroid is the nearest reference, and
-*too warm* if T* stays within 1 % of the spread around the mean of all references, whatever the query.
+the references (`leave_out`), and the `light` says whether to believe the estimate.
+
+A temperature is dead in one of two ways. *Too cold*: in 95 % of the minibatches one reference holds more than half of
+the weight, so that the centroid is the nearest reference. *Too warm*: T* stays within 1 % of the spread around the mean
+of all references, whatever the query.
 """
 
 from __future__ import annotations

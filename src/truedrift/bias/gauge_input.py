@@ -1,7 +1,7 @@
 """What a user gives the gauge, checked: weights, distances, or queries and references, with temperatures and n.
 
-Large inputs are sampled: at most 100 000 references, and as many queries as keep queries × references × (D + 128) below a
-budget, but 16 to 64 of them.
+Large inputs are sampled: at most 100 000 references, and as many queries as keep queries × references × (D + 128)
+below a budget, but 16 to 48 of them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from truedrift.validation import (
 LARGEST_N = 1_000_000
 MOST_TEMPERATURES = 16
 MOST_REFERENCES = 100_000
-MOST_QUERIES, FEWEST_QUERIES = 64, 16
+MOST_QUERIES, FEWEST_QUERIES = 48, 16
 WORK = 6e8
 LARGEST_ENTRY = 1e100
 SUM_WITHIN = 1e-3
@@ -80,7 +80,8 @@ class Sample:
             yield References.seen(minus_log_w, self.y, own=self.x is None)
 
     def _minus_log_weights(self, d: Tensor | None, kernel: str | LogKernel, tau: float) -> Tensor:
-        if d is None:
+        if d is None or self.x is None:
+            assert self.x is not None  # distances have a kernel by name
             return -log_kernel(kernel)(self.x, self.y, tau).detach().to("cpu", torch.float64)
         return d / tau if kernel == "laplace" else (d / tau).square() / 2
 

@@ -1,20 +1,20 @@
 """How well the references at hand determine the bias: the same computation with parts of them left out.
 
-The references are split at random into G = 8 groups. With b the bias vector of a query from all references and b_(g) the
-one without group g (subsamples of 7/8 of them, without replacement), the delete-group jackknife
+The references are split at random into G = 8 groups. With b the bias vector of a query from all references and b_(g)
+the one without group g (subsamples of 7/8 of them, without replacement), the delete-group jackknife
 
     Var b ≈ (G − 1)/G Σ_g (b_(g) − b̄)(b_(g) − b̄)ᵀ
 
-carries the scatter of subsamples over to the full sample: (G − 1)/G · G is the factor by which two subsamples that share
-most of their points differ less than two samples. Three numbers come out of it, for the mean over queries θ = mean ‖b‖:
+carries the scatter of the subsamples over to samples of all N: subsamples share most of their points, and their sum of
+squares is scaled up for that. Three numbers come out of it, for the mean over queries θ = mean ‖b‖:
 
     error  √((G − 1)/G Σ_g (log θ_(g) − mean)²)     standard error of log θ
     noise  mean √(tr Var b) / θ                     the same for the vector: large where θ is a norm of noise
     drift  (G − 1)(log θ − mean log θ_(g))           the jackknife's estimate of what more references would change
 
-and an interval of 95 %, log θ ± √((t · error)² + (REACH · drift)² + (t · error of the mean over sampled queries)²), with t
-the quantile of Student's distribution with G − 1 degrees of freedom. The drift is in it because a pool of N references
-has a bias of its own, of order 1/N, which no scatter shows.
+and an interval of 95 %, log θ ± √((t · error)² + (REACH · drift)² + (t · error of queries)²), with t the quantile of
+Student's distribution with G − 1 degrees of freedom. The drift is in it because a pool of N references has a bias of
+its own, of order 1/N, which no scatter shows; the last term is there when the queries are a sample of the user's.
 """
 
 from __future__ import annotations

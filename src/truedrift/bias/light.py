@@ -2,14 +2,14 @@
 
 From the numbers of `leave_out` for ABC at n, and (3 m_2 g_2 − 2 g_3)/n² from the same references over its exact bias:
 
-| color  | when                                                       | what it says                                      |
-|--------|------------------------------------------------------------|---------------------------------------------------|
-| red    | noise > NOISE or error > ERROR or abs(drift) > DRIFT        | too few references: do not believe the estimate   |
-| yellow | else, the ratio is beyond a factor of AGREEMENT            | believe it at this n; the expansion in 1/n fails  |
-| green  | else                                                       | estimate and expansion are within a factor of 2   |
+| color  | when                                                 | what it says                                      |
+|--------|------------------------------------------------------|---------------------------------------------------|
+| red    | noise > NOISE or error > ERROR or abs(drift) > DRIFT | too few references: do not believe the estimate   |
+| yellow | else, the ratio is beyond a factor of AGREEMENT      | believe it at this n; the expansion in 1/n fails  |
+| green  | else                                                 | estimate and expansion are within a factor of 2   |
 
 Yellow is what n_eff near 1 looks like: the bias at n is known, but not its law in n, and a correction of higher order
-gains nothing. The thresholds were chosen on one half of `experiments/light_calibration.py` and MEASURED is what the other
+gains nothing. The thresholds were chosen on one half of `experiments/light_calibration.py`; MEASURED is what the other
 half showed.
 """
 
@@ -94,4 +94,5 @@ def _reason(shown: Color, abc: Estimate, agreement: float, n_eff: float) -> str:
         return f"too few references: the noise of the bias vector is {abc.noise:.2g} times the bias"
     if abc.error > ERROR:
         return f"too few references: the bias is known to a factor of {math.exp(min(2 * abc.error, 99.0)):.2g} only"
-    return f"too few references: more of them would change the bias by a factor of {math.exp(min(abs(abc.drift), 99.0)):.2g}"
+    change = math.exp(min(abs(abc.drift), 99.0))
+    return f"too few references: more of them would change the bias by a factor of {change:.2g}"

@@ -6,10 +6,10 @@ queries alone. With θ̂ for what it estimates as the bias of ABC and θ for the
 
     usable:  θ/2 ≤ θ̂ ≤ 2θ,   and the same for the expansion's (3 m_2 g_2 − 2 g_3)/n² from the references.
 
-The family is meant to be hard: 1 to 32 clusters of unequal weight and width, near or far from each other, Gaussian or with
-heavy tails (Student's t with 3 degrees of freedom), some on the unit sphere; D from 1 to 64; n from 4 to 512; N from n
-(at least 16) to 256 n (at most 20 000); τ from twice the median distance down to a 64th of it, where n_eff is near 1. Even
-seeds choose the light's thresholds, odd ones are held out and measured.
+The family is meant to be hard: 1 to 31 clusters of unequal weight and width, near or far from each other, Gaussian or
+with heavy tails (Student's t with 3 degrees of freedom), some on the unit sphere; D from 1 to 64; n from 4 to 511; N
+from n (at least 16) to 256 n (at most 20 000); τ from twice the median distance down to a 64th of it, where n_eff is
+near 1. Even seeds choose the light's thresholds, odd ones are held out and measured.
 
     python -m truedrift.experiments.light_calibration docs/results/light_calibration.jsonl
 """
@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -133,7 +134,12 @@ def read(path: Path) -> list[Case]:
     """The cases of such a file."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     cases = [line for line in lines if line.pop("record") == "Case"]
-    return [Case(**{k: tuple(v) if isinstance(v, list) else v for k, v in line.items()}) for line in cases]
+    return [_case(line) for line in cases]
+
+
+def _case(fields: dict[str, Any]) -> Case:
+    exact: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in fields.items()}
+    return Case(**exact)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from truedrift.bias.diagnosis import AtTemperature, Bias, Diagnosis, Quantiles
 from truedrift.bias.light import MEASURED
 
 COLUMNS = 3
-_LABEL, _WIDTH = 30, 23
+_LABEL, _WIDTH = 28, 24
 NAMES = {"standard": "standard", "abc": "ABC", "abc2": "ABC-2"}
 
 
@@ -35,7 +35,7 @@ def _input(of: Diagnosis) -> str:
 
 def _table(of: Diagnosis, columns: tuple[AtTemperature, ...]) -> Iterator[str]:
     def row(label: str, cell: Callable[[AtTemperature], str]) -> str:
-        return f"{label:{_LABEL}}" + "".join(f"{cell(each):>{_WIDTH}}" for each in columns)
+        return _row(label, [cell(each) for each in columns])
 
     if of.source != "weights":
         yield row("", lambda at: f"τ = {at.tau:g}")
@@ -48,16 +48,26 @@ def _table(of: Diagnosis, columns: tuple[AtTemperature, ...]) -> Iterator[str]:
         return
     yield row("spread √E‖y−T*‖²", lambda at: f"{at.spread:.3g}")
     yield row("noise √tr Var T_n", lambda at: f"{at.noise:.3g}")
-    for k, bias in enumerate(columns[0].biases):
-        name = NAMES[bias.estimator]
-        yield row(f"bias {name}", lambda at, k=k: _with_interval(at.biases[k]))
-        yield row("  of spread, of noise", lambda at, k=k: _shares(at.biases[k]))
+    for name, biases in _by_estimator(columns):
+        yield _row(f"bias {name}", [f"{bias.norm:.3g}" for bias in biases])
+        yield _row("  interval of 95 %", [f"{bias.low:.2g} to {bias.high:.2g}" for bias in biases])
+        yield _row("  of spread, of noise", [f"{bias.of_spread:.2%}, {bias.of_noise:.2%}" for bias in biases])
     if of.wanted is not None:
-        yield f"n for a bias of {of.wanted:.3g} spreads"
-        for k, bias in enumerate(columns[0].biases):
-            yield row(f"  {NAMES[bias.estimator]}", lambda at, k=k: _needed(at.biases[k], of.references_used))
+        yield f"n for a bias of {of.wanted:.3%} of the spread"
+        for name, biases in _by_estimator(columns):
+            yield _row(f"  {name}", [_needed(bias, of.references_used) for bias in biases])
     yield row("temperature", lambda at: at.dead or "alive")
     yield row("light", lambda at: at.light.color.upper() if at.light else "")
+
+
+def _row(label: str, cells: Sequence[str]) -> str:
+    return f"{label:{_LABEL}}" + "".join(f"{cell:>{_WIDTH}}" for cell in cells)
+
+
+def _by_estimator(columns: Sequence[AtTemperature]) -> Iterator[tuple[str, tuple[Bias, ...]]]:
+    """The name of an estimator and its bias at every temperature."""
+    for biases in zip(*(at.biases for at in columns), strict=True):
+        yield NAMES[biases[0].estimator], biases
 
 
 def _lights(of: Diagnosis) -> Iterator[str]:
@@ -68,11 +78,12 @@ def _lights(of: Diagnosis) -> Iterator[str]:
         if at.light is not None:
             yield f"τ = {at.tau:g}: {at.light.reason}"
     yield (
-        f"In {MEASURED.cases} simulated populations {MEASURED.false_green:.1%} of the greens were wrong by more than a factor 2,"
+        f"In {MEASURED.cases} simulated populations {MEASURED.false_green:.1%} of the greens were off by more than a "
+        "factor of 2,"
     )
     yield (
-        f"{MEASURED.usable_called_green:.0%} of the usable cases were green, and the intervals held ABC's bias in "
-        f"{MEASURED.coverage[1]:.0%}."
+        f"{MEASURED.usable_called_green:.0%} of the usable cases were green, and intervals held ABC's bias in "
+        f"{MEASURED.coverage[1]:.0%} (docs/gauge.md)."
     )
 
 
@@ -80,16 +91,8 @@ def _three(of: Quantiles) -> str:
     return " ".join(f"{value:6.3g}" for value in (of.p05, of.p50, of.p95))
 
 
-def _with_interval(bias: Bias) -> str:
-    return f"{bias.norm:.3g} [{bias.low:.2g}, {bias.high:.2g}]"
-
-
-def _shares(bias: Bias) -> str:
-    return f"{bias.of_spread:.3%}, {bias.of_noise:.2%}"
-
-
 def _needed(bias: Bias, references: int) -> str:
     if not bias.needed_is_extrapolated:
         return f"{bias.needed_n:,}"
-    more = f"more than {references:,}"
+    more = f"> {references:,}"
     return f"{more} (~{bias.needed_n:,})" if bias.needed_n is not None else more
