@@ -12,7 +12,8 @@ each term, say of power p; leaving its point open,
 where R_p collects coefficient · n(n−1)…(n−b+1) · Π (other blocks) · φ^{n−b}. This is the transpose of `exact`: there y
 is deposited on a grid over s and transformed; here only the mass is, F comes back on the grid, and cubic interpolation
 takes it to the points. The cost per query is O(N) whatever D is, and after it one matrix product with y serves all n,
-estimators and subsamples. On the same grid both give the same numbers; α* is the grid's own, as there.
+estimators and subsamples. On the same grid both give the same numbers; α* is the grid's own, as there. The steps are
+fixed and wider than there: the bias is right to 1e-6 of the spread.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ LONGEST = 4096.0
 """The largest range of s that is resolved."""
 FARTHEST = 40.0
 """A gap between neighboring s that counts as infinite: e^{−40}."""
-_CELLS_A_BLOCK = 384
+_CELLS_A_BLOCK = 96
 _ELEMENTS = 1 << 25
 
 
@@ -130,53 +131,52 @@ def _on_grid(mass: Tensor, means: Means) -> Tensor:
     Q, pools, cells = mass.shape
     grid = histogram(mass.reshape(Q * pools, cells, 1), GRID_STEP)
     at = nodes(GRID_STEP * cells, max(means.n), NODE_STEP, NODE_STEP)
-    terms = {name: power_sums.mean(name) for name in means.estimators}
-    needed = sorted({p for each in terms.values() for p in powers(each)})
-    transformed = transforms(grid, at, needed)
-    F = _spread_out(_densities(transformed, terms, means.n, needed), needed, at, cells)
+    terms = [power_sums.mean(name) for name in means.estimators]
+    transformed = transforms(grid, at, sorted({p for each in terms for p in powers(each)}))
     w = (-grid.s).exp()
-    target = w / (grid.channels.squeeze(-1) * w).sum(-1, keepdim=True)
-    return (F - target.unsqueeze(1)).view(Q, pools, means.columns, cells)
+    F = -(w / (grid.channels.squeeze(-1) * w).sum(-1, keepdim=True))
+    F = F[:, None, None].repeat(1, len(terms), len(means.n), 1)
+    for p in sorted({_power_of_y(blocks) for each in terms for blocks in each}):
+        with_p = [{blocks: c for blocks, c in each.items() if _power_of_y(blocks) == p} for each in terms]
+        some = [e for e, each in enumerate(with_p) if each]
+        R = torch.stack([_density(transformed, with_p[e], means.n) for e in some], 1)
+        F[:, some] += _spread_out(R, p, at, cells)
+    return F.view(Q, pools, means.columns, cells)
 
 
-def _densities(
-    transformed: Transforms, terms: dict[str, dict[power_sums.Blocks, float]], n: Sequence[int], needed: list[int]
-) -> Tensor:
-    """R_p at the nodes [pools of all queries, columns, powers, K]."""
-    R = torch.zeros(len(transformed.log_phi), len(terms), len(n), len(needed), transformed.log_phi.shape[-1]).double()
+def _power_of_y(blocks: power_sums.Blocks) -> int:
+    """The power of w in the block that holds y."""
+    (p,) = (power for power, ys in blocks if ys == 1)
+    return p
+
+
+def _density(transformed: Transforms, terms: dict[power_sums.Blocks, float], n: Sequence[int]) -> Tensor:
+    """R_p at the nodes [·, len(n), K], from the terms whose y stands with w^p."""
     size = torch.tensor(n, dtype=torch.float64)
-    b_most = max(len(blocks) for each in terms.values() for blocks in each)
-    phi = [(transformed.log_phi.unsqueeze(1) * (size - b).clamp_min(0).unsqueeze(-1)).exp_() for b in range(b_most + 1)]
-    for e, each in enumerate(terms.values()):
-        for blocks, coefficient in each.items():
-            b = len(blocks)
-            falling = torch.stack([(size - k).clamp_min(0) for k in range(b)]).prod(0)
-            (p,) = (power for power, ys in blocks if ys == 1)
-            term = (coefficient * falling).unsqueeze(-1) * phi[b]
-            for power, ys in blocks:
-                if ys == 0:
-                    term = term * transformed.M[power][..., 0].unsqueeze(1)
-            R[:, e, :, needed.index(p)] += term
-    return R.flatten(1, 2)
+    R = torch.zeros(1, dtype=torch.float64)
+    for blocks, coefficient in terms.items():
+        b = len(blocks)
+        falling = torch.stack([(size - k).clamp_min(0) for k in range(b)]).prod(0)
+        others = torch.ones_like(transformed.log_phi)
+        for power, ys in blocks:
+            if ys == 0:
+                others = others * transformed.M[power][..., 0]
+        phi = (transformed.log_phi.unsqueeze(1) * (size - b).clamp_min(0).unsqueeze(-1)).exp_()
+        R = R + phi * (coefficient * falling).unsqueeze(-1) * others.unsqueeze(1)
+    return R
 
 
-def _spread_out(R: Tensor, needed: list[int], at: Nodes, cells: int) -> Tensor:
-    """Σ_p Σ_k H_p(u_k − s_j) R_p(u_k) · step for every cell j: cells in blocks, each with its window of the nodes."""
-    stride = round(NODE_STEP / GRID_STEP)
+def _spread_out(R: Tensor, p: int, at: Nodes, cells: int) -> Tensor:
+    """Σ_k H_p(u_k − s_j) R(u_k) · step for every cell j: cells in blocks, each with its window of the nodes."""
     blocks = -(-cells // _CELLS_A_BLOCK)
-    advance = _CELLS_A_BLOCK // stride
-    below, above = math.ceil(-LOWEST / NODE_STEP), math.ceil((HIGHEST + PAD * GRID_STEP) / NODE_STEP)
+    advance = round(_CELLS_A_BLOCK * GRID_STEP / NODE_STEP)
+    below, above = math.ceil(-LOWEST / p / NODE_STEP), math.ceil((HIGHEST + PAD * GRID_STEP) / NODE_STEP)
     window = below + advance + above
-    origin = round(at.first / NODE_STEP)  # the node at u = 0 has index −origin
-    start = -origin - below  # the first node that the first block sees
+    start = -round(at.first / NODE_STEP) - below  # the node at u = 0, less those that the first block sees below it
     last = start + (blocks - 1) * advance + window
     left, right = max(0, -start), max(0, last - at.count)
-    padded = torch.nn.functional.pad(R, (left, right))[..., max(0, start) : last + left]
-    windows = padded.unfold(-1, window, advance)  # [·, columns, powers, blocks, window]
-    s = GRID_STEP * (torch.arange(_CELLS_A_BLOCK) - PAD).double()
-    u = NODE_STEP * (torch.arange(window) - below).double()
-    z = u[:, None] - s
-    H = torch.stack([(p * z - z.exp()).exp() for p in needed])  # [powers, window, cells of a block]
-    H = NODE_STEP * torch.where(z < LOWEST, 0, H)
-    F = torch.einsum("qcpbw,pwj->qcbj", windows, H)
-    return F.flatten(-2)[..., :cells]
+    padded = torch.nn.functional.pad(R, (left, right))[..., start + left : last + left]
+    z = NODE_STEP * (torch.arange(window) - below).double()[:, None]
+    z = z - GRID_STEP * (torch.arange(_CELLS_A_BLOCK) - PAD)
+    H = NODE_STEP * (p * z - z.exp()).exp()  # [window, cells of a block]
+    return (padded.unfold(-1, window, advance) @ H).flatten(-2)[..., :cells]

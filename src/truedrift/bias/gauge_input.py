@@ -70,20 +70,21 @@ class Sample:
         return None if self.x is None else self.y.shape[1]
 
     def seen(self, settings: Settings) -> Iterator[References]:
-        """The references at one temperature after another."""
-        kernel, d = settings.kernel, self.y if self.x is None else None
-        if self.x is not None and kernel in KERNELS:
-            d = pairwise_distance(self.x, self.y)
+        """The references at one temperature after another; distances are taken once."""
+        own, kernel = self.x is None, settings.kernel
+        d = self.y if self.x is None else pairwise_distance(self.x, self.y) if isinstance(kernel, str) else None
         for tau in settings.temperatures:
-            minus_log_w = self._minus_log_weights(d, kernel, tau)
+            minus_log_w = self._of_kernel(kernel, tau) if d is None else _of_distances(d, kernel, tau)
             require_finite(**{f"the kernel's logarithm at tau = {tau}": minus_log_w})
-            yield References.seen(minus_log_w, self.y, own=self.x is None)
+            yield References.seen(minus_log_w, self.y, own=own)
 
-    def _minus_log_weights(self, d: Tensor | None, kernel: str | LogKernel, tau: float) -> Tensor:
-        if d is None or self.x is None:
-            assert self.x is not None  # distances have a kernel by name
-            return -log_kernel(kernel)(self.x, self.y, tau).detach().to("cpu", torch.float64)
-        return d / tau if kernel == "laplace" else (d / tau).square() / 2
+    def _of_kernel(self, kernel: str | LogKernel, tau: float) -> Tensor:
+        assert self.x is not None  # distances have a kernel by name
+        return -log_kernel(kernel)(self.x, self.y, tau).detach().to("cpu", torch.float64)
+
+
+def _of_distances(d: Tensor, kernel: str | LogKernel, tau: float) -> Tensor:
+    return d / tau if kernel == "laplace" else (d / tau).square() / 2
 
 
 def require_source(**given: Tensor | None) -> None:

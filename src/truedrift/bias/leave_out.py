@@ -63,8 +63,13 @@ class Estimate:
             return 0.0, 0.0
         left_out = 1 - Q / queries
         of_queries = math.sqrt(left_out * float(self.norms.var()) / Q) / self.norm if left_out > 0 else 0.0
-        half = math.hypot(STUDENT * self.error, REACH * self.drift, STUDENT * of_queries)
+        half = half_width(self.error, self.drift, of_queries)
         return self.norm * math.exp(-half), self.norm * math.exp(min(half, 700.0))
+
+
+def half_width(error: float, drift: float, of_queries: float = 0.0) -> float:
+    """Of the interval of log θ."""
+    return math.hypot(STUDENT * error, REACH * drift, STUDENT * of_queries)
 
 
 def estimates(

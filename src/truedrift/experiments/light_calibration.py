@@ -9,7 +9,7 @@ queries alone. With θ̂ for what it estimates as the bias of ABC and θ for the
 The family is meant to be hard: 1 to 31 clusters of unequal weight and width, near or far from each other, Gaussian or
 with heavy tails (Student's t with 3 degrees of freedom), some on the unit sphere; D from 1 to 64; n from 4 to 511; N
 from n (at least 16) to 256 n (at most 20 000); τ from twice the median distance down to a 64th of it, where n_eff is
-near 1. Even seeds choose the light's thresholds, odd ones are held out and measured.
+near 1. Seeds below 600 chose the light's thresholds; the next 300 were drawn after that, to measure it.
 
     python -m truedrift.experiments.light_calibration docs/results/light_calibration.jsonl
 """
@@ -17,9 +17,10 @@ near 1. Even seeds choose the light's thresholds, odd ones are held out and meas
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +29,16 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias import leave_out
+from truedrift.bias.diagnosis import Color
+from truedrift.bias.light import Measured, color
 from truedrift.bias.references import References
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.records import provenance
 
 POINTS = 20_000
 QUERIES = 16
-SEEDS = range(600)
+CHOSEN_ON, HELD_OUT = range(600), range(600, 900)
+"""Seeds of the populations that chose the thresholds, and of those that measured the light afterwards."""
 DIMENSIONS = (1, 2, 4, 8, 16, 64)
 
 
@@ -142,5 +146,63 @@ def _case(fields: dict[str, Any]) -> Case:
     return Case(**exact)
 
 
+def color_of(each: Case) -> Color:
+    """What the gauge shows in that case."""
+    _, noise, _ = each.noise
+    return color(noise=noise, error=each.error[1], drift=each.drift[1], agreement=each.agreement)
+
+
+def is_right(each: Case) -> bool:
+    """The estimate of ABC's bias is within a factor of 2 of the truth."""
+    return _within_2(each.estimate[1] / each.truth[1])
+
+
+def is_usable(each: Case) -> bool:
+    """So are both the estimate and the expansion."""
+    return is_right(each) and _within_2(each.expansion)
+
+
+def _within_2(ratio: float) -> bool:
+    return 0.5 <= ratio <= 2
+
+
+def is_covered(each: Case, k: int) -> bool:
+    """The interval of estimator k holds the truth."""
+    half = leave_out.half_width(each.error[k], each.drift[k])
+    return abs(math.log(each.estimate[k] / each.truth[k])) <= half
+
+
+def measure(cases: Sequence[Case]) -> Measured:
+    """The rates over these cases."""
+    green = [each for each in cases if color_of(each) == "green"]
+    believed = [each for each in cases if color_of(each) != "red"]
+    usable = [each for each in cases if is_usable(each)]
+    unusable = [each for each in cases if not is_usable(each)]
+    right = [each for each in cases if is_right(each)]
+    return Measured(
+        cases=len(cases),
+        usable=_short(len(usable) / len(cases)),
+        false_green=_share(green, lambda each: not is_usable(each)),
+        unusable_called_green=_share(unusable, lambda each: color_of(each) == "green"),
+        usable_called_green=_share(usable, lambda each: color_of(each) == "green"),
+        believed=_short(len(believed) / len(cases)),
+        falsely_believed=_share(believed, lambda each: not is_right(each)),
+        right_called_believed=_share(right, lambda each: color_of(each) != "red"),
+        coverage=tuple(_share(cases, lambda each, k=k: is_covered(each, k)) for k in range(3)),
+    )
+
+
+def _share(cases: Sequence[Case], has: Callable[[Case], bool]) -> float:
+    return _short(sum(map(has, cases)) / max(1, len(cases)))
+
+
+def main(path: Path) -> None:
+    """Run the calibration, and print what the halves showed."""
+    write(path, (*CHOSEN_ON, *HELD_OUT))
+    cases = read(path)
+    for name, seeds in (("chosen on", CHOSEN_ON), ("held out", HELD_OUT)):
+        print(name, measure([each for each in cases if each.seed in seeds]))
+
+
 if __name__ == "__main__":
-    write(Path(sys.argv[1]), SEEDS)
+    main(Path(sys.argv[1]))
