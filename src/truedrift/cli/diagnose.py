@@ -71,7 +71,7 @@ class Diagnose:
             raise mistake(came, "allowed is a positive number, or several", "add for example --tau 0.05")
         work = gauge.prepare(**arrays, tau=self.tau, n=self.n, wanted=self.want, kernel=self.kernel, seed=self.seed)
         if self.out is not None:
-            writable_directory(self.out.parent)
+            _require_place(self.out)
         return partial(_diagnose, work, self)
 
 
@@ -94,6 +94,12 @@ def _named(file: Path, array: str | None) -> dict[str, Tensor]:
             "save the arrays under these names",
         )
     return known
+
+
+def _require_place(out: Path) -> None:
+    if out.is_dir():
+        raise mistake(f"--out {str(out)!r} is a directory", "allowed is a file", "name one in it")
+    writable_directory(out.parent)
 
 
 def _diagnose(work: Callable[[], Diagnosis], options: Diagnose) -> str:

@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -166,7 +167,7 @@ def _within_2(ratio: float) -> bool:
     return 0.5 <= ratio <= 2
 
 
-def is_covered(each: Case, k: int) -> bool:
+def is_covered(each: Case, *, k: int) -> bool:
     """The interval of estimator k holds the truth."""
     half = leave_out.half_width(each.error[k], each.drift[k])
     return abs(math.log(each.estimate[k] / each.truth[k])) <= half
@@ -188,7 +189,7 @@ def measure(cases: Sequence[Case]) -> Measured:
         believed=_short(len(believed) / len(cases)),
         falsely_believed=_share(believed, lambda each: not is_right(each)),
         right_called_believed=_share(right, lambda each: color_of(each) != "red"),
-        coverage=tuple(_share(cases, lambda each, k=k: is_covered(each, k)) for k in range(3)),
+        coverage=tuple(_share(cases, partial(is_covered, k=k)) for k in range(3)),
     )
 
 
