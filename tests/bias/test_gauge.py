@@ -152,7 +152,7 @@ def test_the_last_crossing_counts():
         return [2.4 / size for size in n]
 
     found = needed.smallest_n(list(rising_first), list(rising_first.values()), 0.2, 1, more)
-    assert found == needed.Needed(12, False)
+    assert found == needed.Needed(12, False)  # 2.4/12 = 0.2
     assert all(8 < n < 16 for n in asked)
     assert needed.smallest_n([1, 8], [0.1, 0.01], 0.2, 1, more) == needed.Needed(1, False)
 

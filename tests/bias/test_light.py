@@ -31,7 +31,7 @@ def test_what_is_printed_is_what_was_measured():
     assert [each.seed for each in cases] == [*CHOSEN_ON, *HELD_OUT]
     assert measure([each for each in cases if each.seed in HELD_OUT]) == MEASURED
     assert MEASURED.false_green <= AIM
-    assert min(MEASURED.coverage) > 0.9
+    assert min(MEASURED.coverage) > 0.9  # nominal 0.95
 
 
 def test_a_record_is_repeated_by_its_seed():
@@ -75,7 +75,7 @@ def test_rates_of_a_few_cases_by_hand():
 
 def test_the_family_reaches_from_one_reference_to_many():
     cases = read(RECORD)
-    assert min(each.n_eff for each in cases) < 1.05
+    assert min(each.n_eff for each in cases) < 1.1
     assert max(each.n_eff for each in cases) > 100
     assert {each.D for each in cases} == set(light_calibration.DIMENSIONS)
-    assert any(each.N <= 1.5 * each.n for each in cases)
+    assert any(1.5 * each.n >= each.N for each in cases)

@@ -31,7 +31,7 @@ LARGEST_N = 1_000_000
 MOST_TEMPERATURES = 16
 MOST_REFERENCES = 100_000
 MOST_QUERIES, FEWEST_QUERIES = 48, 16
-WORK = 6e8
+WORK = 4e8
 LARGEST_ENTRY = 1e100
 SUM_WITHIN = 1e-3
 """Rows of weights may miss 1 by this much, by rounding."""

@@ -169,7 +169,7 @@ def _within_2(ratio: float) -> bool:
 
 def is_covered(each: Case, *, k: int) -> bool:
     """The interval of estimator k holds the truth."""
-    half = leave_out.half_width(each.error[k], each.drift[k])
+    half = leave_out.half_width(error=each.error[k], drift=each.drift[k], noise=each.noise[k])
     return abs(math.log(each.estimate[k] / each.truth[k])) <= half
 
 
