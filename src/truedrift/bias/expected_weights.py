@@ -179,4 +179,5 @@ def _spread_out(R: Tensor, p: int, at: Nodes, cells: int) -> Tensor:
     z = NODE_STEP * (torch.arange(window) - below).double()[:, None]
     z = z - GRID_STEP * (torch.arange(_CELLS_A_BLOCK) - PAD)
     H = NODE_STEP * (p * z - z.exp()).exp()  # [window, cells of a block]
-    return (padded.unfold(-1, window, advance) @ H).flatten(-2)[..., :cells]
+    rows = padded.unfold(-1, window, advance).reshape(-1, window)  # a copy, for one large product and no small ones
+    return (rows @ H).view(*R.shape[:-1], -1)[..., :cells]

@@ -16,8 +16,8 @@ and an interval of 95 %,
 
     log θ ± √((t · error)² + (REACH · drift)² + (WIDENING · noise)² + (t · error of queries)²),
 
-with t the quantile of Student's distribution with G − 1 degrees of freedom. Drift and noise are in it because a pool of N
-references has a bias of its own, of order 1/N, which no scatter shows; the last term is there when the queries are a
+with t the quantile of Student's distribution with G − 1 degrees of freedom. Drift and noise are in it because a pool of
+N references has a bias of its own, of order 1/N, which no scatter shows; the last term is there when the queries are a
 sample of the user's.
 """
 

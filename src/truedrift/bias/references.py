@@ -38,8 +38,11 @@ class References:
 
     def sums(self, weights: Float[Tensor, "some N columns"], queries: slice) -> Float[Tensor, "some columns D"]:
         """Σ_i weights_i y_i of these queries."""
-        y = self.y[queries].unsqueeze(-1) if self.own else self.y
-        return weights.mT @ y
+        if self.own:
+            return weights.mT @ self.y[queries].unsqueeze(-1)
+        some, N, columns = weights.shape
+        rows = weights.mT.reshape(some * columns, N)  # one product that reads y once, not one for each query
+        return (rows @ self.y).view(some, columns, -1)
 
     def biases(
         self, estimators: Sequence[str], n: Sequence[int], groups: Int[Tensor, " N"] | None = None
