@@ -8,7 +8,7 @@ The data's way through the system, which is also the tree:
 The maths core (kernels, centroids, field, objective) needs torch alone.
 """
 
-from truedrift.bias import Moments, exact_moments
+from truedrift.bias import Diagnosis, Moments, diagnose, exact_moments
 from truedrift.centroids import abc_weights, centroid, estimator, streaming_centroid
 from truedrift.field import Drift, drift
 from truedrift.objective import DriftLoss, DriftReport, drift_loss
@@ -16,6 +16,7 @@ from truedrift.objective import DriftLoss, DriftReport, drift_loss
 __version__ = "0.1.0"
 
 __all__ = [
+    "Diagnosis",
     "Drift",
     "DriftLoss",
     "DriftReport",
@@ -23,6 +24,7 @@ __all__ = [
     "__version__",
     "abc_weights",
     "centroid",
+    "diagnose",
     "drift",
     "drift_loss",
     "estimator",

@@ -96,3 +96,10 @@ def test_the_data_s_way_is_told_the_same_everywhere():
         line = line[line.index("noise z, label c") :]
         positions = [line.index(f"→ **{room}**" if path.suffix == ".md" else f"→ {room}") for room in way]
         assert positions == sorted(positions), path
+
+
+def test_gauge_snippet_runs():
+    (snippet,) = PYTHON.findall((ROOT / "docs" / "gauge.md").read_text())
+    scope = {}
+    exec(snippet, scope)
+    assert [at.tau for at in scope["found"].temperatures] == [0.05, 0.2]

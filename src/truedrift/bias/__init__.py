@@ -1,6 +1,16 @@
 """The laboratory: how biased a centroid of n references is, exactly, by theory and by Monte Carlo."""
 
+from truedrift.bias.diagnosis import Diagnosis
 from truedrift.bias.exact import Moments, exact_moments, exact_moments_of_several
+from truedrift.bias.gauge import diagnose
 from truedrift.bias.strata import StrataBias, exact_bias_of_strata
 
-__all__ = ["Moments", "StrataBias", "exact_bias_of_strata", "exact_moments", "exact_moments_of_several"]
+__all__ = [
+    "Diagnosis",
+    "Moments",
+    "StrataBias",
+    "diagnose",
+    "exact_bias_of_strata",
+    "exact_moments",
+    "exact_moments_of_several",
+]

@@ -11,6 +11,7 @@ import tyro
 
 from truedrift.cli.bias import Bias
 from truedrift.cli.demo import Demo
+from truedrift.cli.diagnose import Diagnose
 from truedrift.cli.report import Report
 from truedrift.cli.reproduce import Reproduce
 from truedrift.validation import mistake
@@ -33,6 +34,7 @@ class Command(Protocol):
 COMMANDS: dict[str, type[Command]] = {
     "demo": Demo,
     "bias": Bias,
+    "diagnose": Diagnose,
     "reproduce": Reproduce,
     "report": Report,
 }
@@ -53,6 +55,7 @@ def help_text() -> str:
             "examples:",
             "  truedrift demo",
             "  truedrift bias four-modes --tau 0.1 --n 8 64 512",
+            "  truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64",
             "  truedrift reproduce fig:bias_loglog",
             "  truedrift report runs/fig_bias_loglog-cpu",
         )

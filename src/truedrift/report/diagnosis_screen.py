@@ -1,0 +1,98 @@
+"""A diagnosis as one screen of text: a column for each temperature, three beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from truedrift.bias.diagnosis import AtTemperature, Bias, Diagnosis, Quantiles
+from truedrift.bias.light import MEASURED
+
+COLUMNS = 3
+_LABEL, _WIDTH = 28, 24
+NAMES = {"standard": "standard", "abc": "ABC", "abc2": "ABC-2"}
+
+
+def screen(diagnosis: Diagnosis, title: str) -> str:
+    """At most 30 lines for up to three temperatures."""
+    lines = [title, _input(diagnosis)]
+    all_of_them = diagnosis.temperatures
+    for first in range(0, len(all_of_them), COLUMNS):
+        lines += ["", *_table(diagnosis, all_of_them[first : first + COLUMNS])]
+    return "\n".join((*lines, *_lights(diagnosis)))
+
+
+def _input(of: Diagnosis) -> str:
+    if of.source == "weights":
+        return f"{of.queries:,} rows of n = {of.n:,} weights"
+    used = f" ({of.queries_used:,} used)" if of.queries_used < of.queries else ""
+    some = f" ({of.references_used:,} used)" if of.references_used < of.references else ""
+    what = "distances" if of.source == "distances" else f"D = {of.dimension}"
+    return (
+        f"{of.queries:,} queries{used}, {of.references:,} references{some}, {what}, {of.kernel} kernel, "
+        f"n = {of.n:,}, seed {of.seed}"
+    )
+
+
+def _table(of: Diagnosis, columns: tuple[AtTemperature, ...]) -> Iterator[str]:
+    def row(label: str, cell: Callable[[AtTemperature], str]) -> str:
+        return _row(label, [cell(each) for each in columns])
+
+    if of.source != "weights":
+        yield row("", lambda at: f"τ = {at.tau:g}")
+    yield row("n_eff = 1/Σα²   5 50 95 %", lambda at: _three(at.weights.n_eff))
+    yield row("largest α       5 50 95 %", lambda at: _three(at.weights.dominance))
+    yield row("Σα²             5 50 95 %", lambda at: _three(at.weights.sum_of_squares))
+    yield row("dominated (largest α > ½)", lambda at: f"{at.weights.dominated:.1%}")
+    if of.source == "weights":
+        yield row("temperature", lambda at: at.dead or "alive")
+        return
+    yield row("spread √E‖y−T*‖²", lambda at: f"{at.spread:.3g}")
+    yield row("noise √tr Var T_n", lambda at: f"{at.noise:.3g}")
+    for name, biases in _by_estimator(columns):
+        yield _row(f"bias {name}", [f"{bias.norm:.3g}" for bias in biases])
+        yield _row("  interval of 95 %", [f"{bias.low:.2g} to {bias.high:.2g}" for bias in biases])
+        yield _row("  of spread, of noise", [f"{bias.of_spread:.2%}, {bias.of_noise:.2%}" for bias in biases])
+    if of.wanted is not None:
+        yield f"n for a bias of {of.wanted:.3%} of the spread"
+        for name, biases in _by_estimator(columns):
+            yield _row(f"  {name}", [_needed(bias, of.references_used) for bias in biases])
+    yield row("temperature", lambda at: at.dead or "alive")
+    yield row("light", lambda at: at.light.color.upper() if at.light else "")
+
+
+def _row(label: str, cells: Sequence[str]) -> str:
+    return f"{label:{_LABEL}}" + "".join(f"{cell:>{_WIDTH}}" for cell in cells)
+
+
+def _by_estimator(columns: Sequence[AtTemperature]) -> Iterator[tuple[str, tuple[Bias, ...]]]:
+    """The name of an estimator and its bias at every temperature."""
+    for biases in zip(*(at.biases for at in columns), strict=True):
+        yield NAMES[biases[0].estimator], biases
+
+
+def _lights(of: Diagnosis) -> Iterator[str]:
+    if of.source == "weights":
+        yield "The bias needs more than weights: save distances, or queries and references."
+        return
+    for at in of.temperatures:
+        if at.light is not None:
+            yield f"τ = {at.tau:g}: {at.light.reason}"
+    yield (
+        f"In {MEASURED.cases} simulated populations {MEASURED.false_green:.1%} of the greens were off by more than a "
+        "factor of 2,"
+    )
+    yield (
+        f"{MEASURED.usable_called_green:.0%} of the usable cases were green, and intervals held ABC's bias in "
+        f"{MEASURED.coverage[1]:.0%} (docs/gauge.md)."
+    )
+
+
+def _three(of: Quantiles) -> str:
+    return " ".join(f"{value:6.3g}" for value in (of.p05, of.p50, of.p95))
+
+
+def _needed(bias: Bias, references: int) -> str:
+    if not bias.needed_is_extrapolated:
+        return f"{bias.needed_n:,}"
+    more = f"> {references:,}"
+    return f"{more} (~{bias.needed_n:,})" if bias.needed_n is not None else more

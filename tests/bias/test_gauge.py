@@ -1,0 +1,259 @@
+"""The gauge against literal loops and the exact engine, its properties, and its answers where they are known."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import truedrift
+from truedrift import Diagnosis, diagnose, exact_moments
+from truedrift.bias import exact_moments_of_several, needed
+
+NAMES = ("standard", "abc", "abc2")
+
+
+def features(seed=0, Q=5, N=600, D=2):
+    """An asymmetric population."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(rows, D, generator=generator).double().square() for rows in (Q, N)]
+
+
+def only(diagnosis):
+    (at,) = diagnosis.temperatures
+    return at
+
+
+def norms(diagnosis):
+    return [bias.norm for bias in only(diagnosis).biases]
+
+
+def test_weights_by_a_literal_loop():
+    alpha = torch.rand(5, 4, 9, generator=torch.Generator().manual_seed(1)).double().pow(6)
+    alpha = alpha / alpha.sum(-1, keepdim=True)
+    rows = alpha.reshape(20, 9).tolist()
+    n_eff = [1 / sum(a * a for a in row) for row in rows]
+    weights = only(diagnose(weights=alpha)).weights
+    assert (weights.rows, weights.n) == (20, 9)
+    shares = (0.05, 0.25, 0.5, 0.75, 0.95)
+    for found, values in (
+        (weights.n_eff, n_eff),
+        (weights.dominance, [max(row) for row in rows]),
+        (weights.sum_of_squares, [1 / value for value in n_eff]),
+    ):
+        expected = np.quantile(values, shares)
+        assert [found.p05, found.p25, found.p50, found.p75, found.p95] == pytest.approx(expected)
+    assert weights.dominated == pytest.approx(sum(max(row) > 0.5 for row in rows) / 20)
+    assert 0 < weights.dominated < 1
+
+
+def test_one_row_of_weights_is_a_query():
+    assert only(diagnose(weights=torch.tensor([0.25, 0.75]))).weights.n_eff.p50 == pytest.approx(1.6)
+
+
+def test_features_are_the_exact_engine():
+    x, y = features()
+    at = only(diagnose(queries=x, references=y, tau=0.1, n=16, wanted=None))
+    moments = exact_moments_of_several(x, y, tau=0.1, n=16)
+    spread = float((y - moments["abc"].T_star.unsqueeze(1)).square().sum(-1).mean(-1).sqrt().mean())
+    assert at.spread == pytest.approx(spread)
+    for bias in at.biases:
+        each = moments[bias.estimator].bias[:, 0].norm(dim=-1)
+        assert bias.norm == pytest.approx(float(each.mean()), rel=1e-5)
+        assert bias.quantiles.p50 == pytest.approx(float(each.median()), rel=1e-5)
+        assert bias.of_spread == pytest.approx(bias.norm / at.spread)
+        assert bias.low < bias.norm < bias.high
+        assert (bias.needed_n, bias.needed_is_extrapolated) == (None, False)
+    # 256 minibatches, shared by the queries: the variance is known to about √(2/256) = 9 %, its root to half of that.
+    assert at.noise == pytest.approx(math.sqrt(float(moments["standard"].variance.mean())), rel=0.25)
+
+
+@pytest.mark.parametrize("kernel", ["laplace", "gaussian"])
+def test_distances_are_a_centroid_of_one_dimension(kernel):
+    x, y = features(1, N=300)
+    d = torch.cdist(x, y)
+    found = norms(diagnose(distances=d, tau=0.5, n=8, wanted=None, kernel=kernel))
+    zero = torch.zeros(1, 1).double()
+    for k, name in enumerate(NAMES):
+        rows = [exact_moments(zero, row[:, None], tau=0.5, n=8, estimator=name, kernel=kernel).bias for row in d]
+        assert found[k] == pytest.approx(float(torch.stack(rows).abs().mean()), rel=1e-4, abs=1e-6 * float(d.std()))
+
+
+def test_a_kernel_of_one_s_own():
+    x, y = features(2, N=100)
+
+    def squared(a, b, tau):
+        return -torch.cdist(a, b).square() / (2 * tau * tau)
+
+    own = norms(diagnose(queries=x, references=y, tau=0.5, n=8, wanted=None, kernel=squared))
+    assert own == pytest.approx(norms(diagnose(queries=x, references=y, tau=0.5, n=8, wanted=None, kernel="gaussian")))
+
+
+def test_order_place_and_direction_of_the_references_do_not_matter():
+    x, y = features(3, N=200)
+    options = {"tau": 0.1, "n": 8, "wanted": None}
+    expected = norms(diagnose(queries=x, references=y, **options))
+    order = torch.randperm(200, generator=torch.Generator().manual_seed(0))
+    rotation = torch.linalg.qr(torch.randn(2, 2, generator=torch.Generator().manual_seed(1)).double()).Q
+    for a, b in ((x, y[order]), (x + 7, y + 7), (x @ rotation, y @ rotation)):
+        assert norms(diagnose(queries=a, references=b, **options)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_unit_of_length_is_a_unit():
+    x, y = features(4, N=200)
+    small = only(diagnose(queries=x, references=y, tau=0.1, n=8))
+    large = only(diagnose(queries=1000 * x, references=1000 * y, tau=100, n=8))
+    for a, b in zip(small.biases, large.biases, strict=True):
+        assert (1000 * a.norm, 1000 * a.low, 1000 * a.high) == pytest.approx((b.norm, b.low, b.high))
+        assert (a.of_spread, a.of_noise, a.needed_n) == pytest.approx((b.of_spread, b.of_noise, b.needed_n))
+    assert small.weights == large.weights or small.weights.dominated == large.weights.dominated
+    assert small.light.color == large.light.color
+
+
+def test_float32_and_several_temperatures():
+    x, y = (each.float() for each in features(5, N=100))
+    both = diagnose(queries=x, references=y, tau=(0.2, 2.0), n=8)
+    assert [at.tau for at in both.temperatures] == [0.2, 2.0]
+    assert both.temperatures[0].weights.n_eff.p50 < both.temperatures[1].weights.n_eff.p50
+
+
+def test_the_needed_n_is_where_the_bias_crosses():
+    x, y = features(6, N=600)
+    wanted = 0.01
+    at = only(diagnose(queries=x, references=y, tau=0.1, n=16, wanted=wanted))
+    for bias in at.biases:
+        n = bias.needed_n
+        assert not bias.needed_is_extrapolated
+        moments = exact_moments(x, y, tau=0.1, n=(n, round(0.9 * n)), estimator=bias.estimator)
+        here, before = (moments.bias.norm(dim=-1).mean(0) / at.spread).tolist()
+        assert here <= wanted < before
+    standard, abc, abc2 = (bias.needed_n for bias in at.biases)
+    assert abc2 < abc < standard
+
+
+def test_beyond_the_references_n_is_extrapolated_and_says_so():
+    x, y = features(7, N=100)
+    at = only(diagnose(queries=x, references=y, tau=0.1, n=16, wanted=1e-3))
+    standard = at.biases[0]
+    assert standard.needed_is_extrapolated
+    assert standard.needed_n > 100
+    n = exact_moments(x, y, tau=0.1, n=standard.needed_n, estimator="standard")
+    assert float(n.bias.norm(dim=-1).mean()) / at.spread == pytest.approx(1e-3, rel=0.2)
+    far = only(diagnose(queries=x, references=y, tau=0.1, n=16, wanted=1e-12)).biases[0]
+    assert (far.needed_n, far.needed_is_extrapolated) == (None, True)
+
+
+def test_the_last_crossing_counts():
+    rising_first = {1: 0.1, 2: 0.3, 4: 0.5, 8: 0.3, 16: 0.1, 32: 0.05}
+    asked = []
+
+    def more(n):
+        asked.extend(n)
+        return [2.4 / size for size in n]
+
+    found = needed.smallest_n(list(rising_first), list(rising_first.values()), 0.2, 1, more)
+    assert found == needed.Needed(12, False)  # 2.4/12 = 0.2
+    assert all(8 < n < 16 for n in asked)
+    assert needed.smallest_n([1, 8], [0.1, 0.01], 0.2, 1, more) == needed.Needed(1, False)
+
+
+def test_dead_temperatures_have_a_name():
+    x, y = features(8, N=300)
+    cold, alive, warm = diagnose(queries=x, references=y, tau=(1e-3, 0.1, 1e4), n=8, wanted=None).temperatures
+    assert (cold.dead, alive.dead, warm.dead) == ("too cold", None, "too warm")
+    assert cold.weights.n_eff.p50 == pytest.approx(1)
+    assert warm.weights.n_eff.p50 == pytest.approx(8)
+    assert warm.pull < 0.01 < alive.pull
+    assert only(diagnose(weights=torch.eye(4))).dead == "too cold"
+
+
+def test_the_light():
+    x, y = features(9, Q=8, N=4000)
+    cold, warm = diagnose(queries=x, references=y, tau=(0.01, 0.5), n=16, wanted=None).temperatures
+    assert (cold.light.color, warm.light.color) == ("yellow", "green")
+    assert "the expansion in 1/n is off" in cold.light.reason
+    few = only(diagnose(queries=x, references=y[:9], tau=0.1, n=8, wanted=None))
+    assert few.light.color == "red"
+    assert few.light.reason.startswith("too few references")
+
+
+@pytest.mark.parametrize("tau", [1e-30, 1e-9, 1e30])
+def test_no_temperature_breaks_it(tau):
+    x, y = features(10, Q=2, N=50)
+    found = diagnose(queries=x, references=y, tau=tau, n=4)
+    assert Diagnosis.from_json(found.to_json()) == found  # to_json refuses NaN and infinities
+
+
+def test_references_that_are_all_the_same_have_no_bias():
+    x, y = torch.zeros(2, 3), torch.ones(20, 3)
+    found = diagnose(queries=x, references=y, tau=0.5, n=4)
+    assert Diagnosis.from_json(found.to_json()) == found
+    assert norms(found) == pytest.approx([0, 0, 0], abs=1e-12)
+
+
+def test_large_inputs_are_sampled_and_it_says_so():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.rand(1000, 2, generator=generator), torch.rand(300, 2, generator=generator)
+    found = diagnose(queries=x, references=y, tau=1.0, n=8, wanted=None)
+    assert (found.queries, found.queries_used, found.references_used) == (1000, 48, 300)
+    again = diagnose(queries=x, references=y, tau=1.0, n=8, wanted=None)
+    assert found == again
+    other = diagnose(queries=x, references=y, tau=1.0, n=8, wanted=None, seed=1)
+    assert norms(other) != norms(found)
+    low, high = only(other).biases[0].low, only(other).biases[0].high
+    assert low < norms(found)[0] < high
+
+
+@pytest.mark.parametrize("source", ["weights", "distances", "features"])
+def test_json_comes_back_as_it_was(source):
+    x, y = features(11, N=60)
+    d = torch.cdist(x, y)
+    given = {
+        "weights": {"weights": (-d).softmax(-1)},
+        "distances": {"distances": d, "tau": 0.5, "n": 4},
+        "features": {"queries": x, "references": y, "tau": (0.5, 1.0), "n": 4},
+    }[source]
+    found = diagnose(**given)
+    assert found.source == source
+    assert Diagnosis.from_json(found.to_json()) == found
+
+
+X, Y = torch.zeros(2, 3), torch.ones(5, 3)
+D_ = torch.ones(2, 5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "given are no arrays; allowed are weights, or distances, or queries and references; "),
+        ({"queries": X}, "given are queries; allowed are weights"),
+        ({"weights": D_, "distances": D_}, "given are distances, weights; allowed"),
+        ({"weights": D_}, r"2 of 2 rows of weights have a negative entry or do not sum to 1; .*; divide each row"),
+        ({"weights": torch.tensor([[1.5, -0.5], [0.5, 0.5]])}, "1 of 2 rows of weights"),
+        ({"weights": torch.tensor([math.nan, 1.0])}, "weights has 1 entries that are NaN"),
+        ({"weights": torch.ones(2, 0)}, "weights has shape"),
+        ({"distances": D_, "n": 4}, "tau is missing; allowed are 1 to 16; "),
+        ({"distances": D_, "tau": 1.0}, "n is missing; allowed is an integer from 1 to 1000000; "),
+        ({"distances": D_, "tau": (), "n": 4}, "tau has 0 temperatures"),
+        ({"distances": D_, "tau": -1.0, "n": 4}, "tau is -1.0; allowed is a positive finite number"),
+        ({"distances": D_, "tau": 1.0, "n": 0}, "n is 0; allowed is an integer"),
+        ({"distances": D_, "tau": 1.0, "n": 4.5}, "n is 4.5; allowed is an integer"),
+        ({"distances": D_, "tau": 1.0, "n": 4, "wanted": 0.0}, "wanted is 0.0; allowed is a positive share"),
+        ({"distances": D_, "tau": 1.0, "n": 4, "kernel": "cauchy"}, "kernel is 'cauchy'; allowed are 'laplace'"),
+        ({"distances": D_, "tau": 1.0, "n": 4, "kernel": max}, "kernel is a function of features; "),
+        ({"distances": D_, "tau": 1.0, "n": 4, "seed": -1}, "seed is -1; allowed is 0"),
+        ({"distances": -D_, "tau": 1.0, "n": 4}, "distances has an entry of -1.0; allowed are numbers of at least 0"),
+        ({"distances": D_[:, :1], "tau": 1.0, "n": 4}, r"distances has shape \[2, 1\]; .* 2 references or more; "),
+        ({"distances": D_[None], "tau": 1.0, "n": 4}, r"distances has shape \[1, 2, 5\]; allowed is two dimensions"),
+        ({"queries": X, "references": Y[:, :2], "tau": 1.0, "n": 4}, "queries has D = 3 and references has D = 2"),
+        ({"queries": X[0], "references": Y, "tau": 1.0, "n": 4}, "queries has shape"),
+        ({"queries": X, "references": Y * math.inf, "tau": 1.0, "n": 4}, "references has 15 entries that are NaN"),
+        ({"queries": X, "references": Y.double() * 1e200, "tau": 1.0, "n": 4}, r"entry of 1e\+200; .*; rescale it"),
+        ({"queries": X.long(), "references": Y, "tau": 1.0, "n": 4}, "queries has dtype torch.int64"),
+    ],
+)
+def test_every_mistake_is_one_line_of_three_parts(given, message):
+    with pytest.raises(ValueError, match=f"^{message}|{message}") as caught:
+        truedrift.diagnose(**given)
+    assert str(caught.value).count("; ") >= 2
+    assert "\n" not in str(caught.value)
