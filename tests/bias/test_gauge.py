@@ -8,7 +8,8 @@ import torch
 
 import truedrift
 from truedrift import Diagnosis, diagnose, exact_moments
-from truedrift.bias import exact_moments_of_several, needed
+from truedrift.bias import exact_moments_of_several
+from truedrift.bias.gauging import needed
 
 NAMES = ("standard", "abc", "abc2")
 

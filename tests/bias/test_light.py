@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from truedrift.bias.light import MEASURED, color
+from truedrift.bias.gauging.light import MEASURED, color
 from truedrift.experiments import light_calibration
 from truedrift.experiments.light_calibration import CHOSEN_ON, HELD_OUT, case, color_of, is_usable, measure, read
 

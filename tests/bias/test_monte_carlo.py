@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from truedrift.bias import exact_moments_of_several
-from truedrift.bias.draws import draw, key_of
 from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.sample import sample
+from truedrift.bias.sampling.draws import draw, key_of
+from truedrift.bias.sampling.sample import sample
 from truedrift.centroids import ABC, BRSNIS, Bootstrap, Jackknife, Standard
 from truedrift.data import FOUR_MODES
 
@@ -163,33 +163,33 @@ def test_resumed_is_uninterrupted(tmp_path):
         "estimators": ("standard", "bootstrap", Uncompiled(Bootstrap(5))),
     }
     whole = monte_carlo(x, pool, **settings)
-    keep = tmp_path / "kept.jsonl"
 
     def stop_at_the_third_query(what, done, total):
         if done / total >= 3 / 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        monte_carlo(x, pool, keep=keep, progress=stop_at_the_third_query, **settings)
-    assert len(keep.read_text().splitlines()) == 4
+        monte_carlo(x, pool, keep=tmp_path, progress=stop_at_the_third_query, **settings)
+    (keep,) = tmp_path.iterdir()
+    assert len(keep.read_text().splitlines()) == 3
     with keep.open("r+b") as torn:  # as a crash in the middle of a line would leave it
         torn.truncate(os.path.getsize(keep) - 20)
-    resumed = monte_carlo(x, pool, keep=keep, **settings)
+    resumed = monte_carlo(x, pool, keep=tmp_path, **settings)
     for name, each in whole.items():
         assert each.bias.equal(resumed[name].bias)
         assert each.covariance.equal(resumed[name].covariance)
-    computed = []
-    monte_carlo(x, pool, keep=keep, progress=lambda *told: computed.append(told), **settings)
     lines = keep.read_text().splitlines()
-    assert sorted(json.loads(line)["query"] for line in lines[1:] if line.endswith("}")) == [0, 1, 2, 3, 4]
+    assert sorted(json.loads(line)["query"] for line in lines if line.endswith("}")) == [0, 1, 2, 3, 4]
+    monte_carlo(x, pool, keep=tmp_path, **settings)
+    assert keep.read_text().splitlines() == lines
 
 
-def test_a_file_of_other_settings_starts_anew(tmp_path):
+def test_other_settings_have_another_file(tmp_path):
     x, pool = toy(points=300, queries=2)
-    keep = tmp_path / "kept.jsonl"
-    monte_carlo(x, pool, tau=0.3, n=4, trials=50, keep=keep)
-    found = monte_carlo(x, pool, tau=0.2, n=4, trials=50, keep=keep)["abc"]
+    monte_carlo(x, pool, tau=0.3, n=4, trials=50, keep=tmp_path)
+    found = monte_carlo(x, pool, tau=0.2, n=4, trials=50, keep=tmp_path)["abc"]
     assert found.bias.equal(monte_carlo(x, pool, tau=0.2, n=4, trials=50)["abc"].bias)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize(

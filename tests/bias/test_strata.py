@@ -7,7 +7,8 @@ import pytest
 import torch
 from oracles.enumeration import Pool, expected_bias_of_strata
 
-from truedrift.bias import exact_moments_of_several, strata, strata_sums
+from truedrift.bias import exact_moments_of_several, strata
+from truedrift.bias.integration import strata_sums
 from truedrift.bias.strata import exact_bias_of_strata
 from truedrift.centroids import ABC, Standard, StratifiedABC
 
@@ -152,7 +153,7 @@ def test_queries_are_taken_some_at_a_time(monkeypatch):
     x, pools = pools_of(6, 600, 30, Q=5)
     whole = exact_bias_of_strata(x, pools, tau=TAU, n=((3, 2),))
     monkeypatch.setattr(strata, "_HISTOGRAM_ELEMENTS", 1)
-    monkeypatch.setattr("truedrift.bias.log_weights.ELEMENTS", 600)
+    monkeypatch.setattr("truedrift.bias.integration.log_weights.ELEMENTS", 600)
     parts = exact_bias_of_strata(x, pools, tau=TAU, n=((3, 2),))
     for name, each in parts.items():
         torch.testing.assert_close(each.bias, whole[name].bias, rtol=1e-9, atol=1e-13)
@@ -236,7 +237,7 @@ def test_mistakes_are_answered(options, message):
 
 
 def test_without_numba_a_large_pool_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "truedrift.bias.histogram", raising=False)
+    monkeypatch.delitem(sys.modules, "truedrift.bias.integration.histogram", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
     x, pools = pools_of(11, 600, 20)
     with pytest.raises(ModuleNotFoundError, match=r"numba is not installed; a pool of more than 512.*truedrift\[lab\]"):

@@ -3,7 +3,8 @@
 import torch
 
 from truedrift import exact_moments
-from truedrift.bias import log_weights, theory
+from truedrift.bias import theory
+from truedrift.bias.integration import log_weights
 from truedrift.bias.theory import compensation, effective_share, pool_moments, sensitivity
 from truedrift.data import FOUR_MODES
 

@@ -6,8 +6,8 @@ import torch
 
 from truedrift import drift
 from truedrift.bias import exact_moments_of_several
-from truedrift.bias.draws import draw, key_of
-from truedrift.bias.field_trials import Influence, tally_field
+from truedrift.bias.sampling.draws import draw, key_of
+from truedrift.bias.sampling.field_trials import Influence, tally_field
 from truedrift.bias.trained_field import ESTIMATORS, _Pools, trained_field
 from truedrift.field import NORMALIZATIONS
 

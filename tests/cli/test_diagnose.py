@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from truedrift import Diagnosis, diagnose
-from truedrift.bias.light import MEASURED
+from truedrift.bias.gauging.light import MEASURED
 from truedrift.cli import main
 
 

@@ -27,7 +27,7 @@ def small(monkeypatch):
 
 
 def files(directory):
-    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != "records.jsonl"}
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix != ".jsonl"}
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,16 @@ def test_one_query_in_some_is_more_biased_with_abc_at_n_8(curves):
     assert all(a < s for a, s in zip(by_name["abc"].exact, by_name["standard"].exact, strict=True))
 
 
-def test_a_study_is_kept_only_at_paper_scale(tmp_path, patch):
-    assert bias_loglog._keep(Setting(scale="paper", directory=tmp_path), 0.1) == tmp_path / "bias_loglog-0.1.kept.jsonl"
-    assert bias_loglog._keep(Setting(scale="cpu", directory=tmp_path), 0.1) is None
+def test_a_table_that_was_made_is_not_computed_again(tmp_path, patch):
+    here = Setting(scale="smoke", directory=tmp_path)
+    first = baselines.study(here)
+    (kept,) = tmp_path.iterdir()
+    before = kept.read_bytes()
+    again = baselines.study(here)
+    assert kept.read_bytes() == before
+    assert [row.bias for row in again.rows] == [row.bias for row in first.rows]
+    baselines.study(Setting(scale="smoke", seed=1, directory=tmp_path))
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_the_naive_norm_holds_the_noise_in_quadrature(table):

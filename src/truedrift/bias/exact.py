@@ -21,15 +21,15 @@ from functools import cached_property, partial
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias import power_sums
-from truedrift.bias.cells import Cells, Nodes, nodes, points
-from truedrift.bias.chain import br_snis_mean
-from truedrift.bias.deposited import GRID_STEP, POINTS_AS_THEY_ARE, deposited
-from truedrift.bias.integrals import integral, powers
-from truedrift.bias.log_weights import blocks, minus_log_kernel
-from truedrift.bias.power_sums import Blocks
-from truedrift.bias.refinement import Solution, judged, refined
-from truedrift.bias.transforms import Transforms, transforms
+from truedrift.bias.integration import power_sums
+from truedrift.bias.integration.cells import Cells, Nodes, nodes, points
+from truedrift.bias.integration.chain import br_snis_mean
+from truedrift.bias.integration.deposited import GRID_STEP, POINTS_AS_THEY_ARE, deposited
+from truedrift.bias.integration.integrals import integral, powers
+from truedrift.bias.integration.log_weights import blocks, minus_log_kernel
+from truedrift.bias.integration.power_sums import Blocks
+from truedrift.bias.integration.refinement import Solution, judged, refined
+from truedrift.bias.integration.transforms import Transforms, transforms
 from truedrift.centroids.base import Estimator
 from truedrift.centroids.br_snis import BRSNIS
 from truedrift.centroids.catalog import estimator as estimator_of

@@ -26,9 +26,9 @@ from functools import partial
 import torch
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.bias import leave_out, needed
 from truedrift.bias.diagnosis import AtTemperature, Bias, Dead, Diagnosis, Quantiles, Weights
-from truedrift.bias.gauge_input import (
+from truedrift.bias.gauging import leave_out, needed
+from truedrift.bias.gauging.inputs import (
     Sample,
     Settings,
     require_seed,
@@ -38,11 +38,11 @@ from truedrift.bias.gauge_input import (
     sample_of_features,
     settings_of,
 )
-from truedrift.bias.leave_out import Estimate
-from truedrift.bias.light import light
-from truedrift.bias.minibatches import simulate, summary
-from truedrift.bias.needed import Needed
-from truedrift.bias.references import References
+from truedrift.bias.gauging.leave_out import Estimate
+from truedrift.bias.gauging.light import light
+from truedrift.bias.gauging.needed import Needed
+from truedrift.bias.gauging.references import References
+from truedrift.bias.gauging.simulated import simulate, summary
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.kernels.kernel import LogKernel
 from truedrift.kernels.weights import effective_sample_size

@@ -7,14 +7,13 @@ minibatches, and memory does not grow with M. The weights of all pool points are
 after that. The estimators of this library have compiled forms (`trials`, `minibatch`), of which standard, ABC and ABC-2
 share one pass over a minibatch; one of the user's gets its log-weights block by block.
 
-A query's sums are kept in a file as soon as they are complete, if one is named: the same call goes on from there, and
-ends with the same digits.
+A query's sums are kept as soon as they are complete, if a directory is named: the same call goes on from there, and ends
+with the same digits.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,9 +23,10 @@ import numpy as np
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.draws import draw, key_of
-from truedrift.bias.sample import Sample, sample
-from truedrift.bias.trials import (
+from truedrift.bias.sampling.draws import draw, key_of
+from truedrift.bias.sampling.kept import Kept, Sums
+from truedrift.bias.sampling.sample import Sample, sample
+from truedrift.bias.sampling.trials import (
     BR_SNIS,
     JACKKNIFE,
     LARGEST_RANGE,
@@ -58,9 +58,6 @@ from truedrift.validation import (
 _ELEMENTS = 1 << 18
 """Log-weights that an estimator is given at a time; one that resamples needs a hundred times as much."""
 
-Sums = tuple[Tensor, Tensor]
-"""(Σ e [len(n), D], Σ e eᵀ [len(n), D, D])."""
-
 
 def monte_carlo(
     x: Float[Tensor, "Q D"],
@@ -79,7 +76,7 @@ def monte_carlo(
     """The moments of every estimator over `trials` minibatches from the pool, at queries x and each n, by name.
 
     An estimator that needs more than n references (BR-SNIS) draws its budget. With `keep`, finished queries are added
-    to that file, and those that it already has are not computed again; a file of other settings starts anew.
+    to a file of that directory, and those that it already has are not computed again.
     """
     chosen = [estimator_of(estimator) for estimator in estimators]
     sizes = (n,) if isinstance(n, int) else tuple(n)
@@ -88,7 +85,7 @@ def monte_carlo(
         pool.detach().to("cpu", torch.float64), tau, sizes, trials, chosen, log_kernel(kernel), replacement, seed
     )
     x = x.detach().to("cpu", torch.float64)
-    kept = _Kept(keep, task, x) if keep is not None else None
+    kept = None if keep is None else Kept(keep, _fingerprint(task, x))
     work = sum(each.budget(size) for each in chosen for size in sizes) * trials
     T_star, sums = [], []
     progress("Monte Carlo", 0, len(x) * work)
@@ -211,53 +208,6 @@ def _output(of_rule: Sums, estimator: Estimator) -> Sums:
     k = 1 if isinstance(estimator, ABC) else 2 if isinstance(estimator, ABC2) else 0
     first, second = of_rule
     return first[:, k], second[:, k]
-
-
-class _Kept:
-    """Finished queries in a file: a line that names the settings, then one line a query. A torn line is passed over."""
-
-    def __init__(self, path: Path, task: _Task, x: Tensor) -> None:
-        self.path = path
-        settings = {"settings": _fingerprint(task, x)}
-        self.sums: dict[int, dict[str, Sums]] = {}
-        lines = _lines(path)
-        if lines[:1] != [settings]:
-            path.write_text(json.dumps(settings) + "\n")
-            return
-        for line in lines[1:]:
-            if line.keys() == {"query", "sums"}:
-                self.sums[line["query"]] = {name: _tensors(each) for name, each in line["sums"].items()}
-        if not path.read_bytes().endswith(b"\n"):
-            with path.open("a") as file:
-                file.write("\n")
-
-    def read(self, query: int) -> dict[str, Sums] | None:
-        """The sums of that query, if they are known."""
-        return self.sums.get(query)
-
-    def add(self, query: int, sums: dict[str, Sums]) -> None:
-        """One more query is complete."""
-        plain = {name: [each.tolist() for each in pair] for name, pair in sums.items()}
-        with self.path.open("a") as file:
-            file.write(json.dumps({"query": query, "sums": plain}, allow_nan=False) + "\n")
-
-
-def _lines(path: Path) -> list[dict]:
-    found = []
-    if path.exists():
-        for line in path.read_bytes().splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if isinstance(entry, dict):
-                found.append(entry)
-    return found
-
-
-def _tensors(pair: list) -> Sums:
-    first, second = (torch.tensor(each, dtype=torch.float64) for each in pair)
-    return first, second
 
 
 def _fingerprint(task: _Task, x: Tensor) -> str:

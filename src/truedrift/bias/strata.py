@@ -19,13 +19,13 @@ from functools import cached_property
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.cells import Cells, Nodes, nodes, points
-from truedrift.bias.deposited import GRID_STEP, POINTS_AS_THEY_ARE, deposited
 from truedrift.bias.exact import NODE_STEP
-from truedrift.bias.log_weights import blocks, minus_log_kernel
-from truedrift.bias.refinement import Solution, judged, refined
-from truedrift.bias.strata_sums import ESTIMATORS, Term, mean
-from truedrift.bias.transforms import Transforms, transforms
+from truedrift.bias.integration.cells import Cells, Nodes, nodes, points
+from truedrift.bias.integration.deposited import GRID_STEP, POINTS_AS_THEY_ARE, deposited
+from truedrift.bias.integration.log_weights import blocks, minus_log_kernel
+from truedrift.bias.integration.refinement import Solution, judged, refined
+from truedrift.bias.integration.strata_sums import ESTIMATORS, Term, mean
+from truedrift.bias.integration.transforms import Transforms, transforms
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.validation import (
     mistake,

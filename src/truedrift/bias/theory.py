@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.log_weights import blocks, minus_log_kernel
+from truedrift.bias.integration.log_weights import blocks, minus_log_kernel
 from truedrift.kernels.kernel import LogKernel, laplace, log_kernel
 from truedrift.validation import (
     require_features,

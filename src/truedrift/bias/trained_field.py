@@ -24,9 +24,9 @@ from typing import Literal
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.draws import key_of
-from truedrift.bias.field_trials import Influence, tally_field
-from truedrift.bias.sample import Sample, sample
+from truedrift.bias.sampling.draws import key_of
+from truedrift.bias.sampling.field_trials import Influence, tally_field
+from truedrift.bias.sampling.sample import Sample, sample
 from truedrift.field.affinity import NORMALIZATIONS, Normalization
 from truedrift.kernels.kernel import log_kernel
 from truedrift.progress import Progress, silent

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 
 from truedrift.axes import Tensor
 from truedrift.bias import Moments, exact_moments_of_several
 from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.sample import Sample
+from truedrift.bias.sampling.sample import Sample
 from truedrift.centroids import estimator as estimator_of
 from truedrift.centroids.base import weighted_mean
 from truedrift.data import FOUR_MODES
@@ -53,7 +52,7 @@ def study(setting: Setting) -> Baselines:
         replacement=False,
         seed=setting.seed,
         progress=setting.progress,
-        keep=_keep(setting),
+        keep=setting.directory,
     )
     exact = _exact(x, pool, sizes, setting)
     return Baselines(
@@ -69,10 +68,6 @@ def study(setting: Setting) -> Baselines:
         ),
         provenance=provenance(seed=setting.seed, wall_seconds=time.perf_counter() - start),
     )
-
-
-def _keep(setting: Setting) -> Path | None:
-    return None if setting.directory is None else setting.directory / f"baselines-{setting.scale}.kept.jsonl"
 
 
 def _exact(x: Tensor, pool: Tensor, sizes: tuple[int, ...], setting: Setting) -> Mapping[str, Moments]:

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias import Moments, exact_moments_of_several
 from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.sample import Sample
+from truedrift.bias.sampling.sample import Sample
 from truedrift.data import FOUR_MODES
 from truedrift.experiments.study import Scale, Setting
 from truedrift.records import BiasCurve, BiasCurves, Contraction, SampledPoints, provenance
@@ -83,14 +82,8 @@ def _sampled(x: Tensor, pool: Tensor, tau: float, trials: int, setting: Setting)
         estimators=ESTIMATORS,
         seed=setting.seed,
         progress=lambda _, done, total: setting.progress(f"Monte Carlo, τ = {tau:g}", done, total),
-        keep=_keep(setting, tau),
+        keep=setting.directory if setting.scale == "paper" else None,
     )
-
-
-def _keep(setting: Setting, tau: float) -> Path | None:
-    if setting.directory is None or setting.scale != "paper":
-        return None
-    return setting.directory / f"bias_loglog-{tau:g}.kept.jsonl"
 
 
 def _curve(tau: float, name: str, exact: Moments, sampled: Sample | None) -> BiasCurve:

@@ -29,10 +29,10 @@ from typing import Any
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias import leave_out
 from truedrift.bias.diagnosis import Color
-from truedrift.bias.light import Measured, color
-from truedrift.bias.references import References
+from truedrift.bias.gauging import leave_out
+from truedrift.bias.gauging.light import Measured, color
+from truedrift.bias.gauging.references import References
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.records import provenance
 

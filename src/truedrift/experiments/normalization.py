@@ -14,7 +14,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias import exact_moments_of_several
-from truedrift.bias.sample import Sample
+from truedrift.bias.sampling.sample import Sample
 from truedrift.bias.trained_field import ESTIMATORS, FieldSample, trained_field
 from truedrift.data import FOUR_MODES
 from truedrift.experiments.study import Scale, Setting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from truedrift.bias.diagnosis import AtTemperature, Bias, Diagnosis, Quantiles
-from truedrift.bias.light import MEASURED
+from truedrift.bias.gauging.light import MEASURED
 
 COLUMNS = 3
 _LABEL, _WIDTH = 28, 24

@@ -13,8 +13,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from truedrift.bias.draws import draw_one
-from truedrift.bias.minibatch import power_sums
+from truedrift.bias.sampling.draws import draw_one
+from truedrift.bias.sampling.minibatch import power_sums
 
 TRIALS_A_BLOCK = 64
 Array = NDArray[np.float64]

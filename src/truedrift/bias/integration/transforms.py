@@ -16,7 +16,7 @@ from functools import lru_cache
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.bias.cells import Cells, Nodes
+from truedrift.bias.integration.cells import Cells, Nodes
 
 HIGHEST = 5.0
 """Above this z, H_p is 0 for p ≤ 10: e^{10z − e^z} = 10⁻⁴³ there."""

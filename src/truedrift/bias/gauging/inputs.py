@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.references import References
+from truedrift.bias.gauging.references import References
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.kernels.kernel import KERNELS, LogKernel, log_kernel
 from truedrift.validation import (

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.power_sums import Blocks
-from truedrift.bias.transforms import Transforms
+from truedrift.bias.integration.power_sums import Blocks
+from truedrift.bias.integration.transforms import Transforms
 
 
 def powers(terms: dict[Blocks, float]) -> list[int]:

@@ -23,7 +23,7 @@ from functools import cache
 from itertools import product
 from math import factorial, prod
 
-from truedrift.bias.power_sums import Blocks, Factor, Monomial, partitions
+from truedrift.bias.integration.power_sums import Blocks, Factor, Monomial, partitions
 
 Monomials = tuple[Monomial, ...]
 """A product of sums: the factors of each stratum."""

@@ -12,7 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from truedrift.bias.cells import PAD
+from truedrift.bias.integration.cells import PAD
 
 Array = NDArray[np.float64]
 

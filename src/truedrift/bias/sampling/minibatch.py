@@ -15,7 +15,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from truedrift.bias.draws import uniform
+from truedrift.bias.sampling.draws import uniform
 
 Array = NDArray[np.float64]
 

@@ -12,7 +12,7 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.bias.diagnosis import Quantiles, Weights
-from truedrift.bias.references import References
+from truedrift.bias.gauging.references import References
 from truedrift.kernels.weights import effective_sample_size
 
 DOMINATES_ABOVE = 0.5

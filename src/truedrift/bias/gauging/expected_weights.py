@@ -25,10 +25,10 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.bias import power_sums
-from truedrift.bias.cells import PAD, Nodes, histogram, nodes
-from truedrift.bias.integrals import powers
-from truedrift.bias.transforms import HIGHEST, LOWEST, Transforms, transforms
+from truedrift.bias.integration import power_sums
+from truedrift.bias.integration.cells import PAD, Nodes, histogram, nodes
+from truedrift.bias.integration.integrals import powers
+from truedrift.bias.integration.transforms import HIGHEST, LOWEST, Transforms, transforms
 
 GRID_STEP = 1 / 16
 NODE_STEP = 3 / 8

@@ -14,7 +14,7 @@ from functools import cached_property
 import torch
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.bias.expected_weights import Means, deviations, resolvable
+from truedrift.bias.gauging.expected_weights import Means, deviations, resolvable
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from truedrift.bias.diagnosis import Color, Light, Weights
-from truedrift.bias.leave_out import Estimate
+from truedrift.bias.gauging.leave_out import Estimate
 
 NOISE = 0.9
 ERROR = 0.4

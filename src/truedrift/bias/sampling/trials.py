@@ -12,8 +12,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from truedrift.bias.draws import draw_one, stream
-from truedrift.bias.minibatch import bootstrap, br_snis, jackknife, power_sums
+from truedrift.bias.sampling.draws import draw_one, stream
+from truedrift.bias.sampling.minibatch import bootstrap, br_snis, jackknife, power_sums
 
 LARGEST_RANGE = 200.0
 """Of log w over the pool: e^{−3·200} is still a number."""

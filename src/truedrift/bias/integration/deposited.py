@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.cells import Cells, histogram
+from truedrift.bias.integration.cells import Cells, histogram
 
 GRID_STEP = 1 / 128
 POINTS_AS_THEY_ARE = 512
@@ -22,7 +22,7 @@ def deposited(
 ) -> tuple[Cells, list[tuple[Cells, float]]]:
     """The cells of queries whose s comes block by block; the coarser ones, each with how far nodes have to move."""
     try:
-        from truedrift.bias.histogram import coarser, deposit, joined  # noqa: PLC0415  numba is an extra
+        from truedrift.bias.integration.histogram import coarser, deposit, joined  # noqa: PLC0415  numba is an extra
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
             f"{missing.name} is not installed; a pool of more than {POINTS_AS_THEY_ARE} points needs it; "

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.cells import Cells, Nodes
+from truedrift.bias.integration.cells import Cells, Nodes
 
 
 def br_snis_mean(

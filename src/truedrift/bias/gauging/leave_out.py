@@ -29,7 +29,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.bias.references import References
+from truedrift.bias.gauging.references import References
 
 GROUPS = 8
 STUDENT = 2.3646
