@@ -7,8 +7,8 @@ minibatches, and memory does not grow with M. The weights of all pool points are
 after that. The estimators of this library have compiled forms (`trials`, `minibatch`), of which standard, ABC and ABC-2
 share one pass over a minibatch; one of the user's gets its log-weights block by block.
 
-A query's sums are kept as soon as they are complete, if a directory is named: the same call goes on from there, and ends
-with the same digits.
+A query's sums are kept as soon as they are complete, if a directory is named: the same call goes on from there, and
+ends with the same digits.
 """
 
 from __future__ import annotations
