@@ -20,9 +20,13 @@ SMALLEST_TEMPERATURE = 1e-30
 _FLOATING = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
-def mistake(came: str, allowed: str, do: str) -> ValueError:
+class Mistake(ValueError):
+    """What a user did, in one sentence; any other ValueError is a failure of ours."""
+
+
+def mistake(came: str, allowed: str, do: str) -> Mistake:
     """The error to raise: what came; what is allowed; what to do."""
-    return ValueError(f"{came}; {allowed}; {do}")
+    return Mistake(f"{came}; {allowed}; {do}")
 
 
 def require_choice(what: str, value: object, allowed: Iterable[str]) -> None:

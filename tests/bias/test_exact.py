@@ -306,3 +306,13 @@ def test_without_numba_a_large_pool_says_what_to_install(monkeypatch):
     with pytest.raises(ModuleNotFoundError, match=r"numba is not installed; a pool of more than 512.*truedrift\[lab\]"):
         exact_moments(x, pool, tau=0.3, n=3)
     assert exact_moments(x, pool[:100], tau=0.3, n=3).bias.isfinite().all()
+
+
+@pytest.mark.parametrize("points", [300, 3000])
+def test_weights_that_need_more_memory_than_there_is_are_refused(points):
+    pool = torch.randn(points, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with pytest.raises(
+        ValueError, match=r"log w ranges over \S+ at a query; allowed is about \S+ for .*; take a larger"
+    ):
+        exact_moments(pool[:1], pool, tau=1e-6, n=4)
+    assert exact_moments(pool[:1], pool, tau=2e-3, n=4).bias.isfinite().all()

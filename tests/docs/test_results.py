@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from truedrift.records import Guidance, Temperature, read
-from truedrift.report import app_temperature, guidance
+from truedrift.records import FieldBiases, Guidance, Temperature, read
+from truedrift.report import app_temperature, guidance, normalization
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUDIES = (DOCS / "studies.md").read_text(encoding="utf-8")
@@ -24,7 +24,11 @@ def rows_below(header):
 
 @pytest.mark.parametrize(
     ("name", "kind", "table"),
-    [("app_temperature", Temperature, app_temperature.table), ("guidance", Guidance, guidance.table)],
+    [
+        ("app_temperature", Temperature, app_temperature.table),
+        ("normalization", FieldBiases, normalization.table),
+        ("guidance", Guidance, guidance.table),
+    ],
 )
 def test_the_tables_are_those_of_the_records(name, kind, table):
     (record,) = read(DOCS / "results" / f"{name}.jsonl", kind)

@@ -28,7 +28,7 @@ from truedrift.bias.integration.deposited import GRID_STEP, POINTS_AS_THEY_ARE, 
 from truedrift.bias.integration.integrals import integral, powers
 from truedrift.bias.integration.log_weights import blocks, minus_log_kernel
 from truedrift.bias.integration.power_sums import Blocks
-from truedrift.bias.integration.refinement import Solution, judged, refined
+from truedrift.bias.integration.refinement import Solution, judged, refined, require_room
 from truedrift.bias.integration.transforms import Transforms, transforms
 from truedrift.centroids.base import Estimator
 from truedrift.centroids.br_snis import BRSNIS
@@ -202,8 +202,9 @@ class _Problem:
 
     def _from_points(self, x: Tensor, scale: float) -> _Built:
         s = torch.cat(list(self._minus_log_weights(x)))
-        step = NODE_STEP * scale
-        return points(s, self.pool - self.pool.mean(0)), nodes(float(s.max()), max(self.n), step, step), []
+        step, largest = NODE_STEP * scale, float(s.max())
+        require_room(largest / step * len(self.pool), largest)
+        return points(s, self.pool - self.pool.mean(0)), nodes(largest, max(self.n), step, step), []
 
     def _from_histogram(self, x: Tensor, scale: float) -> _Built:
         step = GRID_STEP * scale

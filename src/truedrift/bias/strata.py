@@ -23,7 +23,7 @@ from truedrift.bias.exact import NODE_STEP
 from truedrift.bias.integration.cells import Cells, Nodes, nodes, points
 from truedrift.bias.integration.deposited import GRID_STEP, POINTS_AS_THEY_ARE, deposited
 from truedrift.bias.integration.log_weights import blocks, minus_log_kernel
-from truedrift.bias.integration.refinement import Solution, judged, refined
+from truedrift.bias.integration.refinement import Solution, judged, refined, require_room
 from truedrift.bias.integration.strata_sums import ESTIMATORS, Term, mean
 from truedrift.bias.integration.transforms import Transforms, transforms
 from truedrift.kernels.kernel import LogKernel, log_kernel
@@ -141,9 +141,10 @@ class _Problem:
 
     def _from_points(self, x: Tensor, scale: float) -> _Built:
         s = [torch.cat(list(each)) for each in self._minus_log_weights(x)]
-        step = NODE_STEP * scale
+        step, largest = NODE_STEP * scale, max(float(of.max()) for of in s)
+        require_room(largest / step * max(map(len, self.pools)), largest)
         strata = [points(of, y) for of, y in zip(s, self._y, strict=True)]
-        return strata, self._nodes(max(float(of.max()) for of in s), step, step), []
+        return strata, self._nodes(largest, step, step), []
 
     def _from_histograms(self, x: Tensor, scale: float) -> _Built:
         step = GRID_STEP * scale

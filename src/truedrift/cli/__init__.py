@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from truedrift import __version__
+from truedrift.validation import Mistake
 
 NEEDED = ("matplotlib", "numba", "numpy", "rich", "tyro")
 """The packages of the `app` extra."""
@@ -42,6 +43,8 @@ def _run(arguments: list[str]) -> int:
         return _complain(f"error: {mistake}", status=2)
     try:
         print(job())
+    except Mistake as mistake:  # seen only while working: no room for such weights, say
+        return _complain(f"error: {mistake}", status=2)
     except Exception as failure:
         traceback.print_exc()
         return _complain(f"failure: {type(failure).__name__}: {failure}; please report the lines above", status=1)

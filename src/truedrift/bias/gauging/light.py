@@ -89,7 +89,7 @@ def _reason(shown: Color, abc: Estimate, agreement: float, n_eff: float) -> str:
         return "the estimate and the expansion in 1/n agree, and hold when references are left out"
     if shown == "yellow":
         off = max(agreement, 1 / agreement) if agreement > 0 else math.inf
-        return f"believe the bias at this n; at n_eff = {n_eff:.2g} the expansion in 1/n is off by {off:.2g}"
+        return f"believe the bias at this n; at n_eff = {n_eff:.2g} the expansion is off {off:.2g}-fold"
     if abc.noise > NOISE:
         return f"too few references: the noise of the bias vector is {abc.noise:.2g} times the bias"
     if abc.error > ERROR:

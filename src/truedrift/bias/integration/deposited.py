@@ -11,6 +11,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias.integration.cells import Cells, histogram
+from truedrift.bias.integration.refinement import require_room
 
 GRID_STEP = 1 / 128
 POINTS_AS_THEY_ARE = 512
@@ -28,7 +29,12 @@ def deposited(
             f"{missing.name} is not installed; a pool of more than {POINTS_AS_THEY_ARE} points needs it; "
             "run pip install 'truedrift[lab]'"
         ) from None
-    grid = joined([deposit(some.numpy(), y.numpy(), step) for some in s])
+    grids = []
+    for some in s:
+        largest = float(some.max())
+        require_room(largest / step * (y.shape[1] + 2), largest)
+        grids.append(deposit(some.numpy(), y.numpy(), step))
+    grid = joined(grids)
     even, odd = (torch.from_numpy(coarser(grid, odd=odd)) for odd in (False, True))
     return histogram(torch.from_numpy(grid), step), [
         (histogram(even, 2 * step), 0.0),

@@ -12,10 +12,13 @@ from collections.abc import Callable, Sequence
 import torch
 
 from truedrift.axes import Bool, Float, Tensor
+from truedrift.validation import Mistake
 
 LEVELS = 6
 """How often steps may be halved."""
 FLOOR = 1e-13
+ROOM = 1 << 26
+"""Numbers that a histogram, or points × nodes, may take: half a gigabyte."""
 _EPS = torch.finfo(torch.float64).eps
 
 Solution = tuple[Tensor, Tensor]
@@ -24,14 +27,31 @@ AtLevel = Callable[[Tensor, int], tuple[Tensor, list[Solution], Tensor]]
 """Queries and how often steps are halved → T* [Q, ...], the solutions, and whether they meet the tolerance [Q]."""
 
 
+class NoRoom(Mistake):
+    """Steps as small as that would not fit in memory."""
+
+
+def require_room(elements: float, largest_s: float) -> None:
+    """`elements` numbers fit in memory, for log w that ranges over `largest_s`."""
+    if elements > ROOM:
+        room = largest_s * ROOM / elements
+        raise NoRoom(
+            f"log w ranges over {largest_s:.3g} at a query; allowed is about {room:.3g} for this pool; "
+            "take a larger tau, at which more than the nearest reference counts"
+        )
+
+
 def refined(at: AtLevel, x: Float[Tensor, "Q D"]) -> tuple[Tensor, list[Solution]]:
-    """T* and the solutions, each query with steps as small as it needs them."""
+    """T* and the solutions, each query with steps as small as it needs them and as there is room for."""
     T_star, solutions, met = at(x, 0)
     for level in range(1, LEVELS):
         left = (~met).nonzero().squeeze(-1)
         if len(left) == 0:
             break
-        T_star[left], better, met[left] = at(x[left], level)
+        try:
+            T_star[left], better, met[left] = at(x[left], level)
+        except NoRoom:
+            break
         for kept, new in zip(solutions, better, strict=True):
             for old, now in zip(kept, new, strict=True):
                 old[left] = now
