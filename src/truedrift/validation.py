@@ -95,6 +95,15 @@ def _require_floating(what: str, value: Tensor, allowed: str) -> None:
         raise mistake(came, "allowed are float64, float32, float16 and bfloat16", "call .float() on it")
 
 
+def require_matrices(**tensors: Tensor) -> None:
+    """Features of two dimensions, and the same number of them in each."""
+    for name, value in tensors.items():
+        require_features(name, value, "rows, D")
+        if value.ndim != 2:
+            raise mistake(f"{name} has shape {list(value.shape)}", "allowed is two dimensions", "flatten the others")
+    require_same_dimension(**tensors)
+
+
 def require_same_dimension(**features: Tensor) -> None:
     """The same D on the same device."""
     (first, a), *rest = features.items()

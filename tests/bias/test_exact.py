@@ -11,7 +11,7 @@ import torch
 from truedrift import exact_moments
 from truedrift.bias import exact, exact_moments_of_several
 from truedrift.bias.integration.histogram import coarser, deposit
-from truedrift.centroids import BRSNIS
+from truedrift.centroids import ABC, BRSNIS
 from truedrift.data import FOUR_MODES
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
@@ -251,7 +251,10 @@ def test_a_histogram_keeps_cubic_moments():
 
 
 MISTAKES = {
-    "estimator": ({"estimator": "bootstrap"}, "estimator is 'bootstrap'; exact are standard, abc, .*; measure"),
+    "estimator": (
+        {"estimator": "bootstrap"},
+        "estimator is 'bootstrap', a Bootstrap; exact are standard, abc, .*; measure",
+    ),
     "n": ({"n": 0}, "n is 0; allowed is an integer from 1"),
     "no n": ({"n": ()}, r"n is \(\); allowed"),
     "half": ({"n": (2, 2.5)}, "n is .*; allowed is an integer"),
@@ -316,3 +319,12 @@ def test_weights_that_need_more_memory_than_there_is_are_refused(points):
     ):
         exact_moments(pool[:1], pool, tau=1e-6, n=4)
     assert exact_moments(pool[:1], pool, tau=2e-3, n=4).bias.isfinite().all()
+
+
+def test_an_estimator_is_known_by_its_type_and_not_by_its_name():
+    class Mine(ABC):
+        pass
+
+    pool = torch.randn(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"estimator is 'abc', a Mine; exact are standard, .*; measure "):
+        exact_moments(pool[:1], pool, tau=1.0, n=4, estimator=Mine())

@@ -106,6 +106,35 @@ def test_the_linear_part_takes_noise_away_and_no_bias(monkeypatch):
             assert (a.variance < 0.2 * b.variance).all(), key
 
 
+def test_a_column_that_is_the_query_s_own_keeps_its_digits():
+    """At a range of log k near 200 the other terms of a column are 10⁻⁵⁰ of the own one: they must not cancel."""
+    generator = torch.Generator().manual_seed(0)
+    positives, generated = (torch.randn(50, 2, generator=generator, dtype=torch.float64) * 3 for _ in range(2))
+    for found in trained_field(generated[:2], positives, generated, tau=0.15, n=(3, 8), trials=500).values():
+        for side in (found.T_pos, found.T_neg, found.V):
+            assert side.bias.isfinite().all()
+            assert side.covariance.isfinite().all()
+
+
+def test_resumed_is_uninterrupted(tmp_path):
+    positives, generated, x = pools()
+    settings = {"tau": TAU, "n": (4, 8), "trials": 50}
+    whole = trained_field(x, positives, generated, **settings)
+
+    def stop(what, done, total):
+        if done / total > 0.5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trained_field(x, positives, generated, keep=tmp_path, progress=stop, **settings)
+    (kept,) = tmp_path.iterdir()
+    assert len(kept.read_text().splitlines()) == 2
+    resumed = trained_field(x, positives, generated, keep=tmp_path, **settings)
+    for key, each in whole.items():
+        assert each.V.bias.equal(resumed[key].V.bias)
+        assert each.T_pos.covariance.equal(resumed[key].T_pos.covariance)
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [

@@ -101,6 +101,13 @@ def test_bias_by_monte_carlo_and_every_kind_of_file(tmp_path, capsys):
         (["report", "OTHER"], r"'.*' has no record of a figure or table; known are .*; .*"),
         (["report", "BAD"], r".*line 1 is not a record .*; allowed is .*; remove .*"),
         (["bias", "five-modes"], r"pool is 'five-modes'; allowed are four-modes, three-clusters, .*; .*"),
+        (["bias", "four-modes", "--estimator", "abc", "abc"], r"estimators are abc, abc; allowed are .*; .*"),
+        (["bias", "CUBE.npy"], r"queries has shape \[5, 4, 3\]; allowed is two dimensions; .*"),
+        (["bias", "four-modes", "--tau", "1e-9"], r"log w ranges over \S+ at a query; allowed is about .*; take .*"),
+        (
+            ["bias", "four-modes", "--out", "TAKEN"],
+            r"the directory '.*' cannot be written \(Is a directory\); .*; .*",
+        ),
         (["bias", "four-modes", "--n", "0"], r"n is \(0,\); allowed is .*; .*"),
         (["bias", "four-modes", "--tau", "-1"], r"tau is -1\.0; .*; .*"),
         (["bias", "four-modes", "--estimator", "mean"], r"estimator is 'mean'; allowed are .*; .*"),
@@ -116,7 +123,9 @@ def test_mistakes_are_one_line_and_status_2(arguments, message, tmp_path, capsys
     for name, text in (("OTHER", json.dumps({"record": "Other"})), ("BAD", "no record")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "records.jsonl").write_text(text + "\n")
-    arguments = [str(tmp_path / each) if each.isupper() else each for each in arguments]
+    (tmp_path / "TAKEN" / "records.jsonl").mkdir(parents=True)
+    np.save(tmp_path / "CUBE.npy", np.ones((5, 4, 3)))
+    arguments = [str(tmp_path / each) if each[:4].isupper() else each for each in arguments]
     assert main(arguments) == 2
     said = capsys.readouterr()
     assert said.out == ""

@@ -61,7 +61,7 @@ def test_slopes_are_those_of_the_powers_and_shares_are_counted():
     assert [CURVES.slope(each) for each in CURVES.curves] == pytest.approx([-1, -2, -3] * 2)
     assert CURVES.within_two_errors == (True, True, False) * 6
     text = fig_bias_loglog.summary(CURVES)
-    assert "12 of 18 mean squares within two standard errors" in text
+    assert "12 of 18 mean squares are within two standard errors" in text
     assert "-1.000" in text
     assert "-3.000" in text
     assert all(share in text for share in ("25%", "30%", "60%", "90%"))

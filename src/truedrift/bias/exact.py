@@ -30,15 +30,18 @@ from truedrift.bias.integration.log_weights import blocks, minus_log_kernel
 from truedrift.bias.integration.power_sums import Blocks
 from truedrift.bias.integration.refinement import Solution, judged, refined, require_room
 from truedrift.bias.integration.transforms import Transforms, transforms
+from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.base import Estimator
 from truedrift.centroids.br_snis import BRSNIS
 from truedrift.centroids.catalog import estimator as estimator_of
+from truedrift.centroids.jackknife import Jackknife
+from truedrift.centroids.standard import Standard
 from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.progress import Progress, silent
 from truedrift.validation import (
     mistake,
-    require_features,
     require_finite,
-    require_same_dimension,
+    require_matrices,
     require_temperature,
 )
 
@@ -47,6 +50,8 @@ ESTIMATORS = ("standard", "abc", "abc2", "jackknife", "br-snis")
 
 NODE_STEP = 3 / 16
 _HISTOGRAM_ELEMENTS = 1 << 23
+_MOST_QUERIES = 50
+"""At a time, so that progress can be told."""
 
 _Built = tuple[Cells, Nodes, list[tuple[Cells, float]]]
 
@@ -108,6 +113,7 @@ def exact_moments_of_several(
     estimators: Sequence[str | Estimator] = ("standard", "abc", "abc2"),
     kernel: str | LogKernel = "laplace",
     rtol: float = 1e-6,
+    progress: Progress = silent,
 ) -> dict[str, Moments]:
     """The moments of several estimators by name, for one pass over the pool."""
     chosen = [_check_estimator(estimator) for estimator in estimators]
@@ -117,7 +123,7 @@ def exact_moments_of_several(
     sizes = _check(x, pool, tau, n, rtol)
     x, pool = x.detach().to("cpu", torch.float64), pool.detach().to("cpu", torch.float64)
     problem = _Problem(x, pool, tau, log_kernel(kernel), sizes, rtol)
-    T_star, solutions = problem.solve(partial(_means, chosen))
+    T_star, solutions = problem.solve(partial(_means, chosen), progress=progress)
     return {
         each.name: Moments(sizes, T_star, bias, error, partial(_mse, problem, each.name))
         for each, (bias, error) in zip(chosen, solutions, strict=True)
@@ -174,9 +180,14 @@ class _Problem:
     n: tuple[int, ...]
     rtol: float
 
-    def solve(self, rule: Rule, *, second: bool = False) -> tuple[Tensor, list[Solution]]:
+    def solve(self, rule: Rule, *, second: bool = False, progress: Progress = silent) -> tuple[Tensor, list[Solution]]:
         """(T* [Q, D], of each expectation of the rule its value [Q, len(n), ·] and error [Q, len(n)])."""
-        parts = [refined(partial(self._at, rule, second), x) for x in self.x.split(self._queries_at_a_time())]
+        parts, done = [], 0
+        for x in self.x.split(self._queries_at_a_time()):
+            progress("exact", done, len(self.x))
+            parts.append(refined(partial(self._at, rule, second), x))
+            done += len(x)
+        progress("exact", done, done)
         of_rule = zip(*(solutions for _, solutions in parts), strict=True)
         joined = [(torch.cat([v for v, _ in each]), torch.cat([e for _, e in each])) for each in of_rule]
         return torch.cat([T_star for T_star, _ in parts]) + self.pool.mean(0), joined
@@ -185,7 +196,7 @@ class _Problem:
         """As many as have room for their histograms, going by the range of log w at the first."""
         (s,) = self._minus_log_weights(self.x[:1])
         cells = min(float(s.max()) / GRID_STEP + 1, 1e15)
-        return max(1, int(_HISTOGRAM_ELEMENTS / (cells * (self.pool.shape[1] + 2))))
+        return max(1, min(_MOST_QUERIES, int(_HISTOGRAM_ELEMENTS / (cells * (self.pool.shape[1] + 2)))))
 
     def _at(self, rule: Rule, second: bool, x: Tensor, level: int) -> tuple[Tensor, list[Solution], Tensor]:
         """T* less the pool's mean, the solutions, and whether they are met, with steps halved `level` times."""
@@ -223,9 +234,9 @@ class _Problem:
 
 def _check_estimator(estimator: str | Estimator) -> Estimator:
     chosen = estimator_of(estimator)
-    if chosen.name not in ESTIMATORS:
+    if type(chosen) not in (Standard, ABC, ABC2, Jackknife, BRSNIS):  # another one may have any name
         raise mistake(
-            f"estimator is {chosen.name!r}",
+            f"estimator is {chosen.name!r}, a {type(chosen).__name__}",
             f"exact are {', '.join(ESTIMATORS)}",
             "measure another one by Monte Carlo",
         )
@@ -234,12 +245,7 @@ def _check_estimator(estimator: str | Estimator) -> Estimator:
 
 def _check(x: Tensor, pool: Tensor, tau: float, n: int | Sequence[int], rtol: float) -> tuple[int, ...]:
     require_temperature(tau)
-    require_features("x", x, "Q, D")
-    require_features("pool", pool, "N, D")
-    require_same_dimension(x=x, pool=pool)
-    for name, value in (("x", x), ("pool", pool)):
-        if value.ndim != 2:
-            raise mistake(f"{name} has shape {list(value.shape)}", "allowed is two dimensions", "flatten the others")
+    require_matrices(x=x, pool=pool)
     require_finite(x=x, pool=pool)
     sizes = (n,) if isinstance(n, int) else tuple(n)
     if not sizes or not all(isinstance(size, int) and size >= 1 for size in sizes):

@@ -13,7 +13,6 @@ ends with the same digits.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +23,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias.sampling.draws import draw, key_of
-from truedrift.bias.sampling.kept import Kept, Sums
+from truedrift.bias.sampling.kept import Kept, Sums, fingerprint
 from truedrift.bias.sampling.sample import Sample, sample
 from truedrift.bias.sampling.trials import (
     BR_SNIS,
@@ -49,9 +48,8 @@ from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, silent
 from truedrift.validation import (
     mistake,
-    require_features,
     require_finite,
-    require_same_dimension,
+    require_matrices,
     require_temperature,
 )
 
@@ -85,7 +83,8 @@ def monte_carlo(
         pool.detach().to("cpu", torch.float64), tau, sizes, trials, chosen, log_kernel(kernel), replacement, seed
     )
     x = x.detach().to("cpu", torch.float64)
-    kept = None if keep is None else Kept(keep, _fingerprint(task, x))
+    shape = (len(sizes), x.shape[1])
+    kept = None if keep is None else Kept(keep, _fingerprint(task, x), {each.name: shape for each in chosen})
     work = sum(each.budget(size) for each in chosen for size in sizes) * trials
     T_star, sums = [], []
     progress("Monte Carlo", 0, len(x) * work)
@@ -190,16 +189,16 @@ class _AtQuery:
 
 
 def _rule(estimator: Estimator) -> Rule | None:
-    """The compiled form of an estimator of this library; none for one of the user's."""
-    match estimator:
-        case Standard() | ABC() | ABC2():
-            return POWER_SUMS
-        case Jackknife():
-            return JACKKNIFE
-        case Bootstrap(resamples=resamples):
-            return bootstrap_rule(resamples)
-        case BRSNIS(iterations=iterations, burn_in=burn_in):
-            return br_snis_rule(iterations, burn_in)
+    """The compiled form of an estimator of this library; none for one of the user's, or a subclass."""
+    kind = type(estimator)
+    if kind in (Standard, ABC, ABC2):
+        return POWER_SUMS
+    if kind is Jackknife:
+        return JACKKNIFE
+    if isinstance(estimator, Bootstrap) and kind is Bootstrap:
+        return bootstrap_rule(estimator.resamples)
+    if isinstance(estimator, BRSNIS) and kind is BRSNIS:
+        return br_snis_rule(estimator.iterations, estimator.burn_in)
     return None
 
 
@@ -211,20 +210,10 @@ def _output(of_rule: Sums, estimator: Estimator) -> Sums:
 
 
 def _fingerprint(task: _Task, x: Tensor) -> str:
-    """A hash of everything that the sums depend on. A kernel or estimator of the user's counts by its name."""
-    told = (
-        task.tau,
-        task.n,
-        task.trials,
-        [repr(each) for each in task.estimators],
-        getattr(task.kernel, "__qualname__", type(task.kernel).__qualname__),
-        task.replacement,
-        task.seed,
-    )
-    digest = hashlib.sha256(repr(told).encode())
-    for tensor in (x, task.pool):
-        digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    """Of everything that the sums depend on; the kernel counts by what it makes of the first query."""
+    estimators = [(type(each).__qualname__, repr(each)) for each in task.estimators]
+    told = (task.tau, task.n, task.trials, estimators, task.replacement, task.seed)
+    return fingerprint(told, x, task.pool, task.at(x[0], 0).log_w)
 
 
 def check(
@@ -239,9 +228,7 @@ def check(
 ) -> None:
     """What `monte_carlo` refuses, before any work."""
     require_temperature(tau)
-    require_features("x", x, "Q, D")
-    require_features("pool", pool, "N, D")
-    require_same_dimension(x=x, pool=pool)
+    require_matrices(x=x, pool=pool)
     require_finite(x=x, pool=pool)
     if not n or not all(isinstance(size, int) and size >= 1 for size in n):
         raise mistake(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")

@@ -30,9 +30,8 @@ from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.validation import (
     mistake,
     require_choice,
-    require_features,
     require_finite,
-    require_same_dimension,
+    require_matrices,
     require_temperature,
 )
 
@@ -228,12 +227,10 @@ def _check(
     rtol: float,
 ) -> None:
     require_temperature(tau)
-    require_features("x", x, "Q, D")
     if not pools:
         raise mistake("pools is empty", "allowed is one pool or more", "pass for example (generated, unconditional)")
     for k, pool in enumerate(pools):
-        require_features(f"pools[{k}]", pool, "N, D")
-        require_same_dimension(**{"x": x, f"pools[{k}]": pool})
+        require_matrices(**{"x": x, f"pools[{k}]": pool})
         require_finite(**{"x": x, f"pools[{k}]": pool})
     if not n or not all(len(sizes) == len(pools) and all(_is_size(size) for size in sizes) for sizes in n):
         raise mistake(

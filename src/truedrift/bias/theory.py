@@ -30,8 +30,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.bias.integration.log_weights import blocks, minus_log_kernel
 from truedrift.kernels.kernel import LogKernel, laplace, log_kernel
 from truedrift.validation import (
-    require_features,
-    require_same_dimension,
+    require_matrices,
     require_temperature,
     require_temperatures,
 )
@@ -156,9 +155,7 @@ def _log_weights(x: Tensor, pool: Tensor, tau: float, kernel: str | LogKernel) -
 
 
 def _check(x: Tensor, pool: Tensor) -> None:
-    require_features("x", x, "Q, D")
-    require_features("pool", pool, "N, D")
-    require_same_dimension(x=x, pool=pool)
+    require_matrices(x=x, pool=pool)
 
 
 def _joined(parts: Iterator[tuple[Tensor, ...]]) -> list[Tensor]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -26,6 +27,7 @@ import torch
 from truedrift.axes import Float, Tensor
 from truedrift.bias.sampling.draws import key_of
 from truedrift.bias.sampling.field_trials import Influence, tally_field
+from truedrift.bias.sampling.kept import Kept, Sums, fingerprint
 from truedrift.bias.sampling.sample import Sample, sample
 from truedrift.field.affinity import NORMALIZATIONS, Normalization
 from truedrift.kernels.kernel import log_kernel
@@ -33,9 +35,8 @@ from truedrift.progress import Progress, silent
 from truedrift.validation import (
     mistake,
     require_choice,
-    require_features,
     require_finite,
-    require_same_dimension,
+    require_matrices,
     require_temperature,
 )
 
@@ -64,24 +65,34 @@ def trained_field(
     kernel: Literal["laplace", "gaussian"] = "laplace",
     seed: int = 0,
     progress: Progress = silent,
+    keep: Path | None = None,
 ) -> dict[tuple[Normalization, str], FieldSample]:
-    """By normalization and estimator, over batches of x with n − 1 other generated samples, and n positives."""
+    """By normalization and estimator, over batches of x with n − 1 other generated samples, and n positives.
+
+    With `keep`, finished queries are added to a file of that directory, and not computed again.
+    """
     _check(x, positives, generated, tau, n, trials, kernel)
     x, positives, generated = (each.detach().to("cpu", torch.float64) for each in (x, positives, generated))
     pools = _Pools(positives, generated, tau, kernel)
     pos, neg = pools.targets(x, positives), pools.targets(x, generated)
     sizes, work, done = tuple(n), len(x) * sum(size**2 for size in n), 0
-    first = torch.zeros(3, 3, 3, len(x), len(sizes), x.shape[1], dtype=torch.float64)
-    second = torch.zeros(*first.shape, x.shape[1], dtype=torch.float64)
-    pools.tally(
-        x[0], pos.at(0), neg.at(0), 3, 1, (0, 0, 0)
-    )  # compiles, which would be counted as the first query's time
+    shape = (3, 3, 3, len(sizes), x.shape[1])
+    told = (tau, sizes, trials, kernel, seed)
+    kept = None if keep is None else Kept(keep, fingerprint(told, x, positives, generated), {"field": shape})
+    pools.tally(x[0], pos.at(0), neg.at(0), 3, 1, (0, 0, 0))  # compiles, or it would count as the first query's time
+    sums: list[Sums] = []
     for q in range(len(x)):
-        for k, size in enumerate(sizes):
+        known = kept.read(q) if kept else None
+        of_n = []
+        for size in sizes:
             progress("Monte Carlo of the field", done, work)
-            sums = pools.tally(x[q], pos.at(q), neg.at(q), size, trials, (seed, q, size))
-            first[..., q, k, :], second[..., q, k, :, :] = sums
+            if known is None:
+                of_n.append(pools.tally(x[q], pos.at(q), neg.at(q), size, trials, (seed, q, size)))
             done += size**2
+        sums.append(known["field"] if known else _beside(of_n))
+        if kept and not known:
+            kept.add(q, {"field": sums[-1]})
+    first, second = (torch.stack(each, 3) for each in zip(*sums, strict=True))
     progress("Monte Carlo of the field", work, work)
     targets = [torch.stack((pos.T_star, neg.T_star, pos.T_star - neg.T_star))[:, s] for s in (0, 1, 1)]
     return {
@@ -91,6 +102,12 @@ def trained_field(
         for a, normalization in enumerate(NORMALIZATIONS)
         for b, estimator in enumerate(ESTIMATORS)
     }
+
+
+def _beside(sums: Sequence[Sums]) -> Sums:
+    """Of every n [3, 3, 3, D (, D)] → [3, 3, 3, len(n), D (, D)]."""
+    first, second = (torch.stack(each, 3) for each in zip(*sums, strict=True))
+    return first, second
 
 
 @dataclass(frozen=True)
@@ -156,10 +173,7 @@ def _check(
 ) -> None:
     require_temperature(tau)
     require_choice("kernel", kernel, ("laplace", "gaussian"))
-    require_features("x", x, "Q, D")
-    require_features("positives", positives, "N, D")
-    require_features("generated", generated, "M, D")
-    require_same_dimension(x=x, positives=positives, generated=generated)
+    require_matrices(x=x, positives=positives, generated=generated)
     require_finite(x=x, positives=positives, generated=generated)
     if not n or not all(isinstance(size, int) and size >= 3 for size in n):
         raise mistake(f"n is {n!r}", "allowed are integers from 3: a query and two others", "pass for example (8, 16)")

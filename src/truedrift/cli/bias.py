@@ -16,9 +16,8 @@ from truedrift.cli.progress import Shown
 from truedrift.cli.reproduce import rendered
 from truedrift.data import FOUR_MODES, THREE_CLUSTERS, GaussianMixture, read_arrays
 from truedrift.experiments.pool_bias import Question, answer
-from truedrift.records import append, writable_directory
+from truedrift.records import RECORDS, append, writable_directory
 from truedrift.report import pool_bias
-from truedrift.report.catalog import RECORDS
 from truedrift.validation import mistake
 
 TOYS: dict[str, GaussianMixture] = {"four-modes": FOUR_MODES, "three-clusters": THREE_CLUSTERS}
@@ -82,7 +81,7 @@ class Bias:
                 pool=pool,
                 queries=x,
                 tau=tau,
-                n=self.n,
+                n=tuple(dict.fromkeys(self.n)),
                 estimators=self.estimator,
                 kernel=self.kernel,
                 trials=self.trials,

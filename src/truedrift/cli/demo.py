@@ -11,8 +11,7 @@ from truedrift.cli.progress import Shown
 from truedrift.cli.reproduce import rendered
 from truedrift.experiments import bias_loglog, illustration
 from truedrift.experiments.study import Setting
-from truedrift.records import append, writable_directory
-from truedrift.report.catalog import RECORDS
+from truedrift.records import RECORDS, append, writable_directory
 
 
 @dataclass(frozen=True, kw_only=True)

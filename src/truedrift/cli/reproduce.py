@@ -13,8 +13,8 @@ import tyro
 from truedrift.cli.progress import Shown
 from truedrift.experiments.catalog import STUDIES
 from truedrift.experiments.study import Scale, Setting
-from truedrift.records import append, writable_directory
-from truedrift.report.catalog import RECORDS, item_of
+from truedrift.records import RECORDS, append, writable_directory
+from truedrift.report.catalog import item_of
 from truedrift.validation import require_choice
 
 
@@ -22,8 +22,8 @@ from truedrift.validation import require_choice
 class Reproduce:
     """Compute a figure or table of the paper, or a study beyond it, and draw it.
 
-    The result is a record in DIR/records.jsonl, and files made of it. A study that is interrupted goes on where it was
-    when the same command runs again.
+    The result is a record in DIR/records.jsonl, and files made of it. Monte Carlo that is interrupted goes on where it
+    was when the same command runs again.
 
     Try it:
       truedrift reproduce fig:bias_loglog

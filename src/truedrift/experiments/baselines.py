@@ -54,7 +54,9 @@ def study(setting: Setting) -> Baselines:
         progress=setting.progress,
         keep=setting.directory,
     )
-    exact = _exact(x, pool, sizes, setting)
+    exact: Mapping[str, Moments] = exact_moments_of_several(
+        x, pool, tau=TAU, n=sizes, estimators=EXACT, progress=setting.progress
+    )
     return Baselines(
         pool_points=len(pool),
         queries=len(x),
@@ -68,13 +70,6 @@ def study(setting: Setting) -> Baselines:
         ),
         provenance=provenance(seed=setting.seed, wall_seconds=time.perf_counter() - start),
     )
-
-
-def _exact(x: Tensor, pool: Tensor, sizes: tuple[int, ...], setting: Setting) -> Mapping[str, Moments]:
-    setting.progress("exact", 0, 1)
-    moments = exact_moments_of_several(x, pool, tau=TAU, n=sizes, estimators=EXACT)
-    setting.progress("exact", 1, 1)
-    return moments
 
 
 def _row(name: str, k: int, sampled: Sample, exact: Moments | None, seconds: float) -> Baseline:

@@ -22,6 +22,7 @@ from truedrift.bias.monte_carlo import monte_carlo
 from truedrift.bias.sampling.sample import Sample
 from truedrift.data import FOUR_MODES
 from truedrift.experiments.study import Scale, Setting
+from truedrift.progress import Progress
 from truedrift.records import BiasCurve, BiasCurves, Contraction, SampledPoints, provenance
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
@@ -48,11 +49,12 @@ def run(setting: Setting, trials: int) -> BiasCurves:
     """The exact curves, and Monte-Carlo points unless `trials` is 0."""
     start = time.perf_counter()
     pool, x = toy(setting.seed)
-    exact = {}
-    for done, tau in enumerate(TEMPERATURES):
-        setting.progress("exact", done, len(TEMPERATURES))
-        exact[tau] = exact_moments_of_several(x, pool, tau=tau, n=SIZES, estimators=ESTIMATORS)
-    setting.progress("exact", len(TEMPERATURES), len(TEMPERATURES))
+    exact = {
+        tau: exact_moments_of_several(
+            x, pool, tau=tau, n=SIZES, estimators=ESTIMATORS, progress=_at(tau, setting.progress)
+        )
+        for tau in TEMPERATURES
+    }
     between = time.perf_counter()
     some = x[: SAMPLED_QUERIES[setting.scale]]
     sampled = {tau: _sampled(some, pool, tau, trials, setting) if trials else {} for tau in TEMPERATURES}
@@ -81,9 +83,14 @@ def _sampled(x: Tensor, pool: Tensor, tau: float, trials: int, setting: Setting)
         trials=trials,
         estimators=ESTIMATORS,
         seed=setting.seed,
-        progress=lambda _, done, total: setting.progress(f"Monte Carlo, τ = {tau:g}", done, total),
-        keep=setting.directory if setting.scale == "paper" else None,
+        progress=_at(tau, setting.progress),
+        keep=setting.directory,
     )
+
+
+def _at(tau: float, progress: Progress) -> Progress:
+    """Says the temperature too."""
+    return lambda what, done, total: progress(f"{what}, τ = {tau:g}", done, total)
 
 
 def _curve(tau: float, name: str, exact: Moments, sampled: Sample | None) -> BiasCurve:

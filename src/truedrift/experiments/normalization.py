@@ -40,7 +40,15 @@ def study(setting: Setting) -> FieldBiases:
     positives, generated, x = (FOUR_MODES.sample(count, generator, dtype=torch.float64) for count in counts)
     n, trials = SIZES[setting.scale], TRIALS[setting.scale]
     found = trained_field(
-        x, positives, generated, tau=TAU, n=n, trials=trials, seed=setting.seed, progress=setting.progress
+        x,
+        positives,
+        generated,
+        tau=TAU,
+        n=n,
+        trials=trials,
+        seed=setting.seed,
+        progress=setting.progress,
+        keep=setting.directory,
     )
     exact = _exact(x, positives, generated, n)
     return FieldBiases(

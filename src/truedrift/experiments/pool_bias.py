@@ -17,7 +17,7 @@ from truedrift.bias.theory import pool_moments
 from truedrift.centroids.catalog import ESTIMATORS
 from truedrift.progress import Progress, silent
 from truedrift.records import BiasAt, PoolBias, provenance
-from truedrift.validation import mistake, require_choice, require_features, require_same_dimension, require_temperature
+from truedrift.validation import mistake, require_choice, require_matrices, require_temperature
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +37,7 @@ class Question:
 
     def __post_init__(self) -> None:
         require_temperature(self.tau)
-        require_features("pool", self.pool, "N, D")
-        require_features("queries", self.queries, "Q, D")
-        require_same_dimension(queries=self.queries, pool=self.pool)
+        require_matrices(queries=self.queries, pool=self.pool)
         if not self.n or min(self.n) < 1:
             raise mistake(f"n is {self.n}", "allowed is an integer from 1, or several", "take for example 8 64 512")
         allowed = exact.ESTIMATORS if self.trials is None else tuple(ESTIMATORS)
@@ -76,7 +74,6 @@ def answer(question: Question, progress: Progress = silent) -> PoolBias:
 
 
 def _exact(question: Question, progress: Progress) -> Iterator[BiasAt]:
-    progress("exact", 0, 1)
     found = exact_moments_of_several(
         question.queries,
         question.pool,
@@ -84,6 +81,7 @@ def _exact(question: Question, progress: Progress) -> Iterator[BiasAt]:
         n=question.n,
         estimators=question.estimators,
         kernel=question.kernel,
+        progress=progress,
     )
     for name, moments in found.items():
         norm = torch.linalg.vector_norm(moments.bias, dim=-1)
@@ -96,7 +94,6 @@ def _exact(question: Question, progress: Progress) -> Iterator[BiasAt]:
                 error=moments.error[:, k].mean().item(),
                 noise=None if math.isnan(noise) else noise,
             )
-    progress("exact", 1, 1)
 
 
 def _sampled(question: Question, trials: int, progress: Progress) -> Iterator[BiasAt]:

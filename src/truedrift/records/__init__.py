@@ -11,10 +11,11 @@ from truedrift.records.illustration import Illustration, Point
 from truedrift.records.normalization import FieldBias, FieldBiases
 from truedrift.records.origin import Provenance, provenance
 from truedrift.records.pool_bias import BiasAt, PoolBias
-from truedrift.records.store import append, read, writable_directory
+from truedrift.records.store import RECORDS, append, read, writable_directory
 from truedrift.records.temperature import AtTemperature, Compensated, Temperature
 
 __all__ = [
+    "RECORDS",
     "AtStrength",
     "AtTemperature",
     "Baseline",

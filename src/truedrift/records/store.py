@@ -16,6 +16,8 @@ from types import NoneType, UnionType
 from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 
 Record = TypeVar("Record")
+RECORDS = "records.jsonl"
+"""The file of a directory's records."""
 
 
 def append(path: Path, record: Any) -> None:
@@ -81,11 +83,13 @@ def _build_fields(kind: Any, value: dict[str, Any], where: str) -> Any:
 
 
 def writable_directory(path: Path) -> Path:
-    """The directory, made if it is missing, after a trial that files can be written there."""
+    """The directory, made if it is missing, after a trial that files and records can be written there."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
+        if (path / RECORDS).exists():
+            (path / RECORDS).open("ab").close()
     except OSError as error:
         reason = "it is a file" if path.is_file() else error.strerror
         raise ValueError(

@@ -5,7 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from truedrift.records import Baselines, BiasCurves, FieldBiases, Guidance, Illustration, PoolBias, Temperature, read
+from truedrift.records import (
+    RECORDS,
+    Baselines,
+    BiasCurves,
+    FieldBiases,
+    Guidance,
+    Illustration,
+    PoolBias,
+    Temperature,
+    read,
+)
 from truedrift.report import (
     app_temperature,
     fig_bias_loglog,
@@ -17,8 +27,6 @@ from truedrift.report import (
 )
 from truedrift.report.item import Item
 from truedrift.validation import mistake
-
-RECORDS = "records.jsonl"
 
 ITEMS: tuple[Item, ...] = (
     Item("fig:illustration", Illustration, fig_illustration.save, fig_illustration.summary),

@@ -103,7 +103,8 @@ def summary(record: BiasCurves) -> str:
         within = record.within_two_errors
         foot += [
             f"{record.trials} trials for every n and query in {record.sampled_seconds:.0f} s.",
-            f"Monte Carlo agrees: {sum(within)} of {len(within)} mean squares within two standard errors.",
+            f"{sum(within)} of {len(within)} mean squares are within two standard errors of the exact ones; "
+            "95 % are expected.",
         ]
     return "\n".join((head, *(line for tau in record.temperatures for line in _section(record, tau)), "", *foot))
 

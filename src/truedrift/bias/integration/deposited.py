@@ -32,7 +32,7 @@ def deposited(
     grids = []
     for some in s:
         largest = float(some.max())
-        require_room(largest / step * (y.shape[1] + 2), largest)
+        require_room(largest / step * max(16, (y.shape[1] + 2) / 8), largest)
         grids.append(deposit(some.numpy(), y.numpy(), step))
     grid = joined(grids)
     even, odd = (torch.from_numpy(coarser(grid, odd=odd)) for odd in (False, True))

@@ -17,8 +17,8 @@ from truedrift.validation import Mistake
 LEVELS = 6
 """How often steps may be halved."""
 FLOOR = 1e-13
-ROOM = 1 << 26
-"""Numbers that a histogram, or points × nodes, may take: half a gigabyte."""
+ROOM = 1 << 24
+"""Cells of a histogram times 16, or numbers of its channels over 8, or points × nodes: what fits, and takes seconds."""
 _EPS = torch.finfo(torch.float64).eps
 
 Solution = tuple[Tensor, Tensor]

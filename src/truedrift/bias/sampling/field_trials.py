@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from truedrift.bias.sampling.draws import draw_one
 from truedrift.bias.sampling.minibatch import power_sums
+from truedrift.bias.sampling.trials import blocks_of
 
-TRIALS_A_BLOCK = 64
 Array = NDArray[np.float64]
 
 
@@ -42,7 +42,8 @@ def tally_field(
     keys: tuple[np.uint64, np.uint64],
 ) -> tuple[Array, Array]:
     """(Σ e, Σ e eᵀ) [3, 3, 3, D (, D)], normalization × (T⁺, T⁻, V) × (standard, ABC, ABC-2), less the linear parts."""
-    blocks, D = -(-trials // TRIALS_A_BLOCK), len(x)
+    D = len(x)
+    blocks = blocks_of(trials, 27 * D * D)
     first, second = np.zeros((blocks, 3, 3, 3, D)), np.zeros((blocks, 3, 3, 3, D, D))
     _tally(x, positives, generated, pos, neg, gaussian, tau, n, trials, *keys, first, second)
     return first.sum(0), second.sum(0)
@@ -64,14 +65,14 @@ def _tally(
     first: Array,
     second: Array,
 ) -> None:
-    D = len(x)
+    D, a_block = len(x), -(-trials // len(first))
     for block in numba.prange(len(first)):
         unused = np.empty(1, np.int64)
         drawn_neg, drawn_pos = np.empty(n - 1, np.uint32), np.empty(n, np.uint32)
         y = np.empty((D, 2 * n))  # columns: x, the other generated ones, positives
-        own, c, w = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
+        own, others, w = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
         e, linear = np.empty((3, 3, D)), np.empty((2, D))
-        for trial in range(block * TRIALS_A_BLOCK, min(trials, (block + 1) * TRIALS_A_BLOCK)):
+        for trial in range(block * a_block, min(trials, (block + 1) * a_block)):
             draw_one(key_neg, trial, len(generated), True, unused, drawn_neg)
             draw_one(key_pos, trial, len(positives), True, unused, drawn_pos)
             for d in range(D):
@@ -80,10 +81,10 @@ def _tally(
                     y[d, 1 + j] = generated[drawn_neg[j], d]
                 for j in range(n):
                     y[d, n + j] = positives[drawn_pos[j], d]
-            _columns(y, n, gaussian, tau, own, c)
+            _columns(y, n, gaussian, tau, own, others)
             for normalization in range(3):
                 for j in range(1, 2 * n):
-                    among = c[j] if normalization == 1 else c[j] - own[j]
+                    among = others[j] + own[j] if normalization == 1 else others[j]
                     w[j] = own[j] if normalization == 0 else own[j] / math.sqrt(among)
                 s = min(normalization, 1)
                 power_sums(w, y, n, 2 * n, e[0])
@@ -99,18 +100,19 @@ def _tally(
 
 
 @numba.njit(inline="always", fastmath=True, cache=True)  # type: ignore[misc]
-def _columns(y: Array, n: int, gaussian: bool, tau: float, own: Array, c: Array) -> None:
-    """k_0j and c_j = Σ_i k_ij of every column but x's own."""
+def _columns(y: Array, n: int, gaussian: bool, tau: float, own: Array, others: Array) -> None:
+    """k_0j and c_j − k_0j = Σ_{i≠0} k_ij of every column but x's own."""
     for j in range(1, 2 * n):
-        c[j] = 0.0
+        others[j] = 0.0
         for i in range(n):
             square = 0.0
             for d in range(len(y)):
                 square += (y[d, i] - y[d, j]) ** 2
             k = math.exp(-square / (2 * tau * tau)) if gaussian else math.exp(-math.sqrt(square) / tau)
-            c[j] += k if i != j else 0.0
             if i == 0:
                 own[j] = k
+            elif i != j:
+                others[j] += k
 
 
 @numba.njit(inline="always", cache=True)  # type: ignore[misc]

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from truedrift.bias.sampling.draws import draw_one, stream
 from truedrift.bias.sampling.minibatch import bootstrap, br_snis, jackknife, power_sums
 
-LARGEST_RANGE = 200.0
-"""Of log w over the pool: e^{−3·200} is still a number."""
-TRIALS_A_BLOCK = 1024
+LARGEST_RANGE = 80.0
+"""Of log w over the pool: e^{−80} still has all its digits in float32."""
+SUMS = 1 << 21
+"""Numbers that the sums of all blocks may take, whatever the number of trials."""
 DRAWS_TOGETHER = 512
 """Minibatches are looked up together up to this many draws, so that many accesses to memory are under way at once."""
 
@@ -55,10 +56,19 @@ def tally(
 
     Minibatches are those of `key`; what an estimator draws itself is of `own_key`.
     """
-    blocks, D = -(-trials // TRIALS_A_BLOCK), table.shape[1] - 1
+    D = table.shape[1] - 1
+    blocks = blocks_of(trials, rule.outputs * D * D)
     first, second = np.zeros((blocks, rule.outputs, D)), np.zeros((blocks, rule.outputs, D, D))
     _tally(table, rule.kind, *rule.settings, m, trials, key, own_key, replacement, first, second)
     return first.sum(0), second.sum(0)
+
+
+def blocks_of(trials: int, numbers: int) -> int:
+    """Into how many blocks trials are split, each with sums of that many numbers.
+
+    It does not depend on the threads, so that the digits do not either.
+    """
+    return max(4, min(64, SUMS // numbers, trials))
 
 
 def compile_now() -> None:
@@ -82,13 +92,13 @@ def _tally(
     second: Array,
 ) -> None:
     N, D, outputs = table.shape[0], table.shape[1] - 1, first.shape[1]
-    together = max(1, DRAWS_TOGETHER // m)
+    together, a_block = max(1, DRAWS_TOGETHER // m), -(-trials // len(first))
     for block in numba.prange(len(first)):
         seen = np.full(1 if replacement else N, -1, np.int64)
         drawn = np.empty(together * m, np.uint32)
         w, y, e = np.empty(together * m), np.empty((D, together * m)), np.empty((outputs, D))
-        end = min(trials, (block + 1) * TRIALS_A_BLOCK)
-        for trial in range(block * TRIALS_A_BLOCK, end, together):
+        end = min(trials, (block + 1) * a_block)
+        for trial in range(block * a_block, end, together):
             some = min(together, end - trial)
             for t in range(some):
                 draw_one(key, trial + t, N, replacement, seen, drawn[t * m : (t + 1) * m])
