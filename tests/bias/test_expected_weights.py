@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from truedrift.bias import exact_moments_of_several
-from truedrift.bias.gauging.expected_weights import LONGEST, Means, deviations, resolvable
+from truedrift.bias.gauging import expected_weights
+from truedrift.bias.gauging.expected_weights import FLOOR, LONGEST, Means, deviations, resolvable
 from truedrift.bias.gauging.references import References
 from truedrift.bias.theory import pool_moments
 from truedrift.centroids import abc_weights
@@ -54,6 +55,23 @@ def test_the_exact_engine_is_its_transpose(N, D, tau):
     spread = (y - y.mean(0)).square().sum(-1).mean().sqrt()
     for k, moments in enumerate(exact_moments_of_several(x, y, tau=tau, n=n).values()):
         assert float((found[:, k] - moments.bias).norm(dim=-1).max() / spread) < 1e-6
+
+
+@pytest.mark.parametrize("N", [9, 2000])
+@pytest.mark.parametrize("tau", [0.05, 1.0, 100.0])
+def test_what_is_above_the_floor_is_resolved(monkeypatch, N, tau):
+    """The error does not fall below 1e-10 of the spread as the bias does: steps of a quarter know better."""
+    x, y = population(N, N)
+    references, n = seen(x, y, tau), (4, 64, 511, 100_000, 1_000_000)
+    found = references.biases(NAMES, n)
+    monkeypatch.setattr(expected_weights, "GRID_STEP", expected_weights.GRID_STEP / 4)
+    monkeypatch.setattr(expected_weights, "NODE_STEP", expected_weights.NODE_STEP / 4)
+    better = references.biases(NAMES, n)
+    spread = references.spread.view(-1, 1, 1, 1)
+    error, bias = ((each.norm(dim=-1) / spread) for each in (found - better, better))
+    assert bool((error <= 0.1 * FLOOR + 0.05 * bias).all())
+    assert float(error.max()) < 1e-6
+    assert float(bias.min()) < 0.01 * FLOOR
 
 
 def test_leaving_out_a_group_is_leaving_out_its_references():

@@ -9,7 +9,10 @@ import torch
 import truedrift
 from truedrift import Diagnosis, diagnose, exact_moments
 from truedrift.bias import exact_moments_of_several
-from truedrift.bias.gauging import needed
+from truedrift.bias.gauging import leave_out, needed
+from truedrift.bias.gauging.expected_weights import FLOOR
+from truedrift.bias.gauging.references import References
+from truedrift.report.diagnosis_screen import screen
 
 NAMES = ("standard", "abc", "abc2")
 
@@ -172,7 +175,7 @@ def test_the_light():
     x, y = features(9, Q=8, N=4000)
     cold, warm = diagnose(queries=x, references=y, tau=(0.01, 0.5), n=16, wanted=None).temperatures
     assert (cold.light.color, warm.light.color) == ("yellow", "green")
-    assert "the expansion in 1/n is off" in cold.light.reason
+    assert "the expansion is off" in cold.light.reason
     few = only(diagnose(queries=x, references=y[:9], tau=0.1, n=8, wanted=None))
     assert few.light.color == "red"
     assert few.light.reason.startswith("too few references")
@@ -190,6 +193,97 @@ def test_references_that_are_all_the_same_have_no_bias():
     found = diagnose(queries=x, references=y, tau=0.5, n=4)
     assert Diagnosis.from_json(found.to_json()) == found
     assert norms(found) == pytest.approx([0, 0, 0], abs=1e-12)
+    light = only(found).light
+    assert light.color == "red"  # one reference, twenty times
+    assert light.reason.startswith("too few distinct references: 1")
+    assert not any(bias.resolved for bias in only(found).biases)
+
+
+def test_copies_of_references_fall_into_the_same_group():
+    _, y = features(12, N=20)
+    once, copied = (leave_out.distinct(each) for each in (y, y.repeat(100, 1)))
+    assert torch.equal(once, torch.arange(20))
+    assert torch.equal(copied, once.repeat(100))
+    labels, of_copies = (leave_out.groups_of(each, torch.Generator().manual_seed(0)) for each in (once, copied))
+    assert torch.equal(labels, leave_out.groups(20, torch.Generator().manual_seed(0)))
+    assert torch.equal(of_copies, labels.repeat(100))
+    assert leave_out.distinct(torch.tensor([[0.0, 1.0], [1.0, 0.0], [-0.0, 1.0]])).tolist() == [0, 1, 0]
+    d = torch.tensor([[1.0, 5.0, 1.0 + 1e-9, 5.0], [2.0, 2.0, 2.0, 3.0]]).double()
+    assert leave_out.levels(d, 1e-8).tolist() == [[0, 1, 0, 1], [0, 0, 0, 1]]
+    assert leave_out.distinct(leave_out.levels(d, 1e-8).mT).tolist() == [0, 1, 0, 2]
+
+
+def test_copies_have_the_interval_of_the_distinct_references():
+    x, y = features(12, N=20)
+    found = []
+    for references in (y, y.repeat(100, 1)):
+        seen = References.seen(torch.cdist(x, references) / 0.1, references, own=False)
+        labels = leave_out.groups_of(leave_out.distinct(references), torch.Generator().manual_seed(0))
+        estimates, _ = leave_out.estimates(seen, 64, labels)
+        found.append([bound for each in estimates for bound in each.interval(len(x), 0.0)])
+    assert found[1] == pytest.approx(found[0], rel=0.02)
+
+
+@pytest.mark.parametrize("source", ["features", "distances"])
+def test_copies_have_the_light_of_the_distinct_references(source):
+    x, y = (each.float() for each in features(12, N=20))
+    for times in (1, 100):
+        many = y.repeat(times, 1)
+        given = {"distances": torch.cdist(x, many)} if source == "distances" else {"queries": x, "references": many}
+        found = diagnose(**given, tau=0.1, n=64, wanted=1e-6)
+        assert (found.references, found.references_distinct) == (20 * times, 20)
+        assert only(found).light.color == "red"
+        assert only(found).references_eff.p95 <= 20
+        assert only(found).biases[0].high > 1.5 * only(found).biases[0].norm
+        assert only(found).biases[0].needed_is_extrapolated  # beyond 20
+
+
+def test_fewer_distinct_references_than_groups_are_too_few():
+    x, y = features(13, N=7)
+    for references in (y, y.repeat(30, 1)):
+        light = only(diagnose(queries=x, references=references, tau=10.0, n=8, wanted=None)).light
+        assert (light.color, light.noise) == ("red", None)
+        assert light.reason.startswith("too few distinct references: 7")
+
+
+def test_a_bias_that_is_not_resolved_is_told_as_below_the_floor():
+    x, y = features(14, Q=4, N=2000)
+    found = diagnose(queries=x, references=y, tau=1.0, n=100_000, wanted=1e-12)
+    at = only(found)
+    standard, *others = at.biases
+    assert standard.resolved
+    assert standard.low > 0
+    for bias in others:
+        assert (bias.resolved, bias.low, bias.high) == (False, 0.0, pytest.approx(FLOOR * at.spread))
+        assert (bias.needed_n > 2000, bias.needed_is_extrapolated) == (True, True)
+    assert (at.light.color, at.light.noise, at.light.agreement) == ("green", None, None)
+    assert at.light.reason == "below what matters: ABC's bias is less than 1e-09 of the spread"
+    assert "bias ABC-2" + f"< {FLOOR * at.spread:.2g}".rjust(42) in screen(found, "")
+    assert Diagnosis.from_json(found.to_json()) == found
+
+
+def test_few_references_that_every_minibatch_holds_do_not_tell_that_a_bias_is_small():
+    x, y = features(15, Q=4, N=12)
+    at = only(diagnose(queries=x, references=y, tau=0.01, n=200_000, wanted=None))
+    assert not at.biases[1].resolved
+    assert at.light.color == "red"
+    assert at.light.reason.startswith("too few references: a query sees 1")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("n", [3, 100, 3000])
+def test_weights_are_normalized_as_well_as_their_dtype_allows(dtype, n):
+    exact = (4 * torch.rand(50, n, generator=torch.Generator().manual_seed(n))).softmax(-1)
+    weights = only(diagnose(weights=exact.to(dtype))).weights
+    assert weights.n_eff.p50 == pytest.approx(only(diagnose(weights=exact)).weights.n_eff.p50, rel=0.02)
+    for wrong in (1.05 * exact.to(dtype), 1.005 * exact):
+        with pytest.raises(ValueError, match="rows of weights have a negative entry or do not sum to 1"):
+            diagnose(weights=wrong)
+
+
+def test_equal_weights_of_float16():
+    alpha = torch.full((2, 100_000), 1e-5).half()  # each is rounded up, to a sum of 1.0014
+    assert only(diagnose(weights=alpha)).weights.n_eff.p50 == pytest.approx(100_000)
 
 
 def test_large_inputs_are_sampled_and_it_says_so():
@@ -227,7 +321,8 @@ D_ = torch.ones(2, 5)
     ("given", "message"),
     [
         ({}, "given are no arrays; allowed are weights, or distances, or queries and references; "),
-        ({"queries": X}, "given are queries; allowed are weights"),
+        ({"queries": X}, "given are queries, and references are missing; allowed are weights"),
+        ({"references": Y}, "given are references, and queries are missing; allowed are weights"),
         ({"weights": D_, "distances": D_}, "given are distances, weights; allowed"),
         ({"weights": D_}, r"2 of 2 rows of weights have a negative entry or do not sum to 1; .*; divide each row"),
         ({"weights": torch.tensor([[1.5, -0.5], [0.5, 0.5]])}, "1 of 2 rows of weights"),

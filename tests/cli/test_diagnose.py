@@ -25,6 +25,7 @@ def files(tmp_path_factory):
     np.save(folder / "distances.npy", torch.cdist(x, y))
     np.save(folder / "weights.npy", (-torch.cdist(x, y) / 0.1).softmax(-1))
     np.savez(folder / "others.npz", images=x)
+    np.savez(folder / "queries.npz", queries=x)
     np.savez(folder / "both.npz", weights=x, distances=x)
     np.savez(folder / "strange.npz", queries=x, references=y[:, :2])
     np.savez(folder / "deep.npz", queries=x[None], references=y)
@@ -87,6 +88,7 @@ def test_the_three_formats_and_kinds(files, capsys):
         ("nan.npz", ["--tau", "1"], "15 entries that are NaN or infinite; allowed are finite numbers; "),
         ("others.npz", ["--tau", "1"], "holds images; allowed are the keys weights, or distances, or queries and "),
         ("both.npz", ["--tau", "1"], "given are distances, weights; allowed are weights, or distances, or "),
+        ("queries.npz", [], "given are queries, and references are missing; allowed are weights, or distances, or "),
         ("strange.npz", ["--tau", "1"], "queries has D = 3 and references has D = 2; "),
         ("deep.npz", ["--tau", "1"], "queries has shape [1, 5, 3]; allowed is two dimensions"),
         ("features.npz", [], "holds queries and references, and --tau is missing; allowed is a positive number"),

@@ -60,12 +60,17 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True)
 class Bias:
-    """‖E[T_n] − T*‖ of one estimator: mean over queries, with a 95 % interval, and its quantiles over queries."""
+    """‖E[T_n] − T*‖ of one estimator: mean over queries, with a 95 % interval, and its quantiles over queries.
+
+    Where it is not `resolved`, the interval is 0 to the floor (1e-9 of the spread), and of `norm` and what is made of
+    it only that they are below that.
+    """
 
     estimator: str
     norm: float
     low: float
     high: float
+    resolved: bool
     quantiles: Quantiles
     of_spread: float
     of_noise: float
@@ -77,17 +82,20 @@ class Bias:
 
 @dataclass(frozen=True, kw_only=True)
 class Light:
-    """Whether to believe the numbers; `reason` says why not."""
+    """Whether to believe the numbers; `reason` says why not.
+
+    The numbers of its rule are None where it does not apply: too few distinct references, or a bias below the floor.
+    """
 
     color: Color
     reason: str
-    noise: float
+    noise: float | None = None
     """√(tr Var) of ABC's bias vector over its norm, from leaving out parts of the references."""
-    error: float
+    error: float | None = None
     """Standard error of the logarithm of ABC's bias."""
-    drift: float
+    drift: float | None = None
     """By how much more references would change that logarithm."""
-    agreement: float
+    agreement: float | None = None
     """(3 m_2 g_2 − 2 g_3)/n² over the exact bias of ABC, both of the references at hand."""
 
 
@@ -102,7 +110,7 @@ class AtTemperature:
     noise: float | None = None
     """√(tr Var T_n), root mean square over queries, from simulated minibatches."""
     references_eff: Quantiles | None = None
-    """1/Σα² over all references: how many of them a query really sees."""
+    """1/Σα² over all references, copies taken together: how many of them a query really sees."""
     pull: float | None = None
     """‖T* − E[y]‖ over √(E‖y − E[y]‖²), root mean square over queries: 0 where the query no longer matters."""
     dead: Dead | None = None
@@ -120,6 +128,8 @@ class Diagnosis:
     queries_used: int
     references: int
     references_used: int
+    references_distinct: int
+    """Of those used; copies count once."""
     dimension: int | None
     kernel: str | None
     wanted: float | None

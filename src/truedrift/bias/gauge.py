@@ -11,7 +11,8 @@ Distances and features are read as a pool of which n references are drawn with r
     bias = ‖E[T_n] − T*‖ (`expected_weights`),   spread = √(E‖y − T*‖²),   noise = √(tr Var T_n) (`minibatches`).
 
 The pool is itself a sample, and what matters is the population behind it: the interval comes from leaving out parts of
-the references (`leave_out`), and the `light` says whether to believe the estimate.
+the references (`leave_out`), and the `light` says whether to believe the estimate. Copies of a reference are one
+reference; a bias below 1e-9 of the spread is below what is resolved, and is told as that and no more.
 
 A temperature is dead in one of two ways. *Too cold*: in 95 % of the minibatches one reference holds more than half of
 the weight, so that the centroid is the nearest reference. *Too warm*: T* stays within 1 % of the spread around the mean
@@ -28,6 +29,7 @@ import torch
 from truedrift.axes import Float, Int, Tensor
 from truedrift.bias.diagnosis import AtTemperature, Bias, Dead, Diagnosis, Quantiles, Weights
 from truedrift.bias.gauging import leave_out, needed
+from truedrift.bias.gauging.expected_weights import FLOOR
 from truedrift.bias.gauging.inputs import (
     Sample,
     Settings,
@@ -39,7 +41,7 @@ from truedrift.bias.gauging.inputs import (
     settings_of,
 )
 from truedrift.bias.gauging.leave_out import Estimate
-from truedrift.bias.gauging.light import light
+from truedrift.bias.gauging.light import Evidence, light
 from truedrift.bias.gauging.needed import Needed
 from truedrift.bias.gauging.references import References
 from truedrift.bias.gauging.simulated import simulate, summary
@@ -118,6 +120,7 @@ def _of_weights(alpha: Float[Tensor, "rows n"], seed: int) -> Diagnosis:
         queries_used=rows,
         references=n,
         references_used=n,
+        references_distinct=n,
         dimension=None,
         kernel=None,
         wanted=None,
@@ -128,7 +131,8 @@ def _of_weights(alpha: Float[Tensor, "rows n"], seed: int) -> Diagnosis:
 
 def _of_sample(sample: Sample, settings: Settings, generator: torch.Generator) -> Diagnosis:
     queries_used, references_used = sample.used
-    groups = leave_out.groups(references_used, generator)
+    which = sample.distinct
+    groups = leave_out.groups_of(which, generator)
     pairs = zip(settings.temperatures, sample.seen(settings), strict=True)
     kernel = settings.kernel
     return Diagnosis(
@@ -138,18 +142,19 @@ def _of_sample(sample: Sample, settings: Settings, generator: torch.Generator) -
         queries_used=queries_used,
         references=sample.references,
         references_used=references_used,
+        references_distinct=int(which.max()) + 1,
         dimension=sample.dimension,
         kernel=kernel if isinstance(kernel, str) else getattr(kernel, "__name__", "a function"),
         wanted=settings.wanted,
         seed=settings.seed,
-        temperatures=tuple(_at(tau, seen, sample.queries, settings, groups, generator) for tau, seen in pairs),
+        temperatures=tuple(_at(tau, seen, sample, settings, groups, generator) for tau, seen in pairs),
     )
 
 
 def _at(
     tau: float,
     seen: References,
-    queries: int,
+    sample: Sample,
     settings: Settings,
     groups: Int[Tensor, " N"],
     generator: torch.Generator,
@@ -157,44 +162,60 @@ def _at(
     """One temperature."""
     n, spread = settings.n, float(seen.spread.mean())
     simulated = simulate(seen, n, generator)
-    sizes = needed.grid(seen.s.shape[-1]) if settings.wanted is not None else ()
+    evidence = Evidence(
+        distinct=int(sample.distinct.max()) + 1,
+        n_eff=Quantiles.of(seen.n_eff(sample.distinct)),
+        floor=FLOOR * spread,
+    )
+    sizes = needed.grid(evidence.distinct) if settings.wanted is not None else ()
     estimates, at_sizes = leave_out.estimates(seen, n, groups, sizes)
     wanted = None if settings.wanted is None else settings.wanted * spread
-    enough = [_enough(seen, *each, sizes, wanted) for each in zip(estimates, at_sizes.tolist(), strict=True)]
+    enough = [
+        _enough(seen, *each, sizes, wanted, evidence.floor) for each in zip(estimates, at_sizes.tolist(), strict=True)
+    ]
     return AtTemperature(
         tau=tau,
         weights=simulated.weights,
         spread=spread,
         noise=simulated.noise,
-        references_eff=Quantiles.of(effective_sample_size(seen.alpha)),
+        references_eff=evidence.n_eff,
         pull=seen.pull,
         dead=_dead(simulated.weights, seen.pull),
-        biases=tuple(_bias(*each, queries, spread, simulated.noise) for each in zip(estimates, enough, strict=True)),
-        light=light(estimates, float(seen.abc_residual(n).norm(dim=-1).mean()), simulated.weights),
+        biases=tuple(
+            _bias(*each, sample.queries, evidence.floor, spread, simulated.noise)
+            for each in zip(estimates, enough, strict=True)
+        ),
+        light=light(estimates, float(seen.abc_residual(n).norm(dim=-1).mean()), simulated.weights, evidence),
     )
 
 
 def _enough(
-    seen: References, estimate: Estimate, found: Sequence[float], sizes: Sequence[int], wanted: float | None
+    seen: References,
+    estimate: Estimate,
+    found: Sequence[float],
+    sizes: Sequence[int],
+    wanted: float | None,
+    floor: float,
 ) -> Needed:
-    """The n for the wanted bias, from the biases that were found at some sizes."""
+    """The n for the wanted bias, from the biases that were found at some sizes; those below the floor count as it."""
     if wanted is None:
         return Needed(None, False)
     name = estimate.estimator
 
     def more(n: Sequence[int]) -> list[float]:
-        return seen.biases((name,), n)[:, 0, 0].norm(dim=-1).mean(0).tolist()
+        return seen.biases((name,), n)[:, 0, 0].norm(dim=-1).mean(0).clamp_min(floor).tolist()
 
-    return needed.smallest_n(sizes, found, wanted, estimator_of(name).bias_order, more)
+    return needed.smallest_n(sizes, [max(floor, each) for each in found], wanted, estimator_of(name).bias_order, more)
 
 
-def _bias(estimate: Estimate, enough: Needed, queries: int, spread: float, noise: float) -> Bias:
-    low, high = estimate.interval(queries)
+def _bias(estimate: Estimate, enough: Needed, queries: int, floor: float, spread: float, noise: float) -> Bias:
+    low, high = estimate.interval(queries, floor)
     return Bias(
         estimator=estimate.estimator,
         norm=estimate.norm,
         low=low,
         high=high,
+        resolved=estimate.norm > floor,
         quantiles=Quantiles.of(estimate.norms),
         of_spread=_ratio(estimate.norm, spread),
         of_noise=_ratio(estimate.norm, noise),

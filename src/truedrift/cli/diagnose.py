@@ -13,6 +13,7 @@ import tyro
 from truedrift.axes import Tensor
 from truedrift.bias import gauge
 from truedrift.bias.diagnosis import Diagnosis
+from truedrift.bias.gauging.inputs import require_source
 from truedrift.data.arrays import ONLY, read_arrays
 from truedrift.records import writable_directory
 from truedrift.report.diagnosis_screen import screen
@@ -66,6 +67,7 @@ class Diagnose:
     def prepare(self) -> Callable[[], str]:
         """Read the file, and check it and the options."""
         arrays = _named(self.file, self.array)
+        require_source(**arrays)
         if "weights" not in arrays and not self.tau:
             came = f"{str(self.file)!r} holds {' and '.join(arrays)}, and --tau is missing"
             raise mistake(came, "allowed is a positive number, or several", "add for example --tau 0.05")

@@ -25,12 +25,19 @@ def _input(of: Diagnosis) -> str:
     if of.source == "weights":
         return f"{of.queries:,} rows of n = {of.n:,} weights"
     used = f" ({of.queries_used:,} used)" if of.queries_used < of.queries else ""
-    some = f" ({of.references_used:,} used)" if of.references_used < of.references else ""
+    some = f" ({_references(of)})" if of.references_distinct < of.references else ""
     what = "distances" if of.source == "distances" else f"D = {of.dimension}"
     return (
         f"{of.queries:,} queries{used}, {of.references:,} references{some}, {what}, {of.kernel} kernel, "
         f"n = {of.n:,}, seed {of.seed}"
     )
+
+
+def _references(of: Diagnosis) -> str:
+    """How many are used, and how many of them are distinct, where that is fewer."""
+    used = f"{of.references_used:,} used" if of.references_used < of.references else ""
+    distinct = f"{of.references_distinct:,} distinct" if of.references_distinct < of.references_used else ""
+    return ", ".join(filter(None, (used, distinct)))
 
 
 def _table(of: Diagnosis, columns: tuple[AtTemperature, ...]) -> Iterator[str]:
@@ -49,15 +56,20 @@ def _table(of: Diagnosis, columns: tuple[AtTemperature, ...]) -> Iterator[str]:
     yield row("spread √E‖y−T*‖²", lambda at: f"{at.spread:.3g}")
     yield row("noise √tr Var T_n", lambda at: f"{at.noise:.3g}")
     for name, biases in _by_estimator(columns):
-        yield _row(f"bias {name}", [f"{bias.norm:.3g}" for bias in biases])
+        yield _row(f"bias {name}", [_norm(bias) for bias in biases])
         yield _row("  interval of 95 %", [f"{bias.low:.2g} to {bias.high:.2g}" for bias in biases])
         yield _row("  of spread, of noise", [f"{bias.of_spread:.2%}, {bias.of_noise:.2%}" for bias in biases])
     if of.wanted is not None:
         yield f"n for a bias of {of.wanted:.3%} of the spread"
         for name, biases in _by_estimator(columns):
-            yield _row(f"  {name}", [_needed(bias, of.references_used) for bias in biases])
+            yield _row(f"  {name}", [_needed(bias, of.references_distinct) for bias in biases])
     yield row("temperature", lambda at: at.dead or "alive")
     yield row("light", lambda at: at.light.color.upper() if at.light else "")
+
+
+def _norm(bias: Bias) -> str:
+    """The bias, or what it is below where it is not resolved."""
+    return f"{bias.norm:.3g}" if bias.resolved or bias.high == 0 else f"< {bias.high:.2g}"
 
 
 def _row(label: str, cells: Sequence[str]) -> str:

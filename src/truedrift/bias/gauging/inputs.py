@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
-from truedrift.axes import Float, Tensor
+from truedrift.axes import Float, Int, Tensor
+from truedrift.bias.gauging import leave_out
 from truedrift.bias.gauging.references import References
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.kernels.kernel import KERNELS, LogKernel, log_kernel
@@ -34,7 +36,9 @@ MOST_QUERIES, FEWEST_QUERIES = 48, 16
 WORK = 4e8
 LARGEST_ENTRY = 1e100
 SUM_WITHIN = 1e-3
-"""Rows of weights may miss 1 by this much, by rounding."""
+"""Rows of weights may miss 1 by this much, by rounding; by more where the dtype is coarse (`sum_within`)."""
+ROUNDING = 8
+"""Distances that differ by this many eps of the largest are the same."""
 _LARGEST_SEED = (1 << 63) - 1
 
 
@@ -58,6 +62,8 @@ class Sample:
     queries: int
     """Of which `used` are in the sample."""
     references: int
+    rounding: float = 0.0
+    """By which distances of copies may differ."""
 
     @property
     def used(self) -> tuple[int, int]:
@@ -68,6 +74,11 @@ class Sample:
     def dimension(self) -> int | None:
         """D; None for distances."""
         return None if self.x is None else self.y.shape[1]
+
+    @cached_property
+    def distinct(self) -> Int[Tensor, " N"]:
+        """Which of the distinct references each one is: copies have the same features, or columns of distances."""
+        return leave_out.distinct(leave_out.levels(self.y, self.rounding).mT if self.x is None else self.y)
 
     def seen(self, settings: Settings) -> Iterator[References]:
         """The references at one temperature after another; distances are taken once."""
@@ -92,10 +103,17 @@ def require_source(**given: Tensor | None) -> None:
     names = {name for name, value in given.items() if value is not None}
     if names not in ({"weights"}, {"distances"}, {"queries", "references"}):
         raise mistake(
-            f"given are {', '.join(sorted(names)) or 'no arrays'}",
+            f"given are {', '.join(sorted(names)) or 'no arrays'}" + _without(names),
             "allowed are weights, or distances, or queries and references",
             "pass one of the three",
         )
+
+
+def _without(names: set[str]) -> str:
+    """What one half of features lacks."""
+    if names == {"queries"}:
+        return ", and references are missing"
+    return ", and queries are missing" if names == {"references"} else ""
 
 
 def settings_of(
@@ -131,14 +149,24 @@ def rows_of(weights: Tensor) -> Float[Tensor, "rows n"]:
     alpha = weights.detach().to("cpu", torch.float64).reshape(-1, weights.shape[-1])
     require_finite(weights=alpha)
     total = alpha.sum(-1)
-    wrong = (alpha.amin(-1) < 0) | ((total - 1).abs() > SUM_WITHIN)
+    within = sum_within(weights.dtype)
+    wrong = (alpha.amin(-1) < 0) | ((total - 1).abs() > within)
     if bool(wrong.any()):
         raise mistake(
             f"{int(wrong.sum())} of {len(alpha)} rows of weights have a negative entry or do not sum to 1",
-            f"allowed are normalized weights [..., n], to {SUM_WITHIN}",
+            f"allowed are normalized weights [..., n], to {within:.2g}",
             "divide each row by its sum",
         )
     return alpha / total.unsqueeze(-1)
+
+
+def sum_within(dtype: torch.dtype) -> float:
+    """max(SUM_WITHIN, 2 eps): 0.0020 for float16, 0.016 for bfloat16.
+
+    Rounding α_i moves it by eps/2 · α_i at most and Σα by eps/2, whatever n is; weights that were divided by a rounded
+    sum miss by as much again. The factor 2 is twice that.
+    """
+    return max(SUM_WITHIN, 2 * torch.finfo(dtype).eps)
 
 
 def sample_of_distances(distances: Tensor, settings: Settings, generator: torch.Generator) -> Sample:
@@ -151,7 +179,9 @@ def sample_of_distances(distances: Tensor, settings: Settings, generator: torch.
     require_positive("distances", distances, or_zero=True)
     Q, N = distances.shape
     rows, columns = _chosen(Q, N, 1, generator)
-    return Sample(None, distances[rows][:, columns].detach().to("cpu", torch.float64), Q, N)
+    chosen = distances[rows][:, columns].detach().to("cpu", torch.float64)
+    eps = min(torch.finfo(distances.dtype).eps, torch.finfo(torch.float32).eps)
+    return Sample(None, chosen, Q, N, ROUNDING * eps * float(chosen.max()))
 
 
 def sample_of_features(queries: Tensor, references: Tensor, generator: torch.Generator) -> Sample:

@@ -1,7 +1,8 @@
 """How well the references at hand determine the bias: the same computation with parts of them left out.
 
-The references are split at random into G = 8 groups. With b the bias vector of a query from all references and b_(g)
-the one without group g (subsamples of 7/8 of them, without replacement), the delete-group jackknife
+The references are split at random into G = 8 groups, copies of the same one always into the same group: what a copy
+tells is known already. With b the bias vector of a query from all references and b_(g) the one without group g
+(subsamples of 7/8 of them, without replacement), the delete-group jackknife
 
     Var b ≈ (G − 1)/G Σ_g (b_(g) − b̄)(b_(g) − b̄)ᵀ
 
@@ -23,6 +24,7 @@ sample of the user's.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -46,6 +48,35 @@ def groups(N: int, generator: torch.Generator) -> Int[Tensor, " N"]:
     return labels[torch.randperm(N, generator=generator)]
 
 
+def distinct(rows: Float[Tensor, "N D"]) -> Int[Tensor, " N"]:
+    """Which of the distinct rows each row is: 0, 1, … in the order of their first appearance, bit by bit but for −0.
+
+    By a hash of 128 bits: the rows themselves are large, and a sum of floats depends on its order.
+    """
+    known: dict[bytes, int] = {}
+    hashes = (hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in (rows + 0.0).contiguous().numpy())
+    return torch.tensor([known.setdefault(each, len(known)) for each in hashes])
+
+
+def levels(d: Float[Tensor, "Q N"], within: float) -> Float[Tensor, "Q N"]:
+    """Numbers in place of the values of each row, the same for values that gaps of at most `within` connect.
+
+    Distances of copies differ by rounding: a product of matrices adds up in another order at its edges.
+    """
+    ordered, order = d.sort(-1)
+    steps = (ordered.diff(dim=-1, prepend=ordered[:, :1]) > within).to(d.dtype).cumsum(-1)
+    return torch.empty_like(d).scatter_(-1, order, steps)
+
+
+def groups_of(which: Int[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+    """Labels of references of which row i is the distinct one `which[i]`: `groups` of the distinct ones.
+
+    Where all are the same there is nothing else to leave out, and `groups` of the copies are as good as any.
+    """
+    count = int(which.max()) + 1
+    return groups(count, generator)[which] if count > 1 else groups(len(which), generator)
+
+
 @dataclass(frozen=True)
 class Estimate:
     """One estimator at one n."""
@@ -62,11 +93,11 @@ class Estimate:
         """θ."""
         return float(self.norms.mean())
 
-    def interval(self, queries: int) -> tuple[float, float]:
-        """Of 95 %, for the mean over all `queries`, of which these are a sample."""
+    def interval(self, queries: int, floor: float) -> tuple[float, float]:
+        """Of 95 %, for the mean over all `queries`, of which these are a sample; 0 to the floor at or below it."""
         Q = len(self.norms)
-        if self.norm == 0:
-            return 0.0, 0.0
+        if self.norm <= floor:
+            return 0.0, floor
         left_out = 1 - Q / queries
         of_queries = math.sqrt(left_out * float(self.norms.var()) / Q) / self.norm if left_out > 0 else 0.0
         half = half_width(error=self.error, drift=self.drift, noise=self.noise, of_queries=of_queries)

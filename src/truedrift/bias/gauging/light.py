@@ -8,6 +8,12 @@ From the numbers of `leave_out` for ABC at n, and (3 m_2 g_2 − 2 g_3)/n² from
 | yellow | else, the ratio is beyond a factor of AGREEMENT      | believe it at this n; the expansion in 1/n fails  |
 | green  | else                                                 | estimate and expansion are within a factor of 2   |
 
+Two things come before the rule. With fewer distinct references than groups to leave out the light is red. And where
+ABC's bias is below what is resolved (`expected_weights.FLOOR`), those numbers are those of rounding errors and say
+nothing. The light is green then, for a bias that does not matter, if 95 % of the queries see GROUPS distinct references
+or more, 1/Σα² ≥ GROUPS; and red if not, because minibatches of n ≫ N draws hold each of N references and have no bias,
+while those of the population may.
+
 Yellow is what n_eff near 1 looks like: the bias at n is known, but not its law in n, and a correction of higher order
 gains nothing. The thresholds were chosen on 600 populations of `experiments/light_calibration.py`; MEASURED is what 300
 others showed.
@@ -19,8 +25,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from truedrift.bias.diagnosis import Color, Light, Weights
-from truedrift.bias.gauging.leave_out import Estimate
+from truedrift.bias.diagnosis import Color, Light, Quantiles, Weights
+from truedrift.bias.gauging.expected_weights import FLOOR
+from truedrift.bias.gauging.leave_out import GROUPS, Estimate
 
 NOISE = 0.9
 ERROR = 0.4
@@ -69,10 +76,23 @@ def color(*, noise: float, error: float, drift: float, agreement: float) -> Colo
     return "green" if 1 / AGREEMENT <= agreement <= AGREEMENT else "yellow"
 
 
-def light(estimates: Sequence[Estimate], closed: float, weights: Weights) -> Light:
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What the references are, beside the estimates from them."""
+
+    distinct: int
+    n_eff: Quantiles
+    """1/Σα² over the distinct references, over queries."""
+    floor: float
+    """FLOOR times the spread."""
+
+
+def light(estimates: Sequence[Estimate], closed: float, weights: Weights, evidence: Evidence) -> Light:
     """From the estimates, one of them ABC's, and the closed form of ABC's bias from the same references."""
     (abc,) = (each for each in estimates if each.estimator == "abc")
-    agreement = closed / abc.norm if abc.norm > 0 else 0.0
+    if evidence.distinct < GROUPS or abc.norm <= evidence.floor:
+        return _without_the_rule(evidence)
+    agreement = closed / abc.norm
     shown = color(noise=abc.noise, error=abc.error, drift=abc.drift, agreement=agreement)
     return Light(
         color=shown,
@@ -82,6 +102,16 @@ def light(estimates: Sequence[Estimate], closed: float, weights: Weights) -> Lig
         drift=abc.drift,
         agreement=agreement,
     )
+
+
+def _without_the_rule(evidence: Evidence) -> Light:
+    """Where the numbers of the rule are unknown."""
+    if evidence.distinct < GROUPS:
+        return Light(color="red", reason=f"too few distinct references: {evidence.distinct}, of {GROUPS} at least")
+    if evidence.n_eff.p05 < GROUPS:
+        seen = f"a query sees {evidence.n_eff.p05:.2g} of them"
+        return Light(color="red", reason=f"too few references: {seen}, which says nothing of a bias this small")
+    return Light(color="green", reason=f"below what matters: ABC's bias is less than {FLOOR:g} of the spread")
 
 
 def _reason(shown: Color, abc: Estimate, agreement: float, n_eff: float) -> str:

@@ -15,6 +15,7 @@ import torch
 
 from truedrift.axes import Float, Int, Tensor
 from truedrift.bias.gauging.expected_weights import Means, deviations, resolvable
+from truedrift.kernels.weights import effective_sample_size
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,11 @@ class References:
     def alpha(self) -> Float[Tensor, "Q N"]:
         """α* over all references."""
         return (-self.s).softmax(-1)
+
+    def n_eff(self, which: Int[Tensor, " N"]) -> Float[Tensor, " Q"]:
+        """1/Σα*² over the distinct references, of which reference i is `which[i]`: copies are taken together."""
+        alpha = self.alpha.new_zeros(len(self.alpha), int(which.max()) + 1).index_add_(-1, which, self.alpha)
+        return effective_sample_size(alpha)
 
     def sums(self, weights: Float[Tensor, "some N columns"], queries: slice) -> Float[Tensor, "some columns D"]:
         """Σ_i weights_i y_i of these queries."""
