@@ -44,8 +44,10 @@ def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path):
     assert done.stderr == ""
     out = tmp_path / "runs" / "demo"
     assert sorted(path.name for path in out.iterdir()) == [
+        "fig_bias_loglog.md",
         "fig_bias_loglog.pdf",
         "fig_bias_loglog.png",
+        "fig_bias_loglog.tex",
         "fig_illustration.pdf",
         "fig_illustration.png",
         "records.jsonl",

@@ -34,7 +34,7 @@ def files(directory):
     ("item", "expected"),
     [
         ("fig:illustration", {"fig_illustration.png", "fig_illustration.pdf"}),
-        ("fig:bias_loglog", {"fig_bias_loglog.png", "fig_bias_loglog.pdf"}),
+        ("fig:bias_loglog", {f"fig_bias_loglog.{kind}" for kind in ("png", "pdf", "md", "tex")}),
         ("tab:baselines", {"tab_baselines.md", "tab_baselines.tex"}),
         ("normalization", {f"normalization.{kind}" for kind in ("png", "pdf", "md", "tex")}),
     ],

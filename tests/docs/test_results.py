@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from truedrift.records import FieldBiases, Guidance, Temperature, read
-from truedrift.report import app_temperature, guidance, normalization
+from truedrift.records import Baselines, BiasCurves, FieldBiases, Guidance, Temperature, read
+from truedrift.report import app_temperature, fig_bias_loglog, guidance, normalization, tab_baselines
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUDIES = (DOCS / "studies.md").read_text(encoding="utf-8")
@@ -25,6 +25,8 @@ def rows_below(header):
 @pytest.mark.parametrize(
     ("name", "kind", "table"),
     [
+        ("fig_bias_loglog", BiasCurves, fig_bias_loglog.table),
+        ("tab_baselines", Baselines, tab_baselines.table),
         ("app_temperature", Temperature, app_temperature.table),
         ("normalization", FieldBiases, normalization.table),
         ("guidance", Guidance, guidance.table),

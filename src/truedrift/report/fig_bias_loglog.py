@@ -17,6 +17,7 @@ from truedrift.records import BiasCurve, BiasCurves, SampledPoints
 from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
 from truedrift.report.palette import ABC, ABC2, INK, MUTED, STANDARD
+from truedrift.report.table import Scientific, Table
 
 NAME = "fig_bias_loglog"
 FIGURE_INCHES = (6.6, 3.1)  # a text width
@@ -30,8 +31,28 @@ LOOKS = {
 
 
 def save(record: BiasCurves, directory: Path) -> list[Path]:
-    """Write the figure as PNG and PDF."""
-    return save_figure(draw(record), directory, NAME)
+    """The figure, and its exact values as a table."""
+    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
+
+
+def table(record: BiasCurves) -> Table:
+    """Exact biases, and slopes between the last two n."""
+    return Table(
+        caption=(
+            f"Exact bias of the centroid of n draws from {record.pool_points} points, mean over {record.queries} "
+            "queries; slope between the last two n."
+        ),
+        label="tab:bias_loglog",
+        header=("τ", "estimator", *(f"n = {n}" for n in record.n), "slope"),
+        groups=[
+            [
+                (f"{tau:g}", LOOKS[c.estimator][0], *map(Scientific, c.exact), f"{record.slope(c):.2f}")
+                for c in record.curves
+                if c.tau == tau
+            ]
+            for tau in record.temperatures
+        ],
+    )
 
 
 def draw(record: BiasCurves) -> Figure:

@@ -87,8 +87,8 @@ def _tally(
                     among = others[j] + own[j] if normalization == 1 else others[j]
                     w[j] = own[j] if normalization == 0 else own[j] / math.sqrt(among)
                 s = min(normalization, 1)
-                power_sums(w, y, n, 2 * n, e[0])
-                power_sums(w, y, 1, n, e[1])
+                power_sums(w[n:], y[:, n:], e[0])
+                power_sums(w[1:n], y[:, 1:n], e[1])
                 _linear(pos, s, drawn_pos, drawn_neg, linear[0])
                 _linear(neg, s, drawn_neg, drawn_neg, linear[1])
                 for k in range(3):

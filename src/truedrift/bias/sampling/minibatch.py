@@ -21,17 +21,17 @@ Array = NDArray[np.float64]
 
 
 @numba.njit(inline="always", fastmath=True, cache=True)  # type: ignore[misc]
-def power_sums(w: Array, y: Array, begin: int, end: int, e: Array) -> None:
+def power_sums(w: Array, y: Array, e: Array) -> None:
     """e [3, D] of standard, ABC and ABC-2."""
     S_1 = S_2 = S_3 = 0.0
-    for i in range(begin, end):
+    for i in range(len(w)):
         S_1 += w[i]
         S_2 += w[i] * w[i]
         S_3 += w[i] * w[i] * w[i]
     p_2, p_3 = S_2 / S_1**2, S_3 / S_1**3
     for d in range(len(y)):
         P_1 = P_2 = P_3 = 0.0
-        for i in range(begin, end):
+        for i in range(len(w)):
             wy = w[i] * y[d, i]
             P_1 += wy
             P_2 += w[i] * wy
@@ -44,19 +44,19 @@ def power_sums(w: Array, y: Array, begin: int, end: int, e: Array) -> None:
 
 
 @numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
-def jackknife(w: Array, y: Array, begin: int, end: int, e: Array) -> None:
+def jackknife(w: Array, y: Array, e: Array) -> None:
     """e [1, D]. Only S_1 − w of the largest weight can cancel: the sums without it are taken apart."""
-    n, top = end - begin, begin
-    for i in range(begin, end):
+    n, top = len(w), 0
+    for i in range(len(w)):
         if w[i] > w[top]:
             top = i
     below = 0.0
-    for i in range(begin, end):
+    for i in range(len(w)):
         if i != top:
             below += w[i]
     for d in range(len(y)):
         rest = 0.0
-        for i in range(begin, end):
+        for i in range(len(w)):
             if i != top:
                 rest += w[i] * y[d, i]
         P, S = rest + w[top] * y[d, top], below + w[top]
@@ -64,16 +64,16 @@ def jackknife(w: Array, y: Array, begin: int, end: int, e: Array) -> None:
             e[0, d] = P / S
             continue
         without = rest / below
-        for i in range(begin, end):
+        for i in range(len(w)):
             if i != top:
                 without += (P - w[i] * y[d, i]) / (S - w[i])
         e[0, d] = n * P / S - (n - 1) * without / n
 
 
 @numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
-def bootstrap(w: Array, y: Array, begin: int, end: int, e: Array, resamples: int, key: np.uint64) -> None:
+def bootstrap(w: Array, y: Array, e: Array, resamples: int, key: np.uint64) -> None:
     """e [1, D]."""
-    n, D = end - begin, len(y)
+    n, D = len(w), len(y)
     total, counter = np.zeros(D), 0
     P = np.empty(D)
     for _ in range(resamples):
@@ -81,7 +81,7 @@ def bootstrap(w: Array, y: Array, begin: int, end: int, e: Array, resamples: int
         P[:] = 0.0
         for _ in range(n):
             counter += 1
-            j = begin + np.uint32(uniform(key, counter) * n)
+            j = np.uint32(uniform(key, counter) * n)
             S += w[j]
             for d in range(D):
                 P[d] += w[j] * y[d, j]
@@ -89,20 +89,20 @@ def bootstrap(w: Array, y: Array, begin: int, end: int, e: Array, resamples: int
             total[d] += P[d] / S
     for d in range(D):
         S = P_d = 0.0
-        for i in range(begin, end):
+        for i in range(len(w)):
             S += w[i]
             P_d += w[i] * y[d, i]
         e[0, d] = 2 * P_d / S - total[d] / resamples
 
 
 @numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
-def br_snis(w: Array, y: Array, begin: int, end: int, e: Array, iterations: int, burn_in: int, key: np.uint64) -> None:
+def br_snis(w: Array, y: Array, e: Array, iterations: int, burn_in: int, key: np.uint64) -> None:
     """e [1, D] of m = K(n − 1) + 1 references, the first of which is the first state."""
-    D, fresh = len(y), (end - begin - 1) // iterations
-    state = begin
+    D, fresh = len(y), (len(w) - 1) // iterations
+    state = 0
     e[0] = 0.0
     for k in range(iterations):
-        first = begin + 1 + k * fresh
+        first = 1 + k * fresh
         S = w[state]
         for i in range(first, first + fresh):
             S += w[i]

@@ -95,27 +95,35 @@ def _tally(
     together, a_block = max(1, DRAWS_TOGETHER // m), -(-trials // len(first))
     for block in numba.prange(len(first)):
         seen = np.full(1 if replacement else N, -1, np.int64)
-        drawn = np.empty(together * m, np.uint32)
-        w, y, e = np.empty(together * m), np.empty((D, together * m)), np.empty((outputs, D))
+        drawn, w, y = np.empty((together, m), np.uint32), np.empty((together, m)), np.empty((together, D, m))
+        e = np.empty((outputs, D))
         end = min(trials, (block + 1) * a_block)
         for trial in range(block * a_block, end, together):
             some = min(together, end - trial)
             for t in range(some):
-                draw_one(key, trial + t, N, replacement, seen, drawn[t * m : (t + 1) * m])
-            for i in range(some * m):
-                w[i] = table[drawn[i], 0]
-                for d in range(D):
-                    y[d, i] = table[drawn[i], 1 + d]
+                draw_one(key, trial + t, N, replacement, seen, drawn[t])
+            for t in range(some):
+                _look_up(table, drawn[t], w[t], y[t])
             for t in range(some):
                 if kind == 0:
-                    power_sums(w, y, t * m, (t + 1) * m, e)
+                    power_sums(w[t], y[t], e)
                 elif kind == 1:
-                    jackknife(w, y, t * m, (t + 1) * m, e)
+                    jackknife(w[t], y[t], e)
                 elif kind == BOOTSTRAP:
-                    bootstrap(w, y, t * m, (t + 1) * m, e, setting, stream(own_key, trial + t))
+                    bootstrap(w[t], y[t], e, setting, stream(own_key, trial + t))
                 else:
-                    br_snis(w, y, t * m, (t + 1) * m, e, setting, other, stream(own_key, trial + t))
+                    br_snis(w[t], y[t], e, setting, other, stream(own_key, trial + t))
                 _add(e, first[block], second[block])
+
+
+@numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
+def _look_up(table: Table, drawn: NDArray[np.uint32], w: Array, y: Array) -> None:
+    """Column by column: a loop without a loop inside keeps many accesses to memory under way."""
+    for i in range(len(drawn)):
+        w[i] = table[drawn[i], 0]
+    for d in range(len(y)):
+        for i in range(len(drawn)):
+            y[d, i] = table[drawn[i], 1 + d]
 
 
 @numba.njit(inline="always", cache=True)  # type: ignore[misc]
