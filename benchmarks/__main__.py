@@ -6,6 +6,7 @@ import datetime
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -18,37 +19,55 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 
 HEAD = """# Benchmarks
 
-Ratios measured in one run of `make bench`; the variants take turns, and a variant's time is the best of several window
-medians; for the grouped loss the median of three processes is given. Memory is what torch allocates above what was held
-before the call.
+Ratios measured by `make bench`; the variants take turns, and a variant's time is the best of several window medians;
+for the grouped loss the median of three processes is given. Memory is what torch allocates above what was held before
+the call. `python -m benchmarks NAME` measures one section again.
 Two runs on the same machine differ by 10 % or more; a bound that is met or missed by less is not settled by one run.
 
-Machine: {machine}. Measured {date}, in {minutes:.0f} minutes.
+Machine: {machine}.
 """
 
+SECTIONS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
+    "grouped_loss": (grouped_loss.TITLE, lambda: [result for n in (8, 64) for result in grouped_loss.measure(n)]),
+    "corrected_centroid": (corrected_centroid.TITLE, corrected_centroid.measure),
+    "streaming": (streaming.TITLE, streaming.measure),
+    "exact_bias": (exact_bias.TITLE, exact_bias.measure),
+}
 
-def main() -> int:
-    """0 if every bound holds, else 1."""
+
+def main(names: list[str]) -> int:
+    """0 if every bound of what was measured holds, 1 if not, 2 for a name that there is not."""
+    unknown = [name for name in names if name not in SECTIONS]
+    if unknown:
+        print(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}", file=sys.stderr)
+        return 2
     warnings.filterwarnings("ignore", category=FutureWarning)
     torch.set_num_threads(2)
-    start = time.perf_counter()
-    sections: list[tuple[str, list[Result]]] = []
-    for title, run in (
-        (grouped_loss.TITLE, lambda: [result for n in (8, 64) for result in grouped_loss.measure(n)]),
-        (corrected_centroid.TITLE, corrected_centroid.measure),
-        (streaming.TITLE, streaming.measure),
-        (exact_bias.TITLE, exact_bias.measure),
-    ):
-        sections.append((title, run()))
-        print(table(*sections[-1]), end="\n\n", flush=True)
-    head = HEAD.format(
-        machine=describe(), date=datetime.date.today().isoformat(), minutes=(time.perf_counter() - start) / 60
-    )
-    RESULTS.write_text("\n".join([head, "\n\n".join(table(*section) for section in sections), ""]))
-    missed = [result.what for _, results in sections for result in results if result.holds is False]
+    sections, missed = _written(), []
+    for name in names or SECTIONS:
+        title, measure = SECTIONS[name]
+        start = time.perf_counter()
+        results = measure()
+        when = f"Measured {datetime.date.today().isoformat()}, in {(time.perf_counter() - start) / 60:.1f} minutes."
+        sections[title] = f"{table(title, results)}\n\n{when}"
+        print(sections[title], end="\n\n", flush=True)
+        missed += [result.what for result in results if result.holds is False]
+    parts = [
+        HEAD.format(machine=describe()),
+        *(sections[title] + "\n" for title, _ in SECTIONS.values() if title in sections),
+    ]
+    RESULTS.write_text("\n".join(parts))
     print(f"written to {RESULTS.name}; " + (f"missed: {', '.join(missed)}" if missed else "every bound holds"))
     return 1 if missed else 0
 
 
+def _written() -> dict[str, str]:
+    """The sections of the file by title."""
+    if not RESULTS.exists():
+        return {}
+    parts = RESULTS.read_text().split("\n## ")[1:]
+    return {part.split("\n", 1)[0]: "## " + part.rstrip() for part in parts}
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

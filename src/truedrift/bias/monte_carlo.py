@@ -159,9 +159,13 @@ class _AtQuery:
     @cached_property
     def _table(self) -> tuple[Table, Tensor]:
         """(w, y − T*) of every point in float32, and Σ w (y − T*)/Σ w of the rounded values."""
-        table = torch.cat((self.w.unsqueeze(-1), self.task.pool - self.T_star), -1).float()
+        N, D = self.task.pool.shape
+        array = np.empty((N, 1 + D), np.float32)  # NumPy asks for large pages of memory, which look-ups need
+        table = torch.from_numpy(array)
+        table[:, 0] = self.w
+        table[:, 1:] = self.task.pool - self.T_star
         w, y = table[:, 0].double(), table[:, 1:].double()
-        return table.numpy(), w @ y / w.sum()
+        return array, w @ y / w.sum()
 
     def _interpreted(self, estimator: Estimator) -> Sums:
         first, second = zip(*(self._blocks(estimator, size) for size in self.task.n), strict=True)

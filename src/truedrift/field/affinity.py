@@ -10,8 +10,8 @@ queries, and masked entries left out of both,
 | bidirectional-loo | k_ij / √(r_i (c_j − k_ij)) | a query's own term left out of the column sums that weight it |
 
 In the second, c_j is estimated from a batch that holds query i itself; that correlation leaves an O(1/n) bias which
-ABC does not see. Leaving the own term out removes most of it from T⁺, and none from T⁻. It changes only the weights: the
-masses keep the ordinary affinity, because k_ij/(c_j − k_ij) is unbounded. Where no other query reaches a column the
+ABC does not see. Leaving the own term out removes most of it from T⁺, and none from T⁻. It changes only the weights:
+the masses keep the ordinary affinity, because k_ij/(c_j − k_ij) is unbounded. Where no other query reaches a column the
 row weight is used. Everything stays in log-space.
 """
 

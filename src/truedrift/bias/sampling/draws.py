@@ -40,7 +40,7 @@ def stream(key: np.uint64, trial: int) -> np.uint64:
 @numba.njit(inline="always", cache=True)  # type: ignore[misc]
 def uniform(of_trial: np.uint64, counter: int) -> float:
     """A number in [0, 1): the one of that counter, from 1."""
-    return float(_mix(of_trial + np.uint64(counter) * _GOLDEN) >> _11) * 2.0**-53
+    return np.int64(_mix(of_trial + np.uint64(counter) * _GOLDEN) >> _11) * 2.0**-53  # signed: one instruction
 
 
 @numba.njit(inline="always", cache=True)  # type: ignore[misc]
