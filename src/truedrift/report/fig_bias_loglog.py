@@ -16,18 +16,11 @@ from matplotlib.lines import Line2D
 from truedrift.records import BiasCurve, BiasCurves, SampledPoints
 from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
-from truedrift.report.palette import ABC, ABC2, INK, MUTED, STANDARD
+from truedrift.report.palette import INK, LOOKS, MUTED
 from truedrift.report.table import Scientific, Table
 
 NAME = "fig_bias_loglog"
 FIGURE_INCHES = (6.6, 3.1)  # a text width
-
-LOOKS = {
-    "standard": ("standard", STANDARD, "o"),
-    "abc": ("ABC", ABC, "s"),
-    "abc2": ("ABC-2", ABC2, "^"),
-}
-"""Estimator → its name for people, color and marker."""
 
 
 def save(record: BiasCurves, directory: Path) -> list[Path]:

@@ -9,10 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from truedrift.records import FieldBias, FieldBiases
-from truedrift.report.fig_bias_loglog import LOOKS
 from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
-from truedrift.report.palette import MUTED
+from truedrift.report.palette import LOOKS, MUTED
 from truedrift.report.table import Row, Scientific, Table
 
 NAME = "normalization"

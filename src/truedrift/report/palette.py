@@ -22,3 +22,10 @@ FRAME = "#D5DAE0"
 
 STRATIFIED = "#D98200"
 """Stratified ABC, a triangle, dashed; ours."""
+
+LOOKS = {
+    "standard": ("standard", STANDARD, "o"),
+    "abc": ("ABC", ABC, "s"),
+    "abc2": ("ABC-2", ABC2, "^"),
+}
+"""Estimator → its name for people, color and marker."""
