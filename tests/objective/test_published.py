@@ -59,7 +59,7 @@ def test_abc_release_fields_of_one_class(case, estimator):
         Features(tensor(case["features_gen"])[0, members], tensor(case["features_pos"])[0, members])
     )
     torch.testing.assert_close(features.gen, tensor(case["normalized_class0_scale0"]["gen"]), rtol=1e-5, atol=1e-6)
-    fields = _release_fields(features, case["temperatures"], estimator == "abc")
+    fields = _release_fields(features, case["temperatures"], estimator == "abc", estimator == "abc")
     for V, tau in zip(fields, case["temperatures"], strict=True):
         expected = tensor(case["V_class0_scale0"][str(tau)][estimator])
         assert (V - expected).norm() <= 1e-4 * expected.norm() + 1e-30
@@ -69,7 +69,7 @@ def test_abc_release_arithmetic_kills_temperatures_that_correct_arithmetic_keeps
     case = RELEASE["iid_underflow"]
     members = tensor(case["labels"]) == 0
     gen, pos = (tensor(case[side])[0, members] for side in ("features_gen", "features_pos"))
-    dead, crushed, alive = _release_fields(standardize_l2(Features(gen, pos)), case["temperatures"], True)
+    dead, crushed, alive = _release_fields(standardize_l2(Features(gen, pos)), case["temperatures"], True, True)
     assert dead.abs().max() < 1e-15
     assert crushed.square().mean().sqrt() < 1e-4 < alive.square().mean().sqrt()
     force = drift_loss(gen, pos, temperatures=case["temperatures"]).report.force

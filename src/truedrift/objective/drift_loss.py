@@ -26,8 +26,9 @@ from truedrift.centroids.centroid import full_precision
 from truedrift.centroids.standard import Standard
 from truedrift.field.affinity import NORMALIZATIONS, Normalization
 from truedrift.field.sides import FORMS, Form, Weighting
-from truedrift.field.temperatures import combine, mean_square
-from truedrift.objective.feature_scale import FEATURE_SCALES, Features, FeatureScale, scale
+from truedrift.field.temperatures import combine, log_kernels, mean_square
+from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.objective.feature_scale import FEATURE_SCALES, Features, FeatureScale, Scaled, scale
 from truedrift.objective.gram import gram_loss
 from truedrift.objective.grouped import Outcome, largest_log_mass, weigh
 from truedrift.objective.report import DriftReport
@@ -67,6 +68,7 @@ def drift_loss(
     feature_scale: FeatureScale = "standardize-l2",
     weight_neg: float | Tensor | None = None,
     scale_over_batch: bool = False,
+    kernel: str | LogKernel = "laplace",
     path: Path = "auto",
     generator: torch.Generator | None = None,
     check_finite: bool = False,
@@ -75,7 +77,8 @@ def drift_loss(
 
     `neg` [..., u, D] adds unconditional negatives with weight `weight_neg` (a number, or a tensor that broadcasts to
     [..., u]; 1 if not given); "abc" on that side is then stratified. `scale_over_batch` takes one mean distance over
-    all groups, as the official code does. `path` is "general", for every option, "gram", for standardize-l2, which
+    all groups, as the official code does. A `kernel` of one's own, (x, y, tau) → log k, sees the features on the common
+    scale and takes the general path. `path` is "general", for every option, "gram", for standardize-l2, which
     computes the same loss and (first) gradient several times faster, or "auto".
     """
     weighting = Weighting(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
@@ -86,6 +89,9 @@ def drift_loss(
             'it belongs to "mean-distance"',
             "leave it out",
         )
+    if path == "gram" and kernel != "laplace":
+        raise mistake(f'path is "gram" with kernel {kernel!r}', 'it needs "laplace"', 'take "auto"')
+    log_k = None if kernel == "laplace" else log_kernel(kernel)
     features = _features(gen, pos, neg, weight_neg)
     if neg is not None:
         weighting = _stratified(weighting, gen, neg)
@@ -93,12 +99,13 @@ def drift_loss(
         require_finite(gen=gen, pos=pos, neg=neg, weight_neg=features.weight_neg)
         require_positive("weight_neg", features.weight_neg, or_zero=True)
     if path == "auto":
-        path = "gram" if feature_scale == "standardize-l2" and not _transformed(features) else "general"
+        fast = feature_scale == "standardize-l2" and log_k is None and not _transformed(features)
+        path = "gram" if fast else "general"
     with full_precision(gen):
         if path == "gram":
             outcome = gram_loss(features, temperatures, weighting, generator)
         else:
-            outcome = _general(features, temperatures, weighting, feature_scale, scale_over_batch, generator)
+            outcome = _general(features, temperatures, weighting, feature_scale, scale_over_batch, log_k, generator)
     return DriftLoss(outcome.loss, DriftReport(outcome, tuple(temperatures), weighting))
 
 
@@ -108,6 +115,7 @@ def _general(
     weighting: Weighting,
     feature_scale: FeatureScale,
     scale_over_batch: bool,
+    kernel: LogKernel | None,
     generator: torch.Generator | None,
 ) -> Outcome:
     """The definition, step by step, for every option."""
@@ -116,7 +124,9 @@ def _general(
     f = columns.gen
     fixed = f.detach()  # forward-mode differentiation goes through no_grad
     with torch.no_grad():
-        both = weigh(d, columns.negatives, columns.weight_neg, temperatures, weighting, generator=generator)
+        log_k = log_kernels(d, temperatures) if kernel is None else _of_features(kernel, scaled, temperatures)
+        kept = None if kernel is None else log_k.clone()
+        both = weigh(log_k, columns.negatives, columns.weight_neg, weighting, generator=generator)
         y_neg = fixed if columns.neg is None else torch.cat((fixed, columns.neg), -2)
         V = weighted_mean(both.gamma_pos, columns.pos.unsqueeze(-3)) - weighted_mean(
             both.gamma_neg, y_neg.unsqueeze(-3)
@@ -132,7 +142,16 @@ def _general(
         weight_neg=columns.weight_neg,
         mean_square=mean_square(V)[..., 0, 0],
         largest_log_mass=largest_log_mass(both, weighting.form),
+        log_k=kept,
     )
+
+
+def _of_features(kernel: LogKernel, scaled: Scaled, temperatures: Sequence[float]) -> Tensor:
+    """[..., T, n, columns] a kernel of features, on the scale of the distances that the paper's kernel sees."""
+    columns = scaled.features.map(lambda f: f.detach() / scaled.unit)
+    x = columns.gen
+    y = torch.cat([side for side in (x, columns.neg, columns.pos) if side is not None], -2)
+    return torch.stack([kernel(x, y, tau) for tau in temperatures], -3)
 
 
 def _transformed(features: Features) -> bool:

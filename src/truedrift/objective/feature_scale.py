@@ -66,6 +66,8 @@ class Scaled:
 
     features: Features
     distances: Tensor
+    unit: float = 1.0
+    """A distance of features over this is the distance as the kernel sees it."""
 
 
 def scale(features: Features, by: FeatureScale, *, over_batch: bool = False) -> Scaled:
@@ -117,7 +119,8 @@ def mean_distance(features: Features, *, over_batch: bool = False) -> Scaled:
     everything = tuple(range(d.ndim)) if over_batch else (-2, -1)
     s = (d * weights).mean(everything, keepdim=True) / weights.expand_as(d).mean(everything, keepdim=True)
     c = (s * features.gen.shape[-1] ** -0.5).clamp_min(SMALLEST_SCALE)
-    return Scaled(features.map(lambda f: f / c), d / s.clamp_min(SMALLEST_SCALE))
+    unit = features.gen.shape[-1] ** 0.5
+    return Scaled(features.map(lambda f: f / c), d / s.clamp_min(SMALLEST_SCALE), unit)
 
 
 def column_weights(features: Features, d: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from truedrift.axes import Tensor
 from truedrift.field.sides import Weighting
-from truedrift.field.temperatures import EPSILON
+from truedrift.field.temperatures import EPSILON, log_kernels
 from truedrift.kernels.distance import wide
 from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM, Features, standardize
 from truedrift.objective.grouped import Outcome, largest_log_mass, weigh
@@ -128,7 +128,8 @@ def _block(
     directions = _directions_op if torch.compiler.is_compiling() else _directions
     squared, inverse_norm = directions(z, n, NEAR / min(temperatures))
     d = squared[:, :n].clone().sqrt_()
-    both = weigh(d, groups.negatives, groups.weight_neg, temperatures, weighting, bounded=True, generator=generator)
+    log_k = log_kernels(d, temperatures)
+    both = weigh(log_k, groups.negatives, groups.weight_neg, weighting, bounded=True, generator=generator)
     C = both.coefficients(weighting.form).view(G, len(temperatures), -1)  # [G, T, n × columns]
     log_mass = largest_log_mass(both, weighting.form)
     del both

@@ -1,7 +1,7 @@
-"""The part of the loss that both paths share: distances of every group → weights at every temperature.
+"""The part of the loss that both paths share: kernels of every group → weights at every temperature.
 
-d [..., n, columns] over columns [gen | neg | pos] becomes log k = −d/τ [..., T, n, columns] with each query's own
-column masked, and then the weights of both sides; no loop over groups or temperatures. A query without negatives is
+log k [..., T, n, columns] over columns [gen | neg | pos], −d/τ for the paper's kernel, has each query's own column
+masked and becomes the weights of both sides; no loop over groups or temperatures. A query without negatives is
 its own centroid, T⁻ = f: only a single generated feature can be.
 """
 
@@ -30,21 +30,28 @@ class Outcome:
     """[..., T] mean V_τ² with relative masses."""
     largest_log_mass: Tensor
     """[..., T] the logarithm of what those masses are relative to; 0 for the separate form."""
+    log_k: Tensor | None = None
+    """[..., T, n, columns] of a kernel that is not −d/τ; None for that one, which the distances give again."""
+
+    def log_kernels(self, temperatures: Sequence[float]) -> Float[Tensor, "*batch T n columns"]:
+        """log k at every temperature, in memory of its own."""
+        return log_kernels(self.distances, temperatures) if self.log_k is None else self.log_k.clone()
 
 
 def weigh(
-    distances: Float[Tensor, "*batch n columns"],
+    log_k: Float[Tensor, "*batch T n columns"],
     negatives: int,
     weight_neg: Tensor | None,
-    temperatures: Sequence[float],
     weighting: Weighting,
     *,
     bounded: bool = False,
     generator: torch.Generator | None = None,
 ) -> Sides:
-    """γ± and masses [..., T, n, ·] of every group at every temperature; `bounded` says that no distance is infinite."""
-    n = distances.shape[-2]
-    log_k = log_kernels(distances, temperatures)
+    """γ± and masses [..., T, n, ·] of every group at every temperature; `bounded` says that no log k is infinite.
+
+    The own columns of `log_k` are masked in place.
+    """
+    n = log_k.shape[-2]
     log_k.diagonal(dim1=-2, dim2=-1).fill_(-math.inf)
     log_weight = None
     if weight_neg is not None:

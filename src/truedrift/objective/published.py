@@ -86,10 +86,12 @@ def abc_release_loss(
     *,
     temperatures: Sequence[float],
     abc: bool,
+    abc_neg: bool | None = None,
 ) -> Float[Tensor, ""]:
     """mean over class × scale of mean (f − sg(f + V))², from K̂ = K/√max(row · col, 1e-12), K = exp(−d/τ) in float32.
 
-    `features_gen` and `features_pos` hold one tensor [samples, D] a scale. Each class is a group of its own.
+    `features_gen` and `features_pos` hold one tensor [samples, D] a scale. Each class is a group of its own. `abc_neg`
+    is for the negative side, as on the positive one if not given.
     """
     require_temperatures(temperatures)
     if len(features_gen) != len(features_pos) or len(features_gen) == 0:
@@ -105,7 +107,10 @@ def abc_release_loss(
     groups = _classes(labels_gen, labels_pos)
     losses = []
     for gen, pos in zip(features_gen, features_pos, strict=True):
-        losses += [_release_group(gen[of_gen], pos[of_pos].detach(), temperatures, abc) for of_gen, of_pos in groups]
+        losses += [
+            abc_release_groups(gen[of_gen], pos[of_pos], temperatures=temperatures, abc=abc, abc_neg=abc_neg)
+            for of_gen, of_pos in groups
+        ]
     return torch.cat(losses).mean()
 
 
@@ -136,27 +141,36 @@ def _classes(labels_gen: Tensor, labels_pos: Tensor) -> list[tuple[Tensor, Tenso
     return [(gen.unsqueeze(0), pos.unsqueeze(0)) for gen, pos in zip(*parts, strict=True)]
 
 
-def _release_group(gen: Tensor, pos: Tensor, temperatures: Sequence[float], abc: bool) -> Tensor:
-    """The loss [C] of classes [C, n, D] at one scale."""
+def abc_release_groups(
+    gen: Float[Tensor, "*batch n D"],
+    pos: Float[Tensor, "*batch m D"],
+    *,
+    temperatures: Sequence[float],
+    abc: bool,
+    abc_neg: bool | None = None,
+) -> Float[Tensor, "*batch"]:
+    """The same for groups that stand as leading dimensions: loss [...], without a look at any value."""
     with full_precision(gen):
-        features = standardize_l2(Features(gen.float(), pos.float()))
+        features = standardize_l2(Features(gen.float(), pos.detach().float()))
         f = features.gen
         with torch.no_grad():
-            V = _release_fields(features, temperatures, abc)
+            V = _release_fields(features, temperatures, abc, abc if abc_neg is None else abc_neg)
             rms = (V.square().mean((-2, -1), keepdim=True) + RELEASE_EPSILON).sqrt() + RELEASE_EPSILON
             target = f + (V / rms).sum(-3)
         return (f - target).square().mean((-2, -1))
 
 
-def _release_fields(features: Features, temperatures: Sequence[float], abc: bool) -> Float[Tensor, "C T n D"]:
+def _release_fields(
+    features: Features, temperatures: Sequence[float], abc_pos: bool, abc_neg: bool
+) -> Float[Tensor, "*batch T n D"]:
     """V_τ = S⁺S⁻(T⁺ − T⁻) of unit features, in the arithmetic of the published code."""
     n = features.gen.shape[-2]
     d = features.distances()
     d = d.masked_fill(torch.eye(n, d.shape[-1], dtype=torch.bool, device=d.device), RELEASE_SELF_DISTANCE)
     K = log_kernels(d, temperatures).exp()
     K = K / (K.sum(-1, keepdim=True) * K.sum(-2, keepdim=True)).clamp_min(RELEASE_SMALLEST_SUM).sqrt()
-    S_neg, T_neg = _release_side(K[..., :n], features.gen, abc)
-    S_pos, T_pos = _release_side(K[..., n:], features.pos, abc)
+    S_neg, T_neg = _release_side(K[..., :n], features.gen, abc_neg)
+    S_pos, T_pos = _release_side(K[..., n:], features.pos, abc_pos)
     return S_pos * S_neg * (T_pos - T_neg)
 
 

@@ -110,14 +110,12 @@ class DriftReport:
 
     def _weigh(self) -> Sides:
         outcome = self._outcome
-        d = outcome.distances
         # Draws of its own where an estimator draws: reading a number must not move the random numbers of a run.
         draws = Bootstrap in (type(self.weighting.estimator_pos), type(self.weighting.estimator_neg))
-        generator = torch.Generator(d.device).manual_seed(0) if draws else None
+        generator = torch.Generator(outcome.distances.device).manual_seed(0) if draws else None
         with torch.no_grad():
-            return weigh(
-                d, outcome.negatives, outcome.weight_neg, self.temperatures, self.weighting, generator=generator
-            )
+            log_k = outcome.log_kernels(self.temperatures)
+            return weigh(log_k, outcome.negatives, outcome.weight_neg, self.weighting, generator=generator)
 
 
 def _dominated(alpha: Tensor) -> Tensor:
