@@ -1,0 +1,161 @@
+"""Options as frozen dataclasses whose fields say what they allow; JSON in and out, and one sentence for every mistake.
+
+A field's type is the rule: `Annotated[float, Within(0, 1)]`, `Literal[...]`, `tuple[X, ...]`, `X | None`, another
+dataclass, or a union of dataclasses that are told apart by their field `kind`. Mistakes name the field by its dotted
+path, as in `optimizer.learning_rate is -1`.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from truedrift.validation import Mistake, mistake
+
+Options = TypeVar("Options")
+LARGEST_INTEGER = 1 << 53
+"""Beyond it JSON readers lose digits."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """Numbers from `low` to `high`; `above` leaves `low` itself out."""
+
+    low: float
+    high: float = math.inf
+    above: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Whether the number is allowed."""
+        return (self.low < value if self.above else self.low <= value) and value <= self.high
+
+    def __str__(self) -> str:
+        low = f"a number above {self.low:g}" if self.above else f"a number of at least {self.low:g}"
+        return low if self.high == math.inf else f"{low} and at most {self.high:g}"
+
+
+def to_tree(options: Any) -> dict[str, Any]:
+    """The options as what JSON can hold: dictionaries, lists, strings, numbers."""
+    tree: dict[str, Any] = asdict(options)
+    return tree
+
+
+def from_tree(kind: Callable[..., Options], tree: Any, where: str = "") -> Options:
+    """Options of that kind from dictionaries and lists; fields that are left out keep their defaults."""
+    if not isinstance(tree, Mapping):
+        raise mistake(f"{where or 'the configuration'} is {_short(tree)}", "allowed is a group of options", "name them")
+    allowed = _hints(kind)
+    for name in tree:
+        if name not in allowed:
+            known = ", ".join(allowed)
+            raise mistake(f"{_below(where, str(name))} is no option", f"allowed are {known}", "choose one of them")
+    values = {name: _value(allowed[name], value, _below(where, name)) for name, value in tree.items()}
+    missing = [each.name for each in fields(kind) if each.name not in values and _required(each)]  # type: ignore[arg-type]
+    if missing:
+        raise mistake(f"{_below(where, missing[0])} is missing", "it has no default", "set it")
+    try:
+        return kind(**values)
+    except Mistake as error:
+        raise Mistake(f"{where}.{error}" if where else str(error)) from None
+
+
+def checked(options: Options) -> Options:
+    """The same options after every field was held against its type, however they were made."""
+    return from_tree(type(options), to_tree(options))
+
+
+def differences(a: Mapping[str, Any], b: Mapping[str, Any], where: str = "") -> list[str]:
+    """Dotted paths at which two trees differ, with both values."""
+    found = []
+    for name in sorted(a.keys() | b.keys()):
+        path, left, right = _below(where, name), a.get(name), b.get(name)
+        if isinstance(left, Mapping) and isinstance(right, Mapping):
+            found += differences(left, right, path)
+        elif _plain(left) != _plain(right):
+            found.append(f"{path} ({_short(left)} and {_short(right)})")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _below(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
+
+
+def _value(kind: Any, value: Any, where: str) -> Any:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _within(_value(parts[0], value, where), parts[1:], where)
+    if origin in (UnionType, Union):
+        return _of_union(parts, value, where)
+    if origin is Literal:
+        return _chosen(parts, value, where)
+    if origin is tuple:
+        return _items(parts[0], value, where)
+    if isinstance(kind, type) and is_dataclass(kind):
+        return from_tree(kind, value, where)
+    return _scalar(kind, value, where)
+
+
+def _within(value: Any, rules: tuple[Any, ...], where: str) -> Any:
+    for rule in rules:
+        if isinstance(rule, Within) and value is not None and not rule.holds(value):
+            raise mistake(f"{where} is {value!r}", f"allowed is {rule}", "change it")
+    return value
+
+
+def _of_union(parts: tuple[Any, ...], value: Any, where: str) -> Any:
+    kinds = [part for part in parts if part is not NoneType]
+    if value is None and NoneType in parts:
+        return None
+    if len(kinds) == 1:
+        return _value(kinds[0], value, where)
+    by_name = {_hints(part)["kind"].__args__[0]: part for part in kinds}
+    if not isinstance(value, Mapping) or "kind" not in value:
+        raise mistake(f"{where} is {_short(value)}", f"allowed are options with a kind: {', '.join(by_name)}", "add it")
+    return from_tree(by_name[_chosen(tuple(by_name), value["kind"], _below(where, "kind"))], value, where)
+
+
+def _chosen(choices: tuple[Any, ...], value: Any, where: str) -> Any:
+    if not isinstance(value, str) or value not in choices:
+        names = ", ".join(map(str, choices))
+        raise mistake(f"{where} is {_short(value)}", f"allowed are {names}", "choose one of them")
+    return value
+
+
+def _items(kind: Any, value: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)) or len(value) == 0:
+        raise mistake(f"{where} is {_short(value)}", "allowed is a list of one or more", "write it as [a, b]")
+    return tuple(_value(kind, each, f"{where}[{position}]") for position, each in enumerate(value))
+
+
+def _scalar(kind: Any, value: Any, where: str) -> Any:
+    names = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text without NUL"}
+    if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
+        return float(value)
+    if kind is int and type(value) is int and abs(value) <= LARGEST_INTEGER:
+        return value
+    if (kind is bool and type(value) is bool) or (kind is str and type(value) is str and "\0" not in value):
+        return value
+    raise mistake(f"{where} is {_short(value)}", f"allowed is {names[kind]}", "change it")
+
+
+def _short(value: Any) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,217 @@
+"""A run, complete: data, generator, encoder, batch, objective, optimizer, engine, cadence, seed.
+
+Two equal configurations are the same run: its id is a hash of all fields. Device, threads and the number of processes
+are not part of it, because they do not change what is computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from truedrift.encoders import EncoderOptions
+from truedrift.encoders.pixels import PixelsOptions
+from truedrift.field import Form, Normalization
+from truedrift.generators import GeneratorOptions
+from truedrift.generators.mlp import MLPOptions
+from truedrift.objective.feature_scale import FeatureScale
+from truedrift.options import Within, checked, to_tree
+from truedrift.validation import mistake
+
+Count = Annotated[int, Within(1, 2**31 - 1)]
+Estimator = Literal["standard", "abc", "abc2", "jackknife", "bootstrap"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOptions:
+    """Where samples come from."""
+
+    name: str = "digits"
+    root: str | None = None
+    """A directory or archive of the user's; none: the cache of `truedrift data fetch`."""
+    image_size: Annotated[int, Within(4, 1024)] | None = None
+    """Images of a folder are brought to this many pixels; other sets have their own size."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchOptions:
+    """What a step sees: n positives and `generated` samples of every class."""
+
+    n: Count = 8
+    """Positives a class, over all processes: the n of the paper."""
+    generated: Count | None = None
+    """Generated samples a class; n if none is named."""
+    sampling: Literal["without-replacement", "queue"] = "without-replacement"
+    """`queue` draws with replacement from the class's latest `queue_size` images, as the published code does."""
+    queue_size: Count = 256
+    unconditional: Annotated[int, Within(0, 65_536)] = 0
+    """Real images of any class a step, as weighted negatives: guidance that has an effect."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveOptions:
+    """How features become a loss."""
+
+    temperatures: tuple[Annotated[float, Within(1e-6, 1e6)], ...] = (0.02, 0.05, 0.2)
+    estimator_pos: Estimator = "abc"
+    estimator_neg: Estimator = "abc"
+    arithmetic: Literal["stable", "abc-release"] = "stable"
+    """`abc-release` is the published code's, which underflows at small temperatures; to study its numbers."""
+    normalization: Normalization = "bidirectional"
+    form: Form = "product"
+    feature_scale: FeatureScale = "standardize-l2"
+    kernel: Literal["laplace", "gaussian"] = "laplace"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConditionOptions:
+    """What the generator is told beside the noise."""
+
+    label_dropout: Annotated[float, Within(0, 1)] = 0.1
+    """Share of samples whose label is hidden; they still drift as their class."""
+    strength_low: Annotated[float, Within(1, 100)] = 1.0
+    strength_high: Annotated[float, Within(1, 100)] = 4.0
+    strength_law: Literal["uniform", "inverse-cube"] = "uniform"
+    """Of the strength a: uniform, or p(a) ∝ a⁻³. One a sample, or one a class with unconditional negatives."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerOptions:
+    """AdamW with a linear warm-up; an exponential average of the weights."""
+
+    learning_rate: Annotated[float, Within(0, 10, above=True)] = 2e-4
+    beta1: Annotated[float, Within(0, 0.9999)] = 0.9
+    beta2: Annotated[float, Within(0, 0.999999)] = 0.95
+    weight_decay: Annotated[float, Within(0, 10)] = 0.01
+    warmup_steps: Annotated[int, Within(0, 2**31 - 1)] = 2000
+    clip: Annotated[float, Within(0, 1e9, above=True)] | None = 2.0
+    """Largest norm of the gradient; none: as it is."""
+    ema: Annotated[float, Within(0, 0.9999999)] = 0.999
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How a step is computed; the numbers stay those of the plain step, up to rounding."""
+
+    micro_batch: Count | None = None
+    """Samples that go through the generator at a time: bounds memory; none: all at once."""
+    precision: Literal["float32", "bfloat16", "float64"] = "float32"
+    """Of generator and encoder; kernels and weights of the field are never below float32."""
+    compiled: bool = False
+    cached_positives: bool = True
+    """Positives are encoded once, both views, and kept on disk; has no effect on points and pixels."""
+    nonfinite: Literal["raise", "skip"] = "raise"
+    """What happens when a loss or gradient is NaN or infinite. Weights stay finite either way."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CadenceOptions:
+    """How long, and how often what is written; in steps, but for epochs."""
+
+    epochs: Count = 10
+    steps_per_epoch: Count = 100
+    log_every: Count = 50
+    checkpoint_every: Count = 500
+    keep_last: Annotated[int, Within(1, 10_000)] = 2
+    keep_every: Count | None = None
+    """Checkpoints of steps that this divides are kept for good."""
+    grid_every: Count | None = 500
+    evaluate_every_epochs: Count = 25
+
+    @property
+    def steps(self) -> int:
+        """Of the whole run."""
+        return self.epochs * self.steps_per_epoch
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """Everything that makes a run what it is."""
+
+    recipe: str = "custom"
+    seed: Annotated[int, Within(0, 2**31 - 1)] = 0
+    data: DataOptions = field(default_factory=DataOptions)
+    generator: GeneratorOptions = field(default_factory=MLPOptions)
+    encoder: EncoderOptions = field(default_factory=PixelsOptions)
+    batch: BatchOptions = field(default_factory=BatchOptions)
+    objective: ObjectiveOptions = field(default_factory=ObjectiveOptions)
+    condition: ConditionOptions = field(default_factory=ConditionOptions)
+    optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
+    engine: EngineOptions = field(default_factory=EngineOptions)
+    cadence: CadenceOptions = field(default_factory=CadenceOptions)
+
+    def tree(self) -> dict[str, Any]:
+        """As what JSON can hold."""
+        return to_tree(self)
+
+    @property
+    def generated(self) -> int:
+        """Generated samples a class."""
+        return self.batch.generated or self.batch.n
+
+    def positives_seen(self, step: int) -> int:
+        """Per class after that many steps: what the paper counts progress in."""
+        return self.batch.n * step
+
+
+def require_consistent(config: RunConfig) -> RunConfig:
+    """The configuration after every field and every pair of fields that must agree was looked at."""
+    config = checked(config)
+    condition, batch, objective = config.condition, config.batch, config.objective
+    if condition.strength_low > condition.strength_high:
+        raise mistake(
+            f"condition.strength_low is {condition.strength_low} above condition.strength_high "
+            f"{condition.strength_high}",
+            "allowed is at most that",
+            "exchange them",
+        )
+    if batch.sampling == "queue" and batch.unconditional > 0 and batch.queue_size < batch.n:
+        raise mistake(f"batch.queue_size is {batch.queue_size}", f"allowed is batch.n = {batch.n} or more", "raise it")
+    if batch.unconditional > 0 and objective.estimator_neg not in ("standard", "abc"):
+        raise mistake(
+            f"objective.estimator_neg is {objective.estimator_neg!r} with batch.unconditional {batch.unconditional}",
+            "its correction assumes one pool of references",
+            'choose "abc", which is stratified there, or "standard"',
+        )
+    if batch.unconditional > 0 and config.generated < 2:
+        raise mistake(
+            f"batch.generated is {config.generated} with batch.unconditional {batch.unconditional}",
+            "weights of unconditional negatives count the other generated samples",
+            "generate 2 or more a class",
+        )
+    if objective.arithmetic == "abc-release":
+        _require_release(config)
+    return config
+
+
+def _require_release(config: RunConfig) -> None:
+    """The published arithmetic is one formula: what it has no place for is refused."""
+    objective = config.objective
+    fixed = {
+        "normalization": "bidirectional",
+        "form": "product",
+        "feature_scale": "standardize-l2",
+        "kernel": "laplace",
+    }
+    for name, value in fixed.items():
+        if getattr(objective, name) != value:
+            came = f"objective.{name} is {getattr(objective, name)!r} with objective.arithmetic abc-release"
+            raise mistake(came, f"allowed is {value!r}", "leave it, or take the arithmetic stable")
+    for side in ("estimator_pos", "estimator_neg"):
+        if getattr(objective, side) not in ("standard", "abc"):
+            came = f"objective.{side} is {getattr(objective, side)!r} with objective.arithmetic abc-release"
+            raise mistake(came, "allowed are standard and abc", "choose one, or take the arithmetic stable")
+    if config.batch.unconditional > 0:
+        came = f"batch.unconditional is {config.batch.unconditional} with objective.arithmetic abc-release"
+        raise mistake(came, "allowed is 0", "take the arithmetic stable")
+    if config.engine.precision == "float64":
+        came = "engine.precision is float64 with objective.arithmetic abc-release"
+        raise mistake(came, "that arithmetic is float32", "take the arithmetic stable")
+
+
+def run_id(tree: dict[str, Any]) -> str:
+    """Twelve hexadecimal digits of a configuration's tree."""
+    canonical = json.dumps(tree, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()[:12]

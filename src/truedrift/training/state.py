@@ -1,0 +1,70 @@
+"""What a step changes, and nothing else: weights, their average, the moments of AdamW. It goes to disk and back exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from truedrift import collectives
+from truedrift.axes import Tensor
+from truedrift.generators.base import Generator
+from truedrift.training.config import OptimizerOptions
+from truedrift.training.ema import Average
+
+Tensors = dict[str, dict[str, Tensor]]
+MOMENTS = ("exp_avg", "exp_avg_sq", "step")
+
+
+class TrainingState:
+    """The generator with its optimizer and average."""
+
+    def __init__(self, generator: Generator, options: OptimizerOptions, *, compiled: bool = False) -> None:
+        self.generator = generator
+        self.call = torch.compile(generator) if compiled else generator
+        self.names = [name for name, _ in generator.named_parameters()]
+        self.parameters = list(generator.parameters())
+        self.average = Average(generator, options.ema)
+        self.optimizer = torch.optim.AdamW(
+            self.parameters,
+            lr=options.learning_rate,
+            betas=(options.beta1, options.beta2),
+            weight_decay=options.weight_decay,
+            fused=True,
+        )
+
+    def advance(self, learning_rate: float, finite: Tensor) -> None:
+        """One step of AdamW and of the average with the gradients that are there; no step where `finite` is false."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = learning_rate
+        # What GradScaler uses: the fused step looks at it on the device.
+        self.optimizer.found_inf = (~finite).to(torch.float32)  # type: ignore[attr-defined]
+        self.optimizer.step()
+        self.average.update(self.parameters)
+
+    def tensors(self) -> Tensors:
+        """Everything by file and name."""
+        moments = {
+            f"{name}.{moment}": self.optimizer.state[parameter][moment]
+            for name, parameter in zip(self.names, self.parameters, strict=True)
+            if parameter in self.optimizer.state
+            for moment in MOMENTS
+        }
+        weights = {name: value.detach() for name, value in self.generator.state_dict().items()}
+        return {"generator": weights, "ema": dict(self.average.tensors), "optimizer": moments}
+
+    def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Take over what `tensors` gave."""
+        self.generator.load_state_dict(dict(tensors["generator"]))
+        self.average.load(tensors["ema"])
+        moments = tensors["optimizer"]
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            if f"{name}.step" in moments:
+                self.optimizer.state[parameter] = {
+                    moment: moments[f"{name}.{moment}"].to(parameter.device).clone() for moment in MOMENTS
+                }
+
+    def agree(self) -> None:
+        """All processes take over the state of process 0."""
+        with torch.no_grad():
+            collectives.copy_from_first([*self.parameters, *self.average.tensors.values()])
