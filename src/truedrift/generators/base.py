@@ -1,0 +1,139 @@
+"""x = f(z, c, s, k): what every generator is, a pure function of noise, label, strength and style ids.
+
+| axis | meaning                                     |
+|------|---------------------------------------------|
+| B    | samples                                     |
+| K    | style draws of one sample (0: no styles)    |
+
+Labels are 0 … classes − 1, and `classes` itself is the null class, "no label": whoever drops labels passes it. Nothing
+is drawn inside a generator, neither noise nor styles nor dropout. Its parameters are drawn by `initialize` from an
+explicit `torch.Generator`; the global one is never touched.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+import torch
+from torch import nn
+
+from truedrift.axes import Float, Int, Tensor
+from truedrift.generators.hub import CARD, WEIGHTS, PyTorchModelHubMixin, downloaded
+from truedrift.generators.layers import Drawn
+from truedrift.generators.options import options_of
+from truedrift.validation import mistake
+
+
+class Options(Protocol):
+    """A frozen dataclass of JSON-able fields."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+
+class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=["drifting"], model_card_template=CARD):
+    """f: (z [B, *noise_shape], labels [B], strength [B], style_ids [B, K]) → samples [B, *sample_shape]."""
+
+    architecture: ClassVar[str]
+    """Its name in the catalog and in config.json."""
+
+    options_type: ClassVar[type[Any]]
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        sample_shape: tuple[int, ...],
+        classes: int,
+        noise_shape: tuple[int, ...],
+        style_draws: int = 0,
+        style_entries: int = 0,
+    ) -> None:
+        super().__init__()
+        _require_sizes(sample_shape, classes)
+        self.sample_shape = tuple(sample_shape)
+        self.noise_shape = noise_shape
+        self.classes = classes
+        self.style_draws = style_draws
+        self.style_entries = style_entries
+        self._hub_mixin_config = {  # what the mixin writes to config.json, and passes to __init__ when it loads
+            "architecture": self.architecture,
+            "options": dataclasses.asdict(options),
+            "sample_shape": list(sample_shape),
+            "classes": classes,
+        }
+
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw every parameter again, in the order of the modules."""
+        with torch.no_grad():
+            for module in self.modules():
+                if isinstance(module, Drawn):
+                    module.draw(generator)
+
+    def forward(
+        self,
+        z: Float[Tensor, "B ..."],
+        labels: Int[Tensor, " B"],
+        strength: Float[Tensor, " B"],
+        style_ids: Int[Tensor, "B K"],
+    ) -> Float[Tensor, "B ..."]:
+        """The samples; shapes are checked, values are not."""
+        self._require_inputs(z, labels, strength, style_ids)
+        return self.generate(z, labels, strength, style_ids)
+
+    @abstractmethod
+    def generate(self, z: Tensor, labels: Tensor, strength: Tensor, style_ids: Tensor) -> Tensor:
+        """What `forward` returns, for inputs of the right shape."""
+
+    def _require_inputs(self, z: Tensor, labels: Tensor, strength: Tensor, style_ids: Tensor) -> None:
+        B = z.shape[0] if z.ndim else 0
+        wanted = {
+            "z": (z, (B, *self.noise_shape)),
+            "labels": (labels, (B,)),
+            "strength": (strength, (B,)),
+            "style_ids": (style_ids, (B, self.style_draws)),
+        }
+        for name, (value, shape) in wanted.items():
+            if value.shape != shape:
+                came = f"{name} has shape {list(value.shape)} beside {B} noises z"
+                raise mistake(came, f"allowed is {list(shape)}", "give each sample its own row")
+        for name, value in (("labels", labels), ("style_ids", style_ids)):
+            if value.dtype not in (torch.int64, torch.int32):
+                raise mistake(f"{name} has dtype {value.dtype}", "allowed is int64", "call .long() on it")
+
+    @classmethod
+    def _from_pretrained(
+        cls,
+        *,
+        model_id: str,
+        map_location: str = "cpu",
+        strict: bool = True,
+        options: Any = None,
+        sample_shape: Any = None,
+        classes: Any = None,
+        **where: Any,
+    ) -> Self:
+        """The mixin's hook, without its note on stdout and without its way back to a pickle."""
+        make: Any = cls  # of a subclass, which knows its noise_shape
+        model = make(options_of(cls.options_type, options), sample_shape=_sizes(sample_shape), classes=classes)
+        folder = Path(model_id)
+        file = str(folder / WEIGHTS) if folder.is_dir() else downloaded(model_id, **where)
+        return cls._load_as_safetensor(model, file, map_location, strict)
+
+
+def _sizes(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else ()
+
+
+def _require_sizes(sample_shape: tuple[int, ...], classes: int) -> None:
+    whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sample_shape)
+    if not whole or len(sample_shape) not in (1, 3):
+        raise mistake(
+            f"sample_shape is {tuple(sample_shape)!r}",
+            "allowed are (D,) for points and (C, H, W) for images",
+            "pass the shape of one sample",
+        )
+    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
+        raise mistake(f"classes is {classes!r}", "allowed is an integer from 1", "pass 1 for data without labels")

@@ -1,0 +1,252 @@
+"""DriftDiT: a transformer from a noise image to an image in one step.
+
+    tokens  t = [registers | patches(z)]
+    c       = label + MLP(cos/sin of the strength) + Σ_k codebook[style_k]
+    block   t ← t + g₁ ⊙ Attention((1 + s₁) ⊙ RMSNorm(t) + b₁);   t ← t + g₂ ⊙ SwiGLU((1 + s₂) ⊙ RMSNorm(t) + b₂)
+            (b₁, s₁, g₁, b₂, s₂, g₂) = Linear(silu(c)), zero at the start
+    image   = unpatch(Linear((1 + s) ⊙ RMSNorm(t without registers) + b))
+
+Attributes have the names of the published checkpoints, so that its state dict is theirs (`from_published`,
+`to_published`). The image is not squashed: [−1, 1] is where training puts it.
+Peebles & Xie, Scalable Diffusion Models with Transformers, 2023 (adaLN-zero).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from truedrift.axes import Float, Tensor
+from truedrift.generators import published
+from truedrift.generators.attention import Attention, turns
+from truedrift.generators.base import Generator
+from truedrift.generators.layers import (
+    Embedding,
+    Linear,
+    PatchProjection,
+    RMSNorm,
+    SwiGLU,
+    normal_,
+    strength_features,
+)
+from truedrift.generators.options import require_whole
+from truedrift.validation import mistake
+
+STRENGTH_FEATURES = 256
+HIDDEN = 4
+"""Of a SwiGLU, in widths."""
+SPREAD = 0.02
+"""Of embeddings, registers and the last layer at the start."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriftDiTOptions:
+    """Size of the network; the defaults are those of Small."""
+
+    width: int = 384
+    depth: int = 8
+    heads: int = 6
+    patch: int = 4
+    registers: int = 8
+    style_draws: int = 32
+    style_entries: int = 64
+
+    def __post_init__(self) -> None:
+        for name, example in (("width", 384), ("depth", 8), ("heads", 6), ("patch", 4)):
+            require_whole(name, getattr(self, name), 1, example)
+        for name, example in (("registers", 8), ("style_draws", 32), ("style_entries", 64)):
+            require_whole(name, getattr(self, name), 0, example)
+        if self.width % (2 * self.heads):
+            came = f"width is {self.width} and heads is {self.heads}"
+            raise mistake(came, "allowed is a width that 2·heads divides", "take for example 384 and 6")
+        if (self.style_draws == 0) != (self.style_entries == 0):
+            came = f"style_draws is {self.style_draws} and style_entries is {self.style_entries}"
+            raise mistake(came, "allowed is both 0 (no styles) or none", "take for example 32 and 64")
+
+
+TINY = DriftDiTOptions(width=256, depth=6, heads=4)
+SMALL = DriftDiTOptions()
+
+
+class DriftDiT(Generator):
+    """Noise image [B, C, H, W] → image [B, C, H, W]."""
+
+    architecture: ClassVar[str] = "drift-dit"
+    options_type: ClassVar[type[DriftDiTOptions]] = DriftDiTOptions
+
+    def __init__(self, options: DriftDiTOptions, *, sample_shape: tuple[int, ...], classes: int) -> None:
+        super().__init__(
+            options,
+            sample_shape=sample_shape,
+            classes=classes,
+            noise_shape=tuple(sample_shape),
+            style_draws=options.style_draws,
+            style_entries=options.style_entries,
+        )
+        _require_patches(self.sample_shape, options.patch)
+        self.options = options
+        channels, height, across = self.sample_shape
+        width = options.width
+        self.tokens = options.registers + (height // options.patch) * (across // options.patch)
+        self.grid = (height // options.patch, across // options.patch)
+        self.patch_embed = PatchEmbedding(channels, width, options.patch)
+        self.register_tokens = nn.Parameter(torch.empty(1, options.registers, width))
+        self.label_embed = LabelEmbedding(classes, width)
+        self.alpha_embed = StrengthEmbedding(width)
+        self.style_embed = StyleEmbedding(options.style_entries, width) if options.style_entries else None
+        self.blocks = nn.ModuleList(Block(width, options.heads) for _ in range(options.depth))
+        self.final_layer = FinalLayer(width, channels * options.patch**2)
+        cos, sin = turns(self.tokens, width // options.heads)
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+        self.initialize(torch.Generator().manual_seed(0))
+
+    def draw(self, generator: torch.Generator) -> None:
+        normal_(self.register_tokens, SPREAD, generator)
+
+    def generate(self, z: Tensor, labels: Tensor, strength: Tensor, style_ids: Tensor) -> Tensor:
+        dtype = self.register_tokens.dtype
+        c = F.silu(self.condition(labels, strength.to(dtype), style_ids))
+        t = self.patch_embed(z.to(dtype))
+        t = torch.cat((self.register_tokens.to(t.dtype).expand(len(z), -1, -1), t), dim=1)
+        for block in self.blocks:
+            t = block(t, c, self.cos, self.sin)
+        return self._unpatched(self.final_layer(t[:, self.options.registers :], c))
+
+    def condition(self, labels: Tensor, strength: Tensor, style_ids: Tensor) -> Float[Tensor, "B D"]:
+        """c: the sum of the embeddings."""
+        c = self.label_embed(labels) + self.alpha_embed(strength)
+        return c if self.style_embed is None else c + self.style_embed(style_ids)
+
+    def _unpatched(self, t: Float[Tensor, "B tokens values"]) -> Float[Tensor, "B C H W"]:
+        """Each token's values are a square (row, column, channel)."""
+        patch = self.options.patch
+        squares = t.unflatten(2, (patch, patch, self.sample_shape[0])).unflatten(1, self.grid)
+        return squares.permute(0, 5, 1, 3, 2, 4).reshape(len(t), *self.sample_shape)
+
+    @classmethod
+    def small(cls, channels: int = 3, classes: int = 10, image_size: int = 32) -> Self:
+        """Width 384, 8 blocks, 6 heads: 26 592 688 parameters with 3 channels and 10 classes."""
+        return cls(SMALL, sample_shape=(channels, image_size, image_size), classes=classes)
+
+    @classmethod
+    def tiny(cls, channels: int = 3, classes: int = 10, image_size: int = 32) -> Self:
+        """Width 256, 6 blocks, 4 heads: 8 974 896 parameters with 3 channels and 10 classes."""
+        return cls(TINY, sample_shape=(channels, image_size, image_size), classes=classes)
+
+    @classmethod
+    def from_published(cls, state_dict: Mapping[str, Tensor], *, image_size: int | None = None) -> Self:
+        """The network of a published checkpoint; its configuration is read off the tensors.
+
+        The image size is in no parameter, only in the length of the position cache: where that is missing, or to
+        overrule it, pass `image_size`; 32 if neither tells.
+        """
+        state = published.without_wrappers(state_dict)
+        layout = published.layout(state, image_size)
+        sizes = {field.name: getattr(layout, field.name) for field in dataclasses.fields(DriftDiTOptions)}
+        image = (layout.channels, layout.image_size, layout.image_size)
+        model = cls(DriftDiTOptions(**sizes), sample_shape=image, classes=layout.classes)
+        parameters = published.parameters(state)
+        published.require_same(parameters, model.state_dict())
+        model.load_state_dict(parameters)
+        return model
+
+    def to_published(self) -> dict[str, Tensor]:
+        """The state dict of a published checkpoint, with its position cache."""
+        head = self.options.width // self.options.heads
+        return published.with_positions(self.state_dict(), tokens=self.tokens, head=head)
+
+
+def _require_patches(sample_shape: tuple[int, ...], patch: int) -> None:
+    if len(sample_shape) != 3 or sample_shape[1] % patch or sample_shape[2] % patch:
+        raise mistake(
+            f"sample_shape is {sample_shape} and patch is {patch}",
+            "allowed is (C, H, W) with H and W multiples of patch",
+            "choose another patch, or take an MLP for points",
+        )
+
+
+class PatchEmbedding(nn.Module):
+    """Image → tokens, row by row."""
+
+    def __init__(self, channels: int, width: int, patch: int) -> None:
+        super().__init__()
+        self.proj = PatchProjection(channels, width, patch)
+
+    def forward(self, z: Float[Tensor, "B C H W"]) -> Float[Tensor, "B tokens D"]:
+        return self.proj(z).flatten(2).transpose(1, 2)
+
+
+class LabelEmbedding(nn.Module):
+    """A vector for each class, and the last one for no class."""
+
+    def __init__(self, classes: int, width: int) -> None:
+        super().__init__()
+        self.embedding_table = Embedding(classes + 1, width, spread=SPREAD)
+
+    def forward(self, labels: Tensor) -> Tensor:
+        return self.embedding_table(labels)
+
+
+class StrengthEmbedding(nn.Module):
+    """Linear-SiLU-Linear of the strength's cosines and sines."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(Linear(STRENGTH_FEATURES, width), nn.SiLU(), Linear(width, width))
+
+    def forward(self, strength: Tensor) -> Tensor:
+        return self.mlp(strength_features(strength, STRENGTH_FEATURES))
+
+
+class StyleEmbedding(nn.Module):
+    """Σ_k codebook[style_k]."""
+
+    def __init__(self, entries: int, width: int) -> None:
+        super().__init__()
+        self.codebook = Embedding(entries, width, spread=SPREAD)
+
+    def forward(self, style_ids: Tensor) -> Tensor:
+        return self.codebook(style_ids).sum(dim=1)
+
+
+def modulation(width: int, vectors: int) -> nn.Sequential:
+    """Linear(silu(c)), zero at the start. silu is taken once for all blocks; its place keeps the published name."""
+    return nn.Sequential(nn.Identity(), Linear(width, vectors * width, spread=0.0))
+
+
+class Block(nn.Module):
+    """t + g ⊙ f((1 + s) ⊙ RMSNorm(t) + b), for attention and then for SwiGLU."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.norm1 = RMSNorm(width)
+        self.attn = Attention(width, heads)
+        self.norm2 = RMSNorm(width)
+        self.mlp = SwiGLU(width, HIDDEN * width)
+        self.adaLN_modulation = modulation(width, 6)
+
+    def forward(self, t: Tensor, c: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        b_1, s_1, g_1, b_2, s_2, g_2 = self.adaLN_modulation(c).unsqueeze(1).chunk(6, dim=-1)
+        t = t + g_1 * self.attn((1 + s_1) * self.norm1(t) + b_1, cos, sin)
+        return t + g_2 * self.mlp((1 + s_2) * self.norm2(t) + b_2)
+
+
+class FinalLayer(nn.Module):
+    """Linear((1 + s) ⊙ RMSNorm(t) + b)."""
+
+    def __init__(self, width: int, values: int) -> None:
+        super().__init__()
+        self.norm = RMSNorm(width)
+        self.linear = Linear(width, values, spread=SPREAD)
+        self.adaLN_modulation = modulation(width, 2)
+
+    def forward(self, t: Tensor, c: Tensor) -> Tensor:
+        b, s = self.adaLN_modulation(c).unsqueeze(1).chunk(2, dim=-1)
+        return self.linear((1 + s) * self.norm(t) + b)

@@ -1,0 +1,140 @@
+"""Published DriftDiT checkpoints: what their tensors tell of the network, and which of their weights to take.
+
+| tensor                                | shape                    | tells                              |
+|---------------------------------------|--------------------------|------------------------------------|
+| `patch_embed.proj.weight`             | [width, C, p, p]         | width, channels, patch             |
+| `register_tokens`                     | [1, r, width]            | registers                          |
+| `label_embed.embedding_table.weight`  | [classes + 1, width]     | classes; the last row is the null  |
+| `style_embed.codebook.weight`         | [entries, width]         | style entries; missing: no styles  |
+| `blocks.i.…`                          |                          | depth                              |
+| `blocks.0.attn.q_norm.weight`         | [width/heads]            | heads                              |
+| `rope.cos_cached`                     | [1, 1, r + tokens + 64, width/heads] | image size p·√tokens   |
+
+The number of style draws is nowhere; all published networks draw 32.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from truedrift.axes import Tensor
+from truedrift.generators.attention import inverse_periods
+from truedrift.validation import mistake
+
+PATCHES = "patch_embed.proj.weight"
+REGISTERS = "register_tokens"
+LABELS = "label_embed.embedding_table.weight"
+STYLES = "style_embed.codebook.weight"
+HEAD = "blocks.0.attn.q_norm.weight"
+POSITIONS = "rope.cos_cached"
+SPARE_POSITIONS = 64
+"""The published cache is that much longer than the tokens."""
+STYLE_DRAWS = 32
+IMAGE_SIZE = 32
+"""Of the published networks, where a checkpoint does not tell."""
+_WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")
+_COMPLETE = "take a complete checkpoint of a DriftDiT"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """What the tensors of a checkpoint tell."""
+
+    width: int
+    depth: int
+    heads: int
+    patch: int
+    registers: int
+    style_draws: int
+    style_entries: int
+    channels: int
+    classes: int
+    image_size: int
+
+
+def without_wrappers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Names without the `module.` of data-parallel and the `_orig_mod.` of compiled networks."""
+    return {_WRAPPERS.sub("", name): tensor for name, tensor in state.items()}
+
+
+def parameters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Everything but the position cache."""
+    return {name: tensor for name, tensor in state.items() if not name.startswith("rope.")}
+
+
+def layout(state: Mapping[str, Tensor], image_size: int | None = None) -> Layout:
+    """The configuration that the shapes imply; 0 heads and the like are told as a mistake."""
+    width, channels, patch, _ = _shape(state, PATCHES, 4)
+    _, registers, _ = _shape(state, REGISTERS, 3)
+    rows, _ = _shape(state, LABELS, 2)
+    (head,) = _shape(state, HEAD, 1)
+    if width % head:
+        came = f"{HEAD!r} has {head} entries and the width is {width}"
+        raise mistake(came, "allowed is a divisor of the width", _COMPLETE)
+    entries = _shape(state, STYLES, 2)[0] if STYLES in state else 0
+    blocks = {name.split(".")[1] for name in state if name.startswith("blocks.")}
+    return Layout(
+        width=width,
+        depth=len(blocks),
+        heads=width // head,
+        patch=patch,
+        registers=registers,
+        style_draws=STYLE_DRAWS if entries else 0,
+        style_entries=entries,
+        channels=channels,
+        classes=rows - 1,
+        image_size=image_size or told_image_size(state) or IMAGE_SIZE,
+    )
+
+
+def told_image_size(state: Mapping[str, Tensor]) -> int | None:
+    """p·√tokens from the length of the position cache; None without one."""
+    if POSITIONS not in state:
+        return None
+    length = _shape(state, POSITIONS, 4)[2]
+    _, registers, _ = _shape(state, REGISTERS, 3)
+    tokens = length - registers - SPARE_POSITIONS
+    side = math.isqrt(max(tokens, 0))
+    if side < 1 or side**2 != tokens:
+        came = f"{POSITIONS!r} has {length} positions beside {registers} registers"
+        raise mistake(came, f"allowed is registers + a square + {SPARE_POSITIONS}", "tell the image size")
+    return _shape(state, PATCHES, 4)[3] * side
+
+
+def _shape(state: Mapping[str, Tensor], name: str, dimensions: int) -> tuple[int, ...]:
+    if name not in state:
+        raise mistake(f"{name!r} is missing", "allowed is the state dict of a published DriftDiT", _COMPLETE)
+    shape = tuple(state[name].shape)
+    if len(shape) != dimensions or (0 in shape and name != REGISTERS):
+        raise mistake(f"{name!r} has shape {list(shape)}", f"allowed are {dimensions} dimensions, none of 0", _COMPLETE)
+    return shape
+
+
+def require_same(came: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """The names and shapes that a network of this layout has, no more and no less."""
+    _require_none(wanted.keys() - came.keys(), "missing")
+    _require_none(came.keys() - wanted.keys(), "unexpected")
+    for name, tensor in wanted.items():
+        if came[name].shape != tensor.shape:
+            shapes = (list(came[name].shape), list(tensor.shape))
+            raise mistake(f"{name!r} has shape {shapes[0]}", f"allowed beside the others is {shapes[1]}", _COMPLETE)
+
+
+def _require_none(names: Collection[str], what: str) -> None:
+    if names:
+        first, *others = sorted(names)
+        more = f" (and {len(others)} more)" if others else ""
+        raise mistake(f"{first!r} is {what}{more}", "allowed is the state dict of a published DriftDiT", _COMPLETE)
+
+
+def with_positions(state: Mapping[str, Tensor], *, tokens: int, head: int) -> dict[str, Tensor]:
+    """The state dict with the position cache of `tokens` tokens, as it is published."""
+    periods = inverse_periods(head)
+    angles = torch.outer(torch.arange(tokens + SPARE_POSITIONS, dtype=torch.float64), periods).repeat(1, 2)
+    cache = {"inv_freq": periods, "cos_cached": angles.cos()[None, None], "sin_cached": angles.sin()[None, None]}
+    return {**state, **{f"rope.{name}": tensor.float() for name, tensor in cache.items()}}
