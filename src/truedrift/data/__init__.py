@@ -1,6 +1,25 @@
 """Where samples come from."""
 
 from truedrift.data.arrays import read_arrays
-from truedrift.data.toy import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
+from truedrift.data.cache import cache_directory
+from truedrift.data.catalog import NAMES, load
+from truedrift.data.class_batches import Batch, ClassBatches, gathered
+from truedrift.data.samples import Samples, to_model, to_uint8
+from truedrift.data.toy import EIGHT_GAUSSIANS, FOUR_MODES, THREE_CLUSTERS, GaussianMixture
 
-__all__ = ["FOUR_MODES", "THREE_CLUSTERS", "GaussianMixture", "read_arrays"]
+__all__ = [
+    "EIGHT_GAUSSIANS",
+    "FOUR_MODES",
+    "NAMES",
+    "THREE_CLUSTERS",
+    "Batch",
+    "ClassBatches",
+    "GaussianMixture",
+    "Samples",
+    "cache_directory",
+    "gathered",
+    "load",
+    "read_arrays",
+    "to_model",
+    "to_uint8",
+]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from truedrift.axes import Float, Tensor
+from truedrift.axes import Float, Int, Tensor
 from truedrift.validation import mistake
 
 
@@ -45,12 +45,18 @@ class GaussianMixture:
         self, count: int, generator: torch.Generator, *, dtype: torch.dtype = torch.float32
     ) -> Float[Tensor, "count D"]:
         """`count` independent points y [count, D] on the generator's device."""
+        return self.labelled(count, generator, dtype=dtype)[0]
+
+    def labelled(
+        self, count: int, generator: torch.Generator, *, dtype: torch.dtype = torch.float32
+    ) -> tuple[Float[Tensor, "count D"], Int[Tensor, " count"]]:
+        """The same points, and the mode k [count] that each one is of."""
         if count < 0:
             raise mistake(f"count is {count}", "allowed is 0 or more", "pass the number of points")
         means = torch.tensor(self.means, dtype=dtype, device=generator.device)
         k = torch.randint(len(self.means), (count,), generator=generator, device=generator.device)
         noise = torch.randn(count, means.shape[-1], generator=generator, dtype=dtype, device=generator.device)
-        return means[k] + self.std * noise
+        return means[k] + self.std * noise, k
 
 
 THREE_CLUSTERS = GaussianMixture(means=((-1.2, 0.0), (1.0, 0.7), (1.0, -0.7)), std=0.25)
@@ -58,3 +64,8 @@ THREE_CLUSTERS = GaussianMixture(means=((-1.2, 0.0), (1.0, 0.7), (1.0, -0.7)), s
 
 FOUR_MODES = GaussianMixture(means=((0.5, 0.5), (0.5, -0.5), (-0.5, 0.5), (-0.5, -0.5)), std=0.1)
 """The four modes (±0.5, ±0.5) with σ = 0.1 of `app:toy`."""
+
+EIGHT_GAUSSIANS = GaussianMixture(
+    means=tuple((math.cos(k * math.pi / 4), math.sin(k * math.pi / 4)) for k in range(8)), std=0.1
+)
+"""Eight modes around the unit circle with σ = 0.1."""
