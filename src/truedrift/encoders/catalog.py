@@ -1,0 +1,31 @@
+"""Encoders by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from truedrift.encoders.base import Encoder
+from truedrift.encoders.convnet import ConvNet, ConvNetOptions
+from truedrift.encoders.pixels import Pixels, PixelsOptions
+from truedrift.validation import mistake
+
+OPTIONS: dict[str, type] = {
+    "pixels": PixelsOptions,
+    "convnet": ConvNetOptions,
+}
+"""The options of every encoder; their defaults are its settings."""
+
+_ENCODERS: dict[type, type[Any]] = {
+    PixelsOptions: Pixels,
+    ConvNetOptions: ConvNet,
+}
+
+
+def build(options: object, *, sample_shape: Sequence[int]) -> Encoder:
+    """The frozen encoder of these options for samples of this shape: (D,) or (C, H, W)."""
+    encoder = _ENCODERS.get(type(options))
+    if encoder is None:
+        names = ", ".join(each.__name__ for each in OPTIONS.values())
+        raise mistake(f"options is a {type(options).__name__}", f"allowed are {names}", "pass one of these")
+    return encoder(options, sample_shape=sample_shape)

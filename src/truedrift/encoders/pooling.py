@@ -1,0 +1,80 @@
+"""Feature map a [B, D, h, w] → feature groups [B, D]: what is kept of the places.
+
+| name     | groups | each group                                                                |
+|----------|--------|---------------------------------------------------------------------------|
+| mean     | 1      | m = (1/hw) Σ_p a_p                                                        |
+| mean+std | 2      | m, and √((1/hw) Σ_p (a_p − m)² + ε)                                       |
+| patches  | 4      | the mean of each quadrant: upper left, upper right, lower left, lower right |
+
+ε = 1e-8 keeps the gradient of the deviation finite, and 0, where a map is constant. Quadrants of an odd side share
+its middle line (adaptive 2×2 average). A map of tokens is pooled on its grid in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal, get_args
+
+from torch.nn import functional as F
+
+from truedrift.axes import Float, Tensor
+from truedrift.validation import mistake, require_choice
+
+Pooling = Literal["mean", "mean+std", "patches"]
+POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
+
+EPSILON = 1e-8
+"""ε inside the root: the deviation of a constant map is 1e-4."""
+
+
+def pool(features: Float[Tensor, "B D h w"], pooling: Pooling) -> list[Float[Tensor, "B D"]]:
+    """The groups of one feature map."""
+    return _POOL[pooling](features)
+
+
+def pooled(maps: Iterable[Float[Tensor, "B D h w"]], pooling: Pooling) -> tuple[Tensor, ...]:
+    """The groups of several maps, all of the first one first."""
+    return tuple(group for features in maps for group in pool(features, pooling))
+
+
+def pooled_dimensions(channels: Iterable[int], pooling: Pooling) -> tuple[int, ...]:
+    """D_s of every group of maps with these channels, in the order of `pooled`."""
+    return tuple(D for D in channels for _ in range(_GROUPS[pooling]))
+
+
+def require_pooling(pooling: object) -> None:
+    """A name of the table above."""
+    require_choice("pooling", pooling, POOLINGS)
+
+
+def require_map(pooling: Pooling, smallest: tuple[int, int]) -> None:
+    """A single place has no deviation and no quadrants: other groups than the mean need 2×2 of them."""
+    if pooling != "mean" and min(smallest) < 2:
+        h, w = smallest
+        raise mistake(
+            f"pooling is {pooling!r} and the smallest feature map is {h}×{w}",
+            "allowed is 2×2 or more for it",
+            'take pooling "mean", larger images or fewer stages',
+        )
+
+
+def _mean(features: Tensor) -> list[Tensor]:
+    return [features.mean((-2, -1))]
+
+
+def _mean_and_deviation(features: Tensor) -> list[Tensor]:
+    mean = features.mean((-2, -1), keepdim=True)
+    variance = (features - mean).square().mean((-2, -1))
+    return [mean.flatten(1), (variance + EPSILON).sqrt()]
+
+
+def _quadrants(features: Tensor) -> list[Tensor]:
+    return list(F.adaptive_avg_pool2d(features, 2).flatten(2).unbind(-1))
+
+
+_POOL: dict[Pooling, Callable[[Tensor], list[Tensor]]] = {
+    "mean": _mean,
+    "mean+std": _mean_and_deviation,
+    "patches": _quadrants,
+}
+_GROUPS: dict[Pooling, int] = {"mean": 1, "mean+std": 2, "patches": 4}
