@@ -6,4 +6,16 @@ from truedrift.encoders.convnet import ConvNetOptions
 from truedrift.encoders.pixels import PixelsOptions
 from truedrift.encoders.scales import gradient_weights, stack
 
-__all__ = ["OPTIONS", "ConvNetOptions", "Encoder", "PixelsOptions", "build", "gradient_weights", "stack"]
+EncoderOptions = PixelsOptions | ConvNetOptions
+"""Of an encoder by name."""
+
+__all__ = [
+    "OPTIONS",
+    "ConvNetOptions",
+    "Encoder",
+    "EncoderOptions",
+    "PixelsOptions",
+    "build",
+    "gradient_weights",
+    "stack",
+]

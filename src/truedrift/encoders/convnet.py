@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import nn
@@ -32,6 +33,7 @@ SLOPE = 0.2
 class ConvNetOptions:
     """A feature group (or several, by pooling) a stage."""
 
+    kind: Literal["convnet"] = "convnet"
     seed: int = 0
     """Of the weights."""
     channels: tuple[int, ...] = (32, 64, 128)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import nn
 
@@ -16,6 +17,8 @@ from truedrift.encoders.option_checks import require_sample_shape
 @dataclass(frozen=True, kw_only=True)
 class PixelsOptions:
     """There is nothing to choose."""
+
+    kind: Literal["pixels"] = "pixels"
 
 
 class Pixels(Encoder):

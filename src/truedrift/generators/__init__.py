@@ -5,4 +5,7 @@ from truedrift.generators.catalog import OPTIONS, build
 from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
 from truedrift.generators.mlp import MLP, MLPOptions
 
-__all__ = ["MLP", "OPTIONS", "DriftDiT", "DriftDiTOptions", "Generator", "MLPOptions", "build"]
+GeneratorOptions = MLPOptions | DriftDiTOptions
+"""Of a generator by name."""
+
+__all__ = ["MLP", "OPTIONS", "DriftDiT", "DriftDiTOptions", "Generator", "GeneratorOptions", "MLPOptions", "build"]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 import torch
 import torch.nn.functional as F
@@ -49,6 +49,7 @@ SPREAD = 0.02
 class DriftDiTOptions:
     """Size of the network; the defaults are those of Small."""
 
+    kind: Literal["drift-dit"] = "drift-dit"
     width: int = 384
     depth: int = 8
     heads: int = 6

@@ -9,7 +9,7 @@ One matrix product a layer: on a CPU the step time of the small recipes is this 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,7 @@ from truedrift.validation import mistake
 class MLPOptions:
     """Size of the network; the defaults suit 8×8 digits."""
 
+    kind: Literal["mlp"] = "mlp"
     width: int = 512
     depth: int = 3
     noise: int = 64

@@ -29,8 +29,8 @@ class Provenance:
 def provenance(*, seed: int, wall_seconds: float) -> Provenance:
     """The provenance of a result that is ready now."""
     return Provenance(
-        version=sys.modules["truedrift"].__version__,  # loaded before any of its modules; importing it would point up
-        commit=_commit(),
+        version=version(),
+        commit=commit(),
         python=platform.python_version(),
         torch=str(torch.__version__),
         platform=platform.platform(),
@@ -40,7 +40,12 @@ def provenance(*, seed: int, wall_seconds: float) -> Provenance:
     )
 
 
-def _commit() -> str | None:
+def version() -> str:
+    """Of this package."""
+    return sys.modules["truedrift"].__version__  # loaded before any of its modules; importing it would point up
+
+
+def commit() -> str | None:
     """The commit of the clone that this file is part of: None if it is installed elsewhere or git is not there."""
     here = Path(__file__)
     git = ["git", "--no-optional-locks", "-C", str(here.parent)]

@@ -1,9 +1,9 @@
 """Features of every image and of its mirror image, encoded once, kept on disk, read where they are needed.
 
 With a frozen encoder and mirroring as the only change of an image there are two views of each, so that the encoder has
-nothing to do for positives after the first run. The file is an array [views, N, Σ D_s] of float32, memory-mapped: a step
-reads the rows that it draws. Its name is a hash of the encoder's weights and options, the images and the precision;
-beside it stands the hash of its content, which is compared before it is used.
+nothing to do for positives after the first run. The file is an array [views, N, Σ D_s] of float32, memory-mapped: a
+step reads the rows that it draws. Its name is a hash of the encoder's weights and options, the images and the
+precision; beside it stands the hash of its content, which is compared before it is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a step changes, and nothing else: weights, their average, the moments of AdamW. It goes to disk and back exactly."""
+"""What a step changes: weights, their average, the moments of AdamW. It goes to disk and back bit for bit."""
 
 from __future__ import annotations
 

@@ -19,7 +19,6 @@ import torch
 from truedrift import collectives
 from truedrift.axes import Float, Tensor
 from truedrift.encoders.scales import stack
-from truedrift.generators.base import Generator
 from truedrift.seeding import stream
 from truedrift.training.config import RunConfig
 from truedrift.training.draws import Draws, draw, weight_of_unconditional

@@ -1,0 +1,196 @@
+"""Configuration → a step that can be taken: data loaded, networks built, everything checked before any work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from truedrift import collectives
+from truedrift.axes import Tensor
+from truedrift.data.cache import cache_directory
+from truedrift.data.catalog import load
+from truedrift.data.class_batches import ClassBatches
+from truedrift.data.samples import Samples
+from truedrift.encoders import build as build_encoder
+from truedrift.encoders import gradient_weights
+from truedrift.encoders.base import Encoder
+from truedrift.encoders.pixels import Pixels
+from truedrift.generators import Generator
+from truedrift.generators import build as build_generator
+from truedrift.progress import Progress
+from truedrift.training.config import RunConfig
+from truedrift.training.feature_cache import Kept, keep
+from truedrift.training.feature_loss import Objective
+from truedrift.training.parts import Parts
+from truedrift.training.positives import Encode, Encoded, Lookup, Positives
+from truedrift.training.state import TrainingState
+from truedrift.training.step import DTYPES, Step
+from truedrift.validation import Mistake, mistake
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What a run works with."""
+
+    samples: Samples
+    step: Step
+
+    @property
+    def state(self) -> TrainingState:
+        """What the step changes."""
+        return self.step.state
+
+
+def find_device(name: str) -> torch.device:
+    """The device of that name; `auto` takes a GPU if there is one. Of several, each process takes its own."""
+    if name not in DEVICES:
+        raise mistake(f"device is {name!r}", f"allowed are {', '.join(DEVICES)}", "choose one of them")
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(kind for kind, is_there in there.items() if is_there)
+    if not there[name]:
+        found = ", ".join(kind for kind, is_there in there.items() if is_there)
+        raise mistake(f"device is {name!r}, which this machine has not", f"here are {found}", "choose one, or auto")
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if name == "cuda" else torch.device(name)
+
+
+def samples_of(config: RunConfig, parts: Parts) -> Samples:
+    """The training data."""
+    if parts.samples is not None:
+        return parts.samples
+    options = config.data
+    root = None if options.root is None else Path(options.root)
+    try:
+        return load(options.name, root=root, seed=config.seed, image_size=options.image_size)
+    except Mistake as error:
+        raise Mistake(f"data.name {options.name}: {error}") from None
+
+
+def assemble(config: RunConfig, parts: Parts, samples: Samples, device: torch.device, progress: Progress) -> Assembly:
+    """Everything that the configuration names, on the device."""
+    dtype = DTYPES[config.engine.precision]
+    batches = _batches(config, samples)
+    generator = parts.generator or _generator(config, samples)
+    _require_fit(generator, samples)
+    network, dimensions = _encoder(config, parts, samples, device, dtype)
+    encode = _autocast(network, config, device)
+    lookup = _lookup(config, samples, network, encode, device, progress)
+    state = TrainingState(generator.to(device, dtype), config.optimizer, compiled=config.engine.compiled)
+    state.agree()
+    step = Step(
+        config=config,
+        state=state,
+        encode=torch.compile(network) if config.engine.compiled else network,
+        positives=Positives(batches, lookup, config.batch.unconditional),
+        objective=Objective(
+            config.objective,
+            gradient_weights(dimensions, config.objective.feature_scale),
+            estimator_pos=parts.estimator_pos,
+            estimator_neg=parts.estimator_neg,
+            kernel=parts.kernel,
+        ),
+        device=device,
+    )
+    return Assembly(samples, step)
+
+
+def _named(section: str, build: Callable[[], Any]) -> Any:
+    """What `build` makes; its mistakes name the section of the configuration."""
+    try:
+        return build()
+    except Mistake as error:
+        raise Mistake(f"{section}: {error}") from None
+
+
+def _generator(config: RunConfig, samples: Samples) -> Generator:
+    shape, classes = samples.sample_shape, len(samples.classes)
+    return _named(
+        "generator", lambda: build_generator(config.generator, sample_shape=shape, classes=classes, seed=config.seed)
+    )
+
+
+def _batches(config: RunConfig, samples: Samples) -> ClassBatches:
+    options = config.batch
+    if options.unconditional > len(samples):
+        came = f"batch.unconditional is {options.unconditional}"
+        raise mistake(came, f"allowed is up to {len(samples)}, the images there are", "take fewer")
+    return _named(
+        "batch.n",
+        lambda: ClassBatches(
+            samples.labels,
+            len(samples.classes),
+            n=options.n,
+            seed=config.seed,
+            flips=samples.flips,
+            sampling=options.sampling,
+            queue_size=options.queue_size,
+            names=samples.classes,
+        ),
+    )
+
+
+def _require_fit(generator: Any, samples: Samples) -> None:
+    if tuple(generator.sample_shape) != samples.sample_shape or generator.classes != len(samples.classes):
+        raise mistake(
+            f"the generator makes samples {tuple(generator.sample_shape)} of {generator.classes} classes",
+            f"{samples.name} has {samples.sample_shape} of {len(samples.classes)}",
+            "build it for these",
+        )
+
+
+def _encoder(
+    config: RunConfig, parts: Parts, samples: Samples, device: torch.device, dtype: torch.dtype
+) -> tuple[Any, Sequence[int]]:
+    """The encoder and the dimensions D_s of its scales."""
+    if parts.encoder is None:
+        encoder = _named("encoder", lambda: build_encoder(config.encoder, sample_shape=samples.sample_shape))
+        return encoder.to(device, dtype), encoder.dimensions
+    given = parts.encoder
+    if isinstance(given, nn.Module):
+        given = given.requires_grad_(False).eval().to(device, dtype)
+    with torch.no_grad():
+        groups = given(torch.zeros(1, *samples.sample_shape, device=device, dtype=dtype))
+    if not isinstance(groups, (tuple, list)) or not all(isinstance(f, Tensor) and f.ndim == 2 for f in groups):
+        raise mistake("the encoder returned something else", "allowed is a tuple of tensors [B, D]", "flatten them")
+    return given, [f.shape[-1] for f in groups]
+
+
+def _autocast(network: Any, config: RunConfig, device: torch.device) -> Encode:
+    """The encoder in the precision of the run."""
+    low = config.engine.precision == "bfloat16"
+
+    def encode(values: Tensor) -> tuple[Tensor, ...]:
+        context: AbstractContextManager[Any] = torch.autocast(device.type, torch.bfloat16) if low else nullcontext()
+        with context:
+            return tuple(network(values))
+
+    return encode
+
+
+def _lookup(
+    config: RunConfig, samples: Samples, network: Any, encode: Encode, device: torch.device, progress: Progress
+) -> Lookup:
+    """Where features of positives come from: kept ones if the encoder does any work and its name can be a key."""
+    engine = config.engine
+    keeps = engine.cached_positives and isinstance(network, Encoder) and not isinstance(network, Pixels)
+    if not keeps or engine.precision == "float64":
+        dtype = DTYPES[engine.precision]
+        return Encoded(samples, encode, device=device, dtype=dtype, at_once=engine.micro_batch)
+    first_here = int(os.environ.get("LOCAL_RANK", "0")) == 0
+    directory = cache_directory("features")
+    options: dict[str, Any] = {"directory": directory, "precision": engine.precision, "device": device}
+    if not first_here:
+        collectives.wait()
+    path = keep(samples, network, encode, progress=progress, **options)
+    if first_here:
+        collectives.wait()
+    return Kept(path, network.dimensions, device)

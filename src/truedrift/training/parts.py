@@ -1,0 +1,43 @@
+"""A run's parts that are Python objects of the user's: data, generator, encoder, kernel, estimators.
+
+They stand in place of what the configuration names. A run remembers what they are called, and is resumed only with
+parts of the same names; that they are the same inside is the user's word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from truedrift.axes import Tensor
+from truedrift.centroids.base import Estimator
+from truedrift.data.samples import Samples
+from truedrift.generators.base import Generator
+from truedrift.kernels.kernel import LogKernel
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What is given replaces what the configuration names."""
+
+    samples: Samples | None = None
+    generator: Generator | None = None
+    """Its weights as they are at the start of a new run."""
+    encoder: Callable[[Tensor], tuple[Tensor, ...]] | None = None
+    """values [B, *sample_shape] in [−1, 1] → one tensor [B, D_s] a scale; a module is frozen."""
+    kernel: LogKernel | None = None
+    estimator_pos: Estimator | None = None
+    estimator_neg: Estimator | None = None
+
+    def names(self) -> dict[str, str]:
+        """What stands in place of what, for config.json."""
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: _name(part) for name, part in given.items() if part is not None}
+
+
+def _name(part: Any) -> str:
+    if isinstance(part, Samples):
+        return f"{part.name} {part.digest()[:12]}"
+    named = part if hasattr(part, "__qualname__") else type(part)
+    return f"{named.__module__}.{named.__qualname__}"

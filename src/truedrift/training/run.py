@@ -1,0 +1,142 @@
+"""A run directory: config.json says what it is, history.jsonl who worked on it and when.
+
+    RUN/config.json  metrics.jsonl  history.jsonl  lock  checkpoints/step-N/  samples/  incidents/  tensorboard/
+
+The same command finds its run and goes on; another configuration in that directory is refused with the fields that
+differ. Only the first of several processes writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from truedrift.options import differences, from_tree
+from truedrift.records.origin import commit, version
+from truedrift.training.config import RunConfig, run_id
+from truedrift.training.files import write_atomically
+from truedrift.validation import Mistake, mistake
+
+SCHEMA = 1
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+HISTORY = "history.jsonl"
+SAMPLES = "samples"
+INCIDENTS = "incidents"
+CHECKPOINTS = "checkpoints"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Where a run lives, and what it is."""
+
+    path: Path
+    config: RunConfig
+    parts: Mapping[str, str]
+    """Names of the parts that are Python objects of the user's."""
+
+    @property
+    def id(self) -> str:
+        """Of configuration and parts; checkpoints carry it."""
+        return run_id({"config": self.config.tree(), "parts": dict(self.parts)})
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where its checkpoints are."""
+        return self.path / CHECKPOINTS
+
+    def begin(self, digest: str) -> None:
+        """Write config.json, or hold the one that is there against this configuration and data."""
+        tree = {"schema": SCHEMA, "config": self.config.tree(), "parts": dict(self.parts), "data": digest}
+        if (self.path / CONFIG).exists():
+            _require_same(self.path, _read(self.path), tree)
+            return
+        self._require_empty()
+        written = tree | {"version": version(), "commit": commit()}
+        write_atomically(self.path / CONFIG, (json.dumps(written, indent=2, ensure_ascii=False) + "\n").encode())
+
+    def _require_empty(self) -> None:
+        """A directory that holds something else is not filled with a run."""
+        others = [
+            entry.name for entry in self.path.iterdir() if entry.name != "lock" and not entry.name.startswith(".")
+        ]
+        if others:
+            raise mistake(
+                f"the directory {str(self.path)!r} holds {sorted(others)[0]!r} and no {CONFIG}",
+                "allowed is a run or an empty directory",
+                "name another one with --out",
+            )
+
+    def note(self, event: str, **facts: Any) -> None:
+        """Add a line to the history."""
+        entry = {
+            "event": event,
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "host": socket.gethostname(),
+            "process": os.getpid(),
+            "version": version(),
+            **facts,
+        }
+        with (self.path / HISTORY).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+
+def made(path: Path) -> Path:
+    """The directory, made if it is missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "it is a file" if path.is_file() else error.strerror
+        raise mistake(
+            f"the run directory {str(path)!r} cannot be made ({reason})",
+            "allowed is a place to write to",
+            "name another",
+        ) from None
+    return path
+
+
+def open_run(path: Path) -> RunDirectory:
+    """The run in that directory, as its config.json tells."""
+    tree = _read(path)
+    config = from_tree(RunConfig, tree["config"])
+    return RunDirectory(path, config, tree["parts"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    file = path / CONFIG
+    if not file.exists():
+        came = f"{str(path)!r} is no run" if path.exists() else f"{str(path)!r} does not exist"
+        raise mistake(came, f"allowed is a directory with {CONFIG}", "name what `truedrift train` printed")
+    try:
+        tree = json.loads(file.read_text(encoding="utf-8"))
+        schema = tree["schema"]
+        wrong = [name for name in ("config", "parts") if not isinstance(tree[name], dict)]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        came = f"{str(file)!r} cannot be read as a run's ({type(error).__name__})"
+        raise mistake(came, "allowed is what `truedrift train` wrote", "restore it, or name another run") from None
+    if wrong or schema != SCHEMA:
+        raise mistake(
+            f"{str(file)!r} has schema {schema!r}",
+            f"this version ({version()}) reads {SCHEMA}",
+            f"use truedrift {tree.get('version', 'of that run')}",
+        )
+    return tree
+
+
+def _require_same(path: Path, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    names = ("config", "parts", "data")
+    found = differences(
+        {name: there.get(name) for name in names}, json.loads(json.dumps({name: wanted[name] for name in names}))
+    )
+    if found:
+        listed = "; ".join(each.removeprefix("config.") for each in found[:6])
+        raise Mistake(
+            f"{str(path)!r} holds another run, which differs in {listed}; "
+            "allowed is the same configuration and data; name another directory with --out"
+        )

@@ -1,0 +1,104 @@
+"""What a step says of itself, as numbers for metrics.jsonl and TensorBoard.
+
+The loss is constant by construction; forces, effective sample sizes, the size of the correction and the spread are what
+moves. Everything here is computed only at steps that are logged. What depends on the machine's speed stands apart
+under `timing`, so that the rest is the same in a run that was killed and resumed.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from truedrift.training.config import RunConfig
+from truedrift.training.schedule import learning_rate
+from truedrift.training.step import Outcome
+
+COLLAPSED_BELOW = 0.1
+"""Generated features of a class this much nearer to each other than to the data: a collapse."""
+
+OF_A_TEMPERATURE = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
+
+
+def measured(config: RunConfig, step: int, outcome: Outcome, skipped: int) -> dict[str, Any]:
+    """The numbers after `step` steps, all of them functions of the state; lists run over temperatures."""
+    report = outcome.features.report()
+    force = report.force.mean(-2)  # [S, C, T] → [S, T]
+    spread = float(report.spread.mean())
+    means = {name: getattr(report, name).mean((0, 1)).tolist() for name in OF_A_TEMPERATURE}
+    return {
+        "step": step,
+        "epoch": step / config.cadence.steps_per_epoch,
+        "positives_seen": config.positives_seen(step),
+        "loss": float(outcome.features.loss),
+        "gradient_norm": float(outcome.gradient_norm),
+        "learning_rate": learning_rate(config.optimizer, step - 1),
+        "temperatures": list(config.objective.temperatures),
+        "force": force.tolist(),
+        **means,
+        "spread": spread,
+        "collapsed": spread < COLLAPSED_BELOW,
+        "skipped": skipped,
+    }
+
+
+def timing(images: int, since: float, device: torch.device) -> dict[str, float]:
+    """Generated images a second since then, and the largest memory so far."""
+    seconds = time.monotonic() - since
+    return {"images_per_second": images / max(seconds, 1e-9), "memory_megabytes": peak_memory(device) / 2**20}
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes: of the device on a GPU, of the process elsewhere."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def scalars(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    """Tags and values for TensorBoard: one a temperature, one a scale and temperature."""
+    taus = [f"tau-{tau:g}" for tau in metrics.get("temperatures", ())]
+    for name, value in metrics.items():
+        if name in ("step", "temperatures"):
+            continue
+        if name == "force":
+            yield from (
+                (f"force/scale-{s}/{tau}", f) for s, row in enumerate(value) for tau, f in zip(taus, row, strict=True)
+            )
+        elif isinstance(value, Mapping):
+            yield from ((f"{name}/{key}", float(each)) for key, each in value.items() if each is not None)
+        elif isinstance(value, list):
+            yield from ((f"{name}/{tau}", each) for tau, each in zip(taus, value, strict=True))
+        elif value is not None:
+            yield name, float(value)
+
+
+class TensorBoard:
+    """A sink of the metrics in RUN/tensorboard; nothing where the package is not installed."""
+
+    def __init__(self, directory: os.PathLike[str], first_step: int) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  an extra
+        except ImportError:
+            self._writer = None
+        else:
+            # What a killed process wrote after the checkpoint is not shown.
+            self._writer = SummaryWriter(os.fspath(directory), purge_step=first_step + 1)
+
+    def add(self, metrics: Mapping[str, Any]) -> None:
+        """All numbers of a step."""
+        if self._writer is not None:
+            for tag, value in scalars(metrics):
+                self._writer.add_scalar(tag, value, metrics["step"])
+
+    def close(self) -> None:
+        """Write what is left."""
+        if self._writer is not None:
+            self._writer.close()
