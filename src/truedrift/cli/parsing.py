@@ -10,6 +10,7 @@ from typing import Protocol
 import tyro
 
 from truedrift.cli.bias import Bias
+from truedrift.cli.convert import Convert
 from truedrift.cli.demo import Demo
 from truedrift.cli.diagnose import Diagnose
 from truedrift.cli.report import Report
@@ -37,6 +38,7 @@ COMMANDS: dict[str, type[Command]] = {
     "diagnose": Diagnose,
     "reproduce": Reproduce,
     "report": Report,
+    "convert": Convert,
 }
 
 
@@ -58,6 +60,7 @@ def help_text() -> str:
             "  truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64",
             "  truedrift reproduce fig:bias_loglog",
             "  truedrift report runs/fig_bias_loglog-cpu",
+            "  truedrift convert checkpoint.pt",
         )
     )
 

@@ -20,7 +20,7 @@ class NonFinite(RuntimeError):
     """A loss or gradient was NaN or infinite; weights and average are those before the step."""
 
 
-def record(directory: Path, config: RunConfig, step: int, positives: Positives, outcome: Outcome | None) -> Path:
+def record(path: Path, config: RunConfig, step: int, positives: Positives, outcome: Outcome | None) -> None:
     """Write what step number `step`, counted from 0, had seen."""
     batch = positives.batches.at(step)
     incident: dict[str, Any] = {
@@ -34,7 +34,5 @@ def record(directory: Path, config: RunConfig, step: int, positives: Positives, 
     }
     if config.batch.unconditional > 0:
         incident["unconditional"] = positives.batches.unconditional(step, config.batch.unconditional).indices.tolist()
-    directory.mkdir(exist_ok=True)
-    path = directory / f"step-{step:08d}.json"
+    path.parent.mkdir(exist_ok=True)
     write_atomically(path, (json.dumps(incident) + "\n").encode())
-    return path

@@ -8,7 +8,6 @@ under `timing`, so that the rest is the same in a run that was killed and resume
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -58,6 +57,10 @@ def peak_memory(device: torch.device) -> int:
     """Bytes: of the device on a GPU, of the process elsewhere."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
+    if sys.platform == "win32":
+        return 0
+    import resource  # noqa: PLC0415  Windows has none
+
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
