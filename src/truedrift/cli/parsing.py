@@ -10,6 +10,7 @@ from typing import Protocol
 import tyro
 
 from truedrift.cli.bias import Bias
+from truedrift.cli.data import Data
 from truedrift.cli.demo import Demo
 from truedrift.cli.diagnose import Diagnose
 from truedrift.cli.report import Report
@@ -35,6 +36,7 @@ COMMANDS: dict[str, type[Command]] = {
     "demo": Demo,
     "bias": Bias,
     "diagnose": Diagnose,
+    "data": Data,
     "reproduce": Reproduce,
     "report": Report,
 }
@@ -56,6 +58,7 @@ def help_text() -> str:
             "  truedrift demo",
             "  truedrift bias four-modes --tau 0.1 --n 8 64 512",
             "  truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64",
+            "  truedrift data fetch cifar10",
             "  truedrift reproduce fig:bias_loglog",
             "  truedrift report runs/fig_bias_loglog-cpu",
         )
