@@ -11,6 +11,7 @@ import tyro
 
 from truedrift.cli.bias import Bias
 from truedrift.cli.convert import Convert
+from truedrift.cli.data import Data
 from truedrift.cli.demo import Demo
 from truedrift.cli.diagnose import Diagnose
 from truedrift.cli.report import Report
@@ -36,6 +37,7 @@ COMMANDS: dict[str, type[Command]] = {
     "demo": Demo,
     "bias": Bias,
     "diagnose": Diagnose,
+    "data": Data,
     "reproduce": Reproduce,
     "report": Report,
     "convert": Convert,
@@ -58,6 +60,7 @@ def help_text() -> str:
             "  truedrift demo",
             "  truedrift bias four-modes --tau 0.1 --n 8 64 512",
             "  truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64",
+            "  truedrift data fetch cifar10",
             "  truedrift reproduce fig:bias_loglog",
             "  truedrift report runs/fig_bias_loglog-cpu",
             "  truedrift convert checkpoint.pt",

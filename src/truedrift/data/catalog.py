@@ -19,6 +19,7 @@ from truedrift.data.class_names import DIGITS, FASHION_CLASSES
 from truedrift.data.digits import digits
 from truedrift.data.folder import read_folder
 from truedrift.data.idx import holds_idx, read_split
+from truedrift.data.offers import FASHION_DIRECTORY
 from truedrift.data.samples import Samples
 from truedrift.data.shapes import checkerboard, swiss_roll, two_moons
 from truedrift.data.toy import EIGHT_GAUSSIANS, FOUR_MODES, THREE_CLUSTERS
@@ -48,7 +49,7 @@ IDX: Mapping[str, tuple[tuple[str, ...], bool]] = {"mnist": (DIGITS, False), "fa
 
 CIFAR: Mapping[str, Layout] = {"cifar10": CIFAR10, "cifar100": CIFAR100}
 
-ELSEWHERE: Mapping[str, tuple[Path, ...]] = {"fashion-mnist": (Path("/usr/share/datasets/fashion-mnist"),)}
+ELSEWHERE: Mapping[str, tuple[Path, ...]] = {"fashion-mnist": (FASHION_DIRECTORY,)}
 """Where packages of the operating system put a data set."""
 
 NAMES = (*TOYS, "digits", *IDX, *CIFAR, "folder")

