@@ -7,18 +7,21 @@ from typing import Any
 
 from truedrift.encoders.base import Encoder
 from truedrift.encoders.convnet import ConvNet, ConvNetOptions
+from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0, EfficientNetLite0Options
 from truedrift.encoders.pixels import Pixels, PixelsOptions
 from truedrift.validation import mistake
 
 OPTIONS: dict[str, type] = {
     "pixels": PixelsOptions,
     "convnet": ConvNetOptions,
+    "efficientnet-lite0": EfficientNetLite0Options,
 }
 """The options of every encoder; their defaults are its settings."""
 
 _ENCODERS: dict[type, type[Any]] = {
     PixelsOptions: Pixels,
     ConvNetOptions: ConvNet,
+    EfficientNetLite0Options: EfficientNetLite0,
 }
 
 
