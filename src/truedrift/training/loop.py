@@ -205,12 +205,10 @@ class Loop:
         for slot in self._flags.nonzero().flatten().tolist():
             step = self.step - 1 - (self.step - 1 - slot) % self.look_every
             self.skipped += 1
-            path = Path(INCIDENTS) / f"step-{step:08d}.json"
+            path = self.run.path / INCIDENTS / f"step-{step:08d}.json"
             if self.writes:
                 last = outcome if step == self.step - 1 else None
-                path = incidents.record(
-                    self.run.path / INCIDENTS, self.config, step, self.assembly.step.positives, last
-                )
+                incidents.record(path, self.config, step, self.assembly.step.positives, last)
             sentence = f"step {step}: loss or gradient is not finite; the batch is told in {path}"
             if self.config.engine.nonfinite == "raise":
                 raise NonFinite(f"{sentence}; weights are those before it; look at it, or set engine.nonfinite=skip")
