@@ -25,7 +25,7 @@ import safetensors.torch
 def run(script, arguments):
     signal.alarm(60)  # whatever hangs ends
     for target, ending in ((1, ".out"), (2, ".err")):
-        os.dup2(os.open(script + ending, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND), target)
+        os.dup2(os.open(script + ending, os.O_WRONLY | os.O_APPEND), target)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     sys.argv = [script, *arguments]
     try:
@@ -72,7 +72,9 @@ class Started:
 
     def wait_for(self, line):
         """Until it has printed that line."""
+        deadline = time.monotonic() + 30
         while line not in self.lines:
+            assert time.monotonic() < deadline, self.errors
             time.sleep(0.002)
 
     @property
@@ -107,6 +109,8 @@ def start(server, tmp_path):
     def start_one(code, *arguments):
         script = scripts / f"{len(started)}.py"
         script.write_text(textwrap.dedent(code))
+        for ending in (".out", ".err"):
+            script.with_name(script.name + ending).touch()
         pid = ask(server, {"script": str(script), "arguments": list(map(str, arguments))})
         started.append(Started(server, script, pid))
         return started[-1]
