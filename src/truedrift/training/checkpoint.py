@@ -25,14 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truedrift.training.files import (
-    discard,
-    make_directory,
-    replace_synced,
-    sync_directory,
-    write_atomically,
-    write_synced,
-)
+from truedrift.training.files import discard, make_directory, sync_directory, write_atomically, write_synced
 from truedrift.training.manifest import MANIFEST, Entry, Manifest, entry_of, is_file_name, render
 from truedrift.training.verification import (
     STEP_DIRECTORY,
@@ -131,30 +124,35 @@ def save(directory: Path, checkpoint: Checkpoint, *, run: str) -> Path:
     path = directory / directory_name(checkpoint.step)
     if is_valid(path, run):
         return path
-    temporary = directory / f".writing-{path.name}-{os.getpid()}"
-    with _all_or_nothing(temporary, path):
-        try:
-            make_directory(directory)
-            _remove_leftovers(directory)
-            files = _write_tensors(temporary, checkpoint.tensors)
-            manifest = _rendered(Manifest(run, checkpoint.step, checkpoint.facts, files))
-            discard(path, first=MANIFEST)  # what a crash or a damage left of this step
-            replace_synced(temporary, path)
-            write_atomically(path / MANIFEST, manifest)
-        except OSError as error:
-            raise _not_saved(directory, checkpoint.step, error) from None
+    try:
+        make_directory(directory)
+        _remove_leftovers(directory)
+        _write(path, checkpoint, run)
+    except OSError as error:
+        raise _not_saved(directory, checkpoint.step, error) from None
     return path
 
 
+def _write(path: Path, checkpoint: Checkpoint, run: str) -> None:
+    temporary = path.with_name(f".writing-{path.name}-{os.getpid()}")
+    with _removed_on_failure(temporary):
+        files = _write_tensors(temporary, checkpoint.tensors)
+        manifest = _rendered(Manifest(run, checkpoint.step, checkpoint.facts, files))
+        discard(path, first=MANIFEST)  # what a crash or a damage left of this step
+        os.replace(temporary, path)
+    with _removed_on_failure(path):
+        sync_directory(path.parent)
+        write_atomically(path / MANIFEST, manifest)
+
+
 @contextlib.contextmanager
-def _all_or_nothing(temporary: Path, path: Path) -> Iterator[None]:
-    """Whatever is raised, remove what was written for the checkpoint and did not become one."""
+def _removed_on_failure(path: Path) -> Iterator[None]:
+    """Whatever is raised, remove what was written there. What cannot be removed is no checkpoint or a valid one."""
     try:
         yield
     except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if not (path / MANIFEST).exists():
-            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            discard(path, first=MANIFEST)
         raise
 
 

@@ -39,17 +39,12 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace_synced(source: Path, target: Path) -> None:
-    """`source` takes the name `target`, and keeps it."""
-    os.replace(source, target)
-    sync_directory(target.parent)
-
-
 def write_atomically(path: Path, content: bytes) -> None:
     """The file with its old content or its new one, never anything between: temporary name, fsync, rename, fsync."""
     temporary = path.with_name(f".{path.name}.writing")
     write_synced(temporary, content)
-    replace_synced(temporary, path)
+    os.replace(temporary, path)
+    sync_directory(path.parent)
 
 
 def make_directory(path: Path) -> None:
