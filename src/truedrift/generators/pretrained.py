@@ -23,7 +23,7 @@ def from_pretrained(folder: Path | str) -> Generator:
     folder = Path(folder)
     config = _config(folder)
     architecture = config.get("architecture")
-    if architecture not in GENERATORS:
+    if not isinstance(architecture, str) or architecture not in GENERATORS:
         came = f"{str(folder / CONFIG)!r} names the architecture {architecture!r}"
         raise mistake(came, f"allowed are {', '.join(GENERATORS)}", f"take {_SAVED}")
     try:

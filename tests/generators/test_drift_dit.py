@@ -1,0 +1,139 @@
+"""DriftDiT against the published network's numbers, its parameter counts and the literal oracle."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from oracles import driftdit
+from oracles.generator_zoo import DIT, inputs, made, shaken
+from safetensors.torch import load_file
+
+from truedrift.generators import DriftDiT, DriftDiTOptions
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "driftdit.safetensors"
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return load_file(GOLDEN)
+
+
+def state(golden):
+    return {name.removeprefix("state."): tensor for name, tensor in golden.items() if name.startswith("state.")}
+
+
+def given(golden):
+    return tuple(golden[f"input.{name}"] for name in ("noise", "labels", "strength", "style_ids"))
+
+
+def count(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    ("make", "channels", "classes", "parameters"),
+    [
+        (DriftDiT.small, 3, 10, 26_592_688),
+        (DriftDiT.tiny, 3, 10, 8_974_896),
+        # One channel less: 16 weights less for each of 256 in the patch embedding, 16 rows and biases in the last one.
+        (DriftDiT.tiny, 1, 10, 8_974_896 - 2 * (16 * 256 + 16 * 256 + 16)),
+        (DriftDiT.tiny, 3, 100, 8_974_896 + 90 * 256),
+    ],
+)
+def test_parameter_counts(make, channels, classes, parameters):
+    model = make(channels=channels, classes=classes)
+    assert count(model) == parameters
+    assert model.sample_shape == model.noise_shape == (channels, 32, 32)
+    assert (model.style_draws, model.style_entries, model.tokens) == (32, 64, 72)
+
+
+def test_the_size_of_images_costs_no_parameters():
+    assert count(DriftDiT.tiny(image_size=64)) == count(DriftDiT.tiny())
+
+
+def test_golden_image(golden):
+    model = DriftDiT.from_published(state(golden))
+    wanted = golden["output.image"]
+    with torch.no_grad():
+        found = model(*given(golden))
+    assert wanted.abs().max() > 0.5
+    assert (found - wanted).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_golden_image_needs_its_own_inputs(golden, place):
+    """The control: one input taken from another sample gives another image."""
+    changed = list(given(golden))
+    changed[place] = changed[place].roll(1, 0)
+    with torch.no_grad():
+        found = DriftDiT.from_published(state(golden))(*changed)
+    assert (found - golden["output.image"]).abs().max() > 1e-4
+
+
+def test_the_oracle_reproduces_the_golden_image(golden):
+    z, labels, strength, styles = given(golden)
+    found = driftdit.image(state(golden), z[1], int(labels[1]), float(strength[1]), styles[1].tolist(), heads=2)
+    assert (found - golden["output.image"][1]).abs().max() < 1e-5
+
+
+def test_agrees_with_the_oracle():
+    model = shaken(made("drift-dit"))  # no square, no power of two, every gate open
+    published = model.to_published()
+    z, labels, strength, styles = inputs(model, 5)
+    found = model.double()(z, labels, strength, styles)
+    for i in (1, 4):
+        wanted = driftdit.image(published, z[i], int(labels[i]), float(strength[i]), styles[i].tolist(), DIT.heads)
+        assert wanted.std() > 0.1
+        # The position cache is float32: 1e-7 of each angle's cosine.
+        torch.testing.assert_close(found[i], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("part", ["attn.q_norm", "attn.k_norm", "norm1", "norm2", "mlp.w3", "attn.proj"])
+def test_the_oracle_sees_every_part(part):
+    model = shaken(made("drift-dit"))
+    z, labels, strength, styles = (value[:1] for value in inputs(model, 1))
+    published = model.to_published()
+    published[f"blocks.1.{part}.weight"] = published[f"blocks.1.{part}.weight"].flip(0)
+    wrong = driftdit.image(published, z[0], int(labels[0]), float(strength[0]), styles[0].tolist(), DIT.heads)
+    assert (model(z, labels, strength, styles)[0] - wrong).abs().max() > 1e-3
+
+
+def test_at_the_start_blocks_are_the_identity_and_conditions_do_not_matter():
+    model = made("drift-dit")
+    z, labels, strength, styles = inputs(model, 5)
+    x = model(z, labels, strength, styles)
+    assert torch.equal(x, model(z, labels * 0, strength + 1, styles * 0))
+    tokens = model.patch_embed(z)
+    normalized = tokens / (tokens.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    values = normalized @ model.final_layer.linear.weight.T
+    assert model.final_layer.linear.bias.abs().max() == 0
+    torch.testing.assert_close(x[:, :, :2, :2], values[:, 0].view(5, 2, 2, 3).permute(0, 3, 1, 2))
+    for name, parameter in model.named_parameters():
+        assert ("adaLN_modulation" in name) == ("bias" not in name and parameter.abs().max() == 0) or "bias" in name
+
+
+def test_parameters_start_as_described():
+    model = DriftDiT.tiny()
+    parameters = dict(model.named_parameters())
+    for name, spread in {
+        "label_embed.embedding_table.weight": 0.02,
+        "style_embed.codebook.weight": 0.02,
+        "register_tokens": 0.02,
+        "final_layer.linear.weight": 0.02,
+        # Xavier: U(−a, a) has the standard deviation a/√3 = √(2/(in + out))
+        "blocks.0.attn.qkv.weight": (2 / (256 + 768)) ** 0.5,
+        "blocks.3.mlp.w2.weight": (2 / (256 + 1024)) ** 0.5,
+        "patch_embed.proj.weight": (2 / (48 + 256)) ** 0.5,
+        "alpha_embed.mlp.0.weight": (2 / (256 + 256)) ** 0.5,
+    }.items():
+        values = parameters[name]
+        # Five standard errors of a standard deviation, 1/√(2N) each: one false alarm in a million seeds, and one seed.
+        assert abs(values.std() / spread - 1) < 5 / (2 * values.numel()) ** 0.5, name
+    assert parameters["blocks.0.attn.qkv.weight"].abs().max() <= (6 / (256 + 768)) ** 0.5
+    assert all((p == 1).all() for name, p in parameters.items() if "norm" in name)
+
+
+def test_a_network_without_styles_has_no_codebook():
+    bare = made("drift-dit without styles")
+    assert not [name for name in bare.state_dict() if "style" in name]
+    assert DriftDiTOptions(style_draws=0, style_entries=0).style_entries == 0

@@ -1,0 +1,146 @@
+"""Published checkpoints: the configuration is read off the tensors, and what does not fit is named in one line."""
+
+import pytest
+import torch
+from oracles.generator_zoo import inputs, shaken
+
+from truedrift.generators import DriftDiT, DriftDiTOptions
+from truedrift.generators.published_checkpoint import generator_of
+
+OPTIONS = DriftDiTOptions(width=24, depth=3, heads=2, patch=2, registers=5, style_draws=32, style_entries=9)
+
+
+def network(seed=0, **changes):
+    options = DriftDiTOptions(**{**OPTIONS.__dict__, **changes})
+    return shaken(DriftDiT(options, sample_shape=(2, 12, 12), classes=7), seed)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return network()
+
+
+def same(a, b):
+    given = inputs(a, 4)
+    return torch.equal(a(*given), b(*given))
+
+
+@pytest.mark.parametrize("changes", [{}, {"style_draws": 0, "style_entries": 0}, {"registers": 0}, {"heads": 6}])
+def test_there_and_back(changes):
+    model = network(**changes)
+    published = model.to_published()
+    back = DriftDiT.from_published(published)
+    assert back.options == model.options
+    assert (back.sample_shape, back.classes) == ((2, 12, 12), 7)
+    assert same(model, back)
+    again = back.to_published()
+    assert list(again) == list(published)
+    assert all(torch.equal(again[name], published[name]) for name in published)
+
+
+def test_published_names(model):
+    names = set(model.to_published())
+    block = ("norm1", "norm2", "attn.qkv", "attn.proj", "attn.q_norm", "attn.k_norm", "mlp.w1", "mlp.w2", "mlp.w3")
+    for name in (*(f"blocks.2.{part}.weight" for part in block), "blocks.2.adaLN_modulation.1.bias"):
+        assert name in names
+    assert {"rope.inv_freq", "rope.cos_cached", "rope.sin_cached", "register_tokens"} <= names
+    assert model.to_published()["rope.cos_cached"].shape == (1, 1, 36 + 5 + 64, 12)
+
+
+@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
+def test_wrappers_are_taken_off(model, wrapper):
+    assert same(model, DriftDiT.from_published({wrapper + name: t for name, t in model.to_published().items()}))
+
+
+def test_half_precision_comes_in_as_float32(model):
+    back = DriftDiT.from_published({name: tensor.half() for name, tensor in model.to_published().items()})
+    assert {parameter.dtype for parameter in back.parameters()} == {torch.float32}
+    assert torch.equal(back.register_tokens, model.register_tokens.half().float())
+
+
+def test_image_size_is_told_or_given_or_32(model):
+    bare = model.state_dict()
+    assert DriftDiT.from_published(bare).sample_shape == (2, 32, 32)
+    assert DriftDiT.from_published(bare, image_size=8).sample_shape == (2, 8, 8)
+    assert DriftDiT.from_published(model.to_published(), image_size=8).sample_shape == (2, 8, 8)
+
+
+DAMAGES = {
+    "no patches": (lambda s: s.pop("patch_embed.proj.weight"), "^'patch_embed.proj.weight' is missing; "),
+    "no heads": (lambda s: s.pop("blocks.0.attn.q_norm.weight"), "^'blocks.0.attn.q_norm.weight' is missing; "),
+    "no bias": (lambda s: s.pop("patch_embed.proj.bias"), "^'patch_embed.proj.bias' is missing; "),
+    "no block": (
+        lambda s: [s.pop(name) for name in list(s) if name.startswith("blocks.1.")],
+        r"^'blocks.1.adaLN_modulation.1.bias' is missing \(and 11 more\); ",
+    ),
+    "too much": (lambda s: s.update({"decoder.weight": torch.zeros(1)}), "^'decoder.weight' is unexpected; "),
+    "wrong shape": (
+        lambda s: s.update({"blocks.2.mlp.w1.weight": torch.zeros(90, 24)}),
+        r"^'blocks.2.mlp.w1.weight' has shape \[90, 24\]; allowed beside the others is \[96, 24\]; ",
+    ),
+    "flat patches": (
+        lambda s: s.update({"patch_embed.proj.weight": torch.zeros(24, 8)}),
+        r"^'patch_embed.proj.weight' has shape \[24, 8\]; allowed are 4 dimensions",
+    ),
+    "odd head": (
+        lambda s: s.update({"blocks.0.attn.q_norm.weight": torch.zeros(7)}),
+        "^'blocks.0.attn.q_norm.weight' has 7 entries and the width is 24; ",
+    ),
+    "no classes": (
+        lambda s: s.update({"label_embed.embedding_table.weight": torch.zeros(1, 24)}),
+        "^classes is 0; ",
+    ),
+    "odd positions": (
+        lambda s: s.update({"rope.cos_cached": torch.zeros(1, 1, 100, 12)}),
+        "^'rope.cos_cached' has 100 positions beside 5 registers; .*; tell the image size$",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_what_does_not_fit_is_named(model, damage):
+    state = model.to_published()
+    change, message = DAMAGES[damage]
+    change(state)
+    with pytest.raises(ValueError, match=message) as caught:
+        DriftDiT.from_published(state)
+    assert str(caught.value).count("; ") == 2
+    assert "\n" not in str(caught.value)
+
+
+def under(prefix, state):
+    return {f"{prefix}{name}": tensor for name, tensor in state.items()}
+
+
+@pytest.mark.parametrize("prefix", ["ema.", "ema_model.", "ema.shadow.", "model_ema.module.", "state.EMA._orig_mod."])
+def test_the_average_is_preferred(model, prefix):
+    other = network(seed=5)
+    step = {"optimizer.state.0.exp_avg": torch.zeros(3)}
+    tensors = {**under("model.", other.to_published()), **under(prefix, model.state_dict()), **step}
+    for weights, wanted in (("auto", model), ("ema", model), ("model", other)):
+        found = generator_of(tensors, weights=weights)
+        assert same(found.generator, wanted)
+        assert found.averaged == (wanted is model)
+        assert found.generator.sample_shape == (2, 12, 12)  # told by the network beside the average
+        assert found.image_size_told
+    assert not same(model, other)
+
+
+@pytest.mark.parametrize("prefix", ["", "model.", "state_dict.", "generator.module.", "schema."])
+def test_one_set_of_weights(model, prefix):
+    found = generator_of(under(prefix, model.state_dict()))
+    assert not found.averaged
+    assert not found.image_size_told
+    assert found.weights == prefix
+    assert all(torch.equal(t, found.generator.state_dict()[name]) for name, t in model.state_dict().items())
+
+
+def test_a_choice_that_is_none_is_told(model):
+    state = model.to_published()
+    with pytest.raises(ValueError, match=r"^the checkpoint holds the weights 'model' and weights is 'ema'; "):
+        generator_of(under("model.", state), weights="ema")
+    both = {**under("student.", state), **under("teacher.", state)}
+    with pytest.raises(ValueError, match=r"holds the weights 'student', 'teacher' and weights is 'auto'; "):
+        generator_of(both)
+    with pytest.raises(ValueError, match=r"^'patch_embed.proj.weight' is missing among 1 tensors"):
+        generator_of({"conv.weight": torch.zeros(1)})

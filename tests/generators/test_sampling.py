@@ -1,0 +1,106 @@
+"""A sample is a function of (seed, id): not of the batch, not of what else is sampled."""
+
+import pytest
+import torch
+from oracles.generator_zoo import CLASSES, ZOO, made, shaken
+
+from truedrift.generators import draws, sample
+from truedrift.seeding import stream
+
+EVERY = pytest.mark.parametrize("name", ZOO)
+LABELS = torch.arange(150) % (CLASSES + 1)
+
+
+@EVERY
+@pytest.mark.parametrize("batch", [1, 7, 64, 65, 1000])
+def test_the_batch_size_does_not_matter(name, batch):
+    generator = shaken(made(name))
+    labels = LABELS if batch > 1 else LABELS[:9]
+    wanted = sample(generator, labels, seed=3)
+    assert wanted.shape == (len(labels), *generator.sample_shape)
+    torch.testing.assert_close(sample(generator, labels, seed=3, batch=batch), wanted, rtol=1e-5, atol=1e-5)
+
+
+@EVERY
+def test_what_else_is_sampled_does_not_matter(name):
+    generator = shaken(made(name))
+    wanted = sample(generator, LABELS, seed=3)
+    for first in (1, 63, 64, 100):
+        part = sample(generator, LABELS[first : first + 40], seed=3, first_id=first)
+        torch.testing.assert_close(part, wanted[first : first + 40], rtol=1e-5, atol=1e-5)
+    shifted = sample(generator, LABELS[:40], seed=3, first_id=1)
+    assert (shifted - wanted[:40]).abs().max() > 0.01  # the control: ids matter
+
+
+@EVERY
+def test_draws_are_those_of_the_blocks(name):
+    generator = made(name)
+    z, style_ids = draws(generator, range(60, 140), seed=8)
+    for i, at in ((60, 0), (63, 3), (64, 4), (139, 79)):
+        numbers = stream(8, "sample", i // 64)
+        noise = torch.randn(64, *generator.noise_shape, generator=numbers)
+        styles = torch.randint(max(generator.style_entries, 1), (64, generator.style_draws), generator=numbers)
+        assert torch.equal(z[at], noise[i % 64])
+        assert torch.equal(style_ids[at], styles[i % 64])
+    other, _ = draws(generator, range(60, 140), seed=9)
+    assert not torch.equal(z, other)
+
+
+def test_noise_is_normal_and_styles_are_uniform():
+    generator = made("drift-dit")
+    z, style_ids = draws(generator, range(1000), seed=0)
+    # 72 000 values: standard error 0.0037 of the mean and 0.0026 of the deviation; five of them.
+    assert abs(z.mean()) < 0.019
+    assert abs(z.std() - 1) < 0.014
+    counts = torch.bincount(style_ids.flatten(), minlength=7)
+    assert len(counts) == 7
+    assert (counts - 5000 / 7).abs().max() < 5 * (5000 / 7) ** 0.5
+
+
+def test_no_two_samples_share_their_noise():
+    z, _ = draws(made("mlp points"), range(500), seed=0)
+    assert len(torch.unique(z, dim=0)) == 500
+
+
+def test_strength_is_one_number_or_one_a_sample():
+    generator = shaken(made("drift-dit"))
+    labels = LABELS[:10]
+    one = sample(generator, labels, seed=0, strength=2.5)
+    assert torch.equal(one, sample(generator, labels, seed=0, strength=torch.full((10,), 2.5)))
+    mixed = sample(generator, labels, seed=0, strength=torch.tensor([2.5] * 5 + [1.0] * 5))
+    torch.testing.assert_close(mixed[:5], one[:5])
+    assert (mixed[5:] - one[5:]).abs().max() > 1e-3
+    torch.testing.assert_close(mixed[5:], sample(generator, labels, seed=0)[5:])
+
+
+def test_samples_are_plain_float32_and_nothing_global_moves():
+    generator = shaken(made("mlp points")).double()
+    before = torch.random.get_rng_state()
+    x = sample(generator, LABELS, seed=0)
+    assert (x.dtype, x.device.type, x.requires_grad) == (torch.float32, "cpu", False)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert torch.equal(sample(generator, LABELS, seed=0, device="cpu"), x)
+    assert sample(generator, LABELS[:0], seed=0).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("labels", "options", "message"),
+    [
+        (torch.tensor([0, 5]), {}, "^labels run from 0 to 5; allowed are 0 to 3, and 4 for none; "),
+        (torch.tensor([-1, 2]), {}, "^labels run from -1 to 2; "),
+        (torch.tensor([0.0]), {}, r"^labels are torch.float32 of shape \[1\]; "),
+        (torch.zeros(2, 2, dtype=torch.long), {}, r"^labels are torch.int64 of shape \[2, 2\]; "),
+        ([0, 1], {}, "^labels are list; "),
+        (LABELS, {"batch": 0}, "^batch is 0; allowed is an integer from 1; "),
+        (LABELS, {"first_id": -1}, "^first_id is -1; allowed is an integer from 0; "),
+        (LABELS, {"strength": torch.ones(3)}, r"^strength has shape \[3\]; allowed is one number, or \[150\]; "),
+    ],
+)
+def test_mistakes(labels, options, message):
+    with pytest.raises(ValueError, match=message):
+        sample(made("mlp points"), labels, seed=0, **options)
+
+
+def test_ids_run_without_gaps():
+    with pytest.raises(ValueError, match=r"^ids are range\(0, 9, 2\); "):
+        draws(made("mlp points"), range(0, 9, 2), seed=0)

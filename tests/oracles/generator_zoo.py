@@ -1,0 +1,43 @@
+"""Small generators of every kind, inputs for them, and parameters that are nowhere zero."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from truedrift.generators import DriftDiTOptions, Generator, MLPOptions, build
+
+DIT = DriftDiTOptions(width=24, depth=2, heads=3, patch=2, registers=3, style_draws=5, style_entries=7)
+ZOO = {
+    "mlp points": (MLPOptions(width=32, depth=2, noise=3, embedding=4), (2,)),
+    "mlp images": (MLPOptions(width=32, depth=2, noise=6, embedding=4), (1, 4, 4)),
+    "drift-dit": (DIT, (3, 4, 6)),
+    "drift-dit without styles": (
+        DriftDiTOptions(width=16, depth=1, heads=2, patch=2, registers=0, style_draws=0, style_entries=0),
+        (1, 4, 4),
+    ),
+}
+CLASSES = 4
+
+
+def made(name: str, seed: int = 0) -> Generator:
+    options, shape = ZOO[name]
+    return build(options, sample_shape=shape, classes=CLASSES, seed=seed)
+
+
+def shaken(generator: Generator, seed: int = 1) -> Generator:
+    """Every parameter moved away from where it starts, zeros and ones too."""
+    numbers = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in generator.parameters():
+            parameter.add_(torch.randn(parameter.shape, generator=numbers) * 0.2)
+    return generator
+
+
+def inputs(generator: Generator, count: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    numbers = torch.Generator().manual_seed(seed)
+    z = torch.randn(count, *generator.noise_shape, generator=numbers)
+    labels = torch.arange(count) % (generator.classes + 1)  # the null class too
+    strength = 1 + 3 * torch.rand(count, generator=numbers)
+    entries = max(generator.style_entries, 1)
+    return z, labels, strength, torch.randint(entries, (count, generator.style_draws), generator=numbers)

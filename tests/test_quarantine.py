@@ -1,0 +1,275 @@
+"""Pickles in quarantine: tensors come out, code never runs, and a failure leaves nothing behind."""
+
+import contextlib
+import io
+import json
+import os
+import pickle
+import subprocess
+import zipfile
+from collections import OrderedDict
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from truedrift.quarantine import SCALARS, conversion, convert_pickle, reader
+
+W = torch.arange(6.0).reshape(2, 3)
+
+
+class Runs:
+    """Calls a function when it is unpickled."""
+
+    def __init__(self, function, *arguments):
+        self.call = (function, arguments)
+
+    def __reduce__(self):
+        return self.call
+
+
+def converted(tmp_path, value):
+    torch.save(value, tmp_path / "a.pt")
+    convert_pickle(tmp_path / "a.pt", tmp_path / "out" / "a.safetensors")
+    with safe_open(tmp_path / "out" / "a.safetensors", framework="pt") as file:
+        return load_file(tmp_path / "out" / "a.safetensors"), json.loads(file.metadata()[SCALARS])
+
+
+def test_tensors_and_numbers_come_out_under_dotted_names(tmp_path):
+    tied = torch.nn.Parameter(W)
+    tensors, plain = converted(
+        tmp_path,
+        {
+            "ema": OrderedDict(a=tied, b=tied, c=W.T),  # shared memory, and not contiguous
+            "steps": [torch.tensor(3), {"x": W.to(torch.bfloat16)}],
+            0: {1: W.long()},
+            "step": 7,
+            "best": 1.5,
+            "name": "small",
+            "done": True,
+            "none": None,
+            "dtype": torch.float16,
+        },
+    )
+    assert set(tensors) == {"ema.a", "ema.b", "ema.c", "steps.0", "steps.1.x", "0.1"}
+    assert torch.equal(tensors["ema.a"], W)
+    assert torch.equal(tensors["ema.c"], W.T)
+    assert (tensors["steps.0"].dtype, tensors["steps.1.x"].dtype) == (torch.int64, torch.bfloat16)
+    assert plain == {
+        "step": 7,
+        "best": 1.5,
+        "name": "small",
+        "done": True,
+        "none": None,
+        "dtype": "torch.float16",
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pt", "out"]
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["a.safetensors"]
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """The reader in this process: the same code without the seconds of another interpreter, and without its limits."""
+
+    def run(command, **_):
+        said = io.StringIO()
+        status = 0
+        with contextlib.redirect_stdout(said):
+            try:
+                reader.main(*command[3:])
+            except SystemExit as stop:
+                status = stop.code
+        return subprocess.CompletedProcess(command, status, said.getvalue().encode(), b"")
+
+    monkeypatch.setattr(conversion.subprocess, "run", run)
+    monkeypatch.setattr(reader, "limit", lambda size: None)
+
+
+def everything(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+HARMS = ["os.system", "subprocess", "exec", "open", "inside"]
+
+
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+@pytest.mark.parametrize("harm", HARMS)
+def test_no_harm_is_done(tmp_path, at_once, harm, legacy):
+    """Even without the other process: loading as weights alone runs nothing."""
+    trace = tmp_path / "trace"
+    write = f"open({str(trace)!r}, 'w').close()"
+    evil = {
+        "os.system": Runs(os.system, f"touch {trace}"),
+        "subprocess": Runs(subprocess.check_call, ["touch", str(trace)]),
+        "exec": Runs(exec, write),
+        "open": Runs(open, str(trace), "w"),
+        "inside": {"weight": W, "more": [Runs(os.system, f"touch {trace}")]},
+    }[harm]
+    torch.save(evil, tmp_path / "evil.pt", _use_new_zipfile_serialization=not legacy)
+    with pytest.raises(ValueError, match=r"cannot be read as weights \(.*; allowed are tensors.* no code; ") as caught:
+        convert_pickle(tmp_path / "evil.pt", tmp_path / "new" / "a.safetensors")
+    assert everything(tmp_path) == ["evil.pt"]
+    assert "\n" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_malicious_pickle_leaves_no_trace(tmp_path):
+    torch.save({"w": W, "more": Runs(os.system, f"touch {tmp_path / 'trace'}")}, tmp_path / "evil.pt")
+    with pytest.raises(ValueError, match=r"it wants to call \w+\.system\); allowed are tensors.* no code; ") as caught:
+        convert_pickle(tmp_path / "evil.pt", tmp_path / "new" / "a.safetensors")
+    assert everything(tmp_path) == ["evil.pt"]
+    assert "\n" not in str(caught.value)
+
+
+def test_the_malice_is_real(tmp_path):
+    """The control: the same pickle, read the usual way, does leave a trace."""
+    trace = tmp_path / "trace"
+    torch.save(Runs(os.system, f"touch {trace}"), tmp_path / "evil.pt")
+    torch.load(tmp_path / "evil.pt", weights_only=False)
+    assert trace.exists()
+
+
+def test_this_process_never_unpickles(tmp_path, monkeypatch):
+    torch.save({"w": W}, tmp_path / "a.pt")
+
+    def refuse(*_, **__):
+        pytest.fail("the parent read a pickle")
+
+    for owner, name in ((torch, "load"), (pickle, "load"), (pickle, "loads"), (pickle, "Unpickler")):
+        monkeypatch.setattr(owner, name, refuse)
+    convert_pickle(tmp_path / "a.pt", tmp_path / "a.safetensors")
+    assert (tmp_path / "a.safetensors").exists()
+
+
+def cyclic():
+    value = {"w": W}
+    value["again"] = value
+    return value
+
+
+def doubling():
+    value = {"w": W}
+    for _ in range(11):
+        value = {str(i): value for i in range(4)}
+    return value
+
+
+BAD = {
+    "no tensors": ({"step": 3}, "it holds no tensors"),
+    "a word": ("hello", "it holds no tensors"),
+    "cyclic": (cyclic(), "nested deeper than"),
+    "unfolding": (doubling(), "more than 200000 entries"),
+    "twice": ({"a": {"b": W}, "a.b": W}, "two entries named a.b"),
+    "sparse": ({"w": W.to_sparse()}, "w is no plain tensor"),
+    "bytes": ({"w": W, "raw": b"abc"}, "raw is a bytes"),
+    "keys": ({"w": W, (1, 2): 3}, "a key of type tuple"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_state_dict_is_told(tmp_path, at_once, name):
+    value, message = BAD[name]
+    torch.save(value, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=rf"cannot be read as weights \(.*{message}"):
+        convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+    assert everything(tmp_path) == ["a.pt"]
+
+
+def test_a_tensor_larger_than_memory_is_refused(tmp_path):
+    torch.save({"w": torch.zeros(1).expand(1 << 36)}, tmp_path / "a.pt")  # 256 GiB of one number
+    with pytest.raises(ValueError, match=r"cannot be read as weights \(.*memory"):
+        convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+    assert everything(tmp_path) == ["a.pt"]
+
+
+@pytest.mark.parametrize("content", [b"", b"no pickle at all", b"PK\x03\x04 cut", pickle.dumps([1, 2])[:-1]])
+def test_a_damaged_file_is_told(tmp_path, at_once, content):
+    (tmp_path / "a.pt").write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.pt' cannot be read as weights \(.+\); .*; ") as caught:
+        convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+    assert "\n" not in str(caught.value)
+    assert everything(tmp_path) == ["a.pt"]
+
+
+def test_a_reader_that_takes_too_long_is_ended(tmp_path, monkeypatch):
+    torch.save({"w": W}, tmp_path / "a.pt")
+    monkeypatch.setattr(conversion, "LIMIT_SECONDS", 0.01)
+    with pytest.raises(ValueError, match=r"reading took longer than 0\.01 seconds"):
+        convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+    assert everything(tmp_path) == ["a.pt"]
+
+
+def test_a_reader_that_dies_is_told(tmp_path, monkeypatch):
+    torch.save({"w": W}, tmp_path / "a.pt")
+    (tmp_path / "dies.py").write_text("import os; os.abort()")
+    monkeypatch.setattr(conversion.reader, "__file__", str(tmp_path / "dies.py"))
+    with pytest.raises(ValueError, match="its reader ended with status -6"):
+        convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+
+
+def test_the_reader_sees_no_secrets(tmp_path, monkeypatch):
+    torch.save({"w": W}, tmp_path / "a.pt")
+    (tmp_path / "tells.py").write_text("import os, sys; sys.exit(' '.join(sorted(os.environ)) + os.getcwd())")
+    monkeypatch.setattr(conversion.reader, "__file__", str(tmp_path / "tells.py"))
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    with pytest.raises(ValueError, match=r"OMP_NUM_THREADS.*\.truedrift-") as caught:
+        convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+    assert "SECRET_TOKEN" not in str(caught.value)
+
+
+def test_safetensors_pass_through(tmp_path):
+    save_file({"w": W}, tmp_path / "a.safetensors")
+    convert_pickle(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
+    (tmp_path / "c.safetensors").write_bytes(pickle.dumps(1))
+    with pytest.raises(ValueError, match="cannot be read as weights"):
+        convert_pickle(tmp_path / "c.safetensors", tmp_path / "d.safetensors")
+    assert everything(tmp_path) == ["a.safetensors", "b.safetensors", "c.safetensors"]
+
+
+def test_an_older_result_stays_until_the_new_one_is_whole(tmp_path, at_once):
+    save_file({"old": W}, tmp_path / "b.safetensors")
+    (tmp_path / "a.pt").write_bytes(b"broken")
+    with pytest.raises(ValueError, match="cannot be read as weights"):
+        convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+    assert set(load_file(tmp_path / "b.safetensors")) == {"old"}
+    torch.save({"new": W}, tmp_path / "a.pt")
+    convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+    assert set(load_file(tmp_path / "b.safetensors")) == {"new"}
+
+
+def test_a_storage_smaller_than_its_tensor_is_told(tmp_path, at_once):
+    torch.save({"w": torch.zeros(1000)}, tmp_path / "whole.pt")
+    with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "a.pt", "w") as cut:
+        for entry in whole.infolist():
+            content = whole.read(entry)
+            cut.writestr(entry.filename, content[: len(content) // 2] if "/data/" in entry.filename else content)
+    (tmp_path / "whole.pt").unlink()
+    with pytest.raises(ValueError, match="cannot be read as weights"):
+        convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+    assert everything(tmp_path) == ["a.pt"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("missing.pt", "does not exist"),
+        ("folder.pt", "is a directory"),
+        ("a.zip", "ends in"),
+        ("a", "has no ext"),
+    ],
+)
+def test_no_checkpoint_at_all(tmp_path, name, message):
+    (tmp_path / "folder.pt").mkdir()
+    for other in ("a.zip", "a"):
+        (tmp_path / other).write_bytes(b"x")
+    with pytest.raises(ValueError, match=rf"{message}.*; allowed is a file that ends in \.pt, .*; "):
+        convert_pickle(tmp_path / name, tmp_path / "b.safetensors")
+
+
+def test_a_place_that_cannot_be_written_is_told(tmp_path):
+    torch.save({"w": W}, tmp_path / "a.pt")
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match=r"cannot be written \(.*\); "):
+        convert_pickle(tmp_path / "a.pt", tmp_path / "file" / "b.safetensors")
