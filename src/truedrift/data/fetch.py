@@ -78,7 +78,8 @@ def is_valid(offer: Offer, directory: Path) -> bool:
         return False
     if offer.product:
         beside = directory / (offer.product + SUM)
-        return beside.is_file() and beside.read_text(encoding="ascii").strip() == digest_of(directory / offer.product)
+        made = beside.read_bytes().strip() if beside.is_file() else b""
+        return made == digest_of(directory / offer.product).encode()
     return all(digest_of(directory / file.name) == file.sha256 for file in offer.files)
 
 
