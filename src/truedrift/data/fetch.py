@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -77,7 +78,8 @@ def is_valid(offer: Offer, directory: Path) -> bool:
         return False
     if offer.product:
         beside = directory / (offer.product + SUM)
-        return beside.is_file() and beside.read_text(encoding="ascii").strip() == digest_of(directory / offer.product)
+        made = beside.read_bytes().strip() if beside.is_file() else b""
+        return made == digest_of(directory / offer.product).encode()
     return all(digest_of(directory / file.name) == file.sha256 for file in offer.files)
 
 
@@ -129,8 +131,9 @@ def _place(offer: Offer, scratch: Path, directory: Path, convert: Convert | None
     names = [file.name for file in offer.files]
     if offer.product:
         (convert or _quarantined)(ready / names[0], ready / offer.product)
-        (ready / (offer.product + SUM)).write_text(digest_of(ready / offer.product) + "\n", encoding="ascii")
         names = [offer.product, offer.product + SUM]
+        (ready / names[1]).write_text(digest_of(ready / names[0]) + "\n", encoding="ascii")
+        shutil.copymode(ready / names[1], ready / names[0])  # safetensors writes for the owner alone
     for name in names:
         os.replace(ready / name, directory / name)
 
@@ -143,9 +146,9 @@ def _quarantined(source: Path, target: Path) -> None:
 
 
 def _nowhere(offer: Offer, reasons: list[str]) -> Mistake:
-    own = "pass your own copy with --data DIR" if offer.is_data else "try again with a connection"
+    again = f"connect to one and run truedrift data fetch {offer.name} again"
     return mistake(
         f"{offer.name} could not be fetched ({', '.join(reasons)})",
         "allowed is any one of these sources",
-        f"connect to one and run truedrift data fetch {offer.name} again, or {own}",
+        f"{again}, or pass your own copy with --data DIR" if offer.is_data else again,
     )

@@ -8,7 +8,7 @@ Files are taken in the order of their names, folders in that of theirs; what beg
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -44,7 +44,12 @@ def read_folder(
     """The images as bytes [N, channels, H, W]; gray if all of them are, unless `channels` says otherwise."""
     if image_size is not None and not 1 <= image_size <= LARGEST_SIZE:
         raise mistake(f"image size is {image_size}", f"allowed is 1 to {LARGEST_SIZE}", "take for example 32")
-    files, labels, classes = _listed(_folders_of_split(root, split))
+    splits = _splits(root)
+    if split == "test" and "test" not in splits:
+        came = f"{str(root)!r} has no test split"
+        raise mistake(came, "allowed is a directory with the folders train and test", "make them")
+    names = _class_names(root, splits.values())
+    files, labels = _listed(list(splits.values()) if split == "all" else [splits[split]], names)
     sizes, gray = _surveyed(files)
     if image_size is None:
         _require_one_size(files, sizes)
@@ -54,42 +59,44 @@ def read_folder(
     values = torch.empty(len(files), count, height, width, dtype=torch.uint8)
     for row, path in enumerate(files):
         values[row] = _pixels(path, image_size, count)
-    return Samples(values, torch.tensor(labels, dtype=torch.int64), classes, "folder", flips=True)
+    return Samples(values, torch.tensor(labels, dtype=torch.int64), tuple(names) or ("all",), "folder", flips=True)
 
 
-def _folders_of_split(root: Path, split: str) -> list[Path]:
-    """Where the classes of the split are."""
+def _splits(root: Path) -> dict[str, Path]:
+    """The folder of each split that there is."""
     if not root.is_dir():
         raise mistake(f"{str(root)!r} is no directory", "allowed is a directory of images", "check its name")
     parts = {name: root / name for name in ("train", "test")}
-    if all(part.is_dir() for part in parts.values()):
-        return list(parts.values()) if split == "all" else [parts[split]]
-    if split == "test":
-        raise mistake(
-            f"{str(root)!r} has no test split", "allowed is a directory with the folders train and test", "make them"
-        )
-    return [root]
+    return parts if all(part.is_dir() for part in parts.values()) else {"train": root}
 
 
-def _listed(folders: Sequence[Path]) -> tuple[list[Path], list[int], tuple[str, ...]]:
-    """Files, the class of each, and the names of the classes over all folders."""
-    classes = sorted({each.name for folder in folders for each in _seen(folder) if each.is_dir()})
-    files: list[Path] = []
-    labels: list[int] = []
+def _class_names(root: Path, folders: Iterable[Path]) -> list[str]:
+    """The folders in any split, by name, so that a class has one number in all of them; none if images are loose."""
+    names = sorted({each.name for folder in folders for each in _seen(folder) if each.is_dir()})
     for folder in folders:
         loose = _images(folder)
-        if loose and classes:
-            came = f"{str(folder)!r} holds {len(loose)} images beside the folders {', '.join(classes[:3])}"
+        if loose and names:
+            came = f"{str(folder)!r} holds {len(loose)} images beside the folders {', '.join(names[:3])}"
             raise mistake(came, "allowed are images in one folder a class, or all in one", "move them into a folder")
-        for label, name in enumerate(classes or ["."]):
-            mine = _images(folder / name)
-            files += mine
-            labels += [label] * len(mine)
-    empty = sorted(set(range(len(classes))) - set(labels))
-    if not files or empty:
-        where = str(folders[0] / classes[empty[0]]) if empty else str(folders[0])
-        raise mistake(f"{where!r} holds no images", f"allowed are {', '.join(SUFFIXES)}", "check the directory")
-    return files, labels, tuple(classes) or ("all",)
+    for name in names or ["."]:
+        if not any(_images(folder / name) for folder in folders):
+            came = f"{str(root / name)!r} holds no images"
+            raise mistake(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
+    return names
+
+
+def _listed(folders: Sequence[Path], names: Sequence[str]) -> tuple[list[Path], list[int]]:
+    """The files, and the class of each."""
+    of_class = [
+        (path, label)
+        for folder in folders
+        for label, name in enumerate(names or ["."])
+        for path in _images(folder / name)
+    ]
+    if not of_class:
+        came = f"{str(folders[0])!r} holds no images"
+        raise mistake(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
+    return [path for path, _ in of_class], [label for _, label in of_class]
 
 
 def _seen(folder: Path) -> list[Path]:
@@ -186,5 +193,7 @@ def _squared(image: Image, size: int) -> Image:
     from PIL.Image import Resampling  # noqa: PLC0415  an extra
 
     side = min(image.size)
-    left, top = (image.width - side) / 2, (image.height - side) / 2
-    return image.resize((size, size), Resampling.LANCZOS, box=(left, top, left + side, top + side))
+    left, top = (image.width - side) // 2, (image.height - side) // 2
+    # Cropped first: the filter must not see what lies outside of the square.
+    square = image.crop((left, top, left + side, top + side))
+    return square.resize((size, size), Resampling.LANCZOS)

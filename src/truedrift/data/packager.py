@@ -59,7 +59,8 @@ def _bytes_below(folder: Path) -> int:
 
 
 def _reason(said: str) -> str:
-    """The line that tells the most: the last with the word error, else the last one."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if "error" in line.lower() and "log" not in line.lower()]
-    return " ".join((telling or lines or [""])[-1].split())[:LONGEST_REASON]
+    """What a packager says of its failure: what follows "reason:", else the last line with the word error."""
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    reasons = [line.partition("reason:")[2].strip() for line in lines if "reason:" in line]
+    errors = [line for line in lines if "error" in line.lower()]
+    return (reasons or errors or lines or [""])[-1][:LONGEST_REASON]

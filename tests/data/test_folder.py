@@ -1,0 +1,226 @@
+"""Folders of images: pixels come back as they were saved, in a known order, and a bad file is named."""
+
+import os
+import struct
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from truedrift.data import folder
+from truedrift.data.folder import read_folder
+
+COLOR = np.random.default_rng(0).integers(256, size=(4, 6, 3), dtype=np.uint8)
+GRAY = COLOR[..., 0]
+
+
+def save(path, array=COLOR, **options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).save(path, **options)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".png", ".bmp", ".PNG"])
+def test_pixels_come_back(tmp_path, suffix):
+    save(tmp_path / "cat" / f"a{suffix}")
+    save(tmp_path / "cat" / f"b{suffix}", COLOR[::-1])
+    samples = read_folder(tmp_path)
+    assert samples.values.shape == (2, 3, 4, 6)
+    assert np.array_equal(samples.values[0].permute(1, 2, 0).numpy(), COLOR)
+    assert np.array_equal(samples.values[1].permute(1, 2, 0).numpy(), COLOR[::-1])
+    assert (samples.classes, samples.name, samples.flips) == (("cat",), "folder", True)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options"), [(".jpg", {"quality": 95}), (".jpeg", {}), (".webp", {"lossless": True})]
+)
+def test_photographs_come_back_about_as_they_were(tmp_path, suffix, options):
+    smooth = np.fromfunction(lambda i, j, k: 40 + 4 * i + 2 * j + 20 * k, (16, 24, 3)).astype(np.uint8)
+    save(tmp_path / f"a{suffix}", smooth, **options)
+    (back,) = read_folder(tmp_path).values.permute(0, 2, 3, 1).numpy().astype(int)
+    assert np.abs(back - smooth).max() <= 8
+
+
+def test_classes_and_files_are_in_the_order_of_their_names(tmp_path):
+    for name in ("b/2.png", "b/10.png", "a/z.png", "c/0.png", ".hidden/0.png", "a/.hidden.png"):
+        save(tmp_path / name, np.full((2, 2), len(name) * 10 + ord(name[2]), dtype=np.uint8))
+    (tmp_path / "a" / "notes.txt").write_text("no image")
+    (tmp_path / "README.md").touch()
+    samples = read_folder(tmp_path)
+    assert samples.classes == ("a", "b", "c")
+    assert samples.labels.tolist() == [0, 1, 1, 2]
+    expected = [len(name) * 10 + ord(name[2]) for name in ("a/z.png", "b/10.png", "b/2.png", "c/0.png")]
+    assert samples.values[:, 0, 0, 0].tolist() == [each % 256 for each in expected]
+
+
+def test_images_in_the_folder_itself_are_one_class(tmp_path):
+    save(tmp_path / "a.png")
+    save(tmp_path / "b.png")
+    samples = read_folder(tmp_path)
+    assert (samples.classes, samples.labels.tolist()) == (("all",), [0, 0])
+
+
+def test_gray_images_have_one_channel_unless_one_has_color(tmp_path):
+    save(tmp_path / "a.png", GRAY)
+    assert np.array_equal(read_folder(tmp_path).values.numpy(), GRAY[None, None])
+    assert np.array_equal(read_folder(tmp_path, channels=3).values[0, 2].numpy(), GRAY)
+    save(tmp_path / "b.png", COLOR)
+    assert read_folder(tmp_path).values.shape == (2, 3, 4, 6)
+    assert read_folder(tmp_path, channels=1).values.shape == (2, 1, 4, 6)
+
+
+def test_see_through_places_are_white_and_palettes_are_looked_up(tmp_path):
+    clear = np.zeros((2, 2, 4), dtype=np.uint8)
+    clear[0, 0] = (10, 20, 30, 255)
+    save(tmp_path / "a.png", clear)
+    Image.fromarray(COLOR[:2, :2]).quantize(4).save(tmp_path / "b.png")
+    samples = read_folder(tmp_path)
+    assert samples.values[0, :, 0, 0].tolist() == [10, 20, 30]
+    assert samples.values[0, :, 1, 1].tolist() == [255, 255, 255]
+    with Image.open(tmp_path / "b.png") as palette:
+        assert np.array_equal(samples.values[1].permute(1, 2, 0).numpy(), np.asarray(palette.convert("RGB")))
+
+
+def test_a_photograph_on_its_side_is_turned(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter, clockwise
+    save(tmp_path / "a.png", COLOR, exif=exif)
+    (turned,) = read_folder(tmp_path).values.permute(0, 2, 3, 1).numpy()
+    assert np.array_equal(turned, np.rot90(COLOR, -1))
+
+
+def test_the_central_square_is_resized_without_aliasing(tmp_path):
+    wide = np.zeros((40, 100), dtype=np.uint8)
+    wide[:, 30:70] = 100
+    wide[::2, 30:70] += 50  # lines that alternate, which vanish in the mean
+    save(tmp_path / "wide.png", wide)
+    save(tmp_path / "tall.png", wide.T.copy())
+    samples = read_folder(tmp_path, image_size=5)
+    assert samples.values.shape == (2, 1, 5, 5)
+    assert (samples.values.float() - 125).abs().max() <= 4  # nothing of the black sides, nothing of the lines
+    save(tmp_path / "small.png", np.full((3, 2), 7, dtype=np.uint8))
+    assert (read_folder(tmp_path, image_size=5).values[0] == 7).all()  # enlarged
+
+
+def test_the_square_keeps_its_orientation(tmp_path):
+    corner = np.zeros((8, 8), dtype=np.uint8)
+    corner[:4, 4:] = 200
+    save(tmp_path / "a.png", corner)
+    (small,) = read_folder(tmp_path, image_size=2).values[:, 0].tolist()
+    assert small[0][1] > 150
+    assert max(small[0][0], *small[1]) < 50
+
+
+def test_splits_are_folders(tmp_path):
+    save(tmp_path / "train" / "cat" / "a.png", COLOR)
+    save(tmp_path / "train" / "dog" / "b.png", COLOR)
+    save(tmp_path / "test" / "dog" / "c.png", COLOR[::-1])
+    save(tmp_path / "test" / "cat" / "c.png", COLOR[::-1])
+    assert read_folder(tmp_path, split="train").labels.tolist() == [0, 1]
+    assert np.array_equal(read_folder(tmp_path, split="test").values[1].permute(1, 2, 0).numpy(), COLOR[::-1])
+    everything = read_folder(tmp_path, split="all")
+    assert (everything.labels.tolist(), everything.classes) == ([0, 1, 0, 1], ("cat", "dog"))
+
+
+def test_classes_have_one_number_in_all_splits(tmp_path):
+    for name in ("train/cat/a.png", "train/dog/b.png", "test/dog/c.png"):
+        save(tmp_path / name)
+    samples = read_folder(tmp_path, split="test")
+    assert (samples.classes, samples.labels.tolist()) == (("cat", "dog"), [1])
+    (tmp_path / "test" / "dog" / "c.png").unlink()
+    with pytest.raises(ValueError, match=r"test' holds no images; "):
+        read_folder(tmp_path, split="test")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="makes symbolic links")
+def test_links_out_of_the_tree_are_followed(tmp_path):
+    save(tmp_path / "elsewhere" / "a.png")
+    (tmp_path / "mine" / "cat").mkdir(parents=True)
+    (tmp_path / "mine" / "cat" / "link.png").symlink_to(tmp_path / "elsewhere" / "a.png")
+    (tmp_path / "mine" / "dog").symlink_to(tmp_path / "elsewhere")
+    assert read_folder(tmp_path / "mine").classes == ("cat", "dog")
+
+
+def png_claiming(width, height):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def whole_png(tmp_path):
+    return save(
+        tmp_path / "whole.png", np.random.default_rng(1).integers(256, size=(64, 64, 3), dtype=np.uint8)
+    ).read_bytes()
+
+
+BAD = {
+    "text.png": (lambda whole: b"hello", "it is no complete PNG"),
+    "empty.png": (lambda whole: b"", "it is no complete PNG"),
+    "cut.png": (lambda whole: whole[: len(whole) // 2], "it is no complete PNG"),
+    "flipped.png": (lambda whole: whole[:200] + b"\xff" * 8 + whole[208:], "it is no complete PNG"),
+    "gif.png": (lambda whole: b"GIF89a" + bytes(20), "it is no complete PNG"),
+    "large.png": (lambda whole: png_claiming(8193, 8193), "it has more than 67108864 pixels"),
+    "bomb.png": (lambda whole: png_claiming(60_000, 60_000), "it has more than 67108864 pixels"),
+    "warned.png": (lambda whole: png_claiming(10_000, 10_000), "it has more than 67108864 pixels"),
+    "link.png": (None, "it is no complete PNG"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_named(tmp_path, name):
+    damage, message = BAD[name]
+    whole = whole_png(tmp_path)
+    if damage:
+        (tmp_path / name).write_bytes(damage(whole))
+    else:
+        (tmp_path / name).symlink_to(tmp_path / "missing")
+    with pytest.raises(ValueError, match=rf"{name}' cannot be read \({message}.*\); allowed are .*; repair or remove"):
+        read_folder(tmp_path, image_size=8)
+
+
+def test_sixteen_bits_are_refused(tmp_path):
+    save(tmp_path / "deep.png", np.full((2, 2), 40_000, dtype=np.uint16))
+    with pytest.raises(ValueError, match=r"deep.png' cannot be read \(its pixels have more than 8 bits\)"):
+        read_folder(tmp_path)
+
+
+def test_images_of_several_sizes_need_an_image_size(tmp_path):
+    save(tmp_path / "a.png")
+    save(tmp_path / "b.png", COLOR[:3])
+    with pytest.raises(ValueError, match=r"a.png is 6×4 and b.png is 6×3; allowed is one size .*; give one"):
+        read_folder(tmp_path)
+    assert read_folder(tmp_path, image_size=3).values.shape == (2, 3, 3, 3)
+
+
+def test_a_set_beyond_memory_is_refused_before_any_is_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr(folder, "LARGEST_BYTES", 100)
+    save(tmp_path / "a.png")
+    save(tmp_path / "b.png")
+    with pytest.raises(ValueError, match="2 images of 72 bytes are 0 GiB; allowed are 0 GiB in memory; take a smaller"):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("size", [0, -3, 5000])
+def test_image_sizes_out_of_range(tmp_path, size):
+    with pytest.raises(ValueError, match=rf"image size is {size}; allowed is 1 to 4096; "):
+        read_folder(tmp_path, image_size=size)
+
+
+def test_directories_that_hold_no_classes(tmp_path):
+    with pytest.raises(ValueError, match=r"missing' is no directory; "):
+        read_folder(tmp_path / "missing")
+    with pytest.raises(ValueError, match=r"holds no images; allowed are .png, .*; check the directory"):
+        read_folder(tmp_path)
+    save(tmp_path / "cat" / "a.png")
+    with pytest.raises(ValueError, match=r"has no test split; allowed is .* train and test; "):
+        read_folder(tmp_path, split="test")
+    (tmp_path / "dog").mkdir()
+    with pytest.raises(ValueError, match=r"dog' holds no images; allowed are .png, .*; "):
+        read_folder(tmp_path)
+    save(tmp_path / "dog" / "a.png")
+    save(tmp_path / "loose.png")
+    with pytest.raises(ValueError, match=r"holds 1 images beside the folders cat, dog; .*; move them"):
+        read_folder(tmp_path)

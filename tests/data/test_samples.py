@@ -1,0 +1,92 @@
+"""x = b/127.5 − 1 and back, what a digest tells apart, and what samples refuse."""
+
+import itertools
+
+import pytest
+import torch
+
+from truedrift.data import Samples, to_model, to_uint8
+
+BYTES = torch.arange(256, dtype=torch.uint8)
+
+
+def images(count=3, **changes):
+    values = torch.arange(count * 12, dtype=torch.uint8).view(count, 1, 3, 4)
+    options = {"values": values, "labels": torch.arange(count) % 2, "classes": ("a", "b"), "name": "few", "flips": True}
+    return Samples(**options | changes)
+
+
+def test_every_byte_goes_to_the_model_and_back():
+    x = to_model(BYTES)
+    assert x.dtype == torch.float32
+    assert x.tolist() == pytest.approx([b / 127.5 - 1 for b in range(256)], abs=1e-7)
+    assert (x[0], x[-1]) == (-1, 1)
+    assert torch.equal(to_uint8(x), BYTES)
+    assert torch.equal(BYTES, torch.arange(256, dtype=torch.uint8))  # the data set itself is left as it was
+
+
+@pytest.mark.parametrize(
+    ("x", "b"), [(-1.3, 0), (1.7, 255), (float("inf"), 255), (-float("inf"), 0), (0.9961, 255), (0.9959, 254)]
+)
+def test_what_a_model_makes_is_rounded_and_clamped(x, b):
+    assert to_uint8(torch.tensor([x])).tolist() == [b]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_images_of_any_floating_point_become_bytes_and_stay_as_they_were(dtype):
+    x = torch.tensor([-1.0, 0.25, 1.0], dtype=dtype, requires_grad=True)
+    assert to_uint8(x).tolist() == [0, 159, 255]
+    assert x.tolist() == [-1.0, 0.25, 1.0]
+
+
+def test_points_are_unchanged():
+    points = torch.tensor([[3.0, -7.5]])
+    assert torch.equal(to_model(points), points)
+
+
+def test_shapes():
+    assert (images().sample_shape, images().is_images, len(images())) == ((1, 3, 4), True, 3)
+    points = Samples(torch.zeros(5, 2), torch.zeros(5, dtype=torch.int64), ("all",), "points", flips=False)
+    assert (points.sample_shape, points.is_images, len(points)) == ((2,), False, 5)
+
+
+def test_the_digest_tells_values_labels_classes_and_shapes_apart():
+    one = images()
+    other_value = one.values.clone()
+    other_value[2, 0, 2, 3] += 1
+    different = [
+        one,
+        images(values=other_value),
+        images(labels=torch.tensor([1, 0, 0])),
+        images(classes=("a", "c")),
+        images(classes=("ab", "")),
+        images(values=one.values.view(3, 1, 4, 3)),
+        images(2),
+    ]
+    assert all(a.digest() != b.digest() for a, b in itertools.combinations(different, 2))
+    assert images(name="another", flips=False).digest() == one.digest()
+    strided = torch.stack((one.values, one.values), -1)[..., 0]
+    assert not strided.is_contiguous()
+    assert images(values=strided).digest() == one.digest()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"values": torch.zeros(3, 1, 3, 4)},
+            r"values of few are torch.float32 \[3, 1, 3, 4\]; allowed are uint8 .*; ",
+        ),
+        ({"values": torch.zeros(3, 2, dtype=torch.float64)}, r"values of few are torch.float64 \[3, 2\]; "),
+        (
+            {"labels": torch.zeros(2, dtype=torch.int64)},
+            r"labels of few are torch.int64 \[2\]; allowed is int64 \[3\]; ",
+        ),
+        ({"labels": torch.zeros(3)}, r"labels of few are torch.float32 \[3\]; "),
+        ({"labels": torch.tensor([0, 2, 1])}, r"labels of few reach from 0 to 2; allowed are 0 to 1, .*; "),
+        ({"labels": torch.tensor([0, -1, 1])}, r"labels of few reach from -1 to 1; "),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(changes, message):
+    with pytest.raises(ValueError, match=message):
+        images(**changes)
