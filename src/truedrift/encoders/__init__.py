@@ -3,7 +3,19 @@
 from truedrift.encoders.base import Encoder
 from truedrift.encoders.catalog import OPTIONS, build
 from truedrift.encoders.convnet import ConvNetOptions
+from truedrift.encoders.dinov2 import DINOv2Options
+from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0Options
 from truedrift.encoders.pixels import PixelsOptions
 from truedrift.encoders.scales import gradient_weights, stack
 
-__all__ = ["OPTIONS", "ConvNetOptions", "Encoder", "PixelsOptions", "build", "gradient_weights", "stack"]
+__all__ = [
+    "OPTIONS",
+    "ConvNetOptions",
+    "DINOv2Options",
+    "EfficientNetLite0Options",
+    "Encoder",
+    "PixelsOptions",
+    "build",
+    "gradient_weights",
+    "stack",
+]
