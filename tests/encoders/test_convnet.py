@@ -84,7 +84,5 @@ def test_wrong_options_name_the_field(wrong, told):
 
 
 def test_points_are_sent_to_pixels():
-    with pytest.raises(
-        ValueError, match=r'"convnet" needs images .*; take the encoder "pixels" for points'
-    ):
+    with pytest.raises(ValueError, match=r'"convnet" needs images .*; take the encoder "pixels" for points'):
         build(ConvNetOptions(), sample_shape=(2,))
