@@ -3,15 +3,19 @@
 from truedrift.encoders.base import Encoder
 from truedrift.encoders.catalog import OPTIONS, build
 from truedrift.encoders.convnet import ConvNetOptions
+from truedrift.encoders.dinov2 import DINOv2Options
+from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0Options
 from truedrift.encoders.pixels import PixelsOptions
 from truedrift.encoders.scales import gradient_weights, stack
 
-EncoderOptions = PixelsOptions | ConvNetOptions
+EncoderOptions = PixelsOptions | ConvNetOptions | EfficientNetLite0Options | DINOv2Options
 """Of an encoder by name."""
 
 __all__ = [
     "OPTIONS",
     "ConvNetOptions",
+    "DINOv2Options",
+    "EfficientNetLite0Options",
     "Encoder",
     "EncoderOptions",
     "PixelsOptions",

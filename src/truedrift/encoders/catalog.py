@@ -7,6 +7,7 @@ from typing import Any
 
 from truedrift.encoders.base import Encoder
 from truedrift.encoders.convnet import ConvNet, ConvNetOptions
+from truedrift.encoders.dinov2 import DINOv2, DINOv2Options
 from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0, EfficientNetLite0Options
 from truedrift.encoders.pixels import Pixels, PixelsOptions
 from truedrift.validation import mistake
@@ -14,6 +15,7 @@ from truedrift.validation import mistake
 OPTIONS: dict[str, type] = {
     "pixels": PixelsOptions,
     "convnet": ConvNetOptions,
+    "dinov2": DINOv2Options,
     "efficientnet-lite0": EfficientNetLite0Options,
 }
 """The options of every encoder; their defaults are its settings."""
@@ -21,6 +23,7 @@ OPTIONS: dict[str, type] = {
 _ENCODERS: dict[type, type[Any]] = {
     PixelsOptions: Pixels,
     ConvNetOptions: ConvNet,
+    DINOv2Options: DINOv2,
     EfficientNetLite0Options: EfficientNetLite0,
 }
 

@@ -12,8 +12,9 @@ Gaussian ones, or orthogonal ones with their factorization, would differ in the 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -54,10 +55,7 @@ class ConvNet(Encoder):
         inputs, height, width = sample_shape
         halvings = len(options.channels) - 1
         require_map(options.pooling, (_halved(height, halvings), _halved(width, halvings)))
-        stages = zip((inputs, *options.channels), options.channels, strict=False)
-        network = nn.ModuleList(
-            _stage(inside, outside, position, options.seed) for position, (inside, outside) in enumerate(stages)
-        )
+        network = nn.ParameterList(_kernels(inputs, options))
         dimensions = pooled_dimensions(options.channels, options.pooling)
         super().__init__(options, sample_shape=sample_shape, network=network, dimensions=dimensions)
 
@@ -67,28 +65,21 @@ class ConvNet(Encoder):
     def maps(self, values: Float[Tensor, "B C H W"]) -> list[Tensor]:
         """a_s of every stage."""
         maps = []
-        for stage in self.network.children():
-            for convolution in stage.children():
-                values = F.leaky_relu(convolution(values), SLOPE)
-            maps.append(values)
+        for number, kernel in enumerate(self.network.parameters()):
+            stride = 2 if number >= 2 and number % 2 == 0 else 1  # the first of a stage, but of stage 1
+            values = F.leaky_relu(F.conv2d(values, kernel, stride=stride, padding=1), SLOPE)
+            if number % 2:  # the second of a stage
+                maps.append(values)
         return maps
 
 
-def _stage(inside: int, outside: int, position: int, seed: int) -> nn.ModuleList:
-    stride = 1 if position == 0 else 2
-    return nn.ModuleList(
-        [_drawn(inside, outside, stride, seed, 2 * position), _drawn(outside, outside, 1, seed, 2 * position + 1)]
-    )
-
-
-def _drawn(inside: int, outside: int, stride: int, seed: int, number: int) -> nn.Conv2d:
-    """The convolution of that number, with its weights from a stream of their own."""
-    convolution = nn.utils.skip_init(nn.Conv2d, inside, outside, 3, stride=stride, padding=1, bias=False)
-    bound = math.sqrt(6 / (9 * inside * (1 + SLOPE**2)))
-    drawn = torch.rand(outside, inside, 3, 3, generator=stream(seed, "convnet", number))
-    with torch.no_grad():
-        convolution.weight.copy_((2 * drawn - 1) * bound)
-    return convolution
+def _kernels(inputs: int, options: ConvNetOptions) -> Iterator[nn.Parameter]:
+    """K_1, K'_1, K_2, … each from a stream of its own."""
+    sizes = [inputs, *(size for size in options.channels for _ in range(2))]
+    for number, (inside, outside) in enumerate(pairwise(sizes)):
+        bound = math.sqrt(6 / (9 * inside * (1 + SLOPE**2)))
+        drawn = torch.rand(outside, inside, 3, 3, generator=stream(options.seed, "convnet", number))
+        yield nn.Parameter((2 * drawn - 1) * bound, requires_grad=False)
 
 
 def _halved(side: int, times: int) -> int:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from typing import Literal
 
 from truedrift.axes import Tensor
 from truedrift.encoders.base import Encoder
@@ -30,6 +31,7 @@ FETCH = "truedrift data fetch efficientnet-lite0"
 class EfficientNetLite0Options:
     """A feature group (or several, by pooling) a tap."""
 
+    kind: Literal["efficientnet-lite0"] = "efficientnet-lite0"
     image_size: int = 64
     """Side to which images are brought, a multiple of 32."""
     taps: tuple[int, ...] = (0, 2, 4, 10, 15)

@@ -1,0 +1,187 @@
+"""DINOv2 ViT-S/14 (Oquab et al. 2023): patch tokens after blocks 3, 6, 9 and 12, pooled to 384 numbers each.
+
+The image is enlarged to 98 px (7×7 patches of 14; bilinear, align_corners=False) and normalized with the ImageNet
+statistics. The published drifting code feeds [−1, 1] as it is, without the statistics the network was trained with;
+`input_normalization="published"` does that too.
+
+Tokens are those of `hidden_states[k]`: as they leave block k, without the final layer norm and without the class
+token. Position embeddings are interpolated by transformers. Blocks after the last one asked for are not computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import shorten
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from truedrift.axes import Float, Tensor
+from truedrift.encoders.base import Encoder
+from truedrift.encoders.image_input import imagenet_normalized, require_square_image, resized, rgb
+from truedrift.encoders.option_checks import ascending, replace_field, require_whole
+from truedrift.encoders.pooling import Pooling, pooled, pooled_dimensions, require_map, require_pooling
+from truedrift.seeding import stream
+from truedrift.validation import Mistake, mistake, require_choice
+
+REPOSITORY = "facebook/dinov2-small"
+REVISION = "ed25f3a31f01632728cabb09d1542f84ab7b0056"
+RANDOM_DEVIATION = 0.02
+"""Of random weights, as vision transformers begin."""
+
+InputNormalization = Literal["imagenet", "published"]
+INPUT_NORMALIZATIONS: tuple[InputNormalization, ...] = get_args(InputNormalization)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DINOv2Options:
+    """A feature group (or several, by pooling) a block."""
+
+    kind: Literal["dinov2"] = "dinov2"
+    folder: str | None = None
+    """A folder with config.json and model.safetensors, for machines without a hub; None: the hub or its cache."""
+    revision: str = REVISION
+    """The commit of the hub's repository, which names the weights exactly."""
+    image_size: int = 98
+    """Side to which images are brought, a multiple of the patch of 14."""
+    blocks: tuple[int, ...] = (3, 6, 9, 12)
+    """Blocks after which tokens are taken, counted from 1; later blocks are not computed."""
+    input_normalization: InputNormalization = "imagenet"
+    """ImageNet statistics, or [−1, 1] as the published code has it."""
+    pooling: Pooling = "mean"
+    random_weights: bool = False
+    """The same network with random weights: for measurements of speed and for tests, not for training."""
+    seed: int = 0
+    """Of the random weights."""
+
+    def __post_init__(self) -> None:
+        require_whole("image_size", self.image_size, 1)
+        replace_field(self, "blocks", ascending("blocks", self.blocks, 1))
+        require_choice("input_normalization", self.input_normalization, INPUT_NORMALIZATIONS)
+        require_pooling(self.pooling)
+        require_whole("seed", self.seed, 0)
+        if self.random_weights and self.folder is not None:
+            came = f"random_weights is True and folder is {self.folder!r}"
+            raise mistake(came, "allowed is one source of weights", "drop one of the two")
+
+
+class DINOv2(Encoder):
+    """Square images of 1 or 3 channels."""
+
+    def __init__(self, options: DINOv2Options, *, sample_shape: Sequence[int]) -> None:
+        require_square_image('the encoder "dinov2"', sample_shape)
+        model = _random(options) if options.random_weights else _loaded(options)
+        _require_fit(options, model.config)
+        grid = options.image_size // model.config.patch_size
+        require_map(options.pooling, (grid, grid))
+        super().__init__(
+            options,
+            sample_shape=sample_shape,
+            network=FirstBlocks(model, options.blocks[-1]),
+            dimensions=pooled_dimensions([model.config.hidden_size] * len(options.blocks), options.pooling),
+        )
+        self.grid = grid
+
+    def features(self, values: Tensor) -> tuple[Tensor, ...]:
+        values = rgb(values)
+        if self.options.input_normalization == "imagenet":
+            values = imagenet_normalized(values)
+        states = self.network(resized(values, self.options.image_size))
+        return pooled((self._map(states[block]) for block in self.options.blocks), self.options.pooling)
+
+    def _map(self, tokens: Float[Tensor, "B tokens D"]) -> Float[Tensor, "B D h w"]:
+        """Patch tokens on their grid; the first token is the class."""
+        return tokens[:, 1:].transpose(1, 2).unflatten(-1, (self.grid, self.grid))
+
+
+class FirstBlocks(nn.Module):
+    """transformers' embeddings and its first `count` blocks."""
+
+    def __init__(self, model: Any, count: int) -> None:
+        super().__init__()
+        self.embeddings = model.embeddings
+        self.blocks = nn.ModuleList(model.encoder.layer[:count])
+
+    def forward(self, values: Float[Tensor, "B 3 H W"]) -> list[Tensor]:
+        """The state before block 1, then after each block."""
+        states = [self.embeddings(values)]
+        for block in self.blocks:
+            out = block(states[-1])
+            states.append(out[0] if isinstance(out, tuple) else out)  # a tuple before transformers 5
+        return states
+
+
+def _loaded(options: DINOv2Options) -> Any:
+    """transformers' Dinov2Model from the folder, or from the hub at the revision; never from a pickle."""
+    transformers = _transformers()
+    if options.folder is not None and not Path(options.folder).is_dir():
+        raise _not_loaded(options, "there is no such folder")
+    source: dict[str, Any] = {"revision": options.revision} if options.folder is None else {"local_files_only": True}
+    from safetensors import SafetensorError  # noqa: PLC0415  an extra
+
+    try:
+        model, found = transformers.Dinov2Model.from_pretrained(
+            options.folder or REPOSITORY,
+            use_safetensors=True,
+            attn_implementation="sdpa",
+            output_loading_info=True,
+            **source,
+        )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise _not_loaded(options, shorten(str(error), 160, placeholder=" …")) from None
+    if found["missing_keys"]:  # transformers would leave those random
+        raise _not_loaded(options, f"it has no {min(found['missing_keys'])}")
+    return model.float()
+
+
+def _not_loaded(options: DINOv2Options, why: str) -> Mistake:
+    came = f"folder {options.folder!r}" if options.folder is not None else f"{REPOSITORY} from the hub"
+    return mistake(
+        f"DINOv2 could not be loaded: {came} ({why})",
+        "allowed is the hub, or a folder with its config.json and model.safetensors",
+        f"run hf download {REPOSITORY} --revision {options.revision} --local-dir DIR where there is a network, "
+        "and set folder to DIR",
+    )
+
+
+def _random(options: DINOv2Options) -> Any:
+    """The network of ViT-S/14; matrices uniform with deviation 0.02, from a stream each; layer norms and scales 1."""
+    transformers = _transformers()
+    config = transformers.Dinov2Config(
+        hidden_size=384, num_hidden_layers=12, num_attention_heads=6, image_size=518, attn_implementation="sdpa"
+    )
+    with torch.device("meta"):  # no draw from the global generator
+        model = transformers.Dinov2Model(config)
+    model.encoder.layer = model.encoder.layer[: options.blocks[-1]]  # the others would be drawn in vain
+    model.to_empty(device="cpu")
+    with torch.no_grad():
+        for number, (name, weight) in enumerate(model.named_parameters()):
+            if weight.ndim == 1:
+                weight.fill_(0 if name.endswith("bias") else 1)
+            else:
+                drawn = torch.rand(weight.shape, generator=stream(options.seed, "dinov2", number))
+                weight.copy_((2 * drawn - 1) * (RANDOM_DEVIATION * 3**0.5))
+    return model
+
+
+def _transformers() -> Any:
+    try:
+        import transformers  # noqa: PLC0415  an extra
+    except ImportError:
+        raise mistake(
+            "transformers is not installed", "the encoder dinov2 needs it", "run pip install 'truedrift[dinov2]'"
+        ) from None
+    return transformers
+
+
+def _require_fit(options: DINOv2Options, config: Any) -> None:
+    """Blocks that the network has, and an image of whole patches."""
+    if options.blocks[-1] > config.num_hidden_layers:
+        came = f"blocks is {options.blocks}"
+        raise mistake(came, f"this network has blocks 1 to {config.num_hidden_layers}", "choose among them")
+    if options.image_size % config.patch_size:
+        came = f"image_size is {options.image_size}"
+        raise mistake(came, f"allowed are multiples of the patch of {config.patch_size}", "take 98 or 224")

@@ -1,0 +1,178 @@
+"""What every encoder promises: frozen, differentiable to the image, repeatable, known by its fingerprint."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+from oracles.lite_network import random_weights
+from safetensors.torch import save_file
+
+from truedrift.encoders import OPTIONS, ConvNetOptions, DINOv2Options, EfficientNetLite0Options, PixelsOptions, build
+from truedrift.encoders.base import Encoder
+from truedrift.encoders.efficientnet_lite0 import weights_file
+
+EVERY = {
+    "pixels": PixelsOptions(),
+    "convnet": ConvNetOptions(channels=(4, 6)),
+    "dinov2": DINOv2Options(random_weights=True, blocks=(1,), image_size=28),
+    "efficientnet-lite0": EfficientNetLite0Options(taps=(1, 3)),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRUEDRIFT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        weights_file().parent.mkdir()
+        save_file(random_weights(), weights_file())
+        yield
+
+
+@pytest.fixture(scope="module")
+def encoders(cache):
+    return {name: build(options, sample_shape=(3, 16, 16)) for name, options in EVERY.items()}
+
+
+@pytest.fixture(params=list(EVERY))
+def encoder(request, encoders):
+    return encoders[request.param]
+
+
+def images(count=3, shape=(3, 16, 16)):
+    return torch.rand(count, *shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
+
+
+def test_every_encoder_of_the_catalog_is_here():
+    assert list(EVERY) == list(OPTIONS)
+    assert {name: type(options) for name, options in EVERY.items()} == OPTIONS
+
+
+def test_groups_are_as_announced(encoder):
+    groups = encoder(images())
+    assert isinstance(groups, tuple)
+    assert [tuple(group.shape) for group in groups] == [(3, D) for D in encoder.dimensions]
+
+
+def test_the_gradient_reaches_every_pixel_and_no_weight(encoder):
+    values = images().requires_grad_()
+    sum(group.square().sum() for group in encoder(values)).backward()
+    assert (values.grad != 0).float().mean() > 0.9  # dinov2 looks at 4 of its patches and all pixels in them
+    assert not any(weight.requires_grad or weight.grad is not None for weight in encoder.parameters())
+
+
+def test_the_gradient_is_that_of_the_features(encoder):
+    """Along a random direction, against a difference quotient in double precision."""
+    double = build(encoder.options, sample_shape=(3, 16, 16)).double()
+    values, direction = (
+        images().double(),
+        torch.randn(3, 3, 16, 16, generator=torch.Generator().manual_seed(2)).double(),
+    )
+
+    def total(step):
+        return sum(group.sin().sum() for group in double(values + step * direction))
+
+    step = torch.zeros((), dtype=torch.float64, requires_grad=True)
+    (slope,) = torch.autograd.grad(total(step), step)
+    quotient = (total(1e-6) - total(-1e-6)) / 2e-6
+    assert slope.item() == pytest.approx(quotient.item(), rel=1e-4)
+    assert abs(slope.item()) > 1e-6
+
+
+def test_it_stays_in_evaluation(encoder):
+    around = torch.nn.Sequential(encoder).train()
+    assert around.training
+    assert not any(module.training for module in encoder.modules())
+    assert encoder.train() is encoder
+
+
+def test_samples_do_not_see_each_other(encoder):
+    whole, alone = encoder(images()), encoder(images()[1:2])
+    for group, single in zip(whole, alone, strict=True):
+        torch.testing.assert_close(group[1:2], single, rtol=1e-4, atol=1e-5)
+
+
+def test_the_same_options_give_the_same_encoder(encoder):
+    again = build(encoder.options, sample_shape=(3, 16, 16))
+    assert again.fingerprint() == encoder.fingerprint()
+    for a, b in zip(again(images()), encoder(images()), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_mirrored_images_are_told_apart(encoder):
+    assert any((a - b).abs().max() > 1e-5 for a, b in zip(encoder(images()), encoder(images().flip(-1)), strict=True))
+
+
+def test_options_come_back_from_json(encoder):
+    written = json.loads(json.dumps(dataclasses.asdict(encoder.options)))
+    assert type(encoder.options)(**written) == encoder.options
+
+
+def test_another_shape_is_told_in_one_line(encoder):
+    with pytest.raises(
+        ValueError, match=r"values have shape \[2, 3, 8, 8\]; this encoder was built for \[B, 3, 16, 16\]"
+    ):
+        encoder(torch.zeros(2, 3, 8, 8))
+
+
+def test_fingerprints_know_every_weight(encoder):
+    copy = build(encoder.options, sample_shape=(3, 16, 16))
+    for weight in copy.parameters():
+        before = copy.fingerprint()
+        with torch.no_grad():
+            weight[(-1,) * weight.ndim] += 1e-3
+        assert copy.fingerprint() != before
+        if weight.numel() > 10_000:  # a look at the first large one is enough
+            break
+
+
+def test_fingerprints_know_options_and_shape():
+    different = [
+        build(options, sample_shape=shape).fingerprint()
+        for options, shape in (
+            (PixelsOptions(), (12,)),
+            (PixelsOptions(), (3, 2, 2)),
+            (PixelsOptions(), (3, 4, 1)),
+            (ConvNetOptions(channels=(4,)), (3, 8, 8)),
+            (ConvNetOptions(channels=(4,)), (3, 8, 9)),
+            (ConvNetOptions(channels=(4,), seed=1), (3, 8, 8)),
+            (ConvNetOptions(channels=(4,), pooling="mean+std"), (3, 8, 8)),
+        )
+    ]
+    assert len(set(different)) == len(different)
+    assert all(len(fingerprint) == 64 for fingerprint in different)
+
+
+def test_values_of_another_dtype_are_converted_to_that_of_the_weights(encoders):
+    (first, *_) = encoders["convnet"](images().double())
+    assert first.dtype == torch.float32
+    (pixels,) = encoders["pixels"](images().double())
+    assert pixels.dtype == torch.float64
+
+
+def test_points_are_their_own_features():
+    points = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
+    encoder = build(PixelsOptions(), sample_shape=(2,))
+    (features,) = encoder(points)
+    assert torch.equal(features, points)
+    assert encoder.dimensions == (2,)
+
+
+def test_pixels_are_flattened_in_order():
+    (features,) = build(PixelsOptions(), sample_shape=(3, 16, 16))(images())
+    assert torch.equal(features[:, 256 + 16 + 2], images()[:, 1, 1, 2])
+
+
+def test_mistakes_are_told():
+    with pytest.raises(ValueError, match="options is a str; allowed are PixelsOptions, ConvNetOptions, DINOv2Options"):
+        build("pixels", sample_shape=(2,))
+    with pytest.raises(ValueError, match=r"sample_shape is \(0,\); allowed is \(D,\) for points"):
+        build(PixelsOptions(), sample_shape=(0,))
+
+
+def test_a_network_is_frozen_by_being_handed_over():
+    encoder = Encoder(PixelsOptions(), sample_shape=(2,), network=torch.nn.BatchNorm1d(2), dimensions=(2,))
+    assert not encoder.network.training
+    assert not encoder.network.weight.requires_grad
+    with pytest.raises(NotImplementedError):
+        encoder(torch.zeros(1, 2))

@@ -1,0 +1,45 @@
+"""Normalization and size of images against the literal formulas."""
+
+import pytest
+import torch
+
+from truedrift.encoders.image_input import imagenet_normalized, require_square_image, resized, rgb
+
+
+def test_statistics_are_those_of_the_unit_interval():
+    values = torch.tensor([-1.0, 0.0, 1.0]).view(1, 3, 1, 1)  # red 0, green 1/2, blue 1
+    expected = torch.tensor([(0 - 0.485) / 0.229, (0.5 - 0.456) / 0.224, (1 - 0.406) / 0.225])
+    torch.testing.assert_close(imagenet_normalized(values).flatten(), expected)
+
+
+def test_enlarging_is_linear_between_pixel_centers():
+    """At twice the size, new centers lie at 1/4 and 3/4 between old ones; outside the first center nothing is added."""
+    row = torch.tensor([0.0, 1.0, 4.0])
+    values = row.expand(1, 1, 3, 3)
+    expected = torch.tensor([0, 0.25, 0.75, 1.75, 3.25, 4])
+    torch.testing.assert_close(resized(values, 6)[0, 0, 2], expected)
+    torch.testing.assert_close(resized(values.mT, 6)[0, 0, :, 2], expected)
+
+
+def test_an_image_of_the_size_is_left_as_it_is():
+    values = torch.rand(1, 3, 5, 5)
+    assert resized(values, 5) is values
+
+
+def test_larger_images_are_smoothed():
+    """At half the size the weights are (1, 3, 3, 1)/8; plain interpolation, with (1, 1)/2, would not see the 2."""
+    row = torch.tensor([1.0, 0, 0, 0, 0, 0, 2, 0])
+    spread = resized(row.expand(1, 1, 8, 8), 4)[0, 0, 1]
+    torch.testing.assert_close(spread[1:3], torch.tensor([0.0, 2 / 8]))
+
+
+def test_gray_is_repeated_and_color_kept():
+    gray = torch.rand(2, 1, 3, 3)
+    assert torch.equal(rgb(gray), gray.repeat(1, 3, 1, 1))
+    color = torch.rand(2, 3, 3, 3)
+    assert torch.equal(rgb(color), color)
+
+
+def test_other_images_are_told():
+    with pytest.raises(ValueError, match=r"sample_shape is \(3, 8, 9\); it takes square images; crop or pad them"):
+        require_square_image("it", (3, 8, 9))
