@@ -1,20 +1,21 @@
 """The command `truedrift`: parse, call, print.
 
 Exit status 0 on success, 2 on a user's mistake (one line on stderr: what came; what is allowed; what to do), 1 on a
-failure of ours (with its traceback, to be reported), 130 on an interrupt.
+failure of ours (with its traceback, to be reported), 130 on an interrupt, 75 where a signal asked to save and stop.
 """
 
 from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 
 from truedrift import __version__
+from truedrift.cli.stop import Stop
 from truedrift.validation import Mistake
 
-NEEDED = ("matplotlib", "numba", "numpy", "rich", "tyro")
+NEEDED = ("huggingface_hub", "matplotlib", "numba", "numpy", "PIL", "rich", "safetensors", "sklearn", "tyro")
 """The packages of the `app` extra."""
 
 
@@ -41,10 +42,16 @@ def _run(arguments: list[str]) -> int:
         job = parse(arguments).prepare()
     except ValueError as mistake:
         return _complain(f"error: {mistake}", status=2)
+    return _done(job)
+
+
+def _done(job: Callable[[], str]) -> int:
     try:
         print(job())
     except Mistake as mistake:  # seen only while working: no room for such weights, say
         return _complain(f"error: {mistake}", status=2)
+    except Stop as stop:
+        return _complain(str(stop), status=stop.status)
     except Exception as failure:
         traceback.print_exc()
         return _complain(f"failure: {type(failure).__name__}: {failure}; please report the lines above", status=1)

@@ -14,8 +14,11 @@ from truedrift.cli.convert import Convert
 from truedrift.cli.data import Data
 from truedrift.cli.demo import Demo
 from truedrift.cli.diagnose import Diagnose
+from truedrift.cli.recipes import Recipes
 from truedrift.cli.report import Report
 from truedrift.cli.reproduce import Reproduce
+from truedrift.cli.sample import Sample
+from truedrift.cli.train import Train
 from truedrift.validation import mistake
 
 
@@ -37,6 +40,9 @@ COMMANDS: dict[str, type[Command]] = {
     "demo": Demo,
     "bias": Bias,
     "diagnose": Diagnose,
+    "train": Train,
+    "sample": Sample,
+    "recipes": Recipes,
     "data": Data,
     "reproduce": Reproduce,
     "report": Report,
@@ -60,6 +66,8 @@ def help_text() -> str:
             "  truedrift demo",
             "  truedrift bias four-modes --tau 0.1 --n 8 64 512",
             "  truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64",
+            "  truedrift train digits",
+            "  truedrift sample runs/digits-… --classes 3 7",
             "  truedrift data fetch cifar10",
             "  truedrift reproduce fig:bias_loglog",
             "  truedrift report runs/fig_bias_loglog-cpu",

@@ -44,6 +44,13 @@ class Shown:
         else:
             self._line(what, done, total)
 
+    def say(self, sentence: str) -> None:
+        """A line of its own, above the bar if there is one."""
+        if self._bars is not None:
+            self._bars.console.print(f"truedrift: {sentence}", markup=False, highlight=False)
+        else:
+            print(f"truedrift: {sentence}", file=sys.stderr, flush=True)
+
     def _line(self, what: str, done: float, total: float) -> None:
         now = time.monotonic()
         since, already = self._started.setdefault(what, (now, done))

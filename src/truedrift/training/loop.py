@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from truedrift import collectives
+from truedrift.data.samples import Samples
 from truedrift.generators.base import Generator
 from truedrift.progress import Progress, silent
 from truedrift.training import checkpoint, incidents
@@ -89,7 +90,7 @@ def train(
 def _run(
     run: RunDirectory,
     parts: Parts,
-    samples: Any,
+    samples: Samples,
     device: torch.device,
     evaluate: Evaluate | None,
     progress: Progress,
@@ -101,7 +102,7 @@ def _run(
         writes = collectives.rank() == 0
         if writes:
             stack.enter_context(RunLock(made(run.path)))
-            run.begin(samples.digest())
+            run.begin(samples)
         collectives.wait()
         interruption = stack.enter_context(Interruption())
         loop = Loop(run, assembly, evaluate, progress, tell if writes else lambda sentence: None, writes)

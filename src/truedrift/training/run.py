@@ -12,11 +12,12 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from truedrift.data.samples import Samples
 from truedrift.options import differences, from_tree
 from truedrift.records.origin import commit, version
 from truedrift.training.config import RunConfig, run_id
@@ -40,6 +41,8 @@ class RunDirectory:
     config: RunConfig
     parts: Mapping[str, str]
     """Names of the parts that are Python objects of the user's."""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """Of a run that was opened: hash, sample shape and class names of what it is trained on."""
 
     @property
     def id(self) -> str:
@@ -51,9 +54,14 @@ class RunDirectory:
         """Where its checkpoints are."""
         return self.path / CHECKPOINTS
 
-    def begin(self, digest: str) -> None:
+    def begin(self, samples: Samples) -> None:
         """Write config.json, or hold the one that is there against this configuration and data."""
-        tree = {"schema": SCHEMA, "config": self.config.tree(), "parts": dict(self.parts), "data": digest}
+        data = {
+            "sha256": samples.digest(),
+            "sample_shape": list(samples.sample_shape),
+            "classes": list(samples.classes),
+        }
+        tree = {"schema": SCHEMA, "config": self.config.tree(), "parts": dict(self.parts), "data": data}
         if (self.path / CONFIG).exists():
             _require_same(self.path, _read(self.path), tree)
             return
@@ -105,7 +113,7 @@ def open_run(path: Path) -> RunDirectory:
     """The run in that directory, as its config.json tells."""
     tree = _read(path)
     config = from_tree(RunConfig, tree["config"])
-    return RunDirectory(path, config, tree["parts"])
+    return RunDirectory(path, config, tree["parts"], tree["data"])
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -116,7 +124,7 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
         schema = tree["schema"]
-        wrong = [name for name in ("config", "parts") if not isinstance(tree[name], dict)]
+        wrong = [name for name in ("config", "parts", "data") if not isinstance(tree[name], dict)]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         came = f"{str(file)!r} cannot be read as a run's ({type(error).__name__})"
         raise mistake(came, "allowed is what `truedrift train` wrote", "restore it, or name another run") from None

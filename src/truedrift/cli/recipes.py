@@ -1,0 +1,42 @@
+"""`truedrift recipes`: what there is to train."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import tyro
+
+from truedrift.recipes import RECIPES, recipe
+from truedrift.validation import require_choice
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipes:
+    """List the recipes, or print one of them in full.
+
+    Try it:
+      truedrift recipes
+      truedrift recipes digits
+    """
+
+    name: Annotated[str | None, tyro.conf.Positional] = None
+    """Of the recipe to print as JSON."""
+
+    def prepare(self) -> Callable[[], str]:
+        """Check the name."""
+        if self.name is not None:
+            require_choice("the recipe", self.name, RECIPES)
+        return partial(_listed) if self.name is None else partial(_printed, self.name)
+
+
+def _listed() -> str:
+    lines = [f"{name:15}{(function.__doc__ or '').splitlines()[0]}" for name, function in RECIPES.items()]
+    return "\n".join((*lines, "", "truedrift train RECIPE trains one; truedrift recipes RECIPE prints it in full"))
+
+
+def _printed(name: str) -> str:
+    return json.dumps(recipe(name).tree(), indent=2)

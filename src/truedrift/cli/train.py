@@ -1,0 +1,125 @@
+"""`truedrift train RECIPE`: train a one-step generator; the same command again goes on where it was."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from truedrift.cli.progress import Shown
+from truedrift.cli.stop import Stop
+from truedrift.recipes import recipe
+from truedrift.training.assembly import find_device
+from truedrift.training.config import Estimator, RunConfig
+from truedrift.training.incidents import NonFinite
+from truedrift.training.interruption import EXIT_STATUS, EXIT_STATUS_KEYBOARD
+from truedrift.training.loop import Report, run_directory, train
+from truedrift.training.parts import Parts
+from truedrift.validation import mistake
+
+
+@dataclass(frozen=True, kw_only=True)
+class Train:
+    """Train a one-step generator by drifting; the same command resumes it.
+
+    The run directory holds config.json, metrics.jsonl, samples/*.png, checkpoints and TensorBoard's files. SIGTERM and
+    SIGUSR1 save at the end of the step and exit with status 75: run the same command again. Several processes:
+    torchrun --nproc-per-node 2 -m truedrift train RECIPE.
+
+    Try it:
+      truedrift train digits
+      truedrift train digits --estimator standard --seed 1
+      truedrift train toy --data two-moons --set objective.temperatures=0.1,0.5
+      truedrift train digits --n 16 --print-config
+    """
+
+    recipe: Annotated[str, tyro.conf.Positional]
+    """Name of the recipe; `truedrift recipes` lists them."""
+
+    n: int | None = None
+    """Positives of each class a step; the recipe's if none is given."""
+
+    seed: int | None = None
+    """Seed of everything that is drawn."""
+
+    estimator: Estimator | None = None
+    """Of both sides; --set objective.estimator_neg=standard for one."""
+
+    data: str | None = None
+    """Directory or archive of the data; for the recipe toy the name of a toy."""
+
+    config: Path | None = None
+    """JSON file whose options go over the recipe's, as --print-config writes it."""
+
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """An option as section.option=value; may be repeated."""
+
+    device: str = "auto"
+    """auto, cpu, cuda or mps."""
+
+    out: Path | None = None
+    """Run directory; runs/RECIPE-HASH if none is named."""
+
+    print_config: bool = False
+    """Print the configuration as JSON and do nothing."""
+
+    def prepare(self) -> Callable[[], str]:
+        """The configuration, checked, and the data, found."""
+        given = {"n": self.n, "seed": self.seed, "estimator": self.estimator, "data": self.data}
+        tree = {} if self.config is None else _read(self.config)
+        config = recipe(self.recipe, given=given, tree=tree, settings=self.set)
+        if self.print_config:
+            return partial(json.dumps, config.tree(), indent=2)
+        find_device(self.device)
+        return partial(_train, config, self.device, self.out)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        tree = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        came = f"the configuration {str(path)!r} cannot be read ({error})"
+        raise mistake(came, "allowed is a JSON file", "write one with --print-config") from None
+    if not isinstance(tree, dict):
+        came = f"the configuration {str(path)!r} holds no options"
+        raise mistake(came, "allowed is one JSON object", "write one with --print-config")
+    return tree["config"] if set(tree) >= {"schema", "config"} else tree  # config.json of a run
+
+
+def _train(config: RunConfig, device: str, out: Path | None) -> str:
+    directory = run_directory(config, Parts(), out).path
+    last: Report | None = None
+    with Shown() as progress:
+        tell = progress.say
+        tell(f"{config.recipe}: {config.cadence.steps} steps, run directory {directory}")
+        try:
+            for report in train(config, out=out, device=device, progress=progress, tell=tell):
+                last = report
+        except NonFinite as failure:
+            raise Stop(str(failure), status=1) from None
+    if last is None:
+        raise Stop("no step was taken", status=1)
+    if last.interrupted is not None:
+        status = EXIT_STATUS_KEYBOARD if last.interrupted == "SIGINT" else EXIT_STATUS
+        said = f"{last.interrupted}: saved at step {last.step} of {last.steps} in {last.directory}"
+        raise Stop(f"{said}; run the same command again to go on", status=status)
+    return _told(config, last)
+
+
+def _told(config: RunConfig, last: Report) -> str:
+    metrics = last.metrics
+    taus = ", ".join(f"{tau:g}" for tau in config.objective.temperatures)
+    effective = ", ".join(f"{value:.1f}" for value in metrics.get("n_eff_pos", ()))
+    lines = (
+        f"complete: {last.steps} steps, {metrics.get('positives_seen', 0)} positives a class seen",
+        f"effective positives of {config.batch.n}: {effective} (τ = {taus});  spread {metrics.get('spread', 0):.2f}",
+        f"samples:  {last.directory / 'samples'}",
+        f"next:     {Path(sys.argv[0]).name} sample {last.directory}",
+    )
+    return "\n".join(lines)

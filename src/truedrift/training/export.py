@@ -1,0 +1,59 @@
+"""A run, or a folder of saved weights → the generator to sample from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from truedrift.generators import build
+from truedrift.generators.base import Generator
+from truedrift.generators.pretrained import from_pretrained
+from truedrift.training import checkpoint
+from truedrift.training.run import CHECKPOINTS, METRICS, open_run
+from truedrift.validation import mistake
+
+Weights = Literal["ema", "model"]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A generator, the names of its classes, and where its weights come from."""
+
+    generator: Generator
+    classes: tuple[str, ...]
+    source: str
+
+
+def open_generator(path: Path, *, weights: Weights = "ema", generator: Generator | None = None) -> Trained:
+    """From the newest whole checkpoint of a run, the average by default, or from a folder of `save_pretrained`.
+
+    A run whose generator was a Python object of the user's needs one like it as `generator`.
+    """
+    if not _is_run(path):
+        loaded = generator or from_pretrained(path)
+        return Trained(loaded.eval(), tuple(map(str, range(loaded.classes))), str(path))
+    run = open_run(path)
+    found = checkpoint.newest(run.checkpoints, run=run.id)
+    if found.checkpoint is None:
+        reason = f" ({found.passed_over[0]})" if found.passed_over else ""
+        raise mistake(
+            f"the run {str(path)!r} has no checkpoint yet{reason}", "allowed is a run with one", "train it further"
+        )
+    classes = tuple(run.data["classes"])
+    if generator is None:
+        if "generator" in run.parts:
+            came = f"the generator of {str(path)!r} is {run.parts['generator']}, a class of your own"
+            raise mistake(came, "it cannot be built from its name", "pass generator= to open_generator in Python")
+        shape = tuple(run.data["sample_shape"])
+        generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
+    file = {"ema": "ema", "model": "generator"}[weights]
+    generator.load_state_dict(dict(found.checkpoint.tensors[file]), strict=weights == "model")
+    return Trained(generator.float().eval(), classes, f"{path}, step {found.checkpoint.step}, {weights} weights")
+
+
+def _is_run(path: Path) -> bool:
+    """A folder of `save_pretrained` has a config.json too, but none of these."""
+    if not path.exists():
+        raise mistake(f"{str(path)!r} does not exist", "allowed is a run, or a folder of weights", "check its name")
+    return (path / CHECKPOINTS).exists() or (path / METRICS).exists()
