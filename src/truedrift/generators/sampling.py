@@ -10,6 +10,7 @@ import torch
 
 from truedrift.axes import Float, Int, Tensor
 from truedrift.generators.base import Generator
+from truedrift.generators.options import require_whole
 from truedrift.seeding import stream
 from truedrift.validation import mistake
 
@@ -31,8 +32,8 @@ def sample(
     The generator is moved to `device` if one is named, and computes where it is otherwise.
     """
     _require_labels(labels, generator.classes)
-    _require_whole("batch", batch, 1)
-    _require_whole("first_id", first_id, 0)
+    require_whole("batch", batch, 1, 256)
+    require_whole("first_id", first_id, 0, 0)
     strengths = _strengths(strength, len(labels))
     if device is not None:
         generator.to(device)
@@ -85,8 +86,3 @@ def _require_labels(labels: Tensor, classes: int) -> None:
     if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) <= classes):
         came = f"labels run from {int(labels.min())} to {int(labels.max())}"
         raise mistake(came, f"allowed are 0 to {classes - 1}, and {classes} for none", "check the labels")
-
-
-def _require_whole(what: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise mistake(f"{what} is {value!r}", f"allowed is an integer from {least}", "pass such a number")

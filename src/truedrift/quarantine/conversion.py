@@ -63,7 +63,7 @@ def require_checkpoint(source: Path) -> None:
 @contextlib.contextmanager
 def _room(target: Path) -> Iterator[Path]:
     """An empty directory on the file system of `target`, gone afterwards."""
-    place = next(parent for parent in target.absolute().parents if parent.is_dir())
+    place = next(parent for parent in target.absolute().parents if parent.exists())
     try:
         with tempfile.TemporaryDirectory(dir=place, prefix=".truedrift-", ignore_cleanup_errors=True) as room:
             yield Path(room)
