@@ -40,11 +40,10 @@ class Batch(NamedTuple):
 
 def gathered(values: Tensor, batch: Batch) -> Tensor:
     """The samples of a batch [*batch, *sample_shape], mirrored where it says so."""
-    picked = values[batch.indices]
-    if not bool(batch.mirrored.any()):
-        return picked
-    where = batch.mirrored.view(*batch.mirrored.shape, *(1,) * (picked.ndim - batch.mirrored.ndim))
-    return torch.where(where, picked.flip(-1), picked)
+    picked = values.index_select(0, batch.indices.flatten())
+    mirrored = batch.mirrored.flatten().nonzero()[:, 0]
+    picked.index_copy_(0, mirrored, picked.index_select(0, mirrored).flip(-1))
+    return picked.view(*batch.indices.shape, *values.shape[1:])
 
 
 class ClassBatches:
