@@ -8,7 +8,7 @@ offsets.
 
 Weights are uniform on ±√(6/(fan_in (1 + 0.2²))) (He et al. 2015), drawn from `stream(seed, "convnet", number)`.
 Uniform draws are made of integers by exact arithmetic, so the same torch gives the same weights on every machine;
-Gaussian ones, or orthogonal ones with their factorization, would differ in the last digits between processors.
+Gaussian ones, or orthogonal ones with their factorization, may differ in the last digits between processors.
 """
 
 from __future__ import annotations
