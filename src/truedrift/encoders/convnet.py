@@ -1,12 +1,14 @@
 """a_s = σ(K'_s * σ(K_s * a_{s−1})): a small convolutional network with fixed random weights, pooled stage by stage.
 
-It needs no download. Random filters already tell strokes and textures apart well enough to drift small images. Stage
-1 keeps the resolution, each further stage halves it (rounding up); σ is a leaky ReLU of slope 0.2, the convolutions
-are 3×3 with zeros around and without offsets.
+It needs no download. Neighbors in its features are as often of one class as neighbors in pixels (0.92 to 0.94 on the
+digits of scikit-learn), a little more often on CIFAR-10 (0.29 to 0.34 by pooling, pixels 0.28); trained networks are
+far better there (EfficientNet-Lite0 0.59; 10 neighbors among 4000). Stage 1 keeps the resolution, each further stage
+halves it (rounding up); σ is a leaky ReLU of slope 0.2, the convolutions are 3×3 with zeros around and without
+offsets.
 
 Weights are uniform on ±√(6/(fan_in (1 + 0.2²))) (He et al. 2015), drawn from `stream(seed, "convnet", number)`.
 Uniform draws are made of integers by exact arithmetic, so the same torch gives the same weights on every machine;
-Gaussian ones, or orthogonal ones with their factorization, would differ in the last digits between processors.
+Gaussian ones, or orthogonal ones with their factorization, may differ in the last digits between processors.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ class ConvNetOptions:
 
 
 class ConvNet(Encoder):
-    """Images [B, C, H, W] of any C, from 8×8 on."""
+    """Images [B, C, H, W] of any channels and size; from 8×8 on with every pooling."""
 
     def __init__(self, options: ConvNetOptions, *, sample_shape: Sequence[int]) -> None:
         require_image('the encoder "convnet"', sample_shape)

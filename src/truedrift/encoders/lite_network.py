@@ -24,7 +24,7 @@ from truedrift.validation import mistake
 NORM_EPSILON = 1e-3
 STEM_CHANNELS = 32
 LAYOUT = torch.channels_last
-"""Of weights and maps: convolutions in each channel alone are more than twice as fast with it on a CPU."""
+"""Of weights and maps: on a CPU the forward pass takes about half the time with it."""
 
 
 class Block(NamedTuple):
