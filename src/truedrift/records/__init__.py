@@ -7,6 +7,7 @@ tuples and further records, and comes back from the file as it was; one kind a f
 from truedrift.records.baselines import Baseline, Baselines
 from truedrift.records.bias_curves import BiasCurve, BiasCurves, Contraction, SampledPoints
 from truedrift.records.guidance import AtStrength, Guidance
+from truedrift.records.hyperparameters import Epochs, Hyperparameters
 from truedrift.records.illustration import Illustration, Point
 from truedrift.records.normalization import FieldBias, FieldBiases
 from truedrift.records.origin import Provenance, provenance
@@ -25,9 +26,11 @@ __all__ = [
     "BiasCurves",
     "Compensated",
     "Contraction",
+    "Epochs",
     "FieldBias",
     "FieldBiases",
     "Guidance",
+    "Hyperparameters",
     "Illustration",
     "Point",
     "PoolBias",

@@ -11,6 +11,7 @@ from truedrift.records import (
     BiasCurves,
     FieldBiases,
     Guidance,
+    Hyperparameters,
     Illustration,
     PoolBias,
     Temperature,
@@ -24,6 +25,7 @@ from truedrift.report import (
     normalization,
     pool_bias,
     tab_baselines,
+    tab_hyperparams,
 )
 from truedrift.report.item import Item
 from truedrift.validation import mistake
@@ -32,6 +34,7 @@ ITEMS: tuple[Item, ...] = (
     Item("fig:illustration", Illustration, fig_illustration.save, fig_illustration.summary),
     Item("fig:bias_loglog", BiasCurves, fig_bias_loglog.save, fig_bias_loglog.summary),
     Item("tab:baselines", Baselines, tab_baselines.save, tab_baselines.summary),
+    Item("tab:hyperparams", Hyperparameters, tab_hyperparams.save, tab_hyperparams.summary),
     Item("normalization", FieldBiases, normalization.save, normalization.summary),
     Item("app:temperature", Temperature, app_temperature.save, app_temperature.summary),
     Item("guidance", Guidance, guidance.save, guidance.summary),
