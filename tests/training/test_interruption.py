@@ -148,8 +148,9 @@ with Interruption() as interruption:
     child = os.fork()
     if child == 0:
         os.write(writer, b"!")  # before that Python forgets signals, as pending ones of the parent
-        while True:
+        for _ in range(1000):
             time.sleep(0.01)
+        os._exit(0)
     os.read(reader, 1)
     os.kill(child, {number})
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), interruption.asked)
