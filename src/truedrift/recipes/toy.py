@@ -1,4 +1,8 @@
-"""Points in the plane: seconds to a picture, and the place to try an idea."""
+"""Points in the plane: seconds to a picture, and the place to try an idea.
+
+The strength is always 1. Without unconditional negatives it has no meaning, but a network that is told one learns to
+depend on it a little, and 1, where samples are drawn, would be the edge of what it was told.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +30,12 @@ def toy(*, n: int = 32, seed: int = 0, estimator: Estimator = "abc", data: str =
         encoder=PixelsOptions(),
         batch=BatchOptions(n=n),
         objective=ObjectiveOptions(
-            temperatures=(0.1, 0.3, 1.0),
+            temperatures=(0.3, 1.0),
             estimator_pos=estimator,
             estimator_neg=estimator,
             feature_scale="mean-distance",
         ),
-        condition=ConditionOptions(label_dropout=0.0),
-        optimizer=OptimizerOptions(learning_rate=1e-3, warmup_steps=100),
+        condition=ConditionOptions(label_dropout=0.0, strength_high=1.0),
+        optimizer=OptimizerOptions(learning_rate=1e-3, warmup_steps=100, ema=0.995),
         cadence=CadenceOptions(epochs=20, steps_per_epoch=100, log_every=100, checkpoint_every=500, grid_every=500),
     )
