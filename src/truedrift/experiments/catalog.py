@@ -13,6 +13,7 @@ from truedrift.experiments import (
     illustration,
     normalization,
     temperature,
+    trained_digits,
 )
 from truedrift.experiments.study import Setting
 
@@ -24,5 +25,6 @@ STUDIES: dict[str, Callable[[Setting], Any]] = {
     "normalization": normalization.study,
     "app:temperature": temperature.study,
     "guidance": guidance.study,
+    "digits": trained_digits.study,
 }
 """A study takes its setting and returns one record."""

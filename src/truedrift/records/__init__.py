@@ -14,6 +14,7 @@ from truedrift.records.origin import Provenance, provenance
 from truedrift.records.pool_bias import BiasAt, PoolBias
 from truedrift.records.store import RECORDS, append, read, writable_directory
 from truedrift.records.temperature import AtTemperature, Compensated, Temperature
+from truedrift.records.trained_digits import DigitsRun, TrainedDigits
 
 __all__ = [
     "RECORDS",
@@ -26,6 +27,7 @@ __all__ = [
     "BiasCurves",
     "Compensated",
     "Contraction",
+    "DigitsRun",
     "Epochs",
     "FieldBias",
     "FieldBiases",
@@ -37,6 +39,7 @@ __all__ = [
     "Provenance",
     "SampledPoints",
     "Temperature",
+    "TrainedDigits",
     "append",
     "provenance",
     "read",

@@ -15,6 +15,7 @@ from truedrift.records import (
     Illustration,
     PoolBias,
     Temperature,
+    TrainedDigits,
     read,
 )
 from truedrift.report import (
@@ -26,6 +27,7 @@ from truedrift.report import (
     pool_bias,
     tab_baselines,
     tab_hyperparams,
+    trained_digits,
 )
 from truedrift.report.item import Item
 from truedrift.validation import mistake
@@ -38,6 +40,7 @@ ITEMS: tuple[Item, ...] = (
     Item("normalization", FieldBiases, normalization.save, normalization.summary),
     Item("app:temperature", Temperature, app_temperature.save, app_temperature.summary),
     Item("guidance", Guidance, guidance.save, guidance.summary),
+    Item("digits", TrainedDigits, trained_digits.save, trained_digits.summary),
     Item("bias", PoolBias, pool_bias.save, pool_bias.summary),
 )
 
