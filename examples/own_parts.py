@@ -16,7 +16,7 @@ from truedrift.centroids import OfAlpha
 
 
 class Waves(nn.Module):
-    """Points on a closed curve of sines, one curve a class, moved by noise; any module with these attributes will do."""
+    """Points on a closed curve of sines, a curve a class, moved by noise. Any module with these attributes will do."""
 
     noise_shape, sample_shape = (3,), (2,)
     style_draws = style_entries = 0
