@@ -15,6 +15,18 @@ from truedrift.centroids.base import Estimator
 from truedrift.data.samples import Samples
 from truedrift.generators.base import Generator
 from truedrift.kernels.kernel import LogKernel
+from truedrift.validation import mistake
+
+_ESTIMATOR = (lambda part: isinstance(part, Estimator), "an object with name, bias_order, budget and reweight")
+ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "samples": (lambda part: isinstance(part, Samples), "a truedrift.data.Samples"),
+    "generator": (lambda part: isinstance(part, Generator), "a truedrift.generators.Generator"),
+    "encoder": (callable, "a function of values [B, *sample_shape]"),
+    "kernel": (callable, "a function (x, y, tau) → log k"),
+    "estimator_pos": _ESTIMATOR,
+    "estimator_neg": _ESTIMATOR,
+}
+"""Whether an object can be that part, and what can."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +41,13 @@ class Parts:
     kernel: LogKernel | None = None
     estimator_pos: Estimator | None = None
     estimator_neg: Estimator | None = None
+
+    def __post_init__(self) -> None:
+        for name, (fits, told) in ALLOWED.items():
+            part = getattr(self, name)
+            if part is not None and (isinstance(part, type) or not fits(part)):
+                came = f"the class {part.__name__}" if isinstance(part, type) else f"a {type(part).__name__}"
+                raise mistake(f"the part {name} is {came}", f"allowed is {told}", "pass such an object")
 
     def names(self) -> dict[str, str]:
         """What stands in place of what, for config.json."""
