@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from truedrift.axes import Tensor
-from truedrift.data.cache import cache_directory
+from truedrift.cache import cache_directory
 from truedrift.data.catalog import load
 from truedrift.data.class_batches import ClassBatches
 from truedrift.data.samples import Samples
