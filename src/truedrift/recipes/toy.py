@@ -6,6 +6,7 @@ depend on it a little, and 1, where samples are drawn, would be the edge of what
 
 from __future__ import annotations
 
+from truedrift.data.catalog import TOYS
 from truedrift.encoders import PixelsOptions
 from truedrift.generators import MLPOptions
 from truedrift.training.config import (
@@ -18,19 +19,26 @@ from truedrift.training.config import (
     OptimizerOptions,
     RunConfig,
 )
+from truedrift.validation import require_choice
+
+POINTS_A_STEP = 256
 
 
-def toy(*, n: int = 32, seed: int = 0, estimator: Estimator = "abc", data: str = "eight-gaussians") -> RunConfig:
+def toy(
+    *, n: int | None = None, seed: int = 0, estimator: Estimator = "abc", data: str = "eight-gaussians"
+) -> RunConfig:
     """2-D toys by an MLP, features are the points themselves; `data` is the name of a toy."""
+    require_choice("the toy", data, TOYS)
+    _, parts = TOYS[data]
     return RunConfig(
         recipe="toy",
         seed=seed,
         data=DataOptions(name=data),
         generator=MLPOptions(width=128, depth=3, noise=8, embedding=16),
         encoder=PixelsOptions(),
-        batch=BatchOptions(n=n),
+        batch=BatchOptions(n=n or POINTS_A_STEP // len(parts)),
         objective=ObjectiveOptions(
-            temperatures=(0.3, 1.0),
+            temperatures=(0.05, 0.2, 1.0),
             estimator_pos=estimator,
             estimator_neg=estimator,
             feature_scale="mean-distance",
