@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from torch import nn
+
 from truedrift.axes import Tensor
 from truedrift.centroids.base import Estimator
 from truedrift.data.samples import Samples
@@ -17,10 +19,13 @@ from truedrift.generators.base import Generator
 from truedrift.kernels.kernel import LogKernel
 from truedrift.validation import mistake
 
+OF_A_GENERATOR = ("noise_shape", "sample_shape", "classes", "style_draws", "style_entries")
+"""What a generator must say of itself (`generators/base.py`)."""
+
 _ESTIMATOR = (lambda part: isinstance(part, Estimator), "an object with name, bias_order, budget and reweight")
 ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "samples": (lambda part: isinstance(part, Samples), "a truedrift.data.Samples"),
-    "generator": (lambda part: isinstance(part, Generator), "a truedrift.generators.Generator"),
+    "generator": (lambda part: _generates(part), f"a module with {', '.join(OF_A_GENERATOR)}"),
     "encoder": (callable, "a function of values [B, *sample_shape]"),
     "kernel": (callable, "a function (x, y, tau) → log k"),
     "estimator_pos": _ESTIMATOR,
@@ -34,8 +39,8 @@ class Parts:
     """What is given replaces what the configuration names."""
 
     samples: Samples | None = None
-    generator: Generator | None = None
-    """Its weights as they are at the start of a new run."""
+    generator: Generator | Any | None = None
+    """A `Generator` or any module with its attributes; its weights as they are at the start of a new run."""
     encoder: Callable[[Tensor], tuple[Tensor, ...]] | None = None
     """values [B, *sample_shape] in [−1, 1] → one tensor [B, D_s] a scale; a module is frozen."""
     kernel: LogKernel | None = None
@@ -53,6 +58,10 @@ class Parts:
         """What stands in place of what, for config.json."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: _name(part) for name, part in given.items() if part is not None}
+
+
+def _generates(part: Any) -> bool:
+    return isinstance(part, nn.Module) and all(hasattr(part, name) for name in OF_A_GENERATOR)
 
 
 def _name(part: Any) -> str:
