@@ -22,10 +22,15 @@ from truedrift.validation import mistake
 OF_A_GENERATOR = ("noise_shape", "sample_shape", "classes", "style_draws", "style_entries")
 """What a generator must say of itself (`generators/base.py`)."""
 
+
+def _generates(part: Any) -> bool:
+    return isinstance(part, nn.Module) and all(hasattr(part, name) for name in OF_A_GENERATOR)
+
+
 _ESTIMATOR = (lambda part: isinstance(part, Estimator), "an object with name, bias_order, budget and reweight")
 ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "samples": (lambda part: isinstance(part, Samples), "a truedrift.data.Samples"),
-    "generator": (lambda part: _generates(part), f"a module with {', '.join(OF_A_GENERATOR)}"),
+    "generator": (_generates, f"a module with {', '.join(OF_A_GENERATOR)}"),
     "encoder": (callable, "a function of values [B, *sample_shape]"),
     "kernel": (callable, "a function (x, y, tau) → log k"),
     "estimator_pos": _ESTIMATOR,
@@ -58,10 +63,6 @@ class Parts:
         """What stands in place of what, for config.json."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: _name(part) for name, part in given.items() if part is not None}
-
-
-def _generates(part: Any) -> bool:
-    return isinstance(part, nn.Module) and all(hasattr(part, name) for name in OF_A_GENERATOR)
 
 
 def _name(part: Any) -> str:
