@@ -5,6 +5,7 @@ Images are noise, which costs what data costs. Features of positives are kept, a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from benchmarks.laps import PARTS, marked, splits
@@ -33,16 +34,11 @@ def measure(classes: int = CLASSES, repeats: int = 3) -> list[Result]:
         steps = {name: marked(step_of(configuration(kept=name == "kept"), samples)) for name in ("kept", "live")}
         seconds = splits(steps, repeats=repeats)
     kept, live = seconds["kept"], seconds["live"]
-    whole, whole_live = sum(kept.values()), sum(live.values())
-    field = kept["field and loss"]
-    generator, encoder = (sum(kept[f"{part}, {way}"] for way in ("forward", "backward")) for part in PARTS_OF_TWO)
+    whole, whole_live, field = sum(kept.values()), sum(live.values()), kept["field and loss"]
     return [
-        *(
-            Result(f"{part if part != 'positives' else 'kept positives'}", 100 * kept[part] / whole, "%")
-            for part in PARTS
-        ),
-        Result("generator / field and loss", generator / field),
-        Result("encoder / field and loss", encoder / field),
+        *(Result(part.replace("positives", "kept positives"), 100 * kept[part] / whole, "%") for part in PARTS),
+        Result("generator / field and loss", _both_ways(kept, "generator") / field),
+        Result("encoder / field and loss", _both_ways(kept, "encoder") / field),
         Result("optimizer and average / field and loss", kept["optimizer and average"] / field),
         Result("live positives, of a step with them", 100 * live["positives"] / whole_live, "%"),
         Result("live positives / field and loss", live["positives"] / live["field and loss"]),
@@ -51,4 +47,5 @@ def measure(classes: int = CLASSES, repeats: int = 3) -> list[Result]:
     ]
 
 
-PARTS_OF_TWO = ("generator", "encoder")
+def _both_ways(seconds: Mapping[str, float], part: str) -> float:
+    return seconds[f"{part}, forward"] + seconds[f"{part}, backward"]

@@ -37,7 +37,7 @@ def measure(classes: int = CLASSES, windows: int = 3) -> list[Result]:
         positives = best_window_medians(look_up, windows=windows, repeats=1, warm_up=1)
         peak = {name: peak_extra_bytes(step) for name, step in steps.items()}
         of_image = _bytes(cache) / len(samples)
-    saved = seconds["live"] - seconds["kept"]
+    paid = making / len(samples) * CIFAR10_IMAGES / (positives["live"] - positives["kept"])
     return [
         Result("step, live / kept", seconds["live"] / seconds["kept"]),
         Result("positives, live / kept", positives["live"] / positives["kept"]),
@@ -45,11 +45,7 @@ def measure(classes: int = CLASSES, windows: int = 3) -> list[Result]:
         Result("peak memory of a step, kept", peak["kept"] / 1e6, "MB"),
         Result("on disk, an image", of_image / 1e3, "kB"),
         Result("on disk, CIFAR-10", of_image * CIFAR10_IMAGES / 1e6, "MB"),
-        Result(
-            "steps of this size after which keeping has paid, CIFAR-10",
-            making / len(samples) * CIFAR10_IMAGES / saved,
-            "steps",
-        ),
+        Result("steps of this size after which keeping has paid, CIFAR-10", paid, "steps"),
         Result("step with kept positives", seconds["kept"], "s"),
     ]
 

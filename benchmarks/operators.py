@@ -3,7 +3,7 @@
 On a GPU a step of this size costs by launches, not by arithmetic; so there should be as many for a hundred classes at
 four scales as for one at one, and few more with the correction. An operator counts once if it was called by the code
 or by autograd; "with inner ones" also counts those that it calls in turn, views and allocations among them. Groups are
-one block, as on a GPU. There, distances are always taken in float64 and never looked at, which is a few fewer.
+one block, as on a GPU; there, distances are taken in float64 without a look at them, which are a few other operators.
 """
 
 from __future__ import annotations
