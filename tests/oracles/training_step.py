@@ -88,8 +88,8 @@ class LiteralRun:
         scale = min(1.0, options.clip / norm)
         lr = options.learning_rate * min(1.0, (step + 1) / options.warmup_steps)
         with torch.no_grad():
-            for i, (p, g) in enumerate(zip(self.theta, gradients, strict=True)):
-                g = g * scale
+            for i, (p, gradient) in enumerate(zip(self.theta, gradients, strict=True)):
+                g = gradient * scale
                 self.m[i] = options.beta1 * self.m[i] + (1 - options.beta1) * g
                 self.v[i] = options.beta2 * self.v[i] + (1 - options.beta2) * g**2
                 m_hat = self.m[i] / (1 - options.beta1 ** (step + 1))
