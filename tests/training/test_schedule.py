@@ -1,5 +1,7 @@
 """The learning rate of every step."""
 
+import itertools
+
 import pytest
 
 from truedrift.training.config import OptimizerOptions
@@ -12,7 +14,7 @@ def test_the_warm_up_begins_with_the_first_step_and_ends_after_as_many():
     assert rates[0] == pytest.approx(2e-4 / 2000)  # not 0: the first step counts
     assert rates[999] == pytest.approx(1e-4)
     assert rates[1998] < rates[1999] == 2e-4 == rates[2009]
-    differences = [b - a for a, b in zip(rates[:1999], rates[1:2000], strict=True)]
+    differences = [b - a for a, b in itertools.pairwise(rates[:2000])]
     assert max(differences) == pytest.approx(min(differences))
 
 
