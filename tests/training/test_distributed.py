@@ -115,7 +115,7 @@ def command(processes, out, *more):
         "cadence.checkpoint_every": 5,
         "cadence.grid_every": "none",
     }
-    launched = ["-m", "truedrift", "train", "digits", "--n", "3", "--device", "cpu", "--out", str(out)]
+    launched = ["-m", "truedrift", "train", "digits", "--set", "batch.n=3", "--device", "cpu", "--out", str(out)]
     launched += [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     return [sys.executable, *(torchrun if processes > 1 else []), *launched, *more]
