@@ -235,3 +235,45 @@ def test_pixels_of_images_are_a_scale_of_their_own():
     run = literal(config, step)
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(run.loss(0), run.theta)])
     assert relative(gradients_of(step), expected) < 1e-8
+
+
+# ---- no waiting for the device -------------------------------------------------------------------------------------
+
+
+def on_a_device_without_values(monkeypatch, **changed):
+    """The step with everything on the device "meta", whose tensors have shapes and no values to look at."""
+    meta, real, autocast = torch.device("meta"), torch.Generator, torch.autocast
+    step = little_step(little_config(engine={"precision": "float32"}, **changed))
+    step.state.generator.to(meta)
+    step.encode.to(meta)
+    lookup = step.positives.lookup
+    lookup.device = meta
+    lookup.encode = step.encode
+    monkeypatch.setattr(torch, "Generator", lambda device=None: real())  # that device has none of its own,
+    monkeypatch.setattr(torch, "autocast", lambda device, **options: autocast("cpu", enabled=False))  # nor autocast
+    return dataclasses.replace(step, device=meta)
+
+
+@pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
+@pytest.mark.parametrize("feature_scale", FEATURE_SCALES)
+def test_nothing_looks_at_a_value_on_the_device(monkeypatch, feature_scale, u):
+    """On a GPU every look would wait until all work that was asked for is done."""
+    objective, batch = {"feature_scale": feature_scale}, {"unconditional": u}
+    step = on_a_device_without_values(monkeypatch, objective=objective, batch=batch)
+    loss = step.gradients(0)
+    gradients = [parameter.grad for parameter in step.state.generator.parameters()]
+    assert loss.loss.is_meta
+    assert all(g is not None and g.is_meta for g in gradients)
+    assert torch.nn.utils.clip_grad_norm_(step.state.generator.parameters(), 2.0).is_meta
+
+
+def test_a_look_would_be_noticed(monkeypatch):
+    step = on_a_device_without_values(monkeypatch)
+
+    def looking(x, y, tau):
+        distances = torch.cdist(x, y)
+        return -distances / (tau if distances.max() > 0 else 1)
+
+    curious = dataclasses.replace(step, objective=dataclasses.replace(step.objective, kernel=looking))
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        curious.gradients(0)

@@ -1,0 +1,91 @@
+"""How many operators a training signal takes: what costs on a GPU is launching them, not their arithmetic.
+
+Counted is every operator that loss and gradient ask torch for, as the profiler sees them: those called by the package
+or by autograd, views included, not what an operator calls inside. On a CPU the Gram path works in blocks that fit into
+the cache; elsewhere there is one block. So it is here, to count what a GPU is asked for.
+"""
+
+import itertools
+
+import pytest
+import torch
+from oracles.feature_groups import feature_groups
+from torch.profiler import ProfilerActivity, profile
+
+from truedrift.field import NORMALIZATIONS
+from truedrift.objective import gram
+from truedrift.training.config import ObjectiveOptions
+from truedrift.training.feature_loss import Objective
+
+pytestmark = pytest.mark.usefixtures("unchecked_shapes", "one_block")
+SIZES = ((1, 1), (10, 1), (10, 4), (100, 4))
+"""Classes and scales."""
+
+
+@pytest.fixture
+def one_block(monkeypatch):
+    monkeypatch.setattr(gram, "BLOCK_ELEMENTS", 1 << 60)
+
+
+def operators(classes, scales, estimators=("abc", "abc"), n=8, m=8, u=0, **options):
+    """Of one loss and its gradient."""
+    generator = torch.Generator().manual_seed(0)
+    gen, pos, neg = (torch.randn(scales, classes, rows, 16, generator=generator) for rows in (n, m, u))
+    weight = torch.rand(classes, u, generator=generator) + 0.1
+    chosen = ObjectiveOptions(estimator_pos=estimators[0], estimator_neg=estimators[1], **options)
+    objective = Objective(chosen, [1.0] * scales)
+    sides = (gen, pos + 1, neg, weight) if u else (gen, pos + 1)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        objective(*sides)
+    return sum(_is_asked_for(event) for event in seen.events())
+
+
+def _is_asked_for(event):
+    above = event.cpu_parent
+    while above is not None and not above.name.startswith("aten::"):
+        above = above.cpu_parent
+    return event.name.startswith("aten::") and above is None
+
+
+@pytest.mark.parametrize("feature_scale", ["standardize-l2", "mean-distance"])
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_the_count_does_not_depend_on_classes_and_scales(normalization, feature_scale):
+    for u in (0, 5):
+        options = {"normalization": normalization, "feature_scale": feature_scale, "u": u, "m": 12}
+        counts = {size: operators(*size, **options) for size in SIZES}
+        assert len(set(counts.values())) == 1, counts
+
+
+@pytest.mark.parametrize("feature_scale", ["standardize-l2", "mean-distance"])
+@pytest.mark.parametrize(("n", "m"), [(8, 8), (8, 12)], ids=["sides alike", "sides unlike"])
+def test_abc_adds_at_most_eight(n, m, feature_scale):
+    for normalization in NORMALIZATIONS:
+        options = {"n": n, "m": m, "feature_scale": feature_scale, "normalization": normalization}
+        plain = operators(10, 4, ("standard", "standard"), **options)
+        corrected = operators(10, 4, ("abc", "abc"), **options)
+        assert 0 < corrected - plain <= 8, (plain, corrected)
+
+
+def test_with_unconditional_negatives_a_side_each():
+    """Positives cost the same four. Stratified negatives cost more: their own softmax in float64, and what is drawn."""
+    plain, pos, both = (
+        operators(10, 4, (pos, neg), u=5)
+        for pos, neg in (("standard", "standard"), ("abc", "standard"), ("abc", "abc"))
+    )
+    assert pos - plain == 4
+    assert both - plain <= 46
+
+
+def test_a_loop_would_be_noticed():
+    """The control: more temperatures are no more operators, and groups one by one are."""
+    assert operators(10, 4, temperatures=(0.1,)) == operators(10, 4, temperatures=(0.1, 0.2, 0.3, 0.4))
+    gen, pos, _, _ = feature_groups(4, 4)
+    objective = Objective(ObjectiveOptions(), [1.0])
+
+    def looped():
+        for s, c in itertools.product(range(2), range(2)):
+            objective(gen[s, c][None, None], pos[s, c][None, None])
+
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        looped()
+    assert sum(_is_asked_for(event) for event in seen.events()) > 3 * operators(2, 2, n=4, m=4)

@@ -1,0 +1,144 @@
+"""From a configuration to a step: every mistake is one line before any work, and everything named is built."""
+
+import dataclasses
+
+import pytest
+import torch
+from oracles.little_run import CPU, convnet, little_config, little_samples, little_step
+
+from truedrift.data.samples import Samples
+from truedrift.encoders import PixelsOptions
+from truedrift.encoders.base import Encoder
+from truedrift.generators import DriftDiTOptions, MLPOptions, build
+from truedrift.progress import silent
+from truedrift.training import assembly
+from truedrift.training.assembly import Assembly, assemble, find_device, samples_of
+from truedrift.training.config import RunConfig
+from truedrift.training.parts import Parts
+from truedrift.validation import Mistake
+
+
+def test_what_is_named_is_built():
+    made = assemble(little_config(), Parts(), little_samples(), CPU, silent)
+    assert isinstance(made, Assembly)
+    assert made.state is made.step.state
+    assert made.state.generator.sample_shape == (1, 8, 8)
+    assert {p.dtype for p in made.state.parameters} == {torch.float64}
+    assert isinstance(made.step.encode, Encoder)
+    assert not any(p.requires_grad for p in made.step.encode.parameters())
+    assert made.step.positives.batches.n == 5
+
+
+def test_weights_of_the_generator_come_from_the_seed():
+    first, again = (little_step(little_config()).state.parameters[0] for _ in range(2))
+    other = little_step(dataclasses.replace(little_config(), seed=4)).state.parameters[0]
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_scales_of_unequal_size_are_weighted():
+    step = little_step(dataclasses.replace(little_config(), encoder=convnet(3, 12)))
+    assert step.objective.weights == [2.0, 1.0]
+    options = {"feature_scale": "mean-distance"}
+    step = little_step(dataclasses.replace(little_config(objective=options), encoder=convnet(3, 12)))
+    assert step.objective.weights == [1.0, 1.0]
+
+
+MISTAKES = {
+    "too many positives": ({"batch": {"n": 8}}, "batch.n: class 'a' has 7 images and n is 8; .*; take n = 7"),
+    "too many unconditional ones": ({"batch": {"unconditional": 28}}, "batch.unconditional is 28; .* 27, the images"),
+}
+
+
+@pytest.mark.parametrize(("changed", "told"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_about_the_batch_are_one_line(changed, told):
+    with pytest.raises(Mistake, match=told) as caught:
+        little_step(little_config(**changed))
+    assert "\n" not in str(caught.value)
+
+
+def test_mistakes_of_generator_and_encoder_name_their_section():
+    config = dataclasses.replace(little_config(), generator=DriftDiTOptions(patch=3, width=24, depth=1, heads=2))
+    with pytest.raises(Mistake, match=r"^generator: .*3"):
+        little_step(config)
+    points = Samples(torch.zeros(10, 2), torch.zeros(10, dtype=torch.int64), ("a",), "points", False)
+    with pytest.raises(Mistake, match=r'^encoder: sample_shape is .* the encoder "convnet" needs images'):
+        little_step(little_config(), points)
+
+
+def test_data_that_is_not_there_is_told_with_its_option():
+    config = dataclasses.replace(RunConfig(), data=dataclasses.replace(RunConfig().data, root="/no/such/place"))
+    with pytest.raises(Mistake, match=r"^data.name digits: .*'/no/such/place' does not exist"):
+        samples_of(config, Parts())
+    given = little_samples()
+    assert samples_of(config, Parts(samples=given)) is given
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "told"),
+    [
+        ((1, 8, 8), 4, r"makes samples \(1, 8, 8\) of 4 classes; little has \(1, 8, 8\) of 3"),
+        ((1, 8, 4), 3, r"makes samples \(1, 8, 4\) of 3 classes"),
+    ],
+)
+def test_a_generator_for_other_data_is_refused(shape, classes, told):
+    generator = build(MLPOptions(width=8, depth=1), sample_shape=shape, classes=classes, seed=0)
+    with pytest.raises(Mistake, match=told):
+        little_step(little_config(), parts=Parts(generator=generator))
+
+
+def test_a_generator_that_is_frozen_whole_is_refused():
+    generator = build(MLPOptions(width=8, depth=1), sample_shape=(1, 8, 8), classes=3, seed=0).requires_grad_(False)
+    with pytest.raises(Mistake, match=r"no parameter that requires a gradient; .*; unfreeze it"):
+        little_step(little_config(), parts=Parts(generator=generator))
+
+
+def test_points_are_features_themselves():
+    generator = torch.Generator().manual_seed(0)
+    points = Samples(torch.randn(40, 2, generator=generator), torch.arange(40) % 2, ("a", "b"), "points", False)
+    config = dataclasses.replace(little_config(), encoder=PixelsOptions())
+    step = little_step(config, points)
+    batch = step.positives.batches.at(0)
+    assert torch.equal(step.positives.at(0)[0], points.values[batch.indices].double())
+
+
+# ---- devices -------------------------------------------------------------------------------------------------------
+
+
+def machine(monkeypatch, cuda=0, mps=False):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+
+
+def test_auto_takes_a_gpu_if_there_is_one_and_each_process_its_own(monkeypatch):
+    machine(monkeypatch)
+    assert find_device("auto") == CPU == find_device("cpu")
+    machine(monkeypatch, mps=True)
+    assert find_device("auto").type == "mps"
+    machine(monkeypatch, cuda=2, mps=True)
+    assert find_device("auto") == torch.device("cuda", 0)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert find_device("cuda") == torch.device("cuda", 1)
+    assert find_device("cpu") == CPU
+
+
+def test_devices_that_are_not_there_are_one_line(monkeypatch):
+    machine(monkeypatch)
+    with pytest.raises(Mistake, match="device is 'cuda', which this machine has not; here are cpu; choose one"):
+        find_device("cuda")
+    with pytest.raises(Mistake, match="device is 'tpu'; allowed are auto, cpu, cuda, mps"):
+        find_device("tpu")
+    machine(monkeypatch, cuda=2)
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(Mistake, match=r"process 3 of this machine has no GPU of its own; here are 2; .*per-node 2 or"):
+        find_device("auto")
+
+
+def test_pixels_are_never_kept(monkeypatch, tmp_path):
+    """There is nothing to save: looking a file up costs what encoding does."""
+    monkeypatch.setattr(assembly, "keep", None)
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
+    config = little_config(engine={"precision": "float32", "cached_positives": True})
+    little_step(dataclasses.replace(config, encoder=PixelsOptions()))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,117 @@
+"""Loss and gradient of features: those of `drift_loss` with every option passed on, and of the published arithmetic."""
+
+import dataclasses
+
+import pytest
+import torch
+from oracles.feature_groups import feature_groups
+
+from truedrift import drift_loss
+from truedrift.centroids import ABC2, Jackknife
+from truedrift.objective.published import abc_release_loss
+from truedrift.training.config import ObjectiveOptions
+from truedrift.training.feature_loss import Objective
+
+OPTIONS = ObjectiveOptions(
+    temperatures=(0.1, 0.5),
+    estimator_pos="abc",
+    estimator_neg="standard",
+    normalization="row",
+    form="separate",
+    feature_scale="mean-distance",
+)
+
+
+def groups(u=0):
+    """[S = 2, C = 2, rows, D]; the weights are by class, as a step gives them."""
+    gen, pos, neg, weight = feature_groups(4, 6, u)
+    return gen, pos, neg, None if weight is None else weight[0]
+
+
+def reference(weights, gen, pos, neg=None, **options):
+    gen = gen.clone().requires_grad_()
+    losses = drift_loss(gen, pos, neg, **options).loss
+    scaled = sum(w * losses[s].sum() for s, w in enumerate(weights)) / losses.numel()
+    return losses.detach().mean(), torch.autograd.grad(scaled, gen)[0]
+
+
+@pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
+def test_every_option_is_passed_on(u):
+    gen, pos, neg, weight = groups(u)
+    weights = (1.0, 1.7)
+    ours = Objective(OPTIONS, weights)(gen, pos, neg, weight)
+    options = dataclasses.asdict(OPTIONS)
+    del options["arithmetic"]
+    loss, gradient = reference(weights, gen, pos, neg, weight_neg=weight, **options)
+    torch.testing.assert_close(ours.loss, loss, rtol=1e-12, atol=0)
+    torch.testing.assert_close(ours.gradient, gradient, rtol=1e-12, atol=1e-15)
+    assert not ours.gradient.requires_grad
+    for name, other in (
+        ("temperatures", (0.1, 0.6)),
+        ("estimator_pos", "standard"),
+        ("estimator_neg", "abc"),
+        ("normalization", "bidirectional"),
+        ("form", "product"),
+        ("feature_scale", "none"),
+        ("kernel", "gaussian"),
+    ):
+        changed = Objective(dataclasses.replace(OPTIONS, **{name: other}), weights)(gen, pos, neg, weight)
+        assert not torch.allclose(changed.gradient, gradient, rtol=1e-6), name
+
+
+def test_gradients_are_given_even_where_none_are_recorded():
+    gen, pos, _, _ = groups()
+    with torch.no_grad():
+        ours = Objective(OPTIONS, (1.0, 1.0))(gen, pos)
+    assert ours.gradient.abs().max() > 0
+
+
+def test_own_estimators_and_kernel_stand_in_place_of_the_named_ones():
+    gen, pos, _, _ = groups()
+
+    def cauchy(x, y, tau):
+        return -((torch.cdist(x, y) / tau).square()).log1p()
+
+    ours = Objective(OPTIONS, (1.0, 1.0), estimator_pos=ABC2(), estimator_neg=Jackknife(), kernel=cauchy)(gen, pos)
+    options = dataclasses.asdict(OPTIONS) | {"estimator_pos": "abc2", "estimator_neg": "jackknife", "kernel": cauchy}
+    del options["arithmetic"]
+    loss, gradient = reference((1.0, 1.0), gen, pos, **options)
+    torch.testing.assert_close(ours.gradient, gradient, rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(ours.loss, loss, rtol=1e-12, atol=0)
+    named = Objective(OPTIONS, (1.0, 1.0))(gen, pos)
+    assert not torch.allclose(named.gradient, gradient, rtol=1e-3)
+
+
+@pytest.mark.parametrize("sides", [("abc", "abc"), ("standard", "abc"), ("abc", "standard")])
+def test_the_published_arithmetic_by_its_own_function(sides):
+    options = ObjectiveOptions(
+        arithmetic="abc-release", temperatures=(0.3, 0.8), estimator_pos=sides[0], estimator_neg=sides[1]
+    )
+    gen, pos, _, _ = (None if each is None else each.float() for each in groups())
+    ours = Objective(options, (1.0, 1.0))(gen, pos)
+    leaf = gen.clone().requires_grad_()
+    loss = abc_release_loss(
+        list(leaf.flatten(1, 2)),
+        list(pos.flatten(1, 2)),
+        torch.arange(2).repeat_interleave(4),
+        torch.arange(2).repeat_interleave(6),
+        temperatures=(0.3, 0.8),
+        abc=sides[0] == "abc",
+        abc_neg=sides[1] == "abc",
+    )
+    torch.testing.assert_close(ours.loss, loss.detach(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(ours.gradient, torch.autograd.grad(loss, leaf)[0], rtol=1e-5, atol=1e-8)
+    stable = Objective(dataclasses.replace(options, arithmetic="stable"), (1.0, 1.0))(gen, pos)
+    torch.testing.assert_close(ours.report().n_eff_pos, stable.report().n_eff_pos)  # told in the correct arithmetic
+
+
+def test_the_report_is_that_of_the_batch():
+    gen, pos, neg, weight = groups(3)
+    report = Objective(OPTIONS, (1.0, 1.0))(gen, pos, neg, weight).report()
+    assert report.n_eff_pos.shape == (2, 2, 2)
+    options = {name: getattr(OPTIONS, name) for name in ("temperatures", "normalization", "form", "feature_scale")}
+    expected = drift_loss(
+        gen, pos, neg, weight_neg=weight, estimator_pos="abc", estimator_neg="standard", **options
+    ).report
+    for name in ("force", "n_eff_neg", "correction_pos", "spread"):
+        torch.testing.assert_close(getattr(report, name), getattr(expected, name))
