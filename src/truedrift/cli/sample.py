@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,9 +20,11 @@ from truedrift.records import writable_directory
 from truedrift.training.assembly import find_device
 from truedrift.training.export import Trained, Weights, open_generator
 from truedrift.training.grid import columns_for, image_grid, point_map, write_png
+from truedrift.training.memory import told_if_too_small
 from truedrift.validation import mistake
 
 LARGEST_COUNT = 10_000_000
+LONGEST_NAME = 60
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,9 +78,15 @@ class Sample:
         if not 0 <= self.strength <= 1e6:
             raise mistake(f"strength is {self.strength}", "allowed is 0 to 1e6", "training draws from 1 to 4")
         device = find_device(self.device)
+        _require_free(self.form, self.out)
         trained = open_generator(self.run, weights=self.weights)
         chosen = [_class(trained, name) for name in self.classes] or list(range(len(trained.classes)))
         return partial(_sample, self, trained, chosen, device)
+
+
+def _require_free(form: str, out: Path | None) -> None:
+    if out is not None and form != "folder" and out.is_dir():
+        raise mistake(f"{str(out)!r} is a directory", f"a {form} is a file", "name a file with --out")
 
 
 def _class(trained: Trained, name: str) -> int:
@@ -93,18 +103,28 @@ def _sample(options: Sample, trained: Trained, classes: list[int], device: torch
     if options.form == "grid" and options.count >= len(classes):
         labels = torch.tensor(classes).repeat_interleave(options.count // len(classes))
     generator = trained.generator.to(device)
-    values = sample(generator, labels, seed=options.seed, strength=options.strength, batch=options.batch, device=device)
-    path = _WRITERS[options.form](options, trained, labels, values)
-    how = f"strength {options.strength:g}, seed {options.seed}"
-    return f"{len(labels)} samples of {trained.source}, {how}\nwritten: {path}"
+    how: dict[str, Any] = {"seed": options.seed, "strength": options.strength, "batch": options.batch}
+    with told_if_too_small("take a smaller --batch or --count"):
+        values = sample(generator, labels, device=device, **how)
+    try:
+        path = _WRITERS[options.form](options, labels, values)
+    except OSError as error:
+        place = str(options.out or options.run)
+        came = f"the samples cannot be written to {place!r} ({error.strerror or error})"
+        raise mistake(came, "allowed is a place to write to, with room", "name another one with --out") from None
+    told = f"strength {options.strength:g}, seed {options.seed}"
+    return f"{len(labels)} samples of {trained.source}, {told}\nwritten: {path}"
 
 
 def _stem(options: Sample) -> str:
+    """A name that tells what was asked for; classes of many or long names are told by a hash."""
     named = "-".join(("", *options.classes)) if options.classes else ""
+    if len(named) > LONGEST_NAME:
+        named = f"-classes-{hashlib.sha256(named.encode(errors='replace')).hexdigest()[:8]}"
     return f"sample-seed{options.seed}-strength{options.strength:g}{named}".replace("/", "_").replace(" ", "_")
 
 
-def _grid(options: Sample, trained: Trained, labels: Tensor, values: Tensor) -> Path:
+def _grid(options: Sample, labels: Tensor, values: Tensor) -> Path:
     path = options.out or options.run / f"{_stem(options)}.png"
     writable_directory(path.parent)
     if values.ndim == 4:
@@ -112,7 +132,7 @@ def _grid(options: Sample, trained: Trained, labels: Tensor, values: Tensor) -> 
     return write_png(point_map(values[:, :2], labels, values[:, :2]), path)
 
 
-def _folder(options: Sample, trained: Trained, labels: Tensor, values: Tensor) -> Path:
+def _folder(options: Sample, labels: Tensor, values: Tensor) -> Path:
     """One PNG a sample below a folder a class, named by the sample's number."""
     if values.ndim != 4:
         raise mistake("these samples are points", "a folder holds images", "take --form npz")
@@ -123,16 +143,22 @@ def _folder(options: Sample, trained: Trained, labels: Tensor, values: Tensor) -
     return directory
 
 
-def _npz(options: Sample, trained: Trained, labels: Tensor, values: Tensor) -> Path:
+def _npz(options: Sample, labels: Tensor, values: Tensor) -> Path:
     """`images` uint8 [N, H, W, C] and `labels`, as evaluation tools read them; `points` where they are."""
     import numpy as np  # noqa: PLC0415  an extra
 
     path = options.out or options.run / f"{_stem(options)}.npz"
     writable_directory(path.parent)
+    mine = path.with_name(f".{path.name}.writing")
     arrays = {"images": to_uint8(values).permute(0, 2, 3, 1)} if values.ndim == 4 else {"points": values}
     named: dict[str, Any] = {name: array.numpy() for name, array in (arrays | {"labels": labels}).items()}
-    np.savez(path, **named)
-    return path
+    try:
+        with mine.open("wb") as file:  # a file, since numpy would add .npz to a name
+            np.savez(file, **named)
+        return mine.replace(path)
+    finally:
+        with suppress(OSError):
+            mine.unlink()
 
 
 _WRITERS = {"grid": _grid, "folder": _folder, "npz": _npz}
