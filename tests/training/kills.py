@@ -15,6 +15,7 @@ import json
 import multiprocessing
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +33,8 @@ from truedrift.training.run import open_run
 STEPS_A_KILL = 40
 LIMIT_SECONDS = 120.0
 LOOK_EVERY_SECONDS = 0.0005
+
+PRELOADED = ["kills", "truedrift.cli.parsing", "torch._dynamo", "torch.utils.tensorboard", "sklearn.datasets"]
 
 FORGETFUL = """
 import sys
@@ -86,7 +89,7 @@ class Forked:
 
     def __init__(self, arguments: list[str], errors: Path, code: str | None = None) -> None:
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(["kills", "truedrift.cli.parsing", "torch._dynamo", "sklearn.datasets"])
+        context.set_forkserver_preload(PRELOADED)
         self._process = context.Process(target=forked, args=(arguments, errors, code))
         self._process.start()
         self.pid = self._process.pid
@@ -103,6 +106,7 @@ def forked(arguments: list[str], errors: Path, code: str | None) -> None:
     """In the new process: the command with these arguments."""
     os.dup2(os.open(errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT), 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a shell ignore it
     torch.set_num_threads(1)
     sys.argv = ["truedrift", *arguments]
     if code is not None:

@@ -31,6 +31,7 @@ class Dropped(Exception):
 
 
 def tiny(name="digits", *settings, **given):
+    """The recipe made small; a whole group, such as generator={…}, takes the place of the one before."""
     return recipe(name, given=given, settings=(*TINY, *settings))
 
 
