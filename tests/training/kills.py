@@ -227,7 +227,11 @@ def kill_once(launch: Launch, arguments: list[str], run: Path, aimed: bool, chan
     if process.ended() is not None:
         return None
     process.kill()
-    return Kill(aimed, max(checkpoint.steps(run / "checkpoints"), default=0), tuple(name for name in begun(run) if name not in old))
+    return Kill(
+        aimed,
+        max(checkpoint.steps(run / "checkpoints"), default=0),
+        tuple(name for name in begun(run) if name not in old),
+    )
 
 
 def killed(launch: Launch, arguments: list[str], run: Path, kills: int, seed: int) -> list[Kill]:

@@ -207,7 +207,7 @@ def _require_place(data: DataOptions) -> None:
     if data.name not in NAMES:
         return
     if data.root is not None and (data.name in TOYS or data.name == "digits"):
-        came = f"data.root is {data.root!r} with data.name {data.name}"
+        came = f"data.root is {data.root[:80]!r} with data.name {data.name}"
         raise mistake(came, "that comes with the library and needs none", "leave it out, or take the recipe folder")
     if data.root == "":
         raise mistake("data.root is empty", "allowed is a directory or an archive", "name it, or leave it out")
