@@ -221,8 +221,12 @@ def kill_once(launch: Launch, arguments: list[str], run: Path, aimed: bool, chan
             before = max(checkpoint.steps(run / "checkpoints"), default=0)
             wait_until(lambda before=before: max(checkpoint.steps(run / "checkpoints"), default=0) > before, process)
         wait_until(lambda: not old.issuperset(begun(run)), process)
-        time.sleep(chance.uniform(0, 0.002))
-    else:
+        time.sleep(chance.uniform(0, 0.006))
+    elif chance.random() < 0.5:  # while it opens the run and begins
+        time.sleep(chance.uniform(0, 2.0))
+    else:  # while it works
+        before = max(checkpoint.steps(run / "checkpoints"), default=0)
+        wait_until(lambda: max(checkpoint.steps(run / "checkpoints"), default=0) > before, process)
         time.sleep(chance.uniform(0, 0.4))
     if process.ended() is not None:
         return None
