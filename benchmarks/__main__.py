@@ -11,7 +11,17 @@ from pathlib import Path
 
 import torch
 
-from benchmarks import corrected_centroid, exact_bias, grouped_loss, streaming
+from benchmarks import (
+    cifar10_step,
+    corrected_centroid,
+    digits_step,
+    exact_bias,
+    gradient_caching,
+    grouped_loss,
+    kept_positives,
+    operators,
+    streaming,
+)
 from benchmarks.machine import describe
 from benchmarks.results import Result, table
 
@@ -32,6 +42,11 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
     "corrected_centroid": (corrected_centroid.TITLE, corrected_centroid.measure),
     "streaming": (streaming.TITLE, streaming.measure),
     "exact_bias": (exact_bias.TITLE, exact_bias.measure),
+    "operators": (operators.TITLE, operators.measure),
+    "digits_step": (digits_step.TITLE, digits_step.measure),
+    "cifar10_step": (cifar10_step.TITLE, cifar10_step.measure),
+    "kept_positives": (kept_positives.TITLE, kept_positives.measure),
+    "gradient_caching": (gradient_caching.TITLE, gradient_caching.measure),
 }
 
 

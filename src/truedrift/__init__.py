@@ -5,13 +5,21 @@ The data's way through the system, which is also the tree:
     noise z, label c → generators → image → encoders → features x, y⁺, y⁻ → kernels → log w → centroids → γ
       → field → V → objective → loss → training → checkpoint → evaluation → metrics → records → report
 
-The maths core (kernels, centroids, field, objective) needs torch alone.
+The maths core (kernels, centroids, field, objective) needs torch alone, and so does `import truedrift`: what trains is
+imported when it is asked for.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from truedrift.bias import Diagnosis, Moments, diagnose, exact_moments
 from truedrift.centroids import abc_weights, centroid, estimator, streaming_centroid
 from truedrift.field import Drift, drift
 from truedrift.objective import DriftLoss, DriftReport, drift_loss
+
+if TYPE_CHECKING:
+    from truedrift.recipes import recipe
+    from truedrift.training import Parts, RunConfig, train
 
 __version__ = "0.1.0"
 
@@ -21,6 +29,8 @@ __all__ = [
     "DriftLoss",
     "DriftReport",
     "Moments",
+    "Parts",
+    "RunConfig",
     "__version__",
     "abc_weights",
     "centroid",
@@ -29,5 +39,20 @@ __all__ = [
     "drift_loss",
     "estimator",
     "exact_moments",
+    "recipe",
     "streaming_centroid",
+    "train",
 ]
+
+_ON_DEMAND = {
+    "Parts": "truedrift.training",
+    "RunConfig": "truedrift.training",
+    "recipe": "truedrift.recipes",
+    "train": "truedrift.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_DEMAND:
+        raise AttributeError(f"module 'truedrift' has no attribute {name!r}")
+    return getattr(import_module(_ON_DEMAND[name]), name)

@@ -53,7 +53,7 @@ def add(tensors: Sequence[Tensor]) -> None:
     """Every tensor is replaced by its sum over the processes, in one message a dtype."""
     if size() == 1:
         return
-    for dtype in {tensor.dtype for tensor in tensors}:
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):  # in one order everywhere, which a set has not
         alike = [tensor for tensor in tensors if tensor.dtype == dtype]
         joined = torch.cat([tensor.reshape(-1) for tensor in alike])
         dist.all_reduce(joined)

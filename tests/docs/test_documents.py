@@ -103,3 +103,21 @@ def test_gauge_snippet_runs():
     scope = {}
     exec(snippet, scope)
     assert [at.tau for at in scope["found"].temperatures] == [0.05, 0.2]
+
+
+def test_training_snippet_runs(tmp_path, monkeypatch):
+    (snippet,) = PYTHON.findall((ROOT / "docs" / "training.md").read_text())
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    exec(snippet, scope)
+    assert scope["report"].complete
+    assert (scope["report"].directory / "checkpoints" / "step-00000100" / "ema.safetensors").exists()
+
+
+def test_every_recipe_stands_in_the_table_of_the_training_page():
+    from truedrift.recipes import RECIPES
+
+    page = (ROOT / "docs" / "training.md").read_text()
+    (table,) = re.findall(r"^\| recipe \|.*?\n\n", page, re.MULTILINE | re.DOTALL)
+    named = re.findall(r"`([\w-]+)`", "\n".join(line.split("|")[1] for line in table.strip().splitlines()))
+    assert named == list(RECIPES)

@@ -1,5 +1,6 @@
 """The examples as a user runs them: the generator gets better, and the change is really two lines."""
 
+import json
 import math
 import os
 import re
@@ -109,7 +110,23 @@ def test_the_whole_loss_shows_its_report(shown_by):
 def test_the_page_names_every_example():
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     named = re.findall(r"`python examples/(\w+)\.py", page)
-    assert set(named) == set(NAMES) == {path.stem for path in EXAMPLES.glob("*.py")}
+    assert set(named) == {*NAMES, "own_parts"} == {path.stem for path in EXAMPLES.glob("*.py")}
     assert [line["code"] for line in MARKED.finditer(page)] == [
         line["code"] for line in MARKED.finditer(source_of("plain_pytorch"))
     ]
+
+
+def test_parts_of_ones_own_train_and_a_second_run_finds_the_first_complete(tmp_path):
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "own_parts.py"), "--steps", "100"]
+    printed = [
+        subprocess.run(
+            command, capture_output=True, cwd=tmp_path, env=os.environ | ENVIRONMENT, text=True, timeout=60, check=True
+        ).stdout
+        for _ in range(2)
+    ]
+    assert re.match(
+        r"step 100 of 100: force \S+, \S+, \S+, spread \S+\npictures in runs/own-parts/samples\n", printed[0]
+    )
+    assert printed[0] == printed[1]
+    parts = json.loads((tmp_path / "runs" / "own-parts" / "config.json").read_text())["parts"]
+    assert set(parts) == {"generator", "encoder", "kernel", "estimator_pos"}

@@ -55,6 +55,7 @@ for _ in range(8):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        signal.alarm(60)
         while True:
             step += 1
             save(directory, state(step), run="r")

@@ -144,10 +144,14 @@ import os, time
 from truedrift.training.interruption import Interruption
 
 with Interruption() as interruption:
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        while True:
+        os.write(writer, b"!")  # before that Python forgets signals, as pending ones of the parent
+        for _ in range(1000):
             time.sleep(0.01)
+        os._exit(0)
+    os.read(reader, 1)
     os.kill(child, {number})
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), interruption.asked)
 """

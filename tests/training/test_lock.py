@@ -145,6 +145,12 @@ def test_an_owner_that_did_not_sign_yet(tmp_path, content):
             pytest.fail("two have the lock")
 
 
+def test_nothing_of_an_earlier_signature_stays(tmp_path):
+    (tmp_path / "lock").write_text("4194304 " + "x" * 100 + "\n")
+    with RunLock(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()} {socket.gethostname()}\n"
+
+
 def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(Mistake, match=r"cannot be locked \(.*\); .*; "), RunLock(tmp_path / "file"):

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 
 import tyro
 
+from truedrift.cache import cache_directory
 from truedrift.cli.progress import Shown
-from truedrift.data.cache import cache_directory
 from truedrift.data.catalog import ELSEWHERE, NAMES
 from truedrift.data.fetch import Fetched, fetch, is_present
 from truedrift.data.idx import holds_idx

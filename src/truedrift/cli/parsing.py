@@ -5,20 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+from importlib import import_module
 from typing import Protocol
 
 import tyro
 
-from truedrift.cli.bias import Bias
-from truedrift.cli.convert import Convert
-from truedrift.cli.data import Data
-from truedrift.cli.demo import Demo
-from truedrift.cli.diagnose import Diagnose
-from truedrift.cli.recipes import Recipes
-from truedrift.cli.report import Report
-from truedrift.cli.reproduce import Reproduce
-from truedrift.cli.sample import Sample
-from truedrift.cli.train import Train
 from truedrift.validation import mistake
 
 
@@ -36,23 +27,29 @@ class Command(Protocol):
         ...
 
 
-COMMANDS: dict[str, type[Command]] = {
-    "demo": Demo,
-    "bias": Bias,
-    "diagnose": Diagnose,
-    "train": Train,
-    "sample": Sample,
-    "recipes": Recipes,
-    "data": Data,
-    "reproduce": Reproduce,
-    "report": Report,
-    "convert": Convert,
+COMMANDS: dict[str, str] = {
+    "demo": "Two pictures: a minibatch centroid with its correction, and its exact bias against n.",
+    "train": "Train a one-step generator by drifting; the same command resumes it.",
+    "sample": "Samples of a run, or of a folder of weights: a grid, a folder of images or an .npz file.",
+    "recipes": "List the recipes, or print one of them in full.",
+    "data": "List data sets and weights, or fetch them into the cache, hash-checked.",
+    "bias": "How biased is the centroid of n references? Exactly, for a named toy or your own pool.",
+    "diagnose": "How biased is your centroid, and what n do you need? On your own features or weights.",
+    "reproduce": "Compute a figure or table of the paper, or a study beyond it, and draw it.",
+    "report": "Draw figures (PNG, PDF) and write tables (Markdown, LaTeX) from records alone.",
+    "convert": "Bring a published DriftDiT checkpoint (.pt, .pth, .safetensors) over to config.json + safetensors.",
 }
+"""What each does, in a line. It is imported when it is asked for: nobody who samples waits for the laboratory."""
+
+
+def command(name: str) -> type[Command]:
+    """The command of that name."""
+    found: type[Command] = getattr(import_module(f"truedrift.cli.{name}"), name.capitalize())
+    return found
 
 
 def help_text() -> str:
     """What `truedrift --help` prints."""
-    first_lines = {name: (command.__doc__ or "").splitlines()[0] for name, command in COMMANDS.items()}
     return "\n".join(
         (
             "usage: truedrift COMMAND [OPTIONS]    truedrift COMMAND --help    truedrift --version",
@@ -60,7 +57,7 @@ def help_text() -> str:
             "One-step generative models trained by drifting, with centroids whose minibatch bias is corrected.",
             "",
             "commands:",
-            *(f"  {name:12}{line}" for name, line in first_lines.items()),
+            *(f"  {name:12}{line}" for name, line in COMMANDS.items()),
             "",
             "examples:",
             "  truedrift demo",
@@ -92,7 +89,7 @@ def _options(name: str, options: list[str]) -> Command:
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return tyro.cli(COMMANDS[name], prog=f"truedrift {name}", args=options)
+            return tyro.cli(command(name), prog=f"truedrift {name}", args=options)
     except SystemExit as stop:
         if not stop.code:
             raise

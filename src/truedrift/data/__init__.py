@@ -1,7 +1,7 @@
 """Where samples come from."""
 
+from truedrift.cache import cache_directory
 from truedrift.data.arrays import read_arrays
-from truedrift.data.cache import cache_directory
 from truedrift.data.catalog import NAMES, load
 from truedrift.data.class_batches import Batch, ClassBatches, gathered
 from truedrift.data.samples import Samples, to_model, to_uint8

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.data.cache import cache_directory
+from truedrift.cache import cache_directory
 from truedrift.data.cifar import CIFAR10, CIFAR100, Layout, find_cifar, read_cifar
 from truedrift.data.class_names import DIGITS, FASHION_CLASSES
 from truedrift.data.digits import digits

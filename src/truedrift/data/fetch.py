@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from truedrift.data.cache import cache_directory
+from truedrift.cache import cache_directory
 from truedrift.data.download import CHUNK_BYTES, Undelivered, digest_of, in_words, write
 from truedrift.data.offers import OFFERS, Offer
 from truedrift.data.pinned import Pinned

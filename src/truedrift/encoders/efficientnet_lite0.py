@@ -9,7 +9,6 @@ them into the cache, as safetensors with the names of the published file.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from truedrift.axes import Tensor
+from truedrift.cache import cache_directory
 from truedrift.encoders.base import Encoder
 from truedrift.encoders.image_input import imagenet_normalized, require_square_image, resized, rgb
 from truedrift.encoders.lite_network import BLOCKS, LiteNetwork
@@ -69,9 +69,8 @@ class EfficientNetLite0(Encoder):
 
 
 def weights_file() -> Path:
-    """In the cache: TRUEDRIFT_CACHE, or ~/.cache/truedrift."""
-    cache = os.environ.get("TRUEDRIFT_CACHE") or Path.home() / ".cache" / "truedrift"
-    return Path(cache) / "efficientnet-lite0" / "model.safetensors"
+    """In the cache."""
+    return cache_directory("efficientnet-lite0") / "model.safetensors"
 
 
 def _read(path: Path) -> dict[str, Tensor]:

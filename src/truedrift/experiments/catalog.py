@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from truedrift.experiments import baselines, bias_loglog, guidance, illustration, normalization, temperature
+from truedrift.experiments import (
+    baselines,
+    bias_loglog,
+    guidance,
+    hyperparameters,
+    illustration,
+    normalization,
+    temperature,
+    trained_digits,
+)
 from truedrift.experiments.study import Setting
 
 STUDIES: dict[str, Callable[[Setting], Any]] = {
     "fig:illustration": illustration.study,
     "fig:bias_loglog": bias_loglog.study,
     "tab:baselines": baselines.study,
+    "tab:hyperparams": hyperparameters.study,
     "normalization": normalization.study,
     "app:temperature": temperature.study,
     "guidance": guidance.study,
+    "digits": trained_digits.study,
 }
 """A study takes its setting and returns one record."""

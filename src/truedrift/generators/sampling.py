@@ -42,9 +42,10 @@ def sample(
         for start in range(0, len(labels), batch):
             rows = slice(start, min(start + batch, len(labels)))
             z, style_ids = draws(generator, range(first_id + rows.start, first_id + rows.stop), seed)
-            inputs = (z, labels[rows].long(), strengths[rows], style_ids)
-            place = next(generator.parameters()).device
-            samples[rows] = generator(*(value.to(place) for value in inputs)).float().cpu()
+            like = next(generator.parameters(), z)  # a generator may have no parameters
+            samples[rows] = generator(
+                z.to(like), labels[rows].long().to(like.device), strengths[rows].to(like), style_ids.to(like.device)
+            )
     return samples
 
 

@@ -7,6 +7,7 @@ from truedrift.generators import MLPOptions
 from truedrift.training.config import (
     BatchOptions,
     CadenceOptions,
+    ConditionOptions,
     DataOptions,
     Estimator,
     ObjectiveOptions,
@@ -29,6 +30,7 @@ def digits(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc") -> RunCon
             estimator_neg=estimator,
             feature_scale="mean-distance",  # unit features have no contrast: gray would be as good as white
         ),
-        optimizer=OptimizerOptions(learning_rate=1e-3, warmup_steps=100),
+        condition=ConditionOptions(strength_high=1.0),
+        optimizer=OptimizerOptions(learning_rate=1e-3, warmup_steps=100, ema=0.998),
         cadence=CadenceOptions(epochs=25, steps_per_epoch=100, log_every=50, checkpoint_every=250, grid_every=500),
     )

@@ -9,6 +9,7 @@ from truedrift.generators import DriftDiTOptions
 from truedrift.training.config import (
     BatchOptions,
     CadenceOptions,
+    ConditionOptions,
     DataOptions,
     Estimator,
     ObjectiveOptions,
@@ -32,6 +33,7 @@ def fashion_mnist(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc", da
         encoder=ConvNetOptions(),
         batch=BatchOptions(n=n),
         objective=_objective(estimator),
+        condition=ConditionOptions(strength_high=1.0),
         optimizer=_faster(),
         cadence=HOURS,
     )
@@ -47,6 +49,7 @@ def cifar10_cpu(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc", data
         encoder=EfficientNetLite0Options(),
         batch=BatchOptions(n=n),
         objective=_objective(estimator),
+        condition=ConditionOptions(strength_high=1.0),
         optimizer=_faster(),
         cadence=HOURS,
     )
@@ -62,6 +65,7 @@ def folder(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc", data: str
         encoder=ConvNetOptions(),
         batch=BatchOptions(n=n),
         objective=_objective(estimator),
+        condition=ConditionOptions(strength_high=1.0),
         optimizer=_faster(),
         cadence=HOURS,
     )

@@ -7,12 +7,14 @@ tuples and further records, and comes back from the file as it was; one kind a f
 from truedrift.records.baselines import Baseline, Baselines
 from truedrift.records.bias_curves import BiasCurve, BiasCurves, Contraction, SampledPoints
 from truedrift.records.guidance import AtStrength, Guidance
+from truedrift.records.hyperparameters import Epochs, Hyperparameters
 from truedrift.records.illustration import Illustration, Point
 from truedrift.records.normalization import FieldBias, FieldBiases
 from truedrift.records.origin import Provenance, provenance
 from truedrift.records.pool_bias import BiasAt, PoolBias
 from truedrift.records.store import RECORDS, append, read, writable_directory
 from truedrift.records.temperature import AtTemperature, Compensated, Temperature
+from truedrift.records.trained_digits import DigitsRun, TrainedDigits
 
 __all__ = [
     "RECORDS",
@@ -25,15 +27,19 @@ __all__ = [
     "BiasCurves",
     "Compensated",
     "Contraction",
+    "DigitsRun",
+    "Epochs",
     "FieldBias",
     "FieldBiases",
     "Guidance",
+    "Hyperparameters",
     "Illustration",
     "Point",
     "PoolBias",
     "Provenance",
     "SampledPoints",
     "Temperature",
+    "TrainedDigits",
     "append",
     "provenance",
     "read",

@@ -11,9 +11,11 @@ from truedrift.records import (
     BiasCurves,
     FieldBiases,
     Guidance,
+    Hyperparameters,
     Illustration,
     PoolBias,
     Temperature,
+    TrainedDigits,
     read,
 )
 from truedrift.report import (
@@ -24,6 +26,8 @@ from truedrift.report import (
     normalization,
     pool_bias,
     tab_baselines,
+    tab_hyperparams,
+    trained_digits,
 )
 from truedrift.report.item import Item
 from truedrift.validation import mistake
@@ -32,9 +36,11 @@ ITEMS: tuple[Item, ...] = (
     Item("fig:illustration", Illustration, fig_illustration.save, fig_illustration.summary),
     Item("fig:bias_loglog", BiasCurves, fig_bias_loglog.save, fig_bias_loglog.summary),
     Item("tab:baselines", Baselines, tab_baselines.save, tab_baselines.summary),
+    Item("tab:hyperparams", Hyperparameters, tab_hyperparams.save, tab_hyperparams.summary),
     Item("normalization", FieldBiases, normalization.save, normalization.summary),
     Item("app:temperature", Temperature, app_temperature.save, app_temperature.summary),
     Item("guidance", Guidance, guidance.save, guidance.summary),
+    Item("digits", TrainedDigits, trained_digits.save, trained_digits.summary),
     Item("bias", PoolBias, pool_bias.save, pool_bias.summary),
 )
 

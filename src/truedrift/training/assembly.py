@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from truedrift import collectives
 from truedrift.axes import Tensor
-from truedrift.data.cache import cache_directory
+from truedrift.cache import cache_directory
 from truedrift.data.catalog import load
 from truedrift.data.class_batches import ClassBatches
 from truedrift.data.samples import Samples
@@ -32,7 +30,7 @@ from truedrift.training.feature_loss import Objective
 from truedrift.training.parts import Parts
 from truedrift.training.positives import Encode, Encoded, Lookup, Positives
 from truedrift.training.state import TrainingState
-from truedrift.training.step import DTYPES, Step
+from truedrift.training.step import DTYPES, Step, autocast
 from truedrift.validation import Mistake, mistake
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -61,7 +59,16 @@ def find_device(name: str) -> torch.device:
     if not there[name]:
         found = ", ".join(kind for kind, is_there in there.items() if is_there)
         raise mistake(f"device is {name!r}, which this machine has not", f"here are {found}", "choose one, or auto")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0"))) if name == "cuda" else torch.device(name)
+    return _own_gpu() if name == "cuda" else torch.device(name)
+
+
+def _own_gpu() -> torch.device:
+    """torchrun numbers the processes of a machine."""
+    number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if number >= there:
+        came = f"process {number + 1} of this machine has no GPU of its own"
+        raise mistake(came, f"here are {there}", f"start torchrun with --nproc-per-node {there} or fewer")
+    return torch.device("cuda", number)
 
 
 def samples_of(config: RunConfig, parts: Parts) -> Samples:
@@ -80,10 +87,11 @@ def assemble(config: RunConfig, parts: Parts, samples: Samples, device: torch.de
     """Everything that the configuration names, on the device."""
     dtype = DTYPES[config.engine.precision]
     batches = _batches(config, samples)
+    _require_place(config, parts)
     generator = parts.generator or _generator(config, samples)
     _require_fit(generator, samples)
     network, dimensions = _encoder(config, parts, samples, device, dtype)
-    encode = _autocast(network, config, device)
+    encode = _in_precision(network, config.engine.precision, device)
     lookup = _lookup(config, samples, network, encode, device, progress)
     state = TrainingState(generator.to(device, dtype), config.optimizer, compiled=config.engine.compiled)
     state.agree()
@@ -142,7 +150,19 @@ def _batches(config: RunConfig, samples: Samples) -> ClassBatches:
     )
 
 
-def _require_fit(generator: Any, samples: Samples) -> None:
+def _require_place(config: RunConfig, parts: Parts) -> None:
+    """The published arithmetic is one formula, in which no kernel and no estimator of one's own has a place."""
+    given = [name for name in ("kernel", "estimator_pos", "estimator_neg") if getattr(parts, name) is not None]
+    if given and config.objective.arithmetic == "abc-release":
+        came = f"the part {given[0]} is given with objective.arithmetic abc-release"
+        raise mistake(came, "that arithmetic has its own", "take the arithmetic stable")
+
+
+def _require_fit(generator: Generator, samples: Samples) -> None:
+    if not any(parameter.requires_grad for parameter in generator.parameters()):
+        raise mistake(
+            "the generator has no parameter that requires a gradient", "allowed is one or more", "unfreeze it"
+        )
     if tuple(generator.sample_shape) != samples.sample_shape or generator.classes != len(samples.classes):
         raise mistake(
             f"the generator makes samples {tuple(generator.sample_shape)} of {generator.classes} classes",
@@ -165,18 +185,29 @@ def _encoder(
         given = given.requires_grad_(False).eval().to(device, dtype)
     with torch.no_grad():
         groups = given(torch.zeros(1, *samples.sample_shape, device=device, dtype=dtype))
-    if not isinstance(groups, (tuple, list)) or not all(isinstance(f, Tensor) and f.ndim == 2 for f in groups):
-        raise mistake("the encoder returned something else", "allowed is a tuple of tensors [B, D]", "flatten them")
-    return given, [f.shape[-1] for f in groups]
+    of_one = isinstance(groups, (tuple, list)) and [f for f in groups if isinstance(f, Tensor) and f.ndim == 2]
+    if not of_one or len(of_one) != len(groups) or not all(len(f) == 1 and f.is_floating_point() for f in of_one):
+        raise mistake(
+            f"the encoder made {_told(groups)} of values [1, {', '.join(map(str, samples.sample_shape))}]",
+            "allowed is a tuple of real tensors [B, D], one a scale",
+            "flatten what it returns",
+        )
+    return given, [f.shape[-1] for f in of_one]
 
 
-def _autocast(network: Any, config: RunConfig, device: torch.device) -> Encode:
+def _told(groups: Any) -> str:
+    if isinstance(groups, Tensor):
+        return f"a tensor {list(groups.shape)}"
+    if not isinstance(groups, (tuple, list)):
+        return f"a {type(groups).__name__}"
+    return f"({', '.join(map(_told, groups))})"
+
+
+def _in_precision(network: Any, precision: str, device: torch.device) -> Encode:
     """The encoder in the precision of the run."""
-    low = config.engine.precision == "bfloat16"
 
     def encode(values: Tensor) -> tuple[Tensor, ...]:
-        context: AbstractContextManager[Any] = torch.autocast(device.type, torch.bfloat16) if low else nullcontext()
-        with context:
+        with autocast(precision, device):
             return tuple(network(values))
 
     return encode
@@ -191,12 +222,7 @@ def _lookup(
     if not keeps or engine.precision == "float64":
         dtype = DTYPES[engine.precision]
         return Encoded(samples, encode, device=device, dtype=dtype, at_once=engine.micro_batch)
-    first_here = int(os.environ.get("LOCAL_RANK", "0")) == 0
-    directory = cache_directory("features")
-    options: dict[str, Any] = {"directory": directory, "precision": engine.precision, "device": device}
-    if not first_here:
-        collectives.wait()
-    path = keep(samples, network, encode, progress=progress, **options)
-    if first_here:
-        collectives.wait()
+    where = cache_directory("features")
+    precision = engine.precision
+    path = keep(samples, network, encode, directory=where, precision=precision, device=device, progress=progress)
     return Kept(path, network.dimensions, device)

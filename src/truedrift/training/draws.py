@@ -15,6 +15,7 @@ from truedrift.axes import Tensor
 from truedrift.generators.base import Generator
 from truedrift.seeding import stream
 from truedrift.training.config import ConditionOptions, RunConfig
+from truedrift.training.transfer import to_device
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ class Draws:
     def to(self, device: torch.device, dtype: torch.dtype) -> Draws:
         """On the device, real numbers in that dtype."""
         return Draws(
-            self.z.to(device, dtype, non_blocking=True),
-            self.labels.to(device, non_blocking=True),
-            self.strength.to(device, dtype, non_blocking=True),
-            self.style_ids.to(device, non_blocking=True),
+            to_device(self.z, device, dtype),
+            to_device(self.labels, device),
+            to_device(self.strength, device, dtype),
+            to_device(self.style_ids, device),
         )
 
 

@@ -3,14 +3,17 @@
 With a frozen encoder and mirroring as the only change of an image there are two views of each, so that the encoder has
 nothing to do for positives after the first run. The file is an array [views, N, Σ D_s] of float32, memory-mapped: a
 step reads the rows that it draws. Its name is a hash of the encoder's weights and options, the images and the
-precision; beside it stands the hash of its content, which is compared before it is used.
+precision; beside it stands the hash of its content, which is compared before it is used. One process makes it, and
+others that want the same one wait for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,7 @@ from truedrift.encoders.base import Encoder
 from truedrift.encoders.scales import stack
 from truedrift.progress import Progress
 from truedrift.training.positives import Encode
+from truedrift.training.transfer import to_device
 from truedrift.validation import mistake
 
 if TYPE_CHECKING:
@@ -43,7 +47,7 @@ class Kept:
 
     def __call__(self, batch: Batch) -> Float[Tensor, "rows S D"]:
         rows = self.views[batch.mirrored.long().numpy(), batch.indices.numpy()]
-        features = torch.from_numpy(rows).to(self.device, non_blocking=True)
+        features = to_device(torch.from_numpy(rows), self.device)
         return stack(features.split(self.dimensions, -1)).transpose(0, 1)
 
 
@@ -60,14 +64,49 @@ def keep(
     """The file of all features; it is made if it is not there, or not whole."""
     name = "/".join((encoder.fingerprint(), samples.digest(), precision, str(samples.flips)))
     path = directory / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.npy"
-    if not _whole(path):
-        _write(path, samples, encoder, encode, device, progress)
+    if _whole(path):
+        return path
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with _alone(path):
+            if not _whole(path):  # others may have made it meanwhile
+                _make(path, samples, encoder, encode, device, progress)
+    except OSError as error:
+        raise mistake(
+            f"features of {samples.name} cannot be kept in {str(directory)!r} ({error.strerror or error})",
+            "that needs a directory with room for them",
+            "set TRUEDRIFT_CACHE to another one, or engine.cached_positives=false",
+        ) from None
     return path
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """One process at a time; the kernel ends the turn of one that dies.
+
+    Where files cannot be locked, two may make the same file, each under a name of its own.
+    """
+    with path.with_suffix(".lock").open("a") as file:
+        locked = _locked(file)
+        if locked:  # then nobody writes: what others began is left over
+            for begun in path.parent.glob(f"{path.stem}.writing-*"):
+                begun.unlink()
+        yield
+
+
+def _locked(file: io.TextIOWrapper) -> bool:
+    try:
+        import fcntl  # noqa: PLC0415  Windows has none
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        return False
+    return True
 
 
 def _whole(path: Path) -> bool:
     beside = path.with_suffix(".sha256")
-    return path.exists() and beside.exists() and beside.read_text().strip() == _sha256(path)
+    return path.exists() and beside.exists() and beside.read_text(errors="replace").strip() == _sha256(path)
 
 
 def _sha256(path: Path) -> str:
@@ -75,37 +114,42 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write(
+def _make(
     path: Path, samples: Samples, encoder: Encoder, encode: Encode, device: torch.device, progress: Progress
 ) -> None:
     """Under a name of this process, then renamed, then its hash beside it."""
-    import numpy as np  # noqa: PLC0415  an extra
-
-    mine = path.with_suffix(f".writing-{os.getpid()}.npy")
-    shape = (2 if samples.flips else 1, len(samples), sum(encoder.dimensions))
+    mine = path.with_suffix(f".writing-{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        array = np.lib.format.open_memmap(mine, mode="w+", dtype=np.float32, shape=shape)
-        for view in range(shape[0]):
-            for start in range(0, shape[1], AT_ONCE):
-                indices = torch.arange(start, min(start + AT_ONCE, shape[1]))
-                array[view, start : start + AT_ONCE] = _features(samples, indices, view, encode, device).cpu().numpy()
-                progress(f"features of {samples.name}", view * shape[1] + int(indices[-1]) + 1, shape[0] * shape[1])
-        array.flush()
-        del array
-        with mine.open("rb") as file:
+        with mine.open("wb") as file:
+            _write(file, samples, encoder, encode, device, progress)
+            file.flush()
             os.fsync(file.fileno())
         digest = _sha256(mine)
         mine.replace(path)
         path.with_suffix(".sha256").write_text(digest + "\n")
-    except OSError as error:
-        raise mistake(
-            f"features of {samples.name} cannot be kept in {str(path.parent)!r} ({error.strerror or error})",
-            "that needs a directory with room for them",
-            "set TRUEDRIFT_CACHE to another one, or engine.cached_positives=false",
-        ) from None
     finally:
         mine.unlink(missing_ok=True)
+
+
+def _write(
+    file: io.BufferedWriter,
+    samples: Samples,
+    encoder: Encoder,
+    encode: Encode,
+    device: torch.device,
+    progress: Progress,
+) -> None:
+    """One batch after another, as they stand in the file: a map of a full disk would end the process."""
+    import numpy as np  # noqa: PLC0415  an extra
+
+    views, total, width = 2 if samples.flips else 1, len(samples), sum(encoder.dimensions)
+    header = {"descr": "<f4", "fortran_order": False, "shape": (views, total, width)}
+    np.lib.format.write_array_header_1_0(file, header)
+    for view in range(views):
+        for start in range(0, total, AT_ONCE):
+            indices = torch.arange(start, min(start + AT_ONCE, total))
+            file.write(_features(samples, indices, view, encode, device).cpu().numpy().astype("<f4").tobytes())
+            progress(f"features of {samples.name}", view * total + int(indices[-1]) + 1, views * total)
 
 
 @torch.no_grad()

@@ -19,6 +19,7 @@ from truedrift.objective.drift_loss import DriftLoss, drift_loss
 from truedrift.objective.published import abc_release_groups
 from truedrift.objective.report import DriftReport
 from truedrift.training.config import ObjectiveOptions
+from truedrift.training.transfer import to_device
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,9 @@ class Objective:
             else:
                 out = self._stable(leaf, pos, neg, weight_neg, generator)
                 losses, report = out.loss, partial(getattr, out, "report")
-            weights = torch.tensor(self.weights, dtype=losses.dtype).to(losses.device, non_blocking=True)
-            (gradient,) = torch.autograd.grad((losses * weights.view(-1, 1)).mean(), leaf)
+            # Of the mean over all groups, each scale with its weight.
+            share = torch.tensor(self.weights, dtype=losses.dtype).div_(losses.numel()).view(-1, 1)
+            (gradient,) = torch.autograd.grad(losses, leaf, to_device(share, losses.device).expand_as(losses))
         return FeatureLoss(losses.detach().mean(), gradient, report)
 
     def _report(self, gen: Tensor, pos: Tensor) -> DriftReport:

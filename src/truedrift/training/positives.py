@@ -15,6 +15,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.data.class_batches import Batch, ClassBatches, gathered
 from truedrift.data.samples import Samples, to_model
 from truedrift.encoders.scales import stack
+from truedrift.training.transfer import to_device
 
 Encode = Callable[[Tensor], tuple[Tensor, ...]]
 
@@ -57,7 +58,7 @@ class Encoded:
         total = len(batch.indices)
         start, end = collectives.bounds(total)
         own = Batch(batch.indices[start:end], batch.mirrored[start:end])
-        values = gathered(self.samples.values, own).to(self.device, non_blocking=True)
+        values = to_device(gathered(self.samples.values, own), self.device)
         parts = values.split(self.at_once or max(1, len(values)))
         features = torch.cat([self._features(part) for part in parts])
         return collectives.gather_rows(features, total)

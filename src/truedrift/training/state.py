@@ -11,6 +11,7 @@ from truedrift.axes import Tensor
 from truedrift.generators.base import Generator
 from truedrift.training.config import OptimizerOptions
 from truedrift.training.ema import Average
+from truedrift.validation import mistake
 
 Tensors = dict[str, dict[str, Tensor]]
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -22,8 +23,8 @@ class TrainingState:
     def __init__(self, generator: Generator, options: OptimizerOptions, *, compiled: bool = False) -> None:
         self.generator = generator
         self.call = torch.compile(generator) if compiled else generator
-        self.names = [name for name, _ in generator.named_parameters()]
-        self.parameters = list(generator.parameters())
+        trained = {name: each for name, each in generator.named_parameters() if each.requires_grad}
+        self.names, self.parameters = list(trained), list(trained.values())
         self.average = Average(generator, options.ema)
         self.optimizer = torch.optim.AdamW(
             self.parameters,
@@ -34,13 +35,13 @@ class TrainingState:
         )
 
     def advance(self, learning_rate: float, finite: Tensor) -> None:
-        """One step of AdamW and of the average with the gradients that are there; no step where `finite` is false."""
+        """One step of AdamW with the gradients that are there, none where `finite` is false; one of the average."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         # What GradScaler uses: the fused step looks at it on the device.
         self.optimizer.found_inf = (~finite).to(torch.float32)  # type: ignore[attr-defined]
         self.optimizer.step()
-        self.average.update(self.parameters)
+        self.average.update()
 
     def tensors(self) -> Tensors:
         """Everything by file and name."""
@@ -50,11 +51,11 @@ class TrainingState:
             if parameter in self.optimizer.state
             for moment in MOMENTS
         }
-        weights = {name: value.detach() for name, value in self.generator.state_dict().items()}
-        return {"generator": weights, "ema": dict(self.average.tensors), "optimizer": moments}
+        return {"generator": dict(self.generator.state_dict()), "ema": self.average.tensors(), "optimizer": moments}
 
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Take over what `tensors` gave."""
+        _require_fit(tensors["generator"], self.generator.state_dict())
         self.generator.load_state_dict(dict(tensors["generator"]))
         self.average.load(tensors["ema"])
         moments = tensors["optimizer"]
@@ -67,4 +68,16 @@ class TrainingState:
     def agree(self) -> None:
         """All processes take over the state of process 0."""
         with torch.no_grad():
-            collectives.copy_from_first([*self.parameters, *self.average.tensors.values()])
+            collectives.copy_from_first([*self.tensors()["generator"].values(), *self.average.tensors().values()])
+
+
+def _require_fit(saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
+    """A generator of the user's own may have another shape than the one that the run began with."""
+    for name in sorted(saved.keys() | wanted.keys()):
+        sizes = [list(tensors[name].shape) if name in tensors else "none" for tensors in (saved, wanted)]
+        if sizes[0] != sizes[1]:
+            raise mistake(
+                f"{name} of the generator is {sizes[1]}",
+                f"the checkpoint has {sizes[0]}",
+                "build the generator that the run began with, or begin another run",
+            )

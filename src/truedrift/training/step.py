@@ -10,9 +10,10 @@ A loss or gradient that is not finite changes nothing: AdamW is told on the devi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -26,6 +27,7 @@ from truedrift.training.feature_loss import FeatureLoss, Objective
 from truedrift.training.positives import Positives
 from truedrift.training.schedule import learning_rate
 from truedrift.training.state import TrainingState
+from truedrift.training.transfer import to_device
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
 """Of weights and inputs; bfloat16 is what autocast computes in."""
@@ -60,28 +62,25 @@ class Step:
 
     def gradients(self, step: int) -> FeatureLoss:
         """The gradients of step number `step` on the parameters, summed over processes."""
-        generator = self.state.generator
-        draws = draw(self.config, generator, step)
-        total = len(draws)
-        own = draws.rows(*collectives.bounds(total)).to(self.device, DTYPES[self.config.engine.precision])
-        parts = list(own_parts(own, self.config.engine.micro_batch))
+        engine = self.config.engine
+        draws = draw(self.config, self.state.generator, step)
+        start, end = collectives.bounds(len(draws))
+        parts = own_parts(draws.rows(start, end).to(self.device, DTYPES[engine.precision]), engine.micro_batch)
         self.state.optimizer.zero_grad(set_to_none=True)
         in_one_pass = len(parts) == 1
         with torch.set_grad_enabled(in_one_pass):
             features = [self.features(part) for part in parts]
-        joined = collectives.gather_rows(torch.cat([part.detach() for part in features]), total)
+        joined = collectives.gather_rows(torch.cat([f.detach() for f in features]), len(draws))
         loss = self._loss(joined, step)
-        start, end = collectives.bounds(total)
-        wanted = loss.gradient.flatten(1, 2).transpose(0, 1)[start:end]
-        for position, (part, g) in enumerate(zip(parts, wanted.split([len(part) for part in parts]), strict=True)):
-            f = features[position] if in_one_pass else self.features(part)
-            f.backward(g)
+        wanted = loss.gradient.flatten(1, 2).transpose(0, 1)[start:end].split([len(part) for part in parts])
+        for part, f, g in zip(parts, features, wanted, strict=True):
+            (f if in_one_pass else self.features(part)).backward(g)
         collectives.add([_gradient(parameter) for parameter in self.state.parameters])
         return loss
 
     def features(self, draws: Draws) -> Float[Tensor, "b S D"]:
         """Of generated samples, [b, S, D] in float32 or wider."""
-        with self._autocast():
+        with autocast(self.config.engine.precision, self.device):
             samples = self.state.call(draws.z, draws.labels, draws.strength, draws.style_ids)
             features = stack([f.to(torch.promote_types(f.dtype, torch.float32)) for f in self.encode(samples)])
         return features.transpose(0, 1)
@@ -94,8 +93,8 @@ class Step:
         if config.batch.unconditional > 0:
             neg = self.positives.unconditional(step).to(by_class.dtype).unsqueeze(1)
             neg = neg.expand(-1, generator.classes, -1, -1)
-            weight = weight_of_unconditional(config, generator.classes, step).to(self.device, by_class.dtype)
-            weight = weight.unsqueeze(-1).expand(-1, config.batch.unconditional)
+            weight = weight_of_unconditional(config, generator.classes, step).unsqueeze(-1)
+            weight = to_device(weight, self.device, by_class.dtype).expand(-1, config.batch.unconditional)
         drawn = torch.Generator(self.device).manual_seed(stream(config.seed, "estimator", step).initial_seed())
         return self.objective(by_class, pos, neg, weight, drawn)
 
@@ -107,16 +106,17 @@ class Step:
         self.state.advance(learning_rate(options, step), finite)
         return Outcome(features, norm, finite)
 
-    def _autocast(self) -> AbstractContextManager[None]:
-        if self.config.engine.precision == "bfloat16":
-            return torch.autocast(self.device.type, torch.bfloat16)  # type: ignore[return-value]
-        return nullcontext()
+
+def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
+    """Inside, networks compute in the precision of that name."""
+    return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
-def own_parts(draws: Draws, micro_batch: int | None) -> Iterator[Draws]:
-    """The rows of this process, at most `micro_batch` at a time."""
-    size = micro_batch or max(1, len(draws))
-    yield from (draws.rows(start, start + size) for start in range(0, max(1, len(draws)), size))
+def own_parts(draws: Draws, micro_batch: int | None) -> list[Draws]:
+    """The rows of this process, at most `micro_batch` at a time; one part of no rows where there are none."""
+    rows = max(1, len(draws))
+    size = micro_batch or rows
+    return [draws.rows(start, start + size) for start in range(0, rows, size)]
 
 
 def _gradient(parameter: Tensor) -> Tensor:

@@ -1,0 +1,62 @@
+"""A run small enough for float64 loops: three classes of unequal size, images that are not their mirror images."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from truedrift.data.samples import Samples
+from truedrift.encoders import ConvNetOptions
+from truedrift.generators import MLPOptions
+from truedrift.progress import silent
+from truedrift.training.assembly import assemble
+from truedrift.training.config import RunConfig
+from truedrift.training.parts import Parts
+from truedrift.training.step import Step
+
+CPU = torch.device("cpu")
+CLASSES = ("a", "b", "c")
+
+
+def little_samples(flips: bool = True, name: str = "little", seed: int = 5) -> Samples:
+    """27 images 8×8 of three classes; each has a bright corner, by its class."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.tensor([0] * 7 + [1] * 11 + [2] * 9)
+    values = torch.randint(0, 120, (27, 1, 8, 8), generator=generator)
+    for i, c in enumerate(labels.tolist()):
+        values[i, :, 2 * c : 2 * c + 3, 0:3] += 100 + 10 * c
+    return Samples(values.to(torch.uint8), labels, CLASSES, name, flips)
+
+
+def little_config(**changed: dict[str, object]) -> RunConfig:
+    """n = 5 positives and 4 generated samples a class, two scales of one size, float64; sections changed by name."""
+    config = RunConfig(
+        recipe="little", seed=3, generator=MLPOptions(width=12, depth=1, noise=3, embedding=4), encoder=convnet(4, 4)
+    )
+    defaults: dict[str, dict[str, object]] = {
+        "batch": {"n": 5, "generated": 4},
+        "engine": {"precision": "float64", "cached_positives": False},
+        "objective": {"temperatures": (0.1, 0.4)},
+        "optimizer": {"warmup_steps": 4, "learning_rate": 0.01},
+        "cadence": {"epochs": 2, "steps_per_epoch": 2, "log_every": 1, "checkpoint_every": 2, "grid_every": None},
+    }
+    for section in defaults.keys() | changed.keys():
+        options = defaults.get(section, {}) | dict(changed.get(section, {}))
+        replaced = dataclasses.replace(getattr(config, section), **options)
+        config = dataclasses.replace(config, **{section: replaced})
+    return config
+
+
+def convnet(*channels: int) -> ConvNetOptions:
+    return ConvNetOptions(channels=channels, seed=1)
+
+
+def little_step(config: RunConfig, samples: Samples | None = None, parts: Parts | None = None) -> Step:
+    return assemble(config, parts or Parts(), samples or little_samples(), CPU, silent).step
+
+
+def gradients_of(step: Step, number: int = 0) -> torch.Tensor:
+    """All gradients of that step as one vector."""
+    step.gradients(number)
+    return torch.cat([parameter.grad.flatten() for parameter in step.state.parameters])

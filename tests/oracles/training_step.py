@@ -1,0 +1,99 @@
+"""A training step as its formulas read, in float64: loops over classes and scales, autograd through everything.
+
+    loss = mean over class c and scale s of ‖f − sg(f + V)‖²/(gD),   g ← g · min(1, clip/‖g‖)
+    m ← β₁m + (1 − β₁)g,  v ← β₂v + (1 − β₂)g²,  θ ← θ − lr·λ·θ − lr · m̂/(√v̂ + 1e-8),   θ̄ ← βθ̄ + (1 − β)θ
+
+Only what a step draws (noise, labels, which images) comes from the package; it has tests of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from oracles.drift_loss import literal_drift_loss
+from torch import Tensor
+
+from truedrift.data.class_batches import ClassBatches
+from truedrift.data.samples import Samples, to_model
+from truedrift.training.config import RunConfig
+from truedrift.training.draws import draw
+
+
+class LiteralRun:
+    """The generator with textbook AdamW and average; `encode` is the frozen encoder."""
+
+    def __init__(self, config: RunConfig, generator, encode, samples: Samples) -> None:
+        self.config, self.encode, self.samples = config, encode, samples
+        self.generator = copy.deepcopy(generator)
+        self.theta = list(self.generator.parameters())
+        self.m = [torch.zeros_like(p) for p in self.theta]
+        self.v = [torch.zeros_like(p) for p in self.theta]
+        self.average = [p.detach().clone() for p in self.theta]
+        options = config.batch
+        self.batches = ClassBatches(
+            samples.labels, len(samples.classes), n=options.n, seed=config.seed, flips=samples.flips
+        )
+
+    def image(self, index: int, mirrored: bool) -> Tensor:
+        values = to_model(self.samples.values[index]).double()  # bytes become float32 first
+        return values.flip(-1) if mirrored else values
+
+    def features(self, indices: Tensor, mirrored: Tensor) -> tuple[Tensor, ...]:
+        images = [self.image(i, flip) for i, flip in zip(indices.tolist(), mirrored.tolist(), strict=True)]
+        return tuple(self.encode(torch.stack(images)))
+
+    def loss(self, step: int, hidden_drift_as: int | None = None) -> Tensor:
+        """The mean over groups; each generated sample belongs to the class that it was drawn for, hidden or not.
+
+        `hidden_drift_as` is the mistake that the tests must see: hidden labels drift as that class.
+        """
+        config, classes = self.config, len(self.samples.classes)
+        draws = draw(config, self.generator, step)
+        made = self.generator(draws.z.double(), draws.labels, draws.strength.double(), draws.style_ids)
+        member = torch.arange(classes).repeat_interleave(config.generated)
+        if hidden_drift_as is not None:
+            member[draws.labels == classes] = hidden_drift_as
+        batch = self.batches.at(step)
+        u, drawn, negatives = config.batch.unconditional, None, None
+        if u:
+            drawn = self.batches.unconditional(step, u)
+            negatives = self.features(drawn.indices, drawn.mirrored)
+        losses = []
+        for c in range(classes):
+            gen, pos = self.encode(made[member == c]), self.features(batch.indices[c], batch.mirrored[c])
+            strength = draws.strength[c * config.generated].double()
+            weight = (strength - 1) * (config.generated - 1) / u if u else None
+            for s in range(len(gen)):
+                sides = [gen[s][None, None], pos[s][None, None], negatives[s][None, None] if u else None]
+                options = config.objective
+                loss = literal_drift_loss(
+                    *sides,
+                    temperatures=options.temperatures,
+                    normalization=options.normalization,
+                    form=options.form,
+                    abc_pos=options.estimator_pos == "abc",
+                    abc_neg=options.estimator_neg == "abc",
+                    feature_scale=options.feature_scale,
+                    weight_neg=weight.expand(1, 1, u) if u else None,
+                )
+                losses.append(loss.squeeze())
+        return torch.stack(losses).mean()
+
+    def step(self, step: int) -> tuple[float, float]:
+        """(loss, norm of the gradient) of step number `step` from 0, which changes everything."""
+        loss, options = self.loss(step), self.config.optimizer
+        gradients = torch.autograd.grad(loss, self.theta)
+        norm = float(sum(g.square().sum() for g in gradients)) ** 0.5
+        scale = min(1.0, options.clip / norm)
+        lr = options.learning_rate * min(1.0, (step + 1) / options.warmup_steps)
+        with torch.no_grad():
+            for i, (p, gradient) in enumerate(zip(self.theta, gradients, strict=True)):
+                g = gradient * scale
+                self.m[i] = options.beta1 * self.m[i] + (1 - options.beta1) * g
+                self.v[i] = options.beta2 * self.v[i] + (1 - options.beta2) * g**2
+                m_hat = self.m[i] / (1 - options.beta1 ** (step + 1))
+                v_hat = self.v[i] / (1 - options.beta2 ** (step + 1))
+                p.copy_(p - lr * options.weight_decay * p - lr * m_hat / (v_hat.sqrt() + 1e-8))
+                self.average[i] = options.ema * self.average[i] + (1 - options.ema) * p
+        return float(loss.detach()), norm

@@ -1,0 +1,60 @@
+"""tab:hyperparams is read off the recipe, and the recipe is the paper's."""
+
+import pytest
+
+from truedrift.experiments import hyperparameters
+from truedrift.experiments.study import Setting
+from truedrift.recipes.cifar import CIFAR100_EPOCHS, CIFAR100_SEEDS, cifar10, cifar100
+from truedrift.report import tab_hyperparams
+
+
+@pytest.fixture(scope="module")
+def record():
+    return hyperparameters.study(Setting())
+
+
+def test_every_value_of_the_paper_is_the_recipes(record):
+    # The oracle is the paper's table and the paragraph above it, written down by hand as the paper prints it.
+    here = tab_hyperparams.settings(record)
+    assert {name: here[name] for name in tab_hyperparams.PAPER} == tab_hyperparams.PAPER
+
+
+def test_the_numbers_behind_the_table(record):
+    assert record.parameters == 26_592_688
+    assert [(length.n, length.epochs) for length in record.lengths] == [(64, 500), (32, 1000), (16, 2000), (8, 4000)]
+    assert {length.positives_seen for length in record.lengths} == {6_240_000}
+    assert (record.clip, record.label_dropout, record.strength_low, record.strength_high) == (2.0, 0.1, 1.0, 4.0)
+
+
+def test_a_changed_recipe_changes_the_table(record, monkeypatch):
+    monkeypatch.setattr("truedrift.recipes.cifar.STEPS_PER_EPOCH", 196)
+    changed = tab_hyperparams.settings(hyperparameters.study(Setting()))
+    assert changed["Steps per epoch"] == "196"
+    assert changed["Total positive samples per class seen"] == "6.27M"
+
+
+def test_files_hold_the_table(record, tmp_path):
+    markdown, latex = tab_hyperparams.save(record, tmp_path)
+    assert "| Warmup | 2000 linear steps | 2000 linear steps |" in markdown.read_text()
+    assert "| Gradient clip | 2 | published code |" in markdown.read_text()
+    assert "\\label{tab:hyperparams}" in latex.read_text()
+
+
+def test_cifar100_has_the_papers_lengths_and_one_seed():
+    assert CIFAR100_EPOCHS == {8: 1000, 16: 2000, 32: 500}
+    assert CIFAR100_SEEDS == (42,)
+    run = cifar100(n=16)
+    assert run.cadence.epochs == 2000
+    assert run.positives_seen(run.cadence.steps) == 6_240_000
+    same = cifar10(n=16)
+    assert (run.optimizer, run.objective, run.generator, run.encoder) == (
+        same.optimizer,
+        same.objective,
+        same.generator,
+        same.encoder,
+    )
+
+
+def test_an_n_that_the_paper_has_not_is_told():
+    with pytest.raises(ValueError, match=r"n is 64; the paper's cifar100 has 8, 16, 32; .*"):
+        cifar100(n=64)
