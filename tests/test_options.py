@@ -1,4 +1,4 @@
-"""Options from trees: what fits its type comes through unchanged, anything else is one sentence with the dotted path."""
+"""Options from trees: what fits its type comes through, anything else is one sentence with the dotted path."""
 
 import math
 from dataclasses import dataclass, field

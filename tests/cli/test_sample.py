@@ -1,4 +1,4 @@
-"""`truedrift sample` as a user runs it: a grid, a folder, an .npz file; the same sample whatever it is computed with."""
+"""`truedrift sample` as a user runs it: a grid, a folder, an .npz file; the same sample in any batch."""
 
 import re
 

@@ -84,12 +84,12 @@ def test_defaults_then_the_file_then_flags_then_settings(capsys, here):
         return tree["batch"]["n"], tree["seed"], tree["optimizer"]["ema"], tree["objective"]["estimator_neg"]
 
     file = ("--config", "mine.json")
-    assert values() == (8, 0, 0.999, "abc")
+    assert values() == (8, 0, 0.998, "abc")
     assert values(*file) == (11, 3, 0.5, "abc")
     assert values(*file, "--n", 8) == (8, 3, 0.5, "abc")  # even where it is the recipe's own value
     assert values(*file, "--seed", 5, "--estimator", "standard") == (11, 5, 0.5, "standard")
     assert values(*file, "--n", 12, *settings("batch.n=13", "optimizer.ema=0.25")) == (13, 3, 0.25, "abc")
-    assert values(*settings("batch.n=13", "batch.n=14")) == (14, 0, 0.999, "abc")
+    assert values(*settings("batch.n=13", "batch.n=14")) == (14, 0, 0.998, "abc")
     other = printed(capsys, "digits", "--config", "kind.json")["generator"]
     assert (other["kind"], other["width"], other["depth"]) == ("drift-dit", 24, 8)
     assert "embedding" not in other
@@ -112,16 +112,17 @@ def test_the_config_of_a_run_is_a_config(capsys, here):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], r".*RECIPE.*"),
+        ([], r"Missing from truedrift train: .*"),
         (["cats"], r"the recipe is 'cats'; allowed are 'toy', .*; choose one of them"),
         (["cifar10"], r"data.name cifar10: cifar10 is not in the cache .*; .*; run truedrift data fetch cifar10, .*"),
         (["folder"], r"data.name folder: no directory was given; .*; add --data DIR"),
         (["folder", "--data", "none"], r"data.name folder: '.*none' does not exist; .*; .*"),
-        (["toy", "--data", "three-moons"], r"data.name three-moons: .*'three-moons'.*; allowed are .*; .*"),
+        (["toy", "--data", "three-moons"], r"the toy is 'three-moons'; allowed are .*; .*"),
         (
             ["digits", "--data", "here"],
             r"data was given for the recipe digits; it takes n, seed, estimator; leave it out",
         ),
+        (["toy", "--n", "0"], r"batch.n is 0; .*; .*"),
         (["digits", "--n", "0"], r"batch.n is 0; allowed is a number of at least 1 .*; .*"),
         (["digits", "--n", "9999"], r"class '.' has .* and batch.n is 9999; .*; .*"),
         (["digits", "--seed", "-1"], r"seed is -1; .*; .*"),

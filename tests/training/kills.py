@@ -1,4 +1,4 @@
-"""Runs of `truedrift train digits` killed with signal 9 at random moments and in the middle of saves, then started again.
+"""Runs of `truedrift train digits` killed with signal 9 at random moments and inside of saves, then started again.
 
     python -m tests.training.kills --kills 20        a table of the kills, and whether the end was the same
 

@@ -1,4 +1,4 @@
-"""Stopped after any step, by a signal or for good, and started again: the end is that of a run that was never stopped."""
+"""Stopped after any step, by a signal or for good, and started again: the end is that of a run never stopped."""
 
 import signal
 from functools import cache as cache_of

@@ -1,7 +1,8 @@
-"""What a run says of itself: forces, effective sizes, corrections, spread, speed; in metrics.jsonl and TensorBoard alike."""
+"""What a run says of itself: forces, effective sizes, corrections, spread, speed; in metrics.jsonl and TensorBoard."""
 
 import json
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -11,9 +12,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from truedrift.data.catalog import load
 from truedrift.generators import MLP, MLPOptions
 from truedrift.objective.drift_loss import drift_loss
+from truedrift.progress import silent
+from truedrift.training.assembly import assemble, find_device, samples_of
+from truedrift.training.draws import draw
 from truedrift.training.metrics_log import read
 from truedrift.training.parts import Parts
-from truedrift.training.replay import replay
 from truedrift.training.schedule import learning_rate
 from truedrift.training.telemetry import finite, scalars
 
@@ -55,17 +58,37 @@ def test_every_number_is_there(trained):
 
 
 def test_they_are_those_of_the_loss(trained):
-    """Against `drift_loss` on the features of the step, each group by itself."""
-    config, out, lines = trained
-    outcome = replay(out, 3)
-    report = outcome.features.report()
-    told = lines[1]
-    assert told["force"] == report.force.mean(1).tolist()
-    assert told["n_eff_pos"] == report.n_eff_pos.mean((0, 1)).tolist()
-    assert told["spread"] == float(report.spread.mean())
-    assert told["loss"] == float(outcome.features.loss)
-    x = torch.randn(4, 6, 3, generator=torch.Generator().manual_seed(0))
-    assert drift_loss(x, x + 1, temperatures=(0.1, 0.2)).report.force.shape == (4, 2)
+    """Against `drift_loss` of every class and scale by itself, on the features of the second step."""
+    config, _, lines = trained
+    step = assemble(config, Parts(), samples_of(config, Parts()), find_device("cpu"), silent).step
+    step(0)
+    with torch.no_grad():
+        generated = step.features(draw(config, step.state.generator, 1)).transpose(0, 1).unflatten(1, (10, 3))
+    positives = step.positives.at(1)
+    options = config.objective
+    single = [
+        [
+            drift_loss(
+                generated[s, c],
+                positives[s, c],
+                temperatures=options.temperatures,
+                estimator_neg=options.estimator_neg,
+                feature_scale=options.feature_scale,
+                normalization=options.normalization,
+            )
+            for c in range(10)
+        ]
+        for s in range(3)
+    ]
+    told = lines[0]
+    near = partial(pytest.approx, rel=1e-4)
+    for s in range(3):
+        assert torch.stack([each.report.force for each in single[s]]).mean(0).tolist() == near(told["force"][s])
+    for name in LISTS:
+        values = torch.stack([getattr(each.report, name) for row in single for each in row])
+        assert values.mean(0).tolist() == pytest.approx(told[name], rel=1e-4, abs=1e-6)
+    assert float(torch.stack([each.report.spread for row in single for each in row]).mean()) == near(told["spread"])
+    assert float(torch.stack([each.loss for row in single for each in row]).mean()) == near(told["loss"])
 
 
 def events(out):

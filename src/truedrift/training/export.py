@@ -53,11 +53,8 @@ def open_generator(path: Path, *, weights: Weights = "ema", generator: Generator
 
 
 def _load(generator: Generator, saved: checkpoint.Checkpoint, weights: Weights, path: Path) -> None:
-    """All of the last step, and over it the averages, of which there are none of buffers."""
     try:
-        generator.load_state_dict(dict(saved.tensors["generator"]))
-        if weights == "ema":
-            generator.load_state_dict(dict(saved.tensors["ema"]), strict=False)
+        generator.load_state_dict(dict(saved.tensors[{"ema": "ema", "model": "generator"}[weights]]))
     except (RuntimeError, KeyError) as error:
         came = f"the weights of {str(path)!r} do not fit the generator ({' '.join(str(error).split())[:200]})"
         raise mistake(came, "allowed is the generator of that run", "build it as in training") from None

@@ -1,7 +1,7 @@
 """RUN/incidents/step-N.json: what a step with a loss or gradient that is not finite had seen.
 
 A batch is a pure function of (seed, step). The file names both, and the images by their position in the data set, so
-that the step can be looked at: `truedrift.training.replay.replay(run, step)`.
+that the step can be looked at: `truedrift.training.replay(run, step)`.
 """
 
 from __future__ import annotations
