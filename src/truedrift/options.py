@@ -8,8 +8,9 @@ path, as in `optimizer.learning_rate is -1`.
 from __future__ import annotations
 
 import math
+import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -53,7 +54,8 @@ def from_tree(kind: Callable[..., Options], tree: Any, where: str = "") -> Optio
     for name in tree:
         if name not in allowed:
             known = ", ".join(allowed)
-            raise mistake(f"{_below(where, str(name))} is no option", f"allowed are {known}", "choose one of them")
+            came = f"{_below(where, name if isinstance(name, str) else repr(name))} is no option"
+            raise mistake(_shortened(came, 200), f"allowed are {known}", "choose one of them")
     values = {name: _value(allowed[name], value, _below(where, name)) for name, value in tree.items()}
     missing = [each.name for each in fields(kind) if each.name not in values and _required(each)]  # type: ignore[arg-type]
     if missing:
@@ -61,7 +63,17 @@ def from_tree(kind: Callable[..., Options], tree: Any, where: str = "") -> Optio
     try:
         return kind(**values)
     except Mistake as error:
-        raise Mistake(f"{where}.{error}" if where else str(error)) from None
+        raise located(error, where, allowed) from None
+
+
+def located(error: Mistake, where: str, names: Iterable[str]) -> Mistake:
+    """The mistake that options below `where` or their user found, each of their `names` with its dotted path."""
+    came, semicolon, rest = str(error).partition("; ")
+    if where:
+        pattern = rf"(?<![\w.'\"])({'|'.join(map(re.escape, names))})(?=(\[\d+\])? (is|has) )"
+        named = re.sub(pattern, lambda found: f"{where}.{found[1]}", came)
+        came = named if named != came else f"{where}: {came}"
+    return Mistake(came + semicolon + rest)
 
 
 def checked(options: Options) -> Options:
@@ -146,16 +158,28 @@ def _items(kind: Any, value: Any, where: str) -> tuple[Any, ...]:
 
 
 def _scalar(kind: Any, value: Any, where: str) -> Any:
-    names = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text without NUL"}
+    names = {bool: "true or false", int: "a whole number", float: "a finite number", str: "a text that can be written"}
     if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
     if kind is int and type(value) is int and abs(value) <= LARGEST_INTEGER:
         return value
-    if (kind is bool and type(value) is bool) or (kind is str and type(value) is str and "\0" not in value):
+    if (kind is bool and type(value) is bool) or (kind is str and type(value) is str and _writable(value)):
         return value
     raise mistake(f"{where} is {_short(value)}", f"allowed is {names[kind]}", "change it")
 
 
+def _writable(text: str) -> bool:
+    """A file's name has no NUL, and UTF-8 no lone surrogates."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def _short(value: Any) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 60 else text[:57] + "..."
+    try:
+        return _shortened(repr(value), 60)
+    except (RecursionError, ValueError):  # nested deeply, or a number of thousands of digits
+        return f"a {type(value).__name__} too long to be shown"
+
+
+def _shortened(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 3] + "..."

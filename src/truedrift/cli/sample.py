@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +19,12 @@ from truedrift.records import writable_directory
 from truedrift.training.assembly import find_device
 from truedrift.training.export import Trained, Weights, open_generator
 from truedrift.training.grid import columns_for, image_grid, point_map, write_png
+from truedrift.training.memory import told_if_too_small
 from truedrift.validation import mistake
 
 LARGEST_COUNT = 10_000_000
+LONGEST_NAME = 60
+ENDINGS = {"grid": ".png", "folder": "", "npz": ".npz"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +80,18 @@ class Sample:
         device = find_device(self.device)
         trained = open_generator(self.run, weights=self.weights)
         chosen = [_class(trained, name) for name in self.classes] or list(range(len(trained.classes)))
-        return partial(_sample, self, trained, chosen, device)
+        if self.form == "folder" and len(trained.generator.sample_shape) != 3:
+            raise mistake("these samples are points", "a folder holds images", "take --form npz")
+        return partial(_sample, self, _place(self), trained, chosen, device)
+
+
+def _place(options: Sample) -> Path:
+    """Where the samples go, after a trial that they can."""
+    path = options.out or options.run / f"{_stem(options)}{ENDINGS[options.form]}"
+    if options.form != "folder" and path.is_dir():
+        raise mistake(f"{str(path)!r} is a directory", f"a {options.form} is a file", "name a file with --out")
+    writable_directory(path if options.form == "folder" else path.parent)
+    return path
 
 
 def _class(trained: Trained, name: str) -> int:
@@ -88,51 +103,58 @@ def _class(trained: Trained, name: str) -> int:
     raise mistake(f"the class is {name!r}", f"allowed are {known}", "choose one, or its number")
 
 
-def _sample(options: Sample, trained: Trained, classes: list[int], device: torch.device) -> str:
+def _sample(options: Sample, path: Path, trained: Trained, classes: list[int], device: torch.device) -> str:
     labels = torch.tensor(classes).repeat_interleave(-(-options.count // len(classes)))[: options.count]
     if options.form == "grid" and options.count >= len(classes):
         labels = torch.tensor(classes).repeat_interleave(options.count // len(classes))
     generator = trained.generator.to(device)
-    values = sample(generator, labels, seed=options.seed, strength=options.strength, batch=options.batch, device=device)
-    path = _WRITERS[options.form](options, trained, labels, values)
-    how = f"strength {options.strength:g}, seed {options.seed}"
-    return f"{len(labels)} samples of {trained.source}, {how}\nwritten: {path}"
+    how: dict[str, Any] = {"seed": options.seed, "strength": options.strength, "batch": options.batch}
+    with told_if_too_small("take a smaller --batch or --count"):
+        values = sample(generator, labels, device=device, **how)
+    try:
+        _WRITERS[options.form](path, labels, values)
+    except OSError as error:
+        came = f"the samples cannot be written to {str(path)!r} ({error.strerror or error})"
+        raise mistake(came, "allowed is a place to write to, with room", "name another one with --out") from None
+    told = f"strength {options.strength:g}, seed {options.seed}"
+    return f"{len(labels)} samples of {trained.source}, {told}\nwritten: {path}"
 
 
 def _stem(options: Sample) -> str:
+    """A name that tells what was asked for; classes of many or long names are told by a hash."""
     named = "-".join(("", *options.classes)) if options.classes else ""
+    if len(named) > LONGEST_NAME:
+        named = f"-classes-{hashlib.sha256(named.encode(errors='replace')).hexdigest()[:8]}"
     return f"sample-seed{options.seed}-strength{options.strength:g}{named}".replace("/", "_").replace(" ", "_")
 
 
-def _grid(options: Sample, trained: Trained, labels: Tensor, values: Tensor) -> Path:
-    path = options.out or options.run / f"{_stem(options)}.png"
-    writable_directory(path.parent)
+def _grid(path: Path, labels: Tensor, values: Tensor) -> None:
     if values.ndim == 4:
-        return write_png(image_grid(values, columns_for(len(values), len(labels.unique()))), path)
-    return write_png(point_map(values[:, :2], labels, values[:, :2]), path)
+        write_png(image_grid(values, columns_for(len(values), len(labels.unique()))), path)
+    else:
+        write_png(point_map(values[:, :2], labels, values[:, :2]), path)
 
 
-def _folder(options: Sample, trained: Trained, labels: Tensor, values: Tensor) -> Path:
+def _folder(path: Path, labels: Tensor, values: Tensor) -> None:
     """One PNG a sample below a folder a class, named by the sample's number."""
-    if values.ndim != 4:
-        raise mistake("these samples are points", "a folder holds images", "take --form npz")
-    directory = writable_directory(options.out or options.run / _stem(options))
     for number, (label, image) in enumerate(zip(labels.tolist(), to_uint8(values), strict=True)):
         pixels = image.expand(3, -1, -1).permute(1, 2, 0).contiguous()
-        write_png(pixels, directory / f"{label:03d}" / f"{number:06d}.png")
-    return directory
+        write_png(pixels, path / f"{label:03d}" / f"{number:06d}.png")
 
 
-def _npz(options: Sample, trained: Trained, labels: Tensor, values: Tensor) -> Path:
+def _npz(path: Path, labels: Tensor, values: Tensor) -> None:
     """`images` uint8 [N, H, W, C] and `labels`, as evaluation tools read them; `points` where they are."""
     import numpy as np  # noqa: PLC0415  an extra
 
-    path = options.out or options.run / f"{_stem(options)}.npz"
-    writable_directory(path.parent)
+    mine = path.with_name(f".{path.name}.writing")
     arrays = {"images": to_uint8(values).permute(0, 2, 3, 1)} if values.ndim == 4 else {"points": values}
     named: dict[str, Any] = {name: array.numpy() for name, array in (arrays | {"labels": labels}).items()}
-    np.savez(path, **named)
-    return path
+    try:
+        with mine.open("wb") as file:  # a file, since numpy would add .npz to a name
+            np.savez(file, **named)
+        mine.replace(path)
+    finally:
+        mine.unlink(missing_ok=True)
 
 
 _WRITERS = {"grid": _grid, "folder": _folder, "npz": _npz}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,12 +14,10 @@ import tyro
 from truedrift.cli.progress import Shown
 from truedrift.cli.stop import Stop
 from truedrift.recipes import recipe
-from truedrift.training.assembly import find_device
 from truedrift.training.config import Estimator, RunConfig
 from truedrift.training.incidents import NonFinite
 from truedrift.training.interruption import EXIT_STATUS, EXIT_STATUS_KEYBOARD
-from truedrift.training.loop import Report, run_directory, train
-from truedrift.training.parts import Parts
+from truedrift.training.loop import Report, train
 from truedrift.validation import mistake
 
 
@@ -76,8 +73,9 @@ class Train:
         config = recipe(self.recipe, given=given, tree=tree, settings=self.set)
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
-        find_device(self.device)
-        return partial(_train, config, self.device, self.out)
+        progress = Shown()
+        reports = train(config, out=self.out, device=self.device, progress=progress, tell=progress.say)
+        return partial(_train, config, reports, progress)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -86,20 +84,19 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         came = f"the configuration {str(path)!r} cannot be read ({error})"
         raise mistake(came, "allowed is a JSON file", "write one with --print-config") from None
+    if isinstance(tree, dict) and set(tree) >= {"schema", "config"}:  # config.json of a run
+        tree = tree["config"]
     if not isinstance(tree, dict):
         came = f"the configuration {str(path)!r} holds no options"
         raise mistake(came, "allowed is one JSON object", "write one with --print-config")
-    return tree["config"] if set(tree) >= {"schema", "config"} else tree  # config.json of a run
+    return tree
 
 
-def _train(config: RunConfig, device: str, out: Path | None) -> str:
-    directory = run_directory(config, Parts(), out).path
+def _train(config: RunConfig, reports: Iterator[Report], progress: Shown) -> str:
     last: Report | None = None
-    with Shown() as progress:
-        tell = progress.say
-        tell(f"{config.recipe}: {config.cadence.steps} steps, run directory {directory}")
+    with progress:
         try:
-            for report in train(config, out=out, device=device, progress=progress, tell=tell):
+            for report in reports:
                 last = report
         except NonFinite as failure:
             raise Stop(str(failure), status=1) from None
@@ -115,11 +112,15 @@ def _train(config: RunConfig, device: str, out: Path | None) -> str:
 def _told(config: RunConfig, last: Report) -> str:
     metrics = last.metrics
     taus = ", ".join(f"{tau:g}" for tau in config.objective.temperatures)
-    effective = ", ".join(f"{value:.1f}" for value in metrics.get("n_eff_pos", ()))
+    effective = ", ".join(map(_number, metrics.get("n_eff_pos", ())))
     lines = (
         f"complete: {last.steps} steps, {metrics.get('positives_seen', 0)} positives a class seen",
-        f"effective positives of {config.batch.n}: {effective} (τ = {taus});  spread {metrics.get('spread', 0):.2f}",
+        f"effective positives of {config.batch.n}: {effective} (τ = {taus});  spread {_number(metrics.get('spread'))}",
         f"samples:  {last.directory / 'samples'}",
-        f"next:     {Path(sys.argv[0]).name} sample {last.directory}",
+        f"next:     truedrift sample {last.directory}",
     )
     return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:.2f}"

@@ -150,7 +150,8 @@ class DriftDiT(Generator):
         """
         state = published.without_wrappers(state_dict)
         layout = published.layout(state, image_size)
-        sizes = {field.name: getattr(layout, field.name) for field in dataclasses.fields(DriftDiTOptions)}
+        names = [field.name for field in dataclasses.fields(DriftDiTOptions) if field.name != "kind"]
+        sizes = {name: getattr(layout, name) for name in names}
         image = (layout.channels, layout.image_size, layout.image_size)
         model = cls(DriftDiTOptions(**sizes), sample_shape=image, classes=layout.classes)
         parameters = published.parameters(state)

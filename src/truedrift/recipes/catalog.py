@@ -26,6 +26,15 @@ RECIPES: dict[str, Callable[..., RunConfig]] = {
 }
 
 
+PLACES: dict[str, tuple[tuple[str, ...], ...]] = {
+    "n": (("batch", "n"),),
+    "seed": (("seed",),),
+    "estimator": (("objective", "estimator_pos"), ("objective", "estimator_neg")),
+    "data": (("data", "name"), ("data", "root")),
+}
+"""Where in the configuration an argument of a recipe ends up."""
+
+
 def recipe(
     name: str,
     *,
@@ -33,7 +42,7 @@ def recipe(
     tree: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
 ) -> RunConfig:
-    """The recipe of that name: its defaults, then a file's tree, then `a.b=c` settings, each over the one before.
+    """The recipe of that name: its defaults, a file's tree, what was `given`, `a.b=c` settings, each over those before.
 
     `given` are arguments of the recipe (n, seed, estimator, data); those that are None stay the recipe's own.
     """
@@ -44,10 +53,23 @@ def recipe(
     if unknown:
         came = f"{unknown[0]} was given for the recipe {name}"
         raise mistake(came, f"it takes {', '.join(inspect.signature(function).parameters)}", "leave it out")
-    whole = _joined(function(**arguments).tree(), tree or {})
+    own = function(**arguments).tree()
+    whole = _joined(_joined(own, tree or {}), _only(own, [path for key in arguments for path in PLACES[key]]))
     for setting in settings:
         whole = _joined(whole, _setting(setting))
     return require_consistent(from_tree(RunConfig, whole))
+
+
+def _only(tree: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+    """The tree with these leaves alone."""
+    some: dict[str, Any] = {}
+    for path in paths:
+        *groups, name = path
+        below, above = some, tree
+        for group in groups:
+            below, above = below.setdefault(group, {}), above[group]
+        below[name] = above[name]
+    return some
 
 
 def _joined(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def fashion_mnist(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc", da
 
 
 def cifar10_cpu(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
-    """Real CIFAR-10 on a CPU: a small DriftDiT, features of ImageNet-pretrained EfficientNet-Lite0 at 64 pixels."""
+    """Real CIFAR-10 on a CPU: a small DriftDiT, features of EfficientNet-Lite0 (ImageNet) at 64 pixels."""
     return RunConfig(
         recipe="cifar10-cpu",
         seed=seed,

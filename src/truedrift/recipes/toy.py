@@ -36,7 +36,7 @@ def toy(
         data=DataOptions(name=data),
         generator=MLPOptions(width=128, depth=3, noise=8, embedding=16),
         encoder=PixelsOptions(),
-        batch=BatchOptions(n=n or POINTS_A_STEP // len(parts)),
+        batch=BatchOptions(n=POINTS_A_STEP // len(parts) if n is None else n),
         objective=ObjectiveOptions(
             temperatures=(0.05, 0.2, 1.0),
             estimator_pos=estimator,

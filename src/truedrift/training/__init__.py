@@ -4,5 +4,6 @@ from truedrift.training.config import RunConfig
 from truedrift.training.export import open_generator
 from truedrift.training.loop import Report, train
 from truedrift.training.parts import Parts
+from truedrift.training.replay import replay
 
-__all__ = ["Parts", "Report", "RunConfig", "open_generator", "train"]
+__all__ = ["Parts", "Report", "RunConfig", "open_generator", "replay", "train"]

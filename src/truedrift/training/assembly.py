@@ -22,6 +22,7 @@ from truedrift.encoders.base import Encoder
 from truedrift.encoders.pixels import Pixels
 from truedrift.generators import Generator
 from truedrift.generators import build as build_generator
+from truedrift.options import located
 from truedrift.progress import Progress
 from truedrift.training.config import RunConfig
 from truedrift.training.feature_cache import Kept, keep
@@ -111,18 +112,20 @@ def assemble(config: RunConfig, parts: Parts, samples: Samples, device: torch.de
     return Assembly(samples, step)
 
 
-def _named(section: str, build: Callable[[], Any]) -> Any:
-    """What `build` makes; its mistakes name the section of the configuration."""
+def _named(section: str, options: Any, build: Callable[[], Any]) -> Any:
+    """What `build` makes of the options; its mistakes name them with their section of the configuration."""
     try:
         return build()
     except Mistake as error:
-        raise Mistake(f"{section}: {error}") from None
+        raise located(error, section, vars(options)) from None
 
 
 def _generator(config: RunConfig, samples: Samples) -> Generator:
     shape, classes = samples.sample_shape, len(samples.classes)
     return _named(
-        "generator", lambda: build_generator(config.generator, sample_shape=shape, classes=classes, seed=config.seed)
+        "generator",
+        config.generator,
+        lambda: build_generator(config.generator, sample_shape=shape, classes=classes, seed=config.seed),
     )
 
 
@@ -132,7 +135,8 @@ def _batches(config: RunConfig, samples: Samples) -> ClassBatches:
         came = f"batch.unconditional is {options.unconditional}"
         raise mistake(came, f"allowed is up to {len(samples)}, the images there are", "take fewer")
     return _named(
-        "batch.n",
+        "batch",
+        options,
         lambda: ClassBatches(
             samples.labels,
             len(samples.classes),
@@ -172,7 +176,9 @@ def _encoder(
 ) -> tuple[Any, Sequence[int]]:
     """The encoder and the dimensions D_s of its scales."""
     if parts.encoder is None:
-        encoder = _named("encoder", lambda: build_encoder(config.encoder, sample_shape=samples.sample_shape))
+        encoder = _named(
+            "encoder", config.encoder, lambda: build_encoder(config.encoder, sample_shape=samples.sample_shape)
+        )
         return encoder.to(device, dtype), encoder.dimensions
     given = parts.encoder
     if isinstance(given, nn.Module):

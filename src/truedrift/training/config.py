@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from truedrift.data.catalog import NAMES, TOYS
 from truedrift.encoders import EncoderOptions
 from truedrift.encoders.pixels import PixelsOptions
 from truedrift.field import Form, Normalization
@@ -21,6 +23,9 @@ from truedrift.options import Within, checked, to_tree
 from truedrift.validation import mistake
 
 Count = Annotated[int, Within(1, 2**31 - 1)]
+LARGEST_SIZE = 65_536
+"""Of a batch or a network: what is beyond it would not fit anywhere, and an error of memory names no option."""
+Size = Annotated[int, Within(1, LARGEST_SIZE)]
 Estimator = Literal["standard", "abc", "abc2", "jackknife", "bootstrap"]
 
 
@@ -39,14 +44,14 @@ class DataOptions:
 class BatchOptions:
     """What a step sees: n positives and `generated` samples of every class."""
 
-    n: Count = 8
+    n: Size = 8
     """Positives a class, over all processes: the n of the paper."""
-    generated: Count | None = None
+    generated: Size | None = None
     """Generated samples a class; n if none is named."""
     sampling: Literal["without-replacement", "queue"] = "without-replacement"
     """`queue` draws with replacement from the class's latest `queue_size` images, as the published code does."""
-    queue_size: Count = 256
-    unconditional: Annotated[int, Within(0, 65_536)] = 0
+    queue_size: Size = 256
+    unconditional: Annotated[int, Within(0, LARGEST_SIZE)] = 0
     """Real images of any class a step, as weighted negatives: guidance that has an effect."""
 
 
@@ -160,6 +165,10 @@ def require_consistent(config: RunConfig) -> RunConfig:
     """The configuration after every field and every pair of fields that must agree was looked at."""
     config = checked(config)
     condition, batch, objective = config.condition, config.batch, config.objective
+    _require_name(config.recipe)
+    _require_place(config.data)
+    _require_sizes("generator", config.generator)
+    _require_sizes("encoder", config.encoder)
     if condition.strength_low > condition.strength_high:
         raise mistake(
             f"condition.strength_low is {condition.strength_low} above condition.strength_high "
@@ -184,6 +193,35 @@ def require_consistent(config: RunConfig) -> RunConfig:
     if objective.arithmetic == "abc-release":
         _require_release(config)
     return config
+
+
+def _require_name(recipe: str) -> None:
+    """It is part of the run directory's name."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", recipe):
+        came = f"recipe is {recipe[:80]!r}"
+        raise mistake(came, "allowed are up to 64 letters, digits, _, . and -", "choose a name of these")
+
+
+def _require_place(data: DataOptions) -> None:
+    """Of data sets that are known by their name; others are Python objects of the user's (`Parts`)."""
+    if data.name not in NAMES:
+        return
+    if data.root is not None and (data.name in TOYS or data.name == "digits"):
+        came = f"data.root is {data.root[:80]!r} with data.name {data.name}"
+        raise mistake(came, "that comes with the library and needs none", "leave it out, or take the recipe folder")
+    if data.root == "":
+        raise mistake("data.root is empty", "allowed is a directory or an archive", "name it, or leave it out")
+    if data.image_size is not None and data.name != "folder":
+        came = f"data.image_size is {data.image_size} with data.name {data.name}"
+        raise mistake(came, "allowed is one for folder", "leave it out, or save the images to a folder")
+
+
+def _require_sizes(section: str, options: Any) -> None:
+    """No size of a network is beyond all memory; a seed is none."""
+    for name, value in vars(options).items():
+        numbers = value if isinstance(value, tuple) else (value,)
+        if name != "seed" and any(isinstance(number, int) and number > LARGEST_SIZE for number in numbers):
+            raise mistake(f"{section}.{name} is {value!r}", f"allowed is up to {LARGEST_SIZE}", "take less")
 
 
 def _require_release(config: RunConfig) -> None:

@@ -10,7 +10,8 @@ from truedrift.generators import build
 from truedrift.generators.base import Generator
 from truedrift.generators.pretrained import from_pretrained
 from truedrift.training import checkpoint
-from truedrift.training.run import CHECKPOINTS, METRICS, open_run
+from truedrift.training.lock import LOCK
+from truedrift.training.run import CHECKPOINTS, CONFIG, METRICS, open_run
 from truedrift.validation import mistake
 
 Weights = Literal["ema", "model"]
@@ -47,13 +48,25 @@ def open_generator(path: Path, *, weights: Weights = "ema", generator: Generator
             raise mistake(came, "it cannot be built from its name", "pass generator= to open_generator in Python")
         shape = tuple(run.data["sample_shape"])
         generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
-    file = {"ema": "ema", "model": "generator"}[weights]
-    generator.load_state_dict(dict(found.checkpoint.tensors[file]), strict=weights == "model")
+    _load(generator, found.checkpoint, weights, path)
     return Trained(generator.float().eval(), classes, f"{path}, step {found.checkpoint.step}, {weights} weights")
+
+
+def _load(generator: Generator, saved: checkpoint.Checkpoint, weights: Weights, path: Path) -> None:
+    try:
+        generator.load_state_dict(dict(saved.tensors[{"ema": "ema", "model": "generator"}[weights]]))
+    except (RuntimeError, KeyError) as error:
+        came = f"the weights of {str(path)!r} do not fit the generator ({' '.join(str(error).split())[:200]})"
+        raise mistake(came, "allowed is the generator of that run", "build it as in training") from None
 
 
 def _is_run(path: Path) -> bool:
     """A folder of `save_pretrained` has a config.json too, but none of these."""
-    if not path.exists():
-        raise mistake(f"{str(path)!r} does not exist", "allowed is a run, or a folder of weights", "check its name")
-    return (path / CHECKPOINTS).exists() or (path / METRICS).exists()
+    allowed = "allowed is a run, or a folder of weights"
+    if not path.is_dir():
+        came = "is a file" if path.exists() else "does not exist"
+        raise mistake(f"{str(path)!r} {came}", allowed, "name what `truedrift train` or `truedrift convert` printed")
+    if not (path / CONFIG).exists():
+        came = f"{str(path)!r} has no {CONFIG}"
+        raise mistake(came, allowed, "name what `truedrift train` or `truedrift convert` printed")
+    return any((path / name).exists() for name in (CHECKPOINTS, METRICS, LOCK))

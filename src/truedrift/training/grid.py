@@ -59,7 +59,7 @@ def _dots(picture: Tensor, where: Tensor, colors: Tensor) -> None:
 
 def columns_for(count: int, rows: int) -> int:
     """Pictures in a row: a row a class, or a square where there is one class."""
-    return math.isqrt(max(1, count - 1)) + 1 if rows == 1 else max(1, count // rows)
+    return math.isqrt(max(0, count - 1)) + 1 if rows == 1 else max(1, count // rows)
 
 
 def write_png(picture: Tensor, path: Path) -> Path:

@@ -7,6 +7,7 @@ checkpoint holds the length of metrics.jsonl at its time; what was written after
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -26,11 +27,12 @@ from truedrift.training.config import RunConfig, require_consistent
 from truedrift.training.incidents import NonFinite
 from truedrift.training.interruption import Interruption
 from truedrift.training.lock import RunLock
+from truedrift.training.memory import told_if_too_small
 from truedrift.training.metrics_log import MetricsLog
 from truedrift.training.parts import Parts
 from truedrift.training.pictures import picture
 from truedrift.training.retention import prune
-from truedrift.training.run import INCIDENTS, METRICS, SAMPLES, RunDirectory, made
+from truedrift.training.run import INCIDENTS, METRICS, SAMPLES, RunDirectory, made, told_if_not_written
 from truedrift.training.step import Outcome
 from truedrift.training.telemetry import TensorBoard, measured, timing
 
@@ -78,7 +80,8 @@ def train(
     """Train, or go on training, the run of this configuration; checks come before the first report is asked for.
 
     `parts` are Python objects in place of what the configuration names. `evaluate` is called every
-    `cadence.evaluate_every_epochs` epochs. `tell` gets sentences that a person should see.
+    `cadence.evaluate_every_epochs` epochs, and the state it saw is saved. `tell` gets sentences that a person should
+    see.
     """
     config, parts = require_consistent(config), parts or Parts()
     where = find_device(device)
@@ -97,7 +100,9 @@ def _run(
     tell: Tell,
 ) -> Iterator[Report]:
     with ExitStack() as stack:
+        stack.enter_context(told_if_too_small())
         stack.enter_context(collectives.joined(device))
+        run.require_own(samples)  # before work that takes minutes; again when the directory is locked
         assembly = assemble(run.config, parts, samples, device, progress)
         writes = collectives.rank() == 0
         if writes:
@@ -148,8 +153,8 @@ class Loop:
         self.board = TensorBoard(self.run.path / "tensorboard", self.step) if self.writes else None
         if self.writes:
             self.run.note("started" if self.step == 0 else "resumed", step=self.step, processes=collectives.size())
-            if self.step:
-                self.tell(f"going on from step {self.step} of {self.config.cadence.steps} in {self.run.path}")
+            whole = f"{self.config.cadence.steps} steps in {self.run.path}"
+            self.tell(f"going on from step {self.step} of {whole}" if self.step else f"{self.config.recipe}: {whole}")
 
     def reports(self, interruption: Interruption) -> Iterator[Report]:
         """Take the steps that are left."""
@@ -187,7 +192,13 @@ class Loop:
                 sink.close()
 
     def _due(self) -> bool:
-        return self.step % self.config.cadence.checkpoint_every == 0 or self.step == self.config.cadence.steps
+        """Whether to save: now and then, at the end, and what was evaluated, since it may be the best."""
+        cadence = self.config.cadence
+        return self.step % cadence.checkpoint_every == 0 or self.step == cadence.steps or self._evaluated()
+
+    def _evaluated(self) -> bool:
+        every = self.config.cadence.evaluate_every_epochs * self.config.cadence.steps_per_epoch
+        return self.evaluate is not None and (self.step % every == 0 or self.step == self.config.cadence.steps)
 
     def _asked(self, interruption: Interruption) -> str | None:
         """The signal that any of the processes got."""
@@ -209,7 +220,8 @@ class Loop:
             path = self.run.path / INCIDENTS / f"step-{step:08d}.json"
             if self.writes:
                 last = outcome if step == self.step - 1 else None
-                incidents.record(path, self.config, step, self.assembly.step.positives, last)
+                with told_if_not_written(self.run.path):
+                    incidents.record(path, self.config, step, self.assembly.step.positives, last)
             sentence = f"step {step}: loss or gradient is not finite; the batch is told in {path}"
             if self.config.engine.nonfinite == "raise":
                 raise NonFinite(f"{sentence}; weights are those before it; look at it, or set engine.nonfinite=skip")
@@ -233,19 +245,20 @@ class Loop:
             self.board.add(metrics)
 
     def _evaluate(self) -> None:
-        every = self.config.cadence.evaluate_every_epochs * self.config.cadence.steps_per_epoch
-        if self.evaluate is None or (self.step % every and self.step != self.config.cadence.steps):
+        if self.evaluate is None or not self._evaluated():
             return
-        numbers = dict(self.evaluate(self.state.average.generator, self.step))
+        numbers = {name: float(value) for name, value in self.evaluate(self.state.average.generator, self.step).items()}
         self._write({"step": self.step, "evaluation": numbers})
-        if "fid" in numbers and (self.best is None or numbers["fid"] < self.best["fid"]):
-            self.best = {"step": self.step, "fid": numbers["fid"]}
+        fid = numbers.get("fid", math.nan)
+        if math.isfinite(fid) and (self.best is None or fid < self.best["fid"]):
+            self.best = {"step": self.step, "fid": fid}
 
     def _picture(self) -> None:
         every = self.config.cadence.grid_every
         if self.writes and every is not None and (self.step % every == 0 or self.step == self.config.cadence.steps):
             path = self.run.path / SAMPLES / f"step-{self.step:08d}.png"
-            picture(self.state.average.generator, self.assembly.samples, self.device, path)
+            with told_if_not_written(self.run.path):
+                picture(self.state.average.generator, self.assembly.samples, self.device, path)
 
     def _save(self) -> None:
         if self.log is None:

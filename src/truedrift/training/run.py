@@ -11,7 +11,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,20 +55,29 @@ class RunDirectory:
         """Where its checkpoints are."""
         return self.path / CHECKPOINTS
 
+    def require_own(self, samples: Samples) -> None:
+        """The directory is new, empty, or holds a run of this configuration and data."""
+        if (self.path / CONFIG).exists():
+            _require_same(self.path, _read(self.path), self._tree(samples))
+        elif self.path.is_dir():
+            self._require_empty()
+
     def begin(self, samples: Samples) -> None:
         """Write config.json, or hold the one that is there against this configuration and data."""
+        self.require_own(samples)
+        if not (self.path / CONFIG).exists():
+            written = self._tree(samples) | {"version": version(), "commit": commit()}
+            content = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
+            with told_if_not_written(self.path):
+                write_atomically(self.path / CONFIG, content.encode())
+
+    def _tree(self, samples: Samples) -> dict[str, Any]:
         data = {
             "sha256": samples.digest(),
             "sample_shape": list(samples.sample_shape),
             "classes": list(samples.classes),
         }
-        tree = {"schema": SCHEMA, "config": self.config.tree(), "parts": dict(self.parts), "data": data}
-        if (self.path / CONFIG).exists():
-            _require_same(self.path, _read(self.path), tree)
-            return
-        self._require_empty()
-        written = tree | {"version": version(), "commit": commit()}
-        write_atomically(self.path / CONFIG, (json.dumps(written, indent=2, ensure_ascii=False) + "\n").encode())
+        return {"schema": SCHEMA, "config": self.config.tree(), "parts": dict(self.parts), "data": data}
 
     def _require_empty(self) -> None:
         """A directory that holds something else is not filled with a run."""
@@ -91,8 +101,22 @@ class RunDirectory:
             "version": version(),
             **facts,
         }
-        with (self.path / HISTORY).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+        line = json.dumps(entry, ensure_ascii=False) + "\n"
+        with told_if_not_written(self.path), (self.path / HISTORY).open("a", encoding="utf-8") as file:
+            file.write(line)
+
+
+@contextmanager
+def told_if_not_written(path: Path) -> Iterator[None]:
+    """A disk that is full, gone or read-only is told in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise mistake(
+            f"the run directory {str(path)!r} cannot be written ({error.strerror or error})",
+            "allowed is a place to write to, with room",
+            "make room or make it writable, and run the same command again",
+        ) from None
 
 
 def made(path: Path) -> Path:
@@ -112,8 +136,14 @@ def made(path: Path) -> Path:
 def open_run(path: Path) -> RunDirectory:
     """The run in that directory, as its config.json tells."""
     tree = _read(path)
-    config = from_tree(RunConfig, tree["config"])
-    return RunDirectory(path, config, tree["parts"], tree["data"])
+    try:
+        config = from_tree(RunConfig, tree["config"])
+        data = {"classes": list(tree["data"]["classes"]), "sample_shape": list(tree["data"]["sample_shape"])}
+    except Mistake as error:
+        raise Mistake(f"{str(path / CONFIG)!r}: {error}") from None
+    except (KeyError, TypeError) as error:
+        raise _unreadable(path / CONFIG, error) from None
+    return RunDirectory(path, config, tree["parts"], tree["data"] | data)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -123,18 +153,21 @@ def _read(path: Path) -> dict[str, Any]:
         raise mistake(came, f"allowed is a directory with {CONFIG}", "name what `truedrift train` printed")
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
-        schema = tree["schema"]
-        wrong = [name for name in ("config", "parts", "data") if not isinstance(tree[name], dict)]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        came = f"{str(file)!r} cannot be read as a run's ({type(error).__name__})"
-        raise mistake(came, "allowed is what `truedrift train` wrote", "restore it, or name another run") from None
-    if wrong or schema != SCHEMA:
-        raise mistake(
-            f"{str(file)!r} has schema {schema!r}",
-            f"this version ({version()}) reads {SCHEMA}",
-            f"use truedrift {tree.get('version', 'of that run')}",
-        )
+        schema, made_by = tree["schema"], tree.get("version", "of that run")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _unreadable(file, error) from None
+    if schema != SCHEMA:
+        came = f"{str(file)!r} has schema {schema!r}"
+        raise mistake(came, f"this version ({version()}) reads {SCHEMA}", f"use truedrift {made_by}")
+    for name in ("config", "parts", "data"):
+        if not isinstance(tree.get(name), dict):
+            raise _unreadable(file, KeyError(name))
     return tree
+
+
+def _unreadable(file: Path, error: Exception) -> Mistake:
+    came = f"{str(file)!r} cannot be read as a run's ({type(error).__name__})"
+    return mistake(came, "allowed is what `truedrift train` wrote", "restore it, or name another run")
 
 
 def _require_same(path: Path, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

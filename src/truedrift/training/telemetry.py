@@ -7,6 +7,7 @@ under `timing`, so that the rest is the same in a run that was killed and resume
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -31,7 +32,7 @@ def measured(config: RunConfig, step: int, outcome: Outcome, skipped: int) -> di
     force = report.force.mean(-2)  # [S, C, T] → [S, T]
     spread = float(report.spread.mean())
     means = {name: getattr(report, name).mean((0, 1)).tolist() for name in OF_A_TEMPERATURE}
-    return {
+    metrics = {
         "step": step,
         "epoch": step / config.cadence.steps_per_epoch,
         "positives_seen": config.positives_seen(step),
@@ -45,6 +46,14 @@ def measured(config: RunConfig, step: int, outcome: Outcome, skipped: int) -> di
         "collapsed": spread < COLLAPSED_BELOW,
         "skipped": skipped,
     }
+    return {name: finite(value) for name, value in metrics.items()}
+
+
+def finite(value: Any) -> Any:
+    """None in place of what JSON has no number for: a skipped step is logged like any other."""
+    if isinstance(value, list):
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def timing(images: int, since: float, device: torch.device) -> dict[str, float]:
@@ -66,7 +75,11 @@ def peak_memory(device: torch.device) -> int:
 
 
 def scalars(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Tags and values for TensorBoard: one a temperature, one a scale and temperature."""
+    """Tags and values for TensorBoard: one a temperature, one a scale and temperature; none where there is no value."""
+    yield from ((tag, float(value)) for tag, value in _tagged(metrics) if value is not None)
+
+
+def _tagged(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     taus = [f"tau-{tau:g}" for tau in metrics.get("temperatures", ())]
     for name, value in metrics.items():
         if name in ("step", "temperatures"):
@@ -76,11 +89,11 @@ def scalars(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
                 (f"force/scale-{s}/{tau}", f) for s, row in enumerate(value) for tau, f in zip(taus, row, strict=True)
             )
         elif isinstance(value, Mapping):
-            yield from ((f"{name}/{key}", float(each)) for key, each in value.items() if each is not None)
+            yield from ((f"{name}/{key}", each) for key, each in value.items())
         elif isinstance(value, list):
             yield from ((f"{name}/{tau}", each) for tau, each in zip(taus, value, strict=True))
-        elif value is not None:
-            yield name, float(value)
+        else:
+            yield name, value
 
 
 class TensorBoard:

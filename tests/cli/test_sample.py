@@ -1,0 +1,230 @@
+"""`truedrift sample` as a user runs it: a grid, a folder, an .npz file; the same sample in any batch."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from truedrift.cli import main
+from truedrift.data.samples import to_uint8
+from truedrift.generators import DriftDiT, DriftDiTOptions, sample
+from truedrift.recipes import recipe
+from truedrift.training.export import open_generator
+from truedrift.training.loop import train
+from truedrift.training.parts import Parts
+
+SMALL = (
+    "generator.width=32",
+    "generator.depth=1",
+    "batch.n=4",
+    "optimizer.warmup_steps=1",
+    "optimizer.ema=0.9",
+    "cadence.epochs=1",
+    "cadence.steps_per_epoch=12",
+    "cadence.grid_every=none",
+)
+
+
+def trained(out, name="digits", **options):
+    list(train(recipe(name, settings=SMALL), out=out, device="cpu", **options))
+    return out
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("digits") / "run")
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("toy") / "run", "toy")
+
+
+def run(capsys, *arguments):
+    status = main(["sample", *map(str, arguments), "--device", "cpu"])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def arrays(capsys, path, out, *arguments):
+    status, said, err = run(capsys, path, "--form", "npz", "--out", out, *arguments)
+    assert (status, err) == (0, "")
+    assert said.splitlines()[-1] == f"written: {out}"
+    with np.load(out, allow_pickle=False) as file:
+        return {name: file[name] for name in file.files}
+
+
+def test_a_grid_has_a_row_a_class(capsys, digits, tmp_path):
+    status, out, err = run(capsys, digits, "--count", 40, "--out", tmp_path / "deep" / "grid.png")
+    assert (status, err) == (0, "")
+    assert out == (
+        f"40 samples of {digits}, step 12, ema weights, strength 1, seed 0\nwritten: {tmp_path / 'deep' / 'grid.png'}\n"
+    )
+    values = to_uint8(sample(open_generator(digits).generator, torch.arange(10).repeat_interleave(4), seed=0))
+    with Image.open(tmp_path / "deep" / "grid.png") as image:
+        assert image.size == (4 * 34 + 2, 10 * 34 + 2)
+        pixels = torch.from_numpy(np.array(image))
+    for number in (0, 6, 39):
+        top, left = 2 + number // 4 * 34, 2 + number % 4 * 34
+        assert torch.equal(pixels[top : top + 32 : 4, left : left + 32 : 4, 0], values[number, 0])
+
+
+def test_by_default_it_is_written_below_the_run(capsys, digits):
+    for arguments, name in (
+        ((), "sample-seed0-strength1.png"),
+        (("--seed", 4, "--strength", 2.5, "--classes", 3, 7), "sample-seed4-strength2.5-3-7.png"),
+        (("--form", "npz"), "sample-seed0-strength1.npz"),
+        (("--classes", *range(10), *range(10), *range(10), *range(5)), r"sample-seed0-strength1-classes-\w{8}.png"),
+    ):
+        status, out, _ = run(capsys, digits, *arguments)
+        assert status == 0
+        assert re.search(rf"written: {re.escape(str(digits))}/{name}$", out)
+    assert not [path for path in digits.iterdir() if path.name.startswith(".")]
+
+
+def test_a_folder_has_a_png_a_sample(capsys, digits, tmp_path):
+    status, _, _ = run(
+        capsys, digits, "--form", "folder", "--count", 6, "--classes", 3, 7, "--out", tmp_path / "images"
+    )
+    assert status == 0
+    names = sorted(str(path.relative_to(tmp_path / "images")) for path in (tmp_path / "images").rglob("*.png"))
+    assert names == [f"{'003' if number < 3 else '007'}/{number:06d}.png" for number in range(6)]
+    expected = arrays(capsys, digits, tmp_path / "a.npz", "--count", 6, "--classes", 3, 7)["images"]
+    for number, name in enumerate(names):
+        with Image.open(tmp_path / "images" / name) as image:
+            assert image.mode == "RGB"
+            assert np.array_equal(np.asarray(image)[..., :1], expected[number])
+
+
+def test_an_npz_has_bytes_and_labels(capsys, digits, tmp_path):
+    found = arrays(capsys, digits, tmp_path / "noextension", "--count", 25)
+    assert found["images"].shape == (25, 8, 8, 1)
+    assert found["images"].dtype == np.uint8
+    assert found["images"].std() > 20
+    assert found["labels"].tolist() == [label for label in range(10) for _ in range(3)][:25]
+    assert [path.name for path in tmp_path.iterdir()] == ["noextension"]
+
+
+def test_points(capsys, toy, tmp_path):
+    found = arrays(capsys, toy, tmp_path / "a.npz", "--count", 16)
+    assert found["points"].shape == (16, 2)
+    assert found["points"].dtype == np.float32
+    status, _, _ = run(capsys, toy, "--count", 64, "--out", tmp_path / "map.png")
+    assert status == 0
+    with Image.open(tmp_path / "map.png") as image:
+        assert image.size == (480, 480)
+    status, _, err = run(capsys, toy, "--form", "folder", "--out", tmp_path / "folder")
+    assert (status, err) == (2, "truedrift: error: these samples are points; a folder holds images; take --form npz\n")
+
+
+def test_classes_by_name_and_by_number(capsys, toy, tmp_path):
+    by_name = arrays(capsys, toy, tmp_path / "a.npz", "--count", 6, "--classes", "45°", "315°")
+    by_number = arrays(capsys, toy, tmp_path / "b.npz", "--count", 6, "--classes", "1", "7")
+    assert by_name["labels"].tolist() == [1, 1, 1, 7, 7, 7]
+    assert all(np.array_equal(by_name[name], by_number[name]) for name in by_name)
+    other = arrays(capsys, toy, tmp_path / "c.npz", "--count", 6, "--classes", "1", "6")
+    assert np.array_equal(other["points"][:3], by_name["points"][:3])
+    assert not np.isclose(other["points"][3:], by_name["points"][3:]).any()
+
+
+@pytest.mark.parametrize("batch", [1, 7, 64, 1000])
+def test_samples_do_not_depend_on_the_batch(capsys, digits, toy, tmp_path, batch):
+    images = arrays(capsys, digits, tmp_path / "a.npz", "--count", 100)["images"].astype(int)
+    others = arrays(capsys, digits, tmp_path / "b.npz", "--count", 100, "--batch", batch)["images"].astype(int)
+    assert np.abs(images - others).max() <= 1
+    points = [
+        arrays(capsys, toy, tmp_path / "p.npz", "--count", 80, "--batch", size)["points"] for size in (256, batch)
+    ]
+    assert np.abs(points[0] - points[1]).max() <= 1e-5
+
+
+@pytest.mark.parametrize("change", [("--seed", 1), ("--strength", 3), ("--weights", "model")])
+def test_seed_strength_and_weights_count(capsys, digits, tmp_path, change):
+    usual = arrays(capsys, digits, tmp_path / "a.npz", "--count", 20)["images"].astype(int)
+    assert np.array_equal(usual, arrays(capsys, digits, tmp_path / "b.npz", "--count", 20)["images"])
+    assert np.array_equal(
+        usual, arrays(capsys, digits, tmp_path / "c.npz", "--count", 20, "--weights", "ema")["images"]
+    )
+    other = arrays(capsys, digits, tmp_path / "d.npz", "--count", 20, *change)["images"].astype(int)
+    assert np.abs(usual - other).max() > 5
+
+
+def test_a_converted_published_checkpoint(capsys, tmp_path):
+    options = DriftDiTOptions(width=24, depth=2, heads=2, registers=2, style_draws=3, style_entries=5)
+    model = DriftDiT(options, sample_shape=(3, 16, 16), classes=6)
+    model.initialize(torch.Generator().manual_seed(3))
+    torch.save({"model": model.to_published()}, tmp_path / "published.pt")
+    assert main(["convert", str(tmp_path / "published.pt")]) == 0
+    capsys.readouterr()
+    found = arrays(capsys, tmp_path / "published", tmp_path / "a.npz", "--count", 12, "--classes", 5, 2, "--seed", 9)
+    expected = sample(model, torch.tensor([5] * 6 + [2] * 6), seed=9)
+    assert np.array_equal(found["images"], to_uint8(expected).permute(0, 2, 3, 1).numpy())
+    assert found["labels"].tolist() == [5] * 6 + [2] * 6
+    assert found["images"].std() > 1
+
+
+class Mine(DriftDiT):
+    pass
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory, digits):
+    """Places that cannot be sampled from."""
+    here = tmp_path_factory.mktemp("odd")
+    (here / "empty").mkdir()
+    (here / "file").touch()
+    (here / "young").mkdir()
+    (here / "young" / "config.json").write_bytes((digits / "config.json").read_bytes())
+    (here / "young" / "metrics.jsonl").touch()
+    options = DriftDiTOptions(width=8, depth=1, heads=2, registers=1, style_draws=0, style_entries=0)
+    trained(here / "mine", parts=Parts(generator=Mine(options, sample_shape=(1, 8, 8), classes=10)))
+    return here
+
+
+@pytest.mark.parametrize(
+    ("place", "arguments", "message"),
+    [
+        ("digits", ["--classes", "10"], r"the class is '10'; allowed are 0, 1, .*, 9; choose one, or its number"),
+        ("digits", ["--classes", "cat"], r"the class is 'cat'; .*; .*"),
+        ("digits", ["--classes", "-1"], r".*"),
+        ("digits", ["--count", "0"], r"count is 0; allowed is 1 to 10000000; .*"),
+        ("digits", ["--batch", "0"], r"batch is 0; .*; .*"),
+        ("digits", ["--strength", "-1"], r"strength is -1.0; .*; .*"),
+        ("digits", ["--strength", "nan"], r"strength is nan; .*; .*"),
+        ("digits", ["--out", "."], r"'.' is a directory; a grid is a file; name a file with --out"),
+        ("digits", ["--out", "FILE/a.png"], r"the directory '.*' cannot be written .*; .*; .*"),
+        ("digits", ["--form", "folder", "--out", "FILE"], r"the directory '.*' cannot be written .*; .*; .*"),
+        ("digits", ["--weights", "best"], r".*best.*"),
+        ("none", [], r"'.*none' does not exist; allowed is a run, or a folder of weights; .*"),
+        ("file", [], r"'.*file' is a file; .*; .*"),
+        ("empty", [], r"'.*empty' has no config.json; allowed is a run, or a folder of weights; .*"),
+        ("young", [], r"the run '.*young' has no checkpoint yet; .*; train it further"),
+        ("mine", [], r"the generator of '.*mine' is .*Mine, a class of your own; .*; pass generator= .*"),
+    ],
+)
+def test_every_mistake_is_one_line_and_status_2(capsys, digits, odd, place, arguments, message):
+    path = digits if place == "digits" else odd / place
+    arguments = [each.replace("FILE", str(odd / "file")) for each in arguments]
+    before = sorted(digits.rglob("*"))
+    status, out, err = run(capsys, path, *arguments)
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert re.fullmatch(f"truedrift: error: {message}", line)
+    assert sorted(digits.rglob("*")) == before
+
+
+@pytest.mark.parametrize("form", ["grid", "npz", "folder"])
+def test_a_disk_that_is_full_is_one_line(capsys, digits, tmp_path, monkeypatch, form):
+    def refuse(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", refuse)
+    monkeypatch.setattr(np, "savez", refuse)
+    status, _, err = run(capsys, digits, "--form", form, "--out", tmp_path / "out")
+    assert status == 2
+    assert re.fullmatch(
+        r"truedrift: error: the samples cannot be written to .* \(No space left on device\); .*; .*\n", err
+    )
+    assert not list(tmp_path.rglob("*.npz")) + list(tmp_path.rglob("*.writing"))

@@ -1,0 +1,91 @@
+"""Pictures: each image at its place and unchanged, each point where it is and in the color of its class."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from runs import run, tiny
+
+from truedrift.data.samples import to_model
+from truedrift.training.grid import COLORS, DATA_COLOR, columns_for, image_grid, point_map, write_png
+
+
+def test_images_stand_row_by_row_and_unchanged():
+    bytes_ = torch.randint(256, (7, 3, 40, 36), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    grid = image_grid(to_model(bytes_), 3)
+    assert grid.shape == (3 * 42 + 2, 3 * 38 + 2, 3)
+    for number, image in enumerate(bytes_):
+        top, left = 2 + number // 3 * 42, 2 + number % 3 * 38
+        assert torch.equal(grid[top : top + 40, left : left + 36].permute(2, 0, 1), image)
+    assert (grid[:2] == 255).all()
+    assert (grid[2 + 2 * 42 :, 2 + 38 :] == 255).all()  # the places of numbers 7 and 8 are empty
+
+
+def test_small_and_gray_ones_are_enlarged_by_a_whole_factor():
+    byte = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
+    grid = image_grid(to_model(byte), 1)
+    assert grid.shape == (36, 36, 3)
+    inside = grid[2:34, 2:34]
+    assert torch.equal(inside[::4, ::4, 0], byte[0, 0])
+    assert torch.equal(inside, byte[0, 0].repeat_interleave(4, 0).repeat_interleave(4, 1)[..., None].expand(-1, -1, 3))
+
+
+@pytest.mark.parametrize(
+    ("count", "rows", "columns"),
+    [(100, 10, 10), (40, 10, 4), (3, 10, 1), (100, 1, 10), (5, 1, 3), (1, 1, 1), (2, 1, 2)],
+)
+def test_columns(count, rows, columns):
+    assert columns_for(count, rows) == columns
+
+
+def test_points_are_where_they_are():
+    data = torch.tensor([[-1.0, -1.0], [1.0, 1.0]])
+    points = torch.tensor([[-1.0, 1.0], [1.0, -1.0], [50.0, 0.0], [torch.nan, 0.0]])
+    picture = point_map(points, torch.tensor([0, 1, 2, 3]), data)
+    side = len(picture)
+    low, high = round(0.15 * 2 / 2.6 * side), round(2.3 / 2.6 * side)
+
+    def color_at(x, y):
+        return tuple(picture[side - 1 - y, x].tolist())
+
+    assert color_at(low, high) == COLORS[0]
+    assert color_at(high, low) == COLORS[1]
+    assert color_at(low, low) == color_at(high, high) == DATA_COLOR
+    seen = {tuple(color) for color in picture.reshape(-1, 3).unique(dim=0).tolist()}
+    assert seen == {(255, 255, 255), DATA_COLOR, COLORS[0], COLORS[1]}  # what is far away or nowhere is left out
+
+
+def test_a_single_place_can_be_drawn():
+    zeros = torch.zeros(3, 2)
+    assert point_map(zeros, torch.zeros(3, dtype=torch.long), zeros).shape == (480, 480, 3)
+
+
+def test_a_png_is_whole_or_not_there(tmp_path, monkeypatch):
+    picture = torch.randint(256, (20, 30, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    path = write_png(picture, tmp_path / "deep" / "a.png")
+    with Image.open(path) as image:
+        assert np.array_equal(np.asarray(image), picture.numpy())
+    assert [each.name for each in path.parent.iterdir()] == ["a.png"]
+
+    def torn(self, file, **_):
+        file.write_bytes(b"half")
+        raise OSError("no space")
+
+    monkeypatch.setattr(Image.Image, "save", torn)
+    with pytest.raises(OSError, match="no space"):
+        write_png(picture, tmp_path / "b.png")
+    assert not (tmp_path / "b.png").exists()
+
+
+@pytest.mark.parametrize(("name", "size"), [("digits", (342, 342)), ("toy", (480, 480))])
+def test_a_run_draws_them_when_asked(tmp_path, name, size):
+    run(tiny(name, "cadence.grid_every=3"), tmp_path)
+    paths = sorted((tmp_path / "samples").iterdir())
+    assert [path.name for path in paths] == ["step-00000003.png", "step-00000006.png", "step-00000008.png"]
+    pictures = []
+    for path in paths:
+        with Image.open(path) as image:
+            assert image.size == size
+            pictures.append(np.asarray(image.convert("RGB")))
+    assert pictures[0].std() > 10
+    assert not np.array_equal(pictures[0], pictures[2])  # it learns; the noise is the same
