@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 from kills import end_of
-from runs import Dropped, at, drop, end, run, tiny
 
+from runs import Dropped, at, drop, end, run, tiny
 from truedrift.cli import main
 from truedrift.data.samples import Samples
 from truedrift.training import checkpoint, loop
