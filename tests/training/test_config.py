@@ -112,7 +112,12 @@ def small(value):
     return all(not isinstance(each, int) or each <= 64 for each in (value if isinstance(value, list) else [value]))
 
 
-BUILT = [(path, kind) for path, kind in FIELDS if kind not in ("dinov2", "efficientnet-lite0")]
+BUILT = [
+    (path, kind)
+    for path, kind in FIELDS
+    if kind not in ("dinov2", "efficientnet-lite0") and path[0] not in ("cadence", "optimizer", "condition")
+]
+"""Encoders that need files are left out, and sections that nothing is built of."""
 LITTLE = {
     "mlp": {"kind": "mlp", "width": 8, "depth": 1},
     "drift-dit": {"kind": "drift-dit", "width": 8, "depth": 1, "heads": 2},
@@ -129,7 +134,7 @@ def test_what_is_taken_can_be_built(path, kind, tmp_path, monkeypatch):
     own = value_at(recipe("digits", tree=little).tree(), path)
     accepted = [value for value in BOUNDARIES if small(value) and taken(path, kind, value) is not None]
     built, refusals = 0, []
-    for value in [own, *accepted[:3], *accepted[-1:]]:
+    for value in [own, *accepted[:1], *accepted[-1:]]:
         section = little.get(path[0], {}) | {path[-1]: value}
         try:
             config = recipe("digits", tree=little | ({path[0]: section} if len(path) > 1 else {path[0]: value}))

@@ -26,7 +26,7 @@ from kills import (
 from truedrift.training import checkpoint
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends signals")
-STEPS = 90
+STEPS = 75
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,14 @@ def test_only_what_a_kill_leaves_counts(tmp_path):
     assert not Kill(True, 10, ()).inside_save
 
 
-@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, 75), (signal.SIGUSR1, 75), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (signal.SIGTERM, 75),
+        pytest.param(signal.SIGUSR1, 75, marks=pytest.mark.slow),
+        (signal.SIGINT, 130),
+    ],
+)
 def test_a_signal_saves_and_ends_with_its_status(tmp_path, whole, number, expected):
     out = tmp_path / "run"
     process = started(out)

@@ -164,6 +164,7 @@ def test_no_run_at_all(tmp_path):
 SETTINGS = (
     "cadence.epochs=1",
     "cadence.steps_per_epoch=8",
+    "generator.width=16",
     "cadence.checkpoint_every=3",
     "batch.n=3",
     "cadence.log_every=1",
