@@ -68,6 +68,15 @@ def copy_from_first(tensors: Sequence[Tensor]) -> None:
             dist.broadcast(tensor, 0)
 
 
+def numbers_of_first(numbers: Sequence[int]) -> tuple[int, ...]:
+    """The whole numbers that process 0 has."""
+    if size() == 1:
+        return tuple(numbers)
+    told = torch.tensor(numbers, dtype=torch.int64, device=_device())
+    dist.broadcast(told, 0)
+    return tuple(told.tolist())
+
+
 def any_of(flag: bool) -> bool:
     """Whether the flag is set in any process."""
     if size() == 1:

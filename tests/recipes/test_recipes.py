@@ -46,10 +46,10 @@ def test_arguments_are_those_of_the_function_and_none_is_the_recipes_own(name):
             recipe(name, given={"data": "somewhere"})
 
 
-def test_a_file_goes_over_the_recipe_and_settings_over_the_file():
-    tree = {"optimizer": {"clip": 1.0, "ema": 0.5}, "batch": {"n": 12}}
+def test_a_file_goes_over_the_recipe_arguments_over_the_file_and_settings_over_all():
+    tree = {"optimizer": {"clip": 1.0, "ema": 0.5}, "batch": {"n": 12, "generated": 5}, "seed": 7}
     config = recipe("digits", given={"n": 4}, tree=tree, settings=["optimizer.clip=none", "batch.generated=3"])
-    assert (config.batch.n, config.generated) == (12, 3)
+    assert (config.batch.n, config.generated, config.seed) == (4, 3, 7)
     assert (config.optimizer.clip, config.optimizer.ema) == (None, 0.5)
     assert config.optimizer.learning_rate == 1e-3  # the recipe's
 

@@ -210,6 +210,14 @@ def holds(run: Path, process: Running) -> bool:
     return lock.exists() and lock.read_text().split(" ")[0] == str(process.pid)
 
 
+def pause(seconds: float, run: Path, process: Running) -> None:
+    """So long, but on a fast machine no further than four saves, so that steps are left for the kills to come."""
+    end, last = time.monotonic() + seconds, max(checkpoint.steps(run / "checkpoints"), default=0) + 20
+    wait_until(
+        lambda: time.monotonic() >= end or max(checkpoint.steps(run / "checkpoints"), default=0) >= last, process
+    )
+
+
 def kill_once(launch: Launch, arguments: list[str], run: Path, aimed: bool, chance: random.Random) -> Kill | None:
     """Start, wait for the moment, kill; None if the run was complete before. What lay there already is not counted."""
     old = set(begun(run))
@@ -223,11 +231,11 @@ def kill_once(launch: Launch, arguments: list[str], run: Path, aimed: bool, chan
         wait_until(lambda: not old.issuperset(begun(run)), process)
         time.sleep(chance.uniform(0, 0.006))
     elif chance.random() < 0.5:  # while it opens the run and begins
-        time.sleep(chance.uniform(0, 2.0))
+        pause(chance.uniform(0, 2.0), run, process)
     else:  # while it works
         before = max(checkpoint.steps(run / "checkpoints"), default=0)
         wait_until(lambda: max(checkpoint.steps(run / "checkpoints"), default=0) > before, process)
-        time.sleep(chance.uniform(0, 0.4))
+        pause(chance.uniform(0, 0.4), run, process)
     if process.ended() is not None:
         return None
     process.kill()

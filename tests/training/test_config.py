@@ -200,6 +200,7 @@ PAIRS = {
     "batch.queue_size": {"batch": {"sampling": "queue", "queue_size": 4, "n": 8, "unconditional": 2}},
     "objective.estimator_neg": {"batch": {"unconditional": 2}, "objective": {"estimator_neg": "jackknife"}},
     "batch.generated": {"batch": {"unconditional": 2, "generated": 1}},
+    "condition.strength_high": {"batch": {"unconditional": 2}},
     "objective.normalization": {"objective": {"arithmetic": "abc-release", "normalization": "row"}},
     "objective.feature_scale": {"objective": {"arithmetic": "abc-release"}},
     "objective.estimator_pos": {
@@ -208,6 +209,7 @@ PAIRS = {
     "batch.unconditional": {
         "objective": {"arithmetic": "abc-release", "feature_scale": "standardize-l2"},
         "batch": {"unconditional": 2},
+        "condition": {"strength_high": 4.0},
     },
     "engine.precision": {
         "objective": {"arithmetic": "abc-release", "feature_scale": "standardize-l2"},
@@ -243,7 +245,7 @@ def test_fields_that_do_not_agree(name):
 )
 def test_what_only_the_data_can_tell_is_one_line_too(setting, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", "digits", "--set", setting, "--device", "cpu"]) == 2
+    assert main(["train", "digits", "--set", "condition.strength_high=4", "--set", setting, "--device", "cpu"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert name in line
     assert list(tmp_path.iterdir()) == []

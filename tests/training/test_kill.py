@@ -26,7 +26,7 @@ from kills import (
 from truedrift.training import checkpoint
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends signals")
-STEPS = 75
+STEPS = 110
 
 
 @pytest.fixture(scope="module")

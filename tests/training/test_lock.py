@@ -103,7 +103,10 @@ def test_a_forked_child_that_outlives_its_parent_does_not_hold_the_lock(start, t
 def test_a_started_program_does_not_get_the_file(tmp_path):
     with RunLock(tmp_path) as held:
         assert not os.get_inheritable(held._descriptor)
-        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, close_fds=False)
+        code = "print(flush=True); input()"
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        child = subprocess.Popen([sys.executable, "-c", code], close_fds=False, **pipes)
+        child.stdout.readline()  # the system closes files a moment after it lets this process go on
     try:
         with RunLock(tmp_path):  # although the program still runs
             assert child.poll() is None

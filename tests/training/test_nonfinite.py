@@ -96,7 +96,7 @@ def test_raise_is_the_default_and_names_the_batch(tmp_path, parts, batches):
 
 def test_unconditional_negatives_are_named_too(tmp_path, parts, batches):
     with pytest.raises(NonFinite, match="step 4"):
-        run(tiny("digits", "batch.unconditional=4"), tmp_path, parts=parts)
+        run(tiny("digits", "batch.unconditional=4", "condition.strength_high=4"), tmp_path, parts=parts)
     assert incident(tmp_path)["unconditional"] == batches.unconditional(STEP, 4).indices.tolist()
 
 

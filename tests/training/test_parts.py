@@ -173,7 +173,7 @@ def test_an_encoder_of_ones_own_is_not_kept(monkeypatch, tmp_path):
 
 WRONG = {
     "samples": (torch.zeros(3), "the part samples is a Tensor; allowed is a truedrift.data.Samples"),
-    "generator": (nn.Linear(2, 2), "the part generator is a Linear; allowed is a truedrift.generators.Generator"),
+    "generator": (nn.Linear(2, 2), "the part generator is a Linear; allowed is a module with noise_shape"),
     "encoder": (3, "the part encoder is a int; allowed is a function of values"),
     "kernel": ("gaussian", "the part kernel is a str; allowed is a function"),
     "estimator_pos": ("abc", "the part estimator_pos is a str; allowed is an object with name"),

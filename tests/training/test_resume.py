@@ -16,7 +16,10 @@ VARIANTS = {
     "digits": ("digits", ()),
     "micro-batches": ("digits", ("engine.micro_batch=7",)),
     "queue": ("digits", ("batch.sampling=queue", "batch.queue_size=40")),
-    "unconditional": ("digits", ("batch.unconditional=5", "condition.strength_law=inverse-cube")),
+    "unconditional": (
+        "digits",
+        ("batch.unconditional=5", "condition.strength_law=inverse-cube", "condition.strength_high=4"),
+    ),
     "bootstrap": ("digits", ("objective.estimator_pos=bootstrap", "objective.estimator_neg=bootstrap")),
     "kept features": ("digits", ("encoder.kind=convnet", "encoder.channels=4,6")),
     "transformer": ("digits", ('generator={"kind": "drift-dit", "width": 8, "depth": 1, "heads": 2}',)),

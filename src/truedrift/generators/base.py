@@ -60,7 +60,7 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         self.style_entries = style_entries
         self._hub_mixin_config = {  # what the mixin writes to config.json, and passes to __init__ when it loads
             "architecture": self.architecture,
-            "options": dataclasses.asdict(options),
+            "options": {name: each for name, each in dataclasses.asdict(options).items() if name != "kind"},
             "sample_shape": list(sample_shape),
             "classes": classes,
         }

@@ -26,7 +26,7 @@ def options_of(options_type: type[T], values: Any) -> T:
         came = f"has {', '.join(map(repr, values))}" if isinstance(values, dict) else f"is {values!r}"
         raise mistake(
             f"options of {options_type.__name__} {came}",
-            f"allowed are {', '.join(known)}",
+            f"allowed are {', '.join(name for name in known if name != 'kind')}",
             "take the config.json that save_pretrained wrote",
         )
     return options_type(**values)

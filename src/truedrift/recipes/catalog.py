@@ -100,8 +100,9 @@ def _setting(text: str) -> dict[str, Any]:
 def _parsed(text: str) -> Any:
     if text.lower() == "none":
         return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        parts = text.split(",")
-        return [_parsed(part) for part in parts] if len(parts) > 1 else text
+    for form in (text, f"[{text}]"):  # 0.1,0.5 is a list; a,b may be the name of a directory
+        try:
+            return json.loads(form)
+        except (ValueError, RecursionError):
+            continue
+    return text

@@ -94,7 +94,6 @@ def assemble(config: RunConfig, parts: Parts, samples: Samples, device: torch.de
     encode = _in_precision(network, config.engine.precision, device)
     lookup = _lookup(config, samples, network, encode, device, progress)
     state = TrainingState(generator.to(device, dtype), config.optimizer, compiled=config.engine.compiled)
-    state.agree()
     step = Step(
         config=config,
         state=state,

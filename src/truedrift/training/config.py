@@ -190,6 +190,12 @@ def require_consistent(config: RunConfig) -> RunConfig:
             "weights of unconditional negatives count the other generated samples",
             "generate 2 or more a class",
         )
+    if batch.unconditional > 0 and condition.strength_high == 1:
+        raise mistake(
+            f"condition.strength_high is 1 with batch.unconditional {batch.unconditional}",
+            "at strength 1 unconditional negatives weigh nothing",
+            "set condition.strength_high=4, say",
+        )
     if objective.arithmetic == "abc-release":
         _require_release(config)
     return config

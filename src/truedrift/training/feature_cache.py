@@ -2,9 +2,9 @@
 
 With a frozen encoder and mirroring as the only change of an image there are two views of each, so that the encoder has
 nothing to do for positives after the first run. The file is an array [views, N, Σ D_s] of float32, memory-mapped: a
-step reads the rows that it draws. Its name is a hash of the encoder's weights and options, the images and the
-precision; beside it stands the hash of its content, which is compared before it is used. One process makes it, and
-others that want the same one wait for it.
+step reads the rows that it draws. Its name is a hash of the encoder's weights and options, the images, the precision
+and this version; beside it stands the hash of its content, which is compared before it is used. One process makes it,
+and others that want the same one wait for it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from truedrift.data.samples import Samples, to_model
 from truedrift.encoders.base import Encoder
 from truedrift.encoders.scales import stack
 from truedrift.progress import Progress
+from truedrift.records.origin import version
 from truedrift.training.positives import Encode
 from truedrift.training.transfer import to_device
 from truedrift.validation import mistake
@@ -62,7 +63,7 @@ def keep(
     progress: Progress,
 ) -> Path:
     """The file of all features; it is made if it is not there, or not whole."""
-    name = "/".join((encoder.fingerprint(), samples.digest(), precision, str(samples.flips)))
+    name = "/".join((version(), encoder.fingerprint(), samples.digest(), precision, str(samples.flips)))
     path = directory / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.npy"
     if _whole(path):
         return path

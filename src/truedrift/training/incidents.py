@@ -17,7 +17,7 @@ from truedrift.training.step import Outcome
 
 
 class NonFinite(RuntimeError):
-    """A loss or gradient was NaN or infinite; weights and average are those before the step."""
+    """A loss or gradient was NaN or infinite; the weights are those before the step."""
 
 
 def record(path: Path, config: RunConfig, step: int, positives: Positives, outcome: Outcome | None) -> None:

@@ -140,21 +140,29 @@ class Loop:
         self._since, self._images = time.monotonic(), 0
 
     def _resume(self) -> None:
+        """The first process reads what there is, the others take it over: they need not see its disk."""
+        self.log: MetricsLog | None = None
+        self.board: TensorBoard | None = None
+        if self.writes:
+            self._read()
+        self.step, self.skipped = collectives.numbers_of_first((self.step, self.skipped))
+        self.state.agree(begun=self.step > 0)
+
+    def _read(self) -> None:
         found = checkpoint.newest(self.run.checkpoints, run=self.run.id)
         for sentence in found.passed_over:
             self.tell(sentence)
+        offset = 0
         if found.checkpoint is not None:
             facts = found.checkpoint.facts
             self.state.load(found.checkpoint.tensors)
             self.step, self.skipped, self.best = found.checkpoint.step, facts["skipped"], facts["best"]
-            self.metrics = dict(facts["metrics"])
-        offset = 0 if found.checkpoint is None else found.checkpoint.facts["metrics_offset"]
-        self.log = MetricsLog.resume(self.run.path / METRICS, offset) if self.writes else None
-        self.board = TensorBoard(self.run.path / "tensorboard", self.step) if self.writes else None
-        if self.writes:
-            self.run.note("started" if self.step == 0 else "resumed", step=self.step, processes=collectives.size())
-            whole = f"{self.config.cadence.steps} steps in {self.run.path}"
-            self.tell(f"going on from step {self.step} of {whole}" if self.step else f"{self.config.recipe}: {whole}")
+            self.metrics, offset = dict(facts["metrics"]), facts["metrics_offset"]
+        self.log = MetricsLog.resume(self.run.path / METRICS, offset)
+        self.board = TensorBoard(self.run.path / "tensorboard", self.step)
+        self.run.note("started" if self.step == 0 else "resumed", step=self.step, processes=collectives.size())
+        whole = f"{self.config.cadence.steps} steps in {self.run.path}"
+        self.tell(f"going on from step {self.step} of {whole}" if self.step else f"{self.config.recipe}: {whole}")
 
     def reports(self, interruption: Interruption) -> Iterator[Report]:
         """Take the steps that are left."""

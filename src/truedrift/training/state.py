@@ -65,10 +65,15 @@ class TrainingState:
                     moment: moments[f"{name}.{moment}"].to(parameter.device).clone() for moment in MOMENTS
                 }
 
-    def agree(self) -> None:
-        """All processes take over the state of process 0."""
+    def agree(self, *, begun: bool) -> None:
+        """All processes take over the state of process 0; AdamW has moments once the run has begun."""
+        if begun:
+            for parameter in self.parameters:
+                if parameter not in self.optimizer.state:  # as AdamW makes them
+                    zeros = (torch.zeros_like(parameter), torch.zeros_like(parameter), parameter.new_zeros(()).float())
+                    self.optimizer.state[parameter] = dict(zip(MOMENTS, zeros, strict=True))
         with torch.no_grad():
-            collectives.copy_from_first([*self.tensors()["generator"].values(), *self.average.tensors().values()])
+            collectives.copy_from_first([tensor for file in self.tensors().values() for tensor in file.values()])
 
 
 def _require_fit(saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:

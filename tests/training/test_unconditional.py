@@ -32,6 +32,7 @@ def trained(unconditional, seed):
         "optimizer.learning_rate=0.005",
         "objective.temperatures=0.3,1.0",
         f"batch.unconditional={unconditional}",
+        "condition.strength_high=4.0",
     )
     config = recipe("toy", given={"data": "three-clusters", "n": 16, "seed": seed}, settings=settings)
     step = assemble(config, Parts(), load("three-clusters", seed=seed), CPU, silent).step
