@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from truedrift.records import Baselines, BiasCurves, FieldBiases, Guidance, Temperature, read
-from truedrift.report import app_temperature, fig_bias_loglog, guidance, normalization, tab_baselines
+from truedrift.records import Baselines, BiasCurves, FieldBiases, Guidance, Temperature, TrainedDigits, read
+from truedrift.report import app_temperature, fig_bias_loglog, guidance, normalization, tab_baselines, trained_digits
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUDIES = (DOCS / "studies.md").read_text(encoding="utf-8")
@@ -38,5 +38,18 @@ def test_the_tables_are_those_of_the_records(name, kind, table):
     shown = list(rows_below(header))
     assert len(shown) >= 6
     assert set(shown) <= set(rows)
+    assert record.provenance.commit
+    assert not record.provenance.commit.endswith("-dirty")
+
+
+def test_the_digits_of_the_readme_are_those_of_the_record():
+    (record,) = read(DOCS / "results" / "trained_digits.jsonl", TrainedDigits)
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    _, _, header, rule, *rows = trained_digits.table(record).markdown().rstrip().splitlines()
+    assert "\n".join((header, rule, *rows)) in readme
+    assert f"n = {record.n}, {record.steps} steps" in readme
+    assert f"gets {record.accuracy:.1%} of held-out digits right" in readme
+    # What the project claims of them.
+    assert all(run.recognized >= 0.9 and run.distance_ratio >= 0.65 and run.seconds <= 180 for run in record.runs)
     assert record.provenance.commit
     assert not record.provenance.commit.endswith("-dirty")
