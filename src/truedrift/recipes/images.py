@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from truedrift.encoders import ConvNetOptions, EfficientNetLite0Options
+from truedrift.encoders import ConvNetOptions, EfficientNetLite0Options, EncoderOptions
 from truedrift.generators import DriftDiTOptions
 from truedrift.training.config import (
     BatchOptions,
@@ -25,55 +25,32 @@ HOURS = CadenceOptions(epochs=30, steps_per_epoch=100, log_every=20, checkpoint_
 
 def fashion_mnist(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
     """Fashion-MNIST (28×28, gray) by a small DriftDiT, features of a fixed convolutional network."""
-    return RunConfig(
-        recipe="fashion-mnist",
-        seed=seed,
-        data=DataOptions(name="fashion-mnist", root=data),
-        generator=SMALLER_THAN_TINY,
-        encoder=ConvNetOptions(),
-        batch=BatchOptions(n=n),
-        objective=_objective(estimator),
-        condition=ConditionOptions(strength_high=1.0),
-        optimizer=_faster(),
-        cadence=HOURS,
-    )
+    return _small("fashion-mnist", DataOptions(name="fashion-mnist", root=data), ConvNetOptions(), n, seed, estimator)
 
 
 def cifar10_cpu(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
-    """Real CIFAR-10 on a CPU: a small DriftDiT, features of EfficientNet-Lite0 (ImageNet) at 64 pixels."""
-    return RunConfig(
-        recipe="cifar10-cpu",
-        seed=seed,
-        data=DataOptions(name="cifar10", root=data),
-        generator=SMALLER_THAN_TINY,
-        encoder=EfficientNetLite0Options(),
-        batch=BatchOptions(n=n),
-        objective=_objective(estimator),
-        condition=ConditionOptions(strength_high=1.0),
-        optimizer=_faster(),
-        cadence=HOURS,
-    )
+    """Real CIFAR-10 on a CPU: a small DriftDiT, features of EfficientNet-Lite0 at 64 pixels, pretrained on ImageNet."""
+    return _small("cifar10-cpu", DataOptions(name="cifar10", root=data), EfficientNetLite0Options(), n, seed, estimator)
 
 
 def folder(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
     """Images of your own, 32×32: a folder a class below DIR, or all of one class in DIR itself."""
+    place = None if data is None else str(Path(data).absolute())
+    return _small("folder", DataOptions(name="folder", root=place, image_size=32), ConvNetOptions(), n, seed, estimator)
+
+
+def _small(
+    recipe: str, data: DataOptions, encoder: EncoderOptions, n: int, seed: int, estimator: Estimator
+) -> RunConfig:
     return RunConfig(
-        recipe="folder",
+        recipe=recipe,
         seed=seed,
-        data=DataOptions(name="folder", root=None if data is None else str(Path(data).absolute()), image_size=32),
+        data=data,
         generator=SMALLER_THAN_TINY,
-        encoder=ConvNetOptions(),
+        encoder=encoder,
         batch=BatchOptions(n=n),
-        objective=_objective(estimator),
+        objective=ObjectiveOptions(estimator_pos=estimator, estimator_neg=estimator, feature_scale="mean-distance"),
         condition=ConditionOptions(strength_high=1.0),
-        optimizer=_faster(),
+        optimizer=OptimizerOptions(learning_rate=5e-4, warmup_steps=200),
         cadence=HOURS,
     )
-
-
-def _objective(estimator: Estimator) -> ObjectiveOptions:
-    return ObjectiveOptions(estimator_pos=estimator, estimator_neg=estimator, feature_scale="mean-distance")
-
-
-def _faster() -> OptimizerOptions:
-    return OptimizerOptions(learning_rate=5e-4, warmup_steps=200)
