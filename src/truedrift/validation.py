@@ -36,6 +36,12 @@ def require_choice(what: str, value: object, allowed: Iterable[str]) -> None:
         raise mistake(f"{what} is {value!r}", f"allowed are {', '.join(map(repr, names))}", "choose one of them")
 
 
+def require_whole(what: str, value: object, least: int, example: int) -> None:
+    """An integer of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise mistake(f"{what} is {value!r}", f"allowed is an integer from {least}", f"take for example {example}")
+
+
 def require_temperature(tau: float | Tensor, what: str = "tau") -> None:
     """τ > 0 and finite. The value of a tensor is not looked at, only its shape."""
     if isinstance(tau, Tensor):

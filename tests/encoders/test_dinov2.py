@@ -170,7 +170,7 @@ def test_options_that_do_not_fit_the_network_are_told(folder):
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"blocks": (0, 3)}, r"blocks\[0\] is 0; allowed is a whole number of at least 1"),
+        ({"blocks": (0, 3)}, r"blocks\[0\] is 0; allowed is an integer from 1"),
         ({"blocks": (6, 3)}, r"blocks is \(6, 3\); allowed are ascending"),
         ({"input_normalization": "none"}, "input_normalization is 'none'; allowed are 'imagenet', 'published'"),
         ({"image_size": 98.0}, r"image_size is 98\.0"),

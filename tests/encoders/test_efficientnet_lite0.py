@@ -129,7 +129,7 @@ def test_damaged_and_foreign_weights_are_told(cache):
     ("options", "told"),
     [
         ({"image_size": 80}, "image_size is 80; allowed are multiples of 32"),
-        ({"image_size": 0}, "image_size is 0; allowed is a whole number of at least 32"),
+        ({"image_size": 0}, "image_size is 0; allowed is an integer from 32"),
         ({"taps": (2, 2)}, r"taps is \(2, 2\); allowed are ascending whole numbers from 0 up to 15"),
         ({"taps": (16,)}, r"taps is \(16,\); allowed are ascending"),
         ({"taps": 3}, "taps is 3; allowed are one or more"),

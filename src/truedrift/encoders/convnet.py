@@ -25,9 +25,10 @@ from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder
-from truedrift.encoders.option_checks import replace_field, require_image, require_whole, whole_numbers
+from truedrift.encoders.option_checks import replace_field, require_image, whole_numbers
 from truedrift.encoders.pooling import Pooling, pooled, pooled_dimensions, require_map, require_pooling
 from truedrift.seeding import stream
+from truedrift.validation import require_whole
 
 SLOPE = 0.2
 
@@ -44,7 +45,7 @@ class ConvNetOptions:
     pooling: Pooling = "mean"
 
     def __post_init__(self) -> None:
-        require_whole("seed", self.seed, 0)
+        require_whole("seed", self.seed, 0, 0)
         replace_field(self, "channels", whole_numbers("channels", self.channels, 1))
         require_pooling(self.pooling)
 

@@ -22,10 +22,10 @@ from torch import nn
 from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder
 from truedrift.encoders.image_input import imagenet_normalized, require_square_image, resized, rgb
-from truedrift.encoders.option_checks import ascending, replace_field, require_whole
+from truedrift.encoders.option_checks import ascending, replace_field
 from truedrift.encoders.pooling import Pooling, pooled, pooled_dimensions, require_map, require_pooling
 from truedrift.seeding import stream
-from truedrift.validation import Mistake, mistake, require_choice
+from truedrift.validation import Mistake, mistake, require_choice, require_whole
 
 REPOSITORY = "facebook/dinov2-small"
 REVISION = "ed25f3a31f01632728cabb09d1542f84ab7b0056"
@@ -58,11 +58,11 @@ class DINOv2Options:
     """Of the random weights."""
 
     def __post_init__(self) -> None:
-        require_whole("image_size", self.image_size, 1)
+        require_whole("image_size", self.image_size, 1, 98)
         replace_field(self, "blocks", ascending("blocks", self.blocks, 1))
         require_choice("input_normalization", self.input_normalization, INPUT_NORMALIZATIONS)
         require_pooling(self.pooling)
-        require_whole("seed", self.seed, 0)
+        require_whole("seed", self.seed, 0, 0)
         if self.random_weights and self.folder is not None:
             came = f"random_weights is True and folder is {self.folder!r}"
             raise mistake(came, "allowed is one source of weights", "drop one of the two")

@@ -20,9 +20,9 @@ from truedrift.cache import cache_directory
 from truedrift.encoders.base import Encoder
 from truedrift.encoders.image_input import imagenet_normalized, require_square_image, resized, rgb
 from truedrift.encoders.lite_network import BLOCKS, LiteNetwork
-from truedrift.encoders.option_checks import ascending, replace_field, require_whole
+from truedrift.encoders.option_checks import ascending, replace_field
 from truedrift.encoders.pooling import Pooling, pooled, pooled_dimensions, require_map, require_pooling
-from truedrift.validation import Mistake, mistake
+from truedrift.validation import Mistake, mistake, require_whole
 
 FETCH = "truedrift data fetch efficientnet-lite0"
 
@@ -39,7 +39,7 @@ class EfficientNetLite0Options:
     pooling: Pooling = "mean"
 
     def __post_init__(self) -> None:
-        require_whole("image_size", self.image_size, 32)
+        require_whole("image_size", self.image_size, 32, 64)
         if self.image_size % 32:
             came = f"image_size is {self.image_size}"
             raise mistake(came, "allowed are multiples of 32, the steps of this network", "take 64, 96 or 128")

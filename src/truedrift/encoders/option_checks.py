@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from truedrift.validation import mistake
-
-
-def require_whole(what: str, value: object, least: int) -> None:
-    """A whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise mistake(f"{what} is {value!r}", f"allowed is a whole number of at least {least}", "choose one")
+from truedrift.validation import mistake, require_whole
 
 
 def ascending(what: str, value: object, least: int, most: int | None = None) -> tuple[int, ...]:
@@ -29,7 +23,7 @@ def whole_numbers(what: str, value: object, least: int) -> tuple[int, ...]:
     if not isinstance(value, (tuple, list)) or not value:
         raise mistake(f"{what} is {value!r}", "allowed are one or more whole numbers", "pass them as a tuple")
     for position, number in enumerate(value):
-        require_whole(f"{what}[{position}]", number, least)
+        require_whole(f"{what}[{position}]", number, least, max(least, 1))
     return tuple(value)
 
 

@@ -35,8 +35,7 @@ from truedrift.generators.layers import (
     normal_,
     strength_features,
 )
-from truedrift.generators.options import require_whole
-from truedrift.validation import mistake
+from truedrift.validation import mistake, require_whole
 
 STRENGTH_FEATURES = 256
 HIDDEN = 4

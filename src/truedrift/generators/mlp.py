@@ -18,8 +18,7 @@ from torch import nn
 from truedrift.axes import Float, Tensor
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import Embedding, Linear, RMSNorm, strength_features
-from truedrift.generators.options import require_whole
-from truedrift.validation import mistake
+from truedrift.validation import mistake, require_whole
 
 
 @dataclass(frozen=True, kw_only=True)

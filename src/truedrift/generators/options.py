@@ -7,13 +7,6 @@ from typing import Any, TypeVar
 
 from truedrift.validation import mistake
 
-
-def require_whole(what: str, value: object, least: int, example: int) -> None:
-    """An integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise mistake(f"{what} is {value!r}", f"allowed is an integer from {least}", f"take for example {example}")
-
-
 T = TypeVar("T")
 
 

@@ -10,9 +10,8 @@ import torch
 
 from truedrift.axes import Float, Int, Tensor
 from truedrift.generators.base import Generator
-from truedrift.generators.options import require_whole
 from truedrift.seeding import stream
-from truedrift.validation import mistake
+from truedrift.validation import mistake, require_whole
 
 BLOCK = 64
 
