@@ -47,7 +47,9 @@ def _run(arguments: list[str]) -> int:
 
 def _done(job: Callable[[], str]) -> int:
     try:
-        print(job())
+        said = job()
+        if said:
+            print(said)
     except Mistake as mistake:  # seen only while working: no room for such weights, say
         return _complain(f"error: {mistake}", status=2)
     except Stop as stop:

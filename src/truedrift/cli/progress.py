@@ -14,9 +14,10 @@ HEARTBEAT_SECONDS = 30.0
 
 
 class Shown:
-    """A `Progress` to be called inside of `with`."""
+    """A `Progress` to be called inside of `with`; a quiet one says nothing, for all processes but the first."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._console = Console(stderr=True)
         self._bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
@@ -24,7 +25,7 @@ class Shown:
         self._told = time.monotonic()
 
     def __enter__(self) -> Shown:
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._quiet:
             columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
             self._bars = Bars(*columns, console=self._console, transient=True)
             self._bars.start()
@@ -37,6 +38,8 @@ class Shown:
             self._bars.stop()
 
     def __call__(self, what: str, done: float, total: float) -> None:
+        if self._quiet:
+            return
         if self._bars is not None:
             if what not in self._tasks:
                 self._tasks[what] = self._bars.add_task(what, total=total)
@@ -46,6 +49,8 @@ class Shown:
 
     def say(self, sentence: str) -> None:
         """A line of its own, above the bar if there is one."""
+        if self._quiet:
+            return
         if self._bars is not None:
             self._bars.console.print(f"truedrift: {sentence}", markup=False, highlight=False)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -73,7 +74,7 @@ class Train:
         config = recipe(self.recipe, given=given, tree=tree, settings=self.set)
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
-        progress = Shown()
+        progress = Shown(quiet=not _first())
         reports = train(config, out=self.out, device=self.device, progress=progress, tell=progress.say)
         return partial(_train, config, reports, progress)
 
@@ -106,7 +107,12 @@ def _train(config: RunConfig, reports: Iterator[Report], progress: Shown) -> str
         status = EXIT_STATUS_KEYBOARD if last.interrupted == "SIGINT" else EXIT_STATUS
         said = f"{last.interrupted}: saved at step {last.step} of {last.steps} in {last.directory}"
         raise Stop(f"{said}; run the same command again to go on", status=status)
-    return _told(config, last)
+    return _told(config, last) if _first() else ""
+
+
+def _first() -> bool:
+    """Of the processes that torchrun started: the one that talks."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def _told(config: RunConfig, last: Report) -> str:
