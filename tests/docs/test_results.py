@@ -1,5 +1,6 @@
 """Numbers in the documents are those of the records in docs/results."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,14 @@ def test_the_digits_of_the_readme_are_those_of_the_record():
     assert all(run.recognized >= 0.9 and run.distance_ratio >= 0.65 and run.seconds <= 180 for run in record.runs)
     assert record.provenance.commit
     assert not record.provenance.commit.endswith("-dirty")
+
+
+def test_the_kills_of_the_training_page_are_those_of_the_record():
+    record = (DOCS / "results" / "kills.txt").read_text(encoding="utf-8")
+    kills, inside = re.search(r"^(\d+) kills, (\d+) of them inside of a save$", record, re.MULTILINE).groups()
+    page = " ".join((DOCS / "training.md").read_text(encoding="utf-8").split())
+    assert f"killed {kills} times with signal 9, {inside} times inside a save" in page
+    assert int(kills) >= 20
+    assert int(inside) >= 5
+    assert "the same as without kills" in record
+    assert "average not restored: another state" in record

@@ -21,7 +21,9 @@ from truedrift.training.schedule import learning_rate
 from truedrift.training.step import Outcome
 
 COLLAPSED_BELOW = 0.1
-"""Generated features of a class this much nearer to each other than to the data: a collapse."""
+"""Generated features of a class this much nearer to each other than to the data: a collapse, once warm-up is over.
+
+A network that begins at nearly nothing, as DriftDiT does, is there at first and leaves."""
 
 OF_A_TEMPERATURE = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
 
@@ -43,7 +45,7 @@ def measured(config: RunConfig, step: int, outcome: Outcome, skipped: int) -> di
         "force": force.tolist(),
         **means,
         "spread": spread,
-        "collapsed": spread < COLLAPSED_BELOW,
+        "collapsed": spread < COLLAPSED_BELOW and step > config.optimizer.warmup_steps,
         "skipped": skipped,
     }
     return {name: finite(value) for name, value in metrics.items()}
