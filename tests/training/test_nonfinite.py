@@ -11,7 +11,7 @@ from truedrift.cli import main
 from truedrift.data.catalog import load
 from truedrift.data.class_batches import ClassBatches
 from truedrift.training import assembly, checkpoint
-from truedrift.training.incidents import NonFinite
+from truedrift.training.incidents import NonFinite, Watch
 from truedrift.training.parts import Parts
 from truedrift.training.replay import replay
 from truedrift.training.run import open_run
@@ -203,7 +203,7 @@ def test_the_command_ends_with_status_1_and_one_line(tmp_path, monkeypatch, caps
     start, failure = said.err.splitlines()
     assert start.startswith("truedrift: digits: 8 steps in ")
     assert failure.startswith("truedrift: step 4: loss or gradient is not finite; the batch is told in ")
-    assert failure.endswith("; weights are those before it; look at it, or set engine.nonfinite=skip")
+    assert failure.endswith("; it changed no weight; look at it, or set engine.nonfinite=skip")
     assert incident(tmp_path / "run")["step"] == STEP
 
 
@@ -225,3 +225,15 @@ def poisoned_module(parts):
             return parts.encoder(values)
 
     return Module(PixelsOptions(), sample_shape=(1, 8, 8))
+
+
+def test_steps_between_two_looks_are_told_by_their_numbers():
+    """On a GPU values are read once in a while; every step since then is known all the same."""
+    watch = Watch(4, torch.device("cpu"))
+    finite = {6: False, 8: False}
+    found = {}
+    for step in range(5, 12):
+        watch.note(step, torch.tensor(finite.get(step, True)))
+        if (step + 1) % 4 == 0 or step == 9:
+            found[step] = watch.found(step)
+    assert found == {7: [6], 9: [8], 11: []}

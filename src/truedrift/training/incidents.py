@@ -10,6 +10,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from truedrift.axes import Tensor
 from truedrift.training.config import RunConfig
 from truedrift.training.files import write_atomically
 from truedrift.training.positives import Positives
@@ -17,7 +20,25 @@ from truedrift.training.step import Outcome
 
 
 class NonFinite(RuntimeError):
-    """A loss or gradient was NaN or infinite; the weights are those before the step."""
+    """A loss or gradient was NaN or infinite; the step changed no weight."""
+
+
+class Watch:
+    """Which steps were not finite: noted on the device at every step, read from it now and then."""
+
+    def __init__(self, every: int, device: torch.device) -> None:
+        self.every = every
+        self._flags = torch.zeros(self.every, dtype=torch.bool, device=device)
+
+    def note(self, step: int, finite: Tensor) -> None:
+        """Of step number `step`; nothing waits for the device."""
+        self._flags[step % self.every] = ~finite
+
+    def found(self, last: int) -> list[int]:
+        """The steps since the last look, `last` included, that were not finite."""
+        slots = self._flags.nonzero().flatten().tolist()
+        self._flags.zero_()
+        return sorted(last - (last - slot) % self.every for slot in slots)
 
 
 def record(path: Path, config: RunConfig, step: int, positives: Positives, outcome: Outcome | None) -> None:

@@ -24,7 +24,7 @@ from truedrift.progress import Progress, silent
 from truedrift.training import checkpoint, incidents
 from truedrift.training.assembly import Assembly, assemble, find_device, samples_of
 from truedrift.training.config import RunConfig, require_consistent
-from truedrift.training.incidents import NonFinite
+from truedrift.training.incidents import NonFinite, Watch
 from truedrift.training.interruption import Interruption
 from truedrift.training.lock import RunLock
 from truedrift.training.memory import told_if_too_small
@@ -134,8 +134,7 @@ class Loop:
         self.best: dict[str, Any] | None = None
         self.metrics: dict[str, Any] = {}
         # Where a look at the device is free, every step is looked at.
-        self.look_every = 1 if self.device.type == "cpu" else self.config.cadence.log_every
-        self._flags = torch.zeros(self.look_every, dtype=torch.bool, device=self.device)
+        self.watch = Watch(1 if self.device.type == "cpu" else self.config.cadence.log_every, self.device)
         self._resume()
         self._since, self._images = time.monotonic(), 0
 
@@ -169,13 +168,13 @@ class Loop:
         steps = self.config.cadence.steps
         while self.step < steps:
             outcome = self.assembly.step(self.step)
-            self._flags[self.step % self.look_every] = ~outcome.finite
+            self.watch.note(self.step, outcome.finite)
             self._images += self.config.generated * len(self.assembly.samples.classes)
             self.step += 1
             self.progress("training", self.step, steps)
             asked = self._asked(interruption)
             due = self._due()
-            if due or self.step % self.look_every == 0 or asked:
+            if due or self.step % self.watch.every == 0 or asked:
                 self._look(outcome)
             if self.step % self.config.cadence.log_every == 0 or self.step == steps:
                 self._log(outcome)
@@ -214,16 +213,12 @@ class Loop:
             return interruption.asked
         if self.device.type != "cpu" and self.step % ASKED_EVERY:
             return None
-        return (
-            (interruption.asked or "a signal to another process")
-            if collectives.any_of(bool(interruption.asked))
-            else None
-        )
+        anyone = collectives.any_of(interruption.asked is not None)
+        return (interruption.asked or "a signal to another process") if anyone else None
 
     def _look(self, outcome: Outcome) -> None:
         """Whether a step since the last look was not finite."""
-        for slot in self._flags.nonzero().flatten().tolist():
-            step = self.step - 1 - (self.step - 1 - slot) % self.look_every
+        for step in self.watch.found(self.step - 1):
             self.skipped += 1
             path = self.run.path / INCIDENTS / f"step-{step:08d}.json"
             if self.writes:
@@ -232,9 +227,8 @@ class Loop:
                     incidents.record(path, self.config, step, self.assembly.step.positives, last)
             sentence = f"step {step}: loss or gradient is not finite; the batch is told in {path}"
             if self.config.engine.nonfinite == "raise":
-                raise NonFinite(f"{sentence}; weights are those before it; look at it, or set engine.nonfinite=skip")
+                raise NonFinite(f"{sentence}; it changed no weight; look at it, or set engine.nonfinite=skip")
             self.tell(f"{sentence}; it was skipped")
-        self._flags.zero_()
 
     def _log(self, outcome: Outcome) -> None:
         was_collapsed = self.metrics.get("collapsed", False)
