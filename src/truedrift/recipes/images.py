@@ -51,6 +51,6 @@ def _small(
         batch=BatchOptions(n=n),
         objective=ObjectiveOptions(estimator_pos=estimator, estimator_neg=estimator, feature_scale="mean-distance"),
         condition=ConditionOptions(strength_high=1.0),
-        optimizer=OptimizerOptions(learning_rate=5e-4, warmup_steps=200),
+        optimizer=OptimizerOptions(learning_rate=5e-4, warmup_steps=200, ema=0.995),
         cadence=HOURS,
     )
