@@ -179,3 +179,19 @@ def test_help_gives_examples_that_run(arguments, capsys):
 @pytest.mark.parametrize("name", parsing.COMMANDS)
 def test_the_line_of_a_command_is_the_first_of_its_help(name):
     assert parsing.COMMANDS[name] == parsing.command(name).__doc__.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["train", "digits", "--out"], ["sample"], ["train", "cifar10", "--data"], ["convert"]]
+)
+def test_a_path_that_the_system_refuses_is_one_line(arguments, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([*arguments, "x" * 5000]) == 2
+    line = only_line(capsys.readouterr().err)
+    assert line.startswith("truedrift: error: ")
+    assert len(line) < 6000
+
+
+def test_a_configuration_is_not_read_without_end(capsys):
+    assert main(["train", "digits", "--config", "/dev/zero"]) == 2
+    assert "cannot be read" in only_line(capsys.readouterr().err)

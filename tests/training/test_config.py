@@ -197,7 +197,6 @@ def test_settings_that_are_none(setting, tmp_path, monkeypatch, capsys):
 
 PAIRS = {
     "condition.strength_low": {"condition": {"strength_low": 3, "strength_high": 2}},
-    "batch.queue_size": {"batch": {"sampling": "queue", "queue_size": 4, "n": 8, "unconditional": 2}},
     "objective.estimator_neg": {"batch": {"unconditional": 2}, "objective": {"estimator_neg": "jackknife"}},
     "batch.generated": {"batch": {"unconditional": 2, "generated": 1}},
     "condition.strength_high": {"batch": {"unconditional": 2}},

@@ -10,6 +10,7 @@ from torch import nn
 from truedrift.centroids import ABC, Standard
 from truedrift.generators import Generator, MLPOptions
 from truedrift.kernels.weights import softmax
+from truedrift.recipes import recipe
 from truedrift.training.loop import train
 from truedrift.training.parts import Parts
 from truedrift.validation import Mistake
@@ -211,3 +212,28 @@ def test_the_published_arithmetic_has_no_place_for_them(parts):
     config = little_config(objective={"arithmetic": "abc-release"}, engine={"precision": "float32"})
     with pytest.raises(Mistake, match=f"the part {next(iter(parts))} is given with objective.arithmetic abc-release"):
         little_step(config, parts=Parts(**parts))
+
+
+class Dropping(nn.Module):
+    """Draws inside."""
+
+    noise_shape, sample_shape, classes, style_draws, style_entries = (4,), (1, 8, 8), 10, 0, 0
+
+    def __init__(self, layer):
+        super().__init__()
+        self.linear, self.layer = nn.Linear(4, 64), layer
+
+    def forward(self, z, labels, strength, style_ids):
+        return self.layer(self.linear(z)).view(-1, 1, 8, 8)
+
+
+@pytest.mark.parametrize(("layer", "pure"), [(nn.Dropout(), False), (nn.BatchNorm1d(64), False), (nn.Tanh(), True)])
+def test_a_generator_that_is_no_function_of_a_samples_inputs_is_refused(layer, pure, tmp_path):
+    config = recipe("digits", settings=["cadence.epochs=1", "cadence.steps_per_epoch=1"])
+    reports = train(config, parts=Parts(generator=Dropping(layer)), out=tmp_path / "run", device="cpu")
+    if pure:
+        assert list(reports)[-1].complete
+    else:
+        with pytest.raises(Mistake, match="the generator gives other samples for the same noise, or looks at the rest"):
+            next(reports)
+        assert not (tmp_path / "run").exists()

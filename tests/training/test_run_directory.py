@@ -3,12 +3,14 @@
 import errno
 import json
 import os
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from kills import end_of
 
-from runs import Dropped, at, drop, end, run, tiny
+from runs import Dropped, ask, at, drop, end, run, tiny
 from truedrift.cli import main
 from truedrift.data.samples import Samples
 from truedrift.training import checkpoint, loop
@@ -58,10 +60,14 @@ def test_opened_as_it_was_written(trained):
     assert opened.parts == {}
 
 
-def test_the_name_is_the_recipe_and_a_hash_of_everything():
+def test_the_name_is_the_recipe_and_a_hash_of_what_decides_a_step():
     default = run_directory(tiny(), Parts(), None)
     assert str(default.path) == f"runs/digits-{default.id}"
-    assert default.id == run_id({"config": tiny().tree(), "parts": {}})
+    decides = tiny().tree()
+    del decides["cadence"], decides["engine"]["micro_batch"], decides["engine"]["nonfinite"]
+    assert default.id == run_id({"config": decides, "parts": {}})
+    for free in ("cadence.epochs=3", "cadence.log_every=7", "engine.micro_batch=5", "engine.nonfinite=skip"):
+        assert run_directory(tiny("digits", free), Parts(), None).id == default.id
     others = [tiny("digits", "seed=1"), tiny("digits", "optimizer.ema=0.81"), tiny("toy")]
     ids = {default.id, *(run_directory(other, Parts(), None).id for other in others)}
     assert len({*ids, run_directory(tiny(), Parts(kernel=abs), None).id}) == 5
@@ -69,11 +75,11 @@ def test_the_name_is_the_recipe_and_a_hash_of_everything():
 
 def test_another_configuration_is_refused_with_the_fields(trained):
     before = files(trained)
-    other = tiny("digits", "optimizer.learning_rate=0.5", "cadence.keep_every=2")
+    other = tiny("digits", "optimizer.learning_rate=0.5", "batch.n=2", "cadence.keep_every=2")
     with pytest.raises(Mistake) as caught:
         run(other, trained)
     assert str(caught.value) == (
-        f"{str(trained)!r} holds another run, which differs in cadence.keep_every (None and 2); "
+        f"{str(trained)!r} holds another run, which differs in batch.n (3 and 2); "
         "optimizer.learning_rate (0.001 and 0.5); allowed is the same configuration and data; "
         "name another directory with --out"
     )
@@ -305,3 +311,63 @@ def test_without_a_hook_nothing_is_evaluated(tmp_path):
 
 def test_a_run_of_another_name_is_another_run():
     assert run_id(tiny().tree()) != run_id(replace(tiny(), recipe="mine").tree())
+
+
+@pytest.fixture
+def own(trained, tmp_path):
+    """A copy that a test may change."""
+    return Path(shutil.copytree(trained, tmp_path / "own"))
+
+
+def test_what_decides_no_step_may_change_and_a_run_can_be_made_longer(own, tmp_path):
+    longer = tiny("digits", "cadence.epochs=6", "cadence.log_every=3", "engine.nonfinite=skip")
+    (*_, last) = run(longer, own)
+    assert (last.step, last.steps, last.complete) == (12, 12, True)
+    assert json.loads((own / "config.json").read_text())["config"] == json.loads(json.dumps(longer.tree()))
+    history = [json.loads(line) for line in (own / "history.jsonl").read_text().splitlines()]
+    (changed,) = (entry for entry in history if entry["event"] == "changed")
+    assert any(option.startswith("cadence.epochs (") for option in changed["options"])
+    whole = tmp_path / "whole"
+    run(longer, whole)
+    assert end_of(own).state == end_of(whole).state  # as if it had been that long from the beginning
+    (*_, again) = run(tiny(), own)  # and the shorter one is complete
+    assert again.complete
+
+
+def test_checkpoints_that_are_all_damaged_are_not_written_over(own):
+    for manifest in (own / "checkpoints").glob("*/manifest.json"):
+        manifest.write_text(manifest.read_text().replace('"step"', '"stop"'))
+    before = files(own)
+    with pytest.raises(
+        Mistake, match=r"none of the \d checkpoints in .* can be used \(.*; restore one, or remove them"
+    ):
+        run(tiny("digits", "cadence.epochs=6"), own)
+    assert {name: content for name, content in files(own).items() if "checkpoints" in name} == {
+        name: content for name, content in before.items() if "checkpoints" in name
+    }
+
+
+def test_a_lost_log_of_metrics_does_not_cost_the_weights(own):
+    (own / "metrics.jsonl").unlink()
+    said = []
+    (*_, last) = run(tiny("digits", "cadence.epochs=6"), own, tell=said.append)
+    assert last.step == 12
+    assert any(
+        "metrics.jsonl" in sentence and "going on with the lines that there are" in sentence for sentence in said
+    )
+
+
+def test_a_signal_while_features_are_made_is_answered_before_the_first_step(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
+
+    def stop(what, done, total):
+        if what.startswith("features"):
+            ask()
+
+    config = tiny("digits", "encoder.kind=convnet", "encoder.channels=4,6")
+    (report,) = run(config, tmp_path / "run", progress=stop)
+    assert (report.interrupted, report.step, report.complete) == ("SIGTERM", 0, False)
+    left = [path.name for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert left == []
+    (*_, last) = run(config, tmp_path / "run")
+    assert last.complete

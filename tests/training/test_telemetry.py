@@ -2,6 +2,7 @@
 
 import json
 import math
+import time
 from functools import partial
 
 import pytest
@@ -131,6 +132,7 @@ def test_tensorboard_after_a_kill_shows_each_step_once(tmp_path):
     config = tiny("digits", "cadence.log_every=1")
     with pytest.raises(Dropped):
         run(config, tmp_path, progress=at(6, drop))
+    time.sleep(1.1)  # the files are read in the order of their names, which tell seconds
     run(config, tmp_path)
     seen = events(tmp_path)
     lines = read(tmp_path / "metrics.jsonl")

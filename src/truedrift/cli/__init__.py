@@ -42,6 +42,8 @@ def _run(arguments: list[str]) -> int:
         job = parse(arguments).prepare()
     except ValueError as mistake:
         return _complain(f"error: {mistake}", status=2)
+    except OSError as error:
+        return _complain(_of_a_path(error), status=2)
     return _done(job)
 
 
@@ -54,10 +56,24 @@ def _done(job: Callable[[], str]) -> int:
         return _complain(f"error: {mistake}", status=2)
     except Stop as stop:
         return _complain(str(stop), status=stop.status)
+    except OSError as error:
+        # Without a path there is none that the user could have meant.
+        return _failed(error) if error.filename is None else _complain(_of_a_path(error), status=2)
     except Exception as failure:
-        traceback.print_exc()
-        return _complain(f"failure: {type(failure).__name__}: {failure}; please report the lines above", status=1)
+        return _failed(failure)
     return 0
+
+
+def _failed(failure: Exception) -> int:
+    traceback.print_exception(failure)
+    return _complain(f"failure: {type(failure).__name__}: {failure}; please report the lines above", status=1)
+
+
+def _of_a_path(error: OSError) -> str:
+    """A path that the system refuses, and that nothing below had words for."""
+    path = repr(str(error.filename))
+    shown = path if len(path) <= 200 else f"{path[:100]}…{path[-20:]}"
+    return f"error: {shown} cannot be used ({error.strerror}); allowed is a path that can be opened; name another one"
 
 
 def _complain(message: str, *, status: int) -> int:

@@ -21,6 +21,8 @@ from truedrift.training.interruption import EXIT_STATUS, EXIT_STATUS_KEYBOARD
 from truedrift.training.loop import Report, train
 from truedrift.validation import mistake
 
+LARGEST_CONFIG_BYTES = 1 << 20
+
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
@@ -40,8 +42,8 @@ class Train:
     recipe: Annotated[str, tyro.conf.Positional]
     """Name of the recipe; `truedrift recipes` lists them."""
 
-    n: int | None = None
-    """Positives of each class a step; the recipe's if none is given."""
+    n: Annotated[int | None, tyro.conf.arg(aliases=["--positives"])] = None
+    """Positives of each class a step; the recipe's if none is given. torchrun takes --n for its own."""
 
     seed: int | None = None
     """Seed of everything that is drawn."""
@@ -81,7 +83,8 @@ class Train:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        tree = json.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            tree = json.loads(file.read(LARGEST_CONFIG_BYTES).decode())
     except (OSError, ValueError, RecursionError) as error:
         came = f"the configuration {str(path)!r} cannot be read ({error})"
         raise mistake(came, "allowed is a JSON file", "write one with --print-config") from None

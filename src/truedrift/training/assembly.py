@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -93,7 +94,10 @@ def assemble(config: RunConfig, parts: Parts, samples: Samples, device: torch.de
     network, dimensions = _encoder(config, parts, samples, device, dtype)
     encode = _in_precision(network, config.engine.precision, device)
     lookup = _lookup(config, samples, network, encode, device, progress)
-    state = TrainingState(generator.to(device, dtype), config.optimizer, compiled=config.engine.compiled)
+    generator = generator.to(device, dtype)
+    if parts.generator is not None:
+        _require_pure(generator, device, dtype)
+    state = TrainingState(generator, config.optimizer, compiled=config.engine.compiled)
     step = Step(
         config=config,
         state=state,
@@ -167,6 +171,24 @@ def _require_fit(generator: Generator, samples: Samples) -> None:
             f"the generator makes samples {tuple(generator.sample_shape)} of {generator.classes} classes",
             f"{samples.name} has {samples.sample_shape} of {len(samples.classes)}",
             "build it for these",
+        )
+
+
+def _require_pure(generator: Generator, device: torch.device, dtype: torch.dtype) -> None:
+    """A sample is a function of its own inputs: no dropout, and nothing that looks at the rest of the batch."""
+    z = torch.randn(4, *generator.noise_shape, generator=torch.Generator().manual_seed(0)).to(device, dtype)
+    labels = torch.arange(4, device=device) % generator.classes
+    styles = torch.zeros(4, generator.style_draws, dtype=torch.long, device=device)
+    inputs = (z, labels, torch.ones(4, device=device, dtype=dtype), styles)
+    with torch.no_grad():
+        tried = copy.deepcopy(generator)  # which may count its calls
+        once, again = tried(*inputs), tried(*inputs)
+        apart = torch.cat([tried(*(each[rows] for each in inputs)) for rows in (slice(0, 1), slice(1, 4))])
+    if not torch.equal(once, again) or not torch.allclose(once, apart, rtol=1e-2, atol=1e-3):
+        raise mistake(
+            "the generator gives other samples for the same noise, or looks at the rest of the batch",
+            "a sample must be a function of its own inputs",
+            "take dropout and batch normalization out of it",
         )
 
 

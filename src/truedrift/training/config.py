@@ -1,7 +1,7 @@
 """A run, complete: data, generator, encoder, batch, objective, optimizer, engine, cadence, seed.
 
-Two equal configurations are the same run: its id is a hash of all fields. Device, threads and the number of processes
-are not part of it, because they do not change what is computed.
+Two configurations that compute the same steps are the same run, and its id is a hash of what decides them (`identity`).
+Device, threads and the number of processes are not part of a configuration.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -176,8 +177,6 @@ def require_consistent(config: RunConfig) -> RunConfig:
             "allowed is at most that",
             "exchange them",
         )
-    if batch.sampling == "queue" and batch.unconditional > 0 and batch.queue_size < batch.n:
-        raise mistake(f"batch.queue_size is {batch.queue_size}", f"allowed is batch.n = {batch.n} or more", "raise it")
     if batch.unconditional > 0 and objective.estimator_neg not in ("standard", "abc"):
         raise mistake(
             f"objective.estimator_neg is {objective.estimator_neg!r} with batch.unconditional {batch.unconditional}",
@@ -253,6 +252,17 @@ def _require_release(config: RunConfig) -> None:
     if config.engine.precision == "float64":
         came = "engine.precision is float64 with objective.arithmetic abc-release"
         raise mistake(came, "that arithmetic is float32", "take the arithmetic stable")
+
+
+def identity(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a configuration's tree decides what a step computes.
+
+    How long a run is, what it writes and when, how much of a batch goes through at a time, and whether it stops at what
+    is not finite may change from one start to the next: it stays the same run.
+    """
+    engine = tree["engine"]
+    kept = {name: value for name, value in engine.items() if name not in ("micro_batch", "nonfinite")}
+    return {name: value for name, value in tree.items() if name != "cadence"} | {"engine": kept}
 
 
 def run_id(tree: dict[str, Any]) -> str:

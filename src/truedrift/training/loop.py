@@ -35,6 +35,7 @@ from truedrift.training.retention import prune
 from truedrift.training.run import INCIDENTS, METRICS, SAMPLES, RunDirectory, made, told_if_not_written
 from truedrift.training.step import Outcome
 from truedrift.training.telemetry import TensorBoard, measured, timing
+from truedrift.validation import Mistake, mistake
 
 Evaluate = Callable[[Generator, int], Mapping[str, float]]
 """The averaged generator and the step → numbers by name; `fid`, if there is one, decides which checkpoint is best."""
@@ -58,7 +59,7 @@ class Report:
     @property
     def complete(self) -> bool:
         """Whether it was the last step."""
-        return self.step == self.steps
+        return self.step >= self.steps
 
 
 def run_directory(config: RunConfig, parts: Parts, out: Path | None) -> RunDirectory:
@@ -102,17 +103,36 @@ def _run(
     with ExitStack() as stack:
         stack.enter_context(told_if_too_small())
         stack.enter_context(collectives.joined(device))
+        interruption = stack.enter_context(Interruption())
         run.require_own(samples)  # before work that takes minutes; again when the directory is locked
-        assembly = assemble(run.config, parts, samples, device, progress)
+        try:
+            assembly = assemble(run.config, parts, samples, device, _breaking_off(progress, interruption))
+        except BrokenOff as signal:
+            yield Report(run.path, 0, run.config.cadence.steps, {}, str(signal))
+            return
         writes = collectives.rank() == 0
         if writes:
             stack.enter_context(RunLock(made(run.path)))
             run.begin(samples)
         collectives.wait()
-        interruption = stack.enter_context(Interruption())
         loop = Loop(run, assembly, evaluate, progress, tell if writes else lambda sentence: None, writes)
         stack.callback(loop.close)
         yield from loop.reports(interruption)
+
+
+class BrokenOff(Exception):
+    """A signal came before the first step, during work that can be broken off."""
+
+
+def _breaking_off(progress: Progress, interruption: Interruption) -> Progress:
+    """The same, but it raises once a signal has asked to stop."""
+
+    def told(what: str, done: float, total: float) -> None:
+        progress(what, done, total)
+        if interruption.asked is not None:
+            raise BrokenOff(interruption.asked)
+
+    return told
 
 
 class Loop:
@@ -151,17 +171,34 @@ class Loop:
         found = checkpoint.newest(self.run.checkpoints, run=self.run.id)
         for sentence in found.passed_over:
             self.tell(sentence)
+        whole = checkpoint.steps(self.run.checkpoints)
+        if found.checkpoint is None and whole:  # beginning anew would write over what may still be rescued
+            raise mistake(
+                f"none of the {len(whole)} checkpoints in {str(self.run.checkpoints)!r} can be used "
+                f"({found.passed_over[0]})",
+                "allowed is one that is as it was saved",
+                "restore one, or remove them all to begin anew",
+            )
         offset = 0
         if found.checkpoint is not None:
             facts = found.checkpoint.facts
             self.state.load(found.checkpoint.tensors)
             self.step, self.skipped, self.best = found.checkpoint.step, facts["skipped"], facts["best"]
             self.metrics, offset = dict(facts["metrics"]), facts["metrics_offset"]
-        self.log = MetricsLog.resume(self.run.path / METRICS, offset)
-        self.board = TensorBoard(self.run.path / "tensorboard", self.step)
+        self.log = self._metrics(offset)
+        self.board = TensorBoard(self.run.path / "tensorboard", self.step, self.tell)
         self.run.note("started" if self.step == 0 else "resumed", step=self.step, processes=collectives.size())
-        whole = f"{self.config.cadence.steps} steps in {self.run.path}"
-        self.tell(f"going on from step {self.step} of {whole}" if self.step else f"{self.config.recipe}: {whole}")
+        length = f"{self.config.cadence.steps} steps in {self.run.path}"
+        self.tell(f"going on from step {self.step} of {length}" if self.step else f"{self.config.recipe}: {length}")
+
+    def _metrics(self, offset: int) -> MetricsLog:
+        """The log as it was at the checkpoint. Weights are worth more than a log that was lost or changed."""
+        path = self.run.path / METRICS
+        try:
+            return MetricsLog.resume(path, offset)
+        except Mistake as error:
+            self.tell(f"{str(error).split(';')[0]}; going on with the lines that there are")
+            return MetricsLog(path)
 
     def reports(self, interruption: Interruption) -> Iterator[Report]:
         """Take the steps that are left."""

@@ -21,7 +21,7 @@ from typing import Any
 from truedrift.data.samples import Samples
 from truedrift.options import differences, from_tree
 from truedrift.records.origin import commit, version
-from truedrift.training.config import RunConfig, run_id
+from truedrift.training.config import RunConfig, identity, run_id
 from truedrift.training.files import write_atomically
 from truedrift.validation import Mistake, mistake
 
@@ -47,8 +47,8 @@ class RunDirectory:
 
     @property
     def id(self) -> str:
-        """Of configuration and parts; checkpoints carry it."""
-        return run_id({"config": self.config.tree(), "parts": dict(self.parts)})
+        """Of what decides its steps; checkpoints carry it."""
+        return run_id({"config": identity(self.config.tree()), "parts": dict(self.parts)})
 
     @property
     def checkpoints(self) -> Path:
@@ -63,13 +63,21 @@ class RunDirectory:
             self._require_empty()
 
     def begin(self, samples: Samples) -> None:
-        """Write config.json, or hold the one that is there against this configuration and data."""
+        """Write config.json; one that is there must be of the same run, and takes over what may change."""
         self.require_own(samples)
         if not (self.path / CONFIG).exists():
-            written = self._tree(samples) | {"version": version(), "commit": commit()}
-            content = json.dumps(written, indent=2, ensure_ascii=False) + "\n"
-            with told_if_not_written(self.path):
-                write_atomically(self.path / CONFIG, content.encode())
+            self._write(self._tree(samples) | {"version": version(), "commit": commit()})
+            return
+        there = _read(self.path)
+        changed = differences(there["config"], _as_json(self.config.tree()))
+        if changed:
+            self._write(there | {"config": self.config.tree()})
+            self.note("changed", options=changed)
+
+    def _write(self, tree: Mapping[str, Any]) -> None:
+        content = json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
+        with told_if_not_written(self.path):
+            write_atomically(self.path / CONFIG, content.encode())
 
     def _tree(self, samples: Samples) -> dict[str, Any]:
         data = {
@@ -170,14 +178,23 @@ def _unreadable(file: Path, error: Exception) -> Mistake:
     return mistake(came, "allowed is what `truedrift train` wrote", "restore it, or name another run")
 
 
+def _as_json(tree: Any) -> Any:
+    return json.loads(json.dumps(tree))
+
+
 def _require_same(path: Path, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    names = ("config", "parts", "data")
-    found = differences(
-        {name: there.get(name) for name in names}, json.loads(json.dumps({name: wanted[name] for name in names}))
-    )
+    found = differences(_compared(path, there), _as_json(_compared(path, wanted)))
     if found:
         listed = "; ".join(each.removeprefix("config.") for each in found[:6])
         raise Mistake(
             f"{str(path)!r} holds another run, which differs in {listed}; "
             "allowed is the same configuration and data; name another directory with --out"
         )
+
+
+def _compared(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        config = identity(tree["config"])
+    except (KeyError, AttributeError, TypeError) as error:
+        raise _unreadable(path / CONFIG, error) from None
+    return {"config": config, "parts": tree["parts"], "data": tree["data"]}

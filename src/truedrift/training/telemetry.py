@@ -11,7 +11,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -99,16 +99,19 @@ def _tagged(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 class TensorBoard:
-    """A sink of the metrics in RUN/tensorboard; nothing where the package is not installed."""
+    """A sink of the metrics in RUN/tensorboard; nothing where the package or the place for it is missing."""
 
-    def __init__(self, directory: os.PathLike[str], first_step: int) -> None:
+    def __init__(self, directory: os.PathLike[str], first_step: int, tell: Callable[[str], None]) -> None:
+        self._writer: Any = None
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  an extra
-        except ImportError:
-            self._writer = None
-        else:
+
             # What a killed process wrote after the checkpoint is not shown.
             self._writer = SummaryWriter(os.fspath(directory), purge_step=first_step + 1)
+        except ImportError:
+            pass
+        except OSError as error:
+            tell(f"no TensorBoard: {os.fspath(directory)!r} cannot be written ({error.strerror or error})")
 
     def add(self, metrics: Mapping[str, Any]) -> None:
         """All numbers of a step."""
