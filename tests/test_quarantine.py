@@ -144,6 +144,7 @@ FOREIGN = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("name", FOREIGN)
 def test_torchs_advice_is_not_repeated(tmp_path, at_once, name):
     (tmp_path / "a.pt").write_bytes(FOREIGN[name])
@@ -154,6 +155,7 @@ def test_torchs_advice_is_not_repeated(tmp_path, at_once, name):
         assert words not in said
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 def test_the_advice_is_real(tmp_path):
     """The control: of these files torch itself says so."""
     (tmp_path / "a.pt").write_bytes(FOREIGN["protocol 4"])

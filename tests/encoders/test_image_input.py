@@ -14,7 +14,7 @@ def test_statistics_are_those_of_the_unit_interval():
 
 
 def test_statistics_are_where_the_network_is_and_in_no_state_dict():
-    """On the meta device, which holds no values, a copy from the host would be an error or a tensor of the host."""
+    """A call subtracts and divides, and makes no tensor of its own."""
     normalization = ImageNetNormalization()
     assert not normalization.state_dict()
     assert {buffer.dtype for buffer in normalization.double().buffers()} == {torch.float64}

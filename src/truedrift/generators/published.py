@@ -67,9 +67,7 @@ def parameters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if not name.startswith("rope.")}
 
 
-def layout(
-    state: Mapping[str, Tensor], image_size: int | None = None, style_draws: int | None = None
-) -> Layout:
+def layout(state: Mapping[str, Tensor], image_size: int | None = None, style_draws: int | None = None) -> Layout:
     """The configuration that the shapes imply; 0 heads and the like are told as a mistake."""
     width, channels, patch, _ = _shape(state, PATCHES, 4)
     _, registers, _ = _shape(state, REGISTERS, 3)
