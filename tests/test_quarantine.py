@@ -125,6 +125,44 @@ def test_no_harm_is_done(tmp_path, at_once, harm, legacy):
     assert caught.value.__cause__ is None
 
 
+class Foreign:
+    """An object of a class that torch does not know."""
+
+
+def pickled(value, protocol):
+    return pickle.dumps(value, protocol=protocol)
+
+
+FOREIGN = {
+    "object": pickled(Foreign(), 2),
+    "protocol 4": pickled({"w": [1.0, 2.0]}, 4),
+    "protocol 5": pickled(Foreign(), 5),
+    "module": pickled(torch.nn.Linear(1, 1), 2),
+    "text": b"no pickle at all",
+    "nothing": b"",
+    "archive": b"PK\x03\x04 cut",
+}
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+@pytest.mark.parametrize("name", FOREIGN)
+def test_torchs_advice_is_not_repeated(tmp_path, at_once, name):
+    (tmp_path / "a.pt").write_bytes(FOREIGN[name])
+    with pytest.raises(ValueError, match=r"cannot be read as weights \(it (is|wants|holds) ") as caught:
+        convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+    said = str(caught.value).lower()
+    for words in ("weights_only", "weights only", "re-run", "trust", "safe_globals", "allowlist", "pytorchstream"):
+        assert words not in said
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_the_advice_is_real(tmp_path):
+    """The control: of these files torch itself says so."""
+    (tmp_path / "a.pt").write_bytes(FOREIGN["protocol 4"])
+    with pytest.raises(pickle.UnpicklingError, match="weights_only"):
+        torch.load(tmp_path / "a.pt", weights_only=True)
+
+
 def test_a_malicious_pickle_leaves_no_trace(tmp_path):
     torch.save({"w": W, "more": Runs(os.system, f"touch {tmp_path / 'trace'}")}, tmp_path / "evil.pt")
     with pytest.raises(ValueError, match=r"it wants to call \w+\.system\); allowed are tensors.* no code; ") as caught:

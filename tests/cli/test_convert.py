@@ -47,6 +47,7 @@ def test_a_published_checkpoint_becomes_a_folder_to_sample_from(tmp_path, capsys
     assert out.splitlines() == [
         f"DriftDiT 24 × 2, 2 heads, {sum(p.numel() for p in model.parameters()):,} parameters",
         "6 classes, images 3 × 16 × 16",
+        "32 style draws (assumed, no checkpoint tells: see --style-draws)",
         "weights: EMA, from ema.shadow",
         f"written: {tmp_path / 'drift'}",
     ]
@@ -86,6 +87,41 @@ def test_a_bare_state_dict_and_an_image_size(tmp_path, capsys, model):
     assert torch.equal(images(from_pretrained(tmp_path / "sized")), images(model))
 
 
+def test_style_draws_are_the_users_to_tell(tmp_path, capsys):
+    options = DriftDiTOptions(width=24, depth=1, heads=2, registers=1, style_draws=8, style_entries=5)
+    model = shaken(DriftDiT(options, sample_shape=(3, 16, 16), classes=6), 3)
+    save_file(model.to_published(), tmp_path / "eight.safetensors")
+    status, said, _ = run(capsys, tmp_path / "eight.safetensors", "--style-draws", 8)
+    assert status == 0
+    assert "\n8 style draws\n" in said
+    assert torch.equal(images(from_pretrained(tmp_path / "eight")), images(model))
+    assert run(capsys, tmp_path / "eight.safetensors", "--out", tmp_path / "assumed")[0] == 0
+    assert not torch.equal(images(from_pretrained(tmp_path / "assumed")), images(model))
+    status, _, err = run(capsys, tmp_path / "eight.safetensors", "--out", tmp_path / "none", "--style-draws", 0)
+    assert status == 2
+    assert "style_draws is 0 and style_entries is 5; " in err
+    assert not (tmp_path / "none").exists()
+
+
+def test_without_styles_nothing_is_assumed(tmp_path, capsys):
+    options = DriftDiTOptions(width=24, depth=1, heads=2, registers=1, style_draws=0, style_entries=0)
+    save_file(DriftDiT(options, sample_shape=(3, 16, 16), classes=6).to_published(), tmp_path / "a.safetensors")
+    status, said, _ = run(capsys, tmp_path / "a.safetensors")
+    assert status == 0
+    assert "\n0 style draws\n" in said
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_weights_have_the_usual_permissions(tmp_path, capsys, model, mask, mode):
+    save_file(model.to_published(), tmp_path / "a.safetensors")
+    before = os.umask(mask)
+    try:
+        assert run(capsys, tmp_path / "a.safetensors")[0] == 0
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a" / "model.safetensors").stat().st_mode & 0o777 == mode
+
+
 class Evil:
     def __init__(self, trace):
         self.trace = trace
@@ -122,6 +158,8 @@ def test_another_network_is_told_and_nothing_is_left(tmp_path, capsys):
         (["full.pt"], "is a folder with files in it; allowed is a new or an empty folder"),
         (["full.pt", "--out", "full.pt"], "is a file; allowed is a new or an empty folder"),
         (["full.pt", "--out", "new", "--image-size", "0"], "image_size is 0; "),
+        (["full.pt", "--out", "new", "--style-draws", "-1"], "style_draws is -1; "),
+        (["full.pt", "--out", "pipe"], "is a file; allowed is a new or an empty folder"),
         (["full.pt", "--out", "full.pt/new"], "cannot be written"),
         (["full.pt", "--weights", "best"], "best"),
         (["text.txt"], "ends in '.txt'"),
@@ -133,10 +171,11 @@ def test_mistakes_are_found_before_any_work(tmp_path, capsys, monkeypatch, argum
     monkeypatch.setattr("truedrift.cli.convert.convert_pickle", lambda *_: pytest.fail("work was begun"))
     torch.save({"w": torch.zeros(1)}, "full.pt")
     (tmp_path / "full").mkdir()
+    os.mkfifo("pipe")
     for file in ("full/something", "text.txt", "noextension"):
         (tmp_path / file).write_text("x")
     status, out, err = run(capsys, *arguments)
     assert (status, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1
-    assert names(tmp_path) == ["full", "full.pt", "noextension", "text.txt"]
+    assert names(tmp_path) == ["full", "full.pt", "noextension", "pipe", "text.txt"]

@@ -1,5 +1,6 @@
 """`truedrift sample` as a user runs it: a grid, a folder, an .npz file; the same sample in any batch."""
 
+import os
 import re
 
 import numpy as np
@@ -73,10 +74,11 @@ def test_a_grid_has_a_row_a_class(capsys, digits, tmp_path):
 
 def test_by_default_it_is_written_below_the_run(capsys, digits):
     for arguments, name in (
-        ((), "sample-seed0-strength1.png"),
-        (("--seed", 4, "--strength", 2.5, "--classes", 3, 7), "sample-seed4-strength2.5-3-7.png"),
-        (("--form", "npz"), "sample-seed0-strength1.npz"),
-        (("--classes", *range(10), *range(10), *range(10), *range(5)), r"sample-seed0-strength1-classes-\w{8}.png"),
+        ((), "sample-100-seed0-strength1.png"),
+        (("--seed", 4, "--strength", 2.5, "--classes", 3, 7), "sample-100-seed4-strength2.5-3-7.png"),
+        (("--form", "npz", "--count", 30), "sample-30-seed0-strength1.npz"),
+        (("--weights", "model"), "sample-100-seed0-strength1-model-weights.png"),
+        (("--classes", *range(10), *range(10), *range(10), *range(5)), r"sample-100-seed0-strength1-classes-\w{8}.png"),
     ):
         status, out, _ = run(capsys, digits, *arguments)
         assert status == 0
@@ -103,8 +105,44 @@ def test_an_npz_has_bytes_and_labels(capsys, digits, tmp_path):
     assert found["images"].shape == (25, 8, 8, 1)
     assert found["images"].dtype == np.uint8
     assert found["images"].std() > 20
-    assert found["labels"].tolist() == [label for label in range(10) for _ in range(3)][:25]
+    assert found["labels"].tolist() == [label for label in range(10) for _ in range(3 if label < 5 else 2)]
     assert [path.name for path in tmp_path.iterdir()] == ["noextension"]
+
+
+@pytest.mark.parametrize("count", [1, 7, 10, 15, 23])
+def test_classes_are_dealt_evenly(capsys, digits, tmp_path, count):
+    labels = arrays(capsys, digits, tmp_path / "a.npz", "--count", count)["labels"].tolist()
+    assert labels == sorted(number % 10 for number in range(count))
+    chosen = arrays(capsys, digits, tmp_path / "b.npz", "--count", count, "--classes", 8, 2, 5)["labels"].tolist()
+    assert [chosen.count(label) for label in (8, 2, 5)] == [-(-(count - turn) // 3) for turn in range(3)]
+
+
+@pytest.mark.parametrize(("count", "size"), [(15, (36, 342)), (29, (70, 342)), (4, (36, 138))])
+def test_rows_of_a_grid_have_one_length(capsys, digits, tmp_path, count, size):
+    assert run(capsys, digits, "--count", count, "--out", tmp_path / "a.png")[0] == 0
+    with Image.open(tmp_path / "a.png") as image:
+        assert image.size == size
+
+
+@pytest.mark.parametrize("form", ["grid", "npz", "folder"])
+def test_what_is_no_file_is_not_replaced(capsys, digits, tmp_path, form):
+    os.mkfifo(tmp_path / "pipe")
+    status, out, err = run(capsys, digits, "--form", form, "--out", tmp_path / "pipe")
+    assert (status, out) == (2, "")
+    said = "the directory '.*pipe' cannot be written" if form == "folder" else "'.*pipe' is no regular file; "
+    assert re.match(f"truedrift: error: {said}", err)
+    assert len(err.splitlines()) == 1
+    assert [(path.name, path.is_fifo()) for path in tmp_path.iterdir()] == [("pipe", True)]
+
+
+def test_old_and_new_samples_are_not_mixed(capsys, digits, tmp_path):
+    (tmp_path / "images").mkdir()
+    asked = ("--form", "folder", "--out", tmp_path / "images", "--count")
+    assert run(capsys, digits, *asked, 3)[0] == 0
+    status, out, err = run(capsys, digits, *asked, 2)
+    assert (status, out) == (2, "")
+    assert re.fullmatch(r"truedrift: error: '.*images' is a folder with files in it; .*; name another .*\n", err)
+    assert len(list((tmp_path / "images").rglob("*.png"))) == 3
 
 
 def test_points(capsys, toy, tmp_path):

@@ -1,12 +1,15 @@
 """Every data set by its name: where it is looked for, what it holds, and what is said when it is not there."""
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
-from oracles.idx_files import put
+from oracles.idx_files import little_files, put
 from sklearn.datasets import load_digits
 
 from truedrift.data import FOUR_MODES, NAMES, THREE_CLUSTERS, cache_directory, catalog, load
+from truedrift.data.pinned import Pinned
 
 TOYS = ("three-clusters", "four-modes", "eight-gaussians", "checkerboard", "swiss-roll", "two-moons")
 
@@ -72,6 +75,26 @@ def test_the_cache_comes_before_the_package_and_the_users_own_place_before_both(
     assert (own.classes[9], own.flips) == ("ankle boot", True)
     mnist = load("mnist", root=places["own"])
     assert (mnist.classes[9], mnist.flips) == ("9", False)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize(("name", "other"), [("mnist", "fashion-mnist"), ("fashion-mnist", "mnist")])
+@pytest.mark.parametrize("file", ["train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"])
+def test_files_of_the_other_set_are_refused(tmp_path, monkeypatch, zipped, name, other, file):
+    """The little files stand for those of `other`: their sums are pinned as its sums."""
+    put(tmp_path, zipped)
+    assert len(load(name, root=tmp_path)) == 5
+    pinned = Pinned(file, 1, hashlib.sha256(little_files()[file]).hexdigest())
+    monkeypatch.setattr(catalog, "IDX_FILES", {other: (pinned,), name: ()})
+    with pytest.raises(ValueError, match=rf"' holds {other}; allowed is a place with {name}; .* take {other}$"):
+        load(name, root=tmp_path)
+    assert len(load(other, root=tmp_path)) == 5
+
+
+def test_the_sums_of_the_two_sets_are_told_apart():
+    sums = {name: {file.sha256 for file in files} for name, files in catalog.IDX_FILES.items()}
+    assert sums["mnist"].isdisjoint(sums["fashion-mnist"])
+    assert [len(each) for each in sums.values()] == [4, 4]
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "cifar100"])

@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 
-from truedrift.data import Batch, ClassBatches, gathered
+from truedrift.data import Batch, ClassBatches, class_batches, gathered
 from truedrift.seeding import stream
 
 UNEQUAL = (7, 12, 5, 9)
@@ -50,6 +50,30 @@ def test_the_queue_as_defined(counts, n, size):
                 number, offset = divmod(n * step + j, count)
                 expected.append(permutation(counts, 3, number, c)[offset])
             assert made.at(step).indices[c].tolist() == expected
+
+
+def test_the_queue_of_a_seed_stays_what_it_was():
+    """Recorded values: a run that is resumed with another version sees the same images."""
+    made = batches((1, 9, 4), 3, sampling="queue", queue_size=6)
+    assert made.at(0).indices.tolist() == [[13, 13, 13], [6, 8, 3], [11, 11, 9]]
+    assert made.at(1).indices.tolist() == [[13, 13, 13], [3, 4, 8], [7, 7, 7]]
+    assert made.at(5).indices.tolist() == [[13, 13, 13], [3, 3, 3], [5, 11, 9]]
+
+
+def test_a_tiny_class_does_not_have_all_passes_of_its_queue_drawn(monkeypatch):
+    """A queue of 256 holds 256 passes of a class of one: at most those that one of the n samples is from are drawn."""
+    drawn = []
+    monkeypatch.setattr(class_batches, "stream", lambda *key: drawn.append(key[1:]) or stream(*key))
+    n = 8
+    made = batches((1, 500), n, sampling="queue")
+    for step in range(40):
+        made.at(step)
+    passes = [number for purpose, *number in drawn if purpose == "positives"]
+    assert len(passes) <= 40 * n + 2
+    # Of the tiny class, a pass is held from the first time it is drawn; in a queue of 256 it often is drawn again.
+    before = len(passes)
+    made.at(39)
+    assert len([key for key in drawn if key[0] == "positives"]) == before
 
 
 @pytest.mark.parametrize("sampling", ["without-replacement", "queue"])

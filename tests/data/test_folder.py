@@ -54,6 +54,16 @@ def test_classes_and_files_are_in_the_order_of_their_names(tmp_path):
     assert samples.values[:, 0, 0, 0].tolist() == [each % 256 for each in expected]
 
 
+def test_a_class_whose_name_is_no_text_is_refused(tmp_path):
+    save(tmp_path / "dog" / "a.png")
+    save(tmp_path / os.fsdecode(b"caf\xe9") / "a.png")
+    with pytest.raises(ValueError, match=r"the folder 'caf\\udce9' has a name that is not UTF-8; .*; rename") as caught:
+        read_folder(tmp_path)
+    assert str(caught.value).encode()  # can be printed
+    (tmp_path / os.fsdecode(b"caf\xe9")).rename(tmp_path / "café")
+    assert read_folder(tmp_path).classes == ("café", "dog")
+
+
 def test_images_in_the_folder_itself_are_one_class(tmp_path):
     save(tmp_path / "a.png")
     save(tmp_path / "b.png")

@@ -2,14 +2,33 @@
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from truedrift.encoders.image_input import imagenet_normalized, require_square_image, resized, rgb
+from truedrift.encoders.image_input import ImageNetNormalization, require_square_image, resized, rgb
 
 
 def test_statistics_are_those_of_the_unit_interval():
     values = torch.tensor([-1.0, 0.0, 1.0]).view(1, 3, 1, 1)  # red 0, green 1/2, blue 1
     expected = torch.tensor([(0 - 0.485) / 0.229, (0.5 - 0.456) / 0.224, (1 - 0.406) / 0.225])
-    torch.testing.assert_close(imagenet_normalized(values).flatten(), expected)
+    torch.testing.assert_close(ImageNetNormalization()(values).flatten(), expected)
+
+
+def test_statistics_are_where_the_network_is_and_in_no_state_dict():
+    """A call subtracts and divides, and makes no tensor of its own."""
+    normalization = ImageNetNormalization()
+    assert not normalization.state_dict()
+    assert {buffer.dtype for buffer in normalization.double().buffers()} == {torch.float64}
+    made = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            made.append(function.__name__)
+            return function(*args, **(kwargs or {}))
+
+    with Watch():
+        normalization(torch.rand(1, 3, 2, 2, dtype=torch.float64))
+    assert [name for name in made if not name.startswith("rand")] == ["sub.Tensor", "div.Tensor"]
+    assert normalization.to("meta")(torch.empty(1, 3, 2, 2, device="meta", dtype=torch.float64)).is_meta
 
 
 def test_enlarging_is_linear_between_pixel_centers():

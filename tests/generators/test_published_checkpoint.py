@@ -38,6 +38,25 @@ def test_there_and_back(changes):
     assert all(torch.equal(again[name], published[name]) for name in published)
 
 
+def test_style_draws_are_told_by_the_caller_or_32():
+    model = network(style_draws=8)
+    published = model.to_published()
+    back = DriftDiT.from_published(published, style_draws=8)
+    assert back.options == model.options
+    assert same(model, back)
+    again = back.to_published()
+    assert list(again) == list(published)
+    assert all(torch.equal(again[name], published[name]) for name in published)
+    assert DriftDiT.from_published(published).options.style_draws == 32
+    for style_draws, told in ((8, True), (None, False)):
+        found = generator_of(published, style_draws=style_draws)
+        assert (found.generator.options.style_draws, found.style_draws_told) == (style_draws or 32, told)
+    bare = network(style_draws=0, style_entries=0).to_published()
+    assert generator_of(bare).style_draws_told
+    with pytest.raises(ValueError, match="style_draws is 8 and style_entries is 0; "):
+        DriftDiT.from_published(bare, style_draws=8)
+
+
 def test_published_names(model):
     names = set(model.to_published())
     block = ("norm1", "norm2", "attn.qkv", "attn.proj", "attn.q_norm", "attn.k_norm", "mlp.w1", "mlp.w2", "mlp.w3")

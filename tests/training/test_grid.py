@@ -1,5 +1,7 @@
 """Pictures: each image at its place and unchanged, each point where it is and in the color of its class."""
 
+import os
+
 import numpy as np
 import pytest
 import torch
@@ -75,6 +77,23 @@ def test_a_png_is_whole_or_not_there(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space"):
         write_png(picture, tmp_path / "b.png")
     assert not (tmp_path / "b.png").exists()
+
+
+def test_only_a_file_is_replaced(tmp_path):
+    picture = torch.zeros(4, 4, 3, dtype=torch.uint8)
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to(tmp_path / "pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(ValueError, match=rf"{name}' is no regular file; allowed is a new file, .*; name another"):
+            write_png(picture, tmp_path / name)
+    with pytest.raises(ValueError, match="is a directory; "):
+        write_png(picture, tmp_path)
+    assert (tmp_path / "pipe").is_fifo()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "pipe"]
+    write_png(picture, tmp_path / "file.png")
+    write_png(picture + 9, tmp_path / "file.png")
+    with Image.open(tmp_path / "file.png") as image:
+        assert np.asarray(image).max() == 9
 
 
 @pytest.mark.parametrize(("name", "size"), [("digits", (342, 342)), ("toy", (480, 480))])

@@ -18,7 +18,7 @@ from truedrift.generators.sampling import sample
 from truedrift.records import writable_directory
 from truedrift.training.assembly import find_device
 from truedrift.training.export import Trained, Weights, open_generator
-from truedrift.training.grid import columns_for, image_grid, point_map, write_png
+from truedrift.training.grid import columns_for, image_grid, point_map, require_file_place, write_png
 from truedrift.training.memory import told_if_too_small
 from truedrift.validation import mistake
 
@@ -47,7 +47,7 @@ class Sample:
     """One picture; one PNG a sample in a folder a class; or arrays `images` and `labels`."""
 
     count: int = 100
-    """Samples in all, the same number of each class."""
+    """Samples in all, dealt evenly to the classes; a grid has rows of one length."""
 
     classes: tuple[str, ...] = ()
     """Names or numbers of classes; all if none is named."""
@@ -68,7 +68,7 @@ class Sample:
     """auto, cpu, cuda or mps."""
 
     out: Path | None = None
-    """File or folder to write; below the run if none is named."""
+    """File or folder to write; below the run if none is named. A folder with files in it is refused."""
 
     def prepare(self) -> Callable[[], str]:
         """The generator, loaded, and the options, checked."""
@@ -90,6 +90,11 @@ def _place(options: Sample) -> Path:
     path = options.out or options.run / f"{_stem(options)}{ENDINGS[options.form]}"
     if options.form != "folder" and path.is_dir():
         raise mistake(f"{str(path)!r} is a directory", f"a {options.form} is a file", "name a file with --out")
+    if options.form != "folder":
+        require_file_place(path)
+    elif path.is_dir() and any(path.iterdir()):
+        came = f"{str(path)!r} is a folder with files in it"
+        raise mistake(came, "allowed is a new or an empty folder", "name another one with --out")
     writable_directory(path if options.form == "folder" else path.parent)
     return path
 
@@ -104,9 +109,7 @@ def _class(trained: Trained, name: str) -> int:
 
 
 def _sample(options: Sample, path: Path, trained: Trained, classes: list[int], device: torch.device) -> str:
-    labels = torch.tensor(classes).repeat_interleave(-(-options.count // len(classes)))[: options.count]
-    if options.form == "grid" and options.count >= len(classes):
-        labels = torch.tensor(classes).repeat_interleave(options.count // len(classes))
+    labels = _dealt(classes, options.count, whole_rows=options.form == "grid")
     generator = trained.generator.to(device)
     how: dict[str, Any] = {"seed": options.seed, "strength": options.strength, "batch": options.batch}
     with told_if_too_small("take a smaller --batch or --count"):
@@ -120,12 +123,24 @@ def _sample(options: Sample, path: Path, trained: Trained, classes: list[int], d
     return f"{len(labels)} samples of {trained.source}, {told}\nwritten: {path}"
 
 
+def _dealt(classes: list[int], count: int, *, whole_rows: bool) -> Tensor:
+    """The class of each sample: count // C of every class, and one more of the first count mod C.
+
+    Of a grid, rows of one length: those that are left over stay out, unless there are no others.
+    """
+    each, left = divmod(count, len(classes))
+    extra = 0 if whole_rows and each else left
+    return torch.tensor(classes).repeat_interleave(each + (torch.arange(len(classes)) < extra).long())
+
+
 def _stem(options: Sample) -> str:
     """A name that tells what was asked for; classes of many or long names are told by a hash."""
     named = "-".join(("", *options.classes)) if options.classes else ""
     if len(named) > LONGEST_NAME:
         named = f"-classes-{hashlib.sha256(named.encode(errors='replace')).hexdigest()[:8]}"
-    return f"sample-seed{options.seed}-strength{options.strength:g}{named}".replace("/", "_").replace(" ", "_")
+    weights = "" if options.weights == "ema" else f"-{options.weights}-weights"
+    stem = f"sample-{options.count}-seed{options.seed}-strength{options.strength:g}{weights}{named}"
+    return stem.replace("/", "_").replace(" ", "_")
 
 
 def _grid(path: Path, labels: Tensor, values: Tensor) -> None:

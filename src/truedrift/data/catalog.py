@@ -18,8 +18,9 @@ from truedrift.data.cifar import CIFAR10, CIFAR100, Layout, find_cifar, read_cif
 from truedrift.data.class_names import DIGITS, FASHION_CLASSES
 from truedrift.data.digits import digits
 from truedrift.data.folder import read_folder
-from truedrift.data.idx import holds_idx, read_split
+from truedrift.data.idx import holds_idx, label_digests, read_split
 from truedrift.data.offers import FASHION_DIRECTORY
+from truedrift.data.pinned import FASHION_MNIST, MNIST, Pinned
 from truedrift.data.samples import Samples
 from truedrift.data.shapes import checkerboard, swiss_roll, two_moons
 from truedrift.data.toy import EIGHT_GAUSSIANS, FOUR_MODES, THREE_CLUSTERS
@@ -46,6 +47,8 @@ TOYS: Mapping[str, tuple[Draw, tuple[str, ...]]] = {
 
 IDX: Mapping[str, tuple[tuple[str, ...], bool]] = {"mnist": (DIGITS, False), "fashion-mnist": (FASHION_CLASSES, True)}
 """Classes, and whether a mirrored image is still of its class."""
+
+IDX_FILES: Mapping[str, tuple[Pinned, ...]] = {"mnist": MNIST, "fashion-mnist": FASHION_MNIST}
 
 CIFAR: Mapping[str, Layout] = {"cifar10": CIFAR10, "cifar100": CIFAR100}
 
@@ -117,9 +120,20 @@ def _reader(name: str, root: Path | None) -> Callable[[str], Samples]:
             if found is not None:
                 return partial(read_cifar, found, CIFAR[name])
         elif holds_idx(place):
+            if root is not None:  # what is in the cache was checked on its way there
+                _require_no_other(name, place)
             classes, flips = IDX[name]
             return partial(read_split, place, name=name, classes=classes, flips=flips)
     raise _missing(name, root)
+
+
+def _require_no_other(name: str, place: Path) -> None:
+    """Files of the same names are of another set if their labels are exactly its labels."""
+    found = label_digests(place)
+    for other, files in IDX_FILES.items():
+        if other != name and not found.isdisjoint(file.sha256 for file in files):
+            came = f"{str(place)!r} holds {other}"
+            raise mistake(came, f"allowed is a place with {name}", f"name another one, or take {other}")
 
 
 def _missing(name: str, root: Path | None) -> Mistake:

@@ -74,7 +74,8 @@ class ClassBatches:
         # Passes that fit into a queue of the smallest class, the begun one included.
         self._passes_in_queue = (queue_size - 2) // int(counts.min()) + 2
         self._remembered: tuple[int, Tensor] = (-1, self._members)
-        self._first_pass = torch.full_like(counts, -1)
+        # Pass p of a class is remembered at place p mod passes: those of one queue never share a place.
+        self._held = torch.full((classes, self._passes_in_queue), -1)
         self._window = self._members[:, None].repeat(1, self._passes_in_queue if sampling == "queue" else 0, 1)
 
     def at(self, step: int) -> Batch:
@@ -99,33 +100,34 @@ class ClassBatches:
     def _slice(self, step: int) -> Tensor:
         number, slot = divmod(step, self.steps_per_pass)
         if self._remembered[0] != number:
-            self._remembered = (number, self._permutations(number))
+            self._remembered = (number, self._permutations(number, torch.arange(len(self.counts))))
         return self._remembered[1][:, slot * self.n : (slot + 1) * self.n].clone()
 
-    def _permutations(self, number: int) -> Tensor:
-        """π of every class in pass `number` [C, max_c N_c], padding last."""
+    def _permutations(self, number: int, classes: Tensor) -> Tensor:
+        """π of those classes in pass `number` [k, max N_c of them], padding last."""
+        longest = int(self.counts[classes].max())
         # In float64 no two keys of a class are equal, but for one pass in 10⁸ of classes of 10⁴.
         keys = torch.rand(self._members.shape, generator=stream(self.seed, "positives", number), dtype=torch.float64)
-        order = keys.masked_fill_(~self._is_member, PADDING).argsort(dim=-1, stable=True)
-        return self._members.gather(-1, order)
+        keys, is_member = keys[classes, :longest], self._is_member[classes, :longest]
+        order = keys.masked_fill_(~is_member, PADDING).argsort(dim=-1, stable=True)
+        return self._members[classes, :longest].gather(-1, order)
 
     def _queued(self, step: int) -> Tensor:
         shape = (len(self.counts), self.n)
         drawn = torch.randint(self.queue_size, shape, generator=stream(self.seed, "queue", step))
-        first = self.n * step // self.counts
-        position = self.n * step + drawn - (first * self.counts)[:, None]  # from the beginning of the first pass
-        which, offset = position // self.counts[:, None], position % self.counts[:, None]
-        return self._passes_from(first)[torch.arange(shape[0])[:, None], which, offset]
+        position = self.n * step + drawn
+        number, offset = position // self.counts[:, None], position % self.counts[:, None]
+        self._remember(number)
+        return self._window[torch.arange(shape[0])[:, None], number % self._passes_in_queue, offset]
 
-    def _passes_from(self, first: Tensor) -> Tensor:
-        """The permutations of the passes that a queue reaches into [C, passes, max_c N_c], from first[c] on."""
-        passes = first[:, None] + torch.arange(self._passes_in_queue)
-        stale = (first != self._first_pass)[:, None].expand_as(passes)
-        for number in passes[stale].unique().tolist():
-            mine = stale & (passes == number)
-            self._window[mine] = self._permutations(number)[mine.nonzero()[:, 0]]
-        self._first_pass = first
-        return self._window
+    def _remember(self, number: Tensor) -> None:
+        """Draw the passes number [C, n] that are not held: of a class, only those that a sample is taken from."""
+        missing = self._held.gather(-1, number % self._passes_in_queue) != number
+        for each in number[missing].unique().tolist():
+            classes = (missing & (number == each)).any(-1).nonzero()[:, 0]
+            drawn, place = self._permutations(each, classes), each % self._passes_in_queue
+            self._window[classes, place, : drawn.shape[-1]] = drawn
+            self._held[classes, place] = each
 
 
 def _padded(labels: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:

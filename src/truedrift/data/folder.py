@@ -73,6 +73,7 @@ def _splits(root: Path) -> dict[str, Path]:
 def _class_names(root: Path, folders: Iterable[Path]) -> list[str]:
     """The folders in any split, by name, so that a class has one number in all of them; none if images are loose."""
     names = sorted({each.name for folder in folders for each in _seen(folder) if each.is_dir()})
+    _require_readable(names)
     for folder in folders:
         loose = _images(folder)
         if loose and names:
@@ -83,6 +84,16 @@ def _class_names(root: Path, folders: Iterable[Path]) -> list[str]:
             came = f"{str(root / name)!r} holds no images"
             raise mistake(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
     return names
+
+
+def _require_readable(names: Iterable[str]) -> None:
+    """Names that are text: others could be neither printed nor recorded."""
+    for name in names:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            came = f"the folder {name!r} has a name that is not UTF-8"
+            raise mistake(came, "allowed is the name of a class, in UTF-8", "rename the folder") from None
 
 
 def _listed(folders: Sequence[Path], names: Sequence[str]) -> tuple[list[Path], list[int]]:

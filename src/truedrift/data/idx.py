@@ -9,6 +9,7 @@ against the bytes that there are, and never more than they claim is read or deco
 from __future__ import annotations
 
 import gzip
+import hashlib
 import math
 import struct
 import zlib
@@ -75,6 +76,17 @@ def find_idx(root: Path, stem: str, kind: str) -> Path | None:
 def holds_idx(root: Path) -> bool:
     """Whether all four files are there."""
     return all(find_idx(root, stem, kind) for stem in STEMS.values() for kind in (IMAGES, LABELS))
+
+
+def label_digests(root: Path) -> set[str]:
+    """sha256 of the label files there, as they are decoded."""
+    paths = (find_idx(root, stem, LABELS) for stem in STEMS.values())
+    return {_digest(read_idx(path, 1)) for path in paths if path is not None}
+
+
+def _digest(labels: Tensor) -> str:
+    header = bytes((0, 0, 8, 1)) + struct.pack(">I", len(labels))
+    return hashlib.sha256(header + bytes(labels.tolist())).hexdigest()
 
 
 def read_split(root: Path, split: str, *, name: str, classes: tuple[str, ...], flips: bool) -> Samples:

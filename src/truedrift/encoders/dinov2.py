@@ -21,7 +21,7 @@ from torch import nn
 
 from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder
-from truedrift.encoders.image_input import imagenet_normalized, require_square_image, resized, rgb
+from truedrift.encoders.image_input import ImageNetNormalization, require_square_image, resized, rgb
 from truedrift.encoders.option_checks import ascending, replace_field
 from truedrift.encoders.pooling import Pooling, pooled, pooled_dimensions, require_map, require_pooling
 from truedrift.seeding import stream
@@ -84,11 +84,12 @@ class DINOv2(Encoder):
             dimensions=pooled_dimensions([model.config.hidden_size] * len(options.blocks), options.pooling),
         )
         self.grid = grid
+        self.normalization = ImageNetNormalization()
 
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
         values = rgb(values)
         if self.options.input_normalization == "imagenet":
-            values = imagenet_normalized(values)
+            values = self.normalization(values)
         states = self.network(resized(values, self.options.image_size))
         return pooled((self._map(states[block]) for block in self.options.blocks), self.options.pooling)
 

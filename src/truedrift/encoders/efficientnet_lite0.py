@@ -18,7 +18,7 @@ from typing import Literal
 from truedrift.axes import Tensor
 from truedrift.cache import cache_directory
 from truedrift.encoders.base import Encoder
-from truedrift.encoders.image_input import imagenet_normalized, require_square_image, resized, rgb
+from truedrift.encoders.image_input import ImageNetNormalization, require_square_image, resized, rgb
 from truedrift.encoders.lite_network import BLOCKS, LiteNetwork
 from truedrift.encoders.option_checks import ascending, replace_field
 from truedrift.encoders.pooling import Pooling, pooled, pooled_dimensions, require_map, require_pooling
@@ -62,9 +62,10 @@ class EfficientNetLite0(Encoder):
             network=LiteNetwork(_read(weights_file()), options.taps),
             dimensions=pooled_dimensions(channels, options.pooling),
         )
+        self.normalization = ImageNetNormalization()
 
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
-        values = resized(imagenet_normalized(rgb(values)), self.options.image_size)
+        values = resized(self.normalization(rgb(values)), self.options.image_size)
         return pooled(self.network(values), self.options.pooling)
 
 

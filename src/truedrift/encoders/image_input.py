@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
@@ -22,11 +24,22 @@ def rgb(values: Float[Tensor, "B C H W"]) -> Float[Tensor, "B 3 H W"]:
     return values.expand(-1, 3, -1, -1)
 
 
-def imagenet_normalized(values: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B 3 H W"]:
-    """((v + 1)/2 − mean)/std of values v in [−1, 1]."""
-    mean = values.new_tensor(IMAGENET_MEAN).view(3, 1, 1)
-    std = values.new_tensor(IMAGENET_STD).view(3, 1, 1)
-    return (values - (2 * mean - 1)) / (2 * std)
+class ImageNetNormalization(nn.Module):
+    """((v + 1)/2 − mean)/std of values v in [−1, 1].
+
+    The statistics are buffers: they are where the network is, so that no call waits for a copy from the host.
+    """
+
+    center: Tensor
+    spread: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("center", 2 * torch.tensor(IMAGENET_MEAN).view(3, 1, 1) - 1, persistent=False)
+        self.register_buffer("spread", 2 * torch.tensor(IMAGENET_STD).view(3, 1, 1), persistent=False)
+
+    def forward(self, values: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B 3 H W"]:
+        return (values - self.center) / self.spread
 
 
 def resized(values: Float[Tensor, "B C H W"], side: int) -> Float[Tensor, "B C {side} {side}"]:

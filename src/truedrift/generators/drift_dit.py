@@ -141,14 +141,17 @@ class DriftDiT(Generator):
         return cls(TINY, sample_shape=(channels, image_size, image_size), classes=classes)
 
     @classmethod
-    def from_published(cls, state_dict: Mapping[str, Tensor], *, image_size: int | None = None) -> Self:
+    def from_published(
+        cls, state_dict: Mapping[str, Tensor], *, image_size: int | None = None, style_draws: int | None = None
+    ) -> Self:
         """The network of a published checkpoint; its configuration is read off the tensors.
 
         The image size is in no parameter, only in the length of the position cache: where that is missing, or to
-        overrule it, pass `image_size`; 32 if neither tells.
+        overrule it, pass `image_size`; 32 if neither tells. The number of style draws is in no tensor at all: pass
+        `style_draws`, unless it is the published 32 (or 0, without styles).
         """
         state = published.without_wrappers(state_dict)
-        layout = published.layout(state, image_size)
+        layout = published.layout(state, image_size, style_draws)
         names = [field.name for field in dataclasses.fields(DriftDiTOptions) if field.name != "kind"]
         sizes = {name: getattr(layout, name) for name in names}
         image = (layout.channels, layout.image_size, layout.image_size)

@@ -10,7 +10,7 @@
 | `blocks.0.attn.q_norm.weight`         | [width/heads]            | heads                              |
 | `rope.cos_cached`                     | [1, 1, r + tokens + 64, width/heads] | image size p·√tokens   |
 
-The number of style draws is nowhere; all published networks draw 32.
+The number of style draws is nowhere: it is told by the caller, or 32, as in all published networks.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def parameters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if not name.startswith("rope.")}
 
 
-def layout(state: Mapping[str, Tensor], image_size: int | None = None) -> Layout:
+def layout(state: Mapping[str, Tensor], image_size: int | None = None, style_draws: int | None = None) -> Layout:
     """The configuration that the shapes imply; 0 heads and the like are told as a mistake."""
     width, channels, patch, _ = _shape(state, PATCHES, 4)
     _, registers, _ = _shape(state, REGISTERS, 3)
@@ -84,7 +84,7 @@ def layout(state: Mapping[str, Tensor], image_size: int | None = None) -> Layout
         heads=width // head,
         patch=patch,
         registers=registers,
-        style_draws=STYLE_DRAWS if entries else 0,
+        style_draws=(STYLE_DRAWS if entries else 0) if style_draws is None else style_draws,
         style_entries=entries,
         channels=channels,
         classes=rows - 1,

@@ -30,15 +30,29 @@ class Found:
     averaged: bool
     image_size_told: bool
     """By the checkpoint or by the caller, and not by default."""
+    style_draws_told: bool
+    """By the caller, or by a network without styles, and not by default."""
 
 
-def generator_of(tensors: Mapping[str, Tensor], *, weights: str = "auto", image_size: int | None = None) -> Found:
+def generator_of(
+    tensors: Mapping[str, Tensor],
+    *,
+    weights: str = "auto",
+    image_size: int | None = None,
+    style_draws: int | None = None,
+) -> Found:
     """The DriftDiT of a flattened checkpoint."""
     prefix = _chosen(_prefixes(tensors), weights)
     state = _under(tensors, prefix)
     size = image_size or _told_anywhere(tensors)
-    generator = DriftDiT.from_published(state, image_size=size)
-    return Found(generator=generator, weights=prefix, averaged=_is_average(prefix), image_size_told=size is not None)
+    generator = DriftDiT.from_published(state, image_size=size, style_draws=style_draws)
+    return Found(
+        generator=generator,
+        weights=prefix,
+        averaged=_is_average(prefix),
+        image_size_told=size is not None,
+        style_draws_told=style_draws is not None or generator.options.style_entries == 0,
+    )
 
 
 def _prefixes(tensors: Mapping[str, Tensor]) -> list[str]:

@@ -48,15 +48,21 @@ def loaded(source: str) -> Any:
         return torch.load(source, map_location="cpu", weights_only=True, mmap=False)
     except pickle.UnpicklingError as error:
         found = re.search(r"(?:GLOBAL|global|class) ([\w.]+\.[\w.]+)", str(error))
-        raise Complaint(f"it wants to call {found[1]}" if found else first_words(error)) from None
-    except MemoryError:
-        raise Complaint("it does not fit in memory") from None
+        unknown = "it is no checkpoint of PyTorch, or asks for more than tensors and plain values"
+        raise Complaint(f"it wants to call {found[1]}" if found else unknown) from None
     except Exception as error:
-        raise Complaint(first_words(error)) from None
+        raise Complaint(in_own_words(error)) from None
 
 
-def first_words(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+def in_own_words(error: Exception) -> str:
+    """Never those of torch, which advise to read the file without any safety."""
+    if isinstance(error, MemoryError) or "allocate memory" in str(error):
+        return "it does not fit in memory"
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return f"it is damaged, or no checkpoint of PyTorch: {type(error).__name__}"
 
 
 def flat(value: Any, name: str = "", depth: int = 0) -> Any:
@@ -112,8 +118,8 @@ def main(source: str, target: str, size: str, *places: str) -> None:
         save_file(tensors, target, metadata={"scalars": json.dumps(plain)})
     except Complaint as complaint:
         say = str(complaint)
-    except (MemoryError, RuntimeError, RecursionError, OSError, ValueError) as error:
-        say = first_words(error)
+    except Exception as error:
+        say = in_own_words(error)
     else:
         return
     print(json.dumps({"complaint": say}))

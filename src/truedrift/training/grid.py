@@ -9,6 +9,7 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.data.samples import to_uint8
+from truedrift.validation import mistake
 
 POINT_PIXELS = 480
 SMALLEST_SIDE = 32
@@ -73,10 +74,18 @@ def columns_for(count: int, rows: int) -> int:
     return math.isqrt(max(0, count - 1)) + 1 if rows == 1 else max(1, count // rows)
 
 
+def require_file_place(path: Path) -> None:
+    """Nothing is there yet, or a file: a device or a pipe would be replaced by the renaming."""
+    if path.exists() and not path.is_file():
+        came = f"{str(path)!r} is {'a directory' if path.is_dir() else 'no regular file'}"
+        raise mistake(came, "allowed is a new file, or one to replace", "name another one")
+
+
 def write_png(picture: Tensor, path: Path) -> Path:
     """The picture as a PNG, whole or not at all."""
     from PIL import Image  # noqa: PLC0415  an extra
 
+    require_file_place(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path.with_name(f".{path.name}.writing")
     Image.fromarray(picture.numpy()).save(mine, format="PNG")
