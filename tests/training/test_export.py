@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from short_runs import ask, at, run, tiny
 from torch import nn
 
-from runs import ask, at, run, tiny
 from truedrift.generators import MLP, MLPOptions, sample
 from truedrift.training import checkpoint
 from truedrift.training.export import open_generator

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from short_runs import run, tiny
 
-from runs import run, tiny
 from truedrift.data.samples import to_model
 from truedrift.training.grid import COLORS, DATA_COLOR, columns_for, image_grid, point_map, write_png
 

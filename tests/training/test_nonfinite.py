@@ -5,8 +5,8 @@ import json
 import pytest
 import torch
 from kills import end_of
+from short_runs import Dropped, ask, at, drop, end, run, tiny
 
-from runs import Dropped, ask, at, drop, end, run, tiny
 from truedrift.cli import main
 from truedrift.data.catalog import load
 from truedrift.data.class_batches import ClassBatches

@@ -6,8 +6,8 @@ from functools import cache as cache_of
 import pytest
 import torch
 from kills import end_of
+from short_runs import Dropped, ask, at, drop, end, run, tiny
 
-from runs import Dropped, ask, at, drop, end, run, tiny
 from truedrift.training.state import TrainingState
 
 STEPS = 8

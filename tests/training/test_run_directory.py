@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from kills import end_of
+from short_runs import Dropped, ask, at, drop, end, run, tiny
 
-from runs import Dropped, ask, at, drop, end, run, tiny
 from truedrift.cli import main
 from truedrift.data.samples import Samples
 from truedrift.training import checkpoint, loop

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 import torch
+from short_runs import Dropped, at, drop, run, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from runs import Dropped, at, drop, run, tiny
 from truedrift.data.catalog import load
 from truedrift.generators import MLP, MLPOptions
 from truedrift.objective.drift_loss import drift_loss
