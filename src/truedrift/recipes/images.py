@@ -29,7 +29,7 @@ def fashion_mnist(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc", da
 
 
 def cifar10_cpu(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
-    """Real CIFAR-10 on a CPU: a small DriftDiT, features of EfficientNet-Lite0 at 64 pixels, pretrained on ImageNet."""
+    """Real CIFAR-10 on a CPU: a small DriftDiT, features of a pretrained EfficientNet-Lite0 at 64 pixels."""
     return _small("cifar10-cpu", DataOptions(name="cifar10", root=data), EfficientNetLite0Options(), n, seed, estimator)
 
 
