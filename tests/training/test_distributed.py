@@ -166,6 +166,6 @@ def test_torchrun_trains_and_one_process_goes_on(tmp_path):
 
 @pytest.mark.slow
 def test_a_mistake_under_torchrun_is_told_in_one_line(tmp_path):
-    done = run(2, tmp_path / "run", "--set", "batch.n=100000")
+    done = run(2, tmp_path / "run", "--set", "batch.n=500")
     assert done.returncode != 0
-    assert "batch.n: class" in done.stderr
+    assert "images and batch.n is 500; allowed is n up to the smallest class" in done.stderr
