@@ -12,8 +12,8 @@ from truedrift.cli import main
 from truedrift.data.samples import to_uint8
 from truedrift.generators import DriftDiT, DriftDiTOptions, sample
 from truedrift.recipes import recipe
+from truedrift.training.entry import train
 from truedrift.training.export import open_generator
-from truedrift.training.loop import train
 from truedrift.training.parts import Parts
 
 SMALL = (

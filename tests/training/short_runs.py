@@ -7,7 +7,7 @@ from pathlib import Path
 from kills import End, end_of
 
 from truedrift.recipes import recipe
-from truedrift.training.loop import train
+from truedrift.training.entry import train
 
 TINY = (
     "generator.width=16",

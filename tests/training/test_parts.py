@@ -11,7 +11,7 @@ from truedrift.centroids import ABC, Standard
 from truedrift.generators import Generator, MLPOptions
 from truedrift.kernels.weights import softmax
 from truedrift.recipes import recipe
-from truedrift.training.loop import train
+from truedrift.training.entry import train
 from truedrift.training.parts import Parts
 from truedrift.validation import Mistake
 

@@ -13,11 +13,11 @@ from short_runs import Dropped, ask, at, drop, end, run, tiny
 
 from truedrift.cli import main
 from truedrift.data.samples import Samples
-from truedrift.training import checkpoint, loop
+from truedrift.training import checkpoint, entry, loop
 from truedrift.training import run as run_module
 from truedrift.training.checkpoint import NotSaved
 from truedrift.training.config import run_id
-from truedrift.training.loop import run_directory
+from truedrift.training.entry import run_directory
 from truedrift.training.metrics_log import read
 from truedrift.training.parts import Parts
 from truedrift.training.run import open_run
@@ -87,7 +87,7 @@ def test_another_configuration_is_refused_with_the_fields(trained):
 
 
 def test_it_is_refused_before_any_work(trained, monkeypatch):
-    monkeypatch.setattr(loop, "assemble", lambda *_: pytest.fail("work was begun"))
+    monkeypatch.setattr(entry, "assemble", lambda *_: pytest.fail("work was begun"))
     with pytest.raises(Mistake, match=r"differs in seed \(0 and 1\)"):
         run(tiny("digits", "seed=1"), trained)
 

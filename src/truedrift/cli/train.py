@@ -16,9 +16,10 @@ from truedrift.cli.progress import Shown
 from truedrift.cli.stop import Stop
 from truedrift.recipes import recipe
 from truedrift.training.config import Estimator, RunConfig
+from truedrift.training.entry import train
 from truedrift.training.incidents import NonFinite
 from truedrift.training.interruption import EXIT_STATUS, EXIT_STATUS_KEYBOARD
-from truedrift.training.loop import Report, train
+from truedrift.training.loop import Report
 from truedrift.validation import mistake
 
 LARGEST_CONFIG_BYTES = 1 << 20

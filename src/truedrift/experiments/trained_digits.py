@@ -23,8 +23,8 @@ from truedrift.generators.sampling import sample
 from truedrift.recipes import recipe
 from truedrift.records import DigitsRun, TrainedDigits, provenance
 from truedrift.training.config import RunConfig
+from truedrift.training.entry import train
 from truedrift.training.export import open_generator
-from truedrift.training.loop import train
 
 ESTIMATORS = ("standard", "abc")
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}

@@ -12,7 +12,8 @@ from truedrift.recipes.cifar import cifar10, cifar100
 from truedrift.recipes.digits import digits
 from truedrift.recipes.images import cifar10_cpu, fashion_mnist, folder
 from truedrift.recipes.toy import toy
-from truedrift.training.config import RunConfig, require_consistent
+from truedrift.training.config import RunConfig
+from truedrift.training.consistency import require_consistent
 from truedrift.validation import mistake, require_choice
 
 RECIPES: dict[str, Callable[..., RunConfig]] = {
