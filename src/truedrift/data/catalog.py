@@ -45,8 +45,8 @@ TOYS: Mapping[str, tuple[Draw, tuple[str, ...]]] = {
 }
 """How to draw a toy, and the names of its parts."""
 
-IDX: Mapping[str, tuple[tuple[str, ...], bool]] = {"mnist": (DIGITS, False), "fashion-mnist": (FASHION_CLASSES, True)}
-"""Classes, and whether a mirrored image is still of its class."""
+IDX: Mapping[str, tuple[tuple[str, ...], bool]] = {"mnist": (DIGITS, False), "fashion-mnist": (FASHION_CLASSES, False)}
+"""Classes, and whether a mirrored image could be one of them: digits could not, and all shoes point to the left."""
 
 IDX_FILES: Mapping[str, tuple[Pinned, ...]] = {"mnist": MNIST, "fashion-mnist": FASHION_MNIST}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from truedrift.generators import Generator
 from truedrift.generators import build as build_generator
 from truedrift.options import located
 from truedrift.progress import Progress
+from truedrift.training.beside import EncodedBeside, LookedUpBeside
 from truedrift.training.config import RunConfig
 from truedrift.training.feature_cache import Kept, keep
 from truedrift.training.feature_loss import Objective
@@ -94,6 +96,10 @@ def assemble(config: RunConfig, parts: Parts, samples: Samples, device: torch.de
     network, dimensions = _encoder(config, parts, samples, device, dtype)
     encode = _in_precision(network, config.engine.precision, device)
     lookup = _lookup(config, samples, network, encode, device, progress)
+    if config.objective.pixels:
+        _require_no_pixels(network)
+        network, lookup = EncodedBeside(network), LookedUpBeside(lookup, samples)
+        dimensions = (*dimensions, math.prod(samples.sample_shape))
     generator = generator.to(device, dtype)
     if parts.generator is not None:
         _require_pure(generator, device, dtype)
@@ -159,6 +165,12 @@ def _require_place(config: RunConfig, parts: Parts) -> None:
     if given and config.objective.arithmetic == "abc-release":
         came = f"the part {given[0]} is given with objective.arithmetic abc-release"
         raise mistake(came, "that arithmetic has its own", "take the arithmetic stable")
+
+
+def _require_no_pixels(network: Any) -> None:
+    if isinstance(network, Pixels):
+        came = "objective.pixels is true with encoder.kind pixels"
+        raise mistake(came, "their features are the pixels", "leave it out, or take another encoder")
 
 
 def _require_fit(generator: Generator, samples: Samples) -> None:

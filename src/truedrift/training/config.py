@@ -66,6 +66,8 @@ class ObjectiveOptions:
     form: Form = "product"
     feature_scale: FeatureScale = "standardize-l2"
     kernel: Literal["laplace", "gaussian"] = "laplace"
+    pixels: bool = False
+    """The samples themselves as one more feature group: what an encoder pools says little of where things are."""
 
 
 @dataclass(frozen=True, kw_only=True)
