@@ -1,5 +1,6 @@
 """DriftDiT against the published network's numbers, its parameter counts and the literal oracle."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from oracles.generator_zoo import DIT, inputs, made, shaken
 from safetensors.torch import load_file
 
 from truedrift.generators import DriftDiT, DriftDiTOptions
+from truedrift.validation import Mistake
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "driftdit.safetensors"
 
@@ -142,3 +144,38 @@ def test_a_network_without_styles_has_no_codebook():
     bare = made("drift-dit without styles")
     assert not [name for name in bare.state_dict() if "style" in name]
     assert DriftDiTOptions(style_draws=0, style_entries=0).style_entries == 0
+
+
+# ---- a noise vector ------------------------------------------------------------------------------------------------
+
+
+def test_a_noise_vector_comes_to_every_patch_with_its_place():
+    model = shaken(made("drift-dit of a noise vector"))
+    z, labels, strength, styles = inputs(model, 5)
+    assert z.shape == (5, 5)
+    weights = dict(model.named_parameters())
+    W, b, places = (weights[f"noise_embed.{name}"] for name in ("proj.weight", "proj.bias", "places.weight"))
+    tokens = torch.stack([torch.stack([W @ z[i] + b + places[k] for k in range(6)]) for i in range(5)])
+    image = DriftDiT(
+        dataclasses.replace(model.options, noise=None), sample_shape=model.sample_shape, classes=model.classes
+    )
+    image.load_state_dict(model.state_dict(), strict=False)  # all but how the noise comes in
+    image.patch_embed = Given(tokens)
+    wanted = image(torch.zeros(5, 3, 4, 6), labels, strength, styles)
+    torch.testing.assert_close(model(z, labels, strength, styles), wanted, rtol=1e-5, atol=1e-5)
+
+
+class Given(torch.nn.Module):
+    def __init__(self, tokens):
+        super().__init__()
+        self.tokens = tokens
+
+    def forward(self, z):
+        return self.tokens
+
+
+def test_a_network_of_a_noise_vector_cannot_be_published():
+    with pytest.raises(Mistake, match=r"takes a noise vector of 5; published networks take a noise image; train one"):
+        made("drift-dit of a noise vector").to_published()
+    with pytest.raises(Mistake, match=r"^noise is 0; "):
+        DriftDiTOptions(noise=0)

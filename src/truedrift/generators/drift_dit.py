@@ -1,6 +1,6 @@
 """DriftDiT: a transformer from a noise image to an image in one step.
 
-    tokens  t = [registers | patches(z)]
+    tokens  t = [registers | patches(z)],  or [registers | Linear(z) + place_i] for a noise vector
     c       = label + MLP(cos/sin of the strength) + Σ_k codebook[style_k]
     block   t ← t + g₁ ⊙ Attention((1 + s₁) ⊙ RMSNorm(t) + b₁);   t ← t + g₂ ⊙ SwiGLU((1 + s₂) ⊙ RMSNorm(t) + b₂)
             (b₁, s₁, g₁, b₂, s₂, g₂) = Linear(silu(c)), zero at the start
@@ -8,12 +8,17 @@
 
 Attributes have the names of the published checkpoints, so that its state dict is theirs (`from_published`,
 `to_published`). The image is not squashed: [−1, 1] is where training puts it.
+
+The published network takes a noise image. It must learn to take a common decision from noise that each patch has for
+itself, and where a patch is from rotations relative to the registers. With a noise vector (`noise`) both are given, and
+CIFAR-10 has objects after hundreds of steps instead of noise, which is what training on a CPU can afford.
 Peebles & Xie, Scalable Diffusion Models with Transformers, 2023 (adaLN-zero).
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
@@ -42,6 +47,8 @@ HIDDEN = 4
 """Of a SwiGLU, in widths."""
 SPREAD = 0.02
 """Of embeddings, registers and the last layer at the start."""
+PLACES = 0.5
+"""Spread of the places of patches at the start, comparable with the noise that they are added to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +63,16 @@ class DriftDiTOptions:
     registers: int = 8
     style_draws: int = 32
     style_entries: int = 64
+    noise: int | None = None
+    """Dimensions of z as a vector that every patch gets with a learned place; none: a noise image, as published."""
 
     def __post_init__(self) -> None:
         for name, example in (("width", 384), ("depth", 8), ("heads", 6), ("patch", 4)):
             require_whole(name, getattr(self, name), 1, example)
         for name, example in (("registers", 8), ("style_draws", 32), ("style_entries", 64)):
             require_whole(name, getattr(self, name), 0, example)
+        if self.noise is not None:
+            require_whole("noise", self.noise, 1, 64)
         if self.width % (2 * self.heads):
             came = f"width is {self.width} and heads is {self.heads}"
             raise mistake(came, "allowed is a width that 2·heads divides", "take for example 384 and 6")
@@ -75,7 +86,7 @@ SMALL = DriftDiTOptions()
 
 
 class DriftDiT(Generator):
-    """Noise image [B, C, H, W] → image [B, C, H, W]."""
+    """Noise image [B, C, H, W], or noise vector [B, noise] → image [B, C, H, W]."""
 
     architecture: ClassVar[str] = "drift-dit"
     options_type: ClassVar[type[DriftDiTOptions]] = DriftDiTOptions
@@ -85,7 +96,7 @@ class DriftDiT(Generator):
             options,
             sample_shape=sample_shape,
             classes=classes,
-            noise_shape=tuple(sample_shape),
+            noise_shape=tuple(sample_shape) if options.noise is None else (options.noise,),
             style_draws=options.style_draws,
             style_entries=options.style_entries,
         )
@@ -93,9 +104,13 @@ class DriftDiT(Generator):
         self.options = options
         channels, height, across = self.sample_shape
         width = options.width
-        self.tokens = options.registers + (height // options.patch) * (across // options.patch)
         self.grid = (height // options.patch, across // options.patch)
-        self.patch_embed = PatchEmbedding(channels, width, options.patch)
+        patches = math.prod(self.grid)
+        self.tokens = options.registers + patches
+        if options.noise is None:
+            self.patch_embed = PatchEmbedding(channels, width, options.patch)
+        else:
+            self.noise_embed = NoiseEmbedding(options.noise, width, patches)
         self.register_tokens = nn.Parameter(torch.empty(1, options.registers, width))
         self.label_embed = LabelEmbedding(classes, width)
         self.alpha_embed = StrengthEmbedding(width)
@@ -113,7 +128,7 @@ class DriftDiT(Generator):
     def generate(self, z: Tensor, labels: Tensor, strength: Tensor, style_ids: Tensor) -> Tensor:
         dtype = self.register_tokens.dtype
         c = F.silu(self.condition(labels, strength.to(dtype), style_ids))
-        t = self.patch_embed(z.to(dtype))
+        t = (self.patch_embed if self.options.noise is None else self.noise_embed)(z.to(dtype))
         t = torch.cat((self.register_tokens.to(t.dtype).expand(len(z), -1, -1), t), dim=1)
         for block in self.blocks:
             t = block(t, c, self.cos, self.sin)
@@ -152,7 +167,7 @@ class DriftDiT(Generator):
         """
         state = published.without_wrappers(state_dict)
         layout = published.layout(state, image_size, style_draws)
-        names = [field.name for field in dataclasses.fields(DriftDiTOptions) if field.name != "kind"]
+        names = [field.name for field in dataclasses.fields(DriftDiTOptions) if field.name not in ("kind", "noise")]
         sizes = {name: getattr(layout, name) for name in names}
         image = (layout.channels, layout.image_size, layout.image_size)
         model = cls(DriftDiTOptions(**sizes), sample_shape=image, classes=layout.classes)
@@ -163,6 +178,9 @@ class DriftDiT(Generator):
 
     def to_published(self) -> dict[str, Tensor]:
         """The state dict of a published checkpoint, with its position cache."""
+        if self.options.noise is not None:
+            came = f"the network takes a noise vector of {self.options.noise}"
+            raise mistake(came, "published networks take a noise image", "train one with generator.noise=none")
         head = self.options.width // self.options.heads
         return published.with_positions(self.state_dict(), tokens=self.tokens, head=head)
 
@@ -185,6 +203,18 @@ class PatchEmbedding(nn.Module):
 
     def forward(self, z: Float[Tensor, "B C H W"]) -> Float[Tensor, "B tokens D"]:
         return self.proj(z).flatten(2).transpose(1, 2)
+
+
+class NoiseEmbedding(nn.Module):
+    """Linear(z) + place_i: a noise vector → tokens that differ in their places."""
+
+    def __init__(self, noise: int, width: int, patches: int) -> None:
+        super().__init__()
+        self.proj = Linear(noise, width)
+        self.places = Embedding(patches, width, spread=PLACES)
+
+    def forward(self, z: Float[Tensor, "B noise"]) -> Float[Tensor, "B tokens D"]:
+        return self.proj(z).unsqueeze(1) + self.places.weight
 
 
 class LabelEmbedding(nn.Module):
