@@ -9,7 +9,7 @@ import torch
 from oracles.little_run import CPU
 
 from truedrift.data.samples import Samples
-from truedrift.encoders import ConvNetOptions, PixelsOptions
+from truedrift.encoders import ConvNetOptions
 from truedrift.generators import DriftDiTOptions
 from truedrift.options import from_tree
 from truedrift.progress import silent
@@ -135,7 +135,7 @@ def test_every_recipe_takes_a_step(name, tmp_path, monkeypatch):
     samples = Samples(values, torch.arange(16) % 2, ("a", "b"), "noise", len(shape) == 3)
     config = recipe(name, settings=["batch.n=4"])
     if config.encoder.kind in ("dinov2", "efficientnet-lite0"):
-        config = dataclasses.replace(config, encoder=PixelsOptions())
+        config = dataclasses.replace(config, encoder=ConvNetOptions())
     if config.generator.kind == "drift-dit":  # as wide, less deep: time
         config = dataclasses.replace(config, generator=dataclasses.replace(config.generator, depth=1))
     step = assemble(config, Parts(), samples, CPU, silent).step
