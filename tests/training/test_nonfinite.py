@@ -1,5 +1,6 @@
 """A loss or gradient that is not finite: told with its batch, survived or not as the configuration says, replayed."""
 
+import dataclasses
 import json
 
 import pytest
@@ -237,3 +238,15 @@ def test_steps_between_two_looks_are_told_by_their_numbers():
         if (step + 1) % 4 == 0 or step == 9:
             found[step] = watch.found(step)
     assert found == {7: [6], 9: [8], 11: []}
+
+
+def test_replay_refuses_data_that_have_changed(tmp_path, monkeypatch):
+    run(tiny(), tmp_path)
+
+    def changed(*arguments, **options):
+        samples = load(*arguments, **options)
+        return dataclasses.replace(samples, values=samples.values.flip(0))
+
+    monkeypatch.setattr(assembly, "load", changed)
+    with pytest.raises(Mistake, match=r"holds another run, which differs in data\.sha256"):
+        replay(tmp_path, 1)

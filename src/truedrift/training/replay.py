@@ -22,7 +22,9 @@ def replay(run_path: Path, step: int, *, parts: Parts | None = None, device: str
     run, parts = open_run(Path(run_path)), parts or Parts()
     _require_step(run, step)
     _require_parts(run, parts)
-    assembly = assemble(run.config, parts, samples_of(run.config, parts), find_device(device), silent)
+    samples = samples_of(run.config, parts)
+    run.require_own(samples)
+    assembly = assemble(run.config, parts, samples, find_device(device), silent)
     found = _newest_until(run, step)
     if found is not None:
         assembly.state.load(found.tensors)
