@@ -182,8 +182,10 @@ def test_damage_is_noticed_and_made_good(made, damage):
     assert made()[1] == []
 
 
-def test_a_process_that_is_killed_while_it_makes_the_file_leaves_nothing_that_is_used(made, tmp_path, start):
-    """Killed at the second batch, the lock is free, its beginning is thrown away, and the file is made whole."""
+@pytest.mark.parametrize("synced", [1, 32], ids=["what is on the disk is kept", "nothing is on the disk yet"])
+def test_a_process_that_is_killed_while_it_makes_the_file_is_gone_on_with(made, tmp_path, start, monkeypatch, synced):
+    """Killed at the second batch, the lock is free, and the next process encodes what is missing."""
+    monkeypatch.setattr(feature_cache, "AT_ONCE", 10)
     killed = start(
         """
         import sys, time
@@ -192,9 +194,9 @@ def test_a_process_that_is_killed_while_it_makes_the_file_leaves_nothing_that_is
         from oracles.little_run import CPU, convnet, little_samples
         from truedrift.encoders import build
         from truedrift.progress import silent
-        from truedrift.training import feature_cache
+        from truedrift.training import feature_cache, pieces
 
-        feature_cache.AT_ONCE = 10
+        feature_cache.AT_ONCE, pieces.SYNC_EVERY = 10, int(sys.argv[3])
         encoder, calls = build(convnet(3, 5), sample_shape=(1, 8, 8)), []
 
         def encode(values):
@@ -209,13 +211,14 @@ def test_a_process_that_is_killed_while_it_makes_the_file_leaves_nothing_that_is
         """,
         os.path.dirname(os.path.dirname(__file__)),
         tmp_path / "cache",
+        str(synced),
     )
     killed.wait_for("half")
-    assert list((tmp_path / "cache").glob("*.writing-*"))
+    assert list((tmp_path / "cache").glob("*.writing"))
     killed.kill()
     assert not list((tmp_path / "cache").glob("*.npy"))
     path, images = made(directory=tmp_path / "cache")
-    assert len(images) == 54
+    assert len(images) == (44 if synced == 1 else 54)
     left = {file.suffix for file in path.parent.iterdir()}
     assert left == {".npy", ".sha256", ".lock"}
     assert path.read_bytes() == made()[0].read_bytes()  # made elsewhere in peace

@@ -4,7 +4,7 @@ With a frozen encoder and mirroring as the only change of an image there are two
 nothing to do for positives after the first run. The file is an array [views, N, Σ D_s] of float32, memory-mapped: a
 step reads the rows that it draws. Its name is a hash of the encoder's weights and options, the images, the precision
 and this version; beside it stands the hash of its content, which is compared before it is used. One process makes it,
-and others that want the same one wait for it.
+and others that want the same one wait for it; one that was killed on the way is continued.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import hashlib
 import io
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from truedrift.encoders.base import Encoder
 from truedrift.encoders.scales import stack
 from truedrift.progress import Progress
 from truedrift.records.origin import version
+from truedrift.training.pieces import remove, write_pieces
 from truedrift.training.positives import Encode
 from truedrift.training.transfer import to_device
 from truedrift.validation import mistake
@@ -69,9 +71,9 @@ def keep(
         return path
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with _alone(path):
+        with _alone(path) as alone:
             if not _whole(path):  # others may have made it meanwhile
-                _make(path, samples, encoder, encode, device, progress)
+                _make(path, _Views(samples, encoder, encode, device, progress), alone)
     except OSError as error:
         raise mistake(
             f"features of {samples.name} cannot be kept in {str(directory)!r} ({error.strerror or error})",
@@ -82,17 +84,13 @@ def keep(
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _alone(path: Path) -> Iterator[bool]:
     """One process at a time; the kernel ends the turn of one that dies.
 
-    Where files cannot be locked, two may make the same file, each under a name of its own.
+    Where files cannot be locked it is False: two may make the same file, each under a name of its own.
     """
     with path.with_suffix(".lock").open("a") as file:
-        locked = _locked(file)
-        if locked:  # then nobody writes: what others began is left over
-            for begun in path.parent.glob(f"{path.stem}.writing-*"):
-                begun.unlink()
-        yield
+        yield _locked(file)
 
 
 def _locked(file: io.TextIOWrapper) -> bool:
@@ -115,46 +113,63 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _make(
-    path: Path, samples: Samples, encoder: Encoder, encode: Encode, device: torch.device, progress: Progress
-) -> None:
-    """Under a name of this process, then renamed, then its hash beside it."""
-    mine = path.with_suffix(f".writing-{os.getpid()}")
+def _make(path: Path, views: _Views, alone: bool) -> None:
+    """Under another name, then renamed, then its hash beside it."""
+    begun = path.with_suffix(".writing" if alone else f".writing-{os.getpid()}")
     try:
-        with mine.open("wb") as file:
-            _write(file, samples, encoder, encode, device, progress)
-            file.flush()
-            os.fsync(file.fileno())
-        digest = _sha256(mine)
-        mine.replace(path)
+        write_pieces(begun, views.sizes(), views.piece)
+        digest = _sha256(begun)
+        begun.replace(path)
         path.with_suffix(".sha256").write_text(digest + "\n")
-    finally:
-        mine.unlink(missing_ok=True)
+    except BaseException:
+        if not alone:  # nobody would go on with it
+            remove(begun)
+        raise
+    remove(begun)
 
 
-def _write(
-    file: io.BufferedWriter,
-    samples: Samples,
-    encoder: Encoder,
-    encode: Encode,
-    device: torch.device,
-    progress: Progress,
-) -> None:
-    """One batch after another, as they stand in the file: a map of a full disk would end the process."""
-    import numpy as np  # noqa: PLC0415  an extra
+@dataclass(frozen=True)
+class _Views:
+    """The file in pieces: its header, then a batch of one view after another."""
 
-    views, total, width = 2 if samples.flips else 1, len(samples), sum(encoder.dimensions)
-    header = {"descr": "<f4", "fortran_order": False, "shape": (views, total, width)}
-    np.lib.format.write_array_header_1_0(file, header)
-    for view in range(views):
-        for start in range(0, total, AT_ONCE):
-            indices = torch.arange(start, min(start + AT_ONCE, total))
-            file.write(_features(samples, indices, view, encode, device).cpu().numpy().astype("<f4").tobytes())
-            progress(f"features of {samples.name}", view * total + int(indices[-1]) + 1, views * total)
+    samples: Samples
+    encoder: Encoder
+    encode: Encode
+    device: torch.device
+    progress: Progress
 
+    def sizes(self) -> list[int]:
+        """Bytes of every piece."""
+        row = 4 * sum(self.encoder.dimensions)
+        return [len(self._header()), *(row * len(indices) for _, indices in self._batches())]
 
-@torch.no_grad()
-def _features(samples: Samples, indices: Tensor, view: int, encode: Encode, device: torch.device) -> Tensor:
-    batch = Batch(indices, torch.full(indices.shape, bool(view)))
-    values = to_model(gathered(samples.values, batch).to(device))
-    return torch.cat([f.float() for f in encode(values)], -1)
+    def piece(self, number: int) -> bytes:
+        if number == 0:
+            return self._header()
+        view, indices = self._batches()[number - 1]
+        features = self._features(view, torch.tensor(indices)).cpu().numpy().astype("<f4").tobytes()
+        total = len(self.samples)
+        self.progress(f"features of {self.samples.name}", view * total + indices[-1] + 1, self._count() * total)
+        return features
+
+    def _count(self) -> int:
+        return 2 if self.samples.flips else 1
+
+    def _batches(self) -> list[tuple[int, range]]:
+        total = len(self.samples)
+        starts = range(0, total, AT_ONCE)
+        return [(view, range(total)[start : start + AT_ONCE]) for view in range(self._count()) for start in starts]
+
+    def _header(self) -> bytes:
+        import numpy as np  # noqa: PLC0415  an extra
+
+        shape = (self._count(), len(self.samples), sum(self.encoder.dimensions))
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        return header.getvalue()
+
+    @torch.no_grad()
+    def _features(self, view: int, indices: Tensor) -> Tensor:
+        batch = Batch(indices, torch.full(indices.shape, bool(view)))
+        values = to_model(gathered(self.samples.values, batch).to(self.device))
+        return torch.cat([f.float() for f in self.encode(values)], -1)
