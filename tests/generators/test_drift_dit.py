@@ -149,20 +149,47 @@ def test_a_network_without_styles_has_no_codebook():
 # ---- a noise vector ------------------------------------------------------------------------------------------------
 
 
-def test_a_noise_vector_comes_to_every_patch_with_its_place():
+def between(grid, row, rows, column, columns):
+    """Bilinear interpolation of a [D, 4, 4] grid at the middle of cell (row, column) of rows × columns."""
+
+    def weights(k, cells):
+        at = min(max((k + 0.5) * 4 / cells - 0.5, 0.0), 3.0)
+        low = min(int(at), 2)
+        return {low: 1 - (at - low), low + 1: at - low}
+
+    down, across = weights(row, rows), weights(column, columns)
+    return sum(a * b * grid[:, i, j] for i, a in down.items() for j, b in across.items())
+
+
+def test_a_noise_vector_comes_to_every_patch_with_its_place_and_to_the_condition(monkeypatch):
     model = shaken(made("drift-dit of a noise vector"))
     z, labels, strength, styles = inputs(model, 5)
     assert z.shape == (5, 5)
-    weights = dict(model.named_parameters())
+    weights = {name: value.detach() for name, value in model.named_parameters()}
     W, b, places = (weights[f"noise_embed.{name}"] for name in ("proj.weight", "proj.bias", "places.weight"))
-    tokens = torch.stack([torch.stack([W @ z[i] + b + places[k] for k in range(6)]) for i in range(5)])
+    grids = (z @ W.T + b).view(5, 16, 4, 4)
+    tokens = [[between(g, i, 2, j, 3) + places[3 * i + j] for i in range(2) for j in range(3)] for g in grids]
     image = DriftDiT(
         dataclasses.replace(model.options, noise=None), sample_shape=model.sample_shape, classes=model.classes
     )
     image.load_state_dict(model.state_dict(), strict=False)  # all but how the noise comes in
-    image.patch_embed = Given(tokens)
+    image.patch_embed = Given(torch.stack([torch.stack(each) for each in tokens]))
+    condition, M, m = image.condition, *(weights[f"noise_embed.modulation.{name}"] for name in ("weight", "bias"))
+    monkeypatch.setattr(image, "condition", lambda *given: condition(*given) + z @ M.T + m)
     wanted = image(torch.zeros(5, 3, 4, 6), labels, strength, styles)
     torch.testing.assert_close(model(z, labels, strength, styles), wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_neighbors_are_alike_at_the_start():
+    """Without that every patch would have to learn from its own noise what the others do."""
+    options = DriftDiTOptions(width=32, depth=1, heads=2, registers=1, noise=64)
+    model = DriftDiT(options, sample_shape=(3, 32, 32), classes=2)
+    z = torch.randn(200, 64, generator=torch.Generator().manual_seed(0))
+    t = model.noise_embed(z).unflatten(1, (8, 8))
+    near = torch.nn.functional.cosine_similarity(t[:, :, 1:], t[:, :, :-1], dim=-1).mean()
+    far = torch.nn.functional.cosine_similarity(t[:, 0, 0], t[:, 7, 7], dim=-1).mean()
+    assert near > 0.7
+    assert abs(far) < 0.1
 
 
 class Given(torch.nn.Module):

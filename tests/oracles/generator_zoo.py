@@ -13,7 +13,7 @@ ZOO = {
     "mlp images": (MLPOptions(width=32, depth=2, noise=6, embedding=4), (1, 4, 4)),
     "drift-dit": (DIT, (3, 4, 6)),
     "drift-dit of a noise vector": (
-        DriftDiTOptions(width=16, depth=2, heads=2, patch=2, registers=2, style_draws=3, style_entries=4, noise=5),
+        DriftDiTOptions(width=16, depth=1, heads=2, patch=2, registers=2, style_draws=3, style_entries=4, noise=5),
         (3, 4, 6),
     ),
     "drift-dit without styles": (

@@ -1,6 +1,6 @@
 """DriftDiT: a transformer from a noise image to an image in one step.
 
-    tokens  t = [registers | patches(z)],  or [registers | Linear(z) + place_i] for a noise vector
+    tokens  t = [registers | patches(z)]
     c       = label + MLP(cos/sin of the strength) + Σ_k codebook[style_k]
     block   t ← t + g₁ ⊙ Attention((1 + s₁) ⊙ RMSNorm(t) + b₁);   t ← t + g₂ ⊙ SwiGLU((1 + s₂) ⊙ RMSNorm(t) + b₂)
             (b₁, s₁, g₁, b₂, s₂, g₂) = Linear(silu(c)), zero at the start
@@ -9,9 +9,10 @@
 Attributes have the names of the published checkpoints, so that its state dict is theirs (`from_published`,
 `to_published`). The image is not squashed: [−1, 1] is where training puts it.
 
-The published network takes a noise image. It must learn to take a common decision from noise that each patch has for
-itself, and where a patch is from rotations relative to the registers. With a noise vector (`noise`) both are given, and
-CIFAR-10 has objects after hundreds of steps instead of noise, which is what training on a CPU can afford.
+With `noise` z is a vector instead of a noise image: patch i gets M(z)_i + place_i, where M(z) is a linear map to a 4×4
+grid, interpolated, and c gets Linear(z) as well. The published network must learn to take a common decision from noise
+that each patch has for itself, and where a patch is from rotations relative to the registers. Here neighbors agree from
+the start, which is what training on a CPU can afford.
 Peebles & Xie, Scalable Diffusion Models with Transformers, 2023 (adaLN-zero).
 """
 
@@ -47,8 +48,12 @@ HIDDEN = 4
 """Of a SwiGLU, in widths."""
 SPREAD = 0.02
 """Of embeddings, registers and the last layer at the start."""
-PLACES = 0.5
-"""Spread of the places of patches at the start, comparable with the noise that they are added to."""
+PLACES = 0.1
+"""Spread of the places of patches at the start: below the noise, or all images share one layout for long."""
+MODULATION = 0.3
+"""Spread at the start of what a noise vector adds to the condition."""
+COARSE = 4
+"""Rows and columns of the grid that a noise vector becomes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,7 @@ class DriftDiTOptions:
     style_draws: int = 32
     style_entries: int = 64
     noise: int | None = None
-    """Dimensions of z as a vector that every patch gets with a learned place; none: a noise image, as published."""
+    """Dimensions of z as a vector, of which all patches get something; none: a noise image, as published."""
 
     def __post_init__(self) -> None:
         for name, example in (("width", 384), ("depth", 8), ("heads", 6), ("patch", 4)):
@@ -105,12 +110,11 @@ class DriftDiT(Generator):
         channels, height, across = self.sample_shape
         width = options.width
         self.grid = (height // options.patch, across // options.patch)
-        patches = math.prod(self.grid)
-        self.tokens = options.registers + patches
+        self.tokens = options.registers + math.prod(self.grid)
         if options.noise is None:
             self.patch_embed = PatchEmbedding(channels, width, options.patch)
         else:
-            self.noise_embed = NoiseEmbedding(options.noise, width, patches)
+            self.noise_embed = NoiseEmbedding(options.noise, width, self.grid)
         self.register_tokens = nn.Parameter(torch.empty(1, options.registers, width))
         self.label_embed = LabelEmbedding(classes, width)
         self.alpha_embed = StrengthEmbedding(width)
@@ -127,8 +131,12 @@ class DriftDiT(Generator):
 
     def generate(self, z: Tensor, labels: Tensor, strength: Tensor, style_ids: Tensor) -> Tensor:
         dtype = self.register_tokens.dtype
-        c = F.silu(self.condition(labels, strength.to(dtype), style_ids))
-        t = (self.patch_embed if self.options.noise is None else self.noise_embed)(z.to(dtype))
+        c, z = self.condition(labels, strength.to(dtype), style_ids), z.to(dtype)
+        if self.options.noise is None:
+            t = self.patch_embed(z)
+        else:
+            t, c = self.noise_embed(z), c + self.noise_embed.modulation(z)
+        c = F.silu(c)
         t = torch.cat((self.register_tokens.to(t.dtype).expand(len(z), -1, -1), t), dim=1)
         for block in self.blocks:
             t = block(t, c, self.cos, self.sin)
@@ -206,15 +214,19 @@ class PatchEmbedding(nn.Module):
 
 
 class NoiseEmbedding(nn.Module):
-    """Linear(z) + place_i: a noise vector → tokens that differ in their places."""
+    """M(z)_i + place_i: a noise vector → tokens, those of neighbors alike at the start."""
 
-    def __init__(self, noise: int, width: int, patches: int) -> None:
+    def __init__(self, noise: int, width: int, grid: tuple[int, int]) -> None:
         super().__init__()
-        self.proj = Linear(noise, width)
-        self.places = Embedding(patches, width, spread=PLACES)
+        self.grid = grid
+        self.proj = Linear(noise, COARSE * COARSE * width, spread=noise**-0.5)
+        self.places = Embedding(math.prod(grid), width, spread=PLACES)
+        self.modulation = Linear(noise, width, spread=MODULATION * noise**-0.5)
 
     def forward(self, z: Float[Tensor, "B noise"]) -> Float[Tensor, "B tokens D"]:
-        return self.proj(z).unsqueeze(1) + self.places.weight
+        coarse = self.proj(z).unflatten(1, (-1, COARSE, COARSE))
+        fine = F.interpolate(coarse, self.grid, mode="bilinear")
+        return fine.flatten(2).transpose(1, 2) + self.places.weight
 
 
 class LabelEmbedding(nn.Module):
