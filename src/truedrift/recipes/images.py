@@ -19,7 +19,7 @@ from truedrift.training.config import (
 )
 
 SMALLER_THAN_TINY = DriftDiTOptions(width=128, depth=4, heads=4, registers=4, style_draws=8, noise=64)
-"""A DriftDiT of 1.6 million parameters, for CPUs."""
+"""A DriftDiT of 1.7 million parameters, for CPUs."""
 
 HOURS = CadenceOptions(epochs=30, steps_per_epoch=100, log_every=20, checkpoint_every=100, grid_every=100)
 
