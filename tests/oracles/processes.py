@@ -58,6 +58,12 @@ def fewer_rows_than_processes() -> Step:
     return little_step(config, samples)
 
 
+def pixels_beside() -> Step:
+    """Features of the encoder are dealt out and gathered, pixels are looked up by everyone."""
+    objective = {"pixels": True, "feature_scale": "mean-distance"}
+    return little_step(little_config(batch={"n": 5, "generated": 5, "unconditional": 4}, objective=objective))
+
+
 def results(directory: Path) -> dict[str, Tensor]:
     """Everything that must not depend on the number of processes."""
     out: dict[str, Tensor] = {}
@@ -66,9 +72,9 @@ def results(directory: Path) -> dict[str, Tensor]:
         step = step_of(*case, directory)
         out[f"{name} loss"] = step.gradients(1).loss.clone()
         out[f"{name} gradient"] = torch.cat([p.grad.flatten() for p in step.state.parameters])
-    step = fewer_rows_than_processes()
-    out["few loss"] = step.gradients(0).loss.clone()
-    out["few gradient"] = torch.cat([p.grad.flatten() for p in step.state.parameters])
+    for name, step in (("few", fewer_rows_than_processes()), ("beside", pixels_beside())):
+        out[f"{name} loss"] = step.gradients(0).loss.clone()
+        out[f"{name} gradient"] = torch.cat([p.grad.flatten() for p in step.state.parameters])
     step = step_of("bidirectional", "standardize-l2", 4, "live", directory)
     for number in range(3):
         step(number)

@@ -51,7 +51,7 @@ def test_loss_and_gradients_are_those_of_one_process(computed, size):
     """Every normalization, scale, guidance and source of positives; 15 and 4 rows do not divide by 2 and 3."""
     (one,) = computed(1)
     names = [name for name in one if name.endswith((" loss", " gradient"))]
-    assert len(names) == 2 * len(CASES) + 2 == 2 * 3 * 3 * 2 * 2 + 2
+    assert len(names) == 2 * len(CASES) + 4 == 2 * 3 * 3 * 2 * 2 + 4
     for rank, ours in enumerate(computed(size)):
         for name in names:
             assert relative(ours[name], one[name]) <= 1e-12, (rank, name)
