@@ -41,7 +41,7 @@ def test_every_option_is_passed_on(u):
     weights = (1.0, 1.7)
     ours = Objective(OPTIONS, weights)(gen, pos, neg, weight)
     options = dataclasses.asdict(OPTIONS)
-    del options["arithmetic"]
+    del options["arithmetic"], options["pixels"]
     loss, gradient = reference(weights, gen, pos, neg, weight_neg=weight, **options)
     torch.testing.assert_close(ours.loss, loss, rtol=1e-12, atol=0)
     torch.testing.assert_close(ours.gradient, gradient, rtol=1e-12, atol=1e-15)
@@ -74,7 +74,7 @@ def test_own_estimators_and_kernel_stand_in_place_of_the_named_ones():
 
     ours = Objective(OPTIONS, (1.0, 1.0), estimator_pos=ABC2(), estimator_neg=Jackknife(), kernel=cauchy)(gen, pos)
     options = dataclasses.asdict(OPTIONS) | {"estimator_pos": "abc2", "estimator_neg": "jackknife", "kernel": cauchy}
-    del options["arithmetic"]
+    del options["arithmetic"], options["pixels"]
     loss, gradient = reference((1.0, 1.0), gen, pos, **options)
     torch.testing.assert_close(ours.gradient, gradient, rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(ours.loss, loss, rtol=1e-12, atol=0)

@@ -41,7 +41,7 @@ def fashion_mnist(*, n: int = 32, seed: int = 0, estimator: Estimator = "abc", d
 
 
 def cifar10_cpu(*, n: int = 32, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
-    """Real CIFAR-10 on a CPU: a small DriftDiT, features of a pretrained EfficientNet-Lite0 at 64 pixels and pixels."""
+    """Real CIFAR-10 on a CPU: a small DriftDiT, features of a pretrained EfficientNet-Lite0 and pixels."""
     options = DataOptions(name="cifar10", root=data)
     return _small("cifar10-cpu", options, BatchOptions(n=n, generated=8), seed, estimator)
 

@@ -55,7 +55,7 @@ class BatchOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveOptions:
-    """How features become a loss."""
+    """How features become a loss, and whether pixels are among them."""
 
     temperatures: tuple[Annotated[float, Within(1e-6, 1e6)], ...] = (0.02, 0.05, 0.2)
     estimator_pos: Estimator = "abc"
