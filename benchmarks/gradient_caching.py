@@ -84,8 +84,15 @@ def _memory(encoder: str, classes: int, n: int) -> list[Result]:
 
 def _step(encoder: str, classes: int, n: int, micro_batch: int | None) -> Step:
     recipe = folder(n=n)
-    engine = replace(recipe.engine, micro_batch=micro_batch)
-    return step_of(replace(recipe, engine=engine, encoder=ENCODERS[encoder]), like_cifar(classes, n))
+    config = replace(
+        recipe,
+        generator=replace(recipe.generator, noise=None),  # a noise image, as published
+        encoder=ENCODERS[encoder],
+        batch=replace(recipe.batch, generated=n),
+        objective=replace(recipe.objective, pixels=False),
+        engine=replace(recipe.engine, micro_batch=micro_batch),
+    )
+    return step_of(config, like_cifar(classes, n))
 
 
 def _micro_batched(step: Step, size: int | None) -> Step:
