@@ -83,8 +83,7 @@ class Loop:
             logged = at.step % self.config.cadence.log_every == 0 or at.step == steps
             if logged:
                 self._log(outcome)
-            if self._evaluated():
-                self._evaluate()
+            self._evaluate()
             self._picture()
             if due and self.ledger is not None:
                 self.ledger.save()
@@ -168,9 +167,10 @@ class Loop:
             self.ledger.write(at.metrics)
 
     def _evaluate(self) -> None:
+        if self.evaluate is None or not self._evaluated():
+            return
         at = self.standing
-        numbers = self.evaluate(self.state.average.generator, at.step) if self.evaluate is not None else {}
-        numbers = {name: float(value) for name, value in numbers.items()}
+        numbers = {name: float(value) for name, value in self.evaluate(self.state.average.generator, at.step).items()}
         if self.ledger is not None:
             self.ledger.write({"step": at.step, "evaluation": numbers})
         fid = numbers.get("fid", math.nan)

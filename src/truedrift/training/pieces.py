@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from io import BufferedRandom, BufferedWriter
+from io import BufferedRandom
 from pathlib import Path
 
 from truedrift.training.files import write_atomically
@@ -52,7 +52,7 @@ def _on_disk(path: Path, sizes: Sequence[int]) -> int:
     return done if 0 <= done <= len(sizes) and sum(sizes[:done]) <= there else 0
 
 
-def _note(path: Path, file: BufferedRandom | BufferedWriter, done: int) -> None:
+def _note(path: Path, file: BufferedRandom, done: int) -> None:
     """The number is written after the pieces that it counts."""
     file.flush()
     os.fsync(file.fileno())
