@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from truedrift.training import files
+from truedrift import files
 from truedrift.training.checkpoint import Checkpoint, NotSaved, directory_name, newest, save, steps
 
 RUN = "3f2a"

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truedrift.training import files
+from truedrift import files
 from truedrift.training.checkpoint import Checkpoint, directory_name, newest, save, steps
 from truedrift.training.retention import prune
 from truedrift.validation import Mistake

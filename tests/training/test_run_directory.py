@@ -64,9 +64,15 @@ def test_the_name_is_the_recipe_and_a_hash_of_what_decides_a_step():
     default = run_directory(tiny(), Parts(), None)
     assert str(default.path) == f"runs/digits-{default.id}"
     decides = tiny().tree()
-    del decides["cadence"], decides["engine"]["micro_batch"], decides["engine"]["nonfinite"]
+    del decides["cadence"], decides["evaluation"], decides["engine"]["micro_batch"], decides["engine"]["nonfinite"]
     assert default.id == run_id({"config": decides, "parts": {}})
-    for free in ("cadence.epochs=3", "cadence.log_every=7", "engine.micro_batch=5", "engine.nonfinite=skip"):
+    for free in (
+        "cadence.epochs=3",
+        "evaluation.samples=9",
+        "cadence.log_every=7",
+        "engine.micro_batch=5",
+        "engine.nonfinite=skip",
+    ):
         assert run_directory(tiny("digits", free), Parts(), None).id == default.id
     others = [tiny("digits", "seed=1"), tiny("digits", "optimizer.ema=0.81"), tiny("toy")]
     ids = {default.id, *(run_directory(other, Parts(), None).id for other in others)}

@@ -6,11 +6,14 @@ tuples and further records, and comes back from the file as it was; one kind a f
 
 from truedrift.records.baselines import Baseline, Baselines
 from truedrift.records.bias_curves import BiasCurve, BiasCurves, Contraction, SampledPoints
+from truedrift.records.evaluated import Evaluated, Metrics, Protocol
 from truedrift.records.guidance import AtStrength, Guidance
 from truedrift.records.hyperparameters import Epochs, Hyperparameters
 from truedrift.records.illustration import Illustration, Point
+from truedrift.records.image_grid import EvaluatedStep, ImageGrid, ImageRun
 from truedrift.records.normalization import FieldBias, FieldBiases
 from truedrift.records.origin import Provenance, provenance
+from truedrift.records.overhead import Cost, Overhead
 from truedrift.records.pool_bias import BiasAt, PoolBias
 from truedrift.records.store import RECORDS, append, read, writable_directory
 from truedrift.records.temperature import AtTemperature, Compensated, Temperature
@@ -27,15 +30,23 @@ __all__ = [
     "BiasCurves",
     "Compensated",
     "Contraction",
+    "Cost",
     "DigitsRun",
     "Epochs",
+    "Evaluated",
+    "EvaluatedStep",
     "FieldBias",
     "FieldBiases",
     "Guidance",
     "Hyperparameters",
     "Illustration",
+    "ImageGrid",
+    "ImageRun",
+    "Metrics",
+    "Overhead",
     "Point",
     "PoolBias",
+    "Protocol",
     "Provenance",
     "SampledPoints",
     "Temperature",

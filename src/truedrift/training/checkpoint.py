@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truedrift.training.files import discard, make_directory, sync_directory, write_atomically, write_synced
+from truedrift.files import discard, make_directory, sync_directory, write_atomically, write_synced
 from truedrift.training.manifest import MANIFEST, Entry, Manifest, entry_of, is_file_name, render
 from truedrift.training.verification import (
     STEP_DIRECTORY,

@@ -1,4 +1,4 @@
-"""A run, complete: data, generator, encoder, batch, objective, optimizer, engine, cadence, seed.
+"""A run, complete: data, generator, encoder, batch, objective, optimizer, engine, cadence, evaluation, seed.
 
 Two configurations that compute the same steps are the same run, and its id is a hash of what decides them (`identity`).
 Device, threads and the number of processes are not part of a configuration.
@@ -132,6 +132,20 @@ class CadenceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvaluationOptions:
+    """By what a run is judged: every `cadence.evaluate_every_epochs` epochs and at its end, and by `evaluate RUN`."""
+
+    extractor: str | None = None
+    """inception, abc-release, digits or encoder:NAME; none: the run is not judged while it goes on."""
+    samples: Annotated[int, Within(2, 10_000_000)] = 50_000
+    """Generated, as many of each class."""
+    split: Literal["train", "test", "all"] = "train"
+    """Of the data set that it is compared with."""
+    seed: Annotated[int, Within(0, 2**31 - 1)] = 0
+    """Of noise and styles."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """Everything that makes a run what it is."""
 
@@ -146,6 +160,7 @@ class RunConfig:
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
     engine: EngineOptions = field(default_factory=EngineOptions)
     cadence: CadenceOptions = field(default_factory=CadenceOptions)
+    evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
 
     def tree(self) -> dict[str, Any]:
         """As what JSON can hold."""
@@ -164,12 +179,12 @@ class RunConfig:
 def identity(tree: Mapping[str, Any]) -> dict[str, Any]:
     """What of a configuration's tree decides what a step computes.
 
-    How long a run is, what it writes and when, how much of a batch goes through at a time, and whether it stops at what
-    is not finite may change from one start to the next: it stays the same run.
+    How long a run is, what it writes and when, by what it is judged, how much of a batch goes through at a time, and
+    whether it stops at what is not finite may change from one start to the next: it stays the same run.
     """
     engine = tree["engine"]
     kept = {name: value for name, value in engine.items() if name not in ("micro_batch", "nonfinite")}
-    return {name: value for name, value in tree.items() if name != "cadence"} | {"engine": kept}
+    return {name: value for name, value in tree.items() if name not in ("cadence", "evaluation")} | {"engine": kept}
 
 
 def run_id(tree: dict[str, Any]) -> str:

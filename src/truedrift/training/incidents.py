@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from truedrift.axes import Tensor
+from truedrift.files import write_atomically
 from truedrift.training.config import RunConfig
-from truedrift.training.files import write_atomically
 from truedrift.training.positives import Positives
 from truedrift.training.step import Outcome
 

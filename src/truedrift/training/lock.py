@@ -20,7 +20,7 @@ import weakref
 from pathlib import Path
 from types import TracebackType
 
-from truedrift.training.files import write_all
+from truedrift.files import write_all
 from truedrift.validation import Mistake, mistake
 
 LOCK = "lock"

@@ -26,8 +26,10 @@ from truedrift.training.run import INCIDENTS, SAMPLES, RunDirectory, told_if_not
 from truedrift.training.step import Outcome
 from truedrift.training.telemetry import measured, timing
 
-Evaluate = Callable[[Generator, int], Mapping[str, float]]
-"""The averaged generator and the step → numbers by name; `fid`, if there is one, decides which checkpoint is best."""
+Evaluate = Callable[[Generator, int], Mapping[str, Any]]
+"""The averaged generator and the step → numbers by name; `fid`, if there is one, decides which checkpoint is best.
+
+What it names `protocol` is no number: it tells how they were made, and is written beside them."""
 
 ASKED_EVERY = 10
 """Steps between two looks of several GPUs at each other's signals."""
@@ -170,11 +172,13 @@ class Loop:
         if self.evaluate is None or not self._evaluated():
             return
         at = self.standing
-        numbers = {name: float(value) for name, value in self.evaluate(self.state.average.generator, at.step).items()}
+        found = dict(self.evaluate(self.state.average.generator, at.step))
+        protocol = {"protocol": found.pop("protocol")} if "protocol" in found else {}
+        numbers = {name: None if value is None else float(value) for name, value in found.items()}
         if self.ledger is not None:
-            self.ledger.write({"step": at.step, "evaluation": numbers})
-        fid = numbers.get("fid", math.nan)
-        if math.isfinite(fid) and (at.best is None or fid < at.best["fid"]):
+            self.ledger.write({"step": at.step, "evaluation": numbers} | protocol)
+        fid = numbers.get("fid")
+        if fid is not None and math.isfinite(fid) and (at.best is None or fid < at.best["fid"]):
             at.best = {"step": at.step, "fid": fid}
 
     def _picture(self) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from truedrift.training.files import sync_directory, write_all
+from truedrift.files import sync_directory, write_all
 from truedrift.validation import Mistake, mistake
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from io import BufferedRandom
 from pathlib import Path
 
-from truedrift.training.files import write_atomically
+from truedrift.files import write_atomically
 
 SYNC_EVERY = 32
 """Pieces between two times that the disk is waited for."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from truedrift.files import discard
 from truedrift.training.checkpoint import newest_valid_step, step_directories, steps
-from truedrift.training.files import discard
 from truedrift.training.manifest import MANIFEST
 from truedrift.training.verification import directory_name
 from truedrift.validation import mistake

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.data.samples import Samples
+from truedrift.files import write_atomically
 from truedrift.options import differences, from_tree
 from truedrift.records.origin import commit, version
 from truedrift.training.config import RunConfig, identity, run_id
-from truedrift.training.files import write_atomically
 from truedrift.validation import Mistake, mistake
 
 SCHEMA = 1

@@ -84,7 +84,7 @@ def scalars(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
 def _tagged(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     taus = [f"tau-{tau:g}" for tau in metrics.get("temperatures", ())]
     for name, value in metrics.items():
-        if name in ("step", "temperatures"):
+        if name in ("step", "temperatures", "protocol"):
             continue
         if name == "force":
             yield from (
