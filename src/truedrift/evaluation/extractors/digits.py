@@ -22,10 +22,10 @@ from truedrift.data.digits import digits
 from truedrift.data.samples import to_model
 from truedrift.evaluation.extractors.base import Extracted, Extractor
 from truedrift.evaluation.kept_tensors import read_tensors, write_tensors
-from truedrift.records.origin import version
 from truedrift.seeding import stream
 from truedrift.validation import mistake
 
+FORMAT = 1
 SHAPE = (1, 8, 8)
 WIDTH, FEATURES, CLASSES = 128, 64, 10
 STEPS, LEARNING_RATE, WEIGHT_DECAY = 100, 1e-2, 1e-2
@@ -55,7 +55,9 @@ class DigitsExtractor(Extractor):
 
 def classifier() -> tuple[nn.Sequential, Tensor, str]:
     """The classifier of the cache, trained if it is not there, the spread of its features, and the hash of both."""
-    path = cache_directory("digits-classifier") / f"{version()}.safetensors"
+    recipe = repr((FORMAT, WIDTH, FEATURES, STEPS, LEARNING_RATE, WEIGHT_DECAY))
+    name = hashlib.sha256(recipe.encode()).hexdigest()[:12]
+    path = cache_directory("digits-classifier") / f"{name}.safetensors"
     kept = read_tensors(path)
     if kept is None:
         kept = _trained()
