@@ -90,4 +90,4 @@ def verdicts(record: ImageGrid) -> list[str]:
 
 def summary(record: ImageGrid) -> str:
     """The table for the screen, and the verdicts."""
-    return table(record).screen(verdicts(record))
+    return table(record).screen("arithmetic", verdicts(record))

@@ -44,7 +44,7 @@ def draw(record: ImageGrid) -> Figure:
     """One panel, at the smallest n."""
     n = sizes(record)[0]
     curves = {variant: trajectory(record, variant, n) for variant in LOOKS}
-    unit, unit_name = unit_of(max(p for curve in curves.values() for p in curve.positives))
+    unit, unit_name = unit_of(max(p for curve in curves.values() for p in (0, *curve.positives)))
     figure = Figure(figsize=FIGURE_INCHES)
     axes = figure.subplots()
     for variant, (name, color, marker) in LOOKS.items():
@@ -69,7 +69,7 @@ def table(record: ImageGrid) -> Table:
             f"{window_of(n)} evaluations, cut at the ends to those that exist. {protocol_line(record)} "
             "Paper, from its figure alone: none is the highest, then positive only, negative only, and both the lowest."
         ),
-        label="fig:ablation_trajectory",
+        label="tab:ablation_trajectory",
         header=("corrected side", "seeds", *columns),
         groups=[_rows(record, n)],
         notes=(*shortcomings(record), comparisons_note(found)),
@@ -105,4 +105,4 @@ def verdicts(record: ImageGrid) -> list[str]:
 
 def summary(record: ImageGrid) -> str:
     """The table for the screen, and the verdicts."""
-    return table(record).screen(verdicts(record))
+    return table(record).screen("fig:ablation_trajectory", verdicts(record))

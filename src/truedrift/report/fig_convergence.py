@@ -28,7 +28,7 @@ from truedrift.report.trajectory import (
 )
 
 NAME = "fig_convergence"
-FIGURE_WIDTH, PANEL_HEIGHT = 6.6, 2.2  # inches; a text width
+FIGURE_WIDTH, PANEL_HEIGHT = 6.6, 2.5  # inches; a text width
 IN_A_ROW = 4
 VARIANTS = ("standard", "abc")
 SHARES = {"¼": 0.25, "½": 0.5, "¾": 0.75, "the end": 1.0}
@@ -49,8 +49,10 @@ def draw(record: ImageGrid) -> Figure:
     panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
     for axes in panels.flat[len(every_n) :]:
         axes.set_visible(False)
+    curves = {n: {variant: trajectory(record, variant, n) for variant in VARIANTS} for n in every_n}
+    unit = unit_of(max(p for pair in curves.values() for curve in pair.values() for p in (0, *curve.positives)))
     for k, n in enumerate(every_n):
-        _panel(panels.flat[k], record, n, up=record.protocol.distance_name if k % columns == 0 else "")
+        _panel(panels.flat[k], n, curves[n], unit, up=record.protocol.distance_name if k % columns == 0 else "")
     handles, labels = panels.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="upper center", ncols=2, frameon=False, fontsize=8.5, handlelength=2.6)
     margin = {"left": 0.085, "right": 0.985, "bottom": 0.42 / height, "top": 1 - 0.48 / height}
@@ -58,14 +60,12 @@ def draw(record: ImageGrid) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, record: ImageGrid, n: int, *, up: str) -> None:
-    curves = {variant: trajectory(record, variant, n) for variant in VARIANTS}
-    unit, unit_name = unit_of(max((p for curve in curves.values() for p in curve.positives), default=0))
+def _panel(axes: Axes, n: int, curves: dict[str, Trajectory], unit: tuple[float, str], *, up: str) -> None:
     for variant, curve in curves.items():
         name, color, marker = LOOKS[variant]
-        draw_trajectory(axes, curve, unit, color=color, marker=marker, label=name)
+        draw_trajectory(axes, curve, unit[0], color=color, marker=marker, label=name)
     plain_logarithmic(axes)
-    framed(axes, across=f"positives seen, {unit_name}", up=up, title=f"$n = {n}$", size=8)
+    framed(axes, across=f"positives seen, {unit[1]}", up=up, title=f"$n = {n}$", size=8)
 
 
 def table(record: ImageGrid) -> Table:
@@ -75,10 +75,10 @@ def table(record: ImageGrid) -> Table:
         caption=(
             f"{name} on {record.data} on the way, smoothed: centered rolling mean over `window` evaluations, cut at "
             "the ends to those that exist; mean ± largest deviation over seeds after ¼, ½, ¾ of the positives and at "
-            f"the end. ABC below: share of the evaluations at which its curve is the lower one. {protocol_line(record)} "
-            "Paper: ABC lies below through most of training at every n (no numbers)."
+            "the end. ABC below: share of the evaluations at which its curve is the lower one. "
+            f"{protocol_line(record)} Paper: ABC lies below through most of training at every n (no numbers)."
         ),
-        label="fig:convergence",
+        label="tab:convergence",
         header=("n", "estimator", "window", "evaluations", "seeds", *SHARES, "ABC below"),
         groups=[_rows(record, n) for n in sizes(record)],
         notes=shortcomings(record),
@@ -137,4 +137,4 @@ def _verdict(record: ImageGrid, n: int) -> str:
 
 def summary(record: ImageGrid) -> str:
     """The table for the screen, and the verdicts."""
-    return table(record).screen(verdicts(record))
+    return table(record).screen("fig:convergence", verdicts(record))

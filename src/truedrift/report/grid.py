@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from truedrift.records import ImageGrid, ImageRun
+from truedrift.report.cell import Cell, Number
 from truedrift.report.over_seeds import LAST
 from truedrift.validation import mistake
 
@@ -43,9 +44,10 @@ def seen(record: ImageGrid, positives: float) -> float:
     return positives * record.classes
 
 
-def one_or_all(values: Iterable[int]) -> str:
+def one_or_all(values: Iterable[int]) -> Cell:
     """The number that all runs share, or the different ones."""
-    return ", ".join(f"{value:,}" for value in sorted(set(values)))
+    first, *others = sorted(set(values))
+    return ", ".join(f"{value:,}" for value in (first, *others)) if others else Number(first, ",d")
 
 
 def decimals(values: Iterable[float]) -> str:

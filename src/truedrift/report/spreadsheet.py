@@ -33,8 +33,9 @@ def comma_separated(header: Sequence[str], rows: Iterable[Row]) -> str:
 
 
 def _parts(cells: Iterable[Cell]) -> list[str]:
-    """The names of all parts of a column, in the order in which they come; there is always a first one."""
-    return list(dict.fromkeys(["", *(part for cell in cells for part in parts_of(cell))]))
+    """The names of the parts that a column's cells have, in the order in which they come; the first one is always there."""
+    found = (part for cell in cells for part, value in parts_of(cell).items() if value is not None)
+    return list(dict.fromkeys(["", *found]))
 
 
 def _distinct(names: Iterable[str]) -> list[str]:

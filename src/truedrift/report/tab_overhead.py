@@ -153,4 +153,4 @@ def _signed(value: float, spec: str) -> str:
 
 def summary(record: Overhead) -> str:
     """The table for the screen, and the verdicts."""
-    return table(record).screen(verdicts(record))
+    return table(record).screen("tab:overhead", verdicts(record))

@@ -182,10 +182,10 @@ def _verdict(record: ImageGrid, n: int, threshold: float) -> str:
     found = _difference(record, n, threshold)
     if not found.pairs:
         return f"reached by {counts[0]} and {counts[1]}"
-    said = sentence(found, "ABC", "standard", ".2f", lower=f"sooner ({_unit(record)[1]} of positives)")
+    said = sentence(found, "ABC", "standard", ".2f", lower="sooner", unit=f" {_unit(record)[1]}")
     return f"reached by {counts[0]} and {counts[1]}; {said}"
 
 
 def summary(record: ImageGrid) -> str:
     """The table for the screen, and the verdicts."""
-    return table(record).screen(verdicts(record))
+    return table(record).screen("tab:samples_to_fid", verdicts(record))

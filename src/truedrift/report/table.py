@@ -13,6 +13,9 @@ from truedrift.report.spreadsheet import comma_separated
 
 __all__ = ["Cell", "Interval", "Number", "Row", "Scientific", "Spread", "Table"]
 
+FITTING_COLUMNS = 5
+_FITTED = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
+
 
 @dataclass(frozen=True)
 class Table:
@@ -40,7 +43,8 @@ class Table:
         return "\n".join([self.caption, "", *("| " + " | ".join(line) + " |" for line in lines), *notes, ""])
 
     def latex(self) -> str:
-        """A `table` of booktabs."""
+        """A `table` of booktabs, one of many columns made as small as the line asks (graphicx)."""
+        wide = len(self.header) > FITTING_COLUMNS
         groups = "\n\\midrule\n".join("\n".join(_latex_row(row) for row in group) for group in self.groups)
         return "\n".join(
             (
@@ -49,13 +53,14 @@ class Table:
                 f"\\caption{{{escape(self.caption)}}}",
                 f"\\label{{{self.label}}}",
                 "\\small",
+                *([_FITTED] if wide else []),
                 f"\\begin{{tabular}}{{@{{}}{'l' * 2}{'c' * (len(self.header) - 2)}@{{}}}}",
                 "\\toprule",
                 _latex_row(self.header),
                 "\\midrule",
                 groups,
                 "\\bottomrule",
-                "\\end{tabular}",
+                "\\end{tabular}%\n}" if wide else "\\end{tabular}",
                 *(f"\\par\\smallskip\\footnotesize {escape(note)}" for note in self.notes),
                 "\\end{table}",
                 "",
@@ -74,9 +79,9 @@ class Table:
             "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
         )
 
-    def screen(self, verdicts: Sequence[str]) -> str:
-        """Label and caption, the rows, the verdicts and the notes."""
-        parts = (f"{self.label}: {self.caption}", "", self.aligned(), "", *verdicts, *([""] if verdicts else []))
+    def screen(self, item: str, verdicts: Sequence[str]) -> str:
+        """The item and the caption, the rows, the verdicts and the notes."""
+        parts = (f"{item}: {self.caption}", "", self.aligned(), "", *verdicts, *([""] if verdicts else []))
         return "\n".join((*parts, *self.notes)).rstrip()
 
     def save(self, directory: Path, name: str) -> list[Path]:

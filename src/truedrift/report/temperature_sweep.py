@@ -6,6 +6,7 @@ standard and ABC, and the best f of each is told, by the mean over seeds and see
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,23 @@ from truedrift.report.over_seeds import last_average, mean_and_deviation
 from truedrift.report.palette import LOOKS
 from truedrift.report.table import Table
 from truedrift.report.verdict import comparisons_note
+from truedrift.validation import mistake
 
 NAME = "temperature_sweep"
 FIGURE_INCHES = (4.4, 3.0)
 ESTIMATORS = ("standard", "abc")
 MEASURE = "last-5 average"
+_FACTOR = re.compile(r"\d+(\.\d+)?")
 
 
 def factors(record: ImageGrid) -> list[str]:
-    """As the variants write them, from the smallest."""
-    return sorted({run.variant.partition("/")[2] for run in evaluated(record)}, key=float)
+    """As the variants write them, from the smallest; ValueError where one is no positive number."""
+    found = {run.variant.partition("/")[2] for run in evaluated(record)}
+    for variant in sorted(run.variant for run in evaluated(record)):
+        if not _FACTOR.fullmatch(variant.partition("/")[2]):
+            came = f"the record of {record.item} has a variant {variant!r}"
+            raise mistake(came, "allowed is an estimator and a factor, as in 'abc/0.5'", "remove that run")
+    return sorted(found, key=float)
 
 
 def averages(record: ImageGrid, estimator: str, factor: str) -> dict[int, float]:
@@ -163,4 +171,4 @@ def _edge(record: ImageGrid, standard: str, abc: str) -> str:
 
 def summary(record: ImageGrid) -> str:
     """The table for the screen, and the verdicts."""
-    return table(record).screen(verdicts(record))
+    return table(record).screen("temperature-sweep", verdicts(record))

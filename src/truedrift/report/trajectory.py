@@ -59,7 +59,7 @@ def draw_trajectory(axes: Axes, curve: Trajectory, unit: float, **look: Any) -> 
     across = [positives / unit for positives in curve.positives]
     low, high = ([m + sign * d for m, d in zip(curve.mean, curve.deviation, strict=True)] for sign in (-1, 1))
     if curve.seeds > 1:
-        axes.fill_between(across, low, high, color=look["color"], alpha=0.18, linewidth=0)
+        axes.fill_between(across, low, high, color=look["color"], alpha=0.25, linewidth=0)
     every = max(1, -(-len(across) // MARKERS))
     axes.plot(across, curve.mean, linewidth=1.2, markersize=3, markevery=every, **look)
 
@@ -75,4 +75,5 @@ def plain_logarithmic(axes: Axes) -> None:
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=(1, 2, 5, 10)))
+    axes.set_xlim(left=0)

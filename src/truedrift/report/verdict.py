@@ -10,17 +10,17 @@ from truedrift.report.over_seeds import CONFIDENCE, Paired
 PERCENT = f"{CONFIDENCE * 100:.0f} %"
 
 
-def sentence(found: Paired, name: str, base: str, spec: str, *, lower: str = "lower") -> str:
+def sentence(found: Paired, name: str, base: str, spec: str, *, lower: str = "lower", unit: str = "") -> str:
     """Which of both is lower and by how much, with the interval and how many pairs."""
     if found.mean is None:
         return f"no seed has both {name} and {base}"
-    ahead = f"{name if found.mean < 0 else base} {lower} by {shown(abs(found.mean), spec)}"
+    ahead = f"{name if found.mean < 0 else base} {lower} by {shown(abs(found.mean), spec)}{unit}"
     if found.low is None or found.high is None:
         said = ahead if found.mean else "no difference"
         return f"{said} in a single pair of seeds, which has no interval"
     if not found.significant:
         return (
-            f"no significant difference ({name} − {base} is {shown(found.mean, spec)}, {PERCENT} interval "
+            f"no significant difference ({name} − {base} is {shown(found.mean, spec)}{unit}, {PERCENT} interval "
             f"{shown(found.low, spec)} to {shown(found.high, spec)}, {found.pairs} pairs)"
         )
     near, far = (shown(limit, spec) for limit in sorted((abs(found.low), abs(found.high))))
