@@ -33,7 +33,7 @@ def comma_separated(header: Sequence[str], rows: Iterable[Row]) -> str:
 
 
 def _parts(cells: Iterable[Cell]) -> list[str]:
-    """The names of the parts that a column's cells have, in the order in which they come; the first one is always there."""
+    """The names of the parts that a column's cells have, in their order; the first one is always there."""
     found = (part for cell in cells for part, value in parts_of(cell).items() if value is not None)
     return list(dict.fromkeys(["", *found]))
 
