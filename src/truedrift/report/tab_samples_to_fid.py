@@ -182,7 +182,7 @@ def _verdict(record: ImageGrid, n: int, threshold: float) -> str:
     found = _difference(record, n, threshold)
     if not found.pairs:
         return f"reached by {counts[0]} and {counts[1]}"
-    said = sentence(found, "ABC", "standard", ".2f", lower="sooner", unit=f" {_unit(record)[1]}")
+    said = sentence(found, "ABC", "standard", ".2f", lower="sooner", unit=f" {_unit(record)[1].removesuffix('s')}")
     return f"reached by {counts[0]} and {counts[1]}; {said}"
 
 
