@@ -111,13 +111,13 @@ def test_a_shift_is_one_that_all_seeds_show():
     [
         (
             {"1": [3.0, 3.0], "2": [5.0, 2.9], "4": [9.0, 9.0]},
-            "no shift: the best f by mean is 1 for both; by seed it is smaller with ABC in 0, the same in 1 and larger in "
-            "1 of 2 seeds",
+            "no shift: the best f by mean is 1 for both; by seed it is smaller with ABC in 0, the same in 1 and larger "
+            "in 1 of 2 seeds",
         ),
         (
             {"1": [3.0, 9.0], "2": [5.0, 2.0], "4": [9.0, 9.0]},
-            "no clear shift: the best f by mean goes from 1 (standard) to 2 (ABC); by seed it is smaller with ABC in 0, "
-            "the same in 1 and larger in 1 of 2 seeds",
+            "no clear shift: the best f by mean goes from 1 (standard) to 2 (ABC); by seed it is smaller with ABC in "
+            "0, the same in 1 and larger in 1 of 2 seeds",
         ),
     ],
 )

@@ -67,7 +67,8 @@ def table(record: ImageGrid) -> Table:
             f"Which side is corrected, n = {n}: {name} on {record.data}, mean ± largest deviation over seeds, the "
             "smallest in bold, and paired differences to none. In the figure, a centered rolling mean over "
             f"{window_of(n)} evaluations, cut at the ends to those that exist. {protocol_line(record)} "
-            "Paper, from its figure alone: none is the highest, then positive only, negative only, and both the lowest."
+            "Paper, in words: every correction lies below none, negative only below positive only, and both is the "
+            "lowest through most of training."
         ),
         label="tab:ablation_trajectory",
         header=("corrected side", "seeds", *columns),
