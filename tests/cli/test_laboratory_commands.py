@@ -34,9 +34,9 @@ def files(directory):
     ("item", "expected"),
     [
         ("fig:illustration", {"fig_illustration.png", "fig_illustration.pdf"}),
-        ("fig:bias_loglog", {f"fig_bias_loglog.{kind}" for kind in ("png", "pdf", "md", "tex")}),
-        ("tab:baselines", {"tab_baselines.md", "tab_baselines.tex"}),
-        ("normalization", {f"normalization.{kind}" for kind in ("png", "pdf", "md", "tex")}),
+        ("fig:bias_loglog", {f"fig_bias_loglog.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")}),
+        ("tab:baselines", {f"tab_baselines.{kind}" for kind in ("md", "tex", "csv")}),
+        ("normalization", {f"normalization.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")}),
     ],
 )
 def test_reproduce_then_report_from_the_record_alone(item, expected, small, tmp_path, capsys):
