@@ -14,7 +14,7 @@ from truedrift.report.page.tables import table
 def section(runs: Sequence[Run]) -> list[Content]:
     """The options that differ between the runs, then every option, folded."""
     trees = [dotted(run.config.tree()) for run in runs]
-    header = ["option", *(element("bdi", run.name) for run in runs)]
+    header: list[Content] = ["option", *(element("bdi", run.name) for run in runs)]
     everything = table(header, _rows(dict.fromkeys(path for tree in trees for path in tree), trees))
     folded = element("details", element("summary", "The whole configuration"), everything, open=len(runs) == 1)
     if len(runs) == 1:

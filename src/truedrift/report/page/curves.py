@@ -40,35 +40,22 @@ def _evaluated(key: str, title: str, distance: str, runs: Sequence[Run], looks: 
 
 def training_charts(runs: Sequence[Run], looks: Sequence[Look]) -> list[Chart]:
     """Forces at every temperature, spread, gradient, speed."""
-    forces = [
-        Chart(
-            title=f"Force at τ = {tau:g}",
-            about="RMS of the raw field before it is normalized, mean over scales; falls to the noise of a batch",
-            series=_series(runs, looks, lambda run, tau=tau: force(position(run, tau))),  # type: ignore[misc]
-        )
-        for tau in temperatures(runs)
-    ]
-    return [
-        *forces,
-        _plain("Spread", "Distance among generated features over that to data: near 1, near 0 on collapse", "spread")(
-            runs, looks
-        ),
-        _plain("Gradient norm", "Before clipping", "gradient_norm")(runs, looks),
-        Chart(
-            title="Generated images a second",
-            about="Since the process started or resumed; depends on the machine",
-            series=_series(runs, looks, lambda run: images_per_second),
-            from_zero=True,
-        ),
-    ]
+    plain = (
+        Chart(title=title, about=about, series=_series(runs, looks, _always(read)), from_zero=from_zero)
+        for title, about, read, from_zero in _PLAIN
+    )
+    return [*(_force(tau, runs, looks) for tau in temperatures(runs)), *plain]
 
 
-def _plain(title: str, about: str, name: str) -> Callable[[Sequence[Run], Sequence[Look]], Chart]:
-    def drawn(runs: Sequence[Run], looks: Sequence[Look]) -> Chart:
-        series = _series(runs, looks, lambda run: lambda entry: entry.get(name))
-        return Chart(title=title, about=about, series=series, from_zero=name == "spread")
+def _always(read: Telemetry) -> Callable[[Run], Telemetry]:
+    """The same reader for every run."""
+    return lambda run: read
 
-    return drawn
+
+def _force(tau: float, runs: Sequence[Run], looks: Sequence[Look]) -> Chart:
+    about = "RMS of the raw field before it is normalized, mean over scales; falls to the noise of a batch"
+    series = _series(runs, looks, lambda run: force(position(run, tau)))
+    return Chart(title=f"Force at τ = {tau:g}", about=about, series=series)
 
 
 def _series(runs: Sequence[Run], looks: Sequence[Look], reader: Callable[[Run], Telemetry]) -> list[Series]:
@@ -108,18 +95,28 @@ def force(at: int) -> Telemetry:
 
     def read(entry: Mapping[str, Any]) -> float | None:
         rows = entry.get("force")
-        values = [number(row[at]) for row in rows if isinstance(row, list) and at < len(row)] if _is_list(rows) else []
+        scales = [row for row in rows if isinstance(row, list)] if isinstance(rows, list) else []
+        values = [number(row[at]) for row in scales if at < len(row)]
         known = [value for value in values if value is not None]
         return fmean(known) if known and len(known) == len(values) else None
 
     return read
 
 
-def _is_list(rows: Any) -> bool:
-    return isinstance(rows, list)
-
-
 def images_per_second(entry: Mapping[str, Any]) -> Any:
     """From the part of a line that depends on the machine."""
     timing = entry.get("timing")
     return timing.get("images_per_second") if isinstance(timing, dict) else None
+
+
+_PLAIN: tuple[tuple[str, str, Telemetry, bool], ...] = (
+    (
+        "Spread",
+        "Distance among generated features over that to data: near 1, near 0 on collapse",
+        lambda entry: entry.get("spread"),
+        True,
+    ),
+    ("Gradient norm", "Before clipping", lambda entry: entry.get("gradient_norm"), False),
+    ("Generated images a second", "Depends on the machine", images_per_second, True),
+)
+"""Title, what it is, where it stands in a line of metrics, and whether its axis begins at 0."""

@@ -1,7 +1,7 @@
 r"""Numbers for programs, inside of the page: JSON in a block that no browser runs.
 
-`<`, `>` and `&` are written as \u003c, \u003e and \u0026, and everything beyond ASCII likewise, so that no text in it can
-end the block or begin a comment in it.
+`<`, `>` and `&` are written as \u003c, \u003e and \u0026, and everything beyond ASCII likewise, so that no text in it
+can end the block or begin a comment in it.
 """
 
 from __future__ import annotations

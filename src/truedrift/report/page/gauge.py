@@ -14,6 +14,7 @@ The thresholds are those of docs/telemetry.md, rules of thumb; the calibrated li
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, Literal
 
 from truedrift.report.page.chart import Chart
@@ -25,18 +26,20 @@ from truedrift.report.page.tables import table
 
 FEW = 3.0
 CELLS = 48
+STRIP = 240
+"""Its width."""
 Color = Literal["green", "yellow", "red", "none"]
 
 ABOUT = (
-    "A centroid of n references has a bias that grows as its weights gather on few of them. n_eff = 1/Σα² counts how "
-    "many really take part. The weight that an estimator moves, ½Σ|γ − α|, is what it takes the leading bias to be, "
-    "measured in weight: ABC moves it to where the bias was. A standard run moves none; its bias stays in, and nothing "
-    "here measures it."
+    "A centroid of n references is the more biased the fewer of them hold its weight. n_eff = 1/\N{WORD JOINER}Σα² "
+    "counts how many take part. The weight that an estimator moves, ½Σ|γ − α|, is its own estimate of the leading "
+    "bias, in units of weight, and it takes that off. A standard run moves none: its bias stays in, and nothing here "
+    "measures it."
 )
 HONEST = (
     "Lights are rules of thumb from the weights of one batch at a time: red where one reference holds more than half "
-    f"of the weight for most queries, yellow where n_eff is below {FEW:g}, green elsewhere. They are not the calibrated "
-    "light of truedrift diagnose, which needs the features themselves."
+    f"of the weight for most queries, yellow where n_eff is below {FEW:g}, green elsewhere. They are not the "
+    "calibrated light of truedrift diagnose, which needs the features themselves."
 )
 
 
@@ -84,8 +87,8 @@ def gauge_table(run: Run) -> Markup | None:
     if not run.telemetry:
         return None
     rows = [_row(run, tau, side) for tau in run.config.objective.temperatures for side in ("pos", "neg")]
-    header = ("τ", "side", "lights, from the first logged step to the last", "n_eff at the end", "dominated", "moved")
-    return table([*header, "light"], rows)
+    header = ("τ", "side", "light at the end", "n_eff", "dominated", "moved", "lights from the first logged step on")
+    return table(header, rows)
 
 
 def _row(run: Run, tau: float, side: str) -> Sequence[Content]:
@@ -97,25 +100,29 @@ def _row(run: Run, tau: float, side: str) -> Sequence[Content]:
     return (
         f"{tau:g}",
         "positive" if side == "pos" else "negative",
-        strip(lights_of(run, tau, side), f"from {seen(run, run.telemetry[0]):,.0f} to {seen(run, last):,.0f}"),
+        (element("span", class_=f"lamp {shown}"), shown if shown != "none" else "–"),
         "–" if n_eff is None else f"{n_eff:.2f} of {of}",
         "–" if dominated is None else f"{dominated:.0%}",
         "–" if moved is None else f"{moved:.1%}",
-        (element("span", class_=f"lamp {shown}"), shown if shown != "none" else "–"),
+        strip(lights_of(run, tau, side), f"from {seen(run, run.telemetry[0]):,.0f} to {seen(run, last):,.0f}"),
     )
 
 
 def strip(lights: Sequence[Color], of: str) -> Markup:
     """The lights as a row of cells, at most CELLS; a cell shows the worst that it stands for."""
-    cells = list(_cells(lights))
-    width = round(240 / len(cells), 2)
-    drawn = (
-        element("rect", class_=color, x=round(k * width, 2), y=2, width=width, height=12)
-        for k, color in enumerate(cells)
-    )
     counts = ", ".join(f"{lights.count(color)} {color}" for color in ("green", "yellow", "red") if color in lights)
     told = f"Of {len(lights)} logged steps, {of} positives seen: {counts or 'none known'}"
-    return element("svg", element("title", told), drawn, viewBox="0 0 240 16", role="img", class_="strip")
+    drawn = _bars(list(_cells(lights)))
+    return element("svg", element("title", told), drawn, viewBox=f"0 0 {STRIP} 16", role="img", class_="strip")
+
+
+def _bars(cells: Sequence[Color]) -> Iterator[Markup]:
+    """Neighbors of one color as one bar."""
+    width, first = STRIP / len(cells), 0
+    for color, group in groupby(cells):
+        many = len(list(group))
+        yield element("rect", class_=color, x=round(first * width, 2), y=2, width=round(many * width, 2), height=12)
+        first += many
 
 
 def _cells(lights: Sequence[Color]) -> Iterator[Color]:

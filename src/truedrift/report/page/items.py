@@ -13,10 +13,12 @@ from truedrift.report.catalog import item_of
 from truedrift.report.item import Item
 from truedrift.report.page import optional
 from truedrift.report.page.markup import Content, Markup, element
-from truedrift.report.page.pictures import drawn, picture
+from truedrift.report.page.pictures import SHOWN_PER_INCH, drawn, picture
 from truedrift.report.page.tables import of_report
 
 WIDEST = 1200
+SAVED_PER_INCH = 300
+"""Pixels of a figure that an item writes."""
 
 
 def section(record: Any) -> list[Content]:
@@ -50,7 +52,7 @@ def _figures(item: Item, record: Any) -> list[Markup]:
         return [drawn(figure, said=said)]
     with tempfile.TemporaryDirectory() as directory:
         paths = item.save(record, Path(directory)) if not hasattr(item, "figure") else []
-        return [picture(path, widest=WIDEST, said=said) for path in _pngs(paths)]
+        return [picture(path, widest=WIDEST, said=said, size=SHOWN_PER_INCH / SAVED_PER_INCH) for path in _pngs(paths)]
 
 
 def _pngs(paths: Sequence[Path]) -> list[Path]:
@@ -60,9 +62,9 @@ def _pngs(paths: Sequence[Path]) -> list[Path]:
 def _origin(item: Item, record: Any) -> list[Content]:
     """The command, the time, the commit."""
     origin, command = record.provenance, getattr(record, "command", None)
-    made = element("code", command) if command else (element("code", f"truedrift reproduce {item.label}"), " or the like")
+    made = (
+        element("code", command) if command else (element("code", f"truedrift reproduce {item.label}"), " or the like")
+    )
     commit = f"commit {origin.commit}" if origin.commit else "no commit"
     seconds = f"{origin.wall_seconds:,.0f} s" if origin.wall_seconds >= 1 else "less than 1 s"
     return ["Made by ", made, f", {origin.time}, truedrift {origin.version}, {commit}, seed {origin.seed}, {seconds}."]
-
-

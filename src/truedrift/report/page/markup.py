@@ -27,7 +27,7 @@ class Markup:
     html: str
 
 
-Content: TypeAlias = "Markup | str | None | Iterable[Content]"
+Content: TypeAlias = "Markup | str | Iterable[Content] | None"
 Value: TypeAlias = str | int | float | bool | None
 
 

@@ -15,15 +15,20 @@ from matplotlib.text import Text
 from truedrift.report.page.markup import Markup, element
 
 LARGEST_PIXELS = 40_000_000
-FIGURE_DPI = 170
+FIGURE_DPI = 200
+SHOWN_PER_INCH = 110
+"""Of a figure: pixels of the page."""
 
 
 class Unshowable(ValueError):
     """A file that is no picture, or one too large."""
 
 
-def picture(path: Path, *, widest: int, said: str) -> Markup:
-    """The file as an image of at most `widest` pixels across and twice as many down; `said` is for who cannot see it."""
+def picture(path: Path, *, widest: int, said: str, size: float = 1.0) -> Markup:
+    """The file as an image of at most `widest` pixels across and twice as many down; `said` is for who cannot see it.
+
+    It is shown at `size` times the pixels of the file.
+    """
     from PIL import Image  # noqa: PLC0415  an extra
 
     try:
@@ -33,10 +38,11 @@ def picture(path: Path, *, widest: int, said: str) -> Markup:
             image = opened.convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise error if isinstance(error, Unshowable) else Unshowable(f"{path.name} is no picture") from None
+    width, height = (round(size * pixels) for pixels in image.size)
     image.thumbnail((widest, 2 * widest))
     target = io.BytesIO()
     image.save(target, format="PNG", optimize=True)
-    return _inlined(target.getvalue(), image.size, said)
+    return _inlined(target.getvalue(), (width, height), said)
 
 
 def drawn(figure: Figure, *, said: str) -> Markup:
@@ -45,7 +51,7 @@ def drawn(figure: Figure, *, said: str) -> Markup:
         text.set(family="STIXGeneral", math_fontfamily="stix")
     target = io.BytesIO()
     figure.savefig(target, format="png", dpi=FIGURE_DPI, facecolor="white")
-    width, height = (round(FIGURE_DPI * inches) for inches in figure.get_size_inches())
+    width, height = (round(SHOWN_PER_INCH * inches) for inches in figure.get_size_inches())
     return _inlined(target.getvalue(), (width, height), said)
 
 

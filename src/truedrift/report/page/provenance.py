@@ -28,9 +28,9 @@ def section(run: Run) -> list[Content]:
     if not run.history:
         return [facts, element("p", "There is no history of this run.", class_="soft")]
     resumed = sum(entry.get("event") == "resumed" for entry in run.history)
-    times = {0: "never", 1: "once"}.get(resumed, f"{resumed} times")
+    times = {0: "never resumed", 1: "resumed once"}.get(resumed, f"resumed {resumed} times")
     rows = [[_text(entry.get(name, "–")) for name in _COLUMNS] + [_rest(entry)] for entry in run.history]
-    return [facts, table([*_COLUMNS, "beside that"], rows, caption=f"History; the run was resumed {times}.")]
+    return [facts, table([*_COLUMNS, "beside that"], rows, caption=f"History: {times}.")]
 
 
 def _classes(names: tuple[str, ...]) -> str:

@@ -95,7 +95,7 @@ def _alone(ending: tuple[str, ...], full: Sequence[tuple[str, ...]]) -> bool:
 
 def read_run(path: Path, name: str) -> Run:
     """The run of that directory; a Mistake where its config.json is not one that this version reads."""
-    opened, problems = open_run(path), []
+    opened = open_run(path)
     lines, complaint = _lines(path / METRICS)
     history, of_history = _lines(path / HISTORY)
     evaluated = [line for line in lines if isinstance(line.get("evaluation"), dict) and step_of(line) is not None]

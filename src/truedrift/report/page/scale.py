@@ -30,7 +30,8 @@ def linear(values: Sequence[float], *, from_zero: bool = False, ticks: int = 5) 
     """Around all values, to the next ticks beyond them."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     low = min(0.0, low) if from_zero else low
-    high = high if high > low else low + (abs(low) or 1.0)
+    if high <= low:  # one value, in the middle
+        low, high = (0.0, high or 1.0) if from_zero else (low - (abs(low) or 1.0) / 2, low + (abs(low) or 1.0) / 2)
     step = _step((high - low) / ticks)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     marks = tuple(step * k for k in range(first, last + 1))
@@ -45,8 +46,8 @@ def progress(values: Sequence[float]) -> Scale:
 
 
 def fitting(values: Sequence[float], *, from_zero: bool = False) -> Scale:
-    """Logarithmic where positive values reach over more than a factor of LOGARITHMIC_FROM."""
-    if values and min(values) > 0 and max(values) / min(values) > LOGARITHMIC_FROM:
+    """Logarithmic where positive values reach over more than a factor of LOGARITHMIC_FROM, unless 0 is to be seen."""
+    if not from_zero and values and min(values) > 0 and max(values) / min(values) > LOGARITHMIC_FROM:
         return logarithmic(values)
     return linear(values, from_zero=from_zero)
 

@@ -15,7 +15,15 @@ from truedrift.report.page.run_files import Evaluation, Run, number, step_of
 from truedrift.report.page.style import COLORS
 
 MOST_POINTS = 240
-SHAPES = ("circle", "square", "triangle", "diamond")
+SHAPES = {
+    "abc": "square",
+    "standard": "circle",
+    "abc2": "triangle",
+    "stratified": "diamond",
+    "target": "diamond",
+    "muted": "circle",
+}
+"""Color → mark, as in the paper's figures where it has one."""
 
 Point = tuple[float, float | None]
 
@@ -49,7 +57,7 @@ def looks(runs: Sequence[Run]) -> list[Look]:
         color = wanted if both and wanted in free else _next(free, position)
         if color in free:
             free.remove(color)
-        taken.append(Look(color=color, shape=SHAPES[position % len(SHAPES)]))
+        taken.append(Look(color=color, shape=SHAPES[color]))
     return taken
 
 

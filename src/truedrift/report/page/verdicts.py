@@ -30,7 +30,9 @@ def listed(verdicts: Sequence[Verdict]) -> Markup:
 
 def _item(verdict: Verdict) -> Markup:
     about = element("span", verdict.about, class_="about") if verdict.about else None
-    return element("li", element("strong", element("bdi", verdict.subject)), ": ", verdict.sentence, about, class_=verdict.tone)
+    return element(
+        "li", element("strong", element("bdi", verdict.subject)), ": ", verdict.sentence, about, class_=verdict.tone
+    )
 
 
 def of_records(records: Sequence[Any]) -> list[Verdict]:
@@ -44,10 +46,14 @@ def of_records(records: Sequence[Any]) -> list[Verdict]:
 
 
 def of_runs(runs: Sequence[Run]) -> list[Verdict]:
-    """One a run; where two are compared, first what stands between them."""
-    own = [of_run(run) for run in runs]
+    """One a run, and what of it cannot be read; where two are compared, first what stands between them."""
+    own = [verdict for run in runs for verdict in (of_run(run), *_unread(run))]
     compared = between(*runs) if len(runs) == 2 else None
     return [compared, *own] if compared else own
+
+
+def _unread(run: Run) -> list[Verdict]:
+    return [Verdict(subject=run.name, sentence=problem, tone="note") for problem in run.problems]
 
 
 def of_run(run: Run) -> Verdict:
@@ -65,7 +71,9 @@ def of_run(run: Run) -> Verdict:
     ]
     judged = judging(run)
     about = told(judged.protocol) if judged and judged.protocol else ""
-    return Verdict(subject=run.name, sentence="; ".join(filter(None, said)) + ".", tone="bad" if collapsed else tone, about=about)
+    return Verdict(
+        subject=run.name, sentence="; ".join(filter(None, said)) + ".", tone="bad" if collapsed else tone, about=about
+    )
 
 
 def standing(run: Run) -> tuple[str, Literal["good", "note"]]:
@@ -110,22 +118,28 @@ def between(a: Run, b: Run) -> Verdict | None:
     ends = judging(a), judging(b)
     if ends[0] is None or ends[1] is None or ends[0].distance is None or ends[1].distance is None:
         return None
-    subject = f"{a.name} and {b.name}"
+    subject = "Compared"
     if ends[0].protocol is None or ends[0].protocol != ends[1].protocol:
-        return Verdict(subject=subject, sentence="judged by different protocols: their distances do not compare.", tone="note")
+        return Verdict(
+            subject=subject,
+            sentence="the runs are judged by different protocols; their distances do not compare.",
+            tone="note",
+        )
     difference = ends[0].distance - ends[1].distance
     if difference == 0:
-        return Verdict(subject=subject, sentence=f"the same {ends[0].distance_name} at the end.")
+        return Verdict(subject=subject, sentence=f"both runs end at the same {ends[0].distance_name}.")
     nearer, other = (a, b) if difference < 0 else (b, a)
     said = f"{nearer.name} ends {abs(difference):.3g} lower in {ends[0].distance_name} than {other.name}."
-    return Verdict(subject=subject, sentence=said, about="One run of each: this says nothing of chance. Take several seeds.")
+    return Verdict(
+        subject=subject, sentence=said, about="One run of each: this says nothing of chance. Take several seeds."
+    )
 
 
 def told(protocol: Protocol) -> str:
     """The protocol in a line."""
     return (
         f"{protocol.distance_name} in {protocol.dimensions} features of {protocol.extractor} "
-        f"({protocol.extractor_sha256[:12]}; {protocol.prepared}); {protocol.samples:,} samples, labels {protocol.labels}, "
-        f"seed {protocol.seed}, {protocol.weights} weights, against {protocol.reference_count:,} of {protocol.reference} "
-        f"({protocol.split})"
+        f"({protocol.extractor_sha256[:12]}; {protocol.prepared}); {protocol.samples:,} samples, "
+        f"labels {protocol.labels}, seed {protocol.seed}, {protocol.weights} weights, "
+        f"against {protocol.reference_count:,} of {protocol.reference} ({protocol.split})"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,47 +35,62 @@ def write_page(path: Path, *, title: str, records: Sequence[Any], runs: Sequence
 
 def page(title: str, records: Sequence[Any], runs: Sequence[Run]) -> str:
     """The HTML."""
-    chosen, shown = looks(runs), []
-    if records:
-        shown.append(("items", "Figures and tables", [items.section(record) for record in records]))
-    judged, trained, gauged = evaluation_charts(runs, chosen), training_charts(runs, chosen), gauge_charts(runs, chosen)
-    if runs:
-        shown += _of_runs(runs, chosen, judged, trained, gauged)
+    charts = _Charts.of(runs)
+    sections = [*_of_records(records), *_of_runs(runs, charts)]
     found = [*verdicts.of_runs(runs), *verdicts.of_records(records)]
     header = element(
         "header",
         element("h1", title),
         element("p", f"{_counted(records, runs)}; {datetime.now(UTC):%Y-%m-%d %H:%M} UTC", class_="soft"),
         verdicts.listed(found) if found else None,
-        element("nav", (element("a", heading, href=f"#{anchor}") for anchor, heading, _ in shown)),
+        element("nav", (element("a", heading, href=f"#{anchor}") for anchor, heading, _ in sections)),
     )
-    main = element("main", (_section(*each) for each in shown))
-    data = _data(records, [*judged, *gauged, *trained])
-    return document(title, [header, main, _footer(), json_block(data)])
+    main = element("main", (_section(*each) for each in sections))
+    return document(title, [header, main, _footer(), json_block(_data(records, charts))])
 
 
-def _of_runs(
-    runs: Sequence[Run], chosen: Sequence[Look], judged: list[Chart], trained: list[Chart], gauged: list[Chart]
-) -> list[Section]:
-    names = [run.name for run in runs]
-    problems = [element("p", element("bdi", run.name), ": ", each) for run in runs for each in run.problems]
+@dataclass(frozen=True, kw_only=True)
+class _Charts:
+    """All of the page."""
+
+    looks: Sequence[Look]
+    judged: Sequence[Chart]
+    trained: Sequence[Chart]
+    gauged: Sequence[Chart]
+
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> _Charts:
+        """Of these runs."""
+        chosen = looks(runs)
+        drawn = (evaluation_charts(runs, chosen), training_charts(runs, chosen), gauge_charts(runs, chosen))
+        return cls(looks=chosen, judged=drawn[0], trained=drawn[1], gauged=drawn[2])
+
+
+def _of_records(records: Sequence[Any]) -> list[Section]:
+    return [("items", "Figures and tables", [items.section(record) for record in records])] if records else []
+
+
+def _of_runs(runs: Sequence[Run], charts: _Charts) -> list[Section]:
+    if not runs:
+        return []
+    lines = legend([run.name for run in runs], charts.looks)
     return [
-        ("curves", "Curves", [problems, final_numbers(runs), legend(names, chosen), _charts(judged, _UNJUDGED)]),
-        (
-            "gauge",
-            "Bias gauge over training",
-            [
-                element("p", ABOUT),
-                [[element("h3", element("bdi", run.name)), gauge_table(run) or _NOTHING] for run in runs],
-                element("p", HONEST, class_="soft small"),
-                legend(names, chosen, sides=True),
-                _charts(gauged, _NOTHING),
-            ],
-        ),
-        ("training", "Telemetry", [legend(names, chosen), _charts(trained, _NOTHING)]),
+        ("curves", "Curves", [final_numbers(runs), lines, _charts(charts.judged, _UNJUDGED)]),
+        ("training", "Telemetry", [lines, _charts(charts.trained, _NOTHING)]),
+        ("gauge", "Bias gauge over training", _gauge(runs, charts)),
         ("samples", "Samples", element("div", map(samples.section, runs), class_="beside")),
         ("configuration", "Configuration" if len(runs) == 1 else "What differs", configuration.section(runs)),
-        ("provenance", "Provenance and history", [_provenance(run) for run in runs]),
+        ("provenance", "Provenance and history", [_under_its_name(run, provenance.section(run)) for run in runs]),
+    ]
+
+
+def _gauge(runs: Sequence[Run], charts: _Charts) -> list[Content]:
+    return [
+        element("p", ABOUT),
+        [_under_its_name(run, gauge_table(run) or _NOTHING) for run in runs],
+        element("p", HONEST, class_="soft small"),
+        legend([run.name for run in runs], charts.looks, sides=True),
+        _charts(charts.gauged, _NOTHING),
     ]
 
 
@@ -93,8 +109,8 @@ def _charts(charts: Iterable[Chart], otherwise: Markup) -> Markup:
     return element("div", drawn, class_="charts") if drawn else otherwise
 
 
-def _provenance(run: Run) -> list[Content]:
-    return [element("h3", element("bdi", run.name)), provenance.section(run)]
+def _under_its_name(run: Run, content: Content) -> list[Content]:
+    return [element("h3", element("bdi", run.name)), content]
 
 
 def _section(anchor: str, heading: str, content: Content) -> Markup:
@@ -111,11 +127,11 @@ def _footer() -> Markup:
     return element("footer", f"Written by truedrift {version()}. {said}")
 
 
-def _data(records: Sequence[Any], charts: Sequence[Chart]) -> dict[str, Any]:
+def _data(records: Sequence[Any], charts: _Charts) -> dict[str, Any]:
     """What the charts show."""
     drawn = [
         {"title": chart.title, "series": {each.name: list(each.points) for each in chart.shown}}
-        for chart in charts
+        for chart in (*charts.judged, *charts.trained, *charts.gauged)
         if chart.shown
     ]
     return {"items": [item_of(record).label for record in records], "charts": drawn}
