@@ -13,6 +13,7 @@ import tyro
 from truedrift.cli.reproduce import rendered
 from truedrift.records import writable_directory
 from truedrift.report.page import Found, find, write_page
+from truedrift.validation import mistake
 
 PAGE = "report.html"
 SEVERAL = Path("runs/report")
@@ -20,10 +21,10 @@ SEVERAL = Path("runs/report")
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Draw figures (PNG, PDF), write tables, and tell it all on one HTML page, from records and runs alone.
+    """Draw figures, write tables, and tell it all on one HTML page, from records and runs alone.
 
-    The last record of each item counts. Two runs or more are compared: what differs in their configurations, curves
-    and final numbers, samples. Nothing is computed again.
+    Figures are PNG and PDF; the last record of each item counts. Two runs or more are compared: what differs in their
+    configurations, curves, final numbers, samples. Nothing is computed again.
 
     Try it:
       truedrift report runs/demo
@@ -43,6 +44,8 @@ class Report:
     def prepare(self) -> Callable[[], str]:
         """Read the records, look at the runs and check the directory."""
         places = self.directories
+        if not places:
+            raise mistake("no directory was named", "allowed are one or more", "name for example runs/demo")
         found = find(places)
         beside = places[0] if places[0].is_dir() else places[0].parent
         out = writable_directory(self.out or (beside if len(places) == 1 else SEVERAL))

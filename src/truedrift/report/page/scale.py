@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 LOGARITHMIC_FROM = 20.0
 """Largest over smallest value."""
+MOST_TICKS = 8
+"""Of a logarithmic axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +59,9 @@ def logarithmic(values: Sequence[float]) -> Scale:
     low, high = min(values), max(values)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     factors = (1, 2, 5) if len(decades) <= 3 else (1,)
-    every = -(-len(decades) // 6)
-    candidates = [factor * 10.0**decade for decade in decades if decade % every == 0 for factor in factors]
+    candidates = [factor * 10.0**decade for decade in decades for factor in factors]
     inside = tuple(tick for tick in candidates if low / 1.2 <= tick <= high * 1.2)
+    inside = inside[:: -(-len(inside) // MOST_TICKS) or 1]
     return Scale(low=low / 1.2, high=high * 1.2, logarithmic=True, ticks=inside)
 
 
