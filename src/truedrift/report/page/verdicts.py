@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from truedrift.records import Protocol
+from truedrift.records import Evaluated, Protocol
 from truedrift.report.catalog import item_of
 from truedrift.report.page import optional
 from truedrift.report.page.markup import Markup, element
@@ -47,9 +47,23 @@ def of_records(records: Sequence[Any]) -> list[Verdict]:
 
 def of_runs(runs: Sequence[Run]) -> list[Verdict]:
     """One a run, and what of it cannot be read; where two are compared, first what stands between them."""
-    own = [verdict for run in runs for verdict in (of_run(run), *_unread(run))]
+    own = [verdict for run in runs for verdict in (of_run(run), *_judged(run), *_unread(run))]
     compared = between(*runs) if len(runs) == 2 else None
     return [compared, *own] if compared else own
+
+
+def _judged(run: Run) -> list[Verdict]:
+    """The last word of `truedrift evaluate` by every protocol."""
+    last = {told(each.protocol): each for each in run.judged}
+    return [Verdict(subject=run.name, sentence=_sentence(each), about=about) for about, each in last.items()]
+
+
+def _sentence(of: Evaluated) -> str:
+    at = "" if of.step is None else f" at step {of.step:,}"
+    return (
+        f"{of.protocol.distance_name} {of.metrics.fid:.3g}, precision {of.metrics.precision:.3f}, "
+        f"recall {of.metrics.recall:.3f}{at}, by truedrift evaluate."
+    )
 
 
 def _unread(run: Run) -> list[Verdict]:
