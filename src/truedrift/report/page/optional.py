@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from truedrift.report.item import Item
-from truedrift.report.table import Cell, Scientific, Table
+from truedrift.report.table import Cell, Table
 
 
 def table(item: Item, record: Any) -> Table | None:
@@ -39,7 +39,7 @@ def text(cell: Cell) -> str:
     return own() if own is not None else _scientific(cell)
 
 
-def _scientific(cell: Scientific) -> str:
+def _scientific(cell: Any) -> str:
     return "–" if cell.value is None else f"{cell.value:.2e}"
 
 
