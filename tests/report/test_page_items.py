@@ -71,6 +71,19 @@ def test_verdicts_of_items_are_a_sentence_each(offered):
     assert {verdict.subject for verdict in said} == {HOSTILE}
 
 
+def test_verdicts_of_one_subject_share_a_card_in_the_color_of_the_worst():
+    said = [
+        verdicts.Verdict(subject="a<b", sentence="one", tone="good"),
+        verdicts.Verdict(subject="c", sentence="two", about="how"),
+        verdicts.Verdict(subject="a<b", sentence="three", tone="note"),
+    ]
+    first, second = (
+        '<li class="note"><strong><bdi>a&lt;b</bdi></strong><ul><li>one</li><li>three</li></ul></li>',
+        '<li class="plain"><strong><bdi>c</bdi></strong>: two<span class="about">how</span></li>',
+    )
+    assert html(verdicts.listed(said)) == f'<ul class="verdicts">{first}{second}</ul>'
+
+
 def test_an_item_of_the_catalog_has_its_figure_text_and_origin(tmp_path):
     record = illustration.run(illustration.Options(n=4, draws=20, seed=3))
     page = write_page(tmp_path / "page.html", title="t", records=[record], runs=[]).read_text()

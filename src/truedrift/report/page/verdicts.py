@@ -9,8 +9,11 @@ from typing import Any, Literal
 from truedrift.records import Evaluated, Protocol
 from truedrift.report.catalog import item_of
 from truedrift.report.page import optional
-from truedrift.report.page.markup import Markup, element
+from truedrift.report.page.markup import Content, Markup, element
 from truedrift.report.page.run_files import Evaluation, Run, number, step_of
+
+TONES = ("plain", "good", "note", "bad")
+"""From the least to the most urgent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +27,23 @@ class Verdict:
 
 
 def listed(verdicts: Sequence[Verdict]) -> Markup:
-    """As a list, in their order."""
-    return element("ul", (_item(verdict) for verdict in verdicts), class_="verdicts")
+    """A card a subject, in their order."""
+    subjects = dict.fromkeys(verdict.subject for verdict in verdicts)
+    cards = ([verdict for verdict in verdicts if verdict.subject == subject] for subject in subjects)
+    return element("ul", (_card(card) for card in cards), class_="verdicts")
 
 
-def _item(verdict: Verdict) -> Markup:
-    about = element("span", verdict.about, class_="about") if verdict.about else None
-    return element(
-        "li", element("strong", element("bdi", verdict.subject)), ": ", verdict.sentence, about, class_=verdict.tone
-    )
+def _card(verdicts: Sequence[Verdict]) -> Markup:
+    """What is said of one subject, in the color of the worst of it."""
+    tone = max((verdict.tone for verdict in verdicts), key=TONES.index)
+    subject = element("strong", element("bdi", verdicts[0].subject))
+    if len(verdicts) == 1:
+        return element("li", subject, ": ", _said(verdicts[0]), class_=tone)
+    return element("li", subject, element("ul", (element("li", _said(each)) for each in verdicts)), class_=tone)
+
+
+def _said(verdict: Verdict) -> list[Content]:
+    return [verdict.sentence, element("span", verdict.about, class_="about") if verdict.about else None]
 
 
 def of_records(records: Sequence[Any]) -> list[Verdict]:
