@@ -64,6 +64,12 @@ def _origin(item: Item, record: Any) -> list[Content]:
     origin, command = record.provenance, getattr(record, "command", None)
     usual = "truedrift bias" if item.label == "bias" else f"truedrift reproduce {item.label}"
     made = element("code", command) if command else (element("code", usual), " or the like")
-    commit = f"commit {origin.commit}" if origin.commit else "no commit"
+    commit = f"commit {_short(origin.commit)}" if origin.commit else "no commit"
     seconds = f"{origin.wall_seconds:,.0f} s" if origin.wall_seconds >= 1 else "less than 1 s"
     return ["Made by ", made, f", {origin.time}, truedrift {origin.version}, {commit}, seed {origin.seed}, {seconds}."]
+
+
+def _short(commit: str) -> str:
+    """Twelve digits, and whether files were changed since."""
+    digits, dash, dirty = commit.partition("-")
+    return f"{digits[:12]}{dash}{dirty}"

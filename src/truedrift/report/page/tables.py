@@ -27,9 +27,15 @@ def of_report(source: Table) -> list[Content]:
 def _table(header: Sequence[Content], groups: Sequence[Sequence[Sequence[Content]]], caption: str | None) -> Markup:
     head = element("thead", element("tr", (element("th", cell, scope="col") for cell in header)))
     bodies = (element("tbody", (_row(row) for row in group)) for group in groups)
-    said = element("caption", caption) if caption else None
-    whole = element("table", said, head, bodies)
-    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption or "table")
+    box = element(
+        "div",
+        element("table", head, bodies),
+        class_="scroll",
+        tabindex="0",
+        role="region",
+        aria_label=caption or "table",
+    )
+    return element("div", element("p", caption, class_="caption"), box) if caption else box
 
 
 def _row(row: Sequence[Content]) -> Markup:
