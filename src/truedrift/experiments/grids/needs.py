@@ -59,5 +59,6 @@ def _missing_data(data: DataOptions) -> Mistake | None:
     try:
         load(data.name, root=None if data.root is None else Path(data.root), image_size=data.image_size)
     except Mistake as error:
-        return error
+        came, allowed, _do = str(error).split("; ", 2)
+        return mistake(came, allowed, f"run truedrift data fetch {data.name}")
     return None
