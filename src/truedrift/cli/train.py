@@ -15,11 +15,15 @@ import tyro
 from truedrift.cli.progress import Shown
 from truedrift.cli.stop import Stop
 from truedrift.recipes import recipe
+from truedrift.recipes.judging import judge
+from truedrift.training.assembly import find_device
 from truedrift.training.config import Estimator, RunConfig
 from truedrift.training.entry import train
 from truedrift.training.incidents import NonFinite
 from truedrift.training.interruption import EXIT_STATUS, EXIT_STATUS_KEYBOARD
 from truedrift.training.loop import Report
+from truedrift.training.metrics_log import read as read_metrics
+from truedrift.training.run import METRICS
 from truedrift.validation import mistake
 
 LARGEST_CONFIG_BYTES = 1 << 20
@@ -78,7 +82,10 @@ class Train:
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
         progress = Shown(quiet=not _first())
-        reports = train(config, out=self.out, device=self.device, progress=progress, tell=progress.say)
+        evaluate = judge(config, device=find_device(self.device), progress=progress)
+        reports = train(
+            config, out=self.out, device=self.device, evaluate=evaluate, progress=progress, tell=progress.say
+        )
         return partial(_train, config, reports, progress)
 
 
@@ -126,10 +133,22 @@ def _told(config: RunConfig, last: Report) -> str:
     lines = (
         f"complete: {last.steps} steps, {metrics.get('positives_seen', 0)} positives a class seen",
         f"effective positives of {config.batch.n}: {effective} (τ = {taus});  spread {_number(metrics.get('spread'))}",
+        *_judged(last.directory),
         f"samples:  {last.directory / 'samples'}",
         f"next:     truedrift sample {last.directory}",
     )
     return "\n".join(lines)
+
+
+def _judged(directory: Path) -> tuple[str, ...]:
+    """The last evaluation on the way, if there was one."""
+    evaluated = [entry for entry in read_metrics(directory / METRICS) if "protocol" in entry]
+    if not evaluated:
+        return ()
+    protocol, numbers = evaluated[-1]["protocol"], evaluated[-1]["evaluation"]
+    by = f"{protocol['samples']} samples against {protocol['reference_count']} of {protocol['reference']}"
+    best = min(entry["evaluation"]["fid"] for entry in evaluated)
+    return (f"distance: {_number(numbers['fid'])} by {protocol['extractor']} ({by}), best {_number(best)}",)
 
 
 def _number(value: float | None) -> str:

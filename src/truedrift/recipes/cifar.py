@@ -14,6 +14,7 @@ from truedrift.training.config import (
     DataOptions,
     EngineOptions,
     Estimator,
+    EvaluationOptions,
     ObjectiveOptions,
     OptimizerOptions,
     RunConfig,
@@ -66,4 +67,5 @@ def _paper(name: str, epochs: dict[int, int], n: int, seed: int, estimator: Esti
             grid_every=25 * STEPS_PER_EPOCH,
             evaluate_every_epochs=25,
         ),
+        evaluation=EvaluationOptions(extractor="inception", samples=50_000),
     )

@@ -10,6 +10,7 @@ from truedrift.training.config import (
     ConditionOptions,
     DataOptions,
     Estimator,
+    EvaluationOptions,
     ObjectiveOptions,
     OptimizerOptions,
     RunConfig,
@@ -32,5 +33,13 @@ def digits(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc") -> RunCon
         ),
         condition=ConditionOptions(strength_high=1.0),
         optimizer=OptimizerOptions(learning_rate=1e-3, warmup_steps=100, ema=0.998),
-        cadence=CadenceOptions(epochs=25, steps_per_epoch=100, log_every=50, checkpoint_every=250, grid_every=500),
+        cadence=CadenceOptions(
+            epochs=25,
+            steps_per_epoch=100,
+            log_every=50,
+            checkpoint_every=250,
+            grid_every=500,
+            evaluate_every_epochs=5,
+        ),
+        evaluation=EvaluationOptions(extractor="digits", samples=2000),
     )

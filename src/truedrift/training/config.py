@@ -141,6 +141,8 @@ class EvaluationOptions:
     """Generated, as many of each class."""
     split: Literal["train", "test", "all"] = "train"
     """Of the data set that it is compared with."""
+    reference: Annotated[int, Within(2, 10_000_000)] | None = None
+    """How many of that split, chosen by a fixed seed: features take time on a CPU; none: all."""
     seed: Annotated[int, Within(0, 2**31 - 1)] = 0
     """Of noise and styles."""
 

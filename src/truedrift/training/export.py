@@ -10,8 +10,7 @@ from truedrift.generators import build
 from truedrift.generators.base import Generator
 from truedrift.generators.pretrained import from_pretrained
 from truedrift.training import checkpoint
-from truedrift.training.lock import LOCK
-from truedrift.training.run import CHECKPOINTS, CONFIG, METRICS, open_run
+from truedrift.training.run import is_run, open_run
 from truedrift.validation import mistake
 
 Weights = Literal["ema", "model"]
@@ -24,6 +23,8 @@ class Trained:
     generator: Generator
     classes: tuple[str, ...]
     source: str
+    step: int | None = None
+    """Of the run that it comes from."""
 
 
 def open_generator(path: Path, *, weights: Weights = "ema", generator: Generator | None = None) -> Trained:
@@ -31,7 +32,7 @@ def open_generator(path: Path, *, weights: Weights = "ema", generator: Generator
 
     A run whose generator was a Python object of the user's needs one like it as `generator`.
     """
-    if not _is_run(path):
+    if not is_run(path):
         loaded = generator or from_pretrained(path)
         return Trained(loaded.eval(), tuple(map(str, range(loaded.classes))), str(path))
     run = open_run(path)
@@ -49,7 +50,8 @@ def open_generator(path: Path, *, weights: Weights = "ema", generator: Generator
         shape = tuple(run.data["sample_shape"])
         generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
     _load(generator, found.checkpoint, weights, path)
-    return Trained(generator.float().eval(), classes, f"{path}, step {found.checkpoint.step}, {weights} weights")
+    step = found.checkpoint.step
+    return Trained(generator.float().eval(), classes, f"{path}, step {step}, {weights} weights", step)
 
 
 def _load(generator: Generator, saved: checkpoint.Checkpoint, weights: Weights, path: Path) -> None:
@@ -58,15 +60,3 @@ def _load(generator: Generator, saved: checkpoint.Checkpoint, weights: Weights, 
     except (RuntimeError, KeyError) as error:
         came = f"the weights of {str(path)!r} do not fit the generator ({' '.join(str(error).split())[:200]})"
         raise mistake(came, "allowed is the generator of that run", "build it as in training") from None
-
-
-def _is_run(path: Path) -> bool:
-    """A folder of `save_pretrained` has a config.json too, but none of these."""
-    allowed = "allowed is a run, or a folder of weights"
-    if not path.is_dir():
-        came = "is a file" if path.exists() else "does not exist"
-        raise mistake(f"{str(path)!r} {came}", allowed, "name what `truedrift train` or `truedrift convert` printed")
-    if not (path / CONFIG).exists():
-        came = f"{str(path)!r} has no {CONFIG}"
-        raise mistake(came, allowed, "name what `truedrift train` or `truedrift convert` printed")
-    return any((path / name).exists() for name in (CHECKPOINTS, METRICS, LOCK))

@@ -23,6 +23,7 @@ from truedrift.files import write_atomically
 from truedrift.options import differences, from_tree
 from truedrift.records.origin import commit, version
 from truedrift.training.config import RunConfig, identity, run_id
+from truedrift.training.lock import LOCK
 from truedrift.validation import Mistake, mistake
 
 SCHEMA = 1
@@ -152,6 +153,18 @@ def open_run(path: Path) -> RunDirectory:
     except (KeyError, TypeError) as error:
         raise _unreadable(path / CONFIG, error) from None
     return RunDirectory(path, config, tree["parts"], tree["data"] | data)
+
+
+def is_run(path: Path) -> bool:
+    """Whether the directory is a run; a folder of `save_pretrained` has a config.json too, but none of these."""
+    allowed = "allowed is a run, or a folder of weights"
+    if not path.is_dir():
+        came = "is a file" if path.exists() else "does not exist"
+        raise mistake(f"{str(path)!r} {came}", allowed, "name what `truedrift train` or `truedrift convert` printed")
+    if not (path / CONFIG).exists():
+        came = f"{str(path)!r} has no {CONFIG}"
+        raise mistake(came, allowed, "name what `truedrift train` or `truedrift convert` printed")
+    return any((path / name).exists() for name in (CHECKPOINTS, METRICS, LOCK))
 
 
 def _read(path: Path) -> dict[str, Any]:

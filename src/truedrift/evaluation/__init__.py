@@ -1,0 +1,11 @@
+"""samples → numbers: features of a frozen extractor, streamed statistics, and distances to those of data.
+
+generator → `draw` → values → `extractors` → features → `collected` → `frechet`, `kernel_distance`, `precision_recall`,
+`inception_score` → `evaluate`, with the `reference` of the data beside.
+"""
+
+from truedrift.evaluation.evaluate import evaluate
+from truedrift.evaluation.extractors import EXTRACTORS, Extractor, build_extractor
+from truedrift.evaluation.reference import Reference, reference_of
+
+__all__ = ["EXTRACTORS", "Extractor", "Reference", "build_extractor", "evaluate", "reference_of"]

@@ -1,0 +1,104 @@
+"""`digits`: 64 features of a small classifier of the embedded digits, and its class probabilities.
+
+Pixels in [−1, 1] → 128 → 64 features → 10 classes, SiLU between, trained once on the train split: all images in every
+step, AdamW, from a fixed seed. Two machines may differ in the last digits of the weights; the hash in the protocol
+tells them apart. It is kept in the cache, with the hash of its content beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from truedrift.axes import Tensor
+from truedrift.cache import cache_directory
+from truedrift.data.digits import digits
+from truedrift.data.samples import to_model
+from truedrift.evaluation.extractors.base import Extracted, Extractor
+from truedrift.evaluation.kept_tensors import read_tensors, write_tensors
+from truedrift.records.origin import version
+from truedrift.seeding import stream
+from truedrift.validation import mistake
+
+SHAPE = (1, 8, 8)
+WIDTH, FEATURES, CLASSES = 128, 64, 10
+STEPS, LEARNING_RATE, WEIGHT_DECAY = 100, 1e-2, 1e-2
+
+
+class DigitsExtractor(Extractor):
+    """For gray images of 8×8 pixels."""
+
+    name = "digits"
+    prepared = "uint8 → [−1, 1]"
+    dimensions = FEATURES
+    classes = CLASSES
+
+    def __init__(self, sample_shape: Sequence[int], device: torch.device) -> None:
+        if tuple(sample_shape) != SHAPE:
+            came = f"samples have shape {tuple(sample_shape)}"
+            raise mistake(came, f"the extractor digits takes {SHAPE}", "take inception, or encoder:NAME")
+        network, self.sha256 = classifier()
+        self.device = device
+        self._network = network.to(device)
+
+    def __call__(self, values: Tensor) -> Extracted:
+        with torch.no_grad():
+            features = self._network[:-1](to_model(values.to(self.device)))
+            return Extracted(features, self._network[-1](features).softmax(1))
+
+
+def classifier() -> tuple[nn.Sequential, str]:
+    """The classifier of the cache, trained if it is not there, and the hash of its weights."""
+    path = cache_directory("digits-classifier") / f"{version()}.safetensors"
+    network = _network()
+    kept = read_tensors(path)
+    if kept is None:
+        _train(network)
+        kept = {name: tensor.detach() for name, tensor in network.state_dict().items()}
+        _keep(path, kept)
+    network.load_state_dict(kept)
+    return network.eval().requires_grad_(False), _sha256(kept)
+
+
+def _network() -> nn.Sequential:
+    """Features come out of the layers before the last."""
+    layers = (nn.Flatten(), nn.Linear(64, WIDTH), nn.SiLU(), nn.Linear(WIDTH, FEATURES), nn.SiLU())
+    network = nn.Sequential(*layers, nn.Linear(FEATURES, CLASSES))
+    numbers = stream(0, "digits classifier")
+    with torch.no_grad():
+        for parameter in network.parameters():
+            bound = parameter.shape[-1] ** -0.5
+            parameter.copy_(torch.rand(parameter.shape, generator=numbers) * 2 * bound - bound)
+    return network
+
+
+def _train(network: nn.Sequential) -> None:
+    data = digits("train")
+    images = to_model(data.values)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    with torch.enable_grad():
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            F.cross_entropy(network(images), data.labels).backward()
+            optimizer.step()
+
+
+def _keep(path: Path, tensors: dict[str, Tensor]) -> None:
+    """A cache that cannot be written costs seconds the next time, and nothing else."""
+    try:
+        write_tensors(path, tensors)
+    except OSError:
+        return
+
+
+def _sha256(tensors: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {list(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,127 @@
+"""Statistics of the data that samples are compared with, computed once and kept in the cache by content.
+
+The key is a hash of the extractor, the values and this file's format. Features of some images, chosen once by a fixed
+seed, are kept in full for what is compared in pairs. On the way the work is saved every minute, so that a process that
+is killed goes on where it was; several processes share it, each with its own part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from truedrift import collectives
+from truedrift.axes import Float, Int, Tensor
+from truedrift.cache import cache_directory
+from truedrift.data.samples import Samples
+from truedrift.evaluation.collected import COMPARED, Collected
+from truedrift.evaluation.extractors.base import Extractor
+from truedrift.evaluation.kept_tensors import read_tensors, remove_tensors, write_tensors
+from truedrift.evaluation.moments import Moments
+from truedrift.progress import Progress, silent
+from truedrift.seeding import stream
+from truedrift.validation import mistake
+
+FORMAT = "1"
+SAVE_EVERY_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The data's side of every comparison."""
+
+    name: str
+    split: str
+    count: int
+    sha256: str
+    """Of the values."""
+    moments: Moments
+    kept: Float[Tensor, "K D"]
+
+
+def reference_of(
+    samples: Samples, extractor: Extractor, *, split: str, batch: int = 64, progress: Progress = silent
+) -> Reference:
+    """The statistics of these samples, from the cache if they are there."""
+    if len(samples) < 2:
+        came = f"{samples.name} ({split}) has {len(samples)} samples"
+        raise mistake(came, "allowed are 2 or more", "take another split")
+    digest = values_digest(samples)
+    path = cache_directory("references") / f"{_key(extractor, digest)}.safetensors"
+    kept = read_tensors(path)
+    if not collectives.any_of(kept is None) and kept is not None:
+        return _reference(samples, split, digest, kept)
+    collected = _collected(samples, extractor, path, batch, progress).over_processes()
+    tensors = _tensors(collected)
+    if collectives.rank() == 0:
+        _keep(path, tensors)
+    return _reference(samples, split, digest, tensors)
+
+
+def values_digest(samples: Samples) -> str:
+    """sha256 of shape and values; names and labels do not matter to a distance."""
+    sha256 = hashlib.sha256(repr((list(samples.values.shape), str(samples.values.dtype))).encode())
+    sha256.update(samples.values.contiguous().numpy().data)
+    return sha256.hexdigest()
+
+
+def chosen_ids(total: int) -> Int[Tensor, " K"]:
+    """Of data, which may be sorted by class: any, by a fixed seed, in order."""
+    return torch.randperm(total, generator=stream(0, "reference"))[:COMPARED].sort().values
+
+
+def _key(extractor: Extractor, digest: str) -> str:
+    name = "/".join((FORMAT, extractor.name, extractor.prepared, extractor.sha256, digest, str(COMPARED)))
+    return hashlib.sha256(name.encode()).hexdigest()[:24]
+
+
+def _collected(samples: Samples, extractor: Extractor, path: Path, batch: int, progress: Progress) -> Collected:
+    """Of this process's part of the samples."""
+    first, end = collectives.bounds(len(samples))
+    partial = path.with_name(f"{path.stem}.part-{collectives.rank()}-of-{collectives.size()}.safetensors")
+    collected = _resumed(partial, samples, extractor)
+    saved = time.monotonic()
+    for start in range(first + collected.seen, end, batch):
+        ids = torch.arange(start, min(start + batch, end))
+        collected.add(ids, extractor(samples.values[start : start + len(ids)]))
+        progress(f"features of {samples.name}", collected.seen, end - first)
+        if time.monotonic() - saved > SAVE_EVERY_SECONDS:
+            _keep(partial, _tensors(collected))
+            saved = time.monotonic()
+    remove_tensors(partial)
+    return collected
+
+
+def _resumed(partial: Path, samples: Samples, extractor: Extractor) -> Collected:
+    """Where an earlier process was, or the beginning."""
+    begun = Collected.begin(
+        len(samples), chosen_ids(len(samples)), extractor.dimensions, classes=None, device=extractor.device
+    )
+    there = read_tensors(partial)
+    if there is None:
+        return begun
+    where = begun.kept.device
+    moments = Moments(*(there[name].to(where) for name in ("count", "mean", "scatter")))
+    return Collected(begun.total, begun.chosen, moments, there["kept"].to(where), None, int(there["count"]))
+
+
+def _tensors(collected: Collected) -> dict[str, Tensor]:
+    moments = collected.moments
+    return {"count": moments.count, "mean": moments.mean, "scatter": moments.scatter, "kept": collected.kept}
+
+
+def _keep(path: Path, tensors: dict[str, Tensor]) -> None:
+    """A cache that cannot be written costs time and nothing else."""
+    try:
+        write_tensors(path, tensors)
+    except OSError:
+        return
+
+
+def _reference(samples: Samples, split: str, digest: str, tensors: dict[str, Tensor]) -> Reference:
+    moments = Moments(*(tensors[name].cpu() for name in ("count", "mean", "scatter")))
+    return Reference(samples.name, split, len(samples), digest, moments, tensors["kept"].cpu())

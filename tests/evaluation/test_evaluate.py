@@ -1,0 +1,188 @@
+"""A generator against data: neither batch size nor processes matter, and what was computed once is not again."""
+
+import dataclasses
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from truedrift.data.catalog import load
+from truedrift.data.samples import Samples, to_model
+from truedrift.evaluation import build_extractor, evaluate, reference_of
+from truedrift.evaluation import reference as reference_module
+from truedrift.evaluation.collected import Collected
+from truedrift.evaluation.draw import drawn
+from truedrift.evaluation.extractors.base import Extracted, Extractor
+from truedrift.evaluation.frechet import frechet_distance
+from truedrift.evaluation.kernel_distance import kernel_distance
+from truedrift.evaluation.moments import moments_of
+from truedrift.evaluation.precision_recall import precision_recall
+from truedrift.generators import build
+from truedrift.generators.base import Generator
+from truedrift.generators.mlp import MLPOptions
+
+CPU = torch.device("cpu")
+
+
+class Projection(Extractor):
+    """A fixed linear map of the pixels, and what it was asked for."""
+
+    name, prepared, sha256, dimensions, device = "encoder:test", "uint8", "0" * 64, 5, CPU
+
+    def __init__(self, shape=(1, 8, 8), fails_after=None):
+        count = int(torch.tensor(shape).prod())
+        self.matrix = torch.randn(count, 5, generator=torch.Generator().manual_seed(9))
+        self.asked, self.fails_after = 0, fails_after
+
+    def __call__(self, values):
+        if self.fails_after is not None and self.asked >= self.fails_after:
+            raise KeyboardInterrupt
+        self.asked += len(values)
+        return Extracted(to_model(values).flatten(1) @ self.matrix)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
+    return tmp_path / "references"
+
+
+@pytest.fixture
+def generator():
+    return build(MLPOptions(width=16, depth=1), sample_shape=(1, 8, 8), classes=10, seed=0).eval()
+
+
+def test_labels_are_balanced_and_samples_do_not_depend_on_batches(generator):
+    def whole(count, batch):
+        ids, values = zip(*drawn(generator, count, seed=3, strength=1.0, batch=batch), strict=True)
+        return torch.cat(ids), torch.cat(values)
+
+    ids, values = whole(103, 16)
+    assert ids.equal(torch.arange(103))
+    assert values.dtype == torch.uint8
+    # Rounding of products of other sizes may turn a byte at an edge by one.
+    assert int((whole(103, 103)[1].int() - values.int()).abs().max()) <= 1
+    assert int((whole(40, 7)[1].int() - values[:40].int()).abs().max()) <= 1
+
+    class Named(Generator):
+        """The class as the sample."""
+
+        architecture = "named"
+
+        def __init__(self):
+            super().__init__(MLPOptions(), noise_shape=(1,), sample_shape=(1,), classes=10)
+
+        def generate(self, z, labels, strength, style_ids):
+            return labels.float()[:, None]
+
+    labels = torch.cat([values for _, values in drawn(Named(), 103, seed=0, strength=1.0, batch=10)])
+    counts = labels.flatten().long().bincount()
+    assert counts.tolist() == [11, 11, 11, 10, 10, 10, 10, 10, 10, 10]
+
+
+def test_metrics_are_those_of_the_features_and_carry_their_protocol(generator):
+    data, extractor = load("digits", split="test"), Projection()
+    reference = reference_of(data, extractor, split="test")
+    metrics, protocol = evaluate(generator, reference, extractor, samples=150, seed=4, batch=32)
+    values = torch.cat([values for _, values in drawn(generator, 150, seed=4, strength=1.0, batch=32)])
+    real, fake = extractor(data.values).features, extractor(values).features
+    assert metrics.fid == pytest.approx(frechet_distance(moments_of(real), moments_of(fake)), rel=1e-9)
+    assert (metrics.kid, metrics.kid_deviation) == pytest.approx(kernel_distance(real, fake), rel=1e-6)
+    assert (metrics.precision, metrics.recall) == pytest.approx(precision_recall(real, fake))
+    assert metrics.inception_score is None
+    assert (protocol.extractor, protocol.samples, protocol.seed) == ("encoder:test", 150, 4)
+    assert (protocol.reference, protocol.split, protocol.reference_count) == ("digits", "test", len(data))
+    assert protocol.distance_name == "FD (encoder:test)"
+
+
+@pytest.mark.parametrize("batch", [1, 64, 150])
+def test_batch_size_does_not_matter(generator, batch):
+    extractor = Projection()
+    reference = reference_of(load("digits", split="test"), extractor, split="test")
+    one, _ = evaluate(generator, reference, extractor, samples=150, batch=48)
+    other, _ = evaluate(generator, reference, extractor, samples=150, batch=batch)
+    # A byte at an edge may turn by one of 255: a millionth of a sum of 150 × 64 of them.
+    assert dataclasses.astuple(other)[:2] == pytest.approx(dataclasses.astuple(one)[:2], rel=1e-4)
+
+
+def test_a_reference_is_computed_once(cache, generator):
+    data, extractor = load("digits", split="test"), Projection()
+    first = reference_of(data, extractor, split="test", batch=50)
+    assert extractor.asked == len(data)
+    again = reference_of(data, extractor, split="test", batch=7)
+    assert extractor.asked == len(data)
+    assert again.kept.equal(first.kept)
+    assert_close(again.moments.covariance, first.moments.covariance, rtol=0, atol=0)
+    other = Samples(data.values.flip(0), data.labels.flip(0), data.classes, data.name, data.flips)
+    reference_of(other, extractor, split="test")
+    assert extractor.asked == 2 * len(data)
+    assert len(list(cache.glob("*.safetensors"))) == 2
+
+
+def test_a_reference_that_was_damaged_is_computed_again(cache):
+    data, extractor = load("digits", split="test"), Projection()
+    first = reference_of(data, extractor, split="test")
+    (file,) = cache.glob("*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    again = reference_of(data, extractor, split="test")
+    assert extractor.asked == 2 * len(data)
+    assert again.kept.equal(first.kept)
+
+
+def test_a_reference_that_was_interrupted_goes_on(cache, monkeypatch):
+    monkeypatch.setattr(reference_module, "SAVE_EVERY_SECONDS", 0.0)
+    data = load("digits", split="test")
+    whole = reference_of(data, Projection(), split="test", batch=20)
+    for file in cache.iterdir():
+        file.unlink()
+    with pytest.raises(KeyboardInterrupt):
+        reference_of(data, Projection(fails_after=100), split="test", batch=20)
+    rest = Projection()
+    resumed = reference_of(data, rest, split="test", batch=20)
+    assert rest.asked == len(data) - 100
+    assert resumed.kept.equal(whole.kept)
+    assert resumed.moments.scatter.equal(whole.moments.scatter)
+    assert len(list(cache.iterdir())) == 2  # the file and its hash: nothing of the way is left
+
+
+def test_of_many_features_the_chosen_ones_are_kept(monkeypatch):
+    chosen = torch.tensor([1, 2, 5, 8])
+    collected = Collected.begin(10, chosen, 1, None, CPU)
+    for ids in (torch.arange(0, 3), torch.arange(3, 5), torch.arange(5, 10)):
+        collected.add(ids, Extracted(ids[:, None].float() * 10))
+    assert collected.kept.flatten().tolist() == [10, 20, 50, 80]
+    assert float(collected.moments.mean) == 45
+
+
+def test_a_collapse_on_real_digits_has_high_precision_and_low_recall():
+    """One real image a class, and the test split as an honest generator beside it."""
+    data = load("digits")
+    extractor = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU)
+    reference = reference_of(data, extractor, split="train")
+
+    class Shown(Generator):
+        """Real images: the same one of a class always, or any of the test split."""
+
+        architecture = "shown"
+
+        def __init__(self, collapsed):
+            super().__init__(MLPOptions(), noise_shape=(1,), sample_shape=(1, 8, 8), classes=10)
+            self.collapsed, self.test = collapsed, load("digits", split="test")
+
+        def generate(self, z, labels, strength, style_ids):
+            if self.collapsed:
+                first = torch.stack([data.values[data.labels == label][0] for label in range(10)])
+                return to_model(first[labels])
+            ids = (z.flatten().abs() * 1e4).long() % len(self.test)
+            return to_model(self.test.values[ids])
+
+    collapsed, _ = evaluate(Shown(True), reference, extractor, samples=300)
+    honest, _ = evaluate(Shown(False), reference, extractor, samples=300)
+    assert collapsed.precision > 0.95
+    assert collapsed.recall < 0.1
+    assert honest.precision > 0.6
+    assert honest.recall > 0.5
+    assert collapsed.fid > 3 * honest.fid
+    assert collapsed.inception_score == pytest.approx(10, abs=0.5)  # which is why it alone says nothing

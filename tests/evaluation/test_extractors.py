@@ -1,0 +1,140 @@
+"""What samples are judged by: input as it should be, hashes that tell, and a network that is the pinned one."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from truedrift.cache import cache_directory
+from truedrift.data.catalog import load
+from truedrift.data.samples import to_model
+from truedrift.encoders import build
+from truedrift.encoders.convnet import ConvNetOptions
+from truedrift.evaluation import EXTRACTORS, build_extractor
+from truedrift.evaluation.extractors import digits as digits_module
+from truedrift.evaluation.extractors.catalog import suitable_extractor
+from truedrift.evaluation.extractors.resize import resize_like_tensorflow1
+
+CPU = torch.device("cpu")
+GOLDEN = Path(__file__).parents[1] / "golden" / "inception_features.npz"
+COLOR = (3, 32, 32)
+
+
+def literal_resize(image, side):
+    """Pixel by pixel: the source place of target i is i·H/side, and beyond the last pixel is the last pixel."""
+    height, width = image.shape
+    out = torch.empty(side, side, dtype=image.dtype)
+    for i in range(side):
+        for j in range(side):
+            y, x = i * height / side, j * width / side
+            top, left = int(y), int(x)
+            below, right = min(top + 1, height - 1), min(left + 1, width - 1)
+            t, s = y - top, x - left
+            upper = (1 - s) * image[top, left] + s * image[top, right]
+            lower = (1 - s) * image[below, left] + s * image[below, right]
+            out[i, j] = (1 - t) * upper + t * lower
+    return out
+
+
+@pytest.mark.parametrize(("height", "width", "side"), [(4, 4, 11), (5, 3, 7), (6, 6, 4), (8, 8, 8)])
+def test_resize_is_that_of_tensorflow_1(height, width, side):
+    image = torch.rand(height, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = resize_like_tensorflow1(image[None, None], side)[0, 0]
+    assert_close(found, literal_resize(image, side), rtol=0, atol=1e-12)
+    if side > height:  # a half-pixel shift would be another picture
+        shifted = torch.nn.functional.interpolate(image[None, None], (side, side), mode="bilinear")[0, 0]
+        assert float((found - shifted).abs().max()) > 0.05
+
+
+def test_inception_features_are_the_golden_ones():
+    import numpy as np
+
+    if not (cache_directory("inception") / "default_1.pt").exists():
+        pytest.skip("the FID network is not in the cache: run truedrift data fetch inception")
+    with np.load(GOLDEN) as golden:
+        images = torch.from_numpy(golden["images"][:6])
+        expected = torch.from_numpy(golden["features"][:6])
+    found = build_extractor("inception", sample_shape=COLOR, device=CPU)(images)
+    assert found.probabilities is None
+    assert float((found.features - expected).norm() / expected.norm()) < 1e-3
+
+
+def test_a_file_that_is_not_the_pinned_one_is_not_opened(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
+    monkeypatch.setattr("truedrift.evaluation.extractors.inception.find_spec", lambda name: None)
+    with pytest.raises(
+        ValueError, match=r"there is no Inception network at .*; .*; run truedrift data fetch inception"
+    ):
+        build_extractor("inception", sample_shape=COLOR, device=CPU)
+    (tmp_path / "inception").mkdir()
+    (tmp_path / "inception" / "default_1.pt").write_bytes(b"import os")
+    monkeypatch.setattr(torch.jit, "load", lambda *_, **__: pytest.fail("opened"))
+    with pytest.raises(ValueError, match=r"has sha256 .*…; allowed is 7ff4a85c3a63…; remove it and run"):
+        build_extractor("inception", sample_shape=COLOR, device=CPU)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="torchvision is installed")
+def test_the_published_protocol_says_what_it_needs():
+    with pytest.raises(ValueError, match=r"abc-release needs torchvision, which is not installed; .*; run pip install"):
+        build_extractor("abc-release", sample_shape=COLOR, device=CPU)
+
+
+def test_names_and_shapes_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match=r"the extractor is 'inceptoin'; allowed are 'inception', .*; choose"):
+        build_extractor("inceptoin", sample_shape=COLOR, device=CPU)
+    with pytest.raises(ValueError, match=r"samples have shape \(2,\); the extractor inception takes images"):
+        build_extractor("inception", sample_shape=(2,), device=CPU)
+    with pytest.raises(ValueError, match=r"samples have shape \(3, 32, 32\); the extractor digits takes \(1, 8, 8\)"):
+        build_extractor("digits", sample_shape=COLOR, device=CPU)
+
+
+def test_what_is_taken_if_nobody_says():
+    assert [suitable_extractor(shape) for shape in ((2,), (1, 8, 8), COLOR, (1, 28, 28))] == [
+        "encoder:pixels",
+        "digits",
+        "inception",
+        "inception",
+    ]
+    assert {"inception", "abc-release", "digits", "encoder:dinov2"} <= set(EXTRACTORS)
+
+
+def test_an_encoder_gives_its_groups_side_by_side():
+    images = torch.randint(0, 256, (5, *COLOR), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    extractor = build_extractor("encoder:convnet", sample_shape=COLOR, device=CPU)
+    groups = build(ConvNetOptions(), sample_shape=COLOR)(to_model(images))
+    assert extractor(images).features.equal(torch.cat(groups, 1))
+    assert extractor.dimensions == sum(group.shape[1] for group in groups)
+    pixels = build_extractor("encoder:pixels", sample_shape=COLOR, device=CPU)
+    assert pixels.sha256 != extractor.sha256
+
+
+@pytest.fixture(scope="module")
+def digits_cache(tmp_path_factory):
+    """One classifier for the module."""
+    with pytest.MonkeyPatch.context() as patch:
+        directory = tmp_path_factory.mktemp("cache")
+        patch.setenv("TRUEDRIFT_CACHE", str(directory))
+        yield directory
+
+
+def test_the_digits_classifier_knows_digits_it_has_not_seen(digits_cache):
+    extractor = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU)
+    test = load("digits", split="test")
+    found = extractor(test.values)
+    assert found.features.shape == (len(test), 64)
+    assert_close(found.probabilities.sum(1), torch.ones(len(test)))
+    assert float((found.probabilities.argmax(1) == test.labels).double().mean()) > 0.95
+
+
+def test_the_digits_classifier_is_trained_once_and_the_same_every_time(digits_cache, tmp_path, monkeypatch):
+    first = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256
+    (file,) = (digits_cache / "digits-classifier").glob("*.safetensors")
+    train, trainings = digits_module._train, []
+    monkeypatch.setattr(digits_module, "_train", lambda network: (trainings.append(1), train(network)))
+    assert build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256 == first
+    assert not trainings
+    file.write_bytes(file.read_bytes()[:-1] + b"\0")  # damaged: it is trained again, to the same weights
+    assert build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256 == first
+    assert trainings == [1]
