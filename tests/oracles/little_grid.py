@@ -19,8 +19,9 @@ LITTLE = (
     "cadence.log_every=1",
     "cadence.checkpoint_every=2",
     "cadence.grid_every=none",
+    "evaluation.extractor=none",
 )
-"""Six steps, each of them logged."""
+"""Six steps, each of them logged, none judged."""
 
 
 def little_task(seed: int = 0, variant: str = "abc", *settings: str) -> Task:

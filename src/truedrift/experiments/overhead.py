@@ -139,10 +139,13 @@ def _process(config: RunConfig, device: str) -> Iterator[Measuring]:
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as errors:
         path = Path(scratch) / "config.json"
         path.write_text(json.dumps(config.tree()), encoding="utf-8")
-        command = [sys.executable, "-m", "truedrift.experiments.overhead_process", str(path), device]
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
+        with subprocess.Popen(_command(path, device), stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
             try:
                 yield Measuring(process, errors)
             finally:
                 process.kill()
+
+
+def _command(config: Path, device: str) -> list[str]:
+    return [sys.executable, "-m", "truedrift.experiments.overhead_process", str(config), device]

@@ -7,25 +7,19 @@ the other n, is 24 hours a run. CIFAR-100 has no time in the paper: its samples 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-
-import torch
 
 from truedrift.experiments.grids.command import run_of
 from truedrift.experiments.grids.plan import Plan, Task
 from truedrift.experiments.grids.standing import is_done, seconds, steps_taken
+from truedrift.experiments.grids.timed import STEPS, timed
 from truedrift.experiments.grids.workers import threads_of_each, worker_count
-from truedrift.progress import silent
 from truedrift.recipes.cifar import CIFAR10_EPOCHS, CIFAR10_SEEDS, STEPS_PER_EPOCH
-from truedrift.training.assembly import assemble, find_device, samples_of
-from truedrift.training.parts import Parts
 
 STANDARD_EPOCH_SECONDS, ABC_EPOCH_SECONDS = 37.1, 42.8
 MAIN_GRID_HOURS = 700
-WARM_UP, TIMED = 2, 5
 CLASSES = {"cifar10": 10, "cifar100": 100}
 
 
@@ -72,43 +66,23 @@ def _here(plan: Plan, runs: Path, left: dict[Task, float], device: str, workers:
     """Every kind of run by those of it that are done, else by a few steps of one."""
     known = _seconds_of_done(plan, runs)
     kinds = {_kind(task): task for task in left if _kind(task) not in known}
-    timed = {kind: _timed(task, device, threads_of_each(workers)) for kind, task in kinds.items()}
-    of_kind = known | timed
-    total = sum(share * task.steps * of_kind[_kind(task)] for task, share in left.items())
-    steps = f"{TIMED} steps of {len(timed)} kinds of run, evaluations not counted"
-    based = [f"{len(known)} kinds of run that are done here"] * bool(known) + [steps] * bool(timed)
-    return Estimate(
-        seconds=total / workers, basis=f"with {workers} workers, from {' and '.join(based) or 'nothing left'}"
-    )
+    of_kind = known | {kind: timed(task, device, threads_of_each(workers)) for kind, task in kinds.items()}
+    total = sum(share * of_kind[_kind(task)] for task, share in left.items())
+    seen = [f"{len(known)} kinds of run that were done here"] if known else []
+    tried = [f"{STEPS} steps of {len(kinds)} kinds of run and some images before their judge"] if kinds else []
+    return Estimate(seconds=total / workers, basis=f"with {workers} workers, from {' and '.join(seen + tried)}")
 
 
 def _kind(task: Task) -> Hashable:
-    """What decides the time of a step."""
+    """What decides the time of a run."""
     objective = task.config.objective
     return task.config.batch.n, objective.arithmetic, objective.normalization
 
 
 def _seconds_of_done(plan: Plan, runs: Path) -> dict[Hashable, float]:
-    """Seconds a step of every kind, evaluations included."""
-    done = [task for task in plan.tasks if is_done(task, run_of(task, runs))]
+    """Of every kind, the mean."""
     found: dict[Hashable, list[float]] = {}
-    for task in done:
-        found.setdefault(_kind(task), []).append(seconds(run_of(task, runs)) / task.steps)
+    for task in plan.tasks:
+        if is_done(task, run_of(task, runs)):
+            found.setdefault(_kind(task), []).append(seconds(run_of(task, runs)))
     return {kind: sum(times) / len(times) for kind, times in found.items()}
-
-
-def _timed(task: Task, device: str, threads: int) -> float:
-    """Seconds a step, as one of the workers takes it; positives are encoded anew, where a run would keep them."""
-    config = replace(task.config, engine=replace(task.config.engine, cached_positives=False))
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        step = assemble(config, Parts(), samples_of(config, Parts()), find_device(device), silent).step
-        for number in range(WARM_UP):
-            step(number)
-        start = time.perf_counter()
-        for number in range(WARM_UP, WARM_UP + TIMED):
-            float(step(number).gradient_norm)  # waits for the device
-        return (time.perf_counter() - start) / TIMED
-    finally:
-        torch.set_num_threads(before)

@@ -12,7 +12,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -99,7 +99,9 @@ class OnNode:
 
         if self._process is not None:
             self._process.terminate()
-            self._process.wait()
+            with suppress(ChildProcessError):
+                # `__call__` is inside wait(), whose lock this handler would wait for without end.
+                os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         return submitit.helpers.DelayedSubmission(OnNode(self.arguments, self.log))
 
 
