@@ -1,10 +1,11 @@
 # make demo   the main job on embedded data          make test        lint, types, architecture, all tests
 # make bench  benchmarks, as ratios in one run       make test-slow   the studies that take minutes
+# make browser  Chromium for the tests of the report's page, where apt-get can install it
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint bench browser clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -42,6 +43,16 @@ $(VENV)/compared/drifting_models: | $(BIN)/python
 
 bench: $(VENV)/dev.installed $(VENV)/compared/drifting_models
 	PYTHONPATH=$(VENV)/compared $(BIN)/python -m benchmarks
+
+# Root installs as it is; others by sudo if it asks for no password. It fails where that cannot be, and says what to do.
+browser:
+	@if command -v chromium >/dev/null && command -v chromedriver >/dev/null; then echo "chromium and chromedriver are there"; exit 0; fi; \
+	if [ "$$(id -u)" = 0 ]; then as=; else as="sudo -n"; fi; \
+	get() { $$as env DEBIAN_FRONTEND=noninteractive apt-get -o Acquire::Retries=1 -o Acquire::http::Timeout=30 "$$@"; }; \
+	install() { get install --yes --no-install-recommends chromium chromium-driver; }; \
+	if command -v apt-get >/dev/null && { install || { get update && install; }; }; then exit 0; fi; \
+	echo "no browser was installed; the page's tests in a browser are skipped. Get the Debian packages chromium and" \
+	  "chromium-driver, or Chromium with its chromedriver on the PATH, and run make browser again" >&2; exit 1
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

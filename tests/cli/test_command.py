@@ -44,6 +44,7 @@ def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path):
     assert re.fullmatch(r"(truedrift: .*%, about .* left\n)*", done.stderr)  # heartbeats, where the machine is slow
     out = tmp_path / "runs" / "demo"
     assert sorted(path.name for path in out.iterdir()) == [
+        "fig_bias_loglog.csv",
         "fig_bias_loglog.md",
         "fig_bias_loglog.pdf",
         "fig_bias_loglog.png",

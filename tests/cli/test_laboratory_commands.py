@@ -34,9 +34,9 @@ def files(directory):
     ("item", "expected"),
     [
         ("fig:illustration", {"fig_illustration.png", "fig_illustration.pdf"}),
-        ("fig:bias_loglog", {f"fig_bias_loglog.{kind}" for kind in ("png", "pdf", "md", "tex")}),
-        ("tab:baselines", {"tab_baselines.md", "tab_baselines.tex"}),
-        ("normalization", {f"normalization.{kind}" for kind in ("png", "pdf", "md", "tex")}),
+        ("fig:bias_loglog", {f"fig_bias_loglog.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")}),
+        ("tab:baselines", {f"tab_baselines.{kind}" for kind in ("md", "tex", "csv")}),
+        ("normalization", {f"normalization.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")}),
     ],
 )
 def test_reproduce_then_report_from_the_record_alone(item, expected, small, tmp_path, capsys):
@@ -45,8 +45,10 @@ def test_reproduce_then_report_from_the_record_alone(item, expected, small, tmp_
     first = capsys.readouterr().out
     assert expected <= files(out).keys()
     assert main(["report", str(out), "--out", str(again)]) == 0
-    assert capsys.readouterr().out == first.replace(str(out), str(again))
-    assert {name: files(out)[name] for name in expected} == files(again)
+    assert capsys.readouterr().out == first.replace(str(out), str(again)) + f"\npage: {again / 'report.html'}\n"
+    drawn = files(again)
+    assert b"</html>" in drawn.pop("report.html")
+    assert {name: files(out)[name] for name in expected} == drawn
 
 
 def test_every_study_has_an_item_and_a_label():
@@ -96,8 +98,8 @@ def test_bias_by_monte_carlo_and_every_kind_of_file(tmp_path, capsys):
         (["reproduce", "fig:nothing"], r"item is 'fig:nothing'; allowed are 'fig:illustration', .*'all'; .*"),
         (["reproduce", "all", "--scale", "huge"], r".*huge.*"),
         (["reproduce", "all", "--seed", "-1"], r"seed is -1; allowed is 0 to 2147483647; .*"),
-        (["report", "NOWHERE"], r"'.*NOWHERE' holds no records.jsonl; allowed is a directory .*; run .*"),
-        (["report", "EMPTY"], r"'.*EMPTY' holds no records.jsonl; .*; .*"),
+        (["report", "NOWHERE"], r"'.*NOWHERE' does not exist; allowed is a directory .*; run .*"),
+        (["report", "EMPTY"], r"'.*EMPTY' holds no records.jsonl and no run; .*; .*"),
         (["report", "OTHER"], r"'.*' has no record of a figure or table; known are .*; .*"),
         (["report", "BAD"], r".*line 1 is not a record .*; allowed is .*; remove .*"),
         (["bias", "five-modes"], r"pool is 'five-modes'; allowed are four-modes, three-clusters, .*; .*"),

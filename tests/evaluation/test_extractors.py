@@ -124,6 +124,7 @@ def test_the_digits_classifier_knows_digits_it_has_not_seen(digits_cache):
     test = load("digits", split="test")
     found = extractor(test.values)
     assert found.features.shape == (len(test), 64)
+    assert float(found.features.var(0).mean()) == pytest.approx(1, abs=0.2)  # 1 on the train split
     assert_close(found.probabilities.sum(1), torch.ones(len(test)))
     assert float((found.probabilities.argmax(1) == test.labels).double().mean()) > 0.95
 
@@ -131,8 +132,8 @@ def test_the_digits_classifier_knows_digits_it_has_not_seen(digits_cache):
 def test_the_digits_classifier_is_trained_once_and_the_same_every_time(digits_cache, tmp_path, monkeypatch):
     first = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256
     (file,) = (digits_cache / "digits-classifier").glob("*.safetensors")
-    train, trainings = digits_module._train, []
-    monkeypatch.setattr(digits_module, "_train", lambda network: (trainings.append(1), train(network)))
+    trained, trainings = digits_module._trained, []
+    monkeypatch.setattr(digits_module, "_trained", lambda: (trainings.append(1), trained())[1])
     assert build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256 == first
     assert not trainings
     file.write_bytes(file.read_bytes()[:-1] + b"\0")  # damaged: it is trained again, to the same weights

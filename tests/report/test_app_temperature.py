@@ -56,7 +56,7 @@ def saved(record, tmp_path_factory):
 
 def test_files_are_written_and_the_same_each_time(record, saved, tmp_path):
     first, second = saved, save(record, tmp_path)
-    assert [path.name for path in first] == [f"app_temperature.{kind}" for kind in ("png", "pdf", "md", "tex")]
+    assert [path.name for path in first] == [f"app_temperature.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     with Image.open(first[0]) as image:
         assert min(image.size) >= 1200
@@ -99,7 +99,7 @@ def test_the_summary_tells_the_record(record):
 
 
 def test_the_tables_have_the_same_cells(saved):
-    *_, markdown, latex = (path.read_text(encoding="utf-8") for path in saved[2:])
+    markdown, latex = (path.read_text(encoding="utf-8") for path in saved[2:4])
     assert "| τ | n | standard | best τ′ | best τ′/τ | best τ′ of each | ABC |" in markdown
     assert "| 0.1 | 64 | 4.69e-03 | 1.56e-03 | 0.900 | 7.81e-05 | 4.88e-04 |" in markdown
     assert r"$\tau$ & n & standard & best $\tau'$ & best $\tau'$/$\tau$" in latex

@@ -46,7 +46,7 @@ def saved(record, tmp_path_factory):
 
 def test_files_are_written_and_the_same_each_time(record, saved, tmp_path):
     first, second = saved, save(record, tmp_path)
-    assert [path.name for path in first] == [f"guidance.{kind}" for kind in ("png", "pdf", "md", "tex")]
+    assert [path.name for path in first] == [f"guidance.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     with Image.open(first[0]) as image:
         assert min(image.size) >= 900
@@ -76,7 +76,7 @@ def test_the_summary_and_the_tables_tell_the_record(record, saved):
     rows = [line.split() for line in told.splitlines()]
     assert ["1.5", "8", "4", "8.33e-02", "2.50e-02", "1.39e-02", "50%"] in rows
     assert ["3", "slope", "−1.00", "−1.00", "−2.00"] in rows
-    markdown, latex = (path.read_text(encoding="utf-8") for path in saved[2:])
+    markdown, latex = (path.read_text(encoding="utf-8") for path in saved[2:4])
     assert "| 3 | 16 | 8 | 2.08e-02 | 6.25e-03 | 1.74e-03 | 100% |" in markdown
     assert r"3 & 16 & 8 & $2.08 \times 10^{-2}$ & $6.25 \times 10^{-3}$ & $1.74 \times 10^{-3}$ & 100\% \\" in latex
     assert latex.isascii()

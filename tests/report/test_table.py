@@ -1,10 +1,17 @@
-"""Markdown and LaTeX tables hold what they were given, and nothing in a cell breaks them."""
+"""Markdown, LaTeX and CSV tables hold what they were given, and nothing in a cell breaks them."""
 
+import csv
+import io
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from truedrift.report.table import Scientific, Table
+from truedrift.report.cell import is_bold, shown, text_of
+from truedrift.report.latex import escape
+from truedrift.report.spreadsheet import harmless
+from truedrift.report.table import Interval, Number, Scientific, Spread, Table
 
 TABLE = Table(
     caption="Bias at τ = 0.1, 50 % & more",
@@ -30,7 +37,7 @@ def test_markdown_has_one_line_a_row_and_as_many_cells():
 def test_latex_escapes_and_writes_powers_of_ten():
     text = TABLE.latex()
     assert r"\caption{Bias at $\tau$ = 0.1, 50 \% \& more}" in text
-    assert r"8 & A|B & $1.00 \times 10^{-3}$ \\" in text
+    assert r"8 & A\textbar{}B & $1.00 \times 10^{-3}$ \\" in text
     assert r"8 & C\_1 & -- \\" in text
     assert r"16 & D & $\mathbf{-2.00 \times 10^{3}}$ \\" in text
     assert text.count(r"\midrule") == 2
@@ -45,7 +52,109 @@ def test_latex_numbers_are_the_numbers(value):
     assert 1 <= abs(float(mantissa)) < 10 or value == 0
 
 
-def test_both_forms_are_written(tmp_path):
-    markdown, latex = TABLE.save(tmp_path, "t")
+def test_all_three_forms_are_written(tmp_path):
+    markdown, latex, comma_separated = TABLE.save(tmp_path, "t")
+    assert [path.name for path in tmp_path.iterdir() if path not in (markdown, latex, comma_separated)] == []
     assert markdown.read_text(encoding="utf-8") == TABLE.markdown()
     assert latex.read_text(encoding="utf-8") == TABLE.latex()
+    assert comma_separated.read_bytes() == TABLE.csv().encode()
+
+
+NUMBERS = Table(
+    caption="c",
+    label="tab:y",
+    header=("who", "how, much", "difference"),
+    groups=[
+        [
+            ("a", Spread(7.3141592653589793, 0.25, 3, bold=True), Number(-1 / 3)),
+            ("b", Spread(6.5, None, 1, note="(1/3)"), Number(None)),
+            ("c", Interval(-0.91, -1.62, -0.2, 4), Number(0.5, ".0%")),
+            ("d", Interval(-0.91, None, None, 1), Number(12345, ",d")),
+        ]
+    ],
+    notes=("50 % of it", "and more"),
+)
+
+
+def parsed(table):
+    return list(csv.reader(io.StringIO(table.csv(), newline="")))
+
+
+def test_cells_of_several_numbers_are_told_as_people_write_them():
+    rows = [[text_of(cell) for cell in row] for row in NUMBERS.rows]
+    assert rows == [
+        ["a", "7.31 ± 0.25", "−0.33"],
+        ["b", "6.50 (1/3)", "–"],
+        ["c", "−0.91 [−1.62, −0.20]", "50%"],
+        ["d", "−0.91", "12,345"],
+    ]
+    assert [is_bold(row[1]) for row in NUMBERS.rows] == [True, False, False, False]
+    assert "| a | **7.31 ± 0.25** | −0.33 |" in NUMBERS.markdown()
+    assert "\n- 50 % of it\n- and more\n" in NUMBERS.markdown()
+    assert r"a & \textbf{7.31 $\pm$ 0.25} & $-$0.33 \\" in NUMBERS.latex()
+    assert r"footnotesize 50 \% of it" in NUMBERS.latex()
+
+
+def test_csv_has_every_digit_and_a_column_a_number():
+    names, *rows = parsed(NUMBERS)
+    assert names == [
+        "who", "how, much", "how, much deviation", "how, much count", "how, much note", "how, much low",
+        "how, much high", "how, much pairs", "difference",
+    ]  # fmt: skip
+    assert [float(cell) for cell in rows[0][1:4]] == [7.3141592653589793, 0.25, 3]
+    assert float(rows[0][-1]) == -1 / 3
+    assert rows[1] == ["b", "6.5", "", "1", "(1/3)", "", "", "", ""]
+    assert [float(cell) for cell in (rows[2][1], *rows[2][5:])] == [-0.91, -1.62, -0.2, 4, 0.5]
+    assert rows[3] == ["d", "-0.91", "", "", "", "", "", "1", "12345"]
+    assert NUMBERS.csv().endswith("\r\n")
+
+
+def test_csv_columns_of_one_name_are_told_apart():
+    table = Table(caption="", label="x", header=("exact", "paper", "paper"), groups=[[("a", "b", "c")]])
+    assert parsed(table) == [["exact", "paper", "paper (2)"], ["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    "text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", " =1", "\t=1", "-", "\uff1d1", "+inf"]
+)
+def test_what_a_spreadsheet_would_compute_is_kept_as_text(text):
+    assert harmless(text) == f"'{text}"
+    table = Table(caption="", label="x", header=(text, "b"), groups=[[("a", text)]])
+    assert parsed(table) == [[f"'{text.strip()}", "b"], ["a", f"'{text}"]]
+
+
+@pytest.mark.parametrize("text", ["-1.5", "+2", "-3e-7", "8", "a=b", "−0.91", "", "T-"])
+def test_numbers_and_words_stay_as_they_are(text):
+    assert harmless(text) == text
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0")), min_size=2, max_size=2))
+def test_any_words_come_back_from_csv(words):
+    table = Table(caption="", label="x", header=("a", "b"), groups=[[words]])
+    assert parsed(table)[1] == [harmless(word) for word in words]
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_any_number_comes_back_from_csv(value):
+    table = Table(caption="", label="x", header=("a", "b"), groups=[[("r", Number(value))]])
+    assert float(parsed(table)[1][1]) == value
+
+
+def test_zero_has_no_sign():
+    assert (shown(-0.001, ".2f"), shown(-0.006, ".2f"), shown(None, ".2f")) == ("0.00", "−0.01", "–")
+
+
+def test_every_character_that_latex_takes_for_a_command_is_escaped():
+    assert escape(r"\{}") == r"\textbackslash{}\{\}"
+    assert escape("a~b^c|d<e>f_g#h$") == (
+        r"a\textasciitilde{}b\textasciicircum{}c\textbar{}d$<$e$>$f\_g\#h\$"
+    )  # fmt: skip
+    assert escape("τ′ ± τ ≤ ½ ↓ – µ") == r"$\tau'$ $\pm$ $\tau$ $\leq$ \textonehalf{} $\downarrow$ -- \textmu{}"
+
+
+@pytest.mark.parametrize("columns", [5, 6])
+def test_a_table_of_many_columns_fits_the_line(columns):
+    table = Table(caption="", label="x", header=("a",) * columns, groups=[[("b",) * columns]])
+    text = table.latex()
+    assert (r"\resizebox{" in text) == (columns > 5)
+    assert text.count("{") == text.count("}")

@@ -37,7 +37,7 @@ COMMANDS: dict[str, str] = {
     "bias": "How biased is the centroid of n references? Exactly, for a named toy or your own pool.",
     "diagnose": "How biased is your centroid, and what n do you need? On your own features or weights.",
     "reproduce": "Compute a figure or table of the paper, or a study beyond it, and draw it.",
-    "report": "Draw figures (PNG, PDF) and write tables (Markdown, LaTeX) from records alone.",
+    "report": "Draw figures, write tables, and tell it all on one HTML page, from records and runs alone.",
     "convert": "Bring a published DriftDiT checkpoint (.pt, .pth, .safetensors) over to config.json + safetensors.",
 }
 """What each does, in a line. It is imported when it is asked for: nobody who samples waits for the laboratory."""

@@ -1,4 +1,4 @@
-"""`truedrift report DIR`: records → figures and tables."""
+"""`truedrift report DIR…`: records and runs → figures, tables and one HTML page."""
 
 from __future__ import annotations
 
@@ -6,38 +6,57 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from truedrift.cli.reproduce import rendered
 from truedrift.records import writable_directory
-from truedrift.report.catalog import latest
+from truedrift.report.page import Found, find, write_page
+from truedrift.validation import mistake
+
+PAGE = "report.html"
+SEVERAL = Path("runs/report")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Draw figures (PNG, PDF) and write tables (Markdown, LaTeX) from records alone.
+    """Draw figures, write tables, and tell it all on one HTML page, from records and runs alone.
 
-    The last record of each item counts. Nothing is computed again.
+    Figures are PNG and PDF; the last record of each item counts. Two runs or more are compared: what differs in their
+    configurations, curves, final numbers, samples. Nothing is computed again.
 
     Try it:
       truedrift report runs/demo
+      truedrift report runs/digits-… runs/digits-… --out runs/compared
       truedrift report runs/fig_bias_loglog-cpu --out figures
     """
 
-    directory: Annotated[Path, tyro.conf.Positional]
-    """Directory with records.jsonl, or such a file."""
+    directories: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Runs, directories with records.jsonl, or directories with such directories in them."""
 
     out: Path | None = None
-    """Directory for the files; that of the records if none is named."""
+    """Directory for the files; that which was named, or runs/report if several were."""
+
+    title: str | None = None
+    """Of the page."""
 
     def prepare(self) -> Callable[[], str]:
-        """Read the records and check the directory."""
-        records = latest(self.directory)
-        beside = self.directory if self.directory.is_dir() else self.directory.parent
-        return partial(_report, records, writable_directory(self.out or beside))
+        """Read the records, look at the runs and check the directory."""
+        places = self.directories
+        if not places:
+            raise mistake("no directory was named", "allowed are one or more", "name for example runs/demo")
+        found = find(places)
+        beside = places[0] if places[0].is_dir() else places[0].parent
+        out = writable_directory(self.out or (beside if len(places) == 1 else SEVERAL))
+        return partial(_report, found, out, self.title or f"truedrift: {', '.join(map(_name, places))}")
 
 
-def _report(records: list[Any], out: Path) -> str:
-    return "\n\n".join(rendered(record, out) for record in records)
+def _name(place: Path) -> str:
+    return place.resolve().name
+
+
+def _report(found: Found, out: Path, title: str) -> str:
+    said = [rendered(record, out) for record in found.records]
+    page = write_page(out / PAGE, title=title, records=found.records, runs=found.runs)
+    return "\n\n".join((*said, f"page: {page}"))

@@ -19,10 +19,11 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from truedrift.records import AtTemperature, Compensated, Temperature
+from truedrift.report.cell import Number, Row, Scientific, shown
 from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
 from truedrift.report.palette import ABC, CLOUD, INK, MUTED, STANDARD
-from truedrift.report.table import Row, Scientific, Table
+from truedrift.report.table import Table
 
 NAME = "app_temperature"
 FIGURE_INCHES = (6.6, 4.3)  # a text width
@@ -89,9 +90,20 @@ def _rows(at: AtTemperature) -> list[Row]:
     rows: list[Row] = []
     for each in at.sizes:
         standard, best, own_best, abc = map(Scientific, (each.standard, each.best, each.own_best, each.abc))
-        rows.append((f"{at.tau:g}", str(each.n), standard, best, f"{each.best_ratio:.3f}", own_best, abc))
-    of_standard, of_best, of_own_best, of_abc = (f"{slope:.2f}".replace("-", "−") for slope in at.slopes)
+        rows.append((f"{at.tau:g}", str(each.n), standard, best, Number(each.best_ratio, ".3f"), own_best, abc))
+    of_standard, of_best, of_own_best, of_abc = map(Number, at.slopes)
     return [*rows, (f"{at.tau:g}", "slope", of_standard, of_best, "", of_own_best, of_abc)]
+
+
+def verdicts(record: Temperature) -> list[str]:
+    """One sentence for each τ: what the best τ′ leaves of the bias at the largest n, and what ABC leaves."""
+    return [
+        f"τ = {at.tau:g}, n = {last.n}: the best τ′ leaves {shown(last.best / last.standard, '.1%')} of the standard "
+        f"bias, the best τ′ of each query {shown(last.own_best / last.standard, '.1%')}, "
+        f"ABC {shown(last.abc / last.standard, '.1%')}"
+        for at in record.at
+        for last in at.sizes[-1:]
+    ]
 
 
 def draw(record: Temperature) -> Figure:

@@ -14,10 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from truedrift.records import BiasCurve, BiasCurves, SampledPoints
+from truedrift.report.cell import Number, Scientific, shown
 from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
 from truedrift.report.palette import INK, LOOKS, MUTED
-from truedrift.report.table import Scientific, Table
+from truedrift.report.table import Table
 
 NAME = "fig_bias_loglog"
 FIGURE_INCHES = (6.6, 3.1)  # a text width
@@ -39,7 +40,7 @@ def table(record: BiasCurves) -> Table:
         header=("τ", "estimator", *(f"n = {n}" for n in record.n), "slope"),
         groups=[
             [
-                (f"{tau:g}", LOOKS[c.estimator][0], *map(Scientific, c.exact), f"{record.slope(c):.2f}")
+                (f"{tau:g}", LOOKS[c.estimator][0], *map(Scientific, c.exact), Number(record.slope(c)))
                 for c in record.curves
                 if c.tau == tau
             ]
@@ -104,6 +105,23 @@ def _legend(figure: Figure, panel: Axes, trials: int) -> None:
             Line2D([], [], markerfacecolor="white", label="… below their noise", **mark),
         ]
     figure.legend(handles=handles, loc="upper center", ncols=5, frameon=False, fontsize=8.5, columnspacing=1.3)
+
+
+def verdicts(record: BiasCurves) -> list[str]:
+    """One sentence for each temperature: the powers of n, and whether ABC ever has the larger mean bias."""
+    return [_verdict(record, tau) for tau in record.temperatures]
+
+
+def _verdict(record: BiasCurves, tau: float) -> str:
+    curves = {curve.estimator: curve for curve in record.curves if curve.tau == tau}
+    slopes = ", ".join(f"{shown(record.slope(curve), '.2f')} ({LOOKS[name][0]})" for name, curve in curves.items())
+    larger = [
+        str(n)
+        for n, standard, abc in zip(record.n, curves["standard"].exact, curves["abc"].exact, strict=True)
+        if abc > standard
+    ]
+    where = f"the larger one at n = {', '.join(larger)}" if larger else "the smaller one at every n"
+    return f"τ = {tau:g}: slopes of the exact bias {slopes}; the bias of ABC is {where}"
 
 
 def summary(record: BiasCurves) -> str:

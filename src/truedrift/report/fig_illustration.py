@@ -32,11 +32,6 @@ def save(record: Illustration, directory: Path) -> list[Path]:
 
 def summary(record: Illustration) -> str:
     """The figure's numbers as text."""
-    if record.n == 1:
-        verdict = "At n = 1 the correction changes nothing."
-    else:
-        here = "in this one it is" if record.distance_abc < record.distance_standard else "in this one it is not"
-        verdict = f"ABC is nearer to T* in {_share(record)} of the draws; {here}."
     return "\n".join(
         (
             f"fig:illustration: three Gaussian clusters, n = {record.n}, τ = {record.tau:g}, "
@@ -48,10 +43,18 @@ def summary(record: Illustration) -> str:
             _row("bias: norm of the mean error", record.bias_standard, record.bias_abc),
             _row("  its Monte-Carlo noise", record.noise_standard, record.noise_abc),
             "",
-            verdict,
+            *verdicts(record),
             f"The draws are from a fixed pool of {record.pool_points} points, whose centroid is T*.",
         )
     )
+
+
+def verdicts(record: Illustration) -> list[str]:
+    """In how many draws ABC is the nearer one."""
+    if record.n == 1:
+        return ["At n = 1 the correction changes nothing."]
+    here = "in this one it is" if record.distance_abc < record.distance_standard else "in this one it is not"
+    return [f"ABC is nearer to T* in {_share(record)} of the draws; {here}."]
 
 
 def _row(what: str, *values: float | None) -> str:

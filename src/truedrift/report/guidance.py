@@ -9,10 +9,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from truedrift.records import AtStrength, Guidance
+from truedrift.report.cell import Number, Row, Scientific, shown
 from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
 from truedrift.report.palette import ABC, INK, STANDARD, STRATIFIED
-from truedrift.report.table import Row, Scientific, Table
+from truedrift.report.table import Table
 
 NAME = "guidance"
 FIGURE_INCHES = (6.6, 3.2)  # a text width
@@ -65,11 +66,19 @@ def _worst(record: Guidance) -> float:
 def _rows(record: Guidance, at: AtStrength) -> list[Row]:
     found = zip(record.sizes, at.standard, at.abc, at.stratified, at.share_nearer, strict=True)
     rows: list[Row] = [
-        (f"{at.strength:g}", str(gen), str(unc), *map(Scientific, biases), f"{nearer:.0%}")
+        (f"{at.strength:g}", str(gen), str(unc), *map(Scientific, biases), Number(nearer, ".0%"))
         for (gen, unc), *biases, nearer in found
     ]
-    slopes = (f"{slope:.2f}".replace("-", "−") for slope in at.slopes(record.sizes))
-    return [*rows, (f"{at.strength:g}", "slope", "", *slopes, "")]
+    return [*rows, (f"{at.strength:g}", "slope", "", *map(Number, at.slopes(record.sizes)), "")]
+
+
+def verdicts(record: Guidance) -> list[str]:
+    """One sentence for each strength: the powers of n."""
+    return [
+        f"strength {at.strength:g}: slopes of the bias "
+        + ", ".join(f"{shown(s, '.2f')} ({name})" for name, s in zip(LOOKS, at.slopes(record.sizes), strict=True))
+        for at in record.at
+    ]
 
 
 def draw(record: Guidance) -> Figure:

@@ -9,10 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from truedrift.records import FieldBias, FieldBiases
+from truedrift.report.cell import Row, Scientific, shown
 from truedrift.report.frame import framed, ticks_at
 from truedrift.report.item import save_figure
 from truedrift.report.palette import LOOKS, MUTED
-from truedrift.report.table import Row, Scientific, Table
+from truedrift.report.table import Table
 
 NAME = "normalization"
 NORMALIZATIONS = ("row", "bidirectional", "bidirectional-loo")
@@ -21,7 +22,7 @@ FIGURE_INCHES = (6.6, 4.6)
 
 
 def save(record: FieldBiases, directory: Path) -> list[Path]:
-    """The figure, and the table as Markdown and LaTeX."""
+    """The figure, and the table as Markdown, LaTeX and CSV."""
     return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
 
 
@@ -110,6 +111,19 @@ def _row(bias: FieldBias) -> Row:
         side,
         *(Scientific(root if resolved else None) for root, resolved in cells),
     )
+
+
+def verdicts(record: FieldBiases) -> list[str]:
+    """One sentence for each normalization: what ABC leaves of the bias of the field at the largest n."""
+    return [f"{normalization}: {_verdict(record, normalization)}" for normalization in NORMALIZATIONS]
+
+
+def _verdict(record: FieldBiases, normalization: str) -> str:
+    standard, abc = (record.of(normalization, estimator, "V") for estimator in ("standard", "abc"))
+    where = f"of V at n = {record.n[-1]}"
+    if not (standard.resolved[-1] and abc.resolved[-1]):
+        return f"the noise hides the bias {where}"
+    return f"ABC leaves {shown(abc.root[-1] / standard.root[-1], '.1%')} of the standard bias {where}"
 
 
 def summary(record: FieldBiases) -> str:

@@ -23,6 +23,12 @@ FRAME = "#D5DAE0"
 STRATIFIED = "#D98200"
 """Stratified ABC, a triangle, dashed; ours."""
 
+POSITIVE = "#1B8A7A"
+"""ABC on the positive side alone, a triangle downward."""
+
+NEGATIVE = "#A8631B"
+"""ABC on the negative side alone, a diamond."""
+
 LOOKS = {
     "standard": ("standard", STANDARD, "o"),
     "abc": ("ABC", ABC, "s"),

@@ -11,7 +11,7 @@ NAME = "bias"
 
 
 def save(record: PoolBias, directory: Path) -> list[Path]:
-    """The table as Markdown and LaTeX."""
+    """The table as Markdown, LaTeX and CSV."""
     return table(record).save(directory, NAME)
 
 

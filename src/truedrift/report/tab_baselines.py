@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from truedrift.records import Baseline, Baselines
-from truedrift.report.table import Row, Scientific, Table
+from truedrift.report.cell import Number, Row, Scientific
+from truedrift.report.table import Table
 
 NAME = "tab_baselines"
 
@@ -40,7 +41,7 @@ PAPER = {
 
 
 def save(record: Baselines, directory: Path) -> list[Path]:
-    """The table as Markdown and LaTeX."""
+    """The table as Markdown, LaTeX and CSV."""
     return table(record).save(directory, NAME)
 
 
@@ -72,10 +73,26 @@ def _row(row: Baseline) -> Row:
         Scientific(row.variance),
         Scientific(row.exact_variance),
         Scientific(variance),
-        f"{row.microseconds:.1f}",
-        "–" if microseconds is None else f"{microseconds:.1f}",
+        Number(row.microseconds, ".1f"),
+        Number(microseconds, ".1f"),
         str(row.references),
     )
+
+
+def verdicts(record: Baselines) -> list[str]:
+    """One sentence an n: |bias|, variance and time of ABC as multiples of standard's, and the same of the paper."""
+    by_place = {(row.n, row.estimator): row for row in record.rows}
+    both = [n for n in dict.fromkeys(row.n for row in record.rows) if {(n, "standard"), (n, "abc")} <= by_place.keys()]
+    return [_verdict(by_place[n, "standard"], by_place[n, "abc"]) for n in both]
+
+
+def _verdict(standard: Baseline, abc: Baseline) -> str:
+    here = (abc.bias / standard.bias, abc.variance / standard.variance, abc.microseconds / standard.microseconds)
+    base, corrected = (PAPER.get((row.n, row.estimator)) for row in (standard, abc))
+    told = [f" (paper {a / b:.2f})" for a, b in zip(corrected, base, strict=True)] if base and corrected else [""] * 3
+    multiples = zip(("|bias|", "variance", "time"), here, told, strict=True)
+    said = ", ".join(f"{name} {ours:.2f}{paper}" for name, ours, paper in multiples)
+    return f"n = {abc.n}: ABC as a multiple of standard: {said}"
 
 
 def summary(record: Baselines) -> str:

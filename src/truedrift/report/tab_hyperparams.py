@@ -60,8 +60,16 @@ def table(record: Hyperparameters) -> Table:
 
 
 def save(record: Hyperparameters, directory: Path) -> list[Path]:
-    """The table as Markdown and LaTeX."""
+    """The table as Markdown, LaTeX and CSV."""
     return table(record).save(directory, NAME)
+
+
+def verdicts(record: Hyperparameters) -> list[str]:
+    """How many of the paper's settings are the recipe's, and which are not."""
+    here = settings(record)
+    other = [name for name, printed in PAPER.items() if here.get(name) != printed]
+    said = f"{len(PAPER) - len(other)} of {len(PAPER)} settings that the paper prints are those of {record.recipe}"
+    return [f"{said}; others: {', '.join(other)}" if other else said]
 
 
 def summary(record: Hyperparameters) -> str:

@@ -47,8 +47,15 @@ def _seconds(runs: Sequence[DigitsRun]) -> str:
     return f"{statistics.fmean(timed):.0f}" if timed else "–"
 
 
+def verdicts(record: TrainedDigits) -> list[str]:
+    """One sentence an estimator: how many samples are recognized."""
+    by_estimator = dict.fromkeys(run.estimator for run in record.runs)
+    shares = {name: [run.recognized for run in record.runs if run.estimator == name] for name in by_estimator}
+    return [f"{name}: {spread(found, '%')} of the samples are recognized" for name, found in shares.items()]
+
+
 def save(record: TrainedDigits, directory: Path) -> list[Path]:
-    """The table as Markdown and LaTeX."""
+    """The table as Markdown, LaTeX and CSV."""
     return table(record).save(directory, NAME)
 
 

@@ -1,8 +1,9 @@
 """`digits`: 64 features of a small classifier of the embedded digits, and its class probabilities.
 
 Pixels in [−1, 1] → 128 → 64 features → 10 classes, SiLU between, trained once on the train split: all images in every
-step, AdamW, from a fixed seed. Two machines may differ in the last digits of the weights; the hash in the protocol
-tells them apart. It is kept in the cache, with the hash of its content beside it.
+step, AdamW, from a fixed seed. Features are divided by one number, so that their variance over the train split is 1 on
+average. Two machines may differ in the last digits of the weights; the hash in the protocol tells them apart. It is
+kept in the cache, with the hash of its content beside it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from truedrift.data.digits import digits
 from truedrift.data.samples import to_model
 from truedrift.evaluation.extractors.base import Extracted, Extractor
 from truedrift.evaluation.kept_tensors import read_tensors, write_tensors
-from truedrift.records.origin import version
 from truedrift.seeding import stream
 from truedrift.validation import mistake
 
+FORMAT = 1
 SHAPE = (1, 8, 8)
 WIDTH, FEATURES, CLASSES = 128, 64, 10
 STEPS, LEARNING_RATE, WEIGHT_DECAY = 100, 1e-2, 1e-2
@@ -42,27 +43,28 @@ class DigitsExtractor(Extractor):
         if tuple(sample_shape) != SHAPE:
             came = f"samples have shape {tuple(sample_shape)}"
             raise mistake(came, f"the extractor digits takes {SHAPE}", "take inception, or encoder:NAME")
-        network, self.sha256 = classifier()
+        network, spread, self.sha256 = classifier()
         self.device = device
-        self._network = network.to(device)
+        self._network, self._spread = network.to(device), spread.to(device)
 
     def __call__(self, values: Tensor) -> Extracted:
         with torch.no_grad():
             features = self._network[:-1](to_model(values.to(self.device)))
-            return Extracted(features, self._network[-1](features).softmax(1))
+            return Extracted(features / self._spread, self._network[-1](features).softmax(1))
 
 
-def classifier() -> tuple[nn.Sequential, str]:
-    """The classifier of the cache, trained if it is not there, and the hash of its weights."""
-    path = cache_directory("digits-classifier") / f"{version()}.safetensors"
-    network = _network()
+def classifier() -> tuple[nn.Sequential, Tensor, str]:
+    """The classifier of the cache, trained if it is not there, the spread of its features, and the hash of both."""
+    recipe = repr((FORMAT, WIDTH, FEATURES, STEPS, LEARNING_RATE, WEIGHT_DECAY))
+    name = hashlib.sha256(recipe.encode()).hexdigest()[:12]
+    path = cache_directory("digits-classifier") / f"{name}.safetensors"
     kept = read_tensors(path)
     if kept is None:
-        _train(network)
-        kept = {name: tensor.detach() for name, tensor in network.state_dict().items()}
+        kept = _trained()
         _keep(path, kept)
-    network.load_state_dict(kept)
-    return network.eval().requires_grad_(False), _sha256(kept)
+    network = _network()
+    network.load_state_dict({name: tensor for name, tensor in kept.items() if name != "spread"})
+    return network.eval().requires_grad_(False), kept["spread"], _sha256(kept)
 
 
 def _network() -> nn.Sequential:
@@ -77,8 +79,9 @@ def _network() -> nn.Sequential:
     return network
 
 
-def _train(network: nn.Sequential) -> None:
-    data = digits("train")
+def _trained() -> dict[str, Tensor]:
+    """The weights after training, and the root mean variance of the features."""
+    data, network = digits("train"), _network()
     images = to_model(data.values)
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     with torch.enable_grad():
@@ -86,6 +89,9 @@ def _train(network: nn.Sequential) -> None:
             optimizer.zero_grad()
             F.cross_entropy(network(images), data.labels).backward()
             optimizer.step()
+    with torch.no_grad():
+        spread = network[:-1](images).var(0).mean().sqrt()
+    return {name: tensor.detach() for name, tensor in network.state_dict().items()} | {"spread": spread}
 
 
 def _keep(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -1,0 +1,153 @@
+"""What a run directory tells of its run: metrics, evaluations, history and pictures.
+
+Its config.json must be that of a run. Everything else may be missing, torn or from elsewhere: what cannot be read is
+left out and becomes a sentence on the page (`problems`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from truedrift.options import from_tree
+from truedrift.records import Protocol
+from truedrift.training.config import RunConfig
+from truedrift.training.run import CONFIG, HISTORY, METRICS, SAMPLES, open_run
+from truedrift.validation import Mistake
+
+_PICTURE = re.compile(r"step-(\d{1,12})\.png")
+_NO_PROTOCOL = "of unknown protocol"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """Numbers of one step, and how they came about; None where the file does not say it in full."""
+
+    step: int
+    metrics: Mapping[str, Any]
+    protocol: Protocol | None
+
+    @property
+    def distance(self) -> float | None:
+        """FID or another Fréchet distance."""
+        return number(self.metrics.get("fid"))
+
+    @property
+    def distance_name(self) -> str:
+        """By its protocol."""
+        return self.protocol.distance_name if self.protocol else f"FD ({_NO_PROTOCOL})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run as the page tells it."""
+
+    name: str
+    config: RunConfig
+    classes: tuple[str, ...]
+    data_sha256: str
+    version: str
+    commit: str
+    telemetry: Sequence[Mapping[str, Any]]
+    evaluations: Sequence[Evaluation]
+    history: Sequence[Mapping[str, Any]]
+    pictures: Sequence[tuple[int, Path]]
+    """Step and file, in the order of steps."""
+    problems: Sequence[str]
+
+    @property
+    def last(self) -> Mapping[str, Any]:
+        """The last logged step."""
+        return self.telemetry[-1] if self.telemetry else {}
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def step_of(entry: Mapping[str, Any]) -> int | None:
+    """The step of a line, if it has one."""
+    step = number(entry.get("step"))
+    return None if step is None or step < 0 else int(step)
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """The runs, each with a name of its own: that of its directory, with as many of those above as it takes."""
+    full = [path.resolve().parts for path in paths]
+    depths = (next(d for d in range(1, len(own) + 1) if _alone(own[-d:], full)) for own in full)
+    return [read_run(path, "/".join(own[-depth:])) for path, own, depth in zip(paths, full, depths, strict=True)]
+
+
+def _alone(ending: tuple[str, ...], full: Sequence[tuple[str, ...]]) -> bool:
+    return len({each for each in full if each[-len(ending) :] == ending}) == 1
+
+
+def read_run(path: Path, name: str) -> Run:
+    """The run of that directory; a Mistake where its config.json is not one that this version reads."""
+    opened = open_run(path)
+    lines, complaint = _lines(path / METRICS)
+    history, of_history = _lines(path / HISTORY)
+    evaluated = [line for line in lines if isinstance(line.get("evaluation"), dict) and step_of(line) is not None]
+    problems = [each for each in (complaint, of_history) if each]
+    tree = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    return Run(
+        name=name,
+        config=opened.config,
+        classes=tuple(str(each) for each in opened.data["classes"]),
+        data_sha256=str(opened.data.get("sha256", "unknown")),
+        version=str(tree.get("version", "unknown")),
+        commit=str(tree.get("commit") or "unknown"),
+        telemetry=[line for line in lines if "positives_seen" in line and step_of(line) is not None],
+        evaluations=[_evaluation(line) for line in evaluated],
+        history=history,
+        pictures=_pictures(path / SAMPLES),
+        problems=problems,
+    )
+
+
+def _lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
+    """The JSON objects of the file, and what is wrong with the rest."""
+    try:
+        written = path.read_bytes().splitlines()
+    except OSError as error:
+        return [], f"{path.name} cannot be read ({error.strerror})."
+    entries = [entry for entry in map(_entry, written) if entry is not None]
+    left_out = len(written) - len(entries)
+    return entries, f"{left_out} of {len(written)} lines of {path.name} cannot be read." if left_out else None
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    try:
+        entry = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _evaluation(line: Mapping[str, Any]) -> Evaluation:
+    return Evaluation(step=step_of(line) or 0, metrics=line["evaluation"], protocol=_protocol(line.get("protocol")))
+
+
+def _protocol(tree: Any) -> Protocol | None:
+    try:
+        return from_tree(Protocol, tree)
+    except Mistake:
+        return None
+
+
+def _pictures(directory: Path) -> list[tuple[int, Path]]:
+    if not directory.is_dir():
+        return []
+    named = ((_PICTURE.fullmatch(path.name), path) for path in directory.iterdir())
+    return sorted((int(found[1]), path) for found, path in named if found)

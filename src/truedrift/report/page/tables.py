@@ -1,0 +1,47 @@
+"""Tables as HTML: rows of words, or a `Table` of the report; each scrolls in a box of its own where it is too wide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from truedrift.report.page.markup import Content, Markup, element
+from truedrift.report.table import Cell, Table
+
+_WIDE = 48
+"""Letters from which on a cell may be broken."""
+
+
+def table(header: Sequence[Content], rows: Sequence[Sequence[Content]], *, caption: str | None = None) -> Markup:
+    """One body of rows; the first cell of each names it."""
+    return _table(header, [rows], caption)
+
+
+def of_report(source: Table) -> Markup:
+    """The groups as bodies, numbers as Markdown has them, the best in bold."""
+    groups = [[[_shown(cell) for cell in row] for row in group] for group in source.groups]
+    return _table(source.header, groups, source.caption)
+
+
+def _table(header: Sequence[Content], groups: Sequence[Sequence[Sequence[Content]]], caption: str | None) -> Markup:
+    head = element("thead", element("tr", (element("th", cell, scope="col") for cell in header)))
+    bodies = (element("tbody", (_row(row) for row in group)) for group in groups)
+    said = element("caption", caption) if caption else None
+    whole = element("table", said, head, bodies)
+    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption or "table")
+
+
+def _row(row: Sequence[Content]) -> Markup:
+    first, *others = row or ("",)
+    return element("tr", element("th", first, scope="row"), (_cell(cell) for cell in others))
+
+
+def _cell(cell: Content) -> Markup:
+    wide = isinstance(cell, str) and len(cell) > _WIDE
+    return element("td", cell, class_="wrap" if wide else None)
+
+
+def _shown(cell: Cell) -> Content:
+    if isinstance(cell, str):
+        return cell
+    text = "–" if cell.value is None else f"{cell.value:.2e}"
+    return element("strong", text) if cell.bold else text

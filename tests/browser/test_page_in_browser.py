@@ -1,0 +1,229 @@
+"""The report's page in headless Chromium: it renders, it fits, it obeys its own policy, and hostile text stays text.
+
+A page whose escaping is switched off is the control: on it the same checks must find what they look for.
+"""
+
+import base64
+import os
+import shutil
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from oracles.handmade_run import HISTORY, HOSTILE, METRICS, PROTOCOL, evaluation, telemetry, write_run
+
+from truedrift.experiments import illustration
+from truedrift.report.page import document, markup, write_page
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
+LISTEN = "window.alerted = []; window.alert = text => window.alerted.push(String(text));"
+"""Before anything of a page: whatever it alerts is kept instead of shown, and no dialog stands in the way."""
+DESKTOP, PHONE = (1200, 900), (360, 740)
+SAVED = os.environ.get("TRUEDRIFT_SCREENSHOTS")
+"""Where screenshots are written for a person to look at; nowhere if it is not set."""
+
+
+def which(*names):
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    chromium, driver = which("chromium", "chromium-browser", "google-chrome"), which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("no chromium found: run `make browser`")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install 'truedrift[dev]'")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    started.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": LISTEN})
+    yield started
+    started.quit()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A page in the browser, and what the console said while it was loaded."""
+
+    browser: object
+    log: list
+
+    def value(self, script):
+        """What an expression gives."""
+        return self.browser.execute_script(f"return {script}")
+
+    def show(self, size, scheme="light", media=""):
+        """As on a screen of that size with that taste, or on paper."""
+        width, height = size
+        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
+        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
+
+    def save(self, name):
+        """A picture of all of it, where one was asked for."""
+        if SAVED:
+            shot = self.browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
+            (Path(SAVED) / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
+
+
+def opened(browser, path):
+    """Loaded to the end: an `onerror` runs before that."""
+    browser.get("about:blank")
+    browser.get_log("browser")
+    browser.get(path.as_uri())
+    return Opened(browser, browser.get_log("browser"))
+
+
+def hostile_page(directory):
+    """Two runs, one of them named by HOSTILE itself, with HOSTILE wherever a file can say something; and a record."""
+    metrics = (
+        *METRICS,
+        telemetry(300, **{HOSTILE: 1}),
+        evaluation(300, 9.0, protocol=PROTOCOL | {"prepared": HOSTILE}),
+    )
+    history = (*HISTORY, HISTORY[3] | {"host": HOSTILE, HOSTILE: HOSTILE})
+    above, below = HOSTILE.split("/")
+    options = {"metrics": metrics, "history": history, "classes": (HOSTILE, "b"), "recipe_name": HOSTILE}
+    runs = [
+        write_run(directory / above / below, estimator="abc", **options),
+        write_run(directory / "other" / below, estimator="standard"),
+    ]
+    record = illustration.run(illustration.Options(n=4, draws=20, seed=0))
+    return write_page(directory / "page.html", title=f"A {HOSTILE}", records=[record], runs=runs)
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    return hostile_page(tmp_path_factory.mktemp("hostile"))
+
+
+@pytest.fixture
+def page(browser, hostile):
+    return opened(browser, hostile)
+
+
+def images_from_outside(shown):
+    """Elements that only a hole in the escaping can make."""
+    return shown.value("document.querySelectorAll('img:not([src^=\"data:image/png;base64,\"]), [onerror]').length")
+
+
+def test_the_page_renders_without_a_word_in_the_console(page):
+    assert page.log == []
+    assert page.value("document.title") == f"A {HOSTILE}"
+    assert page.value("document.readyState") == "complete"
+
+
+def test_verdicts_come_before_everything_else(page):
+    first = page.value("document.querySelector('header').nextElementSibling.tagName")
+    assert first == "MAIN"
+    listed = page.value("[...document.querySelectorAll('header .verdicts li strong')].map(each => each.textContent)")
+    assert listed[:2] == ["Compared", HOSTILE]
+    top, section = page.value(
+        "['.verdicts', 'main h2'].map(name => document.querySelector(name).getBoundingClientRect().top)"
+    )
+    assert top < section
+
+
+def test_every_picture_is_decoded_and_every_chart_has_a_size(page):
+    widths = page.value("[...document.images].map(image => image.naturalWidth)")
+    assert len(widths) == 7  # three of each run, and the figure
+    assert min(widths) > 0
+    boxes = page.value("[...document.querySelectorAll('figure svg')].map(each => each.getBoundingClientRect().height)")
+    assert len(boxes) == 4 + 6 + 9
+    assert min(boxes) > 100
+
+
+def test_no_text_of_a_chart_lies_on_another(page):
+    page.show(DESKTOP)
+    overlaps = page.value(
+        """[...document.querySelectorAll('figure svg')].flatMap(svg => {
+          const boxes = [...svg.querySelectorAll('text')].map(text => text.getBoundingClientRect());
+          return boxes.flatMap((a, i) => boxes.slice(i + 1).filter(b =>
+            a.left < b.right && b.left < a.right && a.top < b.bottom - 2 && b.top < a.bottom - 2));
+        }).length"""
+    )
+    assert overlaps == 0
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_the_page_never_scrolls_sideways(page, size):
+    page.show(size)
+    assert page.value("document.documentElement.scrollWidth") <= size[0]
+    page.save(f"page-{size[0]}")
+
+
+def test_wide_tables_scroll_in_their_own_box_on_a_phone(page):
+    page.show(PHONE)
+    scrolled = page.value("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length")
+    assert scrolled > 0
+
+
+def test_dark_is_dark_and_paper_is_light(page):
+    colors = {}
+    for name, scheme, media in (("light", "light", ""), ("dark", "dark", ""), ("paper", "dark", "print")):
+        page.show(DESKTOP, scheme, media)
+        paint = "['body', '.line.abc'].map(n => getComputedStyle(document.querySelector(n)))"
+        colors[name] = page.value(f"(([body, line]) => [body.backgroundColor, body.color, line.stroke])({paint})")
+        page.save(f"page-{name}")
+    assert colors["light"] == ["rgb(255, 255, 255)", "rgb(29, 35, 43)", "rgb(0, 119, 204)"]
+    assert all(a != b for a, b in zip(colors["light"], colors["dark"], strict=True))
+    assert colors["paper"] == colors["light"]
+
+
+def test_it_prints(page):
+    page.show(DESKTOP)
+    pdf = base64.b64decode(page.browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
+    assert pdf.startswith(b"%PDF-")
+    assert len(pdf) > 20_000
+
+
+def test_hostile_names_run_nothing_and_make_nothing(page):
+    assert page.value("window.alerted") == []
+    assert images_from_outside(page) == 0
+    assert page.value("document.scripts.length") == 1
+    assert page.value("JSON.parse(document.getElementById('data').textContent).items") == ["fig:illustration"]
+    told = page.value("[...document.querySelectorAll('h3')].map(each => each.textContent)")
+    assert told.count(HOSTILE) == 3  # its gauge, its samples, its provenance
+
+
+def without_escaping(monkeypatch):
+    monkeypatch.setattr(markup, "escaped", lambda text: text)
+
+
+def test_control_without_escaping_the_checks_find_a_picture_and_the_policy_stops_it(browser, tmp_path, monkeypatch):
+    without_escaping(monkeypatch)
+    shown = opened(browser, hostile_page(tmp_path))
+    assert shown.value("window.alerted") == []
+    assert images_from_outside(shown) > 0
+    assert any("Content Security Policy" in entry["message"] for entry in shown.log)
+
+
+def test_control_without_escaping_and_policy_the_script_runs(browser, tmp_path, monkeypatch):
+    without_escaping(monkeypatch)
+    monkeypatch.setattr(document, "policy", lambda style: "img-src *")
+    assert set(opened(browser, hostile_page(tmp_path)).value("window.alerted")) == {"1"}
+
+
+def test_nothing_is_asked_of_a_network(browser, page, tmp_path):
+    """The control is a page with one picture from outside: the same question finds it."""
+    asked = "performance.getEntriesByType('resource').map(each => each.name).filter(name => !name.startsWith('data:'))"
+    assert page.value(asked) == []
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and no listen: it refuses
+        address = f"http://127.0.0.1:{nobody.getsockname()[1]}/x.png"
+        (tmp_path / "control.html").write_text(f"<!doctype html><img src='{address}'>")
+        assert opened(browser, tmp_path / "control.html").value(asked) == [address]

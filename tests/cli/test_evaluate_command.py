@@ -1,0 +1,123 @@
+"""`truedrift evaluate` as a user runs it."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from truedrift.cli import main
+from truedrift.records import Evaluated, read
+from truedrift.training.export import open_generator
+
+SMALL = (
+    "generator.width=16",
+    "generator.depth=1",
+    "batch.n=3",
+    "cadence.epochs=1",
+    "cadence.steps_per_epoch=4",
+    "cadence.grid_every=none",
+    "evaluation.samples=80",
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A run of four steps, judged at its end, with a cache of its own."""
+    directory = tmp_path_factory.mktemp("evaluated")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRUEDRIFT_CACHE", str(directory / "cache"))
+        settings = [each for one in SMALL for each in ("--set", one)]
+        assert main(["train", "digits", *settings, "--device", "cpu", "--out", str(directory / "run")]) == 0
+        yield directory
+
+
+def evaluate(capsys, *arguments):
+    status = main(["evaluate", *map(str, arguments)])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_numbers_carry_their_protocol(capsys, place):
+    status, out, _ = evaluate(capsys, place / "run", "--device", "cpu")
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[0] == f"{place / 'run'}, step 4, ema weights"
+    assert re.fullmatch(r"FD \(digits\) +[\d.]+ +80 samples", lines[1])
+    assert re.fullmatch(r"KID +[\d.e+]+ ± [\d.e+]+ +unbiased, all pairs of 80 samples and 1437 of the data", lines[2])
+    assert re.fullmatch(r"precision +[\d.]+ +k = 3, 80 samples and 1437 of the data", lines[3])
+    assert re.fullmatch(r"recall +[\d.]+ +k = 3, 80 samples and 1437 of the data", lines[4])
+    assert re.fullmatch(r"Inception Score +[\d.]+ ± [\d.e-]+ +mean and deviation of 10 parts", lines[5])
+    assert re.fullmatch(r"features: digits, sha256 [0-9a-f]{12}, uint8 → \[−1, 1\], 64 dimensions", lines[6])
+    assert re.fullmatch(r"data:     digits, split train, 1437 samples, sha256 [0-9a-f]{12}", lines[7])
+    assert lines[8] == "samples:  80, labels balanced, seed 0, strength 1, ema weights"
+    (record, *_) = read(place / "run" / "evaluations.jsonl", Evaluated)
+    assert (record.run, record.step, record.protocol.samples) == ("run", 4, 80)
+    assert f"{record.metrics.fid:.4g}" in lines[1]
+
+
+def test_a_score_without_a_classifier_is_not_available(capsys, place):
+    status, out, _ = evaluate(
+        capsys, place / "run", "--extractor", "encoder:pixels", "--samples", 50, "--split", "test", "--device", "cpu"
+    )
+    assert status == 0
+    assert re.search(r"^FD \(encoder:pixels\) +[\d.]+ +50 samples$", out, re.MULTILINE)
+    assert re.search(r"^Inception Score +not available +encoder:pixels has no classifier$", out, re.MULTILINE)
+    assert "digits, split test, 360 samples" in out
+
+
+def test_a_folder_of_weights_is_compared_with_data_that_is_named(capsys, place, tmp_path):
+    open_generator(place / "run").generator.save_pretrained(tmp_path / "weights")
+    status, _, err = evaluate(capsys, tmp_path / "weights", "--device", "cpu")
+    assert status == 2
+    assert "is a folder of weights; what it is compared with must be named; add --data" in err
+    status, _, _ = evaluate(capsys, tmp_path / "weights", "--data", "digits", "--samples", 80, "--device", "cpu")
+    assert status == 0
+    (record,) = read(tmp_path / "weights" / "evaluations.jsonl", Evaluated)
+    assert record.step is None
+    assert record.metrics == read_last(capsys, place, "digits").metrics
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], r"'nowhere' does not exist; allowed is a run, or a folder of weights; .*"),
+        (["RUN", "--extractor", "fid"], r"the extractor is 'fid'; allowed are 'inception', .*; .*"),
+        (["RUN", "--samples", "1"], r"samples is 1; allowed is a number of at least 2 .*; .*"),
+        (["RUN", "--batch", "0"], r"batch is 0; allowed .*; .*"),
+        (["RUN", "--strength", "-1"], r"strength is -1.0; allowed is 0 to 1e6; .*"),
+        (["RUN", "--data", "four-modes"], r"the generator makes samples \(1, 8, 8\); four-modes has \(2,\); .*"),
+        (["RUN", "--data", "cifar10"], r"cifar10 is not in the cache .*; .*; run truedrift data fetch cifar10, .*"),
+        (["RUN", "--extractor", "inception"], r"there is no Inception network at .*; .*; run truedrift data fetch .*"),
+        (["CACHE"], r"'.*' has no config.json; allowed is a run, or a folder of weights; .*"),
+    ],
+)
+def test_every_mistake_is_one_line(capsys, place, arguments, message):
+    places = {"RUN": place / "run", "CACHE": place / "cache"}
+    status, out, err = evaluate(capsys, *(places.get(each, each) for each in arguments), "--device", "cpu")
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert re.fullmatch(f"truedrift: error: {message}", line)
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_numbers_of_one(capsys, place):
+    """torchrun with gloo; the reference is computed by both, in a cache of its own."""
+    one = read_last(capsys, place, "encoder:convnet")
+    environment = os.environ | {"TRUEDRIFT_CACHE": str(place / "cache-of-two"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    arguments = ["truedrift", "evaluate", str(place / "run"), "--extractor", "encoder:convnet", "--device", "cpu"]
+    done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("FD (encoder:convnet)") == 1
+    two = read(place / "run" / "evaluations.jsonl", Evaluated)[-1]
+    assert two.protocol == one.protocol
+    numbers = [[value for value in vars(each.metrics).values() if value is not None] for each in (one, two)]
+    assert numbers[1] == pytest.approx(numbers[0], rel=1e-6)
+
+
+def read_last(capsys, place, extractor):
+    status, _, err = evaluate(capsys, place / "run", "--extractor", extractor, "--device", "cpu")
+    assert status == 0, err
+    return read(place / "run" / "evaluations.jsonl", Evaluated)[-1]

@@ -1,0 +1,92 @@
+"""`truedrift report` on runs and records: where the page goes, and what is refused in one line."""
+
+import re
+
+import pytest
+from oracles.handmade_run import write_run
+
+from truedrift.cli import main
+from truedrift.experiments import illustration
+from truedrift.records import append
+
+
+@pytest.fixture
+def record():
+    return illustration.run(illustration.Options(n=4, draws=20, seed=0))
+
+
+def printed(capsys):
+    return capsys.readouterr().out.splitlines()
+
+
+def test_one_run_gets_its_page_beside_it(tmp_path, capsys):
+    run = write_run(tmp_path / "mine")
+    assert main(["report", str(run)]) == 0
+    assert printed(capsys) == [f"page: {run / 'report.html'}"]
+    page = (run / "report.html").read_text()
+    assert "<title>truedrift: mine</title>" in page
+    assert "The whole configuration" in page
+    assert main(["report", str(run)]) == 0  # again, over itself
+
+
+def test_two_runs_are_compared_in_a_directory_of_their_own(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("abc", "standard"):
+        write_run(tmp_path / name, estimator=name)
+    assert main(["report", "abc", "standard", "--title", "Both <of> them"]) == 0
+    assert printed(capsys)[-1] == "page: runs/report/report.html"
+    page = (tmp_path / "runs/report/report.html").read_text()
+    assert "<h1>Both &lt;of&gt; them</h1>" in page
+    assert "<h2>What differs</h2>" in page
+    assert "objective.estimator_pos" in page
+
+
+def test_a_directory_with_records_and_runs_is_told_on_one_page(record, tmp_path, capsys):
+    append(tmp_path / "records.jsonl", record)
+    write_run(tmp_path / "one")
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
+    lines = printed(capsys)
+    assert lines[0].startswith("fig:illustration")
+    assert lines[-1] == f"page: {tmp_path / 'out' / 'report.html'}"
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "1 item, 1 run;" in page
+    assert page.index("fig:illustration") < page.index("<h2>Curves</h2>")
+    assert page.count("data:image/png;base64,") == 4  # the figure and three sample grids
+    assert record.provenance.time in page
+    assert {"fig_illustration.png", "fig_illustration.pdf"} <= {path.name for path in (tmp_path / "out").iterdir()}
+
+
+def test_a_file_of_records_gets_its_page_beside_it(record, tmp_path, capsys):
+    path = tmp_path / "records.jsonl"
+    append(path, record)
+    assert main(["report", str(path)]) == 0
+    assert printed(capsys)[-1] == f"page: {tmp_path / 'report.html'}"
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("nowhere", r"'.*nowhere' does not exist; allowed is a directory that .*; run for example truedrift demo"),
+        ("empty", r"'.*empty' holds no records.jsonl and no run; allowed is .*; run for example truedrift demo"),
+        ("newer", r"'.*config.json' has schema 2; this version \(\S+\) reads 1; use truedrift 0.1.0"),
+        ("torn", r"'.*config.json' cannot be read as a run's \(JSONDecodeError\); .*; .*"),
+        ("notes.txt", r".*notes.txt, line 1 is not a record .*; allowed is .*; remove .*"),
+        ("holder", r"'.*config.json' has schema 2; .*"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(place, message, tmp_path, capsys):
+    (tmp_path / "empty").mkdir()
+    write_run(tmp_path / "newer", schema=2)
+    write_run(tmp_path / "holder" / "newer", schema=2)
+    (write_run(tmp_path / "torn") / "config.json").write_text("{")
+    (tmp_path / "notes.txt").write_text("Dear diary\n")
+    assert main(["report", str(tmp_path / place)]) == 2
+    error = capsys.readouterr().err
+    assert re.fullmatch(rf"truedrift: error: {message}\n", error), error
+    assert not list(tmp_path.rglob("report.html"))
+
+
+def test_no_directory_is_a_mistake(capsys):
+    assert main(["report"]) == 2
+    error = "truedrift: error: no directory was named; allowed are one or more; name for example runs/demo\n"
+    assert capsys.readouterr().err == error

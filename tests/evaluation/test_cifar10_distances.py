@@ -1,0 +1,91 @@
+"""FID on real CIFAR-10 in the standard network's features; they are computed once (an hour on a core) and kept.
+
+Needs `truedrift data fetch cifar10 inception`.
+"""
+
+import dataclasses
+
+import pytest
+import torch
+
+from truedrift.cache import cache_directory
+from truedrift.data.catalog import load
+from truedrift.evaluation import build_extractor, reference_of
+from truedrift.evaluation.frechet import frechet_distance
+from truedrift.evaluation.kernel_distance import kernel_distance
+from truedrift.evaluation.moments import moments_of
+from truedrift.evaluation.precision_recall import precision_recall
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (cache_directory("inception") / "default_1.pt").exists()
+        or not (cache_directory("cifar10") / "test_batch.bin").exists(),
+        reason="run truedrift data fetch cifar10 inception",
+    ),
+]
+COUNT = 5000
+
+
+@pytest.fixture(scope="module")
+def features():
+    """Of the first 5 000 images of both splits, in their order."""
+    extractor = build_extractor("inception", sample_shape=(3, 32, 32), device=torch.device("cpu"))
+
+    def of(split):
+        whole = load("cifar10", split=split)
+        first = dataclasses.replace(whole, values=whole.values[:COUNT], labels=whole.labels[:COUNT])
+        return reference_of(first, extractor, split=split).kept
+
+    return {split: of(split) for split in ("train", "test")}
+
+
+def distance(a, b):
+    return frechet_distance(moments_of(a), moments_of(b))
+
+
+def test_train_and_test_images_are_near_each_other(features):
+    """The FID of 5 000 against 5 000 real images; nearly all of it is the bias of so few."""
+    found = distance(features["train"], features["test"])
+    assert 8 < found < 14
+
+
+def test_halves_of_the_training_images_are_farther_apart_since_there_are_fewer(features):
+    halves = features["train"].split(COUNT // 2)
+    found = distance(*halves)
+    assert found > 1.5 * distance(features["train"], features["test"])
+    assert found < 30
+
+
+def test_agrees_with_torchmetrics(features):
+    fid = pytest.importorskip("torchmetrics.image.fid", reason="run pip install torchmetrics")
+
+    class AsIs(torch.nn.Module):
+        num_features = 2048
+
+        def forward(self, values):
+            return values
+
+    theirs = fid.FrechetInceptionDistance(feature=AsIs(), normalize=True).set_dtype(torch.float64)
+    for name, real in (("train", True), ("test", False)):
+        for rows in features[name].double().split(500):
+            theirs.update(rows, real=real)
+    assert distance(features["train"], features["test"]) == pytest.approx(float(theirs.compute()), rel=1e-2)
+
+
+def test_real_against_real_has_precision_recall_and_no_kid(features):
+    train, test = features["train"][:2000], features["test"][:2000]
+    precision, recall = precision_recall(train, test)
+    assert 0.6 < precision < 0.95
+    assert abs(precision - recall) < 0.08
+    kid, error = kernel_distance(train, test)
+    assert abs(kid) < 5 * error
+
+
+def test_a_collapse_of_real_images_has_high_precision_and_low_recall(features):
+    """Ten images, each two hundred times with a little noise."""
+    noise = torch.randn(2000, 2048, generator=torch.Generator().manual_seed(0))
+    collapsed = features["train"][:10].repeat(200, 1) + 1e-3 * noise
+    precision, recall = precision_recall(features["train"], collapsed)
+    assert precision > 0.95
+    assert recall < 0.05

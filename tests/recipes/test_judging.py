@@ -1,0 +1,103 @@
+"""A run is judged on its way by the code of `truedrift evaluate`, and a resumed one as if nothing had happened."""
+
+import json
+
+import pytest
+import torch
+
+from truedrift.evaluation import evaluate
+from truedrift.recipes import RECIPES, recipe
+from truedrift.recipes.judging import compared_with, judge
+from truedrift.training.entry import train
+from truedrift.training.export import open_generator
+
+CPU = torch.device("cpu")
+SMALL = (
+    "generator.width=16",
+    "generator.depth=1",
+    "batch.n=3",
+    "cadence.epochs=6",
+    "cadence.steps_per_epoch=2",
+    "cadence.log_every=2",
+    "cadence.checkpoint_every=4",
+    "cadence.grid_every=none",
+    "cadence.evaluate_every_epochs=2",
+    "evaluation.samples=60",
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
+
+
+def little(*settings):
+    return recipe("digits", settings=(*SMALL, *settings))
+
+
+def entries(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_evaluations_on_the_way_are_those_of_the_command(tmp_path):
+    config = little()
+    asked = judge(config, device=CPU)
+    for _ in train(config, out=tmp_path / "run", device="cpu", evaluate=asked):
+        pass
+    evaluated = [entry for entry in entries(tmp_path / "run") if "evaluation" in entry]
+    assert [entry["step"] for entry in evaluated] == [4, 8, 12]
+    metrics, protocol = evaluate(
+        open_generator(tmp_path / "run").generator, asked.reference, asked.extractor, samples=60, seed=0
+    )
+    last = evaluated[-1]
+    assert last["evaluation"] == pytest.approx(vars(metrics), rel=1e-9)
+    assert last["protocol"] == vars(protocol)
+    assert last["protocol"]["extractor"] == "digits"
+    assert last["evaluation"]["fid"] != evaluated[0]["evaluation"]["fid"]
+    manifest = json.loads((tmp_path / "run" / "checkpoints" / "step-00000012" / "manifest.json").read_text())
+    best = min(evaluated, key=lambda entry: entry["evaluation"]["fid"])
+    assert manifest["facts"]["best"] == {"step": best["step"], "fid": best["evaluation"]["fid"]}
+
+
+def test_a_resumed_run_has_the_evaluations_of_a_whole_one(tmp_path):
+    def lines(name, *parts):
+        for epochs in parts:
+            config = little(f"cadence.epochs={epochs}")
+            for _ in train(config, out=tmp_path / name, device="cpu", evaluate=judge(config, device=CPU)):
+                pass
+        return [entry for entry in entries(tmp_path / name) if "evaluation" in entry]
+
+    whole, parts = lines("whole", 6), lines("parts", 4, 6)
+    assert [entry["step"] for entry in parts] == [4, 8, 12]
+    assert parts == whole
+
+
+def test_what_it_is_compared_with(monkeypatch):
+    config = little("evaluation.split=test", "evaluation.reference=40")
+    some = compared_with(config.data, config.evaluation, seed=0)
+    again = compared_with(config.data, config.evaluation, seed=0)
+    assert len(some) == 40
+    assert some.values.equal(again.values)
+    assert len(some.labels.unique()) > 5
+    whole = compared_with(config.data, little("evaluation.split=test", "evaluation.reference=9999").evaluation, seed=0)
+    assert len(whole) == 360
+
+
+def test_a_run_without_an_extractor_is_not_judged():
+    assert judge(little("evaluation.extractor=none"), device=CPU) is None
+
+
+def test_mistakes_come_before_the_first_step():
+    with pytest.raises(ValueError, match=r"the extractor is 'fid'; allowed are 'inception'"):
+        judge(little("evaluation.extractor=fid"), device=CPU)
+    with pytest.raises(ValueError, match=r"data.name cifar10: cifar10 is not in the cache"):
+        judge(recipe("cifar10"), device=CPU)
+
+
+def test_recipes_say_by_what_they_are_judged():
+    asked = {name: RECIPES[name]().evaluation for name in RECIPES}
+    assert (asked["cifar10"].extractor, asked["cifar10"].samples) == ("inception", 50_000)
+    assert asked["cifar100"] == asked["cifar10"]
+    assert RECIPES["cifar10"]().cadence.evaluate_every_epochs == 25
+    assert asked["digits"].extractor == "digits"
+    assert asked["cifar10-cpu"].extractor is None

@@ -1,0 +1,88 @@
+"""Every number over seeds against a literal computation."""
+
+import math
+
+import pytest
+import scipy.stats
+from hypothesis import given
+from hypothesis import strategies as st
+from oracles.image_grids import run
+
+from truedrift.report.over_seeds import best, first_hit, last_average, mean_and_deviation, paired, rolling_mean
+
+NUMBERS = st.floats(-1e3, 1e3)
+
+
+def test_last_average_is_of_the_last_five_and_best_of_all():
+    of = run("abc", 8, 0, [1.0, 90.0, 7.0, 8.0, 6.5, 4.5, 5.0])
+    assert last_average(of) == pytest.approx((7.0 + 8.0 + 6.5 + 4.5 + 5.0) / 5)
+    assert best(of) == 1.0
+
+
+def test_fewer_than_five_are_averaged_as_they_are():
+    assert last_average(run("abc", 8, 0, [9.0, 6.0])) == 7.5
+
+
+def test_the_deviation_is_the_largest_on_either_side():
+    assert mean_and_deviation([1.0, 2.0, 6.0]) == (3.0, 3.0)
+    assert mean_and_deviation([-6.0, -2.0, -1.0]) == (-3.0, 3.0)
+    assert mean_and_deviation([4.0]) == (4.0, 0.0)
+
+
+def test_the_first_hit_counts_equality_and_may_be_lost_again():
+    of = run("abc", 8, 0, [9.0, 7.0, 8.0, 6.0])
+    assert first_hit(of, 7.0) == 2 * 50 * 8
+    assert first_hit(of, 6.99) == 4 * 50 * 8
+    assert first_hit(of, 5.99) is None
+
+
+@given(values=st.lists(NUMBERS, min_size=1, max_size=20), window=st.sampled_from([1, 3, 5, 7]))
+def test_the_rolling_mean_is_the_literal_loop(values, window):
+    half = (window - 1) // 2
+    expected = []
+    for k in range(len(values)):
+        total, count = 0.0, 0
+        for other, value in enumerate(values):
+            if abs(other - k) <= half:
+                total, count = total + value, count + 1
+        expected.append(total / count)
+    assert rolling_mean(values, window) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+
+
+def test_the_rolling_mean_by_hand():
+    assert rolling_mean([1.0, 2.0, 6.0, 12.0], 3) == [1.5, 3.0, 20 / 3, 9.0]
+
+
+@given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=9))
+def test_paired_intervals_are_those_of_the_paired_t_test(pairs):
+    differences = [b - a for a, b in pairs]
+    if max(differences) - min(differences) < 1e-3:
+        return
+    a, b = dict(enumerate(x for x, _ in pairs)), dict(enumerate(y for _, y in pairs))
+    expected = scipy.stats.ttest_rel(list(b.values()), list(a.values())).confidence_interval(0.95)
+    found = paired(a, b)
+    assert found.pairs == len(pairs)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-6, abs=1e-6)
+    assert found.significant == (expected.low > 0 or expected.high < 0)
+
+
+def test_a_paired_interval_by_hand():
+    found = paired({1: 5.0, 2: 7.0, 3: 6.0}, {3: 5.5, 2: 6.0, 1: 3.5})  # differences −1.5, −1, −0.5
+    assert found.mean == pytest.approx(-1.0)
+    half = 4.302652729911275 * 0.5 / math.sqrt(3)  # t(0.975; 2), standard deviation 0.5
+    assert (found.low, found.high) == pytest.approx((-1 - half, -1 + half))
+    assert not found.significant
+    wider = paired({1: 5.0, 2: 7.0, 3: 6.0}, {1: 2.0, 2: 4.1, 3: 2.9})
+    assert wider.significant
+    assert wider.mean < 0
+
+
+def test_seeds_of_one_side_are_not_paired():
+    found = paired({1: 5.0, 2: 7.0, 9: 100.0}, {2: 6.0, 1: 4.5, 8: -100.0})
+    assert (found.pairs, found.mean) == (2, pytest.approx(-0.75))
+
+
+def test_one_pair_has_no_interval_and_none_has_nothing():
+    one, none = paired({1: 5.0}, {1: 3.0, 2: 8.0}), paired({1: 5.0}, {2: 8.0})
+    assert (one.pairs, one.mean, one.low, one.high, one.significant) == (1, -2.0, None, None, False)
+    assert (none.pairs, none.mean, none.low, none.significant) == (0, None, None, False)

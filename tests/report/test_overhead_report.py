@@ -1,0 +1,113 @@
+"""`tab:overhead` from costs made by hand, and the paper's values from its own lines."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from truedrift.records import Cost, Overhead, provenance
+from truedrift.report import tab_overhead
+from truedrift.report.cell import text_of
+
+# Lines of the paper's table, as it prints them.
+LINES = r"""
+Peak GPU memory ($\downarrow$) & 4\,729\,MB & 4\,731\,MB\,\upred{2MB} \\
+Epoch, no fusion ($\downarrow$) & 37.1\,s & 42.8\,s\,\upred{5.7s} \\
+Epoch, fused ($\downarrow$) & 38.0\,s & 37.0\,s\,\dnred{1.0s} \\
+Parameters & 26.6\,M & 26.6\,M \\
+"""
+
+
+def cost(estimator, compiled, seconds, megabytes, parameters=1_234_567):
+    return Cost(
+        estimator=estimator,
+        compiled=compiled,
+        epoch_seconds=seconds,
+        memory_megabytes=megabytes,
+        parameters=parameters,
+    )
+
+
+RECORD = Overhead(
+    scale="cpu",
+    data="digits",
+    recipe="digits",
+    n=8,
+    steps_per_epoch=20,
+    device="cpu",
+    threads=2,
+    costs=(
+        cost("abc", True, (0.3, 0.5), 61.0),
+        cost("standard", False, (0.5, 0.7, 0.9), 40.25),
+        cost("abc", False, (1.0, 1.1, 1.5), 43.5),
+        cost("standard", True, (0.4, 0.6), 62.5),
+    ),
+    command="truedrift reproduce tab:overhead",
+    provenance=provenance(seed=0, wall_seconds=1.0),
+)
+
+
+def rows(record):
+    return [[text_of(cell) for cell in row] for row in tab_overhead.table(record).rows]
+
+
+def test_the_paper_s_values_are_those_that_it_prints():
+    printed = []
+    for line in LINES.strip().splitlines():
+        _, standard, abc = line.rstrip("\\ ").replace(r"\,", "").split("&")
+        value, change = (re.findall(r"\d+\.?\d*", part) for part in (abc.split("\\")[0], abc))
+        sign = -1 if r"\dnred" in abc else 1
+        difference = sign * float(change[1]) if len(change) > 1 else None
+        printed.append((float(re.search(r"\d+\.?\d*", standard)[0]), float(value[0]), difference))
+    assert list(tab_overhead.PAPER.values()) == printed
+
+
+def test_rows_are_standard_abc_and_their_difference_beside_the_paper_s():
+    assert rows(RECORD) == [
+        ["memory, eager, MB", "40.2", "43.5", "3.2", "4729", "4731", "2"],
+        ["memory, compiled, MB", "62.5", "61.0", "−1.5", "–", "–", "–"],
+        ["epoch, eager, s", "0.700 ± 0.200", "1.200 ± 0.300", "0.500", "37.1", "42.8", "5.7"],
+        ["epoch, compiled, s", "0.500 ± 0.100", "0.400 ± 0.100", "−0.100", "38.0", "37.0", "−1.0"],
+        ["parameters (paper: millions)", "1,234,567", "1,234,567", "0", "26.6", "26.6", "–"],
+    ]
+    caption = tab_overhead.table(RECORD).caption
+    assert "n = 8, cpu, 2 threads, 20 steps an epoch" in caption
+    assert "over 2, 3 epochs after the first" in caption
+    assert "growth of the process's resident memory" in caption
+    assert "peak memory of the device" in tab_overhead.table(replace(RECORD, device="A100")).caption
+
+
+def test_verdicts_tell_whether_epochs_overlap():
+    assert tab_overhead.verdicts(RECORD) == [
+        "eager: an epoch takes +0.500 s (+71.4%) with ABC, and the epochs of both do not overlap",
+        "eager: memory of ABC +3.2 MB against 40.2 MB of standard",
+        "compiled: an epoch takes −0.100 s (−20.0%) with ABC, and the epochs of both overlap: "
+        "within the spread of the clock",
+        "compiled: memory of ABC −1.5 MB against 62.5 MB of standard",
+    ]
+
+
+def test_what_was_not_measured_is_a_dash():
+    eager = replace(RECORD, costs=RECORD.costs[1:3])
+    assert rows(eager)[3][1:4] == ["–", "–", "–"]
+    assert rows(eager)[1][1:4] == ["–", "–", "–"]
+    assert len(tab_overhead.verdicts(eager)) == 2
+    only = replace(RECORD, costs=RECORD.costs[:1])
+    assert rows(only)[4] == ["parameters (paper: millions)", "–", "1,234,567", "–", "26.6", "26.6", "–"]
+    with pytest.raises(ValueError, match=r"the record of tab:overhead has no cost; .*; run 'truedrift reproduce tab"):
+        tab_overhead.summary(replace(RECORD, costs=()))
+
+
+def test_long_epochs_have_one_decimal():
+    long = replace(
+        RECORD, costs=tuple(cost(e, False, s, 1.0) for e, s in (("standard", (37.0, 37.2)), ("abc", (42.8,))))
+    )
+    assert rows(long)[2][1:4] == ["37.1 ± 0.1", "42.8", "5.7"]
+
+
+def test_files_hold_the_table(tmp_path):
+    markdown, latex, comma_separated = (p.read_text(encoding="utf-8") for p in tab_overhead.save(RECORD, tmp_path))
+    assert "| epoch, eager, s | 0.700 ± 0.200 | 1.200 ± 0.300 | 0.500 |" in markdown
+    assert latex.isascii()
+    assert '"memory, eager, MB",40.25,,,43.5,,,3.25,4729.0,4731.0,2.0' in comma_separated
+    assert all(verdict in tab_overhead.summary(RECORD) for verdict in tab_overhead.verdicts(RECORD))

@@ -1,0 +1,304 @@
+"""Runs as the page tells them: from directories written by hand, whole and broken."""
+
+import json
+from pathlib import Path
+
+import pytest
+from oracles.handmade_run import HISTORY, HOSTILE, METRICS, PROTOCOL, evaluation, telemetry, write_run
+from PIL import Image
+
+from truedrift.options import differences
+from truedrift.report.page import find, write_page
+from truedrift.report.page.configuration import differing_paths, dotted
+from truedrift.report.page.curves import evaluation_charts, force, training_charts
+from truedrift.report.page.gauge import gauge_charts, gauge_table, light, lights_of, strip
+from truedrift.report.page.pictures import Unshowable, picture
+from truedrift.report.page.run_files import number, read_run, read_runs
+from truedrift.report.page.samples import on_the_way
+from truedrift.report.page.series import looks
+from truedrift.report.page.verdicts import between, of_run, of_runs
+
+
+@pytest.fixture
+def run(tmp_path):
+    return read_run(write_run(tmp_path / "mine"), "mine")
+
+
+def by_title(charts):
+    return {chart.title: chart for chart in charts}
+
+
+def test_a_run_is_read_as_it_was_written(run):
+    assert [each.step for each in run.evaluations] == [100, 200, 300]
+    assert [line["step"] for line in run.telemetry] == [50, 100, 200, 300]
+    assert [step for step, _ in run.pictures] == [100, 200, 300]
+    assert (run.classes, run.version, run.problems) == (("zero", "one"), "0.1.0", [])
+
+
+def test_the_verdict_of_a_run(run):
+    verdict = of_run(run)
+    assert verdict.sentence == (
+        "FID 13.2 at step 300, best 12.5 at step 200; not collapsed (spread 0.88); complete after 300 steps."
+    )
+    assert verdict.tone == "good"
+    assert verdict.about == (
+        "FID in 2048 features of inception (0123456789ab; uint8, bilinear to 299×299); 5,000 samples, labels balanced, "
+        "seed 7, ema weights, against 1,797 of digits (test)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("history", "said"),
+    [
+        (HISTORY[:2], "stopped at step 120 of 300: the same command goes on"),
+        (HISTORY[:3], "not complete: 300 of 300 steps are logged"),
+        ((), "not complete: 300 of 300 steps are logged"),
+        ((*HISTORY[:3], HISTORY[3] | {"step": 200}), "stopped at step 200 of 300: the same command goes on"),
+    ],
+)
+def test_a_run_that_is_not_complete_says_so(history, said, tmp_path):
+    verdict = of_run(read_run(write_run(tmp_path / "mine", history=history), "mine"))
+    assert said in verdict.sentence
+    assert verdict.tone == "note"
+
+
+def test_a_collapse_and_skipped_steps_are_told(tmp_path):
+    metrics = (telemetry(300, collapsed=True, spread=0.03, skipped=5),)
+    verdict = of_run(read_run(write_run(tmp_path / "mine", metrics=metrics), "mine"))
+    assert verdict.sentence.startswith("not evaluated; collapsed (spread 0.03); 5 steps skipped")
+    assert verdict.tone == "bad"
+
+
+def test_two_runs_are_compared_in_the_right_direction(tmp_path):
+    a = read_run(write_run(tmp_path / "a", metrics=(evaluation(300, 13.25),)), "a")
+    b = read_run(write_run(tmp_path / "b", metrics=(evaluation(300, 15.0),)), "b")
+    assert between(a, b).sentence == between(b, a).sentence == "a ends 1.75 lower in FID than b."
+    assert "nothing of chance" in between(a, b).about
+    assert [verdict.subject for verdict in of_runs([a, b])] == ["Compared", "a", "b"]
+
+
+def test_runs_of_different_protocols_are_not_compared(tmp_path):
+    a = read_run(write_run(tmp_path / "a"), "a")
+    other = (evaluation(300, 15.0, protocol=PROTOCOL | {"samples": 100}),)
+    b = read_run(write_run(tmp_path / "b", metrics=other), "b")
+    assert "different protocols" in between(a, b).sentence
+    c = read_run(write_run(tmp_path / "c", metrics=()), "c")
+    assert between(a, c) is None
+
+
+def test_curves_stand_over_positives_seen(run):
+    charts = by_title(evaluation_charts([run], looks([run])))
+    assert charts["FID, smaller is better"].series[0].points == [(800, 40.0), (1600, 12.5), (2400, 13.25)]
+    assert not charts["Inception Score, larger is better"].shown
+    trained = by_title(training_charts([run], looks([run])))
+    assert trained["Gradient norm"].series[0].points == [
+        (400, 2.0),
+        (800, 1.0),
+        (1600, 0.5),
+        (2400, pytest.approx(1 / 3)),
+    ]
+    assert trained["Force at τ = 0.05"].series[0].points[0] == (400, pytest.approx(0.3))  # mean of 0.2 and 0.4
+    assert trained["Generated images a second"].series[0].points[-1] == (2400, 4321.0)
+
+
+def test_an_unknown_extractor_is_not_called_fid(tmp_path):
+    metrics = (evaluation(100, 3.0, protocol=PROTOCOL | {"extractor": "digits"}), evaluation(200, 4.0, protocol="none"))
+    run = read_run(write_run(tmp_path / "mine", metrics=metrics), "mine")
+    assert [each.distance_name for each in run.evaluations] == ["FD (digits)", "FD (of unknown protocol)"]
+
+
+def test_both_sides_of_every_temperature_are_in_the_gauge(run):
+    charts = by_title(gauge_charts([run], looks([run])))
+    assert len(charts) == 9
+    positive, negative = charts["Weight moved, τ = 0.2"].series
+    assert (positive.points[0], negative.points[0]) == ((400, 0.01), (400, 0.02))
+    assert (positive.negative, negative.negative) == (False, True)
+    assert charts["Effective references, τ = 0.02"].level == 8
+
+
+@pytest.mark.parametrize(
+    ("n_eff", "dominated", "color"),
+    [
+        (2.0, 0.51, "red"),
+        (7.0, 0.51, "red"),
+        (2.99, 0.5, "yellow"),
+        (3.0, 0.5, "green"),
+        (None, 0.1, "none"),
+        (4.0, None, "none"),
+    ],
+)
+def test_the_rule_of_the_lights(n_eff, dominated, color):
+    assert light(n_eff, dominated) == color
+
+
+def test_lights_of_a_run(run):
+    assert lights_of(run, 0.02, "pos") == ["red"] * 4
+    assert lights_of(run, 0.02, "neg") == ["yellow"] * 4
+    assert lights_of(run, 0.2, "neg") == ["green"] * 4
+    table = gauge_table(run).html
+    assert table.count("<tr>") == 7
+    assert "2.00 of 8" in table
+    assert "1.00 of 7" in table
+
+
+def test_a_strip_shows_the_worst_of_each_cell_and_joins_neighbors():
+    html = strip(["green"] * 96 + ["green", "red"] + ["yellow"] * 94, "all").html
+    assert html.count("<rect") == 3
+    assert [html.count(f'class="{color}"') for color in ("green", "red", "yellow")] == [1, 1, 1]
+    assert "97 green, 94 yellow, 1 red" in html
+
+
+def test_configurations_differ_where_options_say_so(tmp_path):
+    trees = [
+        read_run(write_run(tmp_path / name, estimator=name, seed=seed), name).config.tree()
+        for seed, name in enumerate(("abc", "standard"))
+    ]
+    paths = differing_paths([dotted(tree) for tree in trees])
+    assert sorted(paths) == ["objective.estimator_neg", "objective.estimator_pos", "seed"]
+    assert sorted(paths) == sorted(each.split(" (")[0] for each in differences(*trees))
+
+
+def test_estimators_have_the_colors_of_the_paper_and_runs_their_own(tmp_path):
+    names = ("abc", "standard", "abc", "abc")
+    runs = [read_run(write_run(tmp_path / str(k), estimator=name), str(k)) for k, name in enumerate(names)]
+    colors = [look.color for look in looks(runs)]
+    assert colors[:2] == ["abc", "standard"]
+    assert len(set(colors)) == 4
+    assert len(looks(runs * 5)) == 20
+
+
+def test_runs_of_one_name_are_told_apart_by_what_is_above_them(tmp_path):
+    one, two = write_run(tmp_path / "x" / "run"), write_run(tmp_path / "y" / "run")
+    assert [run.name for run in read_runs([one, two])] == ["x/run", "y/run"]
+    assert [run.name for run in read_runs([one])] == ["run"]
+    assert [run.name for run in read_runs([one, one])] == ["run", "run"]
+
+
+@pytest.mark.parametrize("value", [True, "1", None, [1.0], float("nan"), float("inf"), 10**400])
+def test_what_is_no_number_is_none(value):
+    assert number(value) is None
+
+
+def test_a_force_with_an_unknown_scale_is_a_gap():
+    assert force(0)({"force": [[1.0], [None]]}) is None
+    assert force(0)({"force": [[1.0], [2.0]]}) == 1.5
+    assert force(1)({"force": [[1.0]]}) is None
+    assert force(0)({"force": 3}) is None
+
+
+def test_broken_lines_and_missing_files_become_sentences(tmp_path):
+    path = write_run(tmp_path / "mine")
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('[1]\n{"step": 400\n{"step": "x", "positives_seen": 1}\n')
+    (path / "history.jsonl").unlink()
+    run = read_run(path, "mine")
+    assert run.problems == [
+        "2 of 10 lines of metrics.jsonl cannot be read.",
+        "history.jsonl cannot be read (No such file or directory).",
+    ]
+    assert len(run.telemetry) == 4
+    (path / "metrics.jsonl").unlink()
+    page = write_page(tmp_path / "page.html", title="t", records=[], runs=[path]).read_text()
+    assert "metrics.jsonl cannot be read (No such file or directory)." in page
+    assert "Nothing was logged." in page
+    assert "There is no history of this run." in page
+
+
+WRONG = (None, "x", [], {}, [None], [[1]], True, -1, 1e400, "</script>")
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_any_wrong_value_of_any_field_still_gives_a_page(wrong, tmp_path):
+    lines = [telemetry(100) | {name: wrong} for name in telemetry(1)]
+    lines += [evaluation(100, wrong), evaluation(100, 1.0, protocol=wrong), {"step": 1, "evaluation": wrong}]
+    lines += [evaluation(200, 1.0, **{name: wrong}) for name in ("kid", "kid_deviation", "precision")]
+    lines += [{"step": wrong, "evaluation": {"fid": 1.0}}]
+    history = [HISTORY[3] | {name: wrong} for name in HISTORY[0]]
+    path = write_run(tmp_path / "mine", metrics=lines, history=history)
+    page = write_page(tmp_path / "page.html", title="t", records=[], runs=[path]).read_text()
+    assert page.rstrip().endswith("</html>")
+    assert page.count("</script>") == 1
+
+
+def test_pictures_are_written_anew_and_others_refused(tmp_path):
+    path = tmp_path / "step-1.png"
+    Image.new("L", (3000, 30)).save(path)
+    html = picture(path, widest=100, said="a<b", size=0.5).html
+    assert 'alt="a&lt;b" width="1500" height="15"' in html
+    for content in (b"", b"GIF89a", b"\x89PNG\r\n\x1a\n", path.read_bytes()[:60]):
+        path.write_bytes(content)
+        with pytest.raises(Unshowable, match=r"step-1\.png is no picture"):
+            picture(path, widest=100, said="")
+
+
+def test_a_broken_picture_is_a_sentence(tmp_path):
+    path = write_run(tmp_path / "mine")
+    (path / "samples" / "step-00000300.png").write_bytes(b"<svg onload=alert(1)>")
+    (path / "samples" / "other.png").write_bytes(b"")
+    page = write_page(tmp_path / "page.html", title="t", records=[], runs=[path]).read_text()
+    assert "step-00000300.png is no picture." in page
+    assert page.count("<img ") == 2
+
+
+def test_a_few_pictures_on_the_way_are_chosen_evenly():
+    pictures = [(step, Path(str(step))) for step in range(0, 900, 100)]
+    assert [step for step, _ in on_the_way(pictures)] == [0, 200, 400, 600]
+    assert on_the_way(pictures[:2]) == pictures[:2]
+    assert on_the_way([]) == []
+
+
+def test_directories_are_found_one_level_down(tmp_path):
+    for name in ("b", "a"):
+        write_run(tmp_path / "runs" / name)
+    write_run(tmp_path / "runs" / "deeper" / "c")
+    (tmp_path / "runs" / "exported").mkdir()
+    (tmp_path / "runs" / "exported" / "config.json").write_text("{}")
+    found = find([tmp_path / "runs", tmp_path / "runs" / "a"])
+    assert [path.name for path in found.runs] == ["a", "b"]
+    assert found.records == []
+
+
+def test_the_page_is_in_order_and_says_everything(tmp_path):
+    runs = [write_run(tmp_path / name, estimator=name) for name in ("abc", "standard")]
+    page = write_page(tmp_path / "page.html", title="My title", records=[], runs=runs).read_text()
+    places = [
+        page.index(f">{text}<")
+        for text in (
+            "My title",
+            "Compared",
+            "Curves",
+            "Telemetry",
+            "Bias gauge over training",
+            "Samples",
+            "What differs",
+            "Provenance and history",
+        )
+    ]
+    assert places[:2] == sorted(places[:2])
+    headings = [
+        page.index(f"<h2>{text}</h2>") for text in ("Curves", "Telemetry", "Bias gauge over training", "Samples")
+    ]
+    assert headings == sorted(headings)
+    assert page.index('class="verdicts"') < headings[0]
+    assert "History: resumed once." in page
+    assert page.count("<img ") == 6
+    assert len(page) < 300_000
+
+
+def test_the_numbers_of_the_charts_are_in_the_page(tmp_path):
+    page = write_page(tmp_path / "page.html", title="t", records=[], runs=[write_run(tmp_path / "mine")]).read_text()
+    block = page.split('<script type="application/json" id="data">')[1].split("</script>")[0]
+    charts = {chart["title"]: chart["series"] for chart in json.loads(block)["charts"]}
+    assert charts["FID, smaller is better"] == {"mine": [[800, 40.0], [1600, 12.5], [2400, 13.25]]}
+
+
+def test_hostile_names_are_text_everywhere(tmp_path):
+    history = [HISTORY[3] | {"event": HOSTILE, HOSTILE: HOSTILE, "host": HOSTILE}]
+    metrics = (*METRICS, evaluation(300, 1.0, protocol=PROTOCOL | {"extractor": HOSTILE, "prepared": HOSTILE}))
+    path = write_run(
+        tmp_path / "<img src=x>", metrics=metrics, history=history, classes=(HOSTILE, "b"), recipe_name=HOSTILE
+    )
+    page = write_page(tmp_path / "page.html", title=HOSTILE, records=[], runs=[path]).read_text()
+    assert "<img src=x" not in page
+    assert page.count("</script>") == 1
+    assert page.count("&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;") > 8

@@ -1,0 +1,67 @@
+"""Records find their items by kind and by the label that they name."""
+
+from dataclasses import replace
+
+import pytest
+from oracles.image_grids import grid, run
+
+from truedrift.records import RECORDS, ImageGrid, append
+from truedrift.report.catalog import ITEMS, item_of, latest
+from truedrift.report.item import Item
+from truedrift.report.table import Table
+
+GRIDS = [item.label for item in ITEMS if item.kind is ImageGrid]
+RUNS = [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [2.0])]
+
+
+def test_every_image_experiment_has_an_item():
+    assert sorted(GRIDS) == [
+        "arithmetic",
+        "fig:ablation_trajectory",
+        "fig:convergence",
+        "tab:cifar100",
+        "tab:main_results",
+        "tab:samples_to_fid",
+        "temperature-sweep",
+    ]
+    assert len({item.label for item in ITEMS}) == len(ITEMS)
+
+
+@pytest.mark.parametrize("label", GRIDS)
+def test_a_grid_is_drawn_by_the_item_that_it_names(label):
+    assert item_of(grid(label, RUNS)).label == label
+
+
+def test_an_item_that_is_not_known_is_a_mistake():
+    with pytest.raises(
+        ValueError, match=r"a record ImageGrid is of the item 'tab:next'; known are fig:illustration, .*"
+    ):
+        item_of(grid("tab:next", RUNS))
+
+
+def test_the_last_record_of_each_item_counts(tmp_path):
+    first, other = grid("tab:main_results", RUNS), grid("tab:cifar100", RUNS)
+    last = replace(first, scale="paper")
+    for record in (first, other, last, grid("tab:next", RUNS)):
+        append(tmp_path / RECORDS, record)
+    assert latest(tmp_path) == [last, other]
+
+
+def test_a_file_of_unknown_items_alone_is_a_mistake(tmp_path):
+    append(tmp_path / RECORDS, grid("tab:next", RUNS))
+    with pytest.raises(ValueError, match=r"has no record of a figure or table; known are .*"):
+        latest(tmp_path)
+
+
+def test_items_have_tables_figures_and_verdicts_as_their_labels_say():
+    record = grid("fig:convergence", RUNS)
+    item = item_of(record)
+    assert isinstance(item.table(record), Table)
+    assert item.figure(record).axes
+    assert item.verdicts(record)
+    assert item_of(grid("tab:main_results", RUNS)).figure(grid("tab:main_results", RUNS)) is None
+
+
+def test_an_item_of_two_functions_has_no_table_figure_or_verdict():
+    bare = Item("x", int, lambda _, __: [], str)
+    assert (bare.table(1), bare.figure(1), bare.verdicts(1)) == (None, None, [])
