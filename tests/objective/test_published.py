@@ -76,6 +76,33 @@ def test_abc_release_arithmetic_kills_temperatures_that_correct_arithmetic_keeps
     assert (force > 1e-3).all()
 
 
+def test_the_second_order_in_the_published_arithmetic_by_loops():
+    """V = S⁺S⁻(T⁺ − T⁻) with γ of ABC-2 from the arithmetic's own α; the features are those of the golden file."""
+    case, tau = RELEASE["clustered"], 0.2
+    members = tensor(case["labels"]) == 0
+    features = Features(tensor(case["features_gen"])[0, members], tensor(case["features_pos"])[0, members])
+    gen, pos = (side.double() for side in (standardize_l2(features).gen, standardize_l2(features).pos))
+    y, n = torch.cat((gen, pos)), len(gen)
+    K = torch.tensor([[0.0 if i == j else float(torch.exp(-(x - z).norm() / tau)) for j, z in enumerate(y)]
+                      for i, x in enumerate(gen)], dtype=torch.float64)  # fmt: skip
+    K = K / (K.sum(1, keepdim=True) * K.sum(0, keepdim=True)).sqrt()
+
+    def side(k, references):
+        a = k / k.sum()
+        p_2, p_3 = (a**2).sum(), (a**3).sum()
+        gamma = [a_i * (1 - p_2 + 3 * p_2**2 - 2 * p_3 + (1 - 3 * p_2) * a_i + 2 * a_i**2) for a_i in a]
+        return k.sum(), sum(g * y_i for g, y_i in zip(gamma, references, strict=True))
+
+    rows = []
+    for k in K:
+        (S_neg, T_neg), (S_pos, T_pos) = side(k[:n], gen), side(k[n:], pos)
+        rows.append(S_pos * S_neg * (T_pos - T_neg))
+    (V,) = _release_fields(standardize_l2(features), (tau,), 2, 2)
+    assert_close_in_norm(V.double(), torch.stack(rows), 1e-4)
+    (first,) = _release_fields(standardize_l2(features), (tau,), 1, 1)
+    assert (V - first).norm() > 1e-2 * V.norm()
+
+
 def test_abc_release_groups_by_label_in_any_order_and_of_any_size():
     case = RELEASE["clustered"]
     gen, pos, labels = tensor(case["features_gen"]), tensor(case["features_pos"]), tensor(case["labels"])

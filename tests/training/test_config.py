@@ -204,7 +204,7 @@ PAIRS = {
     "objective.normalization": {"objective": {"arithmetic": "abc-release", "normalization": "row"}},
     "objective.feature_scale": {"objective": {"arithmetic": "abc-release"}},
     "objective.estimator_pos": {
-        "objective": {"arithmetic": "abc-release", "feature_scale": "standardize-l2", "estimator_pos": "abc2"}
+        "objective": {"arithmetic": "abc-release", "feature_scale": "standardize-l2", "estimator_pos": "jackknife"}
     },
     "batch.unconditional": {
         "objective": {"arithmetic": "abc-release", "feature_scale": "standardize-l2"},

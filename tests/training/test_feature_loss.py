@@ -82,7 +82,7 @@ def test_own_estimators_and_kernel_stand_in_place_of_the_named_ones():
     assert not torch.allclose(named.gradient, gradient, rtol=1e-3)
 
 
-@pytest.mark.parametrize("sides", [("abc", "abc"), ("standard", "abc"), ("abc", "standard")])
+@pytest.mark.parametrize("sides", [("abc", "abc"), ("standard", "abc"), ("abc", "standard"), ("abc2", "abc")])
 def test_the_published_arithmetic_by_its_own_function(sides):
     options = ObjectiveOptions(
         arithmetic="abc-release", temperatures=(0.3, 0.8), estimator_pos=sides[0], estimator_neg=sides[1]
@@ -96,8 +96,8 @@ def test_the_published_arithmetic_by_its_own_function(sides):
         torch.arange(2).repeat_interleave(4),
         torch.arange(2).repeat_interleave(6),
         temperatures=(0.3, 0.8),
-        abc=sides[0] == "abc",
-        abc_neg=sides[1] == "abc",
+        abc=("standard", "abc", "abc2").index(sides[0]),
+        abc_neg=("standard", "abc", "abc2").index(sides[1]),
     )
     torch.testing.assert_close(ours.loss, loss.detach(), rtol=1e-6, atol=0)
     torch.testing.assert_close(ours.gradient, torch.autograd.grad(loss, leaf)[0], rtol=1e-5, atol=1e-8)

@@ -3,31 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
 from truedrift.cli.progress import Shown
-from truedrift.experiments.catalog import STUDIES
+from truedrift.cli.stop import Stop
+from truedrift.experiments.catalog import ITEMS, STUDIES
+from truedrift.experiments.grids.catalog import planned
+from truedrift.experiments.grids.execution import Execution, Executor, RunsFailed
+from truedrift.experiments.grids.local import Interrupted
+from truedrift.experiments.grids.outlook import outlook
+from truedrift.experiments.grids.plan import Plan
+from truedrift.experiments.grids.slurm import SlurmOptions, Submission
 from truedrift.experiments.study import Scale, Setting
 from truedrift.records import RECORDS, append, writable_directory
 from truedrift.report.catalog import item_of
-from truedrift.validation import require_choice
+from truedrift.training.assembly import find_device
+from truedrift.validation import Mistake, require_choice
+
+ALL = "all"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
     """Compute a figure or table of the paper, or a study beyond it, and draw it.
 
-    The result is a record in DIR/records.jsonl, and files made of it. Monte Carlo that is interrupted goes on where it
-    was when the same command runs again.
+    The result is a record in DIR/records.jsonl, and files made of it. An image experiment is a grid of runs: those that
+    are done are not done again, whichever item made them, and the same command goes on where it was. With --executor
+    slurm it submits what is missing and returns; the same command gathers when the jobs are done.
 
     Try it:
       truedrift reproduce fig:bias_loglog
       truedrift reproduce tab:baselines --scale smoke
+      truedrift reproduce tab:main_results --scale cpu --dry-run
+      truedrift reproduce tab:main_results --scale paper --executor slurm --slurm.partition gpu
       truedrift reproduce all --scale smoke --out runs/everything
     """
 
@@ -37,30 +50,119 @@ class Reproduce:
     scale: Scale = "cpu"
     """smoke: seconds; cpu: minutes on two cores; paper: the paper's own size."""
 
+    dataset: str | None = None
+    """Of an image experiment: digits, fashion-mnist, cifar10 or cifar100; none: that of the item and scale."""
+
     seed: int = 0
-    """Seed of everything that is drawn."""
+    """Seed of everything that is drawn; runs of images count from it, at paper scale from 42."""
+
+    seeds: int | None = None
+    """How many seeds an image experiment has; none: as many as its scale."""
+
+    dry_run: bool = False
+    """Print the runs of an image experiment, their state and an estimate of the cost, and do nothing."""
+
+    runs: Path = Path("runs/grid")
+    """Directory of the runs of image experiments, which items share."""
+
+    executor: Executor = "local"
+    """Who runs them: processes on this machine, or Slurm."""
+
+    workers: int | None = None
+    """Runs at a time on this machine; none: one a GPU, or one a core."""
+
+    device: str = "auto"
+    """auto, cpu, cuda or mps, for image experiments."""
+
+    slurm: SlurmOptions = field(default_factory=SlurmOptions)
 
     out: Path | None = None
     """Directory of records, figures and tables; runs/ITEM-SCALE if none is named."""
 
     def prepare(self) -> Callable[[], str]:
-        """Check the options and the directory."""
-        require_choice("item", self.item, (*STUDIES, "all"))
-        items = tuple(STUDIES) if self.item == "all" else (self.item,)
-        setting = Setting(scale=self.scale, seed=self.seed)
-        out = self.out or Path("runs") / f"{self.item.replace(':', '_')}-{self.scale}"
-        return partial(_reproduce, items, setting, writable_directory(out))
+        """Check the options, what runs need, and the directory."""
+        require_choice("item", self.item, (*ITEMS, ALL))
+        find_device(self.device)
+        setting = Setting(scale=self.scale, seed=self.seed, dataset=self.dataset, seeds=self.seeds, device=self.device)
+        execution = Execution(runs=self.runs, executor=self.executor, workers=self.workers, slurm=self.slurm)
+        execution.pool(self.device)
+        items = ITEMS if self.item == ALL else (self.item,)
+        plans, absent = _plans(items, setting, execution, leave_out=self.item == ALL, only_look=self.dry_run)
+        if self.dry_run:
+            return partial(_looked_at, plans, execution, setting)
+        out = writable_directory(self.out or Path("runs") / f"{self.item.replace(':', '_')}-{self.scale}")
+        return partial(_reproduce, plans, absent, execution, setting, out)
 
 
-def _reproduce(items: tuple[str, ...], setting: Setting, out: Path) -> str:
-    return "\n\n".join(_one(item, setting, out) for item in items)
+Plans = dict[str, Plan | None]
+"""Items with their runs, if they are made of runs."""
 
 
-def _one(item: str, setting: Setting, out: Path) -> str:
+def _plans(
+    items: tuple[str, ...], setting: Setting, execution: Execution, *, leave_out: bool, only_look: bool
+) -> tuple[Plans, list[str]]:
+    """What is to be done, and sentences on what is left out of `all`, since something is missing for it."""
+    plans: Plans = {}
+    absent = []
+    for item in items:
+        try:
+            plan = None if item in STUDIES else planned(item, setting)
+            if plan is not None and not only_look:
+                execution.require_able(plan, setting.device)
+            plans[item] = plan
+        except Mistake as mistake:
+            if not leave_out:
+                raise
+            absent.append(f"{item} is left out: {mistake}")
+    return plans, absent
+
+
+def _looked_at(plans: Plans, execution: Execution, setting: Setting) -> str:
+    return "\n\n".join(
+        f"{item}: computed here at once, no grid of runs"
+        if plan is None
+        else outlook(plan, execution.runs, setting.device, execution.workers)
+        for item, plan in plans.items()
+    )
+
+
+def _reproduce(plans: Plans, absent: list[str], execution: Execution, setting: Setting, out: Path) -> str:
+    said = [_one(item, plan, execution, setting, out) for item, plan in plans.items()]
+    return "\n\n".join((*said, *absent))
+
+
+def _one(item: str, plan: Plan | None, execution: Execution, setting: Setting, out: Path) -> str:
     with Shown() as progress:
-        record = STUDIES[item](Setting(scale=setting.scale, seed=setting.seed, progress=progress, directory=out))
-    append(out / RECORDS, record)
-    return rendered(record, out)
+        shown = replace(setting, progress=progress, directory=out)
+        found = STUDIES[item](shown) if plan is None else _carried_out(plan, execution, shown)
+    if isinstance(found, Submission):
+        return _queued(item, found)
+    append(out / RECORDS, found)
+    return rendered(found, out)
+
+
+def _carried_out(plan: Plan, execution: Execution, setting: Setting) -> Any:
+    again = "run the same command again to go on"
+    try:
+        return execution.carry_out(plan, setting)
+    except RunsFailed as stopped:
+        several = "; ".join(f"{each.task.name} ({each.task.variant}): {each.why}" for each in stopped.failed[:5])
+        logs = f"their logs are in {execution.runs}"
+        raise Stop(
+            f"{plan.item}: {len(stopped.failed)} of {len(plan.tasks)} runs failed: {several}; {logs}; {again}",
+            status=1,
+        ) from None
+    except Interrupted as stopped:
+        raise Stop(
+            f"{stopped}: the runs of {plan.item} saved where they were; {again}", status=stopped.status
+        ) from None
+
+
+def _queued(item: str, found: Submission) -> str:
+    lines = [f"{item}: {len(found.submitted)} jobs submitted, {len(found.waiting)} in the queue already"]
+    lines += [f"  job {job.id}: {job.task.name} ({job.task.variant})" for job in (*found.waiting, *found.submitted)]
+    lines += [f"  job {job.id} had ended before its end: {why}" for job, why in found.ended_early]
+    return "\n".join((*lines, "run the same command again when they are done"))
 
 
 def rendered(record: object, out: Path) -> str:

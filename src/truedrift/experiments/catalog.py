@@ -1,4 +1,4 @@
-"""Studies by label."""
+"""Items by label: studies, which compute in this process, and grids, which are plans of runs (`grids.catalog`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from truedrift.experiments import (
     hyperparameters,
     illustration,
     normalization,
+    overhead,
     temperature,
     trained_digits,
 )
+from truedrift.experiments.grids.catalog import GRIDS
 from truedrift.experiments.study import Setting
 
 STUDIES: dict[str, Callable[[Setting], Any]] = {
@@ -26,5 +28,9 @@ STUDIES: dict[str, Callable[[Setting], Any]] = {
     "app:temperature": temperature.study,
     "guidance": guidance.study,
     "digits": trained_digits.study,
+    "tab:overhead": overhead.study,
 }
 """A study takes its setting and returns one record."""
+
+ITEMS = (*STUDIES, *GRIDS)
+"""Everything that can be reproduced."""

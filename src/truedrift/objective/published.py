@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import torch
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.centroids.analytical import ABC
+from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.base import weighted_mean
 from truedrift.centroids.centroid import full_precision
 from truedrift.centroids.standard import Standard
@@ -32,6 +32,8 @@ OFFICIAL_SMALLEST_MEAN_SQUARE = 1e-8
 RELEASE_SELF_DISTANCE = 1e6
 RELEASE_SMALLEST_SUM = 1e-12
 RELEASE_EPSILON = 1e-8
+RELEASE_ESTIMATORS = (Standard(), ABC(), ABC2())
+"""By the order of their correction."""
 
 
 def official_loss(
@@ -85,13 +87,14 @@ def abc_release_loss(
     labels_pos: Int[Tensor, " pos"],
     *,
     temperatures: Sequence[float],
-    abc: bool,
-    abc_neg: bool | None = None,
+    abc: int,
+    abc_neg: int | None = None,
 ) -> Float[Tensor, ""]:
     """mean over class × scale of mean (f − sg(f + V))², from K̂ = K/√max(row · col, 1e-12), K = exp(−d/τ) in float32.
 
-    `features_gen` and `features_pos` hold one tensor [samples, D] a scale. Each class is a group of its own. `abc_neg`
-    is for the negative side, as on the positive one if not given.
+    `features_gen` and `features_pos` hold one tensor [samples, D] a scale. Each class is a group of its own. `abc`
+    is the order of the correction: 0 or False none, 1 or True ABC, 2 ABC-2, which the published code does not have;
+    `abc_neg` is for the negative side, as on the positive one if not given.
     """
     require_temperatures(temperatures)
     if len(features_gen) != len(features_pos) or len(features_gen) == 0:
@@ -146,8 +149,8 @@ def abc_release_groups(
     pos: Float[Tensor, "*batch m D"],
     *,
     temperatures: Sequence[float],
-    abc: bool,
-    abc_neg: bool | None = None,
+    abc: int,
+    abc_neg: int | None = None,
 ) -> Float[Tensor, "*batch"]:
     """The same for groups that stand as leading dimensions: loss [...], without a look at any value."""
     with full_precision(gen):
@@ -161,7 +164,7 @@ def abc_release_groups(
 
 
 def _release_fields(
-    features: Features, temperatures: Sequence[float], abc_pos: bool, abc_neg: bool
+    features: Features, temperatures: Sequence[float], abc_pos: int, abc_neg: int
 ) -> Float[Tensor, "*batch T n D"]:
     """V_τ = S⁺S⁻(T⁺ − T⁻) of unit features, in the arithmetic of the published code."""
     n = features.gen.shape[-2]
@@ -174,11 +177,11 @@ def _release_fields(
     return S_pos * S_neg * (T_pos - T_neg)
 
 
-def _release_side(K: Tensor, y: Tensor, abc: bool) -> tuple[Tensor, Tensor]:
+def _release_side(K: Tensor, y: Tensor, abc: int) -> tuple[Tensor, Tensor]:
     """(S, T) of one side. Where the clamp bites Σα < 1 and T is drawn to the origin."""
     S = K.sum(-1, keepdim=True)
     alpha = K / S.clamp_min(RELEASE_SMALLEST_SUM)
-    gamma = (ABC() if abc else Standard()).gamma(alpha)
+    gamma = RELEASE_ESTIMATORS[abc].gamma(alpha)
     return S, weighted_mean(gamma, y.unsqueeze(-3))
 
 

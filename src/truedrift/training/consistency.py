@@ -100,9 +100,9 @@ def _require_release(config: RunConfig) -> None:
             came = f"objective.{name} is {getattr(objective, name)!r} with objective.arithmetic abc-release"
             raise mistake(came, f"allowed is {value!r}", "leave it, or take the arithmetic stable")
     for side in ("estimator_pos", "estimator_neg"):
-        if getattr(objective, side) not in ("standard", "abc"):
+        if getattr(objective, side) not in ("standard", "abc", "abc2"):
             came = f"objective.{side} is {getattr(objective, side)!r} with objective.arithmetic abc-release"
-            raise mistake(came, "allowed are standard and abc", "choose one, or take the arithmetic stable")
+            raise mistake(came, "allowed are standard, abc and abc2", "choose one, or take the arithmetic stable")
     if config.batch.unconditional > 0:
         came = f"batch.unconditional is {config.batch.unconditional} with objective.arithmetic abc-release"
         raise mistake(came, "allowed is 0", "take the arithmetic stable")

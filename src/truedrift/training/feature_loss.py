@@ -21,6 +21,9 @@ from truedrift.objective.report import DriftReport
 from truedrift.training.config import ObjectiveOptions
 from truedrift.training.transfer import to_device
 
+RELEASE_ORDERS = {"standard": 0, "abc": 1, "abc2": 2}
+"""Estimators of the published arithmetic, by the order of their correction."""
+
 
 @dataclass(frozen=True)
 class FeatureLoss:
@@ -101,6 +104,6 @@ class Objective:
             gen,
             pos,
             temperatures=options.temperatures,
-            abc=options.estimator_pos == "abc",
-            abc_neg=options.estimator_neg == "abc",
+            abc=RELEASE_ORDERS[options.estimator_pos],
+            abc_neg=RELEASE_ORDERS[options.estimator_neg],
         )

@@ -1,0 +1,60 @@
+"""A plan is carried out: what it needs is here, what is missing is run, and if all of it is done it is gathered."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from truedrift.experiments.grids.command import run_of
+from truedrift.experiments.grids.harvest import harvest
+from truedrift.experiments.grids.local import Failed, Pool
+from truedrift.experiments.grids.needs import require_here
+from truedrift.experiments.grids.plan import Plan
+from truedrift.experiments.grids.slurm import SlurmOptions, Submission, require_slurm, submit
+from truedrift.experiments.grids.standing import is_done
+from truedrift.experiments.study import Setting
+from truedrift.records import ImageGrid
+
+Executor = Literal["local", "slurm"]
+
+
+class RunsFailed(Exception):
+    """Runs of a plan ended before their end; the others are done."""
+
+    def __init__(self, failed: list[Failed]) -> None:
+        super().__init__(f"{len(failed)} runs failed")
+        self.failed = failed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Execution:
+    """Where runs live and who runs them."""
+
+    runs: Path = Path("runs/grid")
+    executor: Executor = "local"
+    workers: int | None = None
+    slurm: SlurmOptions = field(default_factory=SlurmOptions)
+
+    def require_able(self, plan: Plan, device: str) -> None:
+        """What the plan needs is here: checked before any run starts."""
+        self.pool(device)
+        if self.executor == "slurm":
+            require_slurm()
+        require_here(plan)
+
+    def pool(self, device: str) -> Pool:
+        """The workers of this machine."""
+        return Pool(runs=self.runs, device=device, workers=self.workers)
+
+    def carry_out(self, plan: Plan, setting: Setting) -> ImageGrid | Submission:
+        """The record if every run is done; else what stands in the queue, or `RunsFailed`."""
+        started = time.monotonic()
+        if self.executor == "local":
+            failed = self.pool(setting.device).run(plan, setting.progress)
+            if failed:
+                raise RunsFailed(failed)
+        elif not all(is_done(task, run_of(task, self.runs)) for task in plan.tasks):
+            return submit(plan, self.runs, self.slurm, setting.device)
+        return harvest(plan, self.runs, seed=setting.seed, started=started)

@@ -1,0 +1,154 @@
+"""A pool of processes on this machine: as many runs at a time as there are workers.
+
+A run that fails does not stop the others. SIGTERM and Ctrl-C ask every run to save and end; a second Ctrl-C does not
+wait for them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from truedrift.experiments.grids.command import beside, command, last_line, run_of
+from truedrift.experiments.grids.plan import Plan, Task
+from truedrift.experiments.grids.standing import is_done, steps_taken
+from truedrift.experiments.grids.workers import places, worker_count
+from truedrift.progress import Progress
+from truedrift.training.interruption import Interruption
+from truedrift.validation import require_whole
+
+LOOK_SECONDS = 0.2
+"""Between two looks at the processes."""
+READ_SECONDS = 2.0
+"""Between two looks at their files."""
+
+
+class Interrupted(Exception):
+    """A signal asked to stop; every run has saved where it was. `status` is what to exit with."""
+
+    def __init__(self, signal: str, status: int) -> None:
+        super().__init__(signal)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A run that ended before its end."""
+
+    task: Task
+    log: Path
+
+    @property
+    def why(self) -> str:
+        """The last line of its log."""
+        return last_line(self.log)
+
+
+@dataclass(frozen=True)
+class Child:
+    """A run and its process."""
+
+    task: Task
+    process: subprocess.Popen[bytes]
+
+
+Children = dict[int, Child]
+"""Those that run, by their place in the pool."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """`workers` runs at a time; none named: one a GPU, or one a core."""
+
+    runs: Path
+    device: str = "auto"
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.workers is not None:
+            require_whole("workers", self.workers, 1, 2)
+
+    def run(self, plan: Plan, progress: Progress) -> list[Failed]:
+        """Do what is missing of the plan; returns the runs that failed."""
+        left = [task for task in plan.tasks if not is_done(task, run_of(task, self.runs))]
+        look = _now_and_then(plan, self.runs, progress)
+        with Interruption() as interruption, _children() as children:
+            ended = list(self._ended(left, children, interruption, look))
+        if interruption.asked is not None:
+            raise Interrupted(interruption.asked, interruption.exit_status or 1)
+        failed = [task for task in ended if not is_done(task, run_of(task, self.runs))]
+        return [Failed(task, beside(task, self.runs, "log")) for task in failed]
+
+    def _ended(
+        self, left: list[Task], children: Children, interruption: Interruption, look: Iterator[None]
+    ) -> Iterator[Task]:
+        """Every run when its process has ended; once a signal asked to stop none is started."""
+        waiting, asked = iter(left), False
+        environments = places(self.device, worker_count(self.device, self.workers, len(left)))
+        while True:
+            for place, environment in enumerate(environments):
+                task = None if place in children or interruption.asked else next(waiting, None)
+                if task is not None:
+                    children[place] = self._started(task, environment)
+            if interruption.asked and not asked:
+                asked = True
+                _ask_to_end(children)
+            if not children:
+                return
+            time.sleep(LOOK_SECONDS)
+            next(look)
+            yield from _those_that_ended(children)
+
+    def _started(self, task: Task, environment: Mapping[str, str]) -> Child:
+        """In a session of its own: Ctrl-C reaches this process alone, which passes it on once."""
+        arguments = command(task, self.runs, self.device)
+        with beside(task, self.runs, "log").open("ab") as log:
+            process = subprocess.Popen(
+                arguments,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+        return Child(task, process)
+
+
+def _those_that_ended(children: Children) -> Iterator[Task]:
+    for place, child in list(children.items()):
+        if child.process.poll() is not None:
+            del children[place]
+            yield child.task
+
+
+def _ask_to_end(children: Children) -> None:
+    for child in children.values():
+        child.process.terminate()
+
+
+@contextmanager
+def _children() -> Iterator[Children]:
+    """No process outlives this, whatever happens."""
+    children: Children = {}
+    try:
+        yield children
+    finally:
+        for child in children.values():
+            child.process.kill()
+            child.process.wait()
+
+
+def _now_and_then(plan: Plan, runs: Path, progress: Progress) -> Iterator[None]:
+    """Progress over all runs in steps, if the last look is some time ago."""
+    looked = time.monotonic()
+    while True:
+        if time.monotonic() - looked >= READ_SECONDS:
+            looked = time.monotonic()
+            taken = sum(steps_taken(task, run_of(task, runs)) for task in plan.tasks)
+            progress(plan.item, taken, plan.steps)
+        yield

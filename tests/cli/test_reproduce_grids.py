@@ -1,0 +1,148 @@
+"""`reproduce` of an image experiment as a user runs it, up to its record."""
+
+import re
+
+import pytest
+from oracles.little_grid import little_plan, little_task, pretended
+
+from truedrift.cli import main
+from truedrift.cli import reproduce as command
+from truedrift.experiments.grids import execution, local, slurm
+from truedrift.experiments.grids.slurm import Job, Submission
+from truedrift.report.item import Item
+
+TASKS = (little_task(0, "standard"), little_task(1, "abc"))
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(local, "LOOK_SECONDS", 0.01)
+    return tmp_path
+
+
+@pytest.fixture
+def little(monkeypatch):
+    """Every grid is a little one, whose runs are pretended; its record is its plan's item."""
+    monkeypatch.setattr(command, "planned", lambda item, setting: little_plan(*TASKS))
+    monkeypatch.setattr(local, "command", pretended())
+    monkeypatch.setattr(execution, "harvest", lambda plan, runs, seed, started: f"the record of {plan.item}")
+    monkeypatch.setattr(command, "append", lambda path, record: path.write_text(record))
+    shown = Item("little", str, lambda record, out: [out / "little.md"], lambda record: f"drawn: {record}")
+    monkeypatch.setattr(command, "item_of", lambda record: shown)
+    return monkeypatch
+
+
+def reproduce(capsys, *arguments):
+    status = main(["reproduce", *arguments])
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_a_grid_is_run_gathered_and_drawn(little, capsys, here):
+    status, out, err = reproduce(capsys, "tab:main_results", "--scale", "smoke", "--device", "cpu")
+    assert (status, err) == (0, "")
+    assert out == "drawn: the record of little\n\nwritten: runs/tab_main_results-smoke/little.md\n"
+    assert (here / "runs" / "tab_main_results-smoke" / "records.jsonl").read_text() == "the record of little"
+    assert {path.name for path in (here / "runs" / "grid").iterdir() if path.is_dir()} == {task.name for task in TASKS}
+
+
+def test_a_failure_is_one_line_with_its_reason_and_status_1(little, capsys, here):
+    little.setattr(local, "command", pretended(fails=lambda task: task == TASKS[0]))
+    status, out, err = reproduce(capsys, "arithmetic", "--workers", "1", "--runs", "elsewhere", "--device", "cpu")
+    assert (status, out) == (1, "")
+    assert err == (
+        f"truedrift: little: 1 of 2 runs failed: {TASKS[0].name} (standard): truedrift: error: no such luck; "
+        "allowed is some; find it; their logs are in elsewhere; run the same command again to go on\n"
+    )
+    assert (here / "elsewhere" / TASKS[1].name / "metrics.jsonl").exists()
+    little.setattr(local, "command", pretended())
+    assert reproduce(capsys, "arithmetic", "--runs", "elsewhere", "--device", "cpu")[0] == 0
+
+
+def test_slurm_says_what_it_submitted_and_what_comes_next(little, capsys, here):
+    waits, new = (Job(task, str(number), "slurm", here) for number, task in enumerate(TASKS, start=41))
+    given = []
+
+    def submit(plan, runs, options, device):
+        given.append((str(runs), options.partition, options.time_minutes))
+        return Submission((waits,), (new,), ((new, "no such luck"),))
+
+    little.setattr(execution, "submit", submit)
+    little.setattr(execution, "require_slurm", lambda: None)
+    options = ("--executor", "slurm", "--slurm.partition", "gpu", "--slurm.time-minutes", "90")
+    status, out, _ = reproduce(capsys, "tab:main_results", *options)
+    assert status == 0
+    assert given == [("runs/grid", "gpu", 90)]
+    assert out.splitlines() == [
+        "tab:main_results: 1 jobs submitted, 1 in the queue already",
+        f"  job 41: {TASKS[0].name} (standard)",
+        f"  job 42: {TASKS[1].name} (abc)",
+        "  job 42 had ended before its end: no such luck",
+        "run the same command again when they are done",
+    ]
+    assert not (here / "runs" / "tab_main_results-cpu" / "records.jsonl").exists()
+
+
+def test_a_dry_run_prints_runs_and_cost_and_writes_nothing(capsys, here):
+    status, out, err = reproduce(capsys, "tab:main_results", "--scale", "paper", "--dry-run", "--device", "cpu")
+    assert (status, err) == (0, "")
+    head, *lines = out.splitlines()
+    assert head.split() == ["run", "variant", "n", "seed", "epochs", "steps", "state"]
+    assert re.fullmatch(r"cifar10-[0-9a-f]{12} +standard +8 +42 +4000 +780000  to do", lines[0])
+    assert re.fullmatch(r"cifar10-[0-9a-f]{12} +abc +64 +44 +500 +97500  to do", lines[23])
+    assert lines[25] == "tab:main_results at scale paper on cifar10: 24 runs, 0 done"
+    assert lines[26] == "estimate: 700 h on one A100, from the times that the paper tells"
+    assert list(here.iterdir()) == []
+
+
+def test_a_dry_run_of_a_study_says_that_it_has_no_runs(capsys):
+    status, out, _ = reproduce(capsys, "tab:baselines", "--dry-run")
+    assert (status, out) == (0, "tab:baselines: computed here at once, no grid of runs\n")
+
+
+def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "empty"))
+    done = []
+    monkeypatch.setattr(command, "_one", lambda item, *rest: done.append(item) or item)
+    status, out, _ = reproduce(capsys, "all", "--scale", "smoke", "--device", "cpu")
+    assert status == 0
+    assert set(command.ITEMS) - set(done) == {"tab:cifar100"}
+    assert re.fullmatch(
+        r"tab:cifar100 is left out: .*inception.*; run truedrift data fetch inception", out.splitlines()[-1]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tab:nothing"], r"item is 'tab:nothing'; allowed are .*'temperature-sweep', 'all'; choose one of them"),
+        (
+            ["tab:main_results", "--dataset", "cats"],
+            r"the data set is 'cats' for tab:main_results at scale cpu; .*; .*",
+        ),
+        (["tab:main_results", "--workers", "0"], r"workers is 0; allowed is an integer from 1; .*"),
+        (["tab:main_results", "--seeds", "0"], r"seeds is 0; allowed is an integer from 1; .*"),
+        (["tab:main_results", "--device", "tpu"], r"device is 'tpu'; .*; .*"),
+        (["tab:main_results", "--executor", "moon"], r".*moon.*"),
+        (["tab:main_results", "--executor", "slurm"], r"the command sbatch is not here; .*; .*"),
+        (
+            ["tab:cifar100", "--scale", "smoke"],
+            r"cifar100 is not in the cache .*; .*; run truedrift data fetch cifar100",
+        ),
+        (
+            ["tab:main_results", "--dataset", "cifar10"],
+            r"the network inception, which judges cifar10-cpu, is not in the cache; .*; run truedrift data .*",
+        ),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(arguments, message, capsys, monkeypatch, here):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(here / "empty"))
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
+    if arguments[0] == "tab:cifar100":
+        monkeypatch.setattr("truedrift.experiments.grids.needs.extractor_is_here", lambda name: True)
+    status, out, err = reproduce(capsys, *arguments)
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert re.fullmatch(f"truedrift: error: {message}", line)
+    assert list(here.iterdir()) == []

@@ -1,0 +1,177 @@
+"""Which runs an item is made of: how many, what they share, and what is the same for all of them."""
+
+import re
+
+import pytest
+
+from truedrift.experiments.grids import needs
+from truedrift.experiments.grids.catalog import GRIDS, planned
+from truedrift.experiments.grids.plan import Task, distinct
+from truedrift.experiments.study import Setting
+
+COUNTS = {
+    "tab:main_results": (8, 40, 24),
+    "fig:convergence": (8, 40, 24),
+    "tab:samples_to_fid": (8, 40, 24),
+    "fig:ablation_trajectory": (8, 20, 12),
+    "tab:cifar100": (4, 6, 6),
+    "arithmetic": (24, 60, 36),
+    "temperature-sweep": (20, 50, 30),
+}
+"""Runs at smoke (two seeds, n = 8 and 16), cpu (five seeds, but one of CIFAR-100) and paper (three seeds, but one)."""
+SCALES = ("smoke", "cpu", "paper")
+
+
+def plan(item, scale="cpu", **options):
+    return planned(item, Setting(scale=scale, **options))
+
+
+def ids(item, *arguments, **options):
+    return {task.id for task in plan(item, *arguments, **options).tasks}
+
+
+@pytest.fixture(autouse=True)
+def with_every_network(monkeypatch):
+    monkeypatch.setattr(needs, "extractor_is_here", lambda name: True)
+
+
+@pytest.mark.parametrize("position", range(3), ids=SCALES)
+@pytest.mark.parametrize("item", COUNTS)
+def test_how_many_runs(item, position):
+    found = plan(item, SCALES[position]).tasks
+    assert len(found) == len({task.id for task in found}) == COUNTS[item][position]
+
+
+def test_every_grid_is_counted_here():
+    assert set(COUNTS) == set(GRIDS)
+
+
+def test_an_id_is_stable_and_holds_length_and_judge():
+    (task, *_) = plan("tab:main_results").tasks
+    assert re.fullmatch(r"[0-9a-f]{12}", task.id)
+    assert task.name == f"digits-{task.id}"
+    assert plan("tab:main_results").tasks[0].id == task.id
+    assert ids("tab:main_results", "smoke").isdisjoint(ids("tab:main_results", "cpu"))  # they differ in length alone
+    assert ids("tab:main_results", "cpu", seed=5).isdisjoint(ids("tab:main_results", "cpu"))
+
+
+def test_items_share_runs():
+    main = ids("tab:main_results")
+    assert ids("fig:convergence") == ids("tab:samples_to_fid") == main
+    for item, common in (("fig:ablation_trajectory", {"none", "both"}), ("temperature-sweep", {"standard/1", "abc/1"})):
+        shared = {task.variant for task in plan(item).tasks if task.id in main}
+        assert shared == common
+    paper = ids("tab:main_results", "paper")  # whose features have unit length, as those of `arithmetic`
+    shared = {task.variant for task in plan("arithmetic", "paper").tasks if task.id in paper}
+    assert shared == {"bidirectional/standard", "bidirectional/abc"}
+    assert ids("arithmetic").isdisjoint(main)
+
+
+TRIED = [(scale, data) for scale in ("smoke", "cpu") for data in ("digits", "fashion-mnist", "cifar10")]
+
+
+@pytest.mark.parametrize(("scale", "data"), [*TRIED, ("paper", "cifar10")])
+def test_every_n_sees_as_many_positives(scale, data):
+    found = plan("tab:main_results", scale, dataset=data).tasks
+    seen = {task.config.batch.n * task.config.cadence.epochs * task.config.cadence.steps_per_epoch for task in found}
+    assert len(seen) == 1
+    assert len({task.config.batch.n for task in found}) == (2 if scale == "smoke" else 4)
+    assert all(task.config.generated == task.config.batch.n for task in found)
+
+
+def test_the_digits_at_cpu_scale():
+    found = {task.config.batch.n: task.config for task in plan("tab:main_results").tasks}
+    assert {n: config.cadence.steps for n, config in found.items()} == {8: 2560, 16: 1280, 32: 640, 64: 320}
+    cadence, evaluation = found[8].cadence, found[8].evaluation
+    assert (cadence.steps_per_epoch, cadence.evaluate_every_epochs, cadence.grid_every) == (20, 2, 2560)
+    assert (found[8].optimizer.ema, found[8].optimizer.warmup_steps) == (0.98, 20)
+    assert (evaluation.extractor, evaluation.samples) == ("digits", 2000)
+    smoke = {task.config.batch.n: task.config for task in plan("tab:main_results", "smoke").tasks}
+    assert {n: config.cadence.steps for n, config in smoke.items()} == {8: 80, 16: 40}
+
+
+def test_the_paper():
+    found = plan("tab:main_results", "paper").tasks
+    of_n = {task.config.batch.n: task.config for task in found}
+    assert {n: config.cadence.epochs for n, config in of_n.items()} == {8: 4000, 16: 2000, 32: 1000, 64: 500}
+    assert {task.config.seed for task in found} == {42, 43, 44}
+    assert {task.config.seed for task in plan("tab:cifar100", "paper").tasks} == {42}
+    evaluation = of_n[8].evaluation
+    assert (evaluation.extractor, evaluation.samples, of_n[8].cadence.evaluate_every_epochs) == (
+        "inception",
+        50_000,
+        25,
+    )
+
+
+def test_variants_are_what_they_are_called():
+    sides = {
+        task.variant: (task.config.objective.estimator_pos, task.config.objective.estimator_neg)
+        for task in plan("fig:ablation_trajectory").tasks
+    }
+    assert sides["positive"] == ("abc", "standard")
+    assert sides["negative"] == ("standard", "abc")
+    assert (sides["none"], sides["both"]) == (("standard",) * 2, ("abc",) * 2)
+    cells = {task.variant: task.config.objective for task in plan("arithmetic").tasks}
+    assert len(cells) == 12
+    assert (cells["abc-release/abc2"].arithmetic, cells["abc-release/abc2"].estimator_neg) == ("abc-release", "abc2")
+    assert (cells["row/standard"].normalization, cells["row/standard"].arithmetic) == ("row", "stable")
+    assert {objective.feature_scale for objective in cells.values()} == {"standardize-l2"}
+    swept = {task.variant: task.config.objective.temperatures for task in plan("temperature-sweep").tasks}
+    assert swept["abc/0.25"] == pytest.approx((0.005, 0.0125, 0.05))
+    assert swept["standard/4"] == pytest.approx((0.08, 0.2, 0.8))
+
+
+def test_seeds_are_counted_from_the_first():
+    assert {task.config.seed for task in plan("tab:main_results", seeds=2, seed=7).tasks} == {7, 8}
+    assert {task.config.seed for task in plan("tab:main_results", "paper", seeds=1).tasks} == {42}
+    with pytest.raises(ValueError, match="seeds is 0; allowed is an integer from 1"):
+        Setting(seeds=0)
+
+
+def test_the_command_is_what_a_user_writes():
+    assert plan("tab:main_results").command == "truedrift reproduce tab:main_results --scale cpu"
+    given = plan("arithmetic", "smoke", seed=3, seeds=2, dataset="fashion-mnist").command
+    assert given == "truedrift reproduce arithmetic --scale smoke --seed 3 --dataset fashion-mnist --seeds 2"
+
+
+@pytest.mark.parametrize(
+    ("item", "scale", "data", "message"),
+    [
+        (
+            "tab:main_results",
+            "cpu",
+            "cats",
+            "the data set is 'cats' for .* at scale cpu; allowed are digits, fash",
+        ),
+        ("tab:main_results", "cpu", "cifar100", "'cifar100' for tab:main_results .*; allowed are .*, cifar10; choose"),
+        ("tab:main_results", "paper", "digits", "at scale paper; allowed are cifar10; choose one of them, or another"),
+        ("tab:cifar100", "smoke", "digits", "'digits' for tab:cifar100 at scale smoke; allowed are cifar100"),
+    ],
+)
+def test_a_data_set_that_the_item_does_not_know(item, scale, data, message):
+    with pytest.raises(ValueError, match=message):
+        plan(item, scale, dataset=data)
+
+
+def test_two_variants_may_not_be_one_run():
+    (task, *_) = plan("tab:main_results").tasks
+    with pytest.raises(AssertionError, match="two variants of a grid are the same run"):
+        distinct([task, Task(variant="another name", config=task.config)])
+
+
+def test_who_judges_where_a_network_is_missing(monkeypatch):
+    monkeypatch.setattr(needs, "extractor_is_here", lambda name: name != "inception")
+    fashion = plan("tab:main_results", dataset="fashion-mnist")
+    assert fashion.tasks[0].config.evaluation.extractor == "encoder:efficientnet-lite0"
+    cifar = plan("tab:main_results", dataset="cifar10")  # which trains on EfficientNet-Lite0
+    assert cifar.tasks[0].config.evaluation.extractor == "inception"
+    with pytest.raises(ValueError, match=r"inception, .*; .* trains on EfficientNet-Lite0; run truedrift data"):
+        needs.require_here(cifar)
+
+
+def test_missing_data_is_told_with_the_command_that_gets_it(monkeypatch, tmp_path):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
+    with pytest.raises(ValueError, match=r"cifar100 is not in the cache .*; .*; run truedrift data fetch cifar100$"):
+        needs.require_here(plan("tab:cifar100", "smoke"))
+    needs.require_here(plan("tab:main_results", "smoke"))

@@ -1,0 +1,121 @@
+"""`tab:overhead`: who is measured and how; the numbers themselves are the machine's."""
+
+import json
+import sys
+
+import pytest
+import torch
+
+from truedrift.experiments import overhead, overhead_process
+from truedrift.experiments.overhead_process import Measurement
+from truedrift.experiments.study import Setting
+from truedrift.records import Overhead, append, read
+from truedrift.training.assembly import assemble
+
+ANSWERS = """
+import json, sys
+config = json.load(open(sys.argv[1]))
+abc, compiled = config["objective"]["estimator_pos"] == "abc", config["engine"]["compiled"]
+log, epochs = sys.argv[2], 0
+for line in sys.stdin:
+    with open(log, "a") as file:
+        file.write(f"{'compiled' if compiled else 'eager'} {'abc' if abc else 'standard'} {line}")
+    if line == "epoch\\n":
+        epochs += 1
+        print(100 * compiled + 10 * abc + epochs, flush=True)
+    else:
+        told = {"memory_megabytes": 5.0 + abc, "parameters": 889248, "device": "cpu", "threads": 2}
+        print(json.dumps(told), flush=True)
+"""
+"""A process that answers with numbers that say whose they are."""
+
+
+@pytest.fixture
+def answered(monkeypatch, tmp_path):
+    """In place of the measurement: an answering program; returns what it was asked."""
+    program = tmp_path / "answers.py"
+    program.write_text(ANSWERS)
+    log = tmp_path / "log"
+    monkeypatch.setattr(
+        overhead, "_command", lambda config, device: [sys.executable, str(program), str(config), str(log)]
+    )
+    return log
+
+
+def test_two_pairs_whose_processes_take_their_epochs_in_turn(answered, tmp_path):
+    told = []
+    record = overhead.study(Setting(scale="smoke", device="cpu", progress=lambda *progress: told.append(progress)))
+    pairs = [("standard", False), ("abc", False), ("standard", True), ("abc", True)]
+    assert [(cost.estimator, cost.compiled) for cost in record.costs] == pairs
+    assert [cost.epoch_seconds for cost in record.costs] == [(2, 3), (12, 13), (102, 103), (112, 113)]  # not the first
+    assert [cost.memory_megabytes for cost in record.costs] == [5, 6, 5, 6]
+    assert (record.data, record.recipe, record.n, record.steps_per_epoch) == ("digits", "digits", 8, 100)
+    assert (record.device, record.threads) == ("cpu", 2)
+    assert record.command == "truedrift reproduce tab:overhead --scale smoke"
+    turn = ["eager standard epoch", "eager abc epoch"]
+    assert answered.read_text().splitlines()[:8] == [*turn * 3, "eager standard end", "eager abc end"]
+    assert told == [("tab:overhead", k, 12) for k in range(1, 13)]
+    append(tmp_path / "records.jsonl", record)
+    assert read(tmp_path / "records.jsonl", Overhead) == [record]
+
+
+def test_ten_epochs_beyond_smoke(answered):
+    assert [len(cost.epoch_seconds) for cost in overhead.study(Setting(device="cpu")).costs] == [10] * 4
+
+
+def test_the_paper_measures_cifar10_at_8():
+    found = overhead.configs(Setting(scale="paper"))
+    assert {(config.recipe, config.batch.n, config.seed) for config in found} == {("cifar10", 8, 42)}
+
+
+def test_a_process_that_ends_is_told_with_its_last_words(monkeypatch):
+    ends = [sys.executable, "-c", "import sys; sys.exit('no compiler found')"]
+    monkeypatch.setattr(overhead, "_command", lambda config, device: ends)
+    with pytest.raises(ValueError, match=r"a measurement ended with status 1 \(no compiler found\); .*; .*"):
+        overhead.study(Setting(scale="smoke"))
+
+
+def small(estimator):
+    settings = ("generator.width=16", "generator.depth=1", "cadence.steps_per_epoch=3", "batch.n=4")
+    return overhead.recipe("digits", given={"estimator": estimator}, settings=settings)
+
+
+def test_an_epoch_takes_its_steps_and_memory_grows_by_what_is_held(monkeypatch):
+    taken, held = [], []
+
+    def counting(*arguments):
+        assembly = assemble(*arguments)
+
+        def step(number):
+            taken.append(number)
+            held.append(torch.ones(2**20))  # 4 MB, resident because it is written
+
+        return type("Assembly", (), {"step": staticmethod(step), "state": assembly.state})
+
+    monkeypatch.setattr(overhead_process, "assemble", counting)
+    measurement = Measurement(small("abc"), torch.device("cpu"))
+    assert measurement.epoch() > 0
+    assert measurement.epoch() > 0
+    assert taken == list(range(6))
+    told = measurement.end()
+    assert told["memory_megabytes"] == pytest.approx(24, abs=4)
+    label, first, layer, last = 11 * 32, 128 * 16 + 16, 16 + 16 * 16 + 16, 16 * 64 + 64
+    assert told["parameters"] == label + first + layer + 16 + last
+    assert (told["device"], told["threads"]) == ("cpu", torch.get_num_threads())
+
+
+def test_a_measurement_answers_in_lines(monkeypatch, tmp_path, capsys):
+    (tmp_path / "config.json").write_text(json.dumps(small("standard").tree()))
+    monkeypatch.setattr(overhead_process.sys, "stdin", iter(["epoch\n", "end\n"]))
+    overhead_process.main(str(tmp_path / "config.json"), "cpu")
+    seconds, told = map(json.loads, capsys.readouterr().out.splitlines())
+    assert seconds > 0
+    assert told["parameters"] > 0
+
+
+@pytest.mark.slow
+def test_the_real_processes():
+    record = overhead.study(Setting(scale="smoke", device="cpu"))
+    assert all(seconds > 0 for cost in record.costs for seconds in cost.epoch_seconds)
+    assert {cost.parameters for cost in record.costs} == {889_248}
+    assert all(0 < cost.memory_megabytes < 4000 for cost in record.costs)
