@@ -22,7 +22,7 @@ TITLE = "truedrift: the bias of a minibatch centroid, and digits trained with an
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """The exact bias study, the digits trained with Standard and ABC and judged, and one page that tells it all.
+    """The exact bias study, the digits trained with Standard and ABC and judged, all on one page.
 
     First three Gaussian clusters, a query near the left one, n references: the plain centroid, the corrected one (ABC)
     and the target. The picture shows draw 0 of the seed, whichever way it falls; the numbers tell what happens over
