@@ -137,5 +137,8 @@ def test_the_digits_classifier_is_trained_once_and_the_same_every_time(digits_ca
     assert build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256 == first
     assert not trainings
     file.write_bytes(file.read_bytes()[:-1] + b"\0")  # damaged: it is trained again, to the same weights
+    torch.set_num_threads(2)
     assert build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256 == first
     assert trainings == [1]
+    assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)

@@ -12,7 +12,10 @@ from truedrift.cli.report import PAGE
 from truedrift.cli.reproduce import rendered
 from truedrift.cli.stop import Stop
 from truedrift.experiments import bias_loglog, both_estimators, illustration
+from truedrift.experiments.grids.command import run_of
+from truedrift.experiments.grids.local import Interrupted, Pool
 from truedrift.experiments.study import Setting
+from truedrift.progress import Progress
 from truedrift.records import RECORDS, append, writable_directory
 from truedrift.report.page import write_page
 from truedrift.validation import require_whole
@@ -62,12 +65,22 @@ def _demo(options: illustration.Options, out: Path, epochs: int) -> str:
         setting = Setting(seed=options.seed, progress=progress)
         drawn = illustration.run(options)
         curves = bias_loglog.run(setting, trials=0)
-        try:
-            runs = both_estimators.both(setting, out, epochs) if epochs else []
-        except both_estimators.Interrupted as stop:
-            raise Stop(f"{stop}; run the same command again to go on", status=stop.status) from None
+        runs = _trained(options.seed, epochs, out, progress) if epochs else []
     for record in (drawn, curves):
         append(out / RECORDS, record)
     said = [rendered(drawn, out), rendered(curves, out), *(f"run: {run}" for run in runs)]
     page = write_page(out / PAGE, title=TITLE, records=(drawn, curves), runs=runs)
     return "\n\n".join((*said, f"records: {out / RECORDS}", f"page: {page}"))
+
+
+def _trained(seed: int, epochs: int, out: Path, progress: Progress) -> list[Path]:
+    """The run directories of both estimators."""
+    plan = both_estimators.both(seed, epochs)
+    again = "run the same command again to go on"
+    try:
+        failed = Pool(runs=out, device="cpu").run(plan, progress)
+    except Interrupted as stopped:
+        raise Stop(f"{stopped}: the runs saved where they were; {again}", status=stopped.status) from None
+    if failed:
+        raise Stop(f"{failed[0].task.name} failed: {failed[0].why}; its log is {failed[0].log}; {again}", status=1)
+    return [run_of(task, out) for task in plan.tasks]

@@ -1,15 +1,16 @@
 """`digits`: 64 features of a small classifier of the embedded digits, and its class probabilities.
 
 Pixels in [−1, 1] → 128 → 64 features → 10 classes, SiLU between, trained once on the train split: all images in every
-step, AdamW, from a fixed seed. Features are divided by one number, so that their variance over the train split is 1 on
-average. Two machines may differ in the last digits of the weights; the hash in the protocol tells them apart. It is
-kept in the cache, with the hash of its content beside it.
+step, AdamW, from a fixed seed, on one thread, since more would add in another order. Features are divided by one
+number, so that their variance over the train split is 1 on average. Two machines may differ in the last digits of the
+weights; the hash in the protocol tells them apart. It is kept in the cache, with the hash of its content beside it.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -84,7 +85,7 @@ def _trained() -> dict[str, Tensor]:
     data, network = digits("train"), _network()
     images = to_model(data.values)
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    with torch.enable_grad():
+    with _one_thread(), torch.enable_grad():
         for _ in range(STEPS):
             optimizer.zero_grad()
             F.cross_entropy(network(images), data.labels).backward()
@@ -92,6 +93,16 @@ def _trained() -> dict[str, Tensor]:
     with torch.no_grad():
         spread = network[:-1](images).var(0).mean().sqrt()
     return {name: tensor.detach() for name, tensor in network.state_dict().items()} | {"spread": spread}
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _keep(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -20,6 +20,8 @@ class Task:
     variant: str
     """What the item compares: standard or abc, "row/abc2", "abc/0.5"."""
     config: RunConfig
+    called: str | None = None
+    """Name of its directory; none: its recipe and id."""
 
     @property
     def id(self) -> str:
@@ -29,7 +31,7 @@ class Task:
     @property
     def name(self) -> str:
         """Of its directory, and of the files beside it."""
-        return f"{self.config.recipe}-{self.id}"
+        return self.called or f"{self.config.recipe}-{self.id}"
 
     @property
     def steps(self) -> int:

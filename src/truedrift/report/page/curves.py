@@ -35,7 +35,7 @@ def _evaluated(key: str, title: str, distance: str, runs: Sequence[Run], looks: 
         for run, look in zip(runs, looks, strict=True)
     ]
     about = f"{title}, in features of {distance}" if key != "fid" else title
-    return Chart(title=title, about=about, series=series)
+    return Chart(title=title, about=about, series=series, from_zero=key not in ("fid", "kid"))
 
 
 def training_charts(runs: Sequence[Run], looks: Sequence[Look]) -> list[Chart]:

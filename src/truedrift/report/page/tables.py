@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from truedrift.report.page import optional
+from truedrift.report.cell import Cell, is_bold, text_of
 from truedrift.report.page.markup import Content, Markup, element
-from truedrift.report.table import Cell, Table
+from truedrift.report.table import Table
 
 _WIDE = 48
 """Letters from which on a cell may be broken."""
@@ -20,7 +20,7 @@ def table(header: Sequence[Content], rows: Sequence[Sequence[Content]], *, capti
 def of_report(source: Table) -> list[Content]:
     """The groups as bodies, the best in bold, the notes below."""
     groups = [[[_shown(cell) for cell in row] for row in group] for group in source.groups]
-    notes = [element("p", note, class_="soft small") for note in optional.notes(source)]
+    notes = [element("p", note, class_="soft small") for note in source.notes]
     return [_table(source.header, groups, source.caption), notes]
 
 
@@ -49,5 +49,5 @@ def _cell(cell: Content) -> Markup:
 
 
 def _shown(cell: Cell) -> Content:
-    text = optional.text(cell)
-    return element("strong", text) if optional.bold(cell) else text
+    text = text_of(cell)
+    return element("strong", text) if is_bold(cell) else text

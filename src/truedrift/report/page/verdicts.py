@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from truedrift.records import Evaluated, Protocol
 from truedrift.report.catalog import item_of
-from truedrift.report.page import optional
 from truedrift.report.page.markup import Content, Markup, element
 from truedrift.report.page.run_files import Evaluation, Run, number, step_of
 
@@ -50,9 +49,7 @@ def of_records(records: Sequence[Any]) -> list[Verdict]:
     """What the items say of their records."""
     items = [(item_of(record), record) for record in records]
     return [
-        Verdict(subject=item.label, sentence=sentence)
-        for item, record in items
-        for sentence in optional.verdicts(item, record)
+        Verdict(subject=item.label, sentence=sentence) for item, record in items for sentence in item.verdicts(record)
     ]
 
 
