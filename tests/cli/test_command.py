@@ -39,7 +39,7 @@ def only_line(text):
 
 
 def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path):
-    done = truedrift_command("demo", "--draws", "300", "--seed", "3", cwd=tmp_path)
+    done = truedrift_command("demo", "--draws", "300", "--seed", "3", "--epochs", "0", cwd=tmp_path)
     assert done.returncode == 0
     assert re.fullmatch(r"(truedrift: .*%, about .* left\n)*", done.stderr)  # heartbeats, where the machine is slow
     out = tmp_path / "runs" / "demo"
@@ -84,7 +84,20 @@ def test_an_interrupt_is_one_line_and_status_130(tmp_path):
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "from truedrift.cli import main; sys.exit(main(sys.argv[1:]))"
     )
-    command = [sys.executable, "-c", code, "demo", "--n", "100", "--draws", "1000000", "--out", str(out)]
+    command = [
+        sys.executable,
+        "-c",
+        code,
+        "demo",
+        "--n",
+        "100",
+        "--draws",
+        "1000000",
+        "--epochs",
+        "0",
+        "--out",
+        str(out),
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         deadline = time.monotonic() + LIMIT_SECONDS
         while not out.exists() and time.monotonic() < deadline:
@@ -117,7 +130,7 @@ def test_the_installed_script_is_this_command():
 def test_a_terminal_without_greek_is_no_failure(tmp_path, monkeypatch, small_toy):
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", terminal)
-    assert main(["demo", "--draws", "2", "--out", str(tmp_path)]) == 0
+    assert main(["demo", "--draws", "2", "--epochs", "0", "--out", str(tmp_path)]) == 0
     terminal.flush()
     assert b"n = 4, ? = 1" in terminal.buffer.getvalue()
 

@@ -4,7 +4,7 @@ import pytest
 from PIL import Image
 
 from truedrift.records import AtTemperature, Compensated, Temperature, append, provenance, read
-from truedrift.report.app_temperature import draw, save, summary
+from truedrift.report.app_temperature import draw, save, summary, verdicts
 
 RED, BLUE = (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)
 RATIOS = tuple(0.5 + 0.05 * k for k in range(13))
@@ -106,3 +106,11 @@ def test_the_tables_have_the_same_cells(saved):
     assert r"0.1 & 64 & $4.69 \times 10^{-3}$ & $1.56 \times 10^{-3}$ & 0.900" in latex
     assert r"0.2 & slope & $-$1.00" in latex
     assert latex.isascii()
+
+
+def test_verdicts_are_of_the_largest_n(record):
+    # 0.1/0.3 for all queries, 0.05 τ/0.3 of each, and (2/256²)/(0.3/256).
+    assert verdicts(record) == [
+        "τ = 0.1, n = 256: the best τ′ leaves 33.3% of the standard bias, the best τ′ of each query 1.7%, ABC 2.6%",
+        "τ = 0.2, n = 256: the best τ′ leaves 33.3% of the standard bias, the best τ′ of each query 3.3%, ABC 2.6%",
+    ]

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from truedrift.records import AtStrength, Guidance, append, provenance, read
-from truedrift.report.guidance import draw, save, summary
+from truedrift.report.guidance import draw, save, summary, verdicts
 
 SIZES = ((4, 2), (8, 4), (16, 8))
 RED, BLUE, AMBER = (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC), (0xD9, 0x82, 0x00)
@@ -80,3 +80,10 @@ def test_the_summary_and_the_tables_tell_the_record(record, saved):
     assert "| 3 | 16 | 8 | 2.08e-02 | 6.25e-03 | 1.74e-03 | 100% |" in markdown
     assert r"3 & 16 & 8 & $2.08 \times 10^{-2}$ & $6.25 \times 10^{-3}$ & $1.74 \times 10^{-3}$ & 100\% \\" in latex
     assert latex.isascii()
+
+
+def test_verdicts_are_the_slopes_of_every_strength(record):
+    assert verdicts(record) == [
+        f"strength {strength}: slopes of the bias −1.00 (standard), −1.00 (plain ABC), −2.00 (stratified ABC)"
+        for strength in ("1.5", "3")
+    ]

@@ -67,6 +67,16 @@ def test_slopes_are_those_of_the_powers_and_shares_are_counted():
     assert all(share in text for share in ("25%", "30%", "60%", "90%"))
 
 
+def test_verdicts_tell_the_slopes_and_where_abc_is_the_more_biased():
+    assert fig_bias_loglog.verdicts(CURVES)[1] == (
+        "τ = 0.2: slopes of the exact bias −1.00 (standard), −2.00 (ABC), −3.00 (ABC-2); the bias of ABC is the "
+        "smaller one at every n"
+    )
+    standard, abc, *rest = CURVES.curves
+    worse = replace(CURVES, curves=(standard, replace(abc, exact=(0.2, 0.01, 0.04)), *rest))
+    assert fig_bias_loglog.verdicts(worse)[0].endswith("; the bias of ABC is the larger one at n = 4, 16")
+
+
 def test_lines_are_the_exact_values_and_hollow_points_those_below_their_noise():
     figure = fig_bias_loglog.draw(CURVES)
     for axes, tau in zip(figure.axes, CURVES.temperatures, strict=True):
@@ -99,6 +109,13 @@ def test_baselines_stand_beside_the_paper_s_values():
     assert "| 128 | ABC-2 | 1.10e-03 | 6.50e-04 | 9.20e-04 | – | 2.00e-03 | – | – | 12.3 | – | 128 |" in lines
     assert "1.03e-03" in tab_baselines.summary(record)
     assert "bias" in tab_baselines.table(record).latex()
+    assert tab_baselines.verdicts(record) == []
+    standard = replace(row, estimator="standard", bias=2.2e-3, variance=1e-3, microseconds=6.17)
+    assert tab_baselines.verdicts(replace(record, rows=(row, standard, replace(row, n=4), replace(standard, n=4)))) == [
+        "n = 128: ABC as a multiple of standard: |bias| 0.50 (paper 0.28), variance 2.00 (paper 1.06), "
+        "time 2.00 (paper 2.68)",
+        "n = 4: ABC as a multiple of standard: |bias| 0.50, variance 2.00, time 2.00",
+    ]
 
 
 def test_what_the_paper_prints_is_complete():
@@ -143,3 +160,8 @@ def test_normalization_tells_what_was_resolved(tmp_path):
     assert "| row | ABC | V | 1.00e-01 | – |" in normalization.table(record).markdown()
     assert "<1.4e-02" in normalization.summary(record)
     assert all(path.exists() for path in normalization.save(record, tmp_path))
+    assert normalization.verdicts(record)[0] == "row: the noise hides the bias of V at n = 16"
+    clear = tuple(replace(b, square=(0.01, 0.04 if b.estimator == "standard" else 0.0025)) for b in record.biases)
+    assert normalization.verdicts(replace(record, biases=clear))[1] == (
+        "bidirectional: ABC leaves 25.0% of the standard bias of V at n = 16"
+    )

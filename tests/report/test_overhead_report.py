@@ -87,6 +87,15 @@ def test_verdicts_tell_whether_epochs_overlap():
     ]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "apart"),
+    [((0.45, 0.9), False), ((0.1, 0.45), False), ((0.2, 0.3), True), ((0.7, 0.8), True), ((0.45, 0.5), False)],
+)
+def test_epochs_overlap_where_their_ranges_do(seconds, apart):
+    both = replace(RECORD, costs=(cost("standard", True, (0.4, 0.6), 1.0), cost("abc", True, seconds, 1.0)))
+    assert ("do not overlap" in tab_overhead.verdicts(both)[0]) == apart
+
+
 def test_what_was_not_measured_is_a_dash():
     eager = replace(RECORD, costs=RECORD.costs[1:3])
     assert rows(eager)[3][1:4] == ["–", "–", "–"]

@@ -1,6 +1,7 @@
 """Runs as the page tells them: from directories written by hand, whole and broken."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from oracles.handmade_run import HISTORY, HOSTILE, METRICS, PROTOCOL, evaluation
 from PIL import Image
 
 from truedrift.options import differences
+from truedrift.records import Evaluated, Metrics, Protocol, append, provenance
 from truedrift.report.page import find, write_page
 from truedrift.report.page.configuration import differing_paths, dotted
 from truedrift.report.page.curves import evaluation_charts, force, training_charts
@@ -75,6 +77,25 @@ def test_two_runs_are_compared_in_the_right_direction(tmp_path):
     assert between(a, b).sentence == between(b, a).sentence == "a ends 1.75 lower in FID than b."
     assert "nothing of chance" in between(a, b).about
     assert [verdict.subject for verdict in of_runs([a, b])] == ["Compared", "a", "b"]
+
+
+def test_evaluations_after_the_training_are_told(tmp_path):
+    path = write_run(tmp_path / "mine")
+    metrics = Metrics(**evaluation(300, 11.5)["evaluation"])
+    origin = provenance(seed=0, wall_seconds=1.0)
+    for fid, samples in ((12.0, 5000), (11.5, 5000), (10.0, 50_000)):
+        protocol = Protocol(**PROTOCOL | {"samples": samples})
+        own = replace(metrics, fid=fid)
+        record = Evaluated(run="r", step=300, metrics=own, protocol=protocol, seconds=1.0, provenance=origin)
+        append(path / "evaluations.jsonl", record)
+    first, second, third = of_runs([read_run(path, "mine")])
+    assert first.sentence.startswith("FID 13.2 at step 300")
+    assert second.sentence == "FID 11.5, precision 0.625, recall 0.375 at step 300, by truedrift evaluate."
+    assert third.sentence.startswith("FID 10,")
+    assert "50,000 samples" in third.about
+    (path / "evaluations.jsonl").write_text("{}\n")
+    (problem,) = read_run(path, "mine").problems
+    assert problem.startswith("evaluations.jsonl cannot be read (")
 
 
 def test_runs_of_different_protocols_are_not_compared(tmp_path):

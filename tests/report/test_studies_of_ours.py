@@ -76,16 +76,16 @@ def sweep(standard, abc):
 
 
 SHIFTED = sweep(
-    {"0.5": [6.0, 6.5], "1": [4.0, 4.5], "10": [5.0, 4.75]},
-    {"0.5": [2.0, 3.0], "1": [3.5, 3.25], "10": [7.0, 9.0]},
+    {"0.5": [6.0, 6.5], "2": [4.0, 4.5], "10": [5.0, 4.75]},
+    {"0.5": [2.0, 3.0], "2": [3.5, 3.25], "10": [7.0, 9.0]},
 )
 
 
 def test_factors_are_in_the_order_of_numbers_and_best_is_the_smallest():
-    assert temperature_sweep.factors(SHIFTED) == ["0.5", "1", "10"]
-    assert temperature_sweep.best_by_mean(SHIFTED, "standard") == "1"
+    assert temperature_sweep.factors(SHIFTED) == ["0.5", "2", "10"]
+    assert temperature_sweep.best_by_mean(SHIFTED, "standard") == "2"
     assert temperature_sweep.best_by_mean(SHIFTED, "abc") == "0.5"
-    assert temperature_sweep.best_by_seed(SHIFTED, "standard") == {0: "1", 1: "1"}
+    assert temperature_sweep.best_by_seed(SHIFTED, "standard") == {0: "2", 1: "2"}
     found = rows(temperature_sweep, SHIFTED)
     assert found[0][0:3] == ["0.5", "6.25 ± 0.25", "2.50 ± 0.50"]
     assert found[0][4:] == ["0/2", "2/2"]
@@ -97,7 +97,7 @@ def test_factors_are_in_the_order_of_numbers_and_best_is_the_smallest():
 def test_a_shift_is_one_that_all_seeds_show():
     first, second, *_ = temperature_sweep.verdicts(SHIFTED)
     assert first == (
-        "the best f shifts from 1 (standard) to 0.5 (ABC); by seed it is smaller with ABC in 2, the same in 0 and "
+        "the best f shifts from 2 (standard) to 0.5 (ABC); by seed it is smaller with ABC in 2, the same in 0 and "
         "larger in 0 of 2 seeds; that of ABC is at the edge of the sweep"
     )
     assert second.startswith(
@@ -139,7 +139,7 @@ def test_the_figure_shows_means_deviations_and_the_best():
     bars = [each for each in axes.containers if isinstance(each, ErrorbarContainer)]
     assert [bar.get_label() for bar in bars] == ["standard", "ABC"]
     assert list(bars[1].lines[0].get_ydata()) == [2.5, 3.375, 8.0]
-    assert list(bars[0].lines[0].get_xdata()) == pytest.approx([0.5, 1, 10], rel=0.02)
+    assert list(bars[0].lines[0].get_xdata()) == pytest.approx([0.5, 2, 10], rel=0.02)
     low, high = (bars[0].lines[1][k].get_ydata() for k in (0, 1))
     assert (list(low), list(high)) == ([6.0, 4.0, 4.75], [6.5, 4.5, 5.0])
     rings = [line for line in axes.get_lines() if line.get_markerfacecolor() == "none"]

@@ -1,5 +1,7 @@
 """tab:hyperparams is read off the recipe, and the recipe is the paper's."""
 
+from dataclasses import replace
+
 import pytest
 
 from truedrift.experiments import hyperparameters
@@ -31,6 +33,14 @@ def test_a_changed_recipe_changes_the_table(record, monkeypatch):
     changed = tab_hyperparams.settings(hyperparameters.study(Setting()))
     assert changed["Steps per epoch"] == "196"
     assert changed["Total positive samples per class seen"] == "6.27M"
+
+
+def test_the_verdict_counts_settings_and_names_others(record):
+    assert tab_hyperparams.verdicts(record) == ["12 of 12 settings that the paper prints are those of cifar10"]
+    other = tab_hyperparams.verdicts(replace(record, weight_decay=0.1, ema=0.5))
+    assert other == [
+        "10 of 12 settings that the paper prints are those of cifar10; others: Weight decay, EMA decay",
+    ]
 
 
 def test_files_hold_the_table(record, tmp_path):

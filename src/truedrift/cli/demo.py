@@ -1,4 +1,4 @@
-"""`truedrift demo`: what the bias is, and how large, in two pictures."""
+"""`truedrift demo`: the bias, exactly; the digits trained with and without its correction; all on one page."""
 
 from __future__ import annotations
 
@@ -8,48 +8,66 @@ from functools import partial
 from pathlib import Path
 
 from truedrift.cli.progress import Shown
+from truedrift.cli.report import PAGE
 from truedrift.cli.reproduce import rendered
-from truedrift.experiments import bias_loglog, illustration
+from truedrift.cli.stop import Stop
+from truedrift.experiments import bias_loglog, both_estimators, illustration
 from truedrift.experiments.study import Setting
 from truedrift.records import RECORDS, append, writable_directory
+from truedrift.report.page import write_page
+from truedrift.validation import require_whole
+
+TITLE = "truedrift: the bias of a minibatch centroid, and digits trained with and without its correction"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Two pictures: a minibatch centroid with its correction, and its exact bias against n.
+    """The exact bias study, the digits trained with Standard and ABC and judged, all on one page.
 
     First three Gaussian clusters, a query near the left one, n references: the plain centroid, the corrected one (ABC)
     and the target. The picture shows draw 0 of the seed, whichever way it falls; the numbers tell what happens over
-    all draws. Then fig:bias_loglog at the paper's full scale, computed without Monte Carlo.
+    all draws. Then fig:bias_loglog at the paper's full scale, computed without Monte Carlo. Then two runs of the recipe
+    digits. The page is one file without any network; it can be opened, printed and sent.
 
     Try it:
       truedrift demo
       truedrift demo --seed 1 --out runs/another-draw
-      truedrift demo --n 64 --draws 2000
+      truedrift demo --epochs 5
     """
 
     out: Path = Path("runs/demo")
-    """Directory for the picture (PNG, PDF) and the records."""
+    """Directory for the page, the pictures, the records and the two runs."""
 
     seed: int = 0
-    """Seed of the draws."""
+    """Seed of everything that is drawn."""
 
     draws: int = 10_000
     """Minibatches drawn."""
 
     n: int = 4
-    """References in a minibatch."""
+    """References in a minibatch of the first picture."""
+
+    epochs: int = both_estimators.EPOCHS
+    """Of training on the digits, a hundred steps each; 0 leaves training out."""
 
     def prepare(self) -> Callable[[], str]:
         """Check the options and the directory."""
         options = illustration.Options(n=self.n, draws=self.draws, seed=self.seed)
-        return partial(_demo, options, writable_directory(self.out))
+        require_whole("epochs", self.epochs, 0, both_estimators.EPOCHS)
+        return partial(_demo, options, writable_directory(self.out), self.epochs)
 
 
-def _demo(options: illustration.Options, out: Path) -> str:
+def _demo(options: illustration.Options, out: Path, epochs: int) -> str:
     with Shown() as progress:
+        setting = Setting(seed=options.seed, progress=progress)
         drawn = illustration.run(options)
-        curves = bias_loglog.run(Setting(seed=options.seed, progress=progress), trials=0)
+        curves = bias_loglog.run(setting, trials=0)
+        try:
+            runs = both_estimators.both(setting, out, epochs) if epochs else []
+        except both_estimators.Interrupted as stop:
+            raise Stop(f"{stop}; run the same command again to go on", status=stop.status) from None
     for record in (drawn, curves):
         append(out / RECORDS, record)
-    return "\n\n".join((rendered(drawn, out), rendered(curves, out), f"records: {out / RECORDS}"))
+    said = [rendered(drawn, out), rendered(curves, out), *(f"run: {run}" for run in runs)]
+    page = write_page(out / PAGE, title=TITLE, records=(drawn, curves), runs=runs)
+    return "\n\n".join((*said, f"records: {out / RECORDS}", f"page: {page}"))

@@ -28,7 +28,7 @@ class Command(Protocol):
 
 
 COMMANDS: dict[str, str] = {
-    "demo": "Two pictures: a minibatch centroid with its correction, and its exact bias against n.",
+    "demo": "The exact bias study, the digits trained with Standard and ABC and judged, all on one page.",
     "train": "Train a one-step generator by drifting; the same command resumes it.",
     "sample": "Samples of a run, or of a folder of weights: a grid, a folder of images or an .npz file.",
     "evaluate": "Judge the samples of a run: FID, KID, precision, recall and Inception Score, each with its protocol.",

@@ -51,7 +51,7 @@ def _figures(item: Item, record: Any) -> list[Markup]:
     if figure is not None:
         return [drawn(figure, said=said)]
     with tempfile.TemporaryDirectory() as directory:
-        paths = item.save(record, Path(directory)) if not hasattr(item, "figure") else []
+        paths = item.save(record, Path(directory)) if not optional.offers_figure(item) else []
         return [picture(path, widest=WIDEST, said=said, size=SHOWN_PER_INCH / SAVED_PER_INCH) for path in _pngs(paths)]
 
 
@@ -62,9 +62,14 @@ def _pngs(paths: Sequence[Path]) -> list[Path]:
 def _origin(item: Item, record: Any) -> list[Content]:
     """The command, the time, the commit."""
     origin, command = record.provenance, getattr(record, "command", None)
-    made = (
-        element("code", command) if command else (element("code", f"truedrift reproduce {item.label}"), " or the like")
-    )
-    commit = f"commit {origin.commit}" if origin.commit else "no commit"
+    usual = "truedrift bias" if item.label == "bias" else f"truedrift reproduce {item.label}"
+    made = element("code", command) if command else (element("code", usual), " or the like")
+    commit = f"commit {_short(origin.commit)}" if origin.commit else "no commit"
     seconds = f"{origin.wall_seconds:,.0f} s" if origin.wall_seconds >= 1 else "less than 1 s"
     return ["Made by ", made, f", {origin.time}, truedrift {origin.version}, {commit}, seed {origin.seed}, {seconds}."]
+
+
+def _short(commit: str) -> str:
+    """Twelve digits, and whether files were changed since."""
+    digits, dash, dirty = commit.partition("-")
+    return f"{digits[:12]}{dash}{dirty}"

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.options import from_tree
-from truedrift.records import Protocol
+from truedrift.records import Evaluated, Protocol, read
 from truedrift.training.config import RunConfig
 from truedrift.training.run import CONFIG, HISTORY, METRICS, SAMPLES, open_run
 from truedrift.validation import Mistake
 
 _PICTURE = re.compile(r"step-(\d{1,12})\.png")
+EVALUATIONS = "evaluations.jsonl"
+"""What `truedrift evaluate` appends to."""
 _NO_PROTOCOL = "of unknown protocol"
 
 
@@ -56,6 +58,8 @@ class Run:
     telemetry: Sequence[Mapping[str, Any]]
     evaluations: Sequence[Evaluation]
     history: Sequence[Mapping[str, Any]]
+    judged: Sequence[Evaluated]
+    """By `truedrift evaluate`, after the training."""
     pictures: Sequence[tuple[int, Path]]
     """Step and file, in the order of steps."""
     problems: Sequence[str]
@@ -99,7 +103,7 @@ def read_run(path: Path, name: str) -> Run:
     lines, complaint = _lines(path / METRICS)
     history, of_history = _lines(path / HISTORY)
     evaluated = [line for line in lines if isinstance(line.get("evaluation"), dict) and step_of(line) is not None]
-    problems = [each for each in (complaint, of_history) if each]
+    judged, of_judged = _judged(path / EVALUATIONS)
     tree = json.loads((path / CONFIG).read_text(encoding="utf-8"))
     return Run(
         name=name,
@@ -111,8 +115,9 @@ def read_run(path: Path, name: str) -> Run:
         telemetry=[line for line in lines if "positives_seen" in line and step_of(line) is not None],
         evaluations=[_evaluation(line) for line in evaluated],
         history=history,
+        judged=judged,
         pictures=_pictures(path / SAMPLES),
-        problems=problems,
+        problems=[each for each in (complaint, of_history, of_judged) if each],
     )
 
 
@@ -125,6 +130,14 @@ def _lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
     entries = [entry for entry in map(_entry, written) if entry is not None]
     left_out = len(written) - len(entries)
     return entries, f"{left_out} of {len(written)} lines of {path.name} cannot be read." if left_out else None
+
+
+def _judged(path: Path) -> tuple[list[Evaluated], str | None]:
+    """The evaluations of a file that need not be there, and what is wrong with it."""
+    try:
+        return (read(path, Evaluated) if path.is_file() else []), None
+    except (OSError, ValueError) as error:
+        return [], f"{path.name} cannot be read ({str(error).split('; ')[0]})."
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from truedrift.report.page import optional
 from truedrift.report.page.markup import Content, Markup, element
 from truedrift.report.table import Cell, Table
 
@@ -16,18 +17,25 @@ def table(header: Sequence[Content], rows: Sequence[Sequence[Content]], *, capti
     return _table(header, [rows], caption)
 
 
-def of_report(source: Table) -> Markup:
-    """The groups as bodies, numbers as Markdown has them, the best in bold."""
+def of_report(source: Table) -> list[Content]:
+    """The groups as bodies, the best in bold, the notes below."""
     groups = [[[_shown(cell) for cell in row] for row in group] for group in source.groups]
-    return _table(source.header, groups, source.caption)
+    notes = [element("p", note, class_="soft small") for note in optional.notes(source)]
+    return [_table(source.header, groups, source.caption), notes]
 
 
 def _table(header: Sequence[Content], groups: Sequence[Sequence[Sequence[Content]]], caption: str | None) -> Markup:
     head = element("thead", element("tr", (element("th", cell, scope="col") for cell in header)))
     bodies = (element("tbody", (_row(row) for row in group)) for group in groups)
-    said = element("caption", caption) if caption else None
-    whole = element("table", said, head, bodies)
-    return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption or "table")
+    box = element(
+        "div",
+        element("table", head, bodies),
+        class_="scroll",
+        tabindex="0",
+        role="region",
+        aria_label=caption or "table",
+    )
+    return element("div", element("p", caption, class_="caption"), box) if caption else box
 
 
 def _row(row: Sequence[Content]) -> Markup:
@@ -41,7 +49,5 @@ def _cell(cell: Content) -> Markup:
 
 
 def _shown(cell: Cell) -> Content:
-    if isinstance(cell, str):
-        return cell
-    text = "–" if cell.value is None else f"{cell.value:.2e}"
-    return element("strong", text) if cell.bold else text
+    text = optional.text(cell)
+    return element("strong", text) if optional.bold(cell) else text

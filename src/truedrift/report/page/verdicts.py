@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from truedrift.records import Protocol
+from truedrift.records import Evaluated, Protocol
 from truedrift.report.catalog import item_of
 from truedrift.report.page import optional
-from truedrift.report.page.markup import Markup, element
+from truedrift.report.page.markup import Content, Markup, element
 from truedrift.report.page.run_files import Evaluation, Run, number, step_of
+
+TONES = ("plain", "good", "note", "bad")
+"""From the least to the most urgent."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,15 +27,23 @@ class Verdict:
 
 
 def listed(verdicts: Sequence[Verdict]) -> Markup:
-    """As a list, in their order."""
-    return element("ul", (_item(verdict) for verdict in verdicts), class_="verdicts")
+    """A card a subject, in their order."""
+    subjects = dict.fromkeys(verdict.subject for verdict in verdicts)
+    cards = ([verdict for verdict in verdicts if verdict.subject == subject] for subject in subjects)
+    return element("ul", (_card(card) for card in cards), class_="verdicts")
 
 
-def _item(verdict: Verdict) -> Markup:
-    about = element("span", verdict.about, class_="about") if verdict.about else None
-    return element(
-        "li", element("strong", element("bdi", verdict.subject)), ": ", verdict.sentence, about, class_=verdict.tone
-    )
+def _card(verdicts: Sequence[Verdict]) -> Markup:
+    """What is said of one subject, in the color of the worst of it."""
+    tone = max((verdict.tone for verdict in verdicts), key=TONES.index)
+    subject = element("strong", element("bdi", verdicts[0].subject))
+    if len(verdicts) == 1:
+        return element("li", subject, ": ", _said(verdicts[0]), class_=tone)
+    return element("li", subject, element("ul", (element("li", _said(each)) for each in verdicts)), class_=tone)
+
+
+def _said(verdict: Verdict) -> list[Content]:
+    return [verdict.sentence, element("span", verdict.about, class_="about") if verdict.about else None]
 
 
 def of_records(records: Sequence[Any]) -> list[Verdict]:
@@ -47,9 +58,23 @@ def of_records(records: Sequence[Any]) -> list[Verdict]:
 
 def of_runs(runs: Sequence[Run]) -> list[Verdict]:
     """One a run, and what of it cannot be read; where two are compared, first what stands between them."""
-    own = [verdict for run in runs for verdict in (of_run(run), *_unread(run))]
+    own = [verdict for run in runs for verdict in (of_run(run), *_judged(run), *_unread(run))]
     compared = between(*runs) if len(runs) == 2 else None
     return [compared, *own] if compared else own
+
+
+def _judged(run: Run) -> list[Verdict]:
+    """The last word of `truedrift evaluate` by every protocol."""
+    last = {told(each.protocol): each for each in run.judged}
+    return [Verdict(subject=run.name, sentence=_sentence(each), about=about) for about, each in last.items()]
+
+
+def _sentence(of: Evaluated) -> str:
+    at = "" if of.step is None else f" at step {of.step:,}"
+    return (
+        f"{of.protocol.distance_name} {of.metrics.fid:.3g}, precision {of.metrics.precision:.3f}, "
+        f"recall {of.metrics.recall:.3f}{at}, by truedrift evaluate."
+    )
 
 
 def _unread(run: Run) -> list[Verdict]:

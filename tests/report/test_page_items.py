@@ -1,0 +1,111 @@
+"""Items on the page: what they offer is shown, what they do not offer is made up for, and all of it is text."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+from matplotlib.figure import Figure
+from oracles.handmade_run import HOSTILE
+
+from truedrift.experiments import illustration
+from truedrift.records import Provenance
+from truedrift.report.page import items, verdicts, write_page
+from truedrift.report.page.tables import of_report, table
+from truedrift.report.table import Scientific, Table
+
+ORIGIN = Provenance(
+    version="9.9",
+    commit="0123456789abcdef-dirty",
+    python="3",
+    torch="2",
+    platform="p",
+    seed=11,
+    wall_seconds=4321.0,
+    time="2026-02-03T04:05:06+00:00",
+)
+
+
+@dataclass(frozen=True)
+class Record:
+    command: str
+    provenance: Provenance
+
+
+def html(content):
+    from truedrift.report.page.markup import joined
+
+    return joined(content).html
+
+
+@pytest.fixture
+def offered(monkeypatch):
+    """An item that offers everything, every text of it hostile."""
+    shown = Table(caption=HOSTILE, label="l", header=("n", HOSTILE), groups=[[("8", Scientific(1.5e-3, bold=True))]])
+    item = SimpleNamespace(
+        label=HOSTILE,
+        summary=lambda record: HOSTILE,
+        save=lambda record, directory: pytest.fail("it has a figure, and nothing is to be written"),
+        table=lambda record: shown,
+        figure=lambda record: Figure(figsize=(2, 1)),
+        verdicts=lambda record: [f"ABC is lower by 1. {HOSTILE}", "second"],
+    )
+    for module in (items, verdicts):
+        monkeypatch.setattr(module, "item_of", lambda record: item)
+    return Record(command=HOSTILE, provenance=ORIGIN)
+
+
+def test_everything_that_an_item_offers_is_shown(offered):
+    page = html(items.section(offered))
+    assert page.count("&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;") >= 5
+    assert "<img src=x" not in page
+    assert "<td><strong>1.50e-03</strong></td>" in page
+    assert page.count("<img ") == 1
+    assert 'width="220" height="110"' in page  # 2 × 1 inches
+    assert "2026-02-03T04:05:06+00:00, truedrift 9.9, commit 0123456789ab-dirty, seed 11, 4,321 s." in page
+    assert "<summary>As text</summary>" in page
+
+
+def test_verdicts_of_items_are_a_sentence_each(offered):
+    said = verdicts.of_records([offered])
+    assert [verdict.sentence for verdict in said] == [f"ABC is lower by 1. {HOSTILE}", "second"]
+    assert {verdict.subject for verdict in said} == {HOSTILE}
+
+
+def test_verdicts_of_one_subject_share_a_card_in_the_color_of_the_worst():
+    said = [
+        verdicts.Verdict(subject="a<b", sentence="one", tone="good"),
+        verdicts.Verdict(subject="c", sentence="two", about="how"),
+        verdicts.Verdict(subject="a<b", sentence="three", tone="note"),
+    ]
+    first, second = (
+        '<li class="note"><strong><bdi>a&lt;b</bdi></strong><ul><li>one</li><li>three</li></ul></li>',
+        '<li class="plain"><strong><bdi>c</bdi></strong>: two<span class="about">how</span></li>',
+    )
+    assert html(verdicts.listed(said)) == f'<ul class="verdicts">{first}{second}</ul>'
+
+
+def test_an_item_of_the_catalog_has_its_figure_text_and_origin(tmp_path):
+    record = illustration.run(illustration.Options(n=4, draws=20, seed=3))
+    page = write_page(tmp_path / "page.html", title="t", records=[record], runs=[]).read_text()
+    assert "<h3>fig:illustration</h3>" in page
+    assert page.count('src="data:image/png;base64,') == 1
+    assert "draw 0 of 20 with seed 3" in page
+    assert record.provenance.time in page
+    assert "1 item;" in page
+    assert "Curves" not in page
+
+
+def test_groups_are_bodies_and_none_is_a_dash():
+    shown = Table(
+        caption="c", label="l", header=("a", "b"), groups=[[("1", Scientific(None))], [("2", "x"), ("3", "y")]]
+    )
+    page = html(of_report(shown))
+    assert page.count("<tbody>") == 2
+    assert page.count("<tr>") == 4
+    assert "<td>–</td>" in page
+    assert '<p class="caption">c</p>' in page
+
+
+def test_long_cells_may_be_broken_and_short_ones_not():
+    page = html(table(("a", "b", "c"), [("r", "x" * 49, "x" * 48)]))
+    assert f'<td class="wrap">{"x" * 49}</td><td>{"x" * 48}</td>' in page
