@@ -9,6 +9,8 @@ from truedrift.cli import main
 from truedrift.cli import reproduce as command
 from truedrift.experiments.grids import execution, local, slurm
 from truedrift.experiments.grids.slurm import Job, Submission
+from truedrift.records import ImageGrid, read
+from truedrift.report.catalog import ITEMS
 from truedrift.report.item import Item
 
 TASKS = (little_task(0, "standard"), little_task(1, "abc"))
@@ -101,6 +103,28 @@ def test_a_dry_run_of_a_study_says_that_it_has_no_runs(capsys):
     assert (status, out) == (0, "tab:baselines: computed here at once, no grid of runs\n")
 
 
+def test_every_item_can_be_drawn():
+    assert set(command.ITEMS) <= {item.label for item in ITEMS}
+
+
+@pytest.mark.slow
+def test_a_real_grid_from_its_plan_to_its_table(capsys, here):
+    """Two n, two estimators, one seed; the second item finds every run."""
+    options = ("--scale", "smoke", "--seeds", "1", "--device", "cpu")
+    status, out, _ = reproduce(capsys, "tab:main_results", *options)
+    assert status == 0
+    assert "written: runs/tab_main_results-smoke/tab_main_results.md" in out
+    (record,) = read(here / "runs" / "tab_main_results-smoke" / "records.jsonl", ImageGrid)
+    assert [(run.variant, run.n) for run in record.runs] == [("standard", 8), ("abc", 8), ("standard", 16), ("abc", 16)]
+    assert [[each.step for each in run.evaluations] for run in record.runs] == [[40, 80], [40, 80], [40], [40]]
+    assert all(0 < each.metrics.fid < 500 for run in record.runs for each in run.evaluations)
+    assert (record.protocol.extractor, record.protocol.samples) == ("digits", 2000)
+    logs = {path: path.stat().st_mtime_ns for path in (here / "runs" / "grid").glob("*.log")}
+    assert len(logs) == 4
+    assert reproduce(capsys, "fig:convergence", *options)[0] == 0
+    assert {path: path.stat().st_mtime_ns for path in (here / "runs" / "grid").glob("*.log")} == logs
+
+
 def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "empty"))
     done = []
@@ -121,6 +145,8 @@ def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
             ["tab:main_results", "--dataset", "cats"],
             r"the data set is 'cats' for tab:main_results at scale cpu; .*; .*",
         ),
+        (["tab:overhead", "--dataset", "cifar100"], r"the data set is 'cifar100' for tab:overhead .*; .*; .*"),
+        (["tab:overhead", "--dataset", "cifar10"], r".*cifar10 is not in the cache.*; .*; .*"),
         (["tab:main_results", "--workers", "0"], r"workers is 0; allowed is an integer from 1; .*"),
         (["tab:main_results", "--seeds", "0"], r"seeds is 0; allowed is an integer from 1; .*"),
         (["tab:main_results", "--device", "tpu"], r"device is 'tpu'; .*; .*"),

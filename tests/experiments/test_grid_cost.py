@@ -61,11 +61,11 @@ def test_here_from_runs_that_are_done_and_else_from_a_few_steps(tmp_path, monkey
     (tmp_path / known.name / "history.jsonl").write_text("".join(lines))
     monkeypatch.setattr(cost, "timed", lambda task, device, threads: 100.0 if task == other else 1e9)
     found = cost.estimate(little_plan(known, same_kind, other), tmp_path, "cpu", 1)
-    assert found.seconds == pytest.approx(30 + 100)
-    assert found.basis == (
-        "with 1 workers, from 1 kinds of run that were done here and 5 steps of 1 kinds of run and some images before "
-        "their judge"
-    )
+    assert found.seconds == pytest.approx(10 + 30 + 10 + 100)  # ten seconds before the first step of each
+    tried = "5 steps of a run of each kind and some images before its judge"
+    assert found.basis == f"with 1 worker, from runs that were done here and {tried}"
+    assert cost.estimate(little_plan(other), tmp_path, "cpu", 1).basis == f"with 1 worker, from {tried}"
+    assert cost.estimate(little_plan(known), tmp_path, "cpu", 1).basis == "since nothing is left to do"
 
 
 def test_a_run_is_timed_by_its_steps_and_evaluations(monkeypatch):

@@ -1,5 +1,6 @@
 """A pool of runs: only what is missing is done, whatever stopped it before; a failure stops nothing else."""
 
+import json
 import os
 import signal
 
@@ -93,15 +94,23 @@ def test_no_process_outlives_an_error(quick, tmp_path):
     assert [process.poll() for process in started] == [-signal.SIGKILL] * 2
 
 
-def test_two_real_runs(tmp_path):
-    """The command itself, in processes of its own; the second is refused by its data, after the first."""
+def test_a_real_run(tmp_path):
+    """The command itself, in a process of its own."""
+    task = little_task(0)
+    assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(task), silent) == []
+    assert steps_of(task, tmp_path) == STEPS
+    assert is_done(task, tmp_path / task.name)
+    assert json.loads((tmp_path / task.name / "config.json").read_text())["config"]["batch"]["n"] == 3
+    assert said_by(task, tmp_path)[1] == "complete: 6 steps, 18 positives a class seen"
+
+
+@pytest.mark.slow
+def test_a_real_run_that_is_refused_does_not_stop_the_other(tmp_path):
     good, bad = little_task(0), little_task(1, "abc", "batch.n=9999")
     (failed,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(bad, good), silent)
     assert failed.task == bad
     assert "batch.n is 9999" in failed.why
     assert steps_of(good, tmp_path) == STEPS
-    assert is_done(good, tmp_path / good.name)
-    assert (tmp_path / good.name / "config.json").exists()
 
 
 def test_workers_share_cores_and_gpus(monkeypatch):

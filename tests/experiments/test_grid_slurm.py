@@ -14,6 +14,7 @@ submitit = pytest.importorskip("submitit")
 TASKS = (little_task(0), little_task(1))
 OPTIONS = SlurmOptions(time_minutes=5, gpus=0, cpus=1, memory_gb=1)
 LIMIT_SECONDS = 120
+NOBODY = 2**22 + 1  # beyond the largest id of a process
 
 
 def submitted(runs, *tasks):
@@ -28,23 +29,34 @@ def wait_for(condition):
 
 
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
-def test_jobs_are_submitted_once_and_again_only_if_they_ended_early(tmp_path, monkeypatch):
-    monkeypatch.setattr(slurm, "command", pretended(fails=lambda task: task == TASKS[1]))
-    first = submitted(tmp_path, *TASKS)
-    assert [job.task for job in first.submitted] == list(TASKS)
+def test_a_job_is_submitted_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm, "command", pretended())
+    (task, _) = TASKS
+    first = submitted(tmp_path, task)
+    assert [job.task for job in first.submitted] == [task]
     assert (first.waiting, first.ended_early) == ((), ())
-    at_once = submitted(tmp_path, *TASKS)  # while they start
-    assert [job.id for job in at_once.waiting] == [job.id for job in first.submitted]
+    at_once = submitted(tmp_path, task)  # while it starts
+    assert [job.id for job in at_once.waiting] == [first.submitted[0].id]
     assert at_once.submitted == ()
-    wait_for(lambda: all(job.is_over() for job in first.submitted))
-    assert is_done(TASKS[0], tmp_path / TASKS[0].name)
-    assert steps_of(TASKS[0], tmp_path) == [1, 2, 3, 4, 5, 6]
+    wait_for(first.submitted[0].is_over)
+    assert is_done(task, tmp_path / task.name)
+    assert steps_of(task, tmp_path) == [1, 2, 3, 4, 5, 6]
+    after = submitted(tmp_path, task)
+    assert (after.waiting, after.submitted, after.ended_early) == ((), (), ())
+
+
+def test_a_job_that_ended_early_is_told_and_submitted_again(tmp_path, monkeypatch):
+    (task, other) = TASKS
+    (tmp_path / f"{task.name}.job").write_text(
+        f'{{"job": "{2**22 + 1}", "cluster": "local"}}'
+    )  # no process has that id
+    (tmp_path / f"{task.name}.log").write_text("step 3\ntruedrift: error: no room; allowed is some; make it\n")
     monkeypatch.setattr(slurm, "_submitted", lambda executor, task, runs, device: Job(task, "7", "local", runs))
-    again = submitted(tmp_path, *TASKS)
-    assert [job.task for job in again.submitted] == [TASKS[1]]
-    ((ended, why),) = again.ended_early
-    assert ended.id == first.submitted[1].id
-    assert why == "truedrift: error: no such luck; allowed is some; find it"
+    found = submitted(tmp_path, task, other)
+    assert [job.task for job in found.submitted] == [task, other]
+    ((job, why),) = found.ended_early
+    assert (job.task, job.id) == (task, str(NOBODY))
+    assert why == "truedrift: error: no room; allowed is some; make it"
 
 
 def test_before_its_time_is_over_a_run_saves_and_is_to_be_called_again(tmp_path):

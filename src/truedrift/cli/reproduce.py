@@ -12,6 +12,7 @@ import tyro
 
 from truedrift.cli.progress import Shown
 from truedrift.cli.stop import Stop
+from truedrift.experiments import overhead
 from truedrift.experiments.catalog import ITEMS, STUDIES
 from truedrift.experiments.grids.catalog import planned
 from truedrift.experiments.grids.execution import Execution, Executor, RunsFailed
@@ -109,6 +110,8 @@ def _plans(
             plan = None if item in STUDIES else planned(item, setting)
             if plan is not None and not only_look:
                 execution.require_able(plan, setting.device)
+            if item == overhead.ITEM and not only_look:
+                overhead.require_able(setting)
             plans[item] = plan
         except Mistake as mistake:
             if not leave_out:

@@ -48,11 +48,15 @@ def configs(setting: Setting) -> list[RunConfig]:
     ]
 
 
+def require_able(setting: Setting) -> None:
+    """The data set is one of the item's, and it is here: checked before anything starts."""
+    samples_of(configs(setting)[0], Parts())
+
+
 def study(setting: Setting) -> Overhead:
     """Both pairs, one after the other."""
     started = time.monotonic()
     found = configs(setting)
-    samples_of(found[0], Parts())  # what is missing is told before anything starts
     epochs = 1 + (SMOKE_EPOCHS if setting.scale == "smoke" else EPOCHS)
     eager = _measured(found[:2], epochs, 0, setting)
     compiled = _measured(found[2:], epochs, 2 * epochs, setting)

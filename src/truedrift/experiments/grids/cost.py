@@ -20,6 +20,8 @@ from truedrift.recipes.cifar import CIFAR10_EPOCHS, CIFAR10_SEEDS, STEPS_PER_EPO
 
 STANDARD_EPOCH_SECONDS, ABC_EPOCH_SECONDS = 37.1, 42.8
 MAIN_GRID_HOURS = 700
+START_SECONDS = 10
+"""Of the process of a run, before its first step."""
 CLASSES = {"cifar10": 10, "cifar100": 100}
 
 
@@ -67,10 +69,12 @@ def _here(plan: Plan, runs: Path, left: dict[Task, float], device: str, workers:
     known = _seconds_of_done(plan, runs)
     kinds = {_kind(task): task for task in left if _kind(task) not in known}
     of_kind = known | {kind: timed(task, device, threads_of_each(workers)) for kind, task in kinds.items()}
-    total = sum(share * of_kind[_kind(task)] for task, share in left.items())
-    seen = [f"{len(known)} kinds of run that were done here"] if known else []
-    tried = [f"{STEPS} steps of {len(kinds)} kinds of run and some images before their judge"] if kinds else []
-    return Estimate(seconds=total / workers, basis=f"with {workers} workers, from {' and '.join(seen + tried)}")
+    total = sum(START_SECONDS + share * of_kind[_kind(task)] for task, share in left.items())
+    seen = ["runs that were done here"] if len(kinds) < len({_kind(task) for task in left}) else []
+    tried = [f"{STEPS} steps of a run of each kind and some images before its judge"] if kinds else []
+    by = f"{workers} worker{'s' if workers > 1 else ''}"
+    basis = f"with {by}, from {' and '.join(seen + tried)}" if left else "since nothing is left to do"
+    return Estimate(seconds=total / workers, basis=basis)
 
 
 def _kind(task: Task) -> Hashable:

@@ -17,7 +17,8 @@ def cores() -> int:
 
 def worker_count(device: str, asked: int | None, tasks: int) -> int:
     """As many as asked for, else one a GPU or core; never more than there is to do."""
-    own = len(_gpus()) if find_device(device).type == "cuda" else cores()
+    kind = find_device(device).type
+    own = len(_gpus()) if kind == "cuda" else 1 if kind == "mps" else cores()
     return max(1, min(asked or own, tasks))
 
 
