@@ -52,7 +52,9 @@ def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path):
         "fig_illustration.pdf",
         "fig_illustration.png",
         "records.jsonl",
+        "report.html",
     ]
+    assert done.stdout.splitlines()[-1] == f"page: {Path('runs/demo/report.html')}"
     (record,) = read(out / "records.jsonl", Illustration)
     assert (record.n, record.draws, record.provenance.seed) == (4, 300, 3)
     assert f"{record.distance_standard:.4f}    {record.distance_abc:.4f}" in done.stdout
@@ -67,6 +69,22 @@ def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path):
         assert f"written: {Path('runs/demo') / name}.png" in done.stdout
         with Image.open(out / f"{name}.png") as image:
             assert expected <= {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
+
+
+@pytest.mark.slow
+def test_demo_trains_with_both_estimators_and_tells_it_on_a_page(tmp_path):
+    done = truedrift_command("demo", "--draws", "300", "--epochs", "1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / done.stdout.splitlines()[-1].removeprefix("page: ")).read_text(encoding="utf-8")
+    for name in ("digits-standard-seed0", "digits-abc-seed0"):
+        run = tmp_path / "runs" / "demo" / name
+        assert '"evaluation"' in (run / "metrics.jsonl").read_text()
+        assert name in page
+    assert "FD (digits)" in page
+    again = truedrift_command("demo", "--draws", "300", "--epochs", "1", cwd=tmp_path)  # nothing is trained again
+    assert again.returncode == 0, again.stderr
+    history = (tmp_path / "runs" / "demo" / "digits-abc-seed0" / "history.jsonl").read_text()
+    assert history.count('"started"') == 1
 
 
 def test_a_mistake_is_one_line_and_status_2():

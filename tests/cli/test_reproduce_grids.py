@@ -160,6 +160,11 @@ def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
             ["tab:main_results", "--dataset", "cifar10"],
             r"the network inception, which judges cifar10-cpu, is not in the cache; .*; run truedrift data .*",
         ),
+        (["tab:main_results", "--extractor", "fid"], r"the extractor is 'fid'; allowed are 'inception', .*; .*"),
+        (
+            ["tab:main_results", "--scale", "paper", "--extractor", "abc-release"],
+            r"the extractor abc-release needs torchvision, which is not installed; .*; install it, or .*",
+        ),
     ],
 )
 def test_mistakes_are_one_line_and_status_2(arguments, message, capsys, monkeypatch, here):

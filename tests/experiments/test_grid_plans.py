@@ -175,3 +175,11 @@ def test_missing_data_is_told_with_the_command_that_gets_it(monkeypatch, tmp_pat
     with pytest.raises(ValueError, match=r"cifar100 is not in the cache .*; .*; run truedrift data fetch cifar100$"):
         needs.require_here(plan("tab:cifar100", "smoke"))
     needs.require_here(plan("tab:main_results", "smoke"))
+
+
+def test_the_judge_can_be_named_and_is_part_of_the_id():
+    named = planned("tab:main_results", Setting(scale="paper", extractor="abc-release"))
+    assert {task.config.evaluation.extractor for task in named.tasks} == {"abc-release"}
+    assert named.command.endswith("--scale paper --extractor abc-release")
+    usual = planned("tab:main_results", Setting(scale="paper"))
+    assert {task.id for task in named.tasks}.isdisjoint(task.id for task in usual.tasks)

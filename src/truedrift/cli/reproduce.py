@@ -60,6 +60,9 @@ class Reproduce:
     seeds: int | None = None
     """How many seeds an image experiment has; none: as many as its scale."""
 
+    extractor: str | None = None
+    """What judges the runs of an image experiment; abc-release is the published code's, for CIFAR."""
+
     dry_run: bool = False
     """Print the runs of an image experiment, their state and an estimate of the cost, and do nothing."""
 
@@ -84,7 +87,14 @@ class Reproduce:
         """Check the options, what runs need, and the directory."""
         require_choice("item", self.item, (*ITEMS, ALL))
         find_device(self.device)
-        setting = Setting(scale=self.scale, seed=self.seed, dataset=self.dataset, seeds=self.seeds, device=self.device)
+        setting = Setting(
+            scale=self.scale,
+            seed=self.seed,
+            dataset=self.dataset,
+            seeds=self.seeds,
+            extractor=self.extractor,
+            device=self.device,
+        )
         execution = Execution(runs=self.runs, executor=self.executor, workers=self.workers, slurm=self.slurm)
         execution.pool(self.device)
         items = ITEMS if self.item == ALL else (self.item,)

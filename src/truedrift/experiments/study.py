@@ -26,6 +26,8 @@ class Setting:
     """Of an image experiment; none: the one of its scale."""
     seeds: int | None = None
     """How many runs of an image experiment differ in the seed alone; none: as many as its scale has."""
+    extractor: str | None = None
+    """What judges the runs of an image experiment; none: that of its scale and data set."""
     device: str = "auto"
     """Of an image experiment."""
 
@@ -37,6 +39,11 @@ class Setting:
 
     def command(self, item: str) -> str:
         """What a user writes to have it computed so."""
-        given = {"seed": self.seed or None, "dataset": self.dataset, "seeds": self.seeds}
+        given = {
+            "seed": self.seed or None,
+            "dataset": self.dataset,
+            "seeds": self.seeds,
+            "extractor": self.extractor,
+        }
         options = "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
         return f"truedrift reproduce {item} --scale {self.scale}{options}"

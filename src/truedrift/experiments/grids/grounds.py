@@ -20,12 +20,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from truedrift.evaluation import EXTRACTORS
 from truedrift.experiments.grids.needs import judge_of
 from truedrift.experiments.study import Scale, Setting
 from truedrift.recipes import recipe
 from truedrift.recipes.cifar import CIFAR10_EPOCHS, CIFAR10_SEEDS, CIFAR100_EPOCHS, CIFAR100_SEEDS
 from truedrift.training.config import RunConfig
-from truedrift.validation import mistake
+from truedrift.validation import mistake, require_choice
 
 SMOKE_SHARE = 32
 SMOKE_SIZES, SMOKE_SEEDS = (8, 16), 2
@@ -135,6 +136,9 @@ def ground(setting: Setting, data_sets: tuple[str, ...], item: str) -> Ground:
         came = f"the data set is {name!r} for {item} at scale {setting.scale}"
         raise mistake(came, f"allowed are {', '.join(allowed)}", "choose one of them, or another scale")
     found = grounds[name]
+    if setting.extractor is not None:
+        require_choice("the extractor", setting.extractor, EXTRACTORS)
+        found = replace(found, judges=(setting.extractor,))
     return _seeded(_smoke(found) if setting.scale == "smoke" else found, setting)
 
 

@@ -24,6 +24,8 @@ def judge_of(extractors: tuple[str, ...]) -> str:
 def extractor_is_here(extractor: str) -> bool:
     """Whether its weights are in the cache, or come with a package."""
     name = extractor.removeprefix(ENCODER)
+    if name == "abc-release":
+        return find_spec("torchvision") is not None
     if name == "inception" and find_spec("torch_fidelity") is not None:
         return True
     return name not in OFFERS or is_present(OFFERS[name], cache_directory(name))
@@ -47,6 +49,9 @@ def _missing_judge(config: RunConfig) -> Mistake | None:
     if extractor is None or extractor_is_here(extractor):
         return None
     name = extractor.removeprefix(ENCODER)
+    if name == "abc-release":
+        came = "the extractor abc-release needs torchvision, which is not installed"
+        return mistake(came, "allowed is one that fits your torch", "install it, or take the extractor inception")
     trains_on = "EfficientNet-Lite0" if config.encoder.kind == "efficientnet-lite0" else "other features"
     return mistake(
         f"the network {name}, which judges {config.recipe}, is not in the cache",
