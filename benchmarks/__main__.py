@@ -15,6 +15,7 @@ from benchmarks import (
     cifar10_step,
     corrected_centroid,
     digits_step,
+    evaluation,
     exact_bias,
     gradient_caching,
     grouped_loss,
@@ -47,6 +48,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
     "cifar10_step": (cifar10_step.TITLE, cifar10_step.measure),
     "kept_positives": (kept_positives.TITLE, kept_positives.measure),
     "gradient_caching": (gradient_caching.TITLE, gradient_caching.measure),
+    "evaluation": (evaluation.TITLE, evaluation.measure),
 }
 
 

@@ -45,4 +45,4 @@ def _kth_other(centers: Tensor, start: int, k: int) -> Tensor:
     rows = centers[start : start + ROWS]
     squared = squared_distance(rows, centers)
     squared[torch.arange(len(rows)), start + torch.arange(len(rows))] = math.inf  # not itself, duplicates or not
-    return squared.kthvalue(k, dim=1).values
+    return squared.topk(k, dim=1, largest=False).values[:, -1]

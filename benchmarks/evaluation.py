@@ -1,0 +1,67 @@
+"""The Fréchet distance against the general matrix root and against torchmetrics, and what judging a run costs.
+
+Covariances of 768 dimensions, from 2 000 features each. The digits are judged as their recipe does, 2 000 samples.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from unittest.mock import patch
+
+import torch
+from scipy.linalg import sqrtm
+from torch import Tensor
+from torchmetrics.image.fid import _compute_fid
+
+from benchmarks.results import Result
+from benchmarks.steps import next_of, step_of
+from benchmarks.timing import best_window_medians
+from truedrift.evaluation.frechet import frechet_distance
+from truedrift.evaluation.moments import Moments, moments_of
+from truedrift.recipes.digits import digits
+from truedrift.recipes.judging import judge
+from truedrift.training.assembly import samples_of
+from truedrift.training.parts import Parts
+
+TITLE = "Evaluation: Fréchet distance in 768 dimensions, and judging the digits"
+DIMENSIONS, FEATURES, STEPS = 768, 2000, 100
+
+
+def general_root(a: Moments, b: Moments) -> float:
+    """d² by a root of Σ_1 Σ_2 that knows nothing of symmetry, as many tools compute it."""
+    root = sqrtm((a.covariance @ b.covariance).numpy()).real
+    shift = (a.mean - b.mean).square().sum()
+    return float(shift + a.covariance.trace() + b.covariance.trace() - 2 * root.trace())
+
+
+def theirs(a: Moments, b: Moments) -> Tensor:
+    """torchmetrics: eigenvalues of the product."""
+    return _compute_fid(a.mean, a.covariance, b.mean, b.covariance)
+
+
+def measure() -> list[Result]:
+    """Ratios of one run."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(2, FEATURES, DIMENSIONS, generator=generator)
+    a, b = moments_of(features[0]), moments_of(2 * features[1] + 1)
+    distances = {"ours": frechet_distance, "general": general_root, "torchmetrics": theirs}
+    runs = {name: lambda distance=distance: distance(a, b) for name, distance in distances.items()}
+    seconds = best_window_medians(runs, windows=3, repeats=1, warm_up=1)
+    with tempfile.TemporaryDirectory() as cache, patch.dict("os.environ", TRUEDRIFT_CACHE=cache):
+        judging = _judging()
+    return [
+        Result("matrix root of scipy / ours", seconds["general"] / seconds["ours"], "×", "≥", 1.0),
+        Result("torchmetrics / ours", seconds["torchmetrics"] / seconds["ours"], "×", "≥", 1.0),
+        Result("Fréchet distance, ours", seconds["ours"] * 1e3, "ms"),
+        Result(f"one evaluation / {STEPS} steps of the digits", judging["evaluation"] / (STEPS * judging["step"])),
+    ]
+
+
+def _judging() -> dict[str, float]:
+    config = digits()
+    step = step_of(config, samples_of(config, Parts()))
+    asked = judge(config, device=torch.device("cpu"))
+    assert asked is not None
+    average = step.state.average.generator
+    runs = {"evaluation": lambda: asked(average, 0), "step": next_of(step)}
+    return best_window_medians(runs, windows=3, repeats=3, warm_up=1)
