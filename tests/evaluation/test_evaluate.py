@@ -186,3 +186,22 @@ def test_a_collapse_on_real_digits_has_high_precision_and_low_recall():
     assert honest.recall > 0.5
     assert collapsed.fid > 3 * honest.fid
     assert collapsed.inception_score == pytest.approx(10, abs=0.5)  # which is why it alone says nothing
+
+
+def test_samples_that_are_not_finite_are_refused(generator):
+    """They would be judged as black images."""
+    extractor = Projection()
+    reference = reference_of(load("digits", split="test"), extractor, split="test")
+    with torch.no_grad():
+        next(iter(generator.parameters())).fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"sample 0 is not finite; allowed are numbers; take weights"):
+        evaluate(generator, reference, extractor, samples=20)
+
+
+def test_few_samples_have_a_distance_and_no_neighbors(generator):
+    extractor = Projection()
+    reference = reference_of(load("digits", split="test"), extractor, split="test")
+    metrics, _ = evaluate(generator, reference, extractor, samples=3)
+    assert metrics.fid > 0
+    assert metrics.kid is not None
+    assert (metrics.precision, metrics.recall) == (None, None)

@@ -16,6 +16,7 @@ from truedrift.axes import Tensor
 from truedrift.data.samples import to_uint8
 from truedrift.generators.base import Generator
 from truedrift.generators.sampling import sample
+from truedrift.validation import mistake
 
 LABELS = "balanced"
 
@@ -28,4 +29,13 @@ def drawn(
     for start in range(first, end, batch):
         ids = torch.arange(start, min(start + batch, end))
         values = sample(generator, ids % generator.classes, seed=seed, strength=strength, batch=batch, first_id=start)
+        _require_finite(values, start)
         yield ids, to_uint8(values) if values.ndim == 4 else values
+
+
+def _require_finite(values: Tensor, first: int) -> None:
+    """What is not a number would become a black pixel, and be judged as one."""
+    bad = ~torch.isfinite(values).flatten(1).all(1)
+    if bad.any():
+        number = first + int(bad.nonzero()[0])
+        raise mistake(f"sample {number} is not finite", "allowed are numbers", "take weights that have not diverged")

@@ -10,8 +10,6 @@ standard error is that of a U-statistic: with h(f) = mean_j k(f, f_j) − mean_j
 
 from __future__ import annotations
 
-import math
-
 import torch
 
 from truedrift.axes import Float, Tensor
@@ -20,11 +18,11 @@ ROWS = 1024
 """Of the kernel matrix at a time."""
 
 
-def kernel_distance(f: Float[Tensor, "n D"], g: Float[Tensor, "m D"]) -> tuple[float, float]:
-    """KID and its standard error; NaN where a side has fewer than two features."""
+def kernel_distance(f: Float[Tensor, "n D"], g: Float[Tensor, "m D"]) -> tuple[float | None, float | None]:
+    """KID and its standard error; None where a side has fewer than two features."""
     n, m = len(f), len(g)
     if min(n, m) < 2:
-        return math.nan, math.nan
+        return None, None
     f, g = f.double(), g.double()
     own_f = (_row_sums(f, f) - _own(f)) / (n - 1)
     own_g = (_row_sums(g, g) - _own(g)) / (m - 1)

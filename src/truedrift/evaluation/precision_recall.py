@@ -21,10 +21,10 @@ ROWS = 1024
 
 def precision_recall(
     data: Float[Tensor, "n D"], generated: Float[Tensor, "m D"], *, k: int = NEIGHBORS
-) -> tuple[float, float]:
-    """(precision, recall); NaN where a side has no k-th neighbor."""
+) -> tuple[float | None, float | None]:
+    """(precision, recall); None where a side has no k-th neighbor."""
     if min(len(data), len(generated)) <= k:
-        return math.nan, math.nan
+        return None, None
     data, generated = data.double(), generated.double()
     return _share_inside(generated, data, k), _share_inside(data, generated, k)
 

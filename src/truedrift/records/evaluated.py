@@ -43,14 +43,17 @@ class Protocol:
 
 @dataclass(frozen=True, kw_only=True)
 class Metrics:
-    """Distances are the smaller the better, the others the larger. None: the extractor has no classifier."""
+    """Distances are the smaller the better, the others the larger.
+
+    None is what cannot be had: precision and recall of k samples or fewer, a score without a classifier.
+    """
 
     fid: float
-    kid: float
-    kid_deviation: float
-    """Over subsets."""
-    precision: float
-    recall: float
+    kid: float | None
+    kid_deviation: float | None
+    """Its standard error."""
+    precision: float | None
+    recall: float | None
     inception_score: float | None
     inception_score_deviation: float | None
     """Over splits."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from truedrift.records.evaluated import Evaluated, Metrics, Protocol
 
+NOT_AVAILABLE = "not available"
+PARTS = 10
+"""Of the samples, for the Inception Score."""
+
 
 def summary(record: Evaluated) -> str:
     """Numbers first."""
@@ -15,9 +19,9 @@ def lines(metrics: Metrics, protocol: Protocol) -> tuple[str, ...]:
     pairs = min(protocol.compared, protocol.samples), min(protocol.compared, protocol.reference_count)
     return (
         _line(protocol.distance_name, f"{metrics.fid:.4g}", f"{protocol.samples} samples"),
-        _line("KID", f"{metrics.kid:.3g} ± {metrics.kid_deviation:.2g}", f"unbiased, all pairs of {_of(pairs)}"),
-        _line("precision", f"{metrics.precision:.3f}", f"k = {protocol.neighbors}, {_of(pairs)}"),
-        _line("recall", f"{metrics.recall:.3f}", f"k = {protocol.neighbors}, {_of(pairs)}"),
+        _line("KID", _with_error(metrics.kid, metrics.kid_deviation), f"unbiased, all pairs of {_of(pairs)}"),
+        _line("precision", share(metrics.precision), f"k = {protocol.neighbors}, {_of(pairs)}"),
+        _line("recall", share(metrics.recall), f"k = {protocol.neighbors}, {_of(pairs)}"),
         _line("Inception Score", *_score(metrics, protocol)),
         *protocol_lines(protocol),
     )
@@ -39,11 +43,24 @@ def _line(name: str, value: str, how: str) -> str:
     return f"{name:22}{value:20}{how}"
 
 
+def _with_error(value: float | None, error: float | None) -> str:
+    return NOT_AVAILABLE if value is None else f"{value:.3g} ± {error:.2g}"
+
+
+def share(value: float | None) -> str:
+    """Three digits, if there is one."""
+    return NOT_AVAILABLE if value is None else f"{value:.3f}"
+
+
 def _of(pairs: tuple[int, int]) -> str:
     return f"{pairs[0]} samples and {pairs[1]} of the data"
 
 
 def _score(metrics: Metrics, protocol: Protocol) -> tuple[str, str]:
     if metrics.inception_score is None:
-        return "not available", f"{protocol.extractor} has no classifier"
-    return f"{metrics.inception_score:.3f} ± {metrics.inception_score_deviation:.2g}", "mean and deviation of 10 parts"
+        return NOT_AVAILABLE, f"{protocol.extractor} has no classifier"
+    parts = min(PARTS, protocol.samples)
+    return (
+        f"{metrics.inception_score:.3f} ± {metrics.inception_score_deviation:.2g}",
+        f"mean and deviation of {parts} parts",
+    )

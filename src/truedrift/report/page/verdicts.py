@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from truedrift.records import Evaluated, Protocol
 from truedrift.report.catalog import item_of
+from truedrift.report.evaluated import share
 from truedrift.report.page.markup import Content, Markup, element
 from truedrift.report.page.run_files import Evaluation, Run, number, step_of
 
@@ -69,8 +70,8 @@ def _judged(run: Run) -> list[Verdict]:
 def _sentence(of: Evaluated) -> str:
     at = "" if of.step is None else f" at step {of.step:,}"
     return (
-        f"{of.protocol.distance_name} {of.metrics.fid:.3g}, precision {of.metrics.precision:.3f}, "
-        f"recall {of.metrics.recall:.3f}{at}, by truedrift evaluate."
+        f"{of.protocol.distance_name} {of.metrics.fid:.3g}, precision {share(of.metrics.precision)}, "
+        f"recall {share(of.metrics.recall)}{at}, by truedrift evaluate."
     )
 
 
