@@ -36,8 +36,13 @@ class Within:
         return (self.low < value if self.above else self.low <= value) and value <= self.high
 
     def __str__(self) -> str:
-        low = f"a number above {self.low:g}" if self.above else f"a number of at least {self.low:g}"
-        return low if self.high == math.inf else f"{low} and at most {self.high:g}"
+        low = f"a number above {_plainly(self.low)}" if self.above else f"a number of at least {_plainly(self.low)}"
+        return low if self.high == math.inf else f"{low} and at most {_plainly(self.high)}"
+
+
+def _plainly(number: float) -> str:
+    """Whole numbers with all their digits."""
+    return str(int(number)) if float(number).is_integer() else f"{number:g}"
 
 
 def to_tree(options: Any) -> dict[str, Any]:

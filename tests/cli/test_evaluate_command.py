@@ -48,7 +48,7 @@ def test_numbers_carry_their_protocol(capsys, place):
     assert re.fullmatch(r"KID +[\d.e+]+ ± [\d.e+]+ +unbiased, all pairs of 80 samples and 1437 of the data", lines[2])
     assert re.fullmatch(r"precision +[\d.]+ +k = 3, 80 samples and 1437 of the data", lines[3])
     assert re.fullmatch(r"recall +[\d.]+ +k = 3, 80 samples and 1437 of the data", lines[4])
-    assert re.fullmatch(r"Inception Score +[\d.]+ ± [\d.e-]+ +mean and deviation of 10 parts", lines[5])
+    assert re.fullmatch(r"Inception Score +[\d.]+ +all samples at once", lines[5])
     assert re.fullmatch(r"features: digits, sha256 [0-9a-f]{12}, uint8 → \[−1, 1\], 64 dimensions", lines[6])
     assert re.fullmatch(r"data:     digits, split train, 1437 samples, sha256 [0-9a-f]{12}", lines[7])
     assert lines[8] == "samples:  80, labels balanced, seed 0, strength 1, ema weights"
@@ -88,7 +88,10 @@ def test_a_folder_of_weights_is_compared_with_data_that_is_named(capsys, place, 
         (["RUN", "--batch", "0"], r"batch is 0; allowed .*; .*"),
         (["RUN", "--strength", "-1"], r"strength is -1.0; allowed is 0 to 1e6; .*"),
         (["RUN", "--data", "four-modes"], r"the generator makes samples \(1, 8, 8\); four-modes has \(2,\); .*"),
-        (["RUN", "--data", "cifar10"], r"cifar10 is not in the cache .*; .*; run truedrift data fetch cifar10, .*"),
+        (
+            ["RUN", "--data", "cifar10"],
+            r"cifar10 is not in the cache .*; run truedrift data fetch cifar10, or add --root DIR",
+        ),
         (["RUN", "--extractor", "inception"], r"there is no Inception network at .*; .*; run truedrift data fetch .*"),
         (["CACHE"], r"'.*' has no config.json; allowed is a run, or a folder of weights; .*"),
     ],

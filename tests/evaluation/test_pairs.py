@@ -8,7 +8,7 @@ import torch
 
 from truedrift.evaluation import kernel_distance as kid_module
 from truedrift.evaluation import precision_recall as pr_module
-from truedrift.evaluation.inception_score import PARTS, ScoreSums
+from truedrift.evaluation.inception_score import PARTS, ScoreSums, parts_of
 from truedrift.evaluation.kernel_distance import kernel_distance
 from truedrift.evaluation.precision_recall import precision_recall
 
@@ -109,7 +109,7 @@ def literal_score(p):
 def test_inception_score_is_the_mean_over_parts(batch):
     generator = torch.Generator().manual_seed(4)
     p = torch.randn(40, 3, generator=generator, dtype=torch.float64).mul(2).softmax(1)
-    sums = ScoreSums.empty(3)
+    sums = ScoreSums.empty(3, PARTS)
     for ids in torch.arange(40).split(batch):
         sums = sums.add(ids, 40, p[ids])
     scores = torch.tensor([literal_score(part) for part in p.split(40 // PARTS)])
@@ -121,5 +121,15 @@ def test_inception_score_is_the_mean_over_parts(batch):
 def test_inception_score_reaches_from_one_to_the_number_of_classes():
     ids = torch.arange(50)
     sure = torch.eye(5, dtype=torch.float64)[ids % 5]
-    assert ScoreSums.empty(5).add(ids, 50, sure).score() == pytest.approx((5.0, 0.0))
-    assert ScoreSums.empty(5).add(ids, 50, torch.full((50, 5), 0.2)).score() == pytest.approx((1.0, 0.0), abs=1e-6)
+    assert ScoreSums.empty(5, PARTS).add(ids, 50, sure).score() == pytest.approx((5.0, 0.0))
+    assert ScoreSums.empty(5, PARTS).add(ids, 50, torch.full((50, 5), 0.2)).score() == pytest.approx(
+        (1.0, 0.0), abs=1e-6
+    )
+
+
+def test_few_samples_are_not_taken_apart():
+    """Ten parts of five samples could not score more than five."""
+    assert (parts_of(999), parts_of(1000)) == (1, 10)
+    ids = torch.arange(50)
+    sure = torch.eye(10, dtype=torch.float64)[ids % 10]
+    assert ScoreSums.empty(10, parts_of(50)).add(ids, 50, sure).score() == pytest.approx((10.0, 0.0))

@@ -15,7 +15,7 @@ from truedrift import __version__
 from truedrift.cli.stop import Stop
 from truedrift.validation import Mistake
 
-NEEDED = ("huggingface_hub", "matplotlib", "numba", "numpy", "PIL", "rich", "safetensors", "sklearn", "tyro")
+NEEDED = ("huggingface_hub", "matplotlib", "numba", "numpy", "PIL", "rich", "safetensors", "scipy", "sklearn", "tyro")
 """The packages of the `app` extra."""
 
 

@@ -27,7 +27,7 @@ from truedrift.training.config import DataOptions, EvaluationOptions
 from truedrift.training.export import Trained, Weights, open_generator
 from truedrift.training.memory import told_if_too_small
 from truedrift.training.run import is_run, open_run
-from truedrift.validation import mistake, require_whole
+from truedrift.validation import Mistake, mistake, require_whole
 
 EVALUATIONS = "evaluations.jsonl"
 
@@ -36,9 +36,9 @@ EVALUATIONS = "evaluations.jsonl"
 class Evaluate:
     """Judge the samples of a run: FID, KID, precision, recall and Inception Score, each with its protocol.
 
-    Samples are as many of each class, their noise is a function of the seed, and batch size changes nothing. Features
-    of the data are computed once and kept in the cache. Results are appended to RUN/evaluations.jsonl. Several
-    processes: torchrun --nproc-per-node 2 -m truedrift evaluate RUN.
+    Samples are as many of each class, their noise is a function of the seed, and neither batch size nor the number of
+    processes matters beyond rounding. Features of the data are computed once and kept in the cache. Results are
+    appended to RUN/evaluations.jsonl. Several processes: torchrun --nproc-per-node 2 -m truedrift evaluate RUN.
 
     Try it:
       truedrift evaluate runs/digits-0123456789ab
@@ -82,6 +82,9 @@ class Evaluate:
     device: str = "auto"
     """auto, cpu, cuda or mps."""
 
+    out: Path | None = None
+    """Directory of evaluations.jsonl; the run's if none is named."""
+
     def prepare(self) -> Callable[[], str]:
         """The generator and the extractor, loaded, and the data, found."""
         require_whole("batch", self.batch, 1, 256)
@@ -93,7 +96,7 @@ class Evaluate:
         _require_fit(trained, data)
         name = self.extractor or options.extractor or suitable_extractor(data.sample_shape)
         extractor = build_extractor(name, sample_shape=data.sample_shape, device=device)
-        return partial(_evaluate, self, options, trained, data, extractor, writable_directory(self.run))
+        return partial(_evaluate, self, options, trained, data, extractor, writable_directory(self.out or self.run))
 
     def _compared(self) -> tuple[EvaluationOptions, Samples]:
         """What the run says, what was given over it, and the data of both."""
@@ -114,7 +117,10 @@ class Evaluate:
             reference=options.reference if self.reference is None else self.reference,
             seed=options.seed if self.seed is None else self.seed,
         )
-        return checked(options), compared_with(data, options, seed=seed)
+        try:
+            return checked(options), compared_with(data, options, seed=seed)
+        except Mistake as error:
+            raise Mistake(str(error).replace("--data DIR", "--root DIR")) from None
 
 
 def _require_fit(trained: Trained, data: Samples) -> None:

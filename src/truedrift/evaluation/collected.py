@@ -13,7 +13,7 @@ import torch
 from truedrift import collectives
 from truedrift.axes import Float, Int, Tensor
 from truedrift.evaluation.extractors.base import Extracted
-from truedrift.evaluation.inception_score import ScoreSums
+from truedrift.evaluation.inception_score import ScoreSums, parts_of
 from truedrift.evaluation.moments import Moments, moments_of, no_moments
 
 COMPARED = 10_000
@@ -42,7 +42,7 @@ class Collected:
             chosen,
             no_moments(dimensions, where),
             torch.zeros(len(chosen), dimensions, device=where),
-            None if classes is None else ScoreSums.empty(classes, where),
+            None if classes is None else ScoreSums.empty(classes, parts_of(total), where),
         )
 
     def add(self, ids: Int[Tensor, " B"], extracted: Extracted) -> None:

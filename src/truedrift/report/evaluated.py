@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from truedrift.evaluation.inception_score import parts_of
 from truedrift.records.evaluated import Evaluated, Metrics, Protocol
 
 NOT_AVAILABLE = "not available"
-PARTS = 10
-"""Of the samples, for the Inception Score."""
 
 
 def summary(record: Evaluated) -> str:
@@ -59,8 +58,8 @@ def _of(pairs: tuple[int, int]) -> str:
 def _score(metrics: Metrics, protocol: Protocol) -> tuple[str, str]:
     if metrics.inception_score is None:
         return NOT_AVAILABLE, f"{protocol.extractor} has no classifier"
-    parts = min(PARTS, protocol.samples)
-    return (
-        f"{metrics.inception_score:.3f} ± {metrics.inception_score_deviation:.2g}",
-        f"mean and deviation of {parts} parts",
-    )
+    parts = parts_of(protocol.samples)
+    if parts == 1:
+        return f"{metrics.inception_score:.3f}", "all samples at once"
+    score = f"{metrics.inception_score:.3f} ± {metrics.inception_score_deviation:.2g}"
+    return score, f"mean and deviation of {parts} parts"
