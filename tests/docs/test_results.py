@@ -1,12 +1,32 @@
 """Numbers in the documents are those of the records in docs/results."""
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
 
-from truedrift.records import Baselines, BiasCurves, FieldBiases, Guidance, Temperature, TrainedDigits, read
-from truedrift.report import app_temperature, fig_bias_loglog, guidance, normalization, tab_baselines, trained_digits
+from truedrift.records import (
+    Baselines,
+    BiasCurves,
+    FieldBiases,
+    Guidance,
+    ImageGrid,
+    Temperature,
+    TrainedDigits,
+    read,
+)
+from truedrift.report import (
+    app_temperature,
+    fig_ablation_trajectory,
+    fig_bias_loglog,
+    guidance,
+    normalization,
+    tab_baselines,
+    tab_main_results,
+    tab_samples_to_fid,
+    trained_digits,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUDIES = (DOCS / "studies.md").read_text(encoding="utf-8")
@@ -65,3 +85,40 @@ def test_the_kills_of_the_training_page_are_those_of_the_record():
     assert int(inside) >= 5
     assert "the same as without kills" in record
     assert "average not restored: another state" in record
+
+
+IMAGES = (DOCS / "image_experiments.md").read_text(encoding="utf-8")
+GRIDS = {
+    "tab:main_results": ("tab_main_results", tab_main_results.table),
+    "tab:samples_to_fid": ("tab_main_results", tab_samples_to_fid.table),
+    "fig:ablation_trajectory": ("fig_ablation_trajectory", fig_ablation_trajectory.table),
+}
+"""Item → its record, which some share, and its table."""
+
+
+@pytest.mark.parametrize("item", GRIDS)
+def test_the_image_experiments_are_those_of_the_records(item):
+    name, table = GRIDS[item]
+    (record,) = read(DOCS / "results" / f"{name}.jsonl", ImageGrid)
+    _, _, header, rule, *rest = table(dataclasses.replace(record, item=item)).markdown().splitlines()
+    rows = [line for line in rest if line.startswith("|")]
+    assert len(rows) >= 4
+    assert "\n".join((header, rule, *rows)) in IMAGES
+    assert record.command in IMAGES
+    assert record.provenance.commit
+    assert not record.provenance.commit.endswith("-dirty")
+
+
+def test_the_image_experiments_of_the_readme_are_those_of_the_records():
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    (main,) = read(DOCS / "results" / "tab_main_results.jsonl", ImageGrid)
+    (ablation,) = read(DOCS / "results" / "fig_ablation_trajectory.jsonl", ImageGrid)
+
+    def mean(record, variant, n):
+        runs = [run for run in record.runs if (run.variant, run.n) == (variant, n)]
+        return sum(sum(each.metrics.fid for each in run.evaluations[-5:]) / 5 for run in runs) / len(runs)
+
+    told = {n: f"{mean(main, 'standard', n):.3f} → {mean(main, 'abc', n):.3f}" for n in (8, 16, 32, 64)}
+    assert f"n = 8: {told[8]} with ABC, 16: {told[16]}, 32: {told[32]}, 64: {told[64]}" in readme
+    sides = [f"{side} {mean(ablation, side, 8):.3f}" for side in ("none", "positive", "negative", "both")]
+    assert f"n = 8: {', '.join(sides)}" in readme
