@@ -81,6 +81,17 @@ def test_the_published_protocol_says_what_it_needs():
         build_extractor("abc-release", sample_shape=COLOR, device=CPU)
 
 
+@pytest.mark.parametrize(("package", "extractor"), [("torch_fidelity", "inception"), ("torchvision", "abc-release")])
+def test_a_package_that_does_not_fit_is_told_in_one_line(package, extractor, tmp_path, monkeypatch):
+    """As torchvision is beside a torch that it was not built for."""
+    (tmp_path / f"{package}.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        ValueError, match=rf"{package} cannot be used \(.*\); allowed is one that fits your torch, .*; .*"
+    ):
+        build_extractor(extractor, sample_shape=COLOR, device=CPU)
+
+
 def test_names_and_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"the extractor is 'inceptoin'; allowed are 'inception', .*; choose"):
         build_extractor("inceptoin", sample_shape=COLOR, device=CPU)

@@ -7,13 +7,14 @@ tables and with nothing else. torchvision is not among the dependencies: install
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import Any
 
 import torch
 from torch.nn import functional as F
 
 from truedrift.axes import Tensor
 from truedrift.encoders.image_input import rgb
-from truedrift.evaluation.extractors.base import Extracted, Extractor
+from truedrift.evaluation.extractors.base import Extracted, Extractor, from_package
 from truedrift.evaluation.extractors.inception import sha256_of
 from truedrift.validation import mistake
 
@@ -34,10 +35,7 @@ class ABCRelease(Extractor):
                 "allowed is a torchvision that fits your torch",
                 "run pip install torchvision, or take the extractor inception",
             )
-        from torchvision.models import Inception_V3_Weights, inception_v3  # type: ignore[import-not-found]  # noqa: PLC0415
-
-        network = inception_v3(weights=Inception_V3_Weights.IMAGENET1K_V1, transform_input=False)
-        network.fc = torch.nn.Identity()
+        network = from_package("torchvision", _of_torchvision)
         self.sha256 = sha256_of(network)
         self.device = device
         self._network = network.eval().requires_grad_(False).to(device)
@@ -47,3 +45,11 @@ class ABCRelease(Extractor):
         resized = F.interpolate(images, (SIDE, SIDE), mode="bilinear", align_corners=False)
         with torch.no_grad():
             return Extracted(self._network(resized))
+
+
+def _of_torchvision() -> Any:
+    from torchvision.models import Inception_V3_Weights, inception_v3  # type: ignore[import-not-found]  # noqa: PLC0415
+
+    network = inception_v3(weights=Inception_V3_Weights.IMAGENET1K_V1, transform_input=False)
+    network.fc = torch.nn.Identity()
+    return network

@@ -7,11 +7,14 @@ into the network belongs to the extractor and to its hash.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from truedrift.axes import Float, Tensor
+from truedrift.validation import mistake
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,18 @@ class Extracted:
 
     features: Float[Tensor, "B D"]
     probabilities: Float[Tensor, "B classes"] | None = None
+
+
+def from_package(package: str, load: Callable[[], Any]) -> Any:
+    """What `load` gets from a package of others, and its weights from the network; whatever fails is one line."""
+    try:
+        return load()
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        raise mistake(
+            f"{package} cannot be used ({type(error).__name__}: {' '.join(str(error).split())[:200]})",
+            "allowed is one that fits your torch, with its weights or a network to get them from",
+            f"repair or uninstall {package}, and take the extractor inception of truedrift data fetch inception",
+        ) from None
 
 
 class Extractor(ABC):

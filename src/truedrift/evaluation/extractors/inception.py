@@ -21,7 +21,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.cache import cache_directory
 from truedrift.data.pinned import INCEPTION
 from truedrift.encoders.image_input import rgb
-from truedrift.evaluation.extractors.base import Extracted, Extractor
+from truedrift.evaluation.extractors.base import Extracted, Extractor, from_package
 from truedrift.evaluation.extractors.resize import resize_like_tensorflow1
 from truedrift.validation import mistake
 
@@ -61,11 +61,7 @@ class TorchFidelityInception(Extractor):
     classes = 1008
 
     def __init__(self, device: torch.device) -> None:
-        from torch_fidelity.feature_extractor_inceptionv3 import (  # type: ignore[import-not-found]  # noqa: PLC0415
-            FeatureExtractorInceptionV3,
-        )
-
-        network = FeatureExtractorInceptionV3("inception-v3-compat", ["2048", "logits_unbiased"])
+        network = from_package("torch_fidelity", _of_torch_fidelity)
         self.sha256 = sha256_of(network)
         self.device = device
         self._network = network.to(device)
@@ -74,6 +70,14 @@ class TorchFidelityInception(Extractor):
         with torch.no_grad():
             features, logits = self._network(rgb(values.to(self.device)).contiguous())
         return Extracted(features, logits.double().softmax(1))
+
+
+def _of_torch_fidelity() -> Any:
+    from torch_fidelity.feature_extractor_inceptionv3 import (  # type: ignore[import-not-found]  # noqa: PLC0415
+        FeatureExtractorInceptionV3,
+    )
+
+    return FeatureExtractorInceptionV3("inception-v3-compat", ["2048", "logits_unbiased"])
 
 
 def prepared(values: Tensor) -> Float[Tensor, "B 3 299 299"]:
