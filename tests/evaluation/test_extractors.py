@@ -86,9 +86,7 @@ def test_a_package_that_does_not_fit_is_told_in_one_line(package, extractor, tmp
     """As torchvision is beside a torch that it was not built for."""
     (tmp_path / f"{package}.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(
-        ValueError, match=rf"{package} cannot be used \(.*\); allowed is one that fits your torch"
-    ):
+    with pytest.raises(ValueError, match=rf"{package} cannot be used \(.*\); allowed is one that fits your torch"):
         build_extractor(extractor, sample_shape=COLOR, device=CPU)
 
 

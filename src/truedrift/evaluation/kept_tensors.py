@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from truedrift.axes import Tensor
@@ -21,6 +22,21 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
     write_atomically(_beside(path), f"{hashlib.sha256(content).hexdigest()}\n".encode())
+
+
+def keep_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """The same, where a cache that cannot be written costs time and nothing else."""
+    with suppress(OSError):
+        write_tensors(path, tensors)
+
+
+def sha256_of(tensors: Mapping[str, Tensor]) -> str:
+    """Over names, shapes and values, in the order of the names."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def read_tensors(path: Path) -> dict[str, Tensor] | None:

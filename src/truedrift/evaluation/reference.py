@@ -20,7 +20,7 @@ from truedrift.cache import cache_directory
 from truedrift.data.samples import Samples
 from truedrift.evaluation.collected import COMPARED, Collected
 from truedrift.evaluation.extractors.base import Extractor
-from truedrift.evaluation.kept_tensors import read_tensors, remove_tensors, write_tensors
+from truedrift.evaluation.kept_tensors import keep_tensors, read_tensors, remove_tensors
 from truedrift.evaluation.moments import Moments
 from truedrift.progress import Progress, silent
 from truedrift.seeding import stream
@@ -58,7 +58,7 @@ def reference_of(
     collected = _collected(samples, extractor, path, batch, progress).over_processes()
     tensors = _tensors(collected)
     if collectives.rank() == 0:
-        _keep(path, tensors)
+        keep_tensors(path, tensors)
     return _reference(samples, split, digest, tensors)
 
 
@@ -90,7 +90,7 @@ def _collected(samples: Samples, extractor: Extractor, path: Path, batch: int, p
         collected.add(ids, extractor(samples.values[start : start + len(ids)]))
         progress(f"features of {samples.name}", collected.seen, end - first)
         if time.monotonic() - saved > SAVE_EVERY_SECONDS:
-            _keep(partial, _tensors(collected))
+            keep_tensors(partial, _tensors(collected))
             saved = time.monotonic()
     remove_tensors(partial)
     return collected
@@ -112,14 +112,6 @@ def _resumed(partial: Path, samples: Samples, extractor: Extractor) -> Collected
 def _tensors(collected: Collected) -> dict[str, Tensor]:
     moments = collected.moments
     return {"count": moments.count, "mean": moments.mean, "scatter": moments.scatter, "kept": collected.kept}
-
-
-def _keep(path: Path, tensors: dict[str, Tensor]) -> None:
-    """A cache that cannot be written costs time and nothing else."""
-    try:
-        write_tensors(path, tensors)
-    except OSError:
-        return
 
 
 def _reference(samples: Samples, split: str, digest: str, tensors: dict[str, Tensor]) -> Reference:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from truedrift.axes import Tensor
 from truedrift.encoders.image_input import rgb
 from truedrift.evaluation.extractors.base import Extracted, Extractor, from_package
-from truedrift.evaluation.extractors.inception import sha256_of
+from truedrift.evaluation.kept_tensors import sha256_of
 from truedrift.validation import mistake
 
 SIDE = 299
@@ -36,7 +36,7 @@ class ABCRelease(Extractor):
                 "run pip install torchvision, or take the extractor inception",
             )
         network = from_package("torchvision", _of_torchvision)
-        self.sha256 = sha256_of(network)
+        self.sha256 = sha256_of(network.state_dict())
         self.device = device
         self._network = network.eval().requires_grad_(False).to(device)
 

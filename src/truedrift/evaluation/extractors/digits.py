@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -22,7 +21,7 @@ from truedrift.cache import cache_directory
 from truedrift.data.digits import digits
 from truedrift.data.samples import to_model
 from truedrift.evaluation.extractors.base import Extracted, Extractor
-from truedrift.evaluation.kept_tensors import read_tensors, write_tensors
+from truedrift.evaluation.kept_tensors import keep_tensors, read_tensors, sha256_of
 from truedrift.seeding import stream
 from truedrift.validation import mistake
 
@@ -62,10 +61,10 @@ def classifier() -> tuple[nn.Sequential, Tensor, str]:
     kept = read_tensors(path)
     if kept is None:
         kept = _trained()
-        _keep(path, kept)
+        keep_tensors(path, kept)
     network = _network()
     network.load_state_dict({name: tensor for name, tensor in kept.items() if name != "spread"})
-    return network.eval().requires_grad_(False), kept["spread"], _sha256(kept)
+    return network.eval().requires_grad_(False), kept["spread"], sha256_of(kept)
 
 
 def _network() -> nn.Sequential:
@@ -103,19 +102,3 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _keep(path: Path, tensors: dict[str, Tensor]) -> None:
-    """A cache that cannot be written costs seconds the next time, and nothing else."""
-    try:
-        write_tensors(path, tensors)
-    except OSError:
-        return
-
-
-def _sha256(tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {list(tensor.shape)}".encode())
-        digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()

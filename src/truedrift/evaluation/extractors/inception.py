@@ -23,6 +23,7 @@ from truedrift.data.pinned import INCEPTION
 from truedrift.encoders.image_input import rgb
 from truedrift.evaluation.extractors.base import Extracted, Extractor, from_package
 from truedrift.evaluation.extractors.resize import resize_like_tensorflow1
+from truedrift.evaluation.kept_tensors import sha256_of
 from truedrift.validation import mistake
 
 SIDE = 299
@@ -62,7 +63,7 @@ class TorchFidelityInception(Extractor):
 
     def __init__(self, device: torch.device) -> None:
         network = from_package("torch_fidelity", _of_torch_fidelity)
-        self.sha256 = sha256_of(network)
+        self.sha256 = sha256_of(network.state_dict())
         self.device = device
         self._network = network.to(device)
 
@@ -83,15 +84,6 @@ def _of_torch_fidelity() -> Any:
 def prepared(values: Tensor) -> Float[Tensor, "B 3 299 299"]:
     """Bytes as the network takes them."""
     return (resize_like_tensorflow1(rgb(values).float(), SIDE) - 128) / 128
-
-
-def sha256_of(network: Any) -> str:
-    """Over every tensor of a network, by name."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(network.state_dict().items()):
-        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return digest.hexdigest()
 
 
 def _verified(path: Path) -> str:
