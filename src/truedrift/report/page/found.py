@@ -31,11 +31,13 @@ class Found:
 def find(places: Sequence[Path]) -> Found:
     """Everything in these directories and files; a Mistake where one holds nothing, or is itself unreadable."""
     parts = [part for place in places for part in _parts(place)]
-    runs = {path.resolve(): path for part in reversed(parts) for path in reversed(part.runs)}
+    runs: dict[Path, Path] = {}
+    for path in (path for part in parts for path in part.runs):
+        runs.setdefault(path.resolve(), path)
     records = {item_of(record).label: record for part in parts for record in part.records}
     return Found(
         records=[records[item.label] for item in ITEMS if item.label in records],
-        runs=list(reversed(runs.values())),
+        runs=list(runs.values()),
         problems=list(dict.fromkeys(problem for part in parts for problem in part.problems)),
     )
 

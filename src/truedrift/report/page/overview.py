@@ -13,7 +13,7 @@ from truedrift.report.page.markup import Content, element
 from truedrift.report.page.naming import counted
 from truedrift.report.page.run_files import Run
 from truedrift.report.page.tables import table
-from truedrift.report.page.verdict import Verdict
+from truedrift.report.page.verdict import UNREAD, Verdict
 from truedrift.report.page.verdicts import standing, told
 
 OPTIONS = 8
@@ -40,13 +40,13 @@ def _names(names: Sequence[str]) -> str:
 
 def _reaches(runs: Sequence[Run], subject: str) -> Iterator[Verdict]:
     """A sentence a protocol: the least and the largest distance at the end."""
-    last = {run.name: _end(run) for run in runs}
-    for protocol in _protocols(runs):
+    last, protocols = {run.name: _end(run) for run in runs}, _protocols(runs)
+    for protocol in protocols:
         found = {name: end for name, end in last.items() if end and end.protocol == protocol}
         low, high = (choose(found, key=lambda name: found[name].distance) for choose in (min, max))
         said = (
-            f"{protocol.distance_name} at the end from {found[low].distance:.3g} ({low}) to "
-            f"{found[high].distance:.3g} ({high}), {counted(len(found), 'run')}."
+            f"{_number(protocol, protocols)}{protocol.distance_name} at the end from {found[low].distance:.3g} ({low}) "
+            f"to {found[high].distance:.3g} ({high}), {counted(len(found), 'run')}."
         )
         yield Verdict(subject=subject, sentence=said, about=told(protocol))
     missing = sum(end is None for end in last.values())
@@ -58,25 +58,19 @@ def _unread(runs: Sequence[Run]) -> Iterator[Verdict]:
     problems = [f"{run.name}: {problem}" for run in runs for problem in run.problems]
     left = len(problems) - NAMED
     listed = [*problems[:NAMED], *([f"{left} more like these."] if left > 0 else [])]
-    return (Verdict(subject="Not all can be read", sentence=each, tone="note") for each in listed)
+    return (Verdict(subject=UNREAD, sentence=each, tone="note") for each in listed)
 
 
 def summary(runs: Sequence[Run]) -> list[Content]:
-    """The table, over it the protocol if all have one, below it what has no column."""
+    """The table, whose distances are by the protocols that the card numbers, and below it what has no column."""
     paths, protocols = differing(runs), _protocols(runs)
     shown = paths[:OPTIONS]
     common = len(protocols) == 1 and all(end.protocol for end in map(_end, runs) if end)
     distance = protocols[0].distance_name if common else "distance"
     header = ["run", *_short(shown), f"{distance} at the end", "best in training", "state", "collapsed"]
     rows = [_row(run, shown, protocols, common=common) for run in runs]
-    caption = f"One protocol: {told(protocols[0])}." if common else None
-    return [table(header, rows, caption=caption), _below(paths[OPTIONS:], [] if common else protocols)]
-
-
-def _below(paths: Sequence[str], protocols: Sequence[Protocol]) -> list[Content]:
-    by_number = [f"[{k}] {told(protocol)}" for k, protocol in enumerate(protocols, start=1)]
-    more = [f"They differ in {', '.join(paths)} too."] if paths else []
-    return [element("p", said, class_="soft small") for said in (*by_number, *more)]
+    more = f"They differ in {', '.join(paths[OPTIONS:])} too." if paths[OPTIONS:] else None
+    return [table(header, rows), element("p", more, class_="soft small") if more else None]
 
 
 def _short(paths: Sequence[str]) -> list[str]:
@@ -99,8 +93,13 @@ def _row(run: Run, paths: Sequence[str], protocols: Sequence[Protocol], *, commo
 
 
 def _told(end: End, protocols: Sequence[Protocol]) -> str:
-    place = f" [{protocols.index(end.protocol) + 1}]" if end.protocol else ""
-    return f"{end.distance_name} {end.distance:.4g}{place}"
+    by = _number(end.protocol, protocols) if end.protocol else ""
+    return f"{by}{end.distance_name} {end.distance:.4g}"
+
+
+def _number(protocol: Protocol, protocols: Sequence[Protocol]) -> str:
+    """Which of several, from 1."""
+    return f"[{protocols.index(protocol) + 1}] " if len(protocols) > 1 else ""
 
 
 def _end(run: Run) -> End | None:

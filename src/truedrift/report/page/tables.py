@@ -10,7 +10,7 @@ from truedrift.report.table import Table
 
 _WIDE = 48
 """Letters from which on a cell may be broken."""
-_MANY = 7
+_MANY = 6
 """Columns beyond which a table is set smaller, with headers of several lines."""
 
 

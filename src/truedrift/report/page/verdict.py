@@ -13,6 +13,10 @@ TONES = ("plain", "good", "note", "bad")
 """From the least to the most urgent."""
 
 
+UNREAD = "Not all can be read"
+"""The subject of sentences on what is left out of the page."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
     """`subject` is an item's label or a run's name; `about` says by which protocol."""

@@ -23,11 +23,10 @@ from truedrift.report.page.markup import Content, Markup, element
 from truedrift.report.page.naming import counted
 from truedrift.report.page.run_files import Run, read_runs
 from truedrift.report.page.series import Look, looks
-from truedrift.report.page.verdict import Verdict, listed
+from truedrift.report.page.verdict import UNREAD, Verdict, listed
 
 Section = tuple[str, str, Content]
 """Anchor, heading, content."""
-_PASSED_OVER = "Passed over"
 
 
 def write_page(
@@ -44,7 +43,7 @@ def write_page(
     `command` is what made the records that do not say it themselves; `problems` are sentences on what was passed over.
     """
     read = read_runs(runs)
-    passed_over = [Verdict(subject=_PASSED_OVER, sentence=problem, tone="note") for problem in problems]
+    passed_over = [Verdict(subject=UNREAD, sentence=problem, tone="note") for problem in problems]
     write_atomically(path, page(title, records, read, command=command, beside=passed_over).encode())
     return path
 
