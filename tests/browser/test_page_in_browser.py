@@ -7,11 +7,14 @@ import base64
 import os
 import shutil
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from oracles.handmade_run import HISTORY, HOSTILE, METRICS, PROTOCOL, evaluation, telemetry, write_run
+from oracles.image_grids import PROTOCOL as GRID_PROTOCOL
+from oracles.image_grids import grid
+from oracles.image_grids import run as image_run
 
 from truedrift.experiments import illustration
 from truedrift.report.page import document, markup, write_page
@@ -170,6 +173,39 @@ def test_wide_tables_scroll_in_their_own_box_on_a_phone(page):
     page.show(PHONE)
     scrolled = page.value("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length")
     assert scrolled > 0
+
+
+def wide_tables(shown):
+    """Those that must be scrolled to be read."""
+    return shown.value("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length")
+
+
+@pytest.fixture(scope="module")
+def many_runs(tmp_path_factory):
+    """Eight runs, and the table with the most columns, as wide as the paper's digits make it."""
+    directory = tmp_path_factory.mktemp("many")
+    names = [f"digits-{k:012x}" for k in range(8)]
+    runs = [write_run(directory / name, estimator=("abc", "standard")[k % 2], seed=k) for k, name in enumerate(names)]
+    images = [
+        image_run(estimator, n, seed, [9.25 + seed, 8.5, 7.125 - seed / 8])
+        for estimator in ("standard", "abc")
+        for n in (8, 64)
+        for seed in range(3)
+    ]
+    record = grid("tab:main_results", images, protocol=replace(GRID_PROTOCOL, extractor="digits"))
+    return write_page(directory / "page.html", title="Many", records=[record], runs=runs)
+
+
+def test_wide_tables_fit_on_a_desktop_and_scroll_on_a_phone(browser, many_runs):
+    shown = opened(browser, many_runs)
+    shown.show(DESKTOP)
+    shown.save("many-1200")
+    assert shown.log == []
+    assert shown.value("document.querySelectorAll('table.many').length") > 2
+    assert wide_tables(shown) == 0
+    shown.show(PHONE)
+    assert wide_tables(shown) > 0
+    assert shown.value("document.documentElement.scrollWidth") <= PHONE[0]
 
 
 def test_dark_is_dark_and_paper_is_light(page):

@@ -63,6 +63,20 @@ def test_a_file_of_records_gets_its_page_beside_it(record, tmp_path, capsys):
     assert printed(capsys)[-1] == f"page: {tmp_path / 'report.html'}"
 
 
+def test_what_cannot_be_read_below_a_directory_is_told_and_passed_over(record, tmp_path, capsys):
+    write_run(tmp_path / "runs" / "good")
+    (write_run(tmp_path / "runs" / "torn") / "config.json").write_text("{")
+    (tmp_path / "runs" / "records.jsonl").write_text("{}\n")
+    append(tmp_path / "runs" / "records.jsonl", record)
+    assert main(["report", str(tmp_path / "runs")]) == 0
+    lines = printed(capsys)
+    assert "1 line of runs/records.jsonl cannot be read." in lines
+    assert "torn is passed over: 'torn/config.json' cannot be read as a run's (JSONDecodeError)." in lines
+    page = (tmp_path / "runs" / "report.html").read_text()
+    assert "torn is passed over" in page
+    assert "1 item, 1 run;" in page
+
+
 @pytest.mark.parametrize(
     ("place", "message"),
     [
@@ -71,6 +85,7 @@ def test_a_file_of_records_gets_its_page_beside_it(record, tmp_path, capsys):
         ("newer", r"'.*config.json' has schema 2; this version \(\S+\) reads 1; use truedrift 0.1.0"),
         ("torn", r"'.*config.json' cannot be read as a run's \(JSONDecodeError\); .*; .*"),
         ("notes.txt", r".*notes.txt, line 1 is not a record .*; allowed is .*; remove .*"),
+        ("weights", r"'.*weights' is a folder of weights, .*; allowed is a run, .*; name the run .* judge them: .*"),
         ("holder", r"'.*config.json' has schema 2; .*"),
     ],
 )
@@ -79,6 +94,9 @@ def test_mistakes_are_one_line_and_status_2(place, message, tmp_path, capsys):
     write_run(tmp_path / "newer", schema=2)
     write_run(tmp_path / "holder" / "newer", schema=2)
     (write_run(tmp_path / "torn") / "config.json").write_text("{")
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights" / "config.json").write_text('{"dim": 8}')
+    (tmp_path / "weights" / "model.safetensors").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("Dear diary\n")
     assert main(["report", str(tmp_path / place)]) == 2
     error = capsys.readouterr().err

@@ -9,7 +9,7 @@ from oracles.handmade_run import HOSTILE
 
 from truedrift.experiments import illustration
 from truedrift.records import Provenance
-from truedrift.report.page import items, verdicts, write_page
+from truedrift.report.page import items, verdict, verdicts, write_page
 from truedrift.report.page.tables import of_report, table
 from truedrift.report.table import Scientific, Table
 
@@ -73,15 +73,15 @@ def test_verdicts_of_items_are_a_sentence_each(offered):
 
 def test_verdicts_of_one_subject_share_a_card_in_the_color_of_the_worst():
     said = [
-        verdicts.Verdict(subject="a<b", sentence="one", tone="good"),
-        verdicts.Verdict(subject="c", sentence="two", about="how"),
-        verdicts.Verdict(subject="a<b", sentence="three", tone="note"),
+        verdict.Verdict(subject="a<b", sentence="one", tone="good"),
+        verdict.Verdict(subject="c", sentence="two", about="how"),
+        verdict.Verdict(subject="a<b", sentence="three", tone="note"),
     ]
     first, second = (
         '<li class="note"><strong><bdi>a&lt;b</bdi></strong><ul><li>one</li><li>three</li></ul></li>',
         '<li class="plain"><strong><bdi>c</bdi></strong>: two<span class="about">how</span></li>',
     )
-    assert html(verdicts.listed(said)) == f'<ul class="verdicts">{first}{second}</ul>'
+    assert html(verdict.listed(said)) == f'<ul class="verdicts">{first}{second}</ul>'
 
 
 def test_an_item_of_the_catalog_has_its_figure_text_and_origin(tmp_path):
@@ -93,6 +93,24 @@ def test_an_item_of_the_catalog_has_its_figure_text_and_origin(tmp_path):
     assert record.provenance.time in page
     assert "1 item;" in page
     assert "Curves" not in page
+
+
+def test_the_command_is_told_where_the_record_does_not_say_it(tmp_path):
+    record = illustration.run(illustration.Options(n=4, draws=20, seed=3))
+    page = tmp_path / "page.html"
+    told = write_page(page, title="t", records=[record], runs=[], command="truedrift demo").read_text()
+    assert "Made by <code>truedrift demo</code>, " in told
+    assert "or the like" not in told
+
+
+def test_a_record_s_own_command_comes_first(offered):
+    assert "<code>truedrift demo</code>" not in html(items.section(offered, "truedrift demo"))
+
+
+def test_tables_of_many_columns_are_set_smaller():
+    six, seven = (html(table(["h"] * columns, [["x"] * columns])) for columns in (6, 7))
+    assert "<table>" in six
+    assert '<table class="many">' in seven
 
 
 def test_groups_are_bodies_and_none_is_a_dash():

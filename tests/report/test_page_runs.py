@@ -11,6 +11,7 @@ from PIL import Image
 from truedrift.options import differences
 from truedrift.records import Evaluated, Metrics, Protocol, append, provenance
 from truedrift.report.page import find, write_page
+from truedrift.report.page.compared import between
 from truedrift.report.page.configuration import differing_paths, dotted
 from truedrift.report.page.curves import evaluation_charts, force, training_charts
 from truedrift.report.page.gauge import gauge_charts, gauge_table, light, lights_of, strip
@@ -18,7 +19,7 @@ from truedrift.report.page.pictures import Unshowable, picture
 from truedrift.report.page.run_files import number, read_run, read_runs
 from truedrift.report.page.samples import on_the_way
 from truedrift.report.page.series import looks
-from truedrift.report.page.verdicts import between, of_run, of_runs
+from truedrift.report.page.verdicts import of_run, of_runs
 
 
 @pytest.fixture
@@ -95,7 +96,7 @@ def test_evaluations_after_the_training_are_told(tmp_path):
     assert "50,000 samples" in third.about
     (path / "evaluations.jsonl").write_text("{}\n")
     (problem,) = read_run(path, "mine").problems
-    assert problem.startswith("evaluations.jsonl cannot be read (")
+    assert problem == "1 line of evaluations.jsonl cannot be read."
 
 
 def test_runs_of_different_protocols_are_not_compared(tmp_path):
@@ -104,7 +105,7 @@ def test_runs_of_different_protocols_are_not_compared(tmp_path):
     b = read_run(write_run(tmp_path / "b", metrics=other), "b")
     assert "different protocols" in between(a, b).sentence
     c = read_run(write_run(tmp_path / "c", metrics=()), "c")
-    assert between(a, c) is None
+    assert between(a, c).sentence.startswith("the runs are not compared: c was not evaluated; ")
 
 
 def test_curves_stand_over_positives_seen(run):

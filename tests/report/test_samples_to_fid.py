@@ -110,6 +110,14 @@ def test_other_features_have_thresholds_in_the_paper_s_proportion():
     assert "Thresholds" not in item.table(RECORD).caption
 
 
+def test_the_published_code_s_features_have_the_paper_s_thresholds():
+    record = grid("tab:samples_to_fid", RUNS, protocol=replace(PROTOCOL, extractor="abc-release"))
+    assert item.thresholds(record) == (10.0, 7.0)
+    table = item.table(record)
+    assert table.header[2] == "FD (abc-release) ≤ 10, millions"
+    assert "Thresholds" not in table.caption
+
+
 def test_verdicts_tell_attainment_and_difference():
     first, second = item.verdicts(RECORD)
     assert first == (

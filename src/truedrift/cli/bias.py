@@ -13,11 +13,11 @@ import tyro
 
 from truedrift.axes import Tensor
 from truedrift.cli.progress import Shown
-from truedrift.cli.reproduce import rendered
 from truedrift.data import FOUR_MODES, THREE_CLUSTERS, GaussianMixture, read_arrays
 from truedrift.experiments.pool_bias import Question, answer
 from truedrift.records import RECORDS, append, writable_directory
 from truedrift.report import pool_bias
+from truedrift.report.rendered import rendered
 from truedrift.validation import mistake
 
 TOYS: dict[str, GaussianMixture] = {"four-modes": FOUR_MODES, "three-clusters": THREE_CLUSTERS}

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from truedrift.cli.progress import Shown
 from truedrift.cli.report import PAGE
-from truedrift.cli.reproduce import rendered
 from truedrift.cli.stop import Stop
 from truedrift.experiments import bias_loglog, both_estimators, illustration
 from truedrift.experiments.grids.command import run_of
@@ -18,8 +17,10 @@ from truedrift.experiments.study import Setting
 from truedrift.progress import Progress
 from truedrift.records import RECORDS, append, writable_directory
 from truedrift.report.page import write_page
+from truedrift.report.rendered import rendered
 from truedrift.validation import require_whole
 
+COMMAND = "truedrift demo"
 TITLE = "truedrift: the bias of a minibatch centroid, and digits trained with and without its correction"
 
 
@@ -69,7 +70,7 @@ def _demo(options: illustration.Options, out: Path, epochs: int) -> str:
     for record in (drawn, curves):
         append(out / RECORDS, record)
     said = [rendered(drawn, out), rendered(curves, out), *(f"run: {run}" for run in runs)]
-    page = write_page(out / PAGE, title=TITLE, records=(drawn, curves), runs=runs)
+    page = write_page(out / PAGE, title=TITLE, records=(drawn, curves), runs=runs, command=COMMAND)
     return "\n\n".join((*said, f"records: {out / RECORDS}", f"page: {page}"))
 
 

@@ -20,7 +20,7 @@ from truedrift.evaluation import Extractor, build_extractor, evaluate, reference
 from truedrift.evaluation.extractors.catalog import suitable_extractor
 from truedrift.options import checked
 from truedrift.recipes.judging import compared_with
-from truedrift.records import Evaluated, append, provenance, writable_directory
+from truedrift.records import EVALUATIONS, Evaluated, append, provenance, writable_directory
 from truedrift.report.evaluated import summary
 from truedrift.training.assembly import find_device
 from truedrift.training.config import DataOptions, EvaluationOptions
@@ -28,8 +28,6 @@ from truedrift.training.export import Trained, Weights, open_generator
 from truedrift.training.memory import told_if_too_small
 from truedrift.training.run import is_run, open_run
 from truedrift.validation import Mistake, mistake, require_whole
-
-EVALUATIONS = "evaluations.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)

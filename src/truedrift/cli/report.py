@@ -10,9 +10,9 @@ from typing import Annotated
 
 import tyro
 
-from truedrift.cli.reproduce import rendered
 from truedrift.records import writable_directory
 from truedrift.report.page import Found, find, write_page
+from truedrift.report.rendered import rendered
 from truedrift.validation import mistake
 
 PAGE = "report.html"
@@ -58,5 +58,5 @@ def _name(place: Path) -> str:
 
 def _report(found: Found, out: Path, title: str) -> str:
     said = [rendered(record, out) for record in found.records]
-    page = write_page(out / PAGE, title=title, records=found.records, runs=found.runs)
-    return "\n\n".join((*said, f"page: {page}"))
+    page = write_page(out / PAGE, title=title, records=found.records, runs=found.runs, problems=found.problems)
+    return "\n\n".join((*said, *found.problems, f"page: {page}"))

@@ -22,7 +22,7 @@ from truedrift.experiments.grids.plan import Plan
 from truedrift.experiments.grids.slurm import SlurmOptions, Submission
 from truedrift.experiments.study import Scale, Setting
 from truedrift.records import RECORDS, append, writable_directory
-from truedrift.report.catalog import item_of
+from truedrift.report.rendered import rendered
 from truedrift.training.assembly import find_device
 from truedrift.validation import Mistake, require_choice
 
@@ -176,10 +176,3 @@ def _queued(item: str, found: Submission) -> str:
     lines += [f"  job {job.id}: {job.task.name} ({job.task.variant})" for job in (*found.waiting, *found.submitted)]
     lines += [f"  job {job.id} had ended before its end: {why}" for job, why in found.ended_early]
     return "\n".join((*lines, "run the same command again when they are done"))
-
-
-def rendered(record: object, out: Path) -> str:
-    """The files of the record are written, and its text is returned with their paths."""
-    item = item_of(record)
-    paths = item.save(record, out)
-    return "\n".join((item.summary(record), "", *(f"written: {path}" for path in paths)))

@@ -6,7 +6,7 @@ tuples and further records, and comes back from the file as it was; one kind a f
 
 from truedrift.records.baselines import Baseline, Baselines
 from truedrift.records.bias_curves import BiasCurve, BiasCurves, Contraction, SampledPoints
-from truedrift.records.evaluated import Evaluated, Metrics, Protocol
+from truedrift.records.evaluated import EVALUATIONS, Evaluated, Metrics, Protocol
 from truedrift.records.guidance import AtStrength, Guidance
 from truedrift.records.hyperparameters import Epochs, Hyperparameters
 from truedrift.records.illustration import Illustration, Point
@@ -15,11 +15,12 @@ from truedrift.records.normalization import FieldBias, FieldBiases
 from truedrift.records.origin import Provenance, provenance
 from truedrift.records.overhead import Cost, Overhead
 from truedrift.records.pool_bias import BiasAt, PoolBias
-from truedrift.records.store import RECORDS, append, read, writable_directory
+from truedrift.records.store import RECORDS, append, read, readable, writable_directory
 from truedrift.records.temperature import AtTemperature, Compensated, Temperature
 from truedrift.records.trained_digits import DigitsRun, TrainedDigits
 
 __all__ = [
+    "EVALUATIONS",
     "RECORDS",
     "AtStrength",
     "AtTemperature",
@@ -54,5 +55,6 @@ __all__ = [
     "append",
     "provenance",
     "read",
+    "readable",
     "writable_directory",
 ]

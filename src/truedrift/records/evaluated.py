@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from truedrift.records.origin import Provenance
 
+EVALUATIONS = "evaluations.jsonl"
+"""What `truedrift evaluate` appends to, in the directory of what it judged."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:

@@ -39,7 +39,19 @@ def _torn(file: BinaryIO) -> bool:
 
 def read(path: Path, kind: type[Record]) -> list[Record]:
     """The records of that kind, in the order of the file; those of other kinds are passed over."""
-    found = []
+    found, wrong = readable(path, kind)
+    for number, reason in wrong.items():
+        raise ValueError(
+            f"{path}, line {number} is not a record ({reason}); "
+            "allowed is one JSON object a line as truedrift writes it; remove that line or the file"
+        )
+    return found
+
+
+def readable(path: Path, kind: type[Record]) -> tuple[list[Record], dict[int, str]]:
+    """The records of that kind as `read` finds them, and what is wrong with each line that is none, by its number."""
+    found: list[Record] = []
+    wrong: dict[int, str] = {}
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
@@ -47,11 +59,8 @@ def read(path: Path, kind: type[Record]) -> list[Record]:
                 if entry.pop("record") == kind.__name__:
                     found.append(_build(kind, entry, kind.__name__))
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                raise ValueError(
-                    f"{path}, line {number} is not a record ({type(error).__name__}: {error}); "
-                    "allowed is one JSON object a line as truedrift writes it; remove that line or the file"
-                ) from None
-    return found
+                wrong[number] = f"{type(error).__name__}: {error}"
+    return found, wrong
 
 
 def _refuse(constant: str) -> None:

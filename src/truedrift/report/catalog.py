@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from truedrift.records import (
     Temperature,
     TrainedDigits,
     read,
+    readable,
 )
 from truedrift.report import (
     app_temperature,
@@ -69,6 +71,7 @@ ITEMS: tuple[Item, ...] = (
     _of("digits", TrainedDigits, trained_digits),
     _of("bias", PoolBias, pool_bias),
 )
+_KINDS: tuple[type, ...] = tuple(dict.fromkeys(item.kind for item in ITEMS))
 LABELS = ", ".join(item.label for item in ITEMS)
 
 
@@ -82,7 +85,24 @@ def item_of(record: Any) -> Item:
 
 
 def latest(directory: Path) -> list[Any]:
-    """The last record of every item in the directory, in the order of ITEMS; ValueError where there is none."""
+    """The last record of every item in the directory, in the order of ITEMS; ValueError where a line is none."""
+    path = _file_of(directory)
+    found = _last_of_items({kind: read(path, kind) for kind in _KINDS})
+    if not found:
+        raise mistake(f"{str(path)!r} has no record of a figure or table", f"known are {LABELS}", "name another one")
+    return found
+
+
+def latest_readable(directory: Path) -> tuple[list[Any], int]:
+    """As `latest`, over lines that cannot be read, and how many those are; ValueError where no record is left."""
+    path = _file_of(directory)
+    by_kind: dict[type, tuple[list[Any], dict[int, str]]] = {kind: readable(path, kind) for kind in _KINDS}
+    found = _last_of_items({kind: records for kind, (records, _) in by_kind.items()})
+    unreadable = {number for _, wrong in by_kind.values() for number in wrong}
+    return found or latest(directory), len(unreadable)
+
+
+def _file_of(directory: Path) -> Path:
     path = directory / RECORDS if directory.is_dir() else directory
     if not path.is_file():
         raise mistake(
@@ -90,9 +110,9 @@ def latest(directory: Path) -> list[Any]:
             "allowed is a directory that truedrift reproduce or demo wrote",
             "run for example truedrift reproduce fig:bias_loglog",
         )
-    by_kind: dict[type, list[Any]] = {kind: read(path, kind) for kind in dict.fromkeys(item.kind for item in ITEMS)}
+    return path
+
+
+def _last_of_items(by_kind: Mapping[type, Sequence[Any]]) -> list[Any]:
     by_item = [[record for record in by_kind[item.kind] if item.draws(record)] for item in ITEMS]
-    found = [records[-1] for records in by_item if records]
-    if not found:
-        raise mistake(f"{str(path)!r} has no record of a figure or table", f"known are {LABELS}", "name another one")
-    return found
+    return [records[-1] for records in by_item if records]

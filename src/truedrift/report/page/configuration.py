@@ -11,15 +11,14 @@ from truedrift.report.page.run_files import Run
 from truedrift.report.page.tables import table
 
 
-def section(runs: Sequence[Run]) -> list[Content]:
-    """The options that differ between the runs, then every option, folded."""
+def section(runs: Sequence[Run], differing: Sequence[str]) -> list[Content]:
+    """The options that differ, then every option, folded."""
     trees = [dotted(run.config.tree()) for run in runs]
     header: list[Content] = ["option", *(element("bdi", run.name) for run in runs)]
     everything = table(header, _rows(dict.fromkeys(path for tree in trees for path in tree), trees))
     folded = element("details", element("summary", "The whole configuration"), everything, open=len(runs) == 1)
     if len(runs) == 1:
         return [folded]
-    differing = differing_paths(trees)
     if not differing:
         return [element("p", "The configurations are the same."), folded]
     return [table(header, _rows(differing, trees)), folded]
@@ -28,7 +27,7 @@ def section(runs: Sequence[Run]) -> list[Content]:
 def differing_paths(trees: Sequence[Mapping[str, Any]]) -> list[str]:
     """Dotted paths at which not all trees hold the same."""
     paths = dict.fromkeys(path for tree in trees for path in tree)
-    return [path for path in paths if len({_written(tree, path) for tree in trees}) > 1]
+    return [path for path in paths if len({written(tree, path) for tree in trees}) > 1]
 
 
 def dotted(tree: Mapping[str, Any], where: str = "") -> dict[str, Any]:
@@ -41,10 +40,11 @@ def dotted(tree: Mapping[str, Any], where: str = "") -> dict[str, Any]:
 
 
 def _rows(paths: Sequence[str] | Mapping[str, Any], trees: Sequence[Mapping[str, Any]]) -> list[list[Content]]:
-    return [[element("code", path), *(_written(tree, path) for tree in trees)] for path in paths]
+    return [[element("code", path), *(written(tree, path) for tree in trees)] for path in paths]
 
 
-def _written(tree: Mapping[str, Any], path: str) -> str:
+def written(tree: Mapping[str, Any], path: str) -> str:
+    """An option's value as text."""
     if path not in tree:
         return "–"
     value = tree[path]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from truedrift.report.page.curves import images_per_second
+from truedrift.report.page.distance import best, judging
 from truedrift.report.page.markup import Content, Markup, element
 from truedrift.report.page.run_files import Run, number
 from truedrift.report.page.tables import table
-from truedrift.report.page.verdicts import best, judging
 
 
 def final_numbers(runs: Sequence[Run]) -> Markup:

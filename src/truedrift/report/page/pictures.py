@@ -10,8 +10,8 @@ import io
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
+from truedrift.report.item import typeset
 from truedrift.report.page.markup import Markup, element
 
 LARGEST_PIXELS = 40_000_000
@@ -47,10 +47,8 @@ def picture(path: Path, *, widest: int, said: str, size: float = 1.0) -> Markup:
 
 def drawn(figure: Figure, *, said: str) -> Markup:
     """A figure of the report."""
-    for text in figure.findobj(Text):
-        text.set(family="STIXGeneral", math_fontfamily="stix")
     target = io.BytesIO()
-    figure.savefig(target, format="png", dpi=FIGURE_DPI, facecolor="white")
+    typeset(figure).savefig(target, format="png", dpi=FIGURE_DPI, facecolor="white")
     width, height = (round(SHOWN_PER_INCH * inches) for inches in figure.get_size_inches())
     return _inlined(target.getvalue(), (width, height), said)
 

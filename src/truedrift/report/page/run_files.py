@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.options import from_tree
-from truedrift.records import Evaluated, Protocol, read
+from truedrift.records import EVALUATIONS, Evaluated, Protocol, readable
+from truedrift.report.page.naming import counted
 from truedrift.training.config import RunConfig
 from truedrift.training.run import CONFIG, HISTORY, METRICS, SAMPLES, open_run
 from truedrift.validation import Mistake
 
 _PICTURE = re.compile(r"step-(\d{1,12})\.png")
-EVALUATIONS = "evaluations.jsonl"
-"""What `truedrift evaluate` appends to."""
 _NO_PROTOCOL = "of unknown protocol"
 
 
@@ -102,7 +101,7 @@ def read_run(path: Path, name: str) -> Run:
     opened = open_run(path)
     lines, complaint = _lines(path / METRICS)
     history, of_history = _lines(path / HISTORY)
-    evaluated = [line for line in lines if isinstance(line.get("evaluation"), dict) and step_of(line) is not None]
+    evaluations, of_evaluations = _evaluations(lines)
     judged, of_judged = _judged(path / EVALUATIONS)
     tree = json.loads((path / CONFIG).read_text(encoding="utf-8"))
     return Run(
@@ -113,11 +112,11 @@ def read_run(path: Path, name: str) -> Run:
         version=str(tree.get("version", "unknown")),
         commit=str(tree.get("commit") or "unknown"),
         telemetry=[line for line in lines if "positives_seen" in line and step_of(line) is not None],
-        evaluations=[_evaluation(line) for line in evaluated],
+        evaluations=evaluations,
         history=history,
         judged=judged,
         pictures=_pictures(path / SAMPLES),
-        problems=[each for each in (complaint, of_history, of_judged) if each],
+        problems=[each for each in (complaint, of_history, *of_evaluations, *of_judged) if each],
     )
 
 
@@ -132,12 +131,31 @@ def _lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
     return entries, f"{left_out} of {len(written)} lines of {path.name} cannot be read." if left_out else None
 
 
-def _judged(path: Path) -> tuple[list[Evaluated], str | None]:
+def _evaluations(lines: Sequence[Mapping[str, Any]]) -> tuple[list[Evaluation], list[str]]:
+    """Those of the training whose distance can be one, and what is wrong with others."""
+    all_of_them = [
+        _evaluation(line) for line in lines if isinstance(line.get("evaluation"), dict) and step_of(line) is not None
+    ]
+    kept = [each for each in all_of_them if each.distance is None or each.distance >= 0]
+    unknown = sum(each.protocol is None for each in kept)
+    do = "does" if unknown == 1 else "do"
+    said = f"{counted(unknown, 'evaluation')} of {METRICS} {do} not say by which protocol, and cannot be compared."
+    return kept, [*_negative(len(all_of_them) - len(kept), METRICS), *([said] if unknown else [])]
+
+
+def _judged(path: Path) -> tuple[list[Evaluated], list[str]]:
     """The evaluations of a file that need not be there, and what is wrong with it."""
     try:
-        return (read(path, Evaluated) if path.is_file() else []), None
-    except (OSError, ValueError) as error:
-        return [], f"{path.name} cannot be read ({str(error).split('; ')[0]})."
+        found, wrong = readable(path, Evaluated) if path.is_file() else ([], {})
+    except OSError as error:
+        return [], [f"{path.name} cannot be read ({error.strerror})."]
+    kept = [each for each in found if each.metrics.fid >= 0]
+    unread = [f"{counted(len(wrong), 'line')} of {path.name} cannot be read."] if wrong else []
+    return kept, [*unread, *_negative(len(found) - len(kept), path.name)]
+
+
+def _negative(count: int, file: str) -> list[str]:
+    return [f"{counted(count, 'evaluation')} of {file} left out: a distance is never negative."] if count else []
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:

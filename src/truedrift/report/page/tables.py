@@ -10,6 +10,8 @@ from truedrift.report.table import Table
 
 _WIDE = 48
 """Letters from which on a cell may be broken."""
+_MANY = 6
+"""Columns beyond which a table is set smaller, with headers of several lines."""
 
 
 def table(header: Sequence[Content], rows: Sequence[Sequence[Content]], *, caption: str | None = None) -> Markup:
@@ -29,7 +31,7 @@ def _table(header: Sequence[Content], groups: Sequence[Sequence[Sequence[Content
     bodies = (element("tbody", (_row(row) for row in group)) for group in groups)
     box = element(
         "div",
-        element("table", head, bodies),
+        element("table", head, bodies, class_="many" if len(header) > _MANY else None),
         class_="scroll",
         tabindex="0",
         role="region",

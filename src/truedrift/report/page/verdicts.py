@@ -3,47 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from truedrift.records import Evaluated, Protocol
 from truedrift.report.catalog import item_of
 from truedrift.report.evaluated import share
-from truedrift.report.page.markup import Content, Markup, element
-from truedrift.report.page.run_files import Evaluation, Run, number, step_of
-
-TONES = ("plain", "good", "note", "bad")
-"""From the least to the most urgent."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """`subject` is an item's label or a run's name; `about` says by which protocol."""
-
-    subject: str
-    sentence: str
-    tone: Literal["good", "note", "bad", "plain"] = "plain"
-    about: str = ""
-
-
-def listed(verdicts: Sequence[Verdict]) -> Markup:
-    """A card a subject, in their order."""
-    subjects = dict.fromkeys(verdict.subject for verdict in verdicts)
-    cards = ([verdict for verdict in verdicts if verdict.subject == subject] for subject in subjects)
-    return element("ul", (_card(card) for card in cards), class_="verdicts")
-
-
-def _card(verdicts: Sequence[Verdict]) -> Markup:
-    """What is said of one subject, in the color of the worst of it."""
-    tone = max((verdict.tone for verdict in verdicts), key=TONES.index)
-    subject = element("strong", element("bdi", verdicts[0].subject))
-    if len(verdicts) == 1:
-        return element("li", subject, ": ", _said(verdicts[0]), class_=tone)
-    return element("li", subject, element("ul", (element("li", _said(each)) for each in verdicts)), class_=tone)
-
-
-def _said(verdict: Verdict) -> list[Content]:
-    return [verdict.sentence, element("span", verdict.about, class_="about") if verdict.about else None]
+from truedrift.report.page.compared import between
+from truedrift.report.page.distance import best, judging
+from truedrift.report.page.run_files import Run, number, step_of
+from truedrift.report.page.verdict import Tone, Verdict
 
 
 def of_records(records: Sequence[Any]) -> list[Verdict]:
@@ -57,8 +25,7 @@ def of_records(records: Sequence[Any]) -> list[Verdict]:
 def of_runs(runs: Sequence[Run]) -> list[Verdict]:
     """One a run, and what of it cannot be read; where two are compared, first what stands between them."""
     own = [verdict for run in runs for verdict in (of_run(run), *_judged(run), *_unread(run))]
-    compared = between(*runs) if len(runs) == 2 else None
-    return [compared, *own] if compared else own
+    return [between(*runs), *own] if len(runs) == 2 else own
 
 
 def _judged(run: Run) -> list[Verdict]:
@@ -99,7 +66,7 @@ def of_run(run: Run) -> Verdict:
     )
 
 
-def standing(run: Run) -> tuple[str, Literal["good", "note"]]:
+def standing(run: Run) -> tuple[str, Tone]:
     """Complete, interrupted, or neither, from the last line of the history that says so."""
     steps = run.config.cadence.steps
     events = [entry for entry in run.history if entry.get("event") in ("started", "resumed", "interrupted", "complete")]
@@ -113,49 +80,13 @@ def standing(run: Run) -> tuple[str, Literal["good", "note"]]:
     return f"not complete: {logged:,} of {steps:,} steps are logged", "note"
 
 
-def judging(run: Run) -> Evaluation | None:
-    """The last evaluation that has a distance."""
-    return next((each for each in reversed(run.evaluations) if each.distance is not None), None)
-
-
-def best(run: Run) -> Evaluation | None:
-    """The smallest distance of the kind that the run ended with."""
-    last = judging(run)
-    if last is None:
-        return None
-    same = [each for each in run.evaluations if each.distance is not None and each.protocol == last.protocol]
-    return min(same, key=lambda each: each.distance or 0.0)
-
-
 def distances(run: Run) -> list[str]:
-    """The last and the best distance."""
+    """The last and the best distance of the training."""
     last, least = judging(run), best(run)
-    if last is None or least is None:
-        return ["not evaluated"]
+    if last is None:
+        return [] if run.judged else ["not evaluated"]
     said = f"{last.distance_name} {last.distance:.3g} at step {last.step:,}"
-    return [said if least is last else f"{said}, best {least.distance:.3g} at step {least.step:,}"]
-
-
-def between(a: Run, b: Run) -> Verdict | None:
-    """Which of two runs ended nearer to the data; None where they cannot be compared."""
-    ends = judging(a), judging(b)
-    if ends[0] is None or ends[1] is None or ends[0].distance is None or ends[1].distance is None:
-        return None
-    subject = "Compared"
-    if ends[0].protocol is None or ends[0].protocol != ends[1].protocol:
-        return Verdict(
-            subject=subject,
-            sentence="the runs are judged by different protocols; their distances do not compare.",
-            tone="note",
-        )
-    difference = ends[0].distance - ends[1].distance
-    if difference == 0:
-        return Verdict(subject=subject, sentence=f"both runs end at the same {ends[0].distance_name}.")
-    nearer, other = (a, b) if difference < 0 else (b, a)
-    said = f"{nearer.name} ends {abs(difference):.3g} lower in {ends[0].distance_name} than {other.name}."
-    return Verdict(
-        subject=subject, sentence=said, about="One run of each: this says nothing of chance. Take several seeds."
-    )
+    return [said if least in (None, last) else f"{said}, best {least.distance:.3g} at step {least.step:,}"]
 
 
 def told(protocol: Protocol) -> str:

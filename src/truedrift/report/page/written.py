@@ -11,38 +11,61 @@ from typing import Any
 from truedrift.files import write_atomically
 from truedrift.records.origin import version
 from truedrift.report.catalog import item_of
-from truedrift.report.page import configuration, items, provenance, samples, verdicts
+from truedrift.report.page import configuration, items, overview, provenance, samples, verdicts
 from truedrift.report.page.chart import Chart, figure, legend
+from truedrift.report.page.chosen import are_many, differing, drawn
 from truedrift.report.page.curves import evaluation_charts, training_charts
 from truedrift.report.page.document import document
 from truedrift.report.page.embedded import json_block
 from truedrift.report.page.final import final_numbers
 from truedrift.report.page.gauge import ABOUT, HONEST, gauge_charts, gauge_table
 from truedrift.report.page.markup import Content, Markup, element
+from truedrift.report.page.naming import counted
 from truedrift.report.page.run_files import Run, read_runs
 from truedrift.report.page.series import Look, looks
+from truedrift.report.page.verdict import UNREAD, Verdict, listed
 
 Section = tuple[str, str, Content]
 """Anchor, heading, content."""
 
 
-def write_page(path: Path, *, title: str, records: Sequence[Any], runs: Sequence[Path]) -> Path:
-    """Write the page of these records and run directories to `path`, whole or not at all."""
+def write_page(
+    path: Path,
+    *,
+    title: str,
+    records: Sequence[Any],
+    runs: Sequence[Path],
+    command: str | None = None,
+    problems: Sequence[str] = (),
+) -> Path:
+    """Write the page of these records and run directories to `path`, whole or not at all.
+
+    `command` is what made the records that do not say it themselves; `problems` are sentences on what was passed over.
+    """
     read = read_runs(runs)
-    write_atomically(path, page(title, records, read).encode())
+    passed_over = [Verdict(subject=UNREAD, sentence=problem, tone="note") for problem in problems]
+    write_atomically(path, page(title, records, read, command=command, beside=passed_over).encode())
     return path
 
 
-def page(title: str, records: Sequence[Any], runs: Sequence[Run]) -> str:
-    """The HTML."""
-    charts = _Charts.of(runs)
-    sections = [*_of_records(records), *_of_runs(runs, charts)]
-    found = [*verdicts.of_runs(runs), *verdicts.of_records(records)]
+def page(
+    title: str,
+    records: Sequence[Any],
+    runs: Sequence[Run],
+    *,
+    command: str | None = None,
+    beside: Sequence[Verdict] = (),
+) -> str:
+    """The HTML; verdicts `beside` those of the runs and the records come last."""
+    charts = _Charts.of(drawn(runs))
+    sections = [*_overview(runs), *_of_records(records, command), *_of_runs(runs, charts)]
+    told = overview.of_many(runs) if are_many(runs) else verdicts.of_runs(runs)
+    found = [*told, *verdicts.of_records(records), *beside]
     header = element(
         "header",
         element("h1", title),
         element("p", f"{_counted(records, runs)}; {datetime.now(UTC):%Y-%m-%d %H:%M} UTC", class_="soft"),
-        verdicts.listed(found) if found else None,
+        listed(found) if found else None,
         element("nav", (element("a", heading, href=f"#{anchor}") for anchor, heading, _ in sections)),
     )
     main = element("main", (_section(*each) for each in sections))
@@ -53,6 +76,7 @@ def page(title: str, records: Sequence[Any], runs: Sequence[Run]) -> str:
 class _Charts:
     """All of the page."""
 
+    runs: Sequence[Run]
     looks: Sequence[Look]
     judged: Sequence[Chart]
     trained: Sequence[Chart]
@@ -62,34 +86,59 @@ class _Charts:
     def of(cls, runs: Sequence[Run]) -> _Charts:
         """Of these runs."""
         chosen = looks(runs)
-        drawn = (evaluation_charts(runs, chosen), training_charts(runs, chosen), gauge_charts(runs, chosen))
-        return cls(looks=chosen, judged=drawn[0], trained=drawn[1], gauged=drawn[2])
+        made = (evaluation_charts(runs, chosen), training_charts(runs, chosen), gauge_charts(runs, chosen))
+        return cls(runs=runs, looks=chosen, judged=made[0], trained=made[1], gauged=made[2])
 
 
-def _of_records(records: Sequence[Any]) -> list[Section]:
-    return [("items", "Figures and tables", [items.section(record) for record in records])] if records else []
+def _overview(runs: Sequence[Run]) -> list[Section]:
+    return [("runs", "Runs", overview.summary(runs))] if are_many(runs) else []
+
+
+def _of_records(records: Sequence[Any], command: str | None) -> list[Section]:
+    shown = [items.section(record, command) for record in records]
+    return [("items", "Figures and tables", shown)] if records else []
 
 
 def _of_runs(runs: Sequence[Run], charts: _Charts) -> list[Section]:
+    """Of all runs, or of those that are drawn, which is said in each."""
     if not runs:
         return []
-    lines = legend([run.name for run in runs], charts.looks)
+    few, some = charts.runs, _some(runs, charts)
+    lines = legend([run.name for run in few], charts.looks)
+    differ = "Configuration" if len(runs) == 1 else "What differs"
     return [
-        ("curves", "Curves", [final_numbers(runs), lines, _charts(charts.judged, _UNJUDGED)]),
-        ("training", "Telemetry", [lines, _charts(charts.trained, _NOTHING)]),
-        ("gauge", "Bias gauge over training", _gauge(runs, charts)),
-        ("samples", "Samples", element("div", map(samples.section, runs), class_="beside")),
-        ("configuration", "Configuration" if len(runs) == 1 else "What differs", configuration.section(runs)),
-        ("provenance", "Provenance and history", [_under_its_name(run, provenance.section(run)) for run in runs]),
+        ("curves", "Curves", [some, final_numbers(few), lines, _charts(charts.judged, _UNJUDGED)]),
+        ("training", "Telemetry", [some, lines, _charts(charts.trained, _NOTHING)]),
+        ("gauge", "Bias gauge over training", [some, _gauge(charts)]),
+        ("samples", "Samples", [some, element("div", map(samples.section, few), class_="beside")]),
+        ("configuration", differ, [some, configuration.section(few, differing(runs))]),
+        ("provenance", "Provenance and history", _provenance(runs, few)),
     ]
 
 
-def _gauge(runs: Sequence[Run], charts: _Charts) -> list[Content]:
+def _some(runs: Sequence[Run], charts: _Charts) -> Markup | None:
+    said = (
+        f"{len(charts.runs)} of the {len(runs)} runs: the first of each configuration, apart from its seed, and then "
+        "others. Name some of the runs to have a page of those."
+    )
+    return element("p", said, class_="soft small") if are_many(runs) else None
+
+
+def _provenance(runs: Sequence[Run], few: Sequence[Run]) -> list[Content]:
+    """Of the few; that of the others folded."""
+    others = [run for run in runs if run not in few]
+    told = [_under_its_name(run, provenance.section(run)) for run in few]
+    rest = [_under_its_name(run, provenance.section(run)) for run in others]
+    folded = element("details", element("summary", f"The other {counted(len(others), 'run')}"), rest)
+    return [*told, folded if others else None]
+
+
+def _gauge(charts: _Charts) -> list[Content]:
     return [
         element("p", ABOUT),
-        [_under_its_name(run, gauge_table(run) or _NOTHING) for run in runs],
+        [_under_its_name(run, gauge_table(run) or _NOTHING) for run in charts.runs],
         element("p", HONEST, class_="soft small"),
-        legend([run.name for run in runs], charts.looks, sides=True),
+        legend([run.name for run in charts.runs], charts.looks, sides=True),
         _charts(charts.gauged, _NOTHING),
     ]
 
@@ -105,8 +154,8 @@ _NOTHING = element("p", "Nothing was logged.", class_="soft")
 
 
 def _charts(charts: Iterable[Chart], otherwise: Markup) -> Markup:
-    drawn = [each for each in map(figure, charts) if each is not None]
-    return element("div", drawn, class_="charts") if drawn else otherwise
+    figures = [each for each in map(figure, charts) if each is not None]
+    return element("div", figures, class_="charts") if figures else otherwise
 
 
 def _under_its_name(run: Run, content: Content) -> list[Content]:
@@ -119,7 +168,7 @@ def _section(anchor: str, heading: str, content: Content) -> Markup:
 
 def _counted(records: Sequence[Any], runs: Sequence[Run]) -> str:
     counts = ((len(records), "item"), (len(runs), "run"))
-    return ", ".join(f"{count} {name}{'' if count == 1 else 's'}" for count, name in counts if count) or "nothing"
+    return ", ".join(counted(count, name) for count, name in counts if count) or "nothing"
 
 
 def _footer() -> Markup:
@@ -129,9 +178,9 @@ def _footer() -> Markup:
 
 def _data(records: Sequence[Any], charts: _Charts) -> dict[str, Any]:
     """What the charts show."""
-    drawn = [
+    shown = [
         {"title": chart.title, "series": {each.name: list(each.points) for each in chart.shown}}
         for chart in (*charts.judged, *charts.trained, *charts.gauged)
         if chart.shown
     ]
-    return {"items": [item_of(record).label for record in records], "charts": drawn}
+    return {"items": [item_of(record).label for record in records], "charts": shown}

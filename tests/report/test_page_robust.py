@@ -1,0 +1,151 @@
+"""One bad entry among good ones: it is left out with a sentence, and everything else is told."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from oracles.handmade_run import METRICS, PROTOCOL, evaluation, write_run
+
+from truedrift.experiments import illustration
+from truedrift.records import Evaluated, Metrics, Protocol, append, provenance
+from truedrift.report.page import find, write_page
+from truedrift.report.page.compared import between
+from truedrift.report.page.distance import best
+from truedrift.report.page.run_files import read_run
+from truedrift.report.page.verdicts import of_run, of_runs
+
+METRICS_AT_THE_END = Metrics(**evaluation(300, 11.5)["evaluation"])
+
+
+def evaluated(run, fid, step=300, **changed):
+    """A line of `truedrift evaluate`."""
+    record = Evaluated(
+        run=run.name,
+        step=step,
+        metrics=replace(METRICS_AT_THE_END, fid=fid),
+        protocol=Protocol(**PROTOCOL | changed),
+        seconds=1.0,
+        provenance=provenance(seed=0, wall_seconds=1.0),
+    )
+    append(run / "evaluations.jsonl", record)
+
+
+@pytest.fixture(scope="module")
+def record():
+    return illustration.run(illustration.Options(n=4, draws=20, seed=0))
+
+
+def test_a_run_that_cannot_be_read_is_passed_over_below_a_directory(tmp_path):
+    write_run(tmp_path / "runs" / "good")
+    (write_run(tmp_path / "runs" / "torn") / "config.json").write_text("{")
+    write_run(tmp_path / "runs" / "newer", schema=2)
+    found = find([tmp_path / "runs"])
+    assert [path.name for path in found.runs] == ["good"]
+    assert len(found.problems) == 2
+    assert found.problems[0].startswith("newer is passed over: 'newer/config.json' has schema 2")
+    assert found.problems[1].startswith("torn is passed over: 'torn/config.json' cannot be read as a run's (JSON")
+    with pytest.raises(ValueError, match=r"torn/config.json' cannot be read"):
+        find([tmp_path / "runs", tmp_path / "runs" / "torn"])
+    page = write_page(tmp_path / "p.html", title="t", records=[], runs=found.runs, problems=found.problems).read_text()
+    assert "<bdi>Not all can be read</bdi>" in page
+    assert "has schema 2" in page
+
+
+def test_a_bad_line_of_records_is_passed_over_unless_the_file_is_named(record, tmp_path):
+    below = tmp_path / "item"
+    below.mkdir()
+    (below / "records.jsonl").write_text('{"record": "Illus\n')
+    append(below / "records.jsonl", record)
+    found = find([tmp_path])
+    assert found.records == [record]
+    assert found.problems == ["1 line of item/records.jsonl cannot be read."]
+    assert find([below]).records == [record]
+    with pytest.raises(ValueError, match=r"records.jsonl, line 1 is not a record"):
+        find([below / "records.jsonl"])
+    (below / "records.jsonl").write_text('{"record": "Illus\n')
+    with pytest.raises(ValueError, match=r"records.jsonl, line 1 is not a record"):
+        find([tmp_path])
+
+
+def test_a_torn_line_leaves_the_other_evaluations(tmp_path):
+    path = write_run(tmp_path / "mine")
+    evaluated(path, 12.0)
+    with (path / "evaluations.jsonl").open("a") as file:
+        file.write('{"record": "Eval')
+    evaluated(path, 11.0)
+    run = read_run(path, "mine")
+    assert [each.metrics.fid for each in run.judged] == [12.0, 11.0]
+    assert run.problems == ["1 line of evaluations.jsonl cannot be read."]
+
+
+def test_negative_distances_are_left_out_with_a_sentence(tmp_path):
+    path = write_run(tmp_path / "mine", metrics=(*METRICS, evaluation(300, -1)))
+    evaluated(path, -0.5)
+    run = read_run(path, "mine")
+    assert [each.distance for each in run.evaluations] == [40.0, 12.5, 13.25]
+    assert run.judged == []
+    assert run.problems == [
+        "1 evaluation of metrics.jsonl left out: a distance is never negative.",
+        "1 evaluation of evaluations.jsonl left out: a distance is never negative.",
+    ]
+
+
+def test_a_distance_without_a_protocol_has_no_best_and_a_sentence(tmp_path):
+    metrics = (evaluation(100, 3.0, protocol=None), evaluation(200, 4.0, protocol=None))
+    run = read_run(write_run(tmp_path / "mine", metrics=metrics), "mine")
+    assert best(run) is None
+    assert of_run(run).sentence.startswith("FD (of unknown protocol) 4 at step 200; ")
+    assert run.problems == ["2 evaluations of metrics.jsonl do not say by which protocol, and cannot be compared."]
+
+
+def test_runs_are_compared_by_what_evaluate_found_with_one_protocol(tmp_path):
+    a, b = (write_run(tmp_path / name, metrics=METRICS[:1]) for name in "ab")
+    evaluated(a, 12.0)
+    evaluated(a, 3.0, samples=100)
+    evaluated(b, 10.5, step=200)
+    one, two = read_run(a, "a"), read_run(b, "b")
+    said = "b ends 1.5 lower in FID than a, by truedrift evaluate at step 300 and step 200."
+    assert between(one, two).sentence == said
+    trained = read_run(write_run(tmp_path / "c"), "c")  # 13.25 by the same protocol, in its training
+    assert between(one, trained).sentence == "a ends 1.25 lower in FID than c, by truedrift evaluate at step 300."
+
+
+def test_a_run_that_evaluate_judged_is_not_called_unjudged(tmp_path):
+    path = write_run(tmp_path / "mine", metrics=METRICS[:1])
+    assert of_run(read_run(path, "mine")).sentence.startswith("not evaluated; ")
+    evaluated(path, 12.0)
+    first, second = of_runs([read_run(path, "mine")])
+    assert "not evaluated" not in first.sentence
+    assert second.sentence.startswith("FID 12, ")
+
+
+def of_other_data(path):
+    tree = json.loads((path / "config.json").read_text())
+    tree["config"]["data"]["name"] = "fashion-mnist"
+    (path / "config.json").write_text(json.dumps(tree))
+    return path
+
+
+def test_runs_that_cannot_be_compared_say_why(tmp_path):
+    a = read_run(write_run(tmp_path / "a"), "a")
+    other = of_other_data(write_run(tmp_path / "b", metrics=(evaluation(300, 1.0, PROTOCOL | {"reference": "x"}),)))
+    unknown = write_run(tmp_path / "c", metrics=(evaluation(300, 1.0, protocol=None),))
+    bare = read_run(write_run(tmp_path / "d", metrics=()), "d")
+    reasons = [
+        between(a, run).sentence.removeprefix("the runs are not compared: ").split(";")[0]
+        for run in (read_run(other, "b"), read_run(unknown, "c"), bare)
+    ]
+    assert reasons == [
+        "they are of different data, digits and fashion-mnist.",
+        "the protocol of an evaluation is not known",
+        "d was not evaluated",
+    ]
+    assert "d and d were not evaluated" in between(bare, bare).sentence
+
+
+def test_a_folder_of_weights_is_called_one(tmp_path):
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "config.json").write_text('{"dim": 8}')
+    (tmp_path / "exported" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"exported' is a folder of weights, .*; allowed is a run, .*; name the run "):
+        find([tmp_path / "exported"])
