@@ -12,6 +12,7 @@ from truedrift.experiments.grids.slurm import Job, Submission
 from truedrift.records import ImageGrid, read
 from truedrift.report.catalog import ITEMS
 from truedrift.report.item import Item
+from truedrift.training.lock import RunLock
 
 TASKS = (little_task(0, "standard"), little_task(1, "abc"))
 
@@ -62,6 +63,17 @@ def test_a_failure_is_one_line_with_its_reason_and_status_1(little, capsys, here
     assert reproduce(capsys, "arithmetic", "--runs", "elsewhere", "--device", "cpu")[0] == 0
 
 
+def test_runs_of_another_command_are_told_with_status_75(little, capsys, here):
+    with RunLock(here / "runs" / "grid" / TASKS[1].name):
+        status, out, err = reproduce(capsys, "arithmetic", "--workers", "1", "--device", "cpu")
+    assert (status, out) == (75, "")
+    assert err == (
+        f"truedrift: little: another command is working on 1 of 2 runs: {TASKS[1].name} (abc); "
+        "run the same command again when it has finished\n"
+    )
+    assert reproduce(capsys, "arithmetic", "--workers", "1", "--device", "cpu")[0] == 0
+
+
 def test_slurm_says_what_it_submitted_and_what_comes_next(little, capsys, here):
     waits, new = (Job(task, str(number), "slurm", here) for number, task in enumerate(TASKS, start=41))
     given = []
@@ -81,6 +93,7 @@ def test_slurm_says_what_it_submitted_and_what_comes_next(little, capsys, here):
         f"  job 41: {TASKS[0].name} (standard)",
         f"  job 42: {TASKS[1].name} (abc)",
         "  job 42 had ended before its end: no such luck",
+        f"a job that will never run is forgotten by removing its file, such as {here / TASKS[0].name}.job",
         "run the same command again when they are done",
     ]
     assert not (here / "runs" / "tab_main_results-cpu" / "records.jsonl").exists()
@@ -94,7 +107,9 @@ def test_a_dry_run_prints_runs_and_cost_and_writes_nothing(capsys, here):
     assert re.fullmatch(r"cifar10-[0-9a-f]{12} +standard +8 +42 +4000 +780000  to do", lines[0])
     assert re.fullmatch(r"cifar10-[0-9a-f]{12} +abc +64 +44 +500 +97500  to do", lines[23])
     assert lines[25] == "tab:main_results at scale paper on cifar10: 24 runs, 0 done"
-    assert lines[26] == "estimate: 700 h on one A100, from the times that the paper tells"
+    assert lines[26] == "judged by inception on 50000 samples"
+    assert lines[27].startswith("trained on features of dinov2: its weights come from the Hugging Face hub, or ")
+    assert lines[28] == "estimate: 700 h on one A100, from the times that the paper tells"
     assert list(here.iterdir()) == []
 
 
@@ -133,7 +148,8 @@ def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
     assert status == 0
     assert set(command.ITEMS) - set(done) == {"tab:cifar100"}
     assert re.fullmatch(
-        r"tab:cifar100 is left out: .*inception.*; run truedrift data fetch inception", out.splitlines()[-1]
+        r"tab:cifar100 is left out: .*; run truedrift data fetch inception efficientnet-lite0 cifar100",
+        out.splitlines()[-1],
     )
 
 
@@ -154,16 +170,16 @@ def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
         (["tab:main_results", "--executor", "slurm"], r"the command sbatch is not here; .*; .*"),
         (
             ["tab:cifar100", "--scale", "smoke"],
-            r"cifar100 is not in the cache .*; .*; run truedrift data fetch cifar100",
+            r".*cifar100 is not in the cache .*; .*; run truedrift data fetch efficientnet-lite0 cifar100",
         ),
         (
             ["tab:main_results", "--dataset", "cifar10"],
-            r"the network inception, which judges cifar10-cpu, is not in the cache; .*; run truedrift data .*",
+            r"the network inception, which judges cifar10-cpu, is not in the cache and .*; .*; run truedrift data .*",
         ),
         (["tab:main_results", "--extractor", "fid"], r"the extractor is 'fid'; allowed are 'inception', .*; .*"),
         (
             ["tab:main_results", "--scale", "paper", "--extractor", "abc-release"],
-            r"the extractor abc-release needs torchvision, which is not installed; .*; install it, or .*",
+            r"the extractor abc-release needs torchvision, which is not installed and .*; .*; install one .*",
         ),
     ],
 )

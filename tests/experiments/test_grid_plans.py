@@ -160,21 +160,54 @@ def test_two_variants_may_not_be_one_run():
         distinct([task, Task(variant="another name", config=task.config)])
 
 
-def test_who_judges_where_a_network_is_missing(monkeypatch):
-    monkeypatch.setattr(needs, "extractor_is_here", lambda name: name != "inception")
-    fashion = plan("tab:main_results", dataset="fashion-mnist")
-    assert fashion.tasks[0].config.evaluation.extractor == "encoder:efficientnet-lite0"
-    cifar = plan("tab:main_results", dataset="cifar10")  # which trains on EfficientNet-Lite0
-    assert cifar.tasks[0].config.evaluation.extractor == "inception"
-    with pytest.raises(ValueError, match=r"inception, .*; .* trains on EfficientNet-Lite0; run truedrift data"):
-        needs.require_here(cifar)
+JUDGES = {
+    "digits": "digits",
+    "fashion-mnist": "encoder:efficientnet-lite0",
+    "cifar10": "inception",  # for a recipe that trains on EfficientNet-Lite0
+}
 
 
-def test_missing_data_is_told_with_the_command_that_gets_it(monkeypatch, tmp_path):
+@pytest.mark.parametrize("data", JUDGES)
+def test_who_judges_does_not_depend_on_what_is_here(data, monkeypatch):
+    found = []
+    for is_here in (True, False):
+        monkeypatch.setattr(needs, "is_present", lambda offer, directory, is_here=is_here: is_here)
+        monkeypatch.setattr(needs, "extractor_is_here", lambda name, is_here=is_here: is_here)
+        tasks = plan("tab:main_results", dataset=data).tasks
+        assert {task.config.evaluation.extractor for task in tasks} == {JUDGES[data]}
+        found.append({task.id for task in tasks})
+    assert found[0] == found[1]
+
+
+def test_all_that_is_missing_is_told_in_one_line_with_the_command_that_gets_it(monkeypatch, tmp_path):
+    monkeypatch.undo()  # every network is asked after
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
-    with pytest.raises(ValueError, match=r"cifar100 is not in the cache .*; .*; run truedrift data fetch cifar100$"):
+    monkeypatch.setattr(needs, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="is not in the cache") as found:
         needs.require_here(plan("tab:cifar100", "smoke"))
+    assert str(found.value) == (
+        "the network inception, which judges cifar10-cpu, is not in the cache and "
+        "the network efficientnet-lite0, which gives cifar10-cpu its features, is not in the cache and "
+        f"cifar100 is not in the cache ({str(tmp_path / 'cifar100')!r}); "
+        "a grid starts when everything that its runs use is here; "
+        "run truedrift data fetch inception efficientnet-lite0 cifar100"
+    )
     needs.require_here(plan("tab:main_results", "smoke"))
+
+
+def test_an_encoder_that_is_missing_is_told_before_a_grid_starts(monkeypatch):
+    monkeypatch.setattr(needs, "_data", lambda data: iter(()))
+    monkeypatch.setattr(needs, "is_present", lambda offer, directory: False)
+    with pytest.raises(
+        ValueError, match=r"^the network efficientnet-lite0, which gives cifar10-cpu its features, is n"
+    ):
+        needs.require_here(plan("tab:main_results", "smoke", dataset="cifar10"))
+    monkeypatch.setattr(needs, "find_spec", lambda name: None)
+    message = (
+        r"^the network dinov2, .*, needs transformers, .* hub, or from encoder.folder\); .*; run pip install 'true"
+    )
+    with pytest.raises(ValueError, match=message):
+        needs.require_here(plan("tab:main_results", "paper"))
 
 
 def test_the_judge_can_be_named_and_is_part_of_the_id():

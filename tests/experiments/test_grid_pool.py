@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from datetime import UTC, datetime
 
 import pytest
 from oracles.little_grid import little_plan, little_task, pretended, said_by, steps_of
@@ -11,6 +12,7 @@ from truedrift.experiments.grids import local, workers
 from truedrift.experiments.grids.local import Interrupted, Pool
 from truedrift.experiments.grids.standing import is_done, seconds, steps_taken
 from truedrift.progress import silent
+from truedrift.training.lock import RunLock
 
 TASKS = tuple(little_task(seed) for seed in range(3))
 STEPS = list(range(1, 7))
@@ -50,7 +52,7 @@ def test_a_run_that_was_begun_is_gone_on_with_and_one_that_is_done_is_left_alone
 def test_a_failure_is_told_and_the_others_are_done(quick, tmp_path):
     quick.setattr(local, "command", pretended(fails=lambda task: task == TASKS[0]))
     (failed,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), silent)
-    assert failed.task == TASKS[0]
+    assert (failed.task, failed.status, failed.busy) == (TASKS[0], 1, False)
     assert failed.why == "truedrift: error: no such luck; allowed is some; find it"
     assert [steps_of(task, tmp_path) for task in TASKS[1:]] == [STEPS] * 2
 
@@ -149,15 +151,80 @@ def test_only_the_end_of_a_long_file_is_read(tmp_path):
     assert steps_taken(task, tmp_path) == 3000
 
 
-def test_seconds_are_those_between_start_and_end(tmp_path):
-    events = [
-        ("started", "10:00:00"),
-        ("interrupted", "10:00:07"),
-        ("resumed", "11:00:00"),  # and killed
-        ("resumed", "12:00:00"),
-        ("changed", "12:00:01"),
-        ("complete", "12:00:30"),
+def line(event, at, **more):
+    return json.dumps({"event": event, "time": f"2026-01-01T{at}+00:00"} | more) + "\n"
+
+
+def test_seconds_are_those_between_start_and_end_or_the_last_sign_of_life(tmp_path):
+    history = [
+        line("started", "10:00:00"),
+        line("interrupted", "10:00:07"),
+        line("resumed", "11:00:00"),  # and killed
+        line("resumed", "12:00:00", last_written="2026-01-01T11:01:40+00:00"),
+        line("changed", "12:00:01"),
+        line("complete", "12:00:30"),
+        line("resumed", "13:00:00"),  # killed before it wrote anything
+        line(
+            "resumed", "14:00:00", last_written="2026-01-01T12:00:30+00:00"
+        ),  # killed, by a version that tells nothing
+        line("resumed", "14:00:09"),
     ]
-    lines = [f'{{"event": "{event}", "time": "2026-01-01T{at}+00:00"}}\n' for event, at in events]
-    (tmp_path / "history.jsonl").write_text("".join(lines))
-    assert seconds(tmp_path) == 7 + 30
+    (tmp_path / "history.jsonl").write_text("".join(history))
+    assert seconds(tmp_path) == 7 + 100 + 30 + 0 + 9
+    (tmp_path / "metrics.jsonl").write_text("")
+    written = datetime(2026, 1, 1, 14, 1, 0, tzinfo=UTC).timestamp()
+    os.utime(tmp_path / "metrics.jsonl", (written, written))
+    assert seconds(tmp_path) == 7 + 100 + 30 + 0 + 9 + 51  # the last one is at work, or was killed
+
+
+@pytest.mark.parametrize(
+    "torn", ['{"event": "comp\n', "[1]\n", '{"event": "complete", "time": 7}\n', "\0\0\n", '{"eve']
+)
+def test_a_torn_history_is_read_as_far_as_it_goes(torn, tmp_path):
+    (tmp_path / "history.jsonl").write_text(line("started", "10:00:00") + line("complete", "10:00:05") + torn)
+    assert seconds(tmp_path) == 5
+    with (tmp_path / "history.jsonl").open("a") as file:
+        file.write("\n" + line("resumed", "11:00:00") + line("complete", "11:00:02"))
+    assert seconds(tmp_path) == 7
+
+
+def test_metrics_that_are_no_step_are_passed_over(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": "6"}\n3\n{"step": 4}\n{"step": \n')
+    assert steps_taken(TASKS[0], tmp_path) == 4
+
+
+def test_a_run_that_ended_well_without_its_evaluation_says_so(quick, tmp_path):
+    judged = little_task(0, "abc", "evaluation.extractor=digits")
+    (failed,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(judged), silent)
+    assert (failed.status, failed.busy) == (0, False)
+    assert failed.why == "it ended, but metrics.jsonl has no evaluation at step 6"
+
+
+def test_a_run_that_another_command_has_is_left_to_it(quick, tmp_path):
+    with RunLock(tmp_path / TASKS[1].name):
+        (busy,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), silent)
+    assert (busy.task, busy.busy, busy.why) == (TASKS[1], True, "another command is at it")
+    assert not (tmp_path / f"{TASKS[1].name}.log").exists()
+    assert [steps_of(task, tmp_path) for task in (TASKS[0], TASKS[2])] == [STEPS] * 2
+    assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), silent) == []
+
+
+def test_a_run_that_another_command_took_at_the_same_moment_did_not_fail(quick, tmp_path):
+    """It was free when it was looked at, and its process found it locked."""
+    quick.setattr(local, "command", pretended(fails=lambda task: True))
+    quick.setattr(Pool, "_is_free", lambda pool, task: True)
+    with RunLock(tmp_path / TASKS[0].name):
+        (busy,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(TASKS[0]), silent)
+    assert (busy.status, busy.busy) == (1, True)
+
+
+def test_a_run_that_another_command_did_meanwhile_is_not_started(quick, tmp_path):
+    def other(task, runs, device):
+        run = runs / TASKS[1].name
+        run.mkdir()
+        (run / "metrics.jsonl").write_text('{"step": 6}\n')
+        return pretended()(task, runs, device)
+
+    quick.setattr(local, "command", other)
+    assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS[:2]), silent) == []
+    assert not (tmp_path / f"{TASKS[1].name}.log").exists()

@@ -1,5 +1,6 @@
 """Jobs of a grid, for real by submitit on this machine: submitted once, asked after, and gone on with."""
 
+import os
 import signal
 import time
 
@@ -9,6 +10,7 @@ from oracles.little_grid import little_plan, little_task, pretended, said_by, st
 from truedrift.experiments.grids import slurm
 from truedrift.experiments.grids.slurm import Job, OnNode, SlurmOptions, submit
 from truedrift.experiments.grids.standing import is_done
+from truedrift.training.lock import RunLock
 
 submitit = pytest.importorskip("submitit")
 TASKS = (little_task(0), little_task(1))
@@ -48,7 +50,7 @@ def test_a_job_is_submitted_once(tmp_path, monkeypatch):
 def test_a_job_that_ended_early_is_told_and_submitted_again(tmp_path, monkeypatch):
     (task, other) = TASKS
     (tmp_path / f"{task.name}.job").write_text(
-        f'{{"job": "{2**22 + 1}", "cluster": "local"}}'
+        f'{{"job": "{2**22 + 1}", "cluster": "local"}}\n'
     )  # no process has that id
     (tmp_path / f"{task.name}.log").write_text("step 3\ntruedrift: error: no room; allowed is some; make it\n")
     monkeypatch.setattr(slurm, "_submitted", lambda executor, task, runs, device: Job(task, "7", "local", runs))
@@ -96,7 +98,8 @@ def test_before_its_time_is_over_a_run_saves_and_is_to_be_called_again(tmp_path)
         ("RUNNING", False),
         ("UNKNOWN", False),
         ("REQUEUED", False),
-        ("PREEMPTED", False),
+        ("PREEMPTED", True),
+        ("REVOKED", True),
         ("COMPLETED", True),
         ("FAILED", True),
         ("CANCELLED by 1000", True),
@@ -107,6 +110,33 @@ def test_before_its_time_is_over_a_run_saves_and_is_to_be_called_again(tmp_path)
 def test_states_of_slurm(state, over, tmp_path, monkeypatch):
     monkeypatch.setattr(submitit.SlurmJob, "state", property(lambda job: state))
     assert Job(TASKS[0], "12", "slurm", tmp_path).is_over() is over
+
+
+def test_a_job_that_slurm_has_forgotten_is_over_after_a_day(tmp_path, monkeypatch):
+    monkeypatch.setattr(submitit.SlurmJob, "state", property(lambda job: "UNKNOWN"))
+    monkeypatch.setattr(slurm, "_executor", lambda *arguments: None)
+    monkeypatch.setattr(slurm, "_submitted", lambda executor, task, runs, device: Job(task, "7", "slurm", runs))
+    path = tmp_path / f"{TASKS[0].name}.job"
+    path.write_text('{"job": "12", "cluster": "slurm"}\n')
+    young = submit(little_plan(TASKS[0]), tmp_path, OPTIONS, "cpu")
+    assert ([job.file for job in young.waiting], young.submitted) == ([path], ())
+    yesterday = time.time() - 24 * 3600 - 60
+    os.utime(path, (yesterday, yesterday))
+    old = submit(little_plan(TASKS[0]), tmp_path, OPTIONS, "cpu")
+    assert (old.waiting, [job.id for job in old.submitted]) == ((), ["7"])
+    ((job, why),) = old.ended_early
+    assert (job.id, why) == ("12", f"Slurm does not know it, a day after {path} was written")
+
+
+@pytest.mark.parametrize("content", ["", '{"job": "1', '{"job": "12"}\n', "12\n"])
+def test_a_torn_file_of_a_job_is_none(content, tmp_path):
+    (tmp_path / f"{TASKS[0].name}.job").write_text(content)
+    assert slurm._remembered(TASKS[0], tmp_path) == []
+
+
+def test_one_command_at_a_time_submits(tmp_path):
+    with RunLock(tmp_path / "slurm"), pytest.raises(ValueError, match=r"slurm' is in use by process \d+"):
+        submitted(tmp_path, TASKS[0])
 
 
 def test_settings_reach_sbatch(tmp_path, monkeypatch):

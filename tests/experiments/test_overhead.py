@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,8 +10,10 @@ import torch
 from truedrift.experiments import overhead, overhead_process
 from truedrift.experiments.overhead_process import Measurement
 from truedrift.experiments.study import Setting
+from truedrift.progress import silent
 from truedrift.records import Overhead, append, read
-from truedrift.training.assembly import assemble
+from truedrift.training.assembly import assemble, samples_of
+from truedrift.training.parts import Parts
 
 ANSWERS = """
 import json, sys
@@ -88,7 +91,9 @@ def test_an_epoch_takes_its_steps_and_memory_grows_by_what_is_held(monkeypatch):
 
         def step(number):
             taken.append(number)
-            held.append(torch.ones(2**20))  # 4 MB, resident because it is written
+            held.append(
+                torch.ones(2**23)
+            )  # 32 MB: resident because it is written, and too much to be had from the heap
 
         return type("Assembly", (), {"step": staticmethod(step), "state": assembly.state})
 
@@ -98,10 +103,26 @@ def test_an_epoch_takes_its_steps_and_memory_grows_by_what_is_held(monkeypatch):
     assert measurement.epoch() > 0
     assert taken == list(range(6))
     told = measurement.end()
-    assert told["memory_megabytes"] == pytest.approx(24, abs=4)
+    assert told["memory_megabytes"] == pytest.approx(192, abs=4)
     label, first, layer, last = 11 * 32, 128 * 16 + 16, 16 + 16 * 16 + 16, 16 * 64 + 64
     assert told["parameters"] == label + first + layer + 16 + last
     assert (told["device"], told["threads"]) == ("cpu", torch.get_num_threads())
+
+
+def test_on_mps_memory_is_what_the_driver_holds_and_an_epoch_ends_when_its_work_does(monkeypatch):
+    """As far as a machine without one can show it; the driver lets go of memory after the second epoch."""
+    held, waited = iter([3 * 2**20, 5 * 2**20, 4 * 2**20]), []
+    state = assemble(small("abc"), Parts(), samples_of(small("abc"), Parts()), torch.device("cpu"), silent).state
+    monkeypatch.setattr(
+        overhead_process, "assemble", lambda *rest: SimpleNamespace(step=lambda number: None, state=state)
+    )
+    monkeypatch.setattr(torch.mps, "synchronize", lambda: waited.append(True))
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: next(held))
+    measurement = Measurement(small("abc"), torch.device("mps"))
+    for _ in range(3):
+        measurement.epoch()
+    told = measurement.end()
+    assert (told["memory_megabytes"], told["device"], len(waited)) == (5.0, "mps", 3)
 
 
 def test_a_measurement_answers_in_lines(monkeypatch, tmp_path, capsys):

@@ -75,6 +75,7 @@ def test_rows_are_standard_abc_and_their_difference_beside_the_paper_s():
     assert "over 2, 3 epochs after the first" in caption
     assert "growth of the process's resident memory" in caption
     assert "peak memory of the device" in tab_overhead.table(replace(RECORD, device="A100")).caption
+    assert "the most that the driver held" in tab_overhead.table(replace(RECORD, device="mps")).caption
 
 
 def test_verdicts_tell_whether_epochs_overlap():

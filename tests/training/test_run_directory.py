@@ -315,6 +315,59 @@ def test_without_a_hook_nothing_is_evaluated(tmp_path):
     assert not [line for line in read(tmp_path / "metrics.jsonl") if "evaluation" in line]
 
 
+def judged(out):
+    return [(line["step"], line["evaluation"]["fid"]) for line in read(out / "metrics.jsonl") if "evaluation" in line]
+
+
+def test_a_complete_run_without_its_last_evaluation_is_judged_once(tmp_path):
+    config = tiny("digits", *CADENCE, "cadence.keep_last=1")
+    run(config, tmp_path)
+    before = end_of(tmp_path)
+    evaluate, called = scripted([6.0, 1.0, 1.0])
+    told = []
+    run(config, tmp_path, evaluate=evaluate, tell=told.append)
+    assert called == [(12, False)]
+    assert judged(tmp_path) == [(12, 6.0)]
+    assert "step 12 is the last and has no evaluation: it is evaluated now" in told
+    run(config, tmp_path, evaluate=evaluate)  # it stays in the log, though the checkpoint is older
+    run(config, tmp_path)
+    assert (called, judged(tmp_path)) == ([(12, False)], [(12, 6.0)])
+    assert replace(end_of(tmp_path), metrics=before.metrics) == before
+    longer = tiny("digits", *CADENCE, "cadence.keep_last=1", "cadence.epochs=8")
+    run(longer, tmp_path, evaluate=lambda generator, step: {"fid": 7.0})
+    assert judged(tmp_path) == [(12, 6.0), (16, 7.0)]
+    assert steps_left(tmp_path) == (12, 16)  # the late one is the best
+
+
+def test_a_last_evaluation_that_was_lost_is_made_again(tmp_path):
+    config = tiny("digits", *CADENCE)
+    fids = {4: 9.0, 8: 5.0, 12: 7.0}
+
+    def evaluate(generator, step):
+        return {"fid": fids[step]}
+
+    run(config, tmp_path, evaluate=evaluate)
+    path = tmp_path / "metrics.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.rindex(b'{"step": 12, "eval') + 9])
+    run(config, tmp_path, evaluate=evaluate)
+    assert path.read_bytes() == whole
+
+
+def test_a_start_tells_when_the_one_before_last_wrote(tmp_path):
+    config = tiny("digits", *CADENCE)
+    with pytest.raises(Dropped):
+        run(config, tmp_path, progress=at(10, drop))
+    os.utime(tmp_path / "metrics.jsonl", (1_700_000_000, 1_700_000_000))
+    history = tmp_path / "history.jsonl"
+    history.write_text(history.read_text() + '{"event": "compl')  # a kill in mid-append
+    run(config, tmp_path)
+    started, torn, resumed, _ = history.read_text().splitlines()
+    assert (json.loads(started)["event"], torn) == ("started", '{"event": "compl')
+    assert json.loads(resumed)["event"] == "resumed"
+    assert json.loads(resumed)["last_written"] == "2023-11-14T22:13:20+00:00"
+
+
 def test_a_run_of_another_name_is_another_run():
     assert run_id(tiny().tree()) != run_id(replace(tiny(), recipe="mine").tree())
 

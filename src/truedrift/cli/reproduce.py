@@ -15,7 +15,7 @@ from truedrift.cli.stop import Stop
 from truedrift.experiments import overhead
 from truedrift.experiments.catalog import ITEMS, STUDIES
 from truedrift.experiments.grids.catalog import planned
-from truedrift.experiments.grids.execution import Execution, Executor, RunsFailed
+from truedrift.experiments.grids.execution import Execution, Executor, RunsBusy, RunsFailed
 from truedrift.experiments.grids.local import Interrupted
 from truedrift.experiments.grids.outlook import outlook
 from truedrift.experiments.grids.plan import Plan
@@ -24,6 +24,7 @@ from truedrift.experiments.study import Scale, Setting
 from truedrift.records import RECORDS, append, writable_directory
 from truedrift.report.rendered import rendered
 from truedrift.training.assembly import find_device
+from truedrift.training.interruption import EXIT_STATUS
 from truedrift.validation import Mistake, require_choice
 
 ALL = "all"
@@ -165,6 +166,14 @@ def _carried_out(plan: Plan, execution: Execution, setting: Setting) -> Any:
             f"{plan.item}: {len(stopped.failed)} of {len(plan.tasks)} runs failed: {several}; {logs}; {again}",
             status=1,
         ) from None
+    except RunsBusy as stopped:
+        several = ", ".join(f"{each.task.name} ({each.task.variant})" for each in stopped.busy[:5])
+        count = f"{len(stopped.busy)} of {len(plan.tasks)} runs"
+        raise Stop(
+            f"{plan.item}: another command is working on {count}: {several}; "
+            "run the same command again when it has finished",
+            status=EXIT_STATUS,
+        ) from None
     except Interrupted as stopped:
         raise Stop(
             f"{stopped}: the runs of {plan.item} saved where they were; {again}", status=stopped.status
@@ -175,4 +184,6 @@ def _queued(item: str, found: Submission) -> str:
     lines = [f"{item}: {len(found.submitted)} jobs submitted, {len(found.waiting)} in the queue already"]
     lines += [f"  job {job.id}: {job.task.name} ({job.task.variant})" for job in (*found.waiting, *found.submitted)]
     lines += [f"  job {job.id} had ended before its end: {why}" for job, why in found.ended_early]
+    if found.waiting:
+        lines.append(f"a job that will never run is forgotten by removing its file, such as {found.waiting[0].file}")
     return "\n".join((*lines, "run the same command again when they are done"))

@@ -1,7 +1,8 @@
 """One measurement of `tab:overhead`: `python -m truedrift.experiments.overhead_process CONFIG DEVICE`.
 
 Every line "epoch" on its input is answered by the seconds of one epoch, a line "end" by what else there is to tell.
-Memory is the peak of a GPU; of a CPU by how much the resident set grew from before the first step to its peak.
+Memory is the peak of a CUDA GPU; on mps, which counts no peak, the most that the driver held after an epoch; of a CPU
+by how much the resident set grew from before the first step to its peak.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Measurement:
     """A run without its directory: steps alone."""
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
-        self.config, self.device, self._next = config, device, 0
+        self.config, self.device, self._next, self._driver = config, device, 0, 0
         self.assembly: Assembly = assemble(config, Parts(), samples_of(config, Parts()), device, silent)
         self._before = _begin(device)
 
@@ -39,19 +40,36 @@ class Measurement:
         for _ in range(self.config.cadence.steps_per_epoch):
             self.assembly.step(self._next)
             self._next += 1
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
-        return time.perf_counter() - start
+        _wait_for(self.device)
+        taken = time.perf_counter() - start
+        if self.device.type == "mps":
+            self._driver = max(self._driver, torch.mps.driver_allocated_memory())
+        return taken
 
     def end(self) -> dict[str, Any]:
         """What else there is to tell."""
         on_gpu = self.device.type == "cuda"
         return {
-            "memory_megabytes": (_peak(self.device) - self._before) / 2**20,
+            "memory_megabytes": (self._peak() - self._before) / 2**20,
             "parameters": sum(each.numel() for each in self.assembly.state.generator.parameters()),
             "device": torch.cuda.get_device_name(self.device) if on_gpu else self.device.type,
             "threads": torch.get_num_threads(),
         }
+
+    def _peak(self) -> int:
+        if self.device.type == "mps":
+            return self._driver
+        return (
+            peak_memory(self.device) if self.device.type == "cuda" else _resident("VmHWM") or peak_memory(self.device)
+        )
+
+
+def _wait_for(device: torch.device) -> None:
+    """Until the steps that were asked for are done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
 
 
 def _begin(device: torch.device) -> int:
@@ -59,13 +77,11 @@ def _begin(device: torch.device) -> int:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return 0
+    if device.type == "mps":
+        return 0
     if CLEAR.exists():
         CLEAR.write_text(FORGET_PEAK)
     return _resident("VmRSS") or peak_memory(device)
-
-
-def _peak(device: torch.device) -> int:
-    return peak_memory(device) if device.type == "cuda" else _resident("VmHWM") or peak_memory(device)
 
 
 def _resident(field: str) -> int | None:

@@ -16,7 +16,8 @@ class Cost:
     epoch_seconds: tuple[float, ...]
     """Of every epoch after the first, which warms up."""
     memory_megabytes: float
-    """Of a GPU its peak; of a CPU by how much the process grew from before the first step to its peak."""
+    """Of a CUDA GPU its peak; on mps, which counts no peak, the most that the driver held for the process after an
+    epoch; of a CPU by how much the process grew from before the first step to its peak."""
     parameters: int
 
 
@@ -30,7 +31,7 @@ class Overhead:
     n: int
     steps_per_epoch: int
     device: str
-    """"cpu", or the name of the GPU."""
+    """"cpu", "mps", or the name of the GPU."""
     threads: int
     costs: tuple[Cost, ...]
     command: str

@@ -17,6 +17,11 @@ from truedrift.report.table import Table
 from truedrift.validation import mistake
 
 NAME = "tab_overhead"
+MEMORY = {
+    "cpu": "growth of the process's resident memory from before the first step to its peak",
+    "mps": "most that the driver held for the process after an epoch, since mps counts no peak",
+}
+"""What was measured, by device; a CUDA GPU, which has a name of its own, tells its peak."""
 MODES = {False: "eager", True: "compiled"}
 
 PAPER = {
@@ -47,11 +52,7 @@ def table(record: Overhead) -> Table:
             f"run {record.command!r} to its end",
         )
     epochs = sorted({len(cost.epoch_seconds) for cost in record.costs})
-    memory = (
-        "growth of the process's resident memory from before the first step to its peak"
-        if record.device == "cpu"
-        else "peak memory of the device"
-    )
+    memory = MEMORY.get(record.device, "peak memory of the device")
     return Table(
         caption=(
             f"Cost of the correction: {record.recipe} on {record.data}, n = {record.n}, {record.device}, "

@@ -1,16 +1,20 @@
 """What a run leaves on the disk while it goes on, and finds there: metrics.jsonl, TensorBoard's files, checkpoints.
 
 A checkpoint holds the length of metrics.jsonl at its time; what was written after it is cut off and computed again.
-One process of a run keeps the ledger; the others get from it what they need.
+Only an evaluation of the checkpoint itself stays there: a run that was complete before it was judged has one. One
+process of a run keeps the ledger; the others get from it what they need.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from truedrift import collectives
+from truedrift.records.json_lines import object_of, readable
 from truedrift.training import checkpoint
 from truedrift.training.metrics_log import MetricsLog
 from truedrift.training.retention import prune
@@ -19,6 +23,7 @@ from truedrift.training.state import TrainingState
 from truedrift.training.telemetry import TensorBoard
 from truedrift.validation import Mistake, mistake
 
+LATEST_BYTES = 1 << 16
 Tell = Callable[[str], None]
 """Gets sentences that a person should see."""
 
@@ -36,6 +41,11 @@ class Standing:
     metrics: dict[str, Any] = field(default_factory=dict)
     """Of the last logged step."""
 
+    def judged(self, fid: Any) -> None:
+        """Where it stands is the best if this is the smallest FID so far."""
+        if isinstance(fid, float) and math.isfinite(fid) and (self.best is None or fid < self.best["fid"]):
+            self.best = {"step": self.step, "fid": fid}
+
 
 class Ledger:
     """Opened where the newest checkpoint left it, whose state is loaded."""
@@ -44,15 +54,21 @@ class Ledger:
         self.run, self.state, self.tell = run, state, tell
         self.standing, offset = self._read()
         step, length = self.standing.step, f"{run.config.cadence.steps} steps in {run.path}"
-        self._log = self._opened(offset)
+        written = self._last_written()
+        self._log = self._opened(self._behind_late_evaluation(offset))
         self._board = TensorBoard(run.path / "tensorboard", step, tell)
-        run.note("started" if step == 0 else "resumed", step=step, processes=collectives.size())
+        run.note("started" if step == 0 else "resumed", step=step, processes=collectives.size(), **written)
         tell(f"going on from step {step} of {length}" if step else f"{run.config.recipe}: {length}")
 
     def write(self, metrics: Mapping[str, Any]) -> None:
         """Add a line of metrics."""
         self._log.append(metrics)
         self._board.add(metrics)
+
+    def has_evaluation(self) -> bool:
+        """Whether the step where the run stands is evaluated in the log."""
+        latest = readable(self.run.path / METRICS, last_bytes=LATEST_BYTES)
+        return any(self._is_evaluation(entry) for entry in latest)
 
     def save(self) -> None:
         """A checkpoint of the state where it stands; older ones go as the cadence says."""
@@ -93,6 +109,26 @@ class Ledger:
                 "restore one, or remove them all to begin anew",
             )
         return Standing(), 0
+
+    def _is_evaluation(self, entry: Mapping[str, Any]) -> bool:
+        return entry.get("step") == self.standing.step and isinstance(entry.get("evaluation"), dict)
+
+    def _last_written(self) -> dict[str, str]:
+        """For the history: the last sign of life of whoever worked on the run before."""
+        path = self.run.path / METRICS
+        if not path.exists():
+            return {}
+        return {"last_written": datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")}
+
+    def _behind_late_evaluation(self, offset: int) -> int:
+        """The length of the log with the evaluation that was written after its checkpoint, if there is one."""
+        path = self.run.path / METRICS
+        line, newline, _ = (path.read_bytes()[offset:] if path.exists() else b"").partition(b"\n")
+        late = object_of(line)
+        if not newline or late is None or not self._is_evaluation(late):
+            return offset
+        self.standing.judged(late["evaluation"].get("fid"))
+        return offset + len(line + newline)
 
     def _opened(self, offset: int) -> MetricsLog:
         """The log as it was at the checkpoint. Weights are worth more than a log that was lost or changed."""

@@ -42,6 +42,10 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+class Taken(Mistake):
+    """Another process works on the run."""
+
+
 class RunLock:
     """`with RunLock(run_directory):` holds the run; another process that tries gets a `Mistake`."""
 
@@ -80,10 +84,9 @@ class RunLock:
         owner = os.pread(descriptor, 1000, 0) if hasattr(os, "pread") else os.read(descriptor, 1000)
         os.close(descriptor)
         if error.errno in _TAKEN:
-            return mistake(
-                f"the run directory {str(self.directory)!r} is in use by {_owner(owner)}",
-                "allowed is one process at a time",
-                "wait until it ends, stop it, or name another directory",
+            return Taken(
+                f"the run directory {str(self.directory)!r} is in use by {_owner(owner)}; "
+                "allowed is one process at a time; wait until it ends, stop it, or name another directory"
             )
         return mistake(
             f"the run directory {str(self.directory)!r} cannot be locked ({error.strerror})",
@@ -96,6 +99,17 @@ class RunLock:
             os.close(self._descriptor)
             self._descriptor = None
         _HELD.discard(self)
+
+
+def is_taken(directory: Path) -> bool:
+    """Whether another process works on the run; what cannot be locked for another reason is not taken."""
+    if not (directory / LOCK).exists():
+        return False
+    try:
+        with RunLock(directory):
+            return False
+    except Mistake as error:
+        return isinstance(error, Taken)
 
 
 def _owner(content: bytes) -> str:

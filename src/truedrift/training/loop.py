@@ -6,7 +6,6 @@ from a checkpoint and the number of the next step are all that is needed to go o
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -95,6 +94,7 @@ class Loop:
                 return
             if logged and at.step < steps:
                 yield self._report()
+        self._evaluate_late()
         self._note("complete")
         yield self._report()
 
@@ -168,6 +168,12 @@ class Loop:
         if self.ledger is not None:
             self.ledger.write(at.metrics)
 
+    def _evaluate_late(self) -> None:
+        """A run that was complete before it had this evaluation, or that lost it, is judged now."""
+        if self._evaluated() and collectives.any_of(self.ledger is not None and not self.ledger.has_evaluation()):
+            self.tell(f"step {self.standing.step} is the last and has no evaluation: it is evaluated now")
+            self._evaluate()
+
     def _evaluate(self) -> None:
         if self.evaluate is None or not self._evaluated():
             return
@@ -177,9 +183,7 @@ class Loop:
         numbers = {name: None if value is None else float(value) for name, value in found.items()}
         if self.ledger is not None:
             self.ledger.write({"step": at.step, "evaluation": numbers} | protocol)
-        fid = numbers.get("fid")
-        if fid is not None and math.isfinite(fid) and (at.best is None or fid < at.best["fid"]):
-            at.best = {"step": at.step, "fid": fid}
+        at.judged(numbers.get("fid"))
 
     def _picture(self) -> None:
         step, every, last = self.standing.step, self.config.cadence.grid_every, self.config.cadence.steps

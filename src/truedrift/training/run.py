@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from truedrift.data.samples import Samples
 from truedrift.files import write_atomically
@@ -111,8 +111,15 @@ class RunDirectory:
             **facts,
         }
         line = json.dumps(entry, ensure_ascii=False) + "\n"
-        with told_if_not_written(self.path), (self.path / HISTORY).open("a", encoding="utf-8") as file:
-            file.write(line)
+        with told_if_not_written(self.path), (self.path / HISTORY).open("ab+") as file:
+            file.write(_end_of_torn_line(file) + line.encode())
+
+
+def _end_of_torn_line(file: BinaryIO) -> bytes:
+    """What a kill in mid-append left is ended, so that it spoils no other line."""
+    length = file.seek(0, os.SEEK_END)
+    file.seek(max(0, length - 1))
+    return b"" if file.read() in (b"", b"\n") else b"\n"
 
 
 @contextmanager

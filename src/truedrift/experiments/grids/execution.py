@@ -9,7 +9,7 @@ from typing import Literal
 
 from truedrift.experiments.grids.command import run_of
 from truedrift.experiments.grids.harvest import harvest
-from truedrift.experiments.grids.local import Failed, Pool
+from truedrift.experiments.grids.local import Pool, Unfinished
 from truedrift.experiments.grids.needs import require_here
 from truedrift.experiments.grids.plan import Plan
 from truedrift.experiments.grids.slurm import SlurmOptions, Submission, require_slurm, submit
@@ -23,9 +23,17 @@ Executor = Literal["local", "slurm"]
 class RunsFailed(Exception):
     """Runs of a plan ended before their end; the others are done."""
 
-    def __init__(self, failed: list[Failed]) -> None:
+    def __init__(self, failed: list[Unfinished]) -> None:
         super().__init__(f"{len(failed)} runs failed")
         self.failed = failed
+
+
+class RunsBusy(Exception):
+    """Another command works on runs of a plan; the others are done."""
+
+    def __init__(self, busy: list[Unfinished]) -> None:
+        super().__init__(f"{len(busy)} runs are another command's")
+        self.busy = busy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +57,18 @@ class Execution:
         return Pool(runs=self.runs, device=device, workers=self.workers)
 
     def carry_out(self, plan: Plan, setting: Setting) -> ImageGrid | Submission:
-        """The record if every run is done; else what stands in the queue, or `RunsFailed`."""
+        """The record if every run is done; else what stands in the queue, or `RunsFailed`, or `RunsBusy`."""
         started = time.monotonic()
         if self.executor == "local":
-            failed = self.pool(setting.device).run(plan, setting.progress)
-            if failed:
-                raise RunsFailed(failed)
+            _require_done(self.pool(setting.device).run(plan, setting.progress))
         elif not all(is_done(task, run_of(task, self.runs)) for task in plan.tasks):
             return submit(plan, self.runs, self.slurm, setting.device)
         return harvest(plan, self.runs, seed=setting.seed, started=started)
+
+
+def _require_done(left: list[Unfinished]) -> None:
+    failed = [each for each in left if not each.busy]
+    if failed:
+        raise RunsFailed(failed)
+    if left:
+        raise RunsBusy(left)

@@ -1,7 +1,7 @@
 """A pool of processes on this machine: as many runs at a time as there are workers.
 
-A run that fails does not stop the others. SIGTERM and Ctrl-C ask every run to save and end; a second Ctrl-C does not
-wait for them.
+A run that fails does not stop the others, and one that another command works on is left to it. SIGTERM and Ctrl-C ask
+every run to save and end; a second Ctrl-C does not wait for them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from truedrift.experiments.grids.standing import is_done, steps_taken
 from truedrift.experiments.grids.workers import places, worker_count
 from truedrift.progress import Progress
 from truedrift.training.interruption import Interruption
+from truedrift.training.lock import is_taken
+from truedrift.training.run import METRICS
 from truedrift.validation import require_whole
 
 LOOK_SECONDS = 0.2
@@ -37,15 +39,24 @@ class Interrupted(Exception):
 
 
 @dataclass(frozen=True)
-class Failed:
-    """A run that ended before its end."""
+class Unfinished:
+    """A run that ended before its end, or that another command works on."""
 
     task: Task
     log: Path
+    status: int | None
+    """Of its process; none: it was not started."""
+    busy: bool
+    """Another process has it."""
 
     @property
     def why(self) -> str:
-        """The last line of its log."""
+        """The last line of its log, unless that tells of no failure."""
+        if self.busy:
+            return "another command is at it"
+        if self.status == 0:
+            line = "line" if self.task.config.evaluation.extractor is None else "evaluation"
+            return f"it ended, but {METRICS} has no {line} at step {self.task.steps}"
         return last_line(self.log)
 
 
@@ -73,22 +84,32 @@ class Pool:
         if self.workers is not None:
             require_whole("workers", self.workers, 1, 2)
 
-    def run(self, plan: Plan, progress: Progress) -> list[Failed]:
-        """Do what is missing of the plan; returns the runs that failed."""
-        left = [task for task in plan.tasks if not is_done(task, run_of(task, self.runs))]
+    def run(self, plan: Plan, progress: Progress) -> list[Unfinished]:
+        """Do what is missing of the plan; returns the runs that are not done then."""
+        left = [task for task in plan.tasks if not self._is_done(task)]
         look = _now_and_then(plan, self.runs, progress)
         with Interruption() as interruption, _children() as children:
-            ended = list(self._ended(left, children, interruption, look))
+            status = dict(self._ended(left, children, interruption, look))
         if interruption.asked is not None:
             raise Interrupted(interruption.asked, interruption.exit_status or 1)
-        failed = [task for task in ended if not is_done(task, run_of(task, self.runs))]
-        return [Failed(task, beside(task, self.runs, "log")) for task in failed]
+        return [self._unfinished(task, status.get(task)) for task in left if not self._is_done(task)]
+
+    def _is_done(self, task: Task) -> bool:
+        return is_done(task, run_of(task, self.runs))
+
+    def _is_free(self, task: Task) -> bool:
+        """Whether it is to be started: another command may have done it meanwhile, or be at it."""
+        return not self._is_done(task) and not is_taken(run_of(task, self.runs))
+
+    def _unfinished(self, task: Task, status: int | None) -> Unfinished:
+        busy = status is None or is_taken(run_of(task, self.runs))
+        return Unfinished(task, beside(task, self.runs, "log"), status, busy)
 
     def _ended(
         self, left: list[Task], children: Children, interruption: Interruption, look: Iterator[None]
-    ) -> Iterator[Task]:
-        """Every run when its process has ended; once a signal asked to stop none is started."""
-        waiting, asked = iter(left), False
+    ) -> Iterator[tuple[Task, int]]:
+        """Every run and its status when its process has ended; once a signal asked to stop none is started."""
+        waiting, asked = filter(self._is_free, left), False
         environments = places(self.device, worker_count(self.device, self.workers, len(left)))
         while True:
             for place, environment in enumerate(environments):
@@ -119,11 +140,12 @@ class Pool:
         return Child(task, process)
 
 
-def _those_that_ended(children: Children) -> Iterator[Task]:
+def _those_that_ended(children: Children) -> Iterator[tuple[Task, int]]:
     for place, child in list(children.items()):
-        if child.process.poll() is not None:
+        status = child.process.poll()
+        if status is not None:
             del children[place]
-            yield child.task
+            yield child.task, status
 
 
 def _ask_to_end(children: Children) -> None:

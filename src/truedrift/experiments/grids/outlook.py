@@ -6,9 +6,10 @@ from pathlib import Path
 
 from truedrift.experiments.grids.command import run_of
 from truedrift.experiments.grids.cost import Estimate, estimate
-from truedrift.experiments.grids.needs import missing
+from truedrift.experiments.grids.needs import HUB, missing
 from truedrift.experiments.grids.plan import Plan, Task
 from truedrift.experiments.grids.standing import is_done, steps_taken
+from truedrift.training.config import RunConfig
 
 COLUMNS = "{:28} {:26} {:>3} {:>5} {:>7} {:>8}  {}"
 
@@ -19,7 +20,7 @@ def outlook(plan: Plan, runs: Path, device: str, workers: int | None) -> str:
     lines = [_line(task, runs) for task in plan.tasks]
     done = sum(is_done(task, run_of(task, runs)) for task in plan.tasks)
     count = f"{plan.item} at scale {plan.scale} on {plan.data}: {len(plan.tasks)} runs, {done} done"
-    return "\n".join((head, *lines, "", count, _cost(plan, runs, device, workers)))
+    return "\n".join((head, *lines, "", count, *_networks(plan.tasks[0].config), _cost(plan, runs, device, workers)))
 
 
 def _line(task: Task, runs: Path) -> str:
@@ -35,6 +36,13 @@ def _state(task: Task, runs: Path) -> str:
     if is_done(task, run_of(task, runs)):
         return "done"
     return f"{taken} of {task.steps} steps" if taken else "to do"
+
+
+def _networks(config: RunConfig) -> list[str]:
+    """Who judges the runs, and a word on features that come from afar."""
+    options = config.evaluation
+    judged = [] if options.extractor is None else [f"judged by {options.extractor} on {options.samples} samples"]
+    return judged + ([f"trained on features of dinov2: {HUB}"] if config.encoder.kind == "dinov2" else [])
 
 
 def _cost(plan: Plan, runs: Path, device: str, workers: int | None) -> str:

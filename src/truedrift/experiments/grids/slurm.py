@@ -1,7 +1,8 @@
 """Slurm through submitit: every run that is missing becomes a job; the same command asks after them, then gathers.
 
-The job of a run is remembered in RUNS/<recipe>-<id>.job, so that what waits or runs is not submitted again. Before the
-time of a job is over, Slurm tells it (SIGUSR2): the run saves where it is, and the job is put into the queue again.
+The job of a run is remembered in RUNS/<recipe>-<id>.job, so that what waits or runs is not submitted again; of two
+commands one at a time submits. Before the time of a job is over, Slurm tells it (SIGUSR2): the run saves where it is,
+and the job is put into the queue again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -22,12 +24,29 @@ from truedrift.experiments.grids.command import beside, command, last_line, run_
 from truedrift.experiments.grids.plan import Plan, Task
 from truedrift.experiments.grids.standing import is_done
 from truedrift.files import make_directory, write_atomically
+from truedrift.records.json_lines import readable
+from truedrift.training.lock import RunLock
 from truedrift.validation import mistake
 
 FOLDER = "slurm"
 """Below the directory of runs: submitit's own files."""
-OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")
+OVER = (
+    "COMPLETED",
+    "FAILED",
+    "CANCELLED",
+    "TIMEOUT",
+    "OUT_OF_MEMORY",
+    "NODE_FAIL",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "PREEMPTED",
+    "REVOKED",
+)
 """States of jobs that will not run again by themselves."""
+UNKNOWN = "UNKNOWN"
+"""Of a job that sacct does not know: not yet, or no longer."""
+FORGOTTEN_SECONDS = 24 * 3600
+"""After so long a job that is not known is no longer known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +77,34 @@ class Job:
     cluster: str
     runs: Path
 
+    @property
+    def file(self) -> Path:
+        """Where it is remembered; without that file the run is submitted again."""
+        return beside(self.task, self.runs, "job")
+
     def is_over(self) -> bool:
-        """Whether it neither waits nor runs; what is not known yet is taken for waiting."""
+        """Whether it neither waits nor runs; what is not known yet is taken for waiting, for a day."""
         import submitit  # noqa: PLC0415  an extra
 
         if self.cluster == "slurm":
-            said = submitit.SlurmJob(self.runs / FOLDER, self.id).state
-            return said.split()[0].removesuffix("+") in OVER
+            said = self._state()
+            return said in OVER or (said == UNKNOWN and self._is_old())
         job: Any = submitit.LocalJob(self.runs / FOLDER, self.id)
         return job.paths.result_pickle.exists() or not _alive(int(self.id))
+
+    def why(self) -> str:
+        """What is known of the end of a job that is over."""
+        if self.cluster == "slurm" and self._state() == UNKNOWN:
+            return f"Slurm does not know it, a day after {self.file} was written"
+        return last_line(beside(self.task, self.runs, "log"))
+
+    def _state(self) -> str:
+        import submitit  # noqa: PLC0415
+
+        return submitit.SlurmJob(self.runs / FOLDER, self.id).state.split()[0].removesuffix("+")
+
+    def _is_old(self) -> bool:
+        return self.file.exists() and time.time() - self.file.stat().st_mtime > FORGOTTEN_SECONDS
 
 
 @dataclass(frozen=True)
@@ -127,19 +165,20 @@ def require_slurm() -> None:
 
 def submit(plan: Plan, runs: Path, options: SlurmOptions, device: str, cluster: str = "slurm") -> Submission:
     """Submit what is neither done nor waits; `cluster` "local" runs the same jobs on this machine."""
-    left = [task for task in plan.tasks if not is_done(task, run_of(task, runs))]
-    known = [job for task in left for job in _remembered(task, runs)]
-    waiting = tuple(job for job in known if not job.is_over())
-    ended = tuple((job, last_line(beside(job.task, runs, "log"))) for job in known if job not in waiting)
-    free = [task for task in left if task not in [job.task for job in waiting]]
-    executor = _executor(runs.absolute(), options, cluster) if free else None
-    return Submission(waiting, tuple(_submitted(executor, task, runs.absolute(), device) for task in free), ended)
+    make_directory(runs / FOLDER)
+    with RunLock(runs / FOLDER):
+        left = [task for task in plan.tasks if not is_done(task, run_of(task, runs))]
+        known = [job for task in left for job in _remembered(task, runs)]
+        waiting = tuple(job for job in known if not job.is_over())
+        ended = tuple((job, job.why()) for job in known if job not in waiting)
+        free = [task for task in left if task not in [job.task for job in waiting]]
+        executor = _executor(runs.absolute(), options, cluster) if free else None
+        return Submission(waiting, tuple(_submitted(executor, task, runs.absolute(), device) for task in free), ended)
 
 
 def _executor(runs: Path, options: SlurmOptions, cluster: str) -> Any:
     import submitit  # noqa: PLC0415
 
-    make_directory(runs / FOLDER)
     executor = submitit.AutoExecutor(runs / FOLDER, cluster=cluster)
     named = {"slurm_partition": options.partition, "slurm_account": options.account}
     executor.update_parameters(
@@ -164,21 +203,21 @@ def _extra(settings: tuple[str, ...]) -> dict[str, str]:
 
 
 def _submitted(executor: Any, task: Task, runs: Path, device: str) -> Job:
+    """The id is written as soon as there is one, before the next run is submitted."""
     arguments = command(task, runs, device)
     job = executor.submit(OnNode(arguments, beside(task, runs, "log")))
     found = Job(task, str(job.job_id), executor.cluster, runs)
     content = json.dumps({"job": found.id, "cluster": found.cluster}) + "\n"
-    write_atomically(beside(task, runs, "job"), content.encode())
+    write_atomically(found.file, content.encode())
     return found
 
 
 def _remembered(task: Task, runs: Path) -> list[Job]:
-    """The last job of the run, if there was one."""
-    path = beside(task, runs, "job")
-    if not path.exists():
-        return []
-    tree = json.loads(path.read_text(encoding="utf-8"))
-    return [Job(task, tree["job"], tree["cluster"], runs.absolute())]
+    """The last job of the run, if there was one and its file can be read."""
+    found = readable(beside(task, runs, "job"))[-1:]
+    return [
+        Job(task, tree["job"], tree["cluster"], runs.absolute()) for tree in found if {"job", "cluster"} <= set(tree)
+    ]
 
 
 def _alive(process: int) -> bool:

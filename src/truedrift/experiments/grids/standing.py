@@ -6,18 +6,18 @@ was logged.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from truedrift.experiments.grids.plan import Task
+from truedrift.records.json_lines import readable
 from truedrift.training import metrics_log
 from truedrift.training.run import HISTORY, METRICS
 
 LATEST_BYTES = 1 << 16
+STARTS, ENDS = ("started", "resumed"), ("interrupted", "complete")
 
 
 def entries(run: Path) -> list[dict[str, Any]]:
@@ -33,7 +33,8 @@ def evaluated(run: Path) -> dict[int, dict[str, Any]]:
 
 def steps_taken(task: Task, run: Path) -> int:
     """The last step that was written, at most those of the whole run."""
-    return min(task.steps, max((entry.get("step", 0) for entry in _latest(run)), default=0))
+    steps = (entry.get("step") for entry in _latest(run))
+    return min(task.steps, max((step for step in steps if isinstance(step, int)), default=0))
 
 
 def is_done(task: Task, run: Path) -> bool:
@@ -43,36 +44,38 @@ def is_done(task: Task, run: Path) -> bool:
 
 
 def _latest(run: Path) -> list[dict[str, Any]]:
-    """The last lines of metrics.jsonl, which may be long; what cannot be read is passed over here."""
-    try:
-        with (run / METRICS).open("rb") as file:
-            start = max(0, file.seek(0, os.SEEK_END) - LATEST_BYTES)
-            file.seek(start)
-            lines = file.read().split(b"\n")[1 if start else 0 : -1]
-    except OSError:
-        return []
-    return [entry for entry in map(_read, lines) if isinstance(entry, dict)]
-
-
-def _read(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
+    """The last lines of metrics.jsonl, which may be long."""
+    return readable(run / METRICS, last_bytes=LATEST_BYTES)
 
 
 def seconds(run: Path) -> float:
-    """Between start and end, over all starts; one that was killed left no end and is not counted."""
-    return sum(_spans(run / HISTORY))
+    """Between start and end, over all starts: an estimate where a process was killed and left no end.
+
+    Such a one is counted to its last sign of life: when metrics.jsonl was last written, as the next start found it, or
+    as it is now if there was none. A next start that does not tell that is itself taken for the sign.
+    """
+    return sum(_spans(run))
 
 
-def _spans(history: Path) -> Iterator[float]:
+def _spans(run: Path) -> Iterator[float]:
     began: datetime | None = None
-    for line in history.read_text(encoding="utf-8").splitlines() if history.exists() else ():
-        entry = json.loads(line)
-        now = datetime.fromisoformat(entry["time"])
-        if entry["event"] in ("started", "resumed"):
-            began = now
-        elif entry["event"] in ("interrupted", "complete") and began is not None:
-            yield (now - began).total_seconds()
-            began = None
+    for entry in readable(run / HISTORY):
+        event, now = entry.get("event"), _time(entry.get("time"))
+        if event not in (*STARTS, *ENDS) or now is None:
+            continue
+        if began is not None:
+            end = now if event in ENDS else _time(entry.get("last_written")) or now
+            yield max(0.0, (end - began).total_seconds())
+        began = now if event in STARTS else None
+    if began is not None and (run / METRICS).exists():
+        written = datetime.fromtimestamp((run / METRICS).stat().st_mtime, UTC)
+        yield max(0.0, (written - began).total_seconds())
+
+
+def _time(text: Any) -> datetime | None:
+    """None if it is no time with its zone."""
+    try:
+        found = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return found if found.tzinfo is not None else None
