@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-def readable(path: Path, *, last_bytes: int | None = None) -> list[dict[str, Any]]:
+def objects(path: Path, *, last_bytes: int | None = None) -> list[dict[str, Any]]:
     """The objects of the file, or of its last bytes alone; none where there is no file.
 
     A last line without an end is being written, or was torn: it does not count.

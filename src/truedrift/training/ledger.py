@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from truedrift import collectives
-from truedrift.records.json_lines import object_of, readable
+from truedrift.records.json_lines import object_of, objects
 from truedrift.training import checkpoint
 from truedrift.training.metrics_log import MetricsLog
 from truedrift.training.retention import prune
@@ -67,7 +67,7 @@ class Ledger:
 
     def has_evaluation(self) -> bool:
         """Whether the step where the run stands is evaluated in the log."""
-        latest = readable(self.run.path / METRICS, last_bytes=LATEST_BYTES)
+        latest = objects(self.run.path / METRICS, last_bytes=LATEST_BYTES)
         return any(self._is_evaluation(entry) for entry in latest)
 
     def save(self) -> None:

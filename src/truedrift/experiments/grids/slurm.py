@@ -24,7 +24,7 @@ from truedrift.experiments.grids.command import beside, command, last_line, run_
 from truedrift.experiments.grids.plan import Plan, Task
 from truedrift.experiments.grids.standing import is_done
 from truedrift.files import make_directory, write_atomically
-from truedrift.records.json_lines import readable
+from truedrift.records.json_lines import objects
 from truedrift.training.lock import RunLock
 from truedrift.validation import mistake
 
@@ -214,7 +214,7 @@ def _submitted(executor: Any, task: Task, runs: Path, device: str) -> Job:
 
 def _remembered(task: Task, runs: Path) -> list[Job]:
     """The last job of the run, if there was one and its file can be read."""
-    found = readable(beside(task, runs, "job"))[-1:]
+    found = objects(beside(task, runs, "job"))[-1:]
     return [
         Job(task, tree["job"], tree["cluster"], runs.absolute()) for tree in found if {"job", "cluster"} <= set(tree)
     ]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.experiments.grids.plan import Task
-from truedrift.records.json_lines import readable
+from truedrift.records.json_lines import objects
 from truedrift.training import metrics_log
 from truedrift.training.run import HISTORY, METRICS
 
@@ -45,7 +45,7 @@ def is_done(task: Task, run: Path) -> bool:
 
 def _latest(run: Path) -> list[dict[str, Any]]:
     """The last lines of metrics.jsonl, which may be long."""
-    return readable(run / METRICS, last_bytes=LATEST_BYTES)
+    return objects(run / METRICS, last_bytes=LATEST_BYTES)
 
 
 def seconds(run: Path) -> float:
@@ -59,7 +59,7 @@ def seconds(run: Path) -> float:
 
 def _spans(run: Path) -> Iterator[float]:
     began: datetime | None = None
-    for entry in readable(run / HISTORY):
+    for entry in objects(run / HISTORY):
         event, now = entry.get("event"), _time(entry.get("time"))
         if event not in (*STARTS, *ENDS) or now is None:
             continue
