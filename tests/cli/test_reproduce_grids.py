@@ -32,7 +32,7 @@ def little(monkeypatch):
     monkeypatch.setattr(execution, "harvest", lambda plan, runs, seed, started: f"the record of {plan.item}")
     monkeypatch.setattr(command, "append", lambda path, record: path.write_text(record))
     shown = Item("little", str, lambda record, out: [out / "little.md"], lambda record: f"drawn: {record}")
-    monkeypatch.setattr(command, "item_of", lambda record: shown)
+    monkeypatch.setattr("truedrift.report.rendered.item_of", lambda record: shown)
     return monkeypatch
 
 
