@@ -12,6 +12,7 @@ from truedrift.records import (
     FieldBiases,
     Guidance,
     ImageGrid,
+    Overhead,
     Temperature,
     TrainedDigits,
     read,
@@ -24,6 +25,7 @@ from truedrift.report import (
     normalization,
     tab_baselines,
     tab_main_results,
+    tab_overhead,
     tab_samples_to_fid,
     trained_digits,
 )
@@ -122,3 +124,14 @@ def test_the_image_experiments_of_the_readme_are_those_of_the_records():
     assert f"n = 8: {told[8]} with ABC, 16: {told[16]}, 32: {told[32]}, 64: {told[64]}" in readme
     sides = [f"{side} {mean(ablation, side, 8):.3f}" for side in ("none", "positive", "negative", "both")]
     assert f"n = 8: {', '.join(sides)}" in readme
+
+
+def test_the_overhead_is_that_of_the_record():
+    (record,) = read(DOCS / "results" / "tab_overhead.jsonl", Overhead)
+    _, _, header, rule, *rest = tab_overhead.table(record).markdown().splitlines()
+    assert "\n".join((header, rule, *(line for line in rest if line.startswith("|")))) in IMAGES
+    seconds = [f"{sum(cost.epoch_seconds) / len(cost.epoch_seconds):.3f} s" for cost in record.costs]
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert f"eager {seconds[0]}, with ABC {seconds[1]}, compiled {seconds[2]} and {seconds[3]}" in readme
+    assert record.provenance.commit
+    assert not record.provenance.commit.endswith("-dirty")

@@ -137,15 +137,16 @@ def _time_verdict(mode: str, standard: Cost, abc: Cost) -> str:
     first, second = (mean_and_deviation(cost.epoch_seconds)[0] for cost in (standard, abc))
     apart = min(abc.epoch_seconds) > max(standard.epoch_seconds) or max(abc.epoch_seconds) < min(standard.epoch_seconds)
     spec = _digits([*standard.epoch_seconds, *abc.epoch_seconds])
+    both = "do not overlap" if apart else "overlap: within the spread of the clock"
     return (
-        f"{mode}: an epoch takes {_signed(second - first, spec)} s ({_signed(second / first - 1, '.1%')}) with ABC, "
-        f"and the epochs of both {'do not overlap' if apart else 'overlap: within the spread of the clock'}"
+        f"{mode}: an epoch takes {shown(second, spec)} s with ABC and {shown(first, spec)} s with standard "
+        f"({_signed(second / first - 1, '.1%')}), and the epochs of both {both}"
     )
 
 
 def _memory_verdict(mode: str, standard: Cost, abc: Cost) -> str:
-    more = abc.memory_megabytes - standard.memory_megabytes
-    return f"{mode}: memory of ABC {_signed(more, '.1f')} MB against {standard.memory_megabytes:.1f} MB of standard"
+    first, second = (f"{cost.memory_megabytes:.1f} MB" for cost in (standard, abc))
+    return f"{mode}: memory is {second} with ABC and {first} with standard"
 
 
 def _signed(value: float, spec: str) -> str:
