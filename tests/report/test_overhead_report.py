@@ -80,8 +80,9 @@ def test_rows_are_standard_abc_and_their_difference_beside_the_paper_s():
 
 def test_verdicts_tell_whether_epochs_overlap():
     assert tab_overhead.verdicts(RECORD) == [
-        "eager: an epoch takes 1.200 s with ABC and 0.700 s with standard (+71.4%), and the epochs of both do not overlap",
-        "eager: memory is 43.4 MB with ABC and 40.2 MB with standard",
+        "eager: an epoch takes 1.200 s with ABC and 0.700 s with standard (+71.4%), and the epochs of both "
+        "do not overlap",
+        "eager: memory is 43.5 MB with ABC and 40.2 MB with standard",
         "compiled: an epoch takes 0.400 s with ABC and 0.500 s with standard (−20.0%), and the epochs of both overlap: "
         "within the spread of the clock",
         "compiled: memory is 61.0 MB with ABC and 62.5 MB with standard",
