@@ -19,6 +19,7 @@ from truedrift.records import (
 )
 from truedrift.report import (
     app_temperature,
+    arithmetic,
     fig_ablation_trajectory,
     fig_bias_loglog,
     guidance,
@@ -94,6 +95,7 @@ GRIDS = {
     "tab:main_results": ("tab_main_results", tab_main_results.table),
     "tab:samples_to_fid": ("tab_main_results", tab_samples_to_fid.table),
     "fig:ablation_trajectory": ("fig_ablation_trajectory", fig_ablation_trajectory.table),
+    "arithmetic": ("arithmetic", arithmetic.table),
 }
 """Item → its record, which some share, and its table."""
 
