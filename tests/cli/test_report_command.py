@@ -8,6 +8,7 @@ from oracles.handmade_run import write_run
 from truedrift.cli import main
 from truedrift.experiments import illustration
 from truedrift.records import append
+from truedrift.validation import mistake
 
 
 @pytest.fixture
@@ -75,6 +76,33 @@ def test_what_cannot_be_read_below_a_directory_is_told_and_passed_over(record, t
     page = (tmp_path / "runs" / "report.html").read_text()
     assert "torn is passed over" in page
     assert "1 item, 1 run;" in page
+
+
+def test_a_record_that_cannot_be_drawn_is_told_and_passed_over_unless_it_is_alone(
+    record, tmp_path, capsys, monkeypatch
+):
+    append(tmp_path / "records.jsonl", record)
+
+    def fails(record, directory):
+        raise mistake("nothing to draw", "allowed is something", "run it to its end")
+
+    monkeypatch.setattr("truedrift.cli.report.rendered", fails)
+    assert main(["report", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith("truedrift: error: nothing to draw;")
+    assert not (tmp_path / "report.html").exists()
+    write_run(tmp_path / "one")
+    assert main(["report", str(tmp_path)]) == 0
+    said = "fig:illustration is passed over: nothing to draw; allowed is something; run it to its end."
+    assert said in printed(capsys)
+    assert said in (tmp_path / "report.html").read_text()
+
+
+def test_a_title_names_three_places(tmp_path):
+    names = "abcde"
+    for name in names:
+        write_run(tmp_path / name)
+    assert main(["report", *(str(tmp_path / name) for name in names), "--out", str(tmp_path / "out")]) == 0
+    assert "<title>truedrift: a, b, c and 2 more</title>" in (tmp_path / "out" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_summary_says_what_was_found(record):
         replace(told, share_nearer=0.6)
     )
     assert "in this one it is not." in summary(replace(told, T_abc=(0.0, 0.6)))
-    assert "fixed pool of 1000000 points" in summary(told)
+    assert "fixed pool of 1,000,000 points" in summary(told)
 
 
 def test_summary_claims_nothing_that_is_not_known():

@@ -6,7 +6,7 @@ import pytest
 from oracles.handmade_run import HISTORY, PROTOCOL, evaluation, telemetry, write_run
 
 from truedrift.report.page import find, write_page
-from truedrift.report.page.chosen import are_many, drawn
+from truedrift.report.page.chosen import are_many, drawn, ordered
 from truedrift.report.page.naming import counted, natural
 from truedrift.report.page.overview import of_many
 from truedrift.report.page.run_files import read_runs
@@ -43,6 +43,24 @@ def test_names_are_in_natural_order(runs):
     assert [run.name for run in runs] == [f"run{k}" for k in (1, 2, 3, 4, 5, 6, 7, 10)]
     assert sorted(["b", "a10", "a9b", "a", "a9"], key=natural) == ["a", "a9", "a9b", "a10", "b"]
     assert [counted(k, "run") for k in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]
+
+
+def test_many_are_in_the_order_of_what_differs_and_then_of_their_seeds(runs):
+    shuffled = [runs[k] for k in (7, 3, 0, 6, 4, 2, 5, 1)]
+    assert [run.name for run in ordered(shuffled)] == [run.name for run in runs]
+    assert ordered(shuffled[:6]) == shuffled[:6]
+
+
+def test_numbers_are_ordered_by_size(tmp_path):
+    """n of 8 to 512, and below that temperatures, whose texts have another order."""
+    told = [(n, taus) for n in (8, 16, 128, 512) for taus in ((0.02, 0.05), (0.5, 1.0), (1e-5, 1e3))]
+    for k, (n, taus) in enumerate(told):
+        document = json.loads((write_run(tmp_path / f"r{k}") / "config.json").read_text())
+        document["config"]["batch"]["n"] = n
+        document["config"]["objective"]["temperatures"] = list(taus)
+        (tmp_path / f"r{k}" / "config.json").write_text(json.dumps(document))
+    found = ordered(read_runs([tmp_path / f"r{k}" for k in range(12)]))
+    assert [(run.config.batch.n, run.config.objective.temperatures) for run in found] == sorted(told)
 
 
 def test_few_are_drawn_of_every_configuration(runs):

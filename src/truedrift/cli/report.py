@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,15 @@ from typing import Annotated
 import tyro
 
 from truedrift.records import writable_directory
+from truedrift.report.catalog import item_of
 from truedrift.report.page import Found, find, write_page
 from truedrift.report.rendered import rendered
-from truedrift.validation import mistake
+from truedrift.validation import Mistake, mistake
 
 PAGE = "report.html"
 SEVERAL = Path("runs/report")
+NAMED = 3
+"""Places in the title."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +52,26 @@ class Report:
         found = find(places)
         beside = places[0] if places[0].is_dir() else places[0].parent
         out = writable_directory(self.out or (beside if len(places) == 1 else SEVERAL))
-        return partial(_report, found, out, self.title or f"truedrift: {', '.join(map(_name, places))}")
+        return partial(_report, found, out, self.title or _title(places))
 
 
-def _name(place: Path) -> str:
-    return place.resolve().name
+def _title(places: Sequence[Path]) -> str:
+    names = [place.resolve().name for place in places]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"truedrift: {', '.join(names[:NAMED])}{more}"
 
 
 def _report(found: Found, out: Path, title: str) -> str:
-    said = [rendered(record, out) for record in found.records]
-    page = write_page(out / PAGE, title=title, records=found.records, runs=found.runs, problems=found.problems)
-    return "\n\n".join((*said, *found.problems, f"page: {page}"))
+    """A record that cannot be drawn is told and passed over, unless nothing else is there."""
+    said, shown, failures = [], [], []
+    for record in found.records:
+        try:
+            said.append(rendered(record, out))
+            shown.append(record)
+        except Mistake as error:
+            failures.append((item_of(record).label, error))
+    if failures and not shown and not found.runs:
+        raise failures[0][1]
+    problems = [*found.problems, *(f"{label} is passed over: {error}." for label, error in failures)]
+    page = write_page(out / PAGE, title=title, records=shown, runs=found.runs, problems=problems)
+    return "\n\n".join((*said, *problems, f"page: {page}"))

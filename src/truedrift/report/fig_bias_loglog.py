@@ -33,7 +33,7 @@ def table(record: BiasCurves) -> Table:
     """Exact biases, and slopes between the last two n."""
     return Table(
         caption=(
-            f"Exact bias of the centroid of n draws from {record.pool_points} points, mean over {record.queries} "
+            f"Exact bias of the centroid of n draws from {record.pool_points:,} points, mean over {record.queries} "
             "queries; slope between the last two n."
         ),
         label="tab:bias_loglog",
@@ -134,7 +134,7 @@ def summary(record: BiasCurves) -> str:
     if record.trials:
         within = record.within_two_errors
         foot += [
-            f"{record.trials} trials for every n and query in {record.sampled_seconds:.0f} s.",
+            f"{record.trials:,} trials for every n and query in {record.sampled_seconds:.0f} s.",
             f"{sum(within)} of {len(within)} mean squares are within two standard errors of the exact ones; "
             "95 % are expected.",
         ]

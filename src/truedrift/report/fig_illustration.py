@@ -44,7 +44,7 @@ def summary(record: Illustration) -> str:
             _row("  its Monte-Carlo noise", record.noise_standard, record.noise_abc),
             "",
             *verdicts(record),
-            f"The draws are from a fixed pool of {record.pool_points} points, whose centroid is T*.",
+            f"The draws are from a fixed pool of {record.pool_points:,} points, whose centroid is T*.",
         )
     )
 

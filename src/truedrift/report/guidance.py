@@ -39,7 +39,7 @@ def summary(record: Guidance) -> str:
             "",
             table(record).aligned(),
             "",
-            f"Exact to {_worst(record):.0e} of each bias, for draws from two pools of {record.pool_points} points.",
+            f"Exact to {_worst(record):.0e} of each bias, for draws from two pools of {record.pool_points:,} points.",
             "The last column is the share of queries at which stratified ABC has a smaller bias than plain ABC.",
         )
     )
@@ -50,7 +50,7 @@ def table(record: Guidance) -> Table:
     return Table(
         caption=(
             f"Bias with generated and unconditional negatives, mean over {record.queries} queries, τ = {record.tau:g}; "
-            f"exact to {_worst(record):.0e} of each bias for draws from two pools of {record.pool_points} points. "
+            f"exact to {_worst(record):.0e} of each bias for draws from two pools of {record.pool_points:,} points. "
             "The last column is the share of queries at which stratified ABC has a smaller bias than plain ABC."
         ),
         label="tab:guidance",

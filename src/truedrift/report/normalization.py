@@ -91,7 +91,7 @@ def table(record: FieldBiases) -> Table:
     return Table(
         caption=(
             f"Bias of the field as it is trained, root mean square over {record.queries} queries, τ = {record.tau:g}, "
-            f"{record.trials} batches for every query and n; a dash is a bias that the noise hides."
+            f"{record.trials:,} batches for every query and n; a dash is a bias that the noise hides."
         ),
         label="tab:normalization",
         header=("normalization", "estimator", "of", *(f"n = {n}" for n in record.n)),
@@ -130,7 +130,7 @@ def summary(record: FieldBiases) -> str:
     """The table for the screen, with standard errors of the last n."""
     lines = [
         f"normalization: bias of the field as it is trained, RMS over {record.queries} queries, τ = {record.tau:g}, "
-        f"{record.trials} batches, seed {record.provenance.seed}",
+        f"{record.trials:,} batches, seed {record.provenance.seed}",
     ]
     for normalization in NORMALIZATIONS:
         lines += ["", f"{normalization:24}" + "".join(f"{f'n = {n}':>10}" for n in record.n) + f"{'± last':>10}"]

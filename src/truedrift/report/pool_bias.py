@@ -52,7 +52,7 @@ def summary(record: PoolBias) -> str:
 
 
 def _head(record: PoolBias) -> str:
-    how = "exact" if record.trials is None else f"{record.trials} trials, seed {record.provenance.seed}"
+    how = "exact" if record.trials is None else f"{record.trials:,} trials, seed {record.provenance.seed}"
     draws = "with" if record.replacement else "without"
     return (
         f"bias of the centroid of n references, drawn {draws} replacement from {record.pool} "

@@ -51,7 +51,7 @@ def table(record: Baselines) -> Table:
     return Table(
         caption=(
             f"Bias, variance and time of an estimate, τ = {record.tau:g}, {record.queries} queries, "
-            f"{record.trials} trials without replacement from {record.pool_points} points. "
+            f"{record.trials:,} trials without replacement from {record.pool_points:,} points. "
             "|bias| is the naive norm, which holds the noise of the trials in quadrature; "
             "exact values are of draws with replacement."
         ),
@@ -99,7 +99,7 @@ def summary(record: Baselines) -> str:
     """The table for the screen."""
     lines = [
         f"tab:baselines: N = {record.pool_points}, {record.queries} queries N(0, 0.25 I), τ = {record.tau:g}, "
-        f"{record.trials} trials without replacement, seed {record.provenance.seed}",
+        f"{record.trials:,} trials without replacement, seed {record.provenance.seed}",
     ]
     for n in dict.fromkeys(row.n for row in record.rows):
         columns = ("|bias|", *OF_BIAS, " Var", "exact", "paper", "µs", "paper")

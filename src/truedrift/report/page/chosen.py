@@ -1,9 +1,10 @@
-"""Which of many runs are drawn: as many as there are colors, and of as many configurations as that allows."""
+"""Many runs: their order, and which are drawn: as many as there are colors, of all configurations if that allows."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from truedrift.report.page.configuration import differing_paths, dotted
 from truedrift.report.page.run_files import Run
@@ -17,6 +18,26 @@ _CHANCE = "seed"
 def are_many(runs: Sequence[Run]) -> bool:
     """Too many for a card, a color and a column each."""
     return len(runs) > MOST
+
+
+def ordered(runs: Sequence[Run]) -> list[Run]:
+    """Few as they are named; many by the options that differ, seeds last, since names with hashes say nothing."""
+    paths = [*(path for path in differing(runs) if path != _CHANCE), _CHANCE]
+    return sorted(runs, key=lambda run: _place(run, paths)) if are_many(runs) else list(runs)
+
+
+def _place(run: Run, paths: Sequence[str]) -> list[tuple[int, Any]]:
+    tree = dotted(run.config.tree())
+    return [_rank(tree.get(path)) for path in paths]
+
+
+def _rank(value: Any) -> tuple[int, Any]:
+    """Numbers by size, then rows of numbers, then the others by their text."""
+    if isinstance(value, int | float):
+        return 0, value
+    if isinstance(value, list | tuple) and all(isinstance(each, int | float) for each in value):
+        return 1, list(value)
+    return 2, json.dumps(value)
 
 
 def drawn(runs: Sequence[Run]) -> list[Run]:

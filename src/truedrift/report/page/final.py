@@ -33,7 +33,9 @@ def _metric(name: str, digits: str, deviation: str = "") -> Callable[[Run], str]
         last = judging(run)
         value = number(last.metrics.get(name)) if last else None
         spread = number(last.metrics.get(deviation)) if last else None
-        return "–" if value is None else f"{value:{digits}}" + ("" if spread is None else f" ± {spread:{digits}}")
+        if value is None:
+            return "–"
+        return f"{value:{digits}}".replace("-", "−") + ("" if spread is None else f" ± {spread:{digits}}")
 
     return shown
 

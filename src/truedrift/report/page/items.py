@@ -20,13 +20,18 @@ def section(record: Any, command: str | None = None) -> list[Content]:
     text = element("pre", item.summary(record))
     folded = element("details", element("summary", "As text"), text) if table else text
     return [
-        element("h3", item.label),
+        element("h3", item.label, id=anchor(item)),
         element("p", description(item)) if description(item) else None,
         element("div", drawn(figure, said=f"Figure {item.label}"), class_="sheet") if figure else None,
         of_report(table) if table else None,
         folded,
         element("p", _origin(item, record, command), class_="soft small"),
     ]
+
+
+def anchor(item: Item) -> str:
+    """The name of its section in addresses of the page."""
+    return "item-" + re.sub(r"[^a-z0-9]+", "-", item.label.lower())
 
 
 def description(item: Item) -> str:

@@ -25,6 +25,8 @@ class Verdict:
     sentence: str
     tone: Tone = "plain"
     about: str = ""
+    anchor: str | None = None
+    """Where on the page the rest of it is."""
 
 
 def listed(verdicts: Sequence[Verdict]) -> Markup:
@@ -37,7 +39,8 @@ def listed(verdicts: Sequence[Verdict]) -> Markup:
 def _card(verdicts: Sequence[Verdict]) -> Markup:
     """What is said of one subject, in the color of the worst of it."""
     tone = max((verdict.tone for verdict in verdicts), key=TONES.index)
-    subject = element("strong", element("bdi", verdicts[0].subject))
+    name, anchor = element("bdi", verdicts[0].subject), verdicts[0].anchor
+    subject = element("strong", element("a", name, href=f"#{anchor}") if anchor else name)
     if len(verdicts) == 1:
         return element("li", subject, ": ", _said(verdicts[0]), class_=tone)
     return element("li", subject, element("ul", (element("li", _said(each)) for each in verdicts)), class_=tone)

@@ -10,6 +10,7 @@ from truedrift.report.catalog import item_of
 from truedrift.report.evaluated import share
 from truedrift.report.page.compared import between
 from truedrift.report.page.distance import best, judging
+from truedrift.report.page.items import anchor
 from truedrift.report.page.run_files import Run, number, step_of
 from truedrift.report.page.verdict import Tone, Verdict
 
@@ -18,7 +19,9 @@ def of_records(records: Sequence[Any]) -> list[Verdict]:
     """What the items say of their records."""
     items = [(item_of(record), record) for record in records]
     return [
-        Verdict(subject=item.label, sentence=sentence) for item, record in items for sentence in item.verdicts(record)
+        Verdict(subject=item.label, sentence=sentence, anchor=anchor(item))
+        for item, record in items
+        for sentence in item.verdicts(record)
     ]
 
 

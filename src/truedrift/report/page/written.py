@@ -13,7 +13,7 @@ from truedrift.records.origin import version
 from truedrift.report.catalog import item_of
 from truedrift.report.page import configuration, items, overview, provenance, samples, verdicts
 from truedrift.report.page.chart import Chart, figure, legend
-from truedrift.report.page.chosen import are_many, differing, drawn
+from truedrift.report.page.chosen import are_many, differing, drawn, ordered
 from truedrift.report.page.curves import evaluation_charts, training_charts
 from truedrift.report.page.document import document
 from truedrift.report.page.embedded import json_block
@@ -42,7 +42,7 @@ def write_page(
 
     `command` is what made the records that do not say it themselves; `problems` are sentences on what was passed over.
     """
-    read = read_runs(runs)
+    read = ordered(read_runs(runs))
     passed_over = [Verdict(subject=UNREAD, sentence=problem, tone="note") for problem in problems]
     write_atomically(path, page(title, records, read, command=command, beside=passed_over).encode())
     return path
