@@ -89,7 +89,7 @@ def test_panels_show_the_numbers_of_the_record(record):
 
 def test_the_summary_tells_the_record(record):
     told = summary(record)
-    assert "N = 1234, 3 queries, seed 7" in told
+    assert "N = 1,234, 3 queries, seed 7" in told
     assert "τ = 0.1: n·Δ from -0.500 to -0.250, median -0.400 (one constant is needed); angle up to 12.2°, " in told
     assert "median: 0.020 at τ = 0.02, 0.800 at τ = 1; it fails to grow with τ in 1 of 6 cases" in told
     assert "τ′ from 0.5 τ to 1.1 τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ to 1e-06 of the bias." in told

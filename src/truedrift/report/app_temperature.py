@@ -48,7 +48,7 @@ def summary(record: Temperature) -> str:
     pairs = (len(record.taus) - 1) * record.queries
     return "\n".join(
         (
-            f"app:temperature: four modes, N = {record.pool_points}, {record.queries} queries, "
+            f"app:temperature: four modes, N = {record.pool_points:,}, {record.queries} queries, "
             f"seed {record.provenance.seed}",
             "",
             *(_conditions(at) for at in record.at),
@@ -78,7 +78,7 @@ def table(record: Temperature) -> Table:
     return Table(
         caption=(
             "Bias against the target of τ, exact, mean over queries: of standard and ABC at τ, of standard at the best "
-            f"τ′ for all queries, and at the best τ′ of each; N = {record.pool_points}, {record.queries} queries."
+            f"τ′ for all queries, and at the best τ′ of each; N = {record.pool_points:,}, {record.queries} queries."
         ),
         label="tab:temperature",
         header=("τ", "n", "standard", "best τ′", "best τ′/τ", "best τ′ of each", "ABC"),

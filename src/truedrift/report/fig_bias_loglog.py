@@ -127,7 +127,7 @@ def _verdict(record: BiasCurves, tau: float) -> str:
 def summary(record: BiasCurves) -> str:
     """Exact biases, slopes, and how Monte Carlo agrees."""
     head = (
-        f"fig:bias_loglog: N = {record.pool_points}, {record.queries} queries, mean over queries of ‖E[T_n] − T*‖, "
+        f"fig:bias_loglog: N = {record.pool_points:,}, {record.queries} queries, mean over queries of ‖E[T_n] − T*‖, "
         f"seed {record.provenance.seed}"
     )
     foot = [f"Exact curves in {record.exact_seconds:.1f} s."]

@@ -35,7 +35,7 @@ def summary(record: Illustration) -> str:
     return "\n".join(
         (
             f"fig:illustration: three Gaussian clusters, n = {record.n}, τ = {record.tau:g}, "
-            f"draw 0 of {record.draws} with seed {record.provenance.seed}",
+            f"draw 0 of {record.draws:,} with seed {record.provenance.seed}",
             "",
             f"{'':32}{'standard':>10}{'ABC':>10}",
             _row("distance to T* in this draw", record.distance_standard, record.distance_abc),

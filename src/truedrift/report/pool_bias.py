@@ -56,7 +56,7 @@ def _head(record: PoolBias) -> str:
     draws = "with" if record.replacement else "without"
     return (
         f"bias of the centroid of n references, drawn {draws} replacement from {record.pool} "
-        f"({record.pool_points} × {record.dimensions}):\n{record.kernel} kernel, τ = {record.tau:g}, "
+        f"({record.pool_points:,} × {record.dimensions}):\n{record.kernel} kernel, τ = {record.tau:g}, "
         f"{record.queries} queries, {how}"
     )
 

@@ -98,7 +98,7 @@ def _verdict(standard: Baseline, abc: Baseline) -> str:
 def summary(record: Baselines) -> str:
     """The table for the screen."""
     lines = [
-        f"tab:baselines: N = {record.pool_points}, {record.queries} queries N(0, 0.25 I), τ = {record.tau:g}, "
+        f"tab:baselines: N = {record.pool_points:,}, {record.queries} queries N(0, 0.25 I), τ = {record.tau:g}, "
         f"{record.trials:,} trials without replacement, seed {record.provenance.seed}",
     ]
     for n in dict.fromkeys(row.n for row in record.rows):
