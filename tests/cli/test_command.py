@@ -17,6 +17,7 @@ import truedrift
 from truedrift.cli import main, parsing
 from truedrift.experiments import bias_loglog
 from truedrift.records import BiasCurves, Illustration, read
+from truedrift.training.lock import RunLock
 
 LIMIT_SECONDS = 240
 
@@ -85,6 +86,16 @@ def test_demo_trains_with_both_estimators_and_tells_it_on_a_page(tmp_path):
     assert again.returncode == 0, again.stderr
     history = (tmp_path / "runs" / "demo" / "digits-abc-seed0" / "history.jsonl").read_text()
     assert history.count('"started"') == 1
+
+
+def test_a_demo_beside_another_says_so_and_is_no_failure(tmp_path, capsys, small_toy):
+    runs = [tmp_path / "digits-standard-seed0", tmp_path / "digits-abc-seed0"]
+    for run in runs:
+        run.mkdir()
+    with RunLock(runs[0]), RunLock(runs[1]):
+        assert main(["demo", "--draws", "2", "--epochs", "1", "--out", str(tmp_path)]) == 75
+    said = rf"truedrift: another command is at digits-standard-seed0 in {tmp_path}; run .*, or name another --out\n"
+    assert re.fullmatch(said, capsys.readouterr().err)
 
 
 def test_a_mistake_is_one_line_and_status_2():

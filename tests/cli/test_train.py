@@ -64,7 +64,7 @@ def test_a_run_says_where_it_is_and_what_comes_next(capsys, here):
     assert following == f"next:     truedrift sample runs/{directory.name}"
     again, out_again, err = train(capsys, "digits", *settings(*SMALL), "--device", "cpu")
     assert (again, out_again) == (0, out)
-    assert err == f"truedrift: going on from step 4 of 4 steps in runs/{directory.name}\n"
+    assert err == f"truedrift: all 4 steps were taken before in runs/{directory.name}\n"
     assert len(list((here / "runs").iterdir())) == 1
     train(capsys, "digits", *settings(*SMALL), "--seed", 1, "--device", "cpu")
     assert len(list((here / "runs").iterdir())) == 2
@@ -112,7 +112,7 @@ def test_the_config_of_a_run_is_a_config(capsys, here):
     assert printed(capsys, "digits", "--config", "run/config.json") == printed(capsys, "digits", *settings(*SMALL))
     status, _, err = train(capsys, "digits", "--config", "run/config.json", "--device", "cpu", "--out", "run")
     assert status == 0
-    assert err.startswith("truedrift: going on from step 4")
+    assert err.startswith("truedrift: all 4 steps were taken before")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from truedrift.progress import Progress
 from truedrift.records import RECORDS, append, writable_directory
 from truedrift.report.page import write_page
 from truedrift.report.rendered import rendered
+from truedrift.training.interruption import EXIT_STATUS
 from truedrift.validation import require_whole
 
 COMMAND = "truedrift demo"
@@ -79,9 +80,13 @@ def _trained(seed: int, epochs: int, out: Path, progress: Progress) -> list[Path
     plan = both_estimators.both(seed, epochs)
     again = "run the same command again to go on"
     try:
-        failed = Pool(runs=out, device="cpu").run(plan, progress)
+        left = Pool(runs=out, device="cpu").run(plan, progress)
     except Interrupted as stopped:
         raise Stop(f"{stopped}: the runs saved where they were; {again}", status=stopped.status) from None
+    failed = [each for each in left if not each.busy]
     if failed:
         raise Stop(f"{failed[0].task.name} failed: {failed[0].why}; its log is {failed[0].log}; {again}", status=1)
+    if left:
+        busy = f"another command is at {left[0].task.name} in {out}"
+        raise Stop(f"{busy}; run this again when it has finished, or name another --out", status=EXIT_STATUS)
     return [run_of(task, out) for task in plan.tasks]

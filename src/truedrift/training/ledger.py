@@ -53,12 +53,18 @@ class Ledger:
     def __init__(self, run: RunDirectory, state: TrainingState, tell: Tell) -> None:
         self.run, self.state, self.tell = run, state, tell
         self.standing, offset = self._read()
-        step, length = self.standing.step, f"{run.config.cadence.steps} steps in {run.path}"
+        step = self.standing.step
         written = self._last_written()
         self._log = self._opened(self._behind_late_evaluation(offset))
         self._board = TensorBoard(run.path / "tensorboard", step, tell)
         run.note("started" if step == 0 else "resumed", step=step, processes=collectives.size(), **written)
-        tell(f"going on from step {step} of {length}" if step else f"{run.config.recipe}: {length}")
+        tell(f"{self._begun()} in {run.path}")
+
+    def _begun(self) -> str:
+        step, steps = self.standing.step, self.run.config.cadence.steps
+        if step >= steps:
+            return f"all {steps} steps were taken before"
+        return f"going on from step {step} of {steps} steps" if step else f"{self.run.config.recipe}: {steps} steps"
 
     def write(self, metrics: Mapping[str, Any]) -> None:
         """Add a line of metrics."""
