@@ -10,7 +10,7 @@ import torch
 import truedrift
 from truedrift import records
 from truedrift.experiments.illustration import Options, run
-from truedrift.records import Illustration, append, provenance, read, writable_directory
+from truedrift.records import Illustration, append, made_by, provenance, read, writable_directory
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Small:
     name: str
     flag: bool
     pair: tuple[float, str]
+    later: int | None = None
 
 
 SMALL = Small(count=3, size=0.1, name="τ", flag=True, pair=(1e-300, "x"))
@@ -56,6 +57,22 @@ def test_a_line_torn_by_a_crash_does_not_swallow_the_next_record(tmp_path):
     assert first == '{"record": "Sm'
     path.write_text(second + "\n", encoding="utf-8")
     assert read(path, Small) == [SMALL]
+
+
+def test_what_a_record_lacks_takes_its_default(tmp_path):
+    """So records that were written before a field came can be read."""
+    entry = json.loads(line_with(later=5))
+    del entry["later"]
+    (tmp_path / "r.jsonl").write_text(json.dumps(entry) + "\n", encoding="utf-8")
+    assert read(tmp_path / "r.jsonl", Small) == [SMALL]
+
+
+def test_a_record_is_told_what_made_it():
+    record = run(Options(n=2, draws=2, seed=0))
+    assert record.provenance.command is None
+    told = made_by(record, "truedrift demo")
+    assert told.provenance.command == "truedrift demo"
+    assert replace(told, provenance=record.provenance) == record
 
 
 BAD = {

@@ -58,6 +58,7 @@ def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path):
     assert done.stdout.splitlines()[-1] == f"page: {Path('runs/demo/report.html')}"
     (record,) = read(out / "records.jsonl", Illustration)
     assert (record.n, record.draws, record.provenance.seed) == (4, 300, 3)
+    assert record.provenance.command == "truedrift demo --seed 3 --draws 300 --epochs 0"
     assert f"{record.distance_standard:.4f}    {record.distance_abc:.4f}" in done.stdout
     assert f"{record.bias_standard:.4f}    {record.bias_abc:.4f}" in done.stdout
     assert f"nearer to T* in {record.share_nearer:.2%} ±" in done.stdout

@@ -47,7 +47,9 @@ def test_reproduce_then_report_from_the_record_alone(item, expected, small, tmp_
     assert main(["report", str(out), "--out", str(again)]) == 0
     assert capsys.readouterr().out == first.replace(str(out), str(again)) + f"\npage: {again / 'report.html'}\n"
     drawn = files(again)
-    assert b"</html>" in drawn.pop("report.html")
+    page = drawn.pop("report.html")
+    assert b"</html>" in page
+    assert f"Made by <code>truedrift reproduce {item} --scale smoke</code>".encode() in page
     assert {name: files(out)[name] for name in expected} == drawn
 
 

@@ -108,7 +108,7 @@ def test_the_image_experiments_are_those_of_the_records(item):
     rows = [line for line in rest if line.startswith("|")]
     assert len(rows) >= 4
     assert "\n".join((header, rule, *rows)) in IMAGES
-    assert record.command in IMAGES
+    assert record.provenance.command in IMAGES
     assert record.provenance.commit
     assert not record.provenance.commit.endswith("-dirty")
 

@@ -65,7 +65,8 @@ def test_every_run_with_its_evaluations(tmp_path):
     write(tmp_path / TASKS[1].name, TASKS[1].config, [evaluation(3, 18.0), evaluation(6, 11.0, recall=1.0)], 50)
     record = harvested(tmp_path)
     assert (record.item, record.scale, record.data, record.recipe) == ("little", "smoke", "digits", "digits")
-    assert (record.classes, record.evaluate_every_epochs, record.command) == (10, 1, "truedrift reproduce little")
+    assert (record.classes, record.evaluate_every_epochs) == (10, 1)
+    assert record.provenance.command == "truedrift reproduce little"
     assert (record.protocol.extractor, record.protocol.reference_count) == ("digits", 1437)
     standard, abc = record.runs
     assert (standard.id, standard.variant, standard.seed, standard.n) == (TASKS[0].id, "standard", 0, 3)

@@ -56,7 +56,6 @@ def test_two_pairs_whose_processes_take_their_epochs_in_turn(answered, tmp_path)
     assert [cost.memory_megabytes for cost in record.costs] == [5, 6, 5, 6]
     assert (record.data, record.recipe, record.n, record.steps_per_epoch) == ("digits", "digits", 8, 100)
     assert (record.device, record.threads) == ("cpu", 2)
-    assert record.command == "truedrift reproduce tab:overhead --scale smoke"
     turn = ["eager standard epoch", "eager abc epoch"]
     assert answered.read_text().splitlines()[:8] == [*turn * 3, "eager standard end", "eager abc end"]
     assert told == [("tab:overhead", k, 12) for k in range(1, 13)]

@@ -66,6 +66,5 @@ def grid(item, runs, *, protocol=PROTOCOL, classes=10):
         evaluate_every_epochs=10,
         protocol=protocol,
         runs=tuple(runs),
-        command=f"truedrift reproduce {item}",
-        provenance=provenance(seed=0, wall_seconds=1.0),
+        provenance=provenance(seed=0, wall_seconds=1.0, command=f"truedrift reproduce {item}"),
     )

@@ -42,8 +42,7 @@ RECORD = Overhead(
         cost("abc", False, (1.0, 1.1, 1.5), 43.5),
         cost("standard", True, (0.4, 0.6), 62.5),
     ),
-    command="truedrift reproduce tab:overhead",
-    provenance=provenance(seed=0, wall_seconds=1.0),
+    provenance=provenance(seed=0, wall_seconds=1.0, command="truedrift reproduce tab:overhead"),
 )
 
 

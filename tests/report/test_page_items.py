@@ -1,6 +1,6 @@
 """Items on the page: what they offer is shown, what they do not offer is made up for, and all of it is text."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from oracles.handmade_run import HOSTILE
 
 from truedrift.experiments import illustration
-from truedrift.records import Provenance
+from truedrift.records import Provenance, made_by
 from truedrift.report.page import items, verdict, verdicts, write_page
 from truedrift.report.page.tables import of_report, table
 from truedrift.report.table import Scientific, Table
@@ -27,7 +27,6 @@ ORIGIN = Provenance(
 
 @dataclass(frozen=True)
 class Record:
-    command: str
     provenance: Provenance
 
 
@@ -51,7 +50,7 @@ def offered(monkeypatch):
     )
     for module in (items, verdicts):
         monkeypatch.setattr(module, "item_of", lambda record: item)
-    return Record(command=HOSTILE, provenance=ORIGIN)
+    return Record(provenance=replace(ORIGIN, command=HOSTILE))
 
 
 def test_everything_that_an_item_offers_is_shown(offered):
@@ -96,16 +95,12 @@ def test_an_item_of_the_catalog_has_its_figure_text_and_origin(tmp_path):
     assert "Curves" not in page
 
 
-def test_the_command_is_told_where_the_record_does_not_say_it(tmp_path):
+def test_the_command_is_told_and_guessed_only_where_the_record_does_not_say_it():
     record = illustration.run(illustration.Options(n=4, draws=20, seed=3))
-    page = tmp_path / "page.html"
-    told = write_page(page, title="t", records=[record], runs=[], command="truedrift demo").read_text()
-    assert "Made by <code>truedrift demo</code>, " in told
+    told = html(items.section(made_by(record, "truedrift demo --seed 3")))
+    assert "Made by <code>truedrift demo --seed 3</code>, " in told
     assert "or the like" not in told
-
-
-def test_a_record_s_own_command_comes_first(offered):
-    assert "<code>truedrift demo</code>" not in html(items.section(offered, "truedrift demo"))
+    assert "Made by <code>truedrift reproduce fig:illustration</code> or the like, " in html(items.section(record))
 
 
 def test_tables_of_many_columns_are_set_smaller():

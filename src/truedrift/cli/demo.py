@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
@@ -15,13 +16,12 @@ from truedrift.experiments.grids.command import run_of
 from truedrift.experiments.grids.local import Interrupted, Pool
 from truedrift.experiments.study import Setting
 from truedrift.progress import Progress
-from truedrift.records import RECORDS, append, writable_directory
+from truedrift.records import RECORDS, append, made_by, writable_directory
 from truedrift.report.page import write_page
 from truedrift.report.rendered import rendered
 from truedrift.training.interruption import EXIT_STATUS
 from truedrift.validation import require_whole
 
-COMMAND = "truedrift demo"
 TITLE = "truedrift: the bias of a minibatch centroid, and digits trained with and without its correction"
 
 
@@ -59,19 +59,25 @@ class Demo:
         """Check the options and the directory."""
         options = illustration.Options(n=self.n, draws=self.draws, seed=self.seed)
         require_whole("epochs", self.epochs, 0, both_estimators.EPOCHS)
-        return partial(_demo, options, writable_directory(self.out), self.epochs)
+        return partial(_demo, options, writable_directory(self.out), self.epochs, self.command())
+
+    def command(self) -> str:
+        """What a user writes to have the same."""
+        own = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default}
+        return shlex.join(["truedrift", "demo", *(word for name in own for word in (f"--{name}", str(own[name])))])
 
 
-def _demo(options: illustration.Options, out: Path, epochs: int) -> str:
+def _demo(options: illustration.Options, out: Path, epochs: int, command: str) -> str:
     with Shown() as progress:
         setting = Setting(seed=options.seed, progress=progress)
         drawn = illustration.run(options)
         curves = bias_loglog.run(setting, trials=0)
         runs = _trained(options.seed, epochs, out, progress) if epochs else []
-    for record in (drawn, curves):
+    records = [made_by(record, command) for record in (drawn, curves)]
+    for record in records:
         append(out / RECORDS, record)
-    said = [rendered(drawn, out), rendered(curves, out), *(f"run: {run}" for run in runs)]
-    page = write_page(out / PAGE, title=TITLE, records=(drawn, curves), runs=runs, command=COMMAND)
+    said = [*(rendered(record, out) for record in records), *(f"run: {run}" for run in runs)]
+    page = write_page(out / PAGE, title=TITLE, records=records, runs=runs)
     return "\n\n".join((*said, f"records: {out / RECORDS}", f"page: {page}"))
 
 

@@ -13,7 +13,7 @@ import tyro
 from truedrift.cli.progress import Shown
 from truedrift.cli.stop import Stop
 from truedrift.experiments import overhead
-from truedrift.experiments.catalog import ITEMS, STUDIES
+from truedrift.experiments.catalog import ITEMS, STUDIES, computed
 from truedrift.experiments.grids.catalog import planned
 from truedrift.experiments.grids.execution import Execution, Executor, RunsBusy, RunsFailed
 from truedrift.experiments.grids.local import Interrupted
@@ -148,7 +148,7 @@ def _reproduce(plans: Plans, absent: list[str], execution: Execution, setting: S
 def _one(item: str, plan: Plan | None, execution: Execution, setting: Setting, out: Path) -> str:
     with Shown() as progress:
         shown = replace(setting, progress=progress, directory=out)
-        found = STUDIES[item](shown) if plan is None else _carried_out(plan, execution, shown)
+        found = computed(item, shown) if plan is None else _carried_out(plan, execution, shown)
     if isinstance(found, Submission):
         return _queued(item, found)
     append(out / RECORDS, found)

@@ -18,6 +18,7 @@ from truedrift.experiments import (
 )
 from truedrift.experiments.grids.catalog import GRIDS
 from truedrift.experiments.study import Setting
+from truedrift.records import made_by
 
 STUDIES: dict[str, Callable[[Setting], Any]] = {
     "fig:illustration": illustration.study,
@@ -31,6 +32,12 @@ STUDIES: dict[str, Callable[[Setting], Any]] = {
     "tab:overhead": overhead.study,
 }
 """A study takes its setting and returns one record."""
+
+
+def computed(item: str, setting: Setting) -> Any:
+    """The record of a study, with the command that computes it again."""
+    return made_by(STUDIES[item](setting), setting.command(item))
+
 
 ITEMS = (*STUDIES, *GRIDS)
 """Everything that can be reproduced."""

@@ -70,7 +70,6 @@ def study(setting: Setting) -> Overhead:
         device=told["device"],
         threads=told["threads"],
         costs=tuple(map(_cost, found, (*eager, *compiled))),
-        command=setting.command(ITEM),
         provenance=provenance(seed=setting.seed, wall_seconds=time.monotonic() - started),
     )
 

@@ -12,7 +12,7 @@ from truedrift.records.hyperparameters import Epochs, Hyperparameters
 from truedrift.records.illustration import Illustration, Point
 from truedrift.records.image_grid import EvaluatedStep, ImageGrid, ImageRun
 from truedrift.records.normalization import FieldBias, FieldBiases
-from truedrift.records.origin import Provenance, provenance
+from truedrift.records.origin import Provenance, made_by, provenance
 from truedrift.records.overhead import Cost, Overhead
 from truedrift.records.pool_bias import BiasAt, PoolBias
 from truedrift.records.store import RECORDS, append, read, readable, writable_directory
@@ -53,6 +53,7 @@ __all__ = [
     "Temperature",
     "TrainedDigits",
     "append",
+    "made_by",
     "provenance",
     "read",
     "readable",

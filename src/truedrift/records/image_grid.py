@@ -57,6 +57,4 @@ class ImageGrid:
     evaluate_every_epochs: int
     protocol: Protocol
     runs: tuple[ImageRun, ...]
-    command: str
-    """What made it."""
     provenance: Provenance

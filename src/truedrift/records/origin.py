@@ -1,15 +1,18 @@
-"""Where a record came from: version, commit, machine, seed, wall time."""
+"""Where a record came from: version, commit, machine, seed, wall time, command."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
+
+Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +27,11 @@ class Provenance:
     seed: int
     wall_seconds: float
     time: str
+    command: str | None = None
+    """That computes it again, where one is known."""
 
 
-def provenance(*, seed: int, wall_seconds: float) -> Provenance:
+def provenance(*, seed: int, wall_seconds: float, command: str | None = None) -> Provenance:
     """The provenance of a result that is ready now."""
     return Provenance(
         version=version(),
@@ -37,7 +42,15 @@ def provenance(*, seed: int, wall_seconds: float) -> Provenance:
         seed=seed,
         wall_seconds=wall_seconds,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
+        command=command,
     )
+
+
+def made_by(record: Record, command: str) -> Record:
+    """The record with the command that made it."""
+    told: Any = record
+    changed: Record = replace(told, provenance=replace(told.provenance, command=command))
+    return changed
 
 
 def version() -> str:

@@ -34,5 +34,4 @@ class Overhead:
     """"cpu", "mps", or the name of the GPU."""
     threads: int
     costs: tuple[Cost, ...]
-    command: str
     provenance: Provenance

@@ -10,7 +10,7 @@ import json
 import math
 import os
 import tempfile
-from dataclasses import asdict, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
@@ -85,10 +85,13 @@ def _build(kind: Any, value: Any, where: str) -> Any:
 
 
 def _build_fields(kind: Any, value: dict[str, Any], where: str) -> Any:
+    """What the value lacks takes its default, if there is one: so records can gain fields."""
     hints = get_type_hints(kind)
-    if value.keys() != hints.keys():
-        raise TypeError(f"{where} lacks or does not know {sorted(value.keys() ^ hints.keys())}")
-    return kind(**{name: _build(hint, value[name], name) for name, hint in hints.items()})
+    optional = {field.name for field in fields(kind) if field.default is not MISSING}
+    wrong = (value.keys() ^ hints.keys()) - (optional - value.keys())
+    if wrong:
+        raise TypeError(f"{where} lacks or does not know {sorted(wrong)}")
+    return kind(**{name: _build(hints[name], each, name) for name, each in value.items()})
 
 
 def writable_directory(path: Path) -> Path:

@@ -18,7 +18,7 @@ def evaluated(record: ImageGrid) -> list[ImageRun]:
         raise mistake(
             f"the record of {record.item} has {len(record.runs)} runs and no evaluation",
             "allowed is a grid with one evaluated run or more",
-            f"run {record.command!r} to its end",
+            f"run {record.provenance.command!r} to its end",
         )
     return runs
 

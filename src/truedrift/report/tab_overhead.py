@@ -49,7 +49,7 @@ def table(record: Overhead) -> Table:
         raise mistake(
             "the record of tab:overhead has no cost",
             "allowed is a record of one process or more",
-            f"run {record.command!r} to its end",
+            f"run {record.provenance.command!r} to its end",
         )
     epochs = sorted({len(cost.epoch_seconds) for cost in record.costs})
     memory = MEMORY.get(record.device, "peak memory of the device")

@@ -60,7 +60,7 @@ def thresholds(record: ImageGrid) -> tuple[float, float]:
         raise mistake(
             f"the record of {record.item} has no evaluated run of standard at n = {n}, which sets the thresholds",
             "allowed is a grid that has one",
-            f"run {record.command!r} to its end",
+            f"run {record.provenance.command!r} to its end",
         )
     first, second = (each / PAPER_STANDARD * statistics.fmean(averages.values()) for each in PAPER_THRESHOLDS)
     return first, second

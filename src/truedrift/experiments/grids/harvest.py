@@ -30,8 +30,7 @@ def harvest(plan: Plan, runs: Path, *, seed: int, started: float) -> ImageGrid:
         evaluate_every_epochs=config.cadence.evaluate_every_epochs,
         protocol=_common_protocol(plan, runs),
         runs=tuple(_run(task, opened[task.id]) for task in plan.tasks),
-        command=plan.command,
-        provenance=provenance(seed=seed, wall_seconds=time.monotonic() - started),
+        provenance=provenance(seed=seed, wall_seconds=time.monotonic() - started, command=plan.command),
     )
 
 

@@ -6,6 +6,7 @@ import re
 import sys
 from typing import Any
 
+from truedrift.records import Provenance
 from truedrift.report.catalog import item_of
 from truedrift.report.item import Item
 from truedrift.report.page.markup import Content, element
@@ -13,8 +14,8 @@ from truedrift.report.page.pictures import drawn
 from truedrift.report.page.tables import of_report
 
 
-def section(record: Any, command: str | None = None) -> list[Content]:
-    """One item; `command` made it, if its record does not say which did."""
+def section(record: Any) -> list[Content]:
+    """One item."""
     item = item_of(record)
     table, figure = item.table(record), item.figure(record)
     text = element("pre", item.summary(record))
@@ -25,7 +26,7 @@ def section(record: Any, command: str | None = None) -> list[Content]:
         element("div", drawn(figure, said=f"Figure {item.label}"), class_="sheet") if figure else None,
         of_report(table) if table else None,
         folded,
-        element("p", _origin(item, record, command), class_="soft small"),
+        element("p", _origin(item, record.provenance), class_="soft small"),
     ]
 
 
@@ -41,11 +42,10 @@ def description(item: Item) -> str:
     return plain[:1].upper() + plain[1:]
 
 
-def _origin(item: Item, record: Any, told: str | None) -> list[Content]:
+def _origin(item: Item, origin: Provenance) -> list[Content]:
     """The command, the time, the commit."""
-    origin, command = record.provenance, getattr(record, "command", None) or told
     usual = "truedrift bias" if item.label == "bias" else f"truedrift reproduce {item.label}"
-    made = element("code", command) if command else (element("code", usual), " or the like")
+    made = element("code", origin.command) if origin.command else (element("code", usual), " or the like")
     commit = f"commit {_short(origin.commit)}" if origin.commit else "no commit"
     seconds = f"{origin.wall_seconds:,.0f} s" if origin.wall_seconds >= 1 else "less than 1 s"
     return ["Made by ", made, f", {origin.time}, truedrift {origin.version}, {commit}, seed {origin.seed}, {seconds}."]

@@ -35,16 +35,15 @@ def write_page(
     title: str,
     records: Sequence[Any],
     runs: Sequence[Path],
-    command: str | None = None,
     problems: Sequence[str] = (),
 ) -> Path:
     """Write the page of these records and run directories to `path`, whole or not at all.
 
-    `command` is what made the records that do not say it themselves; `problems` are sentences on what was passed over.
+    `problems` are sentences on what was passed over.
     """
     read = ordered(read_runs(runs))
     passed_over = [Verdict(subject=UNREAD, sentence=problem, tone="note") for problem in problems]
-    write_atomically(path, page(title, records, read, command=command, beside=passed_over).encode())
+    write_atomically(path, page(title, records, read, beside=passed_over).encode())
     return path
 
 
@@ -53,12 +52,11 @@ def page(
     records: Sequence[Any],
     runs: Sequence[Run],
     *,
-    command: str | None = None,
     beside: Sequence[Verdict] = (),
 ) -> str:
     """The HTML; verdicts `beside` those of the runs and the records come last."""
     charts = _Charts.of(drawn(runs))
-    sections = [*_overview(runs), *_of_records(records, command), *_of_runs(runs, charts)]
+    sections = [*_overview(runs), *_of_records(records), *_of_runs(runs, charts)]
     told = overview.of_many(runs) if are_many(runs) else verdicts.of_runs(runs)
     found = [*told, *verdicts.of_records(records), *beside]
     header = element(
@@ -94,8 +92,8 @@ def _overview(runs: Sequence[Run]) -> list[Section]:
     return [("runs", "Runs", overview.summary(runs))] if are_many(runs) else []
 
 
-def _of_records(records: Sequence[Any], command: str | None) -> list[Section]:
-    shown = [items.section(record, command) for record in records]
+def _of_records(records: Sequence[Any]) -> list[Section]:
+    shown = [items.section(record) for record in records]
     return [("items", "Figures and tables", shown)] if records else []
 
 
