@@ -7,6 +7,7 @@ from oracles.little_grid import little_plan, little_task, pretended
 
 from truedrift.cli import main
 from truedrift.cli import reproduce as command
+from truedrift.experiments import overhead_outlook
 from truedrift.experiments.grids import execution, local, slurm
 from truedrift.experiments.grids.slurm import Job, Submission
 from truedrift.records import ImageGrid, read
@@ -118,6 +119,29 @@ def test_a_dry_run_of_a_study_says_that_it_has_no_runs(capsys):
     assert (status, out) == (0, "tab:baselines: computed here at once, no grid of runs\n")
 
 
+def test_a_dry_run_of_the_overhead_tells_its_measurements(capsys, monkeypatch):
+    monkeypatch.setattr(overhead_outlook, "seconds_a_step", lambda config, samples, device: 0.5)
+    status, out, _ = reproduce(capsys, "tab:overhead", "--dry-run", "--scale", "smoke", "--device", "cpu")
+    lines = out.splitlines()
+    assert status == 0
+    assert [line.split() for line in lines[:4]] == [
+        ["standard", "eager"],
+        ["abc", "eager"],
+        ["standard", "compiled"],
+        ["abc", "compiled"],
+    ]
+    assert lines[5].startswith(
+        "tab:overhead at scale smoke on digits, n = 8: 4 measurements, 3 epochs of 100 steps each"
+    )
+    assert lines[6] == "estimate: 10 min from 5 steps of the first; compiling comes on top"
+    _, paper, _ = reproduce(capsys, "tab:overhead", "--dry-run", "--scale", "paper")
+    assert "estimate: 29 min on one A100" in paper  # 11 epochs of 37.1 s and of 42.8 s, twice
+    monkeypatch.setenv("TRUEDRIFT_CACHE", "empty")
+    status, out, _ = reproduce(capsys, "tab:overhead", "--dry-run", "--dataset", "cifar10")
+    assert status == 0
+    assert re.fullmatch(r"no estimate: .*cifar10 is not in the cache .*", out.splitlines()[-1])
+
+
 def test_every_item_can_be_drawn():
     assert set(command.ITEMS) <= {item.label for item in ITEMS}
 
@@ -133,7 +157,8 @@ def test_a_real_grid_from_its_plan_to_its_table(capsys, here):
     assert [(run.variant, run.n) for run in record.runs] == [("standard", 8), ("abc", 8), ("standard", 16), ("abc", 16)]
     assert [[each.step for each in run.evaluations] for run in record.runs] == [[40, 80], [40, 80], [40], [40]]
     assert all(0 < each.metrics.fid < 500 for run in record.runs for each in run.evaluations)
-    assert (record.protocol.extractor, record.protocol.samples) == ("digits", 2000)
+    assert (record.protocol.extractor, record.protocol.samples) == ("digits", 100)
+    assert record.protocol.reference_count == 200
     logs = {path: path.stat().st_mtime_ns for path in (here / "runs" / "grid").glob("*.log")}
     assert len(logs) == 4
     assert reproduce(capsys, "fig:convergence", *options)[0] == 0
@@ -163,6 +188,12 @@ def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
         ),
         (["tab:overhead", "--dataset", "cifar100"], r"the data set is 'cifar100' for tab:overhead .*; .*; .*"),
         (["tab:overhead", "--dataset", "cifar10"], r".*cifar10 is not in the cache.*; .*; .*"),
+        (["tab:hyperparams", "--dataset", "digits"], r"--dataset was given for tab:hyperparams, .*; .*; leave it out"),
+        (["fig:bias_loglog", "--seeds", "3"], r"--seeds was given for fig:bias_loglog, .*; .*; leave it out"),
+        (["digits", "--extractor", "digits"], r"--extractor was given for digits, .*; .*; leave it out"),
+        (["guidance", "--executor", "slurm"], r"--executor was given for guidance, .*; .*; leave it out"),
+        (["tab:overhead", "--seeds", "3"], r"--seeds was given for tab:overhead, .*; .*; leave it out"),
+        (["tab:overhead", "--dataset", "cats", "--dry-run"], r"the data set is 'cats' for tab:overhead .*; .*; .*"),
         (["tab:main_results", "--workers", "0"], r"workers is 0; allowed is an integer from 1; .*"),
         (["tab:main_results", "--seeds", "0"], r"seeds is 0; allowed is an integer from 1; .*"),
         (["tab:main_results", "--device", "tpu"], r"device is 'tpu'; .*; .*"),

@@ -7,6 +7,7 @@ from oracles.little_grid import little_plan, little_task
 
 from truedrift.experiments.grids import cost, outlook, timed
 from truedrift.experiments.grids.catalog import planned
+from truedrift.experiments.grids.compared import keep_reference
 from truedrift.experiments.study import Setting
 
 HOUR = 3600
@@ -75,6 +76,23 @@ def test_a_run_is_timed_by_its_steps_and_evaluations(monkeypatch):
     assert timed.timed(task, "cpu", 1) == pytest.approx(153 * 2.0 + 11 * 200 / 20 * 0.5)
     plain = dataclasses.replace(task, config=little_task(0).config)
     assert timed.timed(plain, "cpu", 1) == pytest.approx(6 * 2.0)
+
+
+def test_what_runs_are_compared_with_is_counted_once_unless_it_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
+    judged = ("evaluation.extractor=encoder:pixels", "evaluation.samples=200", "evaluation.reference=300")
+    plan = little_plan(little_task(0, "abc", *judged), little_task(1, "abc", *judged))
+    monkeypatch.setattr(timed, "_seconds", lambda act, times: 2.0 if times == 5 else 0.5)
+    each = 10 + 6 * 2.0 + 200 / 20 * 0.5
+    assert cost.estimate(plan, tmp_path, "cpu", 2).seconds == pytest.approx(each + 300 / 20 * 0.5)
+    told = []
+    keep_reference(plan, "cpu", lambda *progress: told.append(progress))
+    assert told[-1] == ("features of digits", 300, 300)
+    assert cost.estimate(plan, tmp_path, "cpu", 2).seconds == pytest.approx(each)
+    told.clear()
+    keep_reference(plan, "cpu", lambda *progress: told.append(progress))
+    keep_reference(little_plan(little_task()), "cpu", lambda *progress: told.append(progress))  # nobody judges it
+    assert told == []
 
 
 def test_seconds_are_a_mean_after_a_warm_up(monkeypatch):

@@ -45,8 +45,7 @@ def test_a_run_that_was_begun_is_gone_on_with_and_one_that_is_done_is_left_alone
     assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), silent) == []
     assert [steps_of(task, tmp_path) for task in TASKS] == [STEPS] * 3
     assert not (tmp_path / f"{TASKS[0].name}.log").exists()
-    threads = workers.cores()
-    assert said_by(TASKS[1], tmp_path) == [f"from 2 with {threads} threads"]
+    assert said_by(TASKS[1], tmp_path) == [f"from 2 with {workers.threads_of_each(1)} threads"]
 
 
 def test_a_failure_is_told_and_the_others_are_done(quick, tmp_path):
@@ -117,10 +116,15 @@ def test_a_real_run_that_is_refused_does_not_stop_the_other(tmp_path):
 
 def test_workers_share_cores_and_gpus(monkeypatch):
     monkeypatch.setattr(workers, "cores", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert workers.worker_count("cpu", None, 100) == 8
     assert workers.worker_count("cpu", 3, 100) == 3
     assert workers.worker_count("cpu", None, 2) == 2
     assert workers.places("cpu", 3) == [{"OMP_NUM_THREADS": "2"}] * 3
+    for asked, found in (("1", "1"), ("2", "2"), ("16", "2"), ("0", "2"), ("4,2", "2")):
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        assert workers.places("cpu", 3)[0] == {"OMP_NUM_THREADS": found}
+    monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr(workers, "find_device", lambda name: workers.torch.device("cuda", 0))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     assert workers.worker_count("auto", None, 100) == 2

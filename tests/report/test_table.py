@@ -2,6 +2,7 @@
 
 import csv
 import io
+import math
 import re
 
 import pytest
@@ -132,6 +133,10 @@ def test_numbers_and_words_stay_as_they_are(text):
 def test_any_words_come_back_from_csv(words):
     table = Table(caption="", label="x", header=("a", "b"), groups=[[words]])
     assert parsed(table)[1] == [harmless(word) for word in words]
+
+
+def test_what_is_no_number_keeps_its_sign():
+    assert [shown(value, ".2f") for value in (-math.inf, math.inf, -0.0, -0.001)] == ["−inf", "inf", "0.00", "0.00"]
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))

@@ -106,7 +106,9 @@ def test_a_run_that_has_saved_nothing_yet(tmp_path):
     reports = run(tiny(), tmp_path, progress=at(1, ask))
     assert reports[-1].step == 1
     (tmp_path / "checkpoints" / "step-00000001" / "manifest.json").unlink()
-    with pytest.raises(Mistake, match=r"has no checkpoint yet \(checkpoint step-00000001 was passed over: manifest"):
+    with pytest.raises(
+        Mistake, match=r"no checkpoint that is whole \(checkpoint step-00000001 was passed over: manifest"
+    ):
         open_generator(tmp_path)
     for path in sorted((tmp_path / "checkpoints").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()

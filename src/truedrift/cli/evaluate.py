@@ -153,7 +153,7 @@ def _evaluate(
         return ""
     seconds = time.monotonic() - started
     record = Evaluated(
-        run=asked.run.name,
+        run=asked.run.resolve().name,
         step=trained.step,
         metrics=metrics,
         protocol=protocol,

@@ -14,18 +14,19 @@ from truedrift.cli.progress import Shown
 from truedrift.cli.stop import Stop
 from truedrift.experiments import overhead
 from truedrift.experiments.catalog import ITEMS, STUDIES, computed
-from truedrift.experiments.grids.catalog import planned
+from truedrift.experiments.grids.catalog import GRIDS, planned
 from truedrift.experiments.grids.execution import Execution, Executor, RunsBusy, RunsFailed
 from truedrift.experiments.grids.local import Interrupted
 from truedrift.experiments.grids.outlook import outlook
 from truedrift.experiments.grids.plan import Plan
 from truedrift.experiments.grids.slurm import SlurmOptions, Submission
+from truedrift.experiments.overhead_outlook import measurements
 from truedrift.experiments.study import Scale, Setting
 from truedrift.records import RECORDS, append, writable_directory
 from truedrift.report.rendered import rendered
 from truedrift.training.assembly import find_device
 from truedrift.training.interruption import EXIT_STATUS
-from truedrift.validation import Mistake, require_choice
+from truedrift.validation import Mistake, mistake, require_choice
 
 ALL = "all"
 
@@ -50,7 +51,7 @@ class Reproduce:
     """Label of the figure or table, name of the study, or `all`."""
 
     scale: Scale = "cpu"
-    """smoke: seconds; cpu: minutes on two cores; paper: the paper's own size."""
+    """smoke: does it run? (seconds to minutes); cpu: for two cores; paper: the paper's own size."""
 
     dataset: str | None = None
     """Of an image experiment: digits, fashion-mnist, cifar10 or cifar100; none: that of the item and scale."""
@@ -88,6 +89,7 @@ class Reproduce:
         """Check the options, what runs need, and the directory."""
         require_choice("item", self.item, (*ITEMS, ALL))
         find_device(self.device)
+        self._require_use()
         setting = Setting(
             scale=self.scale,
             seed=self.seed,
@@ -105,6 +107,20 @@ class Reproduce:
         out = writable_directory(self.out or Path("runs") / f"{self.item.replace(':', '_')}-{self.scale}")
         return partial(_reproduce, plans, absent, execution, setting, out)
 
+    def _require_use(self) -> None:
+        """Options that the item would pass over are a mistake; `all` gives them to those that have a use for them."""
+        if self.item in GRIDS or self.item == ALL:
+            return
+        only = {"dataset": self.dataset, "seeds": self.seeds, "extractor": self.extractor}
+        if self.item == overhead.ITEM:
+            del only["dataset"]
+        named = [name for name, value in only.items() if value is not None]
+        if self.executor != "local":
+            named.append("executor")
+        if named:
+            came = f"--{named[0]} was given for {self.item}, which has no use for it"
+            raise mistake(came, f"it is for {', '.join(GRIDS)}", "leave it out")
+
 
 Plans = dict[str, Plan | None]
 """Items with their runs, if they are made of runs."""
@@ -121,23 +137,23 @@ def _plans(
             plan = None if item in STUDIES else planned(item, setting)
             if plan is not None and not only_look:
                 execution.require_able(plan, setting.device)
-            if item == overhead.ITEM and not only_look:
-                overhead.require_able(setting)
+            if item == overhead.ITEM:
+                overhead.configs(setting) if only_look else overhead.require_able(setting)
             plans[item] = plan
-        except Mistake as mistake:
+        except Mistake as error:
             if not leave_out:
                 raise
-            absent.append(f"{item} is left out: {mistake}")
+            absent.append(f"{item} is left out: {error}")
     return plans, absent
 
 
 def _looked_at(plans: Plans, execution: Execution, setting: Setting) -> str:
-    return "\n\n".join(
-        f"{item}: computed here at once, no grid of runs"
-        if plan is None
-        else outlook(plan, execution.runs, setting.device, execution.workers)
-        for item, plan in plans.items()
-    )
+    def looked_at(item: str, plan: Plan | None) -> str:
+        if plan is not None:
+            return outlook(plan, execution.runs, setting.device, execution.workers)
+        return measurements(setting) if item == overhead.ITEM else f"{item}: computed here at once, no grid of runs"
+
+    return "\n\n".join(looked_at(item, plan) for item, plan in plans.items())
 
 
 def _reproduce(plans: Plans, absent: list[str], execution: Execution, setting: Setting, out: Path) -> str:

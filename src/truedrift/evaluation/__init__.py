@@ -6,6 +6,6 @@ generator → `draw` → values → `extractors` → features → `collected` �
 
 from truedrift.evaluation.evaluate import evaluate
 from truedrift.evaluation.extractors import EXTRACTORS, Extractor, build_extractor
-from truedrift.evaluation.reference import Reference, reference_of
+from truedrift.evaluation.reference import Reference, is_kept, reference_of
 
-__all__ = ["EXTRACTORS", "Extractor", "Reference", "build_extractor", "evaluate", "reference_of"]
+__all__ = ["EXTRACTORS", "Extractor", "Reference", "build_extractor", "evaluate", "is_kept", "reference_of"]

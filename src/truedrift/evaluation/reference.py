@@ -51,7 +51,7 @@ def reference_of(
         came = f"{samples.name} ({split}) has {len(samples)} samples"
         raise mistake(came, "allowed are 2 or more", "take another split")
     digest = values_digest(samples)
-    path = cache_directory("references") / f"{_key(extractor, digest)}.safetensors"
+    path = _path(extractor, digest)
     kept = read_tensors(path)
     if not collectives.any_of(kept is None) and kept is not None:
         return _reference(samples, split, digest, kept)
@@ -60,6 +60,11 @@ def reference_of(
     if collectives.rank() == 0:
         keep_tensors(path, tensors)
     return _reference(samples, split, digest, tensors)
+
+
+def is_kept(samples: Samples, extractor: Extractor) -> bool:
+    """Whether the cache has them."""
+    return _path(extractor, values_digest(samples)).exists()
 
 
 def values_digest(samples: Samples) -> str:
@@ -74,9 +79,9 @@ def chosen_ids(total: int) -> Int[Tensor, " K"]:
     return torch.randperm(total, generator=stream(0, "reference"))[:COMPARED].sort().values
 
 
-def _key(extractor: Extractor, digest: str) -> str:
+def _path(extractor: Extractor, digest: str) -> Path:
     name = "/".join((FORMAT, extractor.name, extractor.prepared, extractor.sha256, digest, str(COMPARED)))
-    return hashlib.sha256(name.encode()).hexdigest()[:24]
+    return cache_directory("references") / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.safetensors"
 
 
 def _collected(samples: Samples, extractor: Extractor, path: Path, batch: int, progress: Progress) -> Collected:

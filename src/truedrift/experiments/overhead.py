@@ -20,7 +20,7 @@ from typing import Any
 
 from truedrift.experiments.grids.catalog import IMAGES
 from truedrift.experiments.grids.grounds import ground
-from truedrift.experiments.study import Setting
+from truedrift.experiments.study import Scale, Setting
 from truedrift.recipes import recipe
 from truedrift.records import Cost, Overhead, provenance
 from truedrift.training.assembly import samples_of
@@ -48,6 +48,11 @@ def configs(setting: Setting) -> list[RunConfig]:
     ]
 
 
+def epochs_of(scale: Scale) -> int:
+    """Of each measurement, with the one that warms up."""
+    return 1 + (SMOKE_EPOCHS if scale == "smoke" else EPOCHS)
+
+
 def require_able(setting: Setting) -> None:
     """The data set is one of the item's, and it is here: checked before anything starts."""
     samples_of(configs(setting)[0], Parts())
@@ -57,7 +62,7 @@ def study(setting: Setting) -> Overhead:
     """Both pairs, one after the other."""
     started = time.monotonic()
     found = configs(setting)
-    epochs = 1 + (SMOKE_EPOCHS if setting.scale == "smoke" else EPOCHS)
+    epochs = epochs_of(setting.scale)
     eager = _measured(found[:2], epochs, 0, setting)
     compiled = _measured(found[2:], epochs, 2 * epochs, setting)
     told = eager[0].told

@@ -43,7 +43,7 @@ def read(path: Path, kind: type[Record]) -> list[Record]:
     for number, reason in wrong.items():
         raise ValueError(
             f"{path}, line {number} is not a record ({reason}); "
-            "allowed is one JSON object a line as truedrift writes it; remove that line or the file"
+            "allowed is one JSON object a line as truedrift writes it; name a file of records, or remove that line"
         )
     return found
 

@@ -6,6 +6,7 @@ each under the name of what it is beside the column's own ("" for the number its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -104,7 +105,8 @@ def shown(value: float | None, spec: str) -> str:
     if value is None:
         return DASH
     text = format(value, spec)
-    return text.lstrip("-") if not any(digit in text for digit in "123456789") else text.replace("-", "−")
+    zero = math.isfinite(value) and not any(digit in text for digit in "123456789")
+    return text.lstrip("-") if zero else text.replace("-", "−")
 
 
 def text_of(cell: Cell) -> str:

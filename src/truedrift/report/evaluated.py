@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from truedrift.evaluation.inception_score import parts_of
 from truedrift.records.evaluated import Evaluated, Metrics, Protocol
+from truedrift.report.cell import shown
 
 NOT_AVAILABLE = "not available"
 
@@ -43,7 +44,7 @@ def _line(name: str, value: str, how: str) -> str:
 
 
 def _with_error(value: float | None, error: float | None) -> str:
-    return NOT_AVAILABLE if value is None else f"{value:.3g} ± {error:.2g}"
+    return NOT_AVAILABLE if value is None else f"{shown(value, '.3g')} ± {error:.2g}"
 
 
 def share(value: float | None) -> str:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from truedrift.records import ImageGrid
 from truedrift.report.cell import Cell, Number, Row, Spread
 from truedrift.report.frame import framed
-from truedrift.report.grid import decimals, protocol_line, shortcomings, sizes
+from truedrift.report.grid import decimals, left_out, protocol_line, sizes
 from truedrift.report.item import save_figure
 from truedrift.report.palette import LOOKS
 from truedrift.report.table import Table
@@ -81,7 +81,7 @@ def table(record: ImageGrid) -> Table:
         label="tab:convergence",
         header=("n", "estimator", "window", "evaluations", "seeds", *SHARES, "ABC below"),
         groups=[_rows(record, n) for n in sizes(record)],
-        notes=shortcomings(record),
+        notes=left_out(record),
     )
 
 

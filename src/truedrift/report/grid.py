@@ -67,15 +67,17 @@ def protocol_line(record: ImageGrid) -> str:
 
 
 def shortcomings(record: ImageGrid) -> list[str]:
-    """What the reader has to know of this grid: runs without an evaluation, and runs with few."""
+    """What the reader of averages has to know of this grid: runs without an evaluation, and runs with few."""
     runs = evaluated(record)
-    missing, short = len(record.runs) - len(runs), [len(run.evaluations) for run in runs if len(run.evaluations) < LAST]
-    said = []
-    if missing:
-        said.append(f"Runs without an evaluation, left out: {missing}.")
-    if short:
-        said.append(
-            f"{len(short)} of {len(runs)} runs have fewer than {LAST} evaluations (the fewest: {min(short)}); their "
-            f"last-{LAST} average is that of all they have."
-        )
-    return said
+    short = [len(run.evaluations) for run in runs if len(run.evaluations) < LAST]
+    few = (
+        f"{len(short)} of {len(runs)} runs have fewer than {LAST} evaluations (the fewest: {min(short, default=0)}); "
+        f"their last-{LAST} average is that of all they have."
+    )
+    return [*left_out(record), *([few] if short else [])]
+
+
+def left_out(record: ImageGrid) -> list[str]:
+    """How many runs have no evaluation at all, if there are any."""
+    missing = len(record.runs) - len(evaluated(record))
+    return [f"Runs without an evaluation, left out: {missing}."] if missing else []

@@ -38,10 +38,9 @@ def open_generator(path: Path, *, weights: Weights = "ema", generator: Generator
     run = open_run(path)
     found = checkpoint.newest(run.checkpoints, run=run.id)
     if found.checkpoint is None:
-        reason = f" ({found.passed_over[0]})" if found.passed_over else ""
-        raise mistake(
-            f"the run {str(path)!r} has no checkpoint yet{reason}", "allowed is a run with one", "train it further"
-        )
+        damaged = f" that is whole ({'; '.join(found.passed_over)})"
+        came = f"the run {str(path)!r} has no checkpoint{damaged if found.passed_over else ' yet'}"
+        raise mistake(came, "allowed is a run with one", "train it further")
     classes = tuple(run.data["classes"])
     if generator is None:
         if "generator" in run.parts:

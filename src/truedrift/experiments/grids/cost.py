@@ -14,8 +14,8 @@ from pathlib import Path
 from truedrift.experiments.grids.command import run_of
 from truedrift.experiments.grids.plan import Plan, Task
 from truedrift.experiments.grids.standing import is_done, seconds, steps_taken
-from truedrift.experiments.grids.timed import STEPS, timed
-from truedrift.experiments.grids.workers import threads_of_each, worker_count
+from truedrift.experiments.grids.timed import STEPS, timed, timed_reference
+from truedrift.experiments.grids.workers import cores, threads_of_each, worker_count
 from truedrift.recipes.cifar import CIFAR10_EPOCHS, CIFAR10_SEEDS, STEPS_PER_EPOCH
 
 STANDARD_EPOCH_SECONDS, ABC_EPOCH_SECONDS = 37.1, 42.8
@@ -70,11 +70,12 @@ def _here(plan: Plan, runs: Path, left: dict[Task, float], device: str, workers:
     kinds = {_kind(task): task for task in left if _kind(task) not in known}
     of_kind = known | {kind: timed(task, device, threads_of_each(workers)) for kind, task in kinds.items()}
     total = sum(START_SECONDS + share * of_kind[_kind(task)] for task, share in left.items())
+    first = timed_reference(plan.tasks[0].config, device, cores()) if left else 0.0
     seen = ["runs that were done here"] if len(kinds) < len({_kind(task) for task in left}) else []
     tried = [f"{STEPS} steps of a run of each kind and some images before its judge"] if kinds else []
     by = f"{workers} worker{'s' if workers > 1 else ''}"
     basis = f"with {by}, from {' and '.join(seen + tried)}" if left else "since nothing is left to do"
-    return Estimate(seconds=total / workers, basis=basis)
+    return Estimate(seconds=first + total / workers, basis=basis)
 
 
 def _kind(task: Task) -> Hashable:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from truedrift.experiments.grids.command import run_of
+from truedrift.experiments.grids.compared import keep_reference
 from truedrift.experiments.grids.harvest import harvest
 from truedrift.experiments.grids.local import Pool, Unfinished
 from truedrift.experiments.grids.needs import require_here
@@ -59,10 +60,11 @@ class Execution:
     def carry_out(self, plan: Plan, setting: Setting) -> ImageGrid | Submission:
         """The record if every run is done; else what stands in the queue, or `RunsFailed`, or `RunsBusy`."""
         started = time.monotonic()
-        if self.executor == "local":
+        if not all(is_done(task, run_of(task, self.runs)) for task in plan.tasks):
+            if self.executor == "slurm":
+                return submit(plan, self.runs, self.slurm, setting.device)
+            keep_reference(plan, setting.device, setting.progress)
             _require_done(self.pool(setting.device).run(plan, setting.progress))
-        elif not all(is_done(task, run_of(task, self.runs)) for task in plan.tasks):
-            return submit(plan, self.runs, self.slurm, setting.device)
         return harvest(plan, self.runs, seed=setting.seed, started=started)
 
 

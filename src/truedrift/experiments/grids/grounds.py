@@ -11,7 +11,7 @@ it takes.
 | cpu   | fashion-mnist | 8, 16, 32, 64 | 81 920            | 0–2   | encoder:efficientnet-lite0, 1 000 samples |
 | cpu   | cifar10       | 8, 16, 32, 64 | 12 800            | 0–2   | inception, 1 000 samples                  |
 | cpu   | cifar100      | 8, 16, 32     | 2 560             | 0     | inception, 1 000 samples                  |
-| smoke | as cpu        | 8, 16         | 1/32 of that      | 0, 1  | as cpu                                    |
+| smoke | as cpu        | 8, 16         | 1/32 of that      | 0, 1  | as cpu, 100 samples against 200 images    |
 
 Who judges does not depend on what the cache holds: it is part of a run's id, and another network would begin the grid
 anew. `--extractor` names another one.
@@ -32,6 +32,7 @@ from truedrift.validation import mistake, require_choice
 
 SMOKE_SHARE = 32
 SMOKE_SIZES, SMOKE_SEEDS = (8, 16), 2
+SMOKE_JUDGED = {"samples": 100, "reference": 200}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +147,8 @@ def ground(setting: Setting, data_sets: tuple[str, ...], item: str) -> Ground:
 
 def _smoke(found: Ground) -> Ground:
     positives = None if found.positives is None else found.positives // SMOKE_SHARE
-    seeds = found.seeds[:SMOKE_SEEDS]
-    return replace(found, sizes=SMOKE_SIZES, positives=positives, seeds=seeds)
+    seeds, options = found.seeds[:SMOKE_SEEDS], {**found.options, "evaluation": SMOKE_JUDGED}
+    return replace(found, sizes=SMOKE_SIZES, positives=positives, seeds=seeds, options=options)
 
 
 def _seeded(found: Ground, setting: Setting) -> Ground:

@@ -1,7 +1,7 @@
 """How long a run takes here, from a few of its steps and a few images before the network that judges it.
 
 Positives are encoded anew, where a run would keep their features; what compares features once they are there is left
-out. It is an estimate.
+out. The features of the data that runs are compared with are counted once for all runs. It is an estimate.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from dataclasses import replace
 import torch
 
 from truedrift.data.samples import Samples
-from truedrift.evaluation import build_extractor
+from truedrift.evaluation import Extractor, build_extractor, is_kept
 from truedrift.experiments.grids.plan import Task
 from truedrift.progress import silent
+from truedrift.recipes.judging import compared_with
 from truedrift.training.assembly import assemble, find_device, samples_of
 from truedrift.training.config import RunConfig
 from truedrift.training.parts import Parts
@@ -30,8 +31,21 @@ def timed(task: Task, device: str, threads: int) -> float:
     with _with_threads(threads):
         where = find_device(device)
         samples = samples_of(task.config, Parts())
-        training = task.steps * _seconds_a_step(task.config, samples, where)
-        return training + evaluations(task.config) * _seconds_an_evaluation(task.config, samples, where)
+        training = task.steps * seconds_a_step(task.config, samples, where)
+        if task.config.evaluation.extractor is None:
+            return training
+        image = _seconds_an_image(_extractor(task.config, samples, where), samples)
+        return training + evaluations(task.config) * task.config.evaluation.samples * image
+
+
+def timed_reference(config: RunConfig, device: str, threads: int) -> float:
+    """Seconds of the features of the data that runs are compared with; none if they are in the cache."""
+    if config.evaluation.extractor is None:
+        return 0.0
+    with _with_threads(threads):
+        data = compared_with(config.data, config.evaluation, seed=config.seed)
+        extractor = _extractor(config, data, find_device(device))
+        return 0.0 if is_kept(data, extractor) else len(data) * _seconds_an_image(extractor, data)
 
 
 def evaluations(config: RunConfig) -> int:
@@ -41,20 +55,22 @@ def evaluations(config: RunConfig) -> int:
     return math.ceil(config.cadence.epochs / config.cadence.evaluate_every_epochs)
 
 
-def _seconds_a_step(config: RunConfig, samples: Samples, device: torch.device) -> float:
+def seconds_a_step(config: RunConfig, samples: Samples, device: torch.device) -> float:
+    """The mean of a few."""
     plain = replace(config, engine=replace(config.engine, cached_positives=False))
     step = assemble(plain, Parts(), samples, device, silent).step
     numbers = iter(range(WARM_UP + STEPS))
     return _seconds(lambda: float(step(next(numbers)).gradient_norm), STEPS)  # a number waits for the device
 
 
-def _seconds_an_evaluation(config: RunConfig, samples: Samples, device: torch.device) -> float:
-    options = config.evaluation
-    if options.extractor is None:
-        return 0.0
-    extractor = build_extractor(options.extractor, sample_shape=samples.sample_shape, device=device)
+def _extractor(config: RunConfig, samples: Samples, device: torch.device) -> Extractor:
+    assert config.evaluation.extractor is not None
+    return build_extractor(config.evaluation.extractor, sample_shape=samples.sample_shape, device=device)
+
+
+def _seconds_an_image(extractor: Extractor, samples: Samples) -> float:
     images = samples.values[:IMAGES]
-    return options.samples / IMAGES * _seconds(lambda: float(extractor(images).features.sum()), 1)
+    return _seconds(lambda: float(extractor(images).features.sum()), 1) / len(images)
 
 
 def _seconds(act: Callable[[], object], times: int) -> float:

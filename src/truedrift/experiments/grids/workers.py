@@ -9,6 +9,8 @@ import torch
 
 from truedrift.training.assembly import find_device
 
+THREADS = "OMP_NUM_THREADS"
+
 
 def cores() -> int:
     """That this process may use."""
@@ -23,13 +25,15 @@ def worker_count(device: str, asked: int | None, tasks: int) -> int:
 
 
 def threads_of_each(workers: int) -> int:
-    """Its share of the cores."""
-    return max(1, cores() // workers)
+    """Its share of the cores, or fewer if the environment asks for that."""
+    asked = os.environ.get(THREADS, "")
+    share = max(1, cores() // workers)
+    return min(share, int(asked)) if asked.isdecimal() and int(asked) else share
 
 
 def places(device: str, workers: int) -> list[Mapping[str, str]]:
     """What each worker finds in its environment: its share of the cores, and its GPU."""
-    threads = {"OMP_NUM_THREADS": str(threads_of_each(workers))}
+    threads = {THREADS: str(threads_of_each(workers))}
     if find_device(device).type != "cuda":
         return [threads] * workers
     gpus = _gpus()

@@ -72,7 +72,7 @@ def _readable(paths: Sequence[Path]) -> list[Found]:
 
 
 def _passed_over(path: Path, error: Exception) -> str:
-    reason = str(error).split("; ")[0].replace(str(path), path.name)
+    reason = str(error).replace(str(path), path.name)
     return f"{path.name} is passed over: {reason}."
 
 
