@@ -90,7 +90,19 @@ def test_the_kills_of_the_training_page_are_those_of_the_record():
     assert "average not restored: another state" in record
 
 
-IMAGES = (DOCS / "image_experiments.md").read_text(encoding="utf-8")
+def test_the_distances_of_real_images_are_those_of_the_record():
+    record = (DOCS / "results" / "cifar10_distances.txt").read_text(encoding="utf-8")
+    page = (DOCS / "evaluation.md").read_text(encoding="utf-8")
+    train_test, scipys, torchmetrics, _, halves = (
+        float(number) for number in re.findall(r"(?:FID|written:|features:|means:) +(\d+\.\d+)", record)
+    )
+    assert f"FID {train_test:.3f}\n" in page
+    assert f"at {halves:.3f}," in page
+    assert scipys == pytest.approx(train_test, rel=1e-10)  # "to ten digits"
+    assert torchmetrics == pytest.approx(train_test, rel=1e-10)
+
+
+IMAGES = (DOCS / "results" / "image_experiments.md").read_text(encoding="utf-8")
 GRIDS = {
     "tab:main_results": ("tab_main_results", tab_main_results.table),
     "tab:samples_to_fid": ("tab_main_results", tab_samples_to_fid.table),
