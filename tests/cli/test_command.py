@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from oracles.handmade_run import write_run
 from PIL import Image
 
 import truedrift
@@ -73,6 +74,18 @@ def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path, capsys, monk
             assert expected <= {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
 
 
+def test_demo_ends_with_the_files_of_its_runs(tmp_path, capsys, monkeypatch, small_toy):
+    runs = [write_run(tmp_path / name, estimator=name) for name in ("standard", "abc")]
+    monkeypatch.setattr("truedrift.cli.demo._trained", lambda *_: runs)
+    out = tmp_path / "out"
+    assert main(["demo", "--draws", "2", "--out", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in ("curves.png", "curves.pdf", "gauge.png", "gauge.pdf", "runs.csv", "differences.tex"):
+        assert f"written: {out / name}" in lines
+        assert (out / name).is_file()
+    assert lines[-1] == f"page: {out / 'report.html'}"
+
+
 @pytest.mark.slow
 def test_demo_trains_with_both_estimators_and_tells_it_on_a_page(tmp_path):
     done = truedrift_command("demo", "--draws", "300", "--epochs", "1", cwd=tmp_path)
@@ -83,6 +96,7 @@ def test_demo_trains_with_both_estimators_and_tells_it_on_a_page(tmp_path):
         assert '"evaluation"' in (run / "metrics.jsonl").read_text()
         assert name in page
     assert "FD (digits)" in page
+    assert "FD (digits)," in (tmp_path / "runs" / "demo" / "runs.csv").read_text(encoding="utf-8")
     (curves,) = read(tmp_path / "runs" / "demo" / "records.jsonl", BiasCurves)
     assert (curves.pool_points, curves.queries, curves.trials) == (1_000_000, 200, 0)
     again = truedrift_command("demo", "--draws", "300", "--epochs", "1", cwd=tmp_path)  # nothing is trained again

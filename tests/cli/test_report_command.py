@@ -23,7 +23,10 @@ def printed(capsys):
 def test_one_run_gets_its_page_beside_it(tmp_path, capsys):
     run = write_run(tmp_path / "mine")
     assert main(["report", str(run)]) == 0
-    assert printed(capsys) == [f"page: {run / 'report.html'}"]
+    files = [f"{name}.{kind}" for name in ("curves", "gauge") for kind in ("png", "pdf")]
+    files += [f"runs.{kind}" for kind in ("md", "tex", "csv")]
+    assert printed(capsys) == [*(f"written: {run / file}" for file in files), "", f"page: {run / 'report.html'}"]
+    assert all((run / file).is_file() for file in files)
     page = (run / "report.html").read_text()
     assert "<title>truedrift: mine</title>" in page
     assert "The whole configuration" in page
@@ -35,7 +38,15 @@ def test_two_runs_are_compared_in_a_directory_of_their_own(tmp_path, capsys, mon
     for name in ("abc", "standard"):
         write_run(tmp_path / name, estimator=name)
     assert main(["report", "abc", "standard", "--title", "Both <of> them"]) == 0
-    assert printed(capsys)[-1] == "page: runs/report/report.html"
+    lines = printed(capsys)
+    assert lines[-1] == "page: runs/report/report.html"
+    assert "written: runs/report/differences.csv" in lines
+    differ = (tmp_path / "runs/report/differences.csv").read_text().splitlines()
+    assert differ == [
+        "option,abc,standard",
+        "objective.estimator_pos,abc,standard",
+        "objective.estimator_neg,abc,standard",
+    ]
     page = (tmp_path / "runs/report/report.html").read_text()
     assert "<h1>Both &lt;of&gt; them</h1>" in page
     assert "<h2>What differs</h2>" in page

@@ -119,7 +119,7 @@ def test_several_protocols_are_numbered_and_problems_are_few(tmp_path):
     assert said[4] == "r1: history.jsonl cannot be read (No such file or directory)."
     assert said[-1] == "1 more like these."
     page = write_page(tmp_path / "p.html", title="t", records=[], runs=[tmp_path / f"r{k}" for k in range(7)])
-    assert "<td>[2] FID 7</td>" in page.read_text()
+    assert "<td>[2] FID</td><td>7</td>" in page.read_text()
 
 
 def test_six_runs_are_still_told_one_by_one(directory, tmp_path):

@@ -17,6 +17,7 @@ from truedrift.experiments.grids.local import Interrupted, Pool
 from truedrift.experiments.study import Setting
 from truedrift.progress import Progress
 from truedrift.records import RECORDS, append, made_by, writable_directory
+from truedrift.report.of_runs import rendered_runs
 from truedrift.report.page import write_page
 from truedrift.report.rendered import rendered
 from truedrift.training.interruption import EXIT_STATUS
@@ -41,7 +42,7 @@ class Demo:
     """
 
     out: Path = Path("runs/demo")
-    """Directory for the page, the pictures, the records and the two runs."""
+    """Directory for the page, the figures, the tables, the records and the two runs."""
 
     seed: int = 0
     """Seed of everything that is drawn."""
@@ -77,8 +78,9 @@ def _demo(options: illustration.Options, out: Path, epochs: int, command: str) -
     for record in records:
         append(out / RECORDS, record)
     said = [*(rendered(record, out) for record in records), *(f"run: {run}" for run in runs)]
+    of_runs = rendered_runs(runs, out)
     page = write_page(out / PAGE, title=TITLE, records=records, runs=runs)
-    return "\n\n".join((*said, f"records: {out / RECORDS}", f"page: {page}"))
+    return "\n\n".join(filter(None, (*said, of_runs, f"records: {out / RECORDS}", f"page: {page}")))
 
 
 def _trained(seed: int, epochs: int, out: Path, progress: Progress) -> list[Path]:

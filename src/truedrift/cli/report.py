@@ -12,6 +12,7 @@ import tyro
 
 from truedrift.records import writable_directory
 from truedrift.report.catalog import item_of
+from truedrift.report.of_runs import rendered_runs
 from truedrift.report.page import Found, find, write_page
 from truedrift.report.rendered import rendered
 from truedrift.validation import Mistake, mistake
@@ -26,8 +27,8 @@ NAMED = 3
 class Report:
     """Draw figures, write tables, and tell it all on one HTML page, from records and runs alone.
 
-    Figures are PNG and PDF; the last record of each item counts. Two runs or more are compared: what differs in their
-    configurations, curves, final numbers, samples. Nothing is computed again.
+    Figures are PNG and PDF, tables Markdown, LaTeX and CSV; the last record of each item counts. Two runs or more are
+    compared: what differs in their configurations, curves, final numbers, samples. Nothing is computed again.
 
     Try it:
       truedrift report runs/demo
@@ -73,5 +74,6 @@ def _report(found: Found, out: Path, title: str) -> str:
     if failures and not shown and not found.runs:
         raise failures[0][1]
     problems = [*found.problems, *(f"{label} is passed over: {error}." for label, error in failures)]
+    of_runs = rendered_runs(found.runs, out)
     page = write_page(out / PAGE, title=title, records=shown, runs=found.runs, problems=problems)
-    return "\n\n".join((*said, *problems, f"page: {page}"))
+    return "\n\n".join(filter(None, (*said, of_runs, *problems, f"page: {page}")))

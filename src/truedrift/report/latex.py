@@ -21,6 +21,7 @@ _BEYOND = {
     "±": r"$\pm$",
     "×": r"$\times$",
     "≤": r"$\leq$",
+    "→": r"$\rightarrow$",
     "↓": r"$\downarrow$",
     "↑": r"$\uparrow$",
     "β₁": r"$\beta_1$",

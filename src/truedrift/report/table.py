@@ -85,11 +85,11 @@ class Table:
         return "\n".join((*parts, *self.notes)).rstrip()
 
     def save(self, directory: Path, name: str) -> list[Path]:
-        """Write all three forms."""
+        """Write all three forms; half of a character, as a file name may have, is written as a question mark."""
         forms = {"md": self.markdown(), "tex": self.latex(), "csv": self.csv()}
         paths = [directory / f"{name}.{kind}" for kind in forms]
         for path, text in zip(paths, forms.values(), strict=True):
-            path.write_text(text, encoding="utf-8", newline="")
+            path.write_text(text, encoding="utf-8", errors="replace", newline="")
         return paths
 
 

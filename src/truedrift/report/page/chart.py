@@ -58,7 +58,7 @@ def figure(chart: Chart) -> Markup | None:
 
 def svg(chart: Chart) -> Markup:
     """The picture."""
-    frame = _frame(chart)
+    frame = frame_of(chart)
     return element(
         "svg",
         element("title", chart.title),
@@ -71,7 +71,8 @@ def svg(chart: Chart) -> Markup:
     )
 
 
-def _frame(chart: Chart) -> Frame:
+def frame_of(chart: Chart) -> Frame:
+    """Axes that hold all its values, and its level."""
     points = [(x, y) for series in chart.shown for x, y in series.points if y is not None]
     ys = [y for _, y in points] + ([] if chart.level is None else [chart.level])
     return Frame(progress([x for x, _ in points]), fitting(ys, from_zero=chart.from_zero))

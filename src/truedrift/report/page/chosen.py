@@ -48,6 +48,12 @@ def drawn(runs: Sequence[Run]) -> list[Run]:
     return [runs[k] for k in sorted([*first, *later][:MOST])] if are_many(runs) else list(runs)
 
 
+def which_drawn(runs: Sequence[Run]) -> str:
+    """Which of many are drawn, in a sentence."""
+    few = len(drawn(runs))
+    return f"{few} of the {len(runs)} runs: the first of each configuration, apart from its seed, and then others."
+
+
 def _kind(run: Run) -> str:
     tree = {path: value for path, value in dotted(run.config.tree()).items() if path != _CHANCE}
     return json.dumps(tree, sort_keys=True)

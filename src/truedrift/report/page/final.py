@@ -4,57 +4,67 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from truedrift.report.cell import DASH, Cell, Number, Row, Spread, text_of
 from truedrift.report.page.curves import images_per_second
 from truedrift.report.page.distance import best, judging
 from truedrift.report.page.markup import Content, Markup, element
 from truedrift.report.page.run_files import Run, number
 from truedrift.report.page.tables import table
 
+AT_THE_END = "at the end"
+"""Heads the names of the numbers."""
+
 
 def final_numbers(runs: Sequence[Run]) -> Markup:
-    """A row a number, a column a run."""
-    header: list[Content] = ["at the end", *(element("bdi", run.name) for run in runs)]
-    rows = [[name, *map(value, runs)] for name, value in _ROWS.items()]
-    return table(header, [row for row in rows if any(cell != "–" for cell in row[1:])])
+    """The rows as HTML."""
+    header: list[Content] = [AT_THE_END, *(element("bdi", run.name) for run in runs)]
+    return table(header, [[text_of(cell) for cell in row] for row in final_rows(runs)])
 
 
-def _distance(run: Run) -> str:
-    last = judging(run)
-    return "–" if last is None else f"{last.distance_name} {last.distance:.4g}"
+def final_rows(runs: Sequence[Run]) -> list[Row]:
+    """A row a number, a column a run; a number that no run has is left out."""
+    ends = {name: _distance(name) for name in _distances(runs)}
+    rows = [[name, *map(value, runs)] for name, value in (ends | _ROWS).items()]
+    return [row for row in rows if any(text_of(cell) != DASH for cell in row[1:])]
 
 
-def _best(run: Run) -> str:
+def _distances(runs: Sequence[Run]) -> list[str]:
+    """The names of the distances that the runs ended with, each once."""
+    return list(dict.fromkeys(last.distance_name for last in map(judging, runs) if last))
+
+
+def _distance(name: str) -> Callable[[Run], Cell]:
+    def cell(run: Run) -> Cell:
+        last = judging(run)
+        return Number(last.distance if last and last.distance_name == name else None, ".4g")
+
+    return cell
+
+
+def _best(run: Run) -> Cell:
     least = best(run)
-    return "–" if least is None else f"{least.distance:.4g} at step {least.step:,}"
+    return Number(None) if least is None else Spread(least.distance, None, None, ".4g", note=f"at step {least.step:,}")
 
 
-def _metric(name: str, digits: str, deviation: str = "") -> Callable[[Run], str]:
-    def shown(run: Run) -> str:
+def _metric(name: str, digits: str, deviation: str = "") -> Callable[[Run], Cell]:
+    def cell(run: Run) -> Cell:
         last = judging(run)
         value = number(last.metrics.get(name)) if last else None
         spread = number(last.metrics.get(deviation)) if last else None
-        if value is None:
-            return "–"
-        return f"{value:{digits}}".replace("-", "−") + ("" if spread is None else f" ± {spread:{digits}}")
+        return Number(None) if value is None else Spread(value, spread, None, digits)
 
-    return shown
+    return cell
 
 
-def _telemetry(name: str, digits: str) -> Callable[[Run], str]:
-    def shown(run: Run) -> str:
-        value = number(run.last.get(name))
-        return "–" if value is None else f"{value:{digits}}"
-
-    return shown
+def _telemetry(name: str, digits: str) -> Callable[[Run], Cell]:
+    return lambda run: Number(number(run.last.get(name)), digits)
 
 
-def _speed(run: Run) -> str:
-    value = number(images_per_second(run.last))
-    return "–" if value is None else f"{value:,.0f}"
+def _speed(run: Run) -> Cell:
+    return Number(number(images_per_second(run.last)), ",.0f")
 
 
-_ROWS: dict[str, Callable[[Run], str]] = {
-    "distance": _distance,
+_ROWS: dict[str, Callable[[Run], Cell]] = {
     "best distance": _best,
     "KID": _metric("kid", ".3g", "kid_deviation"),
     "precision": _metric("precision", ".3f"),

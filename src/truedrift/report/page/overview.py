@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from truedrift.records import Protocol
+from truedrift.report.cell import DASH, Number, Row, text_of
 from truedrift.report.page.chosen import differing
 from truedrift.report.page.configuration import dotted, written
 from truedrift.report.page.distance import End, best, ends
@@ -15,6 +16,7 @@ from truedrift.report.page.run_files import Run
 from truedrift.report.page.tables import table
 from truedrift.report.page.verdict import UNREAD, Verdict
 from truedrift.report.page.verdicts import standing, told
+from truedrift.report.table import Table
 
 OPTIONS = 8
 """Columns for what differs."""
@@ -63,14 +65,28 @@ def _unread(runs: Sequence[Run]) -> Iterator[Verdict]:
 
 def summary(runs: Sequence[Run]) -> list[Content]:
     """The table, whose distances are by the protocols that the card numbers, and below it what has no column."""
+    source = told_in_rows(runs)
+    rows: list[list[Content]] = [[element("bdi", text_of(row[0])), *map(text_of, row[1:])] for row in source.rows]
+    return [table(source.header, rows), [element("p", more, class_="soft small") for more in _more(differing(runs))]]
+
+
+def told_in_rows(runs: Sequence[Run]) -> Table:
+    """A row a run: what differs, its distance at the end and its best, and how it stands; the protocols as notes."""
     paths, protocols = differing(runs), _protocols(runs)
-    shown = paths[:OPTIONS]
     common = len(protocols) == 1 and all(end.protocol for end in map(_end, runs) if end)
-    distance = protocols[0].distance_name if common else "distance"
-    header = ["run", *_short(shown), f"{distance} at the end", "best in training", "state", "collapsed"]
-    rows = [_row(run, shown, protocols, common=common) for run in runs]
-    more = f"They differ in {', '.join(paths[OPTIONS:])} too." if paths[OPTIONS:] else None
-    return [table(header, rows), element("p", more, class_="soft small") if more else None]
+    distance = [f"{protocols[0].distance_name} at the end"] if common else ["judged by", "distance at the end"]
+    return Table(
+        caption=f"{counted(len(runs), 'run')}: what differs in their configurations, and where their training ended.",
+        label="tab:runs",
+        header=["run", *_short(paths[:OPTIONS]), *distance, "best in training", "state", "collapsed"],
+        groups=[[_row(run, paths[:OPTIONS], protocols, common=common) for run in runs]],
+        notes=[*(f"{_number(each, protocols)}{told(each)}." for each in protocols), *_more(paths)],
+    )
+
+
+def _more(paths: Sequence[str]) -> list[str]:
+    """What has no column."""
+    return [f"They differ in {', '.join(paths[OPTIONS:])} too."] if paths[OPTIONS:] else []
 
 
 def _short(paths: Sequence[str]) -> list[str]:
@@ -79,22 +95,24 @@ def _short(paths: Sequence[str]) -> list[str]:
     return [path if last[path.rpartition(".")[2]] > 1 else path.rpartition(".")[2] for path in paths]
 
 
-def _row(run: Run, paths: Sequence[str], protocols: Sequence[Protocol], *, common: bool) -> list[Content]:
+def _row(run: Run, paths: Sequence[str], protocols: Sequence[Protocol], *, common: bool) -> Row:
     tree: Mapping[str, object] = dotted(run.config.tree())
     end, least = _end(run), best(run)
     return [
-        element("bdi", run.name),
+        run.name,
         *(written(tree, path) for path in paths),
-        "–" if end is None else f"{end.distance:.4g}" if common else _told(end, protocols),
-        "–" if least is None else f"{least.distance:.4g}",
+        *([] if common else [_judged_by(end, protocols)]),
+        Number(end.distance if end else None, ".4g"),
+        Number(least.distance if least else None, ".4g"),
         "complete" if _is_complete(run) else standing(run)[0].partition(":")[0],
         "yes" if _has_collapsed(run) else "no" if run.telemetry else "–",
     ]
 
 
-def _told(end: End, protocols: Sequence[Protocol]) -> str:
-    by = _number(end.protocol, protocols) if end.protocol else ""
-    return f"{by}{end.distance_name} {end.distance:.4g}"
+def _judged_by(end: End | None, protocols: Sequence[Protocol]) -> str:
+    if end is None:
+        return DASH
+    return f"{_number(end.protocol, protocols) if end.protocol else ''}{end.distance_name}"
 
 
 def _number(protocol: Protocol, protocols: Sequence[Protocol]) -> str:

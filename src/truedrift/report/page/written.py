@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,16 +12,15 @@ from truedrift.records.origin import version
 from truedrift.report.catalog import item_of
 from truedrift.report.page import configuration, items, overview, provenance, samples, verdicts
 from truedrift.report.page.chart import Chart, figure, legend
-from truedrift.report.page.chosen import are_many, differing, drawn, ordered
-from truedrift.report.page.curves import evaluation_charts, training_charts
+from truedrift.report.page.charts import Charts
+from truedrift.report.page.chosen import are_many, differing, drawn, ordered, which_drawn
 from truedrift.report.page.document import document
 from truedrift.report.page.embedded import json_block
 from truedrift.report.page.final import final_numbers
-from truedrift.report.page.gauge import ABOUT, HONEST, gauge_charts, gauge_table
+from truedrift.report.page.gauge import ABOUT, HONEST, gauge_table
 from truedrift.report.page.markup import Content, Markup, element
 from truedrift.report.page.naming import counted
 from truedrift.report.page.run_files import Run, read_runs
-from truedrift.report.page.series import Look, looks
 from truedrift.report.page.verdict import UNREAD, Verdict, listed
 
 Section = tuple[str, str, Content]
@@ -55,7 +53,7 @@ def page(
     beside: Sequence[Verdict] = (),
 ) -> str:
     """The HTML; verdicts `beside` those of the runs and the records come last."""
-    charts = _Charts.of(drawn(runs))
+    charts = Charts.of(drawn(runs))
     sections = [*_overview(runs), *_of_records(records), *_of_runs(runs, charts)]
     told = overview.of_many(runs) if are_many(runs) else verdicts.of_runs(runs)
     found = [*told, *verdicts.of_records(records), *beside]
@@ -70,24 +68,6 @@ def page(
     return document(title, [header, main, _footer(), json_block(_data(records, charts))])
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Charts:
-    """All of the page."""
-
-    runs: Sequence[Run]
-    looks: Sequence[Look]
-    judged: Sequence[Chart]
-    trained: Sequence[Chart]
-    gauged: Sequence[Chart]
-
-    @classmethod
-    def of(cls, runs: Sequence[Run]) -> _Charts:
-        """Of these runs."""
-        chosen = looks(runs)
-        made = (evaluation_charts(runs, chosen), training_charts(runs, chosen), gauge_charts(runs, chosen))
-        return cls(runs=runs, looks=chosen, judged=made[0], trained=made[1], gauged=made[2])
-
-
 def _overview(runs: Sequence[Run]) -> list[Section]:
     return [("runs", "Runs", overview.summary(runs))] if are_many(runs) else []
 
@@ -97,11 +77,11 @@ def _of_records(records: Sequence[Any]) -> list[Section]:
     return [("items", "Figures and tables", shown)] if records else []
 
 
-def _of_runs(runs: Sequence[Run], charts: _Charts) -> list[Section]:
+def _of_runs(runs: Sequence[Run], charts: Charts) -> list[Section]:
     """Of all runs, or of those that are drawn, which is said in each."""
     if not runs:
         return []
-    few, some = charts.runs, _some(runs, charts)
+    few, some = charts.runs, _some(runs)
     lines = legend([run.name for run in few], charts.looks)
     differ = "Configuration" if len(runs) == 1 else "What differs"
     return [
@@ -114,11 +94,8 @@ def _of_runs(runs: Sequence[Run], charts: _Charts) -> list[Section]:
     ]
 
 
-def _some(runs: Sequence[Run], charts: _Charts) -> Markup | None:
-    said = (
-        f"{len(charts.runs)} of the {len(runs)} runs: the first of each configuration, apart from its seed, and then "
-        "others. Name some of the runs to have a page of those."
-    )
+def _some(runs: Sequence[Run]) -> Markup | None:
+    said = f"{which_drawn(runs)} Name some of the runs to have a page of those."
     return element("p", said, class_="soft small") if are_many(runs) else None
 
 
@@ -131,7 +108,7 @@ def _provenance(runs: Sequence[Run], few: Sequence[Run]) -> list[Content]:
     return [*told, folded if others else None]
 
 
-def _gauge(charts: _Charts) -> list[Content]:
+def _gauge(charts: Charts) -> list[Content]:
     return [
         element("p", ABOUT),
         [_under_its_name(run, gauge_table(run) or _NOTHING) for run in charts.runs],
@@ -174,7 +151,7 @@ def _footer() -> Markup:
     return element("footer", f"Written by truedrift {version()}. {said}")
 
 
-def _data(records: Sequence[Any], charts: _Charts) -> dict[str, Any]:
+def _data(records: Sequence[Any], charts: Charts) -> dict[str, Any]:
     """What the charts show."""
     shown = [
         {"title": chart.title, "series": {each.name: list(each.points) for each in chart.shown}}
