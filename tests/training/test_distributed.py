@@ -158,7 +158,9 @@ def test_torchrun_trains_and_one_process_goes_on(tmp_path):
     done = run(1, out)
     assert done.returncode == 0, done.stderr
     ours, expected = metrics(out), metrics(whole)
-    assert [line["step"] for line in ours] == [line["step"] for line in expected] == list(range(1, 21))
+    assert [line["step"] for line in ours] == [line["step"] for line in expected] == [*range(1, 21), 20]
+    judged = ours.pop()["evaluation"]["fid"], expected.pop()["evaluation"]["fid"]  # at the end
+    assert judged[0] == pytest.approx(judged[1], rel=1e-3)
     for a, b in zip(ours, expected, strict=True):
         for name in ("loss", "gradient_norm", "spread"):
             assert a[name] == pytest.approx(b[name], rel=1e-5 if a["step"] == 1 else 1e-3), (a["step"], name)
