@@ -28,6 +28,7 @@ from truedrift.report import (
     tab_main_results,
     tab_overhead,
     tab_samples_to_fid,
+    temperature_sweep,
     trained_digits,
 )
 
@@ -108,6 +109,7 @@ GRIDS = {
     "tab:samples_to_fid": ("tab_main_results", tab_samples_to_fid.table),
     "fig:ablation_trajectory": ("fig_ablation_trajectory", fig_ablation_trajectory.table),
     "arithmetic": ("arithmetic", arithmetic.table),
+    "temperature-sweep": ("temperature_sweep", temperature_sweep.table),
 }
 """Item → its record, which some share, and its table."""
 
