@@ -1,6 +1,7 @@
 """What every test runs under: oracles importable, one thread, repeatable examples, shapes checked."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))  # from oracles import …
 torch.set_num_threads(1)
 os.environ.setdefault("NUMBA_NUM_THREADS", "1")  # tests run beside each other
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background, with which processes begin
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 hypothesis.settings.load_profile("repeatable")
 # Before anything imports the package. Not in objective, where torch.library reads the plain functions' annotations.

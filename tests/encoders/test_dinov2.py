@@ -122,7 +122,7 @@ def test_the_default_is_the_pinned_hub_without_pickles(monkeypatch):
     assert asked["use_safetensors"] is True
     assert asked["attn_implementation"] == "sdpa"
     assert "\n" not in str(error.value)
-    assert "set folder to DIR" in str(error.value)
+    assert "set encoder.folder to DIR" in str(error.value)
     assert len(str(error.value)) < 500
 
 

@@ -143,8 +143,8 @@ def _not_loaded(options: DINOv2Options, why: str) -> Mistake:
     return mistake(
         f"DINOv2 could not be loaded: {came} ({why})",
         "allowed is the hub, or a folder with its config.json and model.safetensors",
-        f"run hf download {REPOSITORY} --revision {options.revision} where there is a network, and bring the hub's "
-        "cache here; or add --local-dir DIR to that, and set encoder.folder to DIR to train",
+        f"run hf download {REPOSITORY} --revision {options.revision} where there is a network and bring its cache here; "
+        "or, to train, add --local-dir DIR and set encoder.folder to DIR",
     )
 
 
