@@ -142,8 +142,8 @@ def _not_loaded(options: DINOv2Options, why: str) -> Mistake:
     came = f"folder {options.folder!r}" if options.folder is not None else f"{REPOSITORY} from the hub"
     return mistake(
         f"DINOv2 could not be loaded: {came} ({why})",
-        "allowed is the hub, or a folder with its config.json and model.safetensors",
-        f"run hf download {REPOSITORY} --revision {options.revision} where there is a network and bring its cache here; "
+        "allowed is the hub, or a folder with config.json and model.safetensors",
+        f"run hf download {REPOSITORY} --revision {options.revision} where there is a network and bring its cache, "
         "or, to train, add --local-dir DIR and set encoder.folder to DIR",
     )
 
