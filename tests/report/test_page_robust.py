@@ -4,10 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from oracles.handmade_run import METRICS, PROTOCOL, evaluation, write_run
+from oracles.handmade_run import METRICS, PROTOCOL, evaluation, telemetry, write_run
 
 from truedrift.experiments import illustration
 from truedrift.records import Evaluated, Metrics, Protocol, append, provenance
+from truedrift.report.of_runs import rendered_runs
 from truedrift.report.page import find, write_page
 from truedrift.report.page.compared import between
 from truedrift.report.page.distance import best
@@ -33,6 +34,14 @@ def evaluated(run, fid, step=300, **changed):
 @pytest.fixture(scope="module")
 def record():
     return illustration.run(illustration.Options(n=4, draws=20, seed=0))
+
+
+@pytest.mark.parametrize("value", [1e308, -1e308, 10**400, float("inf"), float("nan"), 5e-324, -1e100])
+def test_no_number_stops_the_page_or_the_files(value, tmp_path):
+    metrics = (telemetry(100), telemetry(200, gradient_norm=value, spread=value), evaluation(200, value, kid=value))
+    run = write_run(tmp_path / "run", metrics=metrics)
+    assert "Curves" in write_page(tmp_path / "page.html", title="t", records=[], runs=[run]).read_text()
+    assert "curves.png" in rendered_runs([run], tmp_path)
 
 
 def test_a_run_that_cannot_be_read_is_passed_over_below_a_directory(tmp_path):

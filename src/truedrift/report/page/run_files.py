@@ -7,7 +7,6 @@ left out and becomes a sentence on the page (`problems`).
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,8 @@ from truedrift.validation import Mistake
 
 _PICTURE = re.compile(r"step-(\d{1,12})\.png")
 _NO_PROTOCOL = "of unknown protocol"
+LARGEST, SMALLEST = 1e100, 1e-100
+"""Beyond these the arithmetic of axes overflows, or underflows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +71,12 @@ class Run:
 
 
 def number(value: Any) -> float | None:
-    """A finite number, or None for anything else."""
+    """A number that can be drawn, or None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
+    if not abs(value) <= LARGEST:  # nor if it is NaN
         return None
+    return float(value) if abs(value) >= SMALLEST else 0.0
 
 
 def step_of(entry: Mapping[str, Any]) -> int | None:
