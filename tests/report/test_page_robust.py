@@ -36,10 +36,10 @@ def record():
     return illustration.run(illustration.Options(n=4, draws=20, seed=0))
 
 
-@pytest.mark.parametrize("value", [1e308, -1e308, 10**400, float("inf"), float("nan"), 5e-324, -1e100])
-def test_no_number_stops_the_page_or_the_files(value, tmp_path):
-    metrics = (telemetry(100), telemetry(200, gradient_norm=value, spread=value), evaluation(200, value, kid=value))
-    run = write_run(tmp_path / "run", metrics=metrics)
+@pytest.mark.parametrize("values", [(1e308, -1e308, 10**400, float("inf"), float("nan"), -1e100), (5e-324,)])
+def test_no_number_stops_the_page_or_the_files(values, tmp_path):
+    lines = [(telemetry(k + 1, gradient_norm=x, spread=x), evaluation(k + 1, x, kid=x)) for k, x in enumerate(values)]
+    run = write_run(tmp_path / "run", metrics=[line for pair in lines for line in pair])
     assert "Curves" in write_page(tmp_path / "page.html", title="t", records=[], runs=[run]).read_text()
     assert "curves.png" in rendered_runs([run], tmp_path)
 
