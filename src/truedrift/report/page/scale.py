@@ -31,9 +31,11 @@ class Scale:
 def linear(values: Sequence[float], *, from_zero: bool = False, ticks: int = 5) -> Scale:
     """Around all values, to the next ticks beyond them."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
-    low = min(0.0, low) if from_zero else low
-    if high <= low:  # one value, in the middle
-        low, high = (0.0, high or 1.0) if from_zero else (low - (abs(low) or 1.0) / 2, low + (abs(low) or 1.0) / 2)
+    if from_zero:
+        low, high = min(0.0, low), max(0.0, high)
+    if low == high:  # one value, in the middle, or 0 at the bottom
+        room = abs(low) or 1.0
+        low, high = (0.0, 1.0) if from_zero else (low - room / 2, low + room / 2)
     step = _step((high - low) / ticks)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     marks = tuple(step * k for k in range(first, last + 1))
