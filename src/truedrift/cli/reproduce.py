@@ -119,7 +119,8 @@ class Reproduce:
             named.append("executor")
         if named:
             came = f"--{named[0]} was given for {self.item}, which has no use for it"
-            raise mistake(came, f"it is for {', '.join(GRIDS)}", "leave it out")
+            users = (*GRIDS, overhead.ITEM) if named[0] == "dataset" else GRIDS
+            raise mistake(came, f"it is for {', '.join(users)}", "leave it out")
 
 
 Plans = dict[str, Plan | None]
@@ -138,7 +139,8 @@ def _plans(
             if plan is not None and not only_look:
                 execution.require_able(plan, setting.device)
             if item == overhead.ITEM:
-                overhead.configs(setting) if only_look else overhead.require_able(setting)
+                check = overhead.configs if only_look else overhead.require_able
+                check(setting)
             plans[item] = plan
         except Mistake as error:
             if not leave_out:
