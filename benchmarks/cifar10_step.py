@@ -11,8 +11,8 @@ from dataclasses import replace
 from benchmarks.laps import PARTS, marked, splits
 from benchmarks.results import Result
 from benchmarks.steps import like_cifar, own_cache, step_of
-from truedrift.encoders import DINOv2Options
-from truedrift.recipes.cifar import cifar10
+from truedrift.encoders.dinov2 import DINOv2Options
+from truedrift.recipes.recipes import cifar10
 from truedrift.training.config import RunConfig
 
 TITLE = "Step of cifar10, DriftDiT-Small and DINOv2-S (random weights), 10 classes, n = 8, median of three steps"

@@ -9,9 +9,8 @@ from benchmarks.laps import marked, splits
 from benchmarks.results import Result
 from benchmarks.steps import next_of, step_of
 from benchmarks.timing import best_window_medians
-from truedrift.recipes.digits import digits
-from truedrift.training.assembly import samples_of
-from truedrift.training.parts import Parts
+from truedrift.recipes.recipes import digits
+from truedrift.training.setup import Parts, samples_of
 
 TITLE = "Step of digits, MLP and pixels, 10 classes, n = 8"
 ESTIMATORS = ("standard", "abc", "abc2")

@@ -16,12 +16,10 @@ from torchmetrics.image.fid import _compute_fid
 from benchmarks.results import Result
 from benchmarks.steps import next_of, step_of
 from benchmarks.timing import best_window_medians
-from truedrift.evaluation.frechet import frechet_distance
-from truedrift.evaluation.moments import Moments, moments_of
-from truedrift.recipes.digits import digits
-from truedrift.recipes.judging import judge
-from truedrift.training.assembly import samples_of
-from truedrift.training.parts import Parts
+from truedrift.evaluation.metrics import Moments, frechet_distance, moments_of
+from truedrift.recipes.evaluator import judge
+from truedrift.recipes.recipes import digits
+from truedrift.training.setup import Parts, samples_of
 
 TITLE = "Evaluation: Fréchet distance in 768 dimensions, and judging the digits"
 DIMENSIONS, FEATURES, STEPS = 768, 2000, 100

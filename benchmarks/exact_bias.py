@@ -16,9 +16,9 @@ from torch import Tensor
 
 from benchmarks.results import Result
 from benchmarks.timing import best_window_medians
-from truedrift.bias import exact_moments_of_several
+from truedrift.bias.exact import exact_moments_of_several
 from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.data import FOUR_MODES
+from truedrift.data.toys import FOUR_MODES
 
 TITLE = "Exact bias: fig:bias_loglog, N = 10⁶, 200 queries, eight n, two temperatures, standard and ABC"
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)

@@ -22,9 +22,10 @@ from benchmarks.results import Result
 from benchmarks.saved_tensors import peak_saved_bytes
 from benchmarks.steps import like_cifar, own_cache, step_of
 from benchmarks.timing import best_window_medians
-from truedrift.encoders import ConvNetOptions, PixelsOptions
-from truedrift.recipes.images import folder
-from truedrift.training.draws import draw
+from truedrift.encoders.base import PixelsOptions
+from truedrift.encoders.convnet import ConvNetOptions
+from truedrift.recipes.recipes import folder
+from truedrift.training.batch import draw
 from truedrift.training.step import Step
 
 TITLE = "Gradient caching, DriftDiT of width 128 and depth 4 on 32×32, 10 classes, n = 64"

@@ -23,7 +23,7 @@ from benchmarks.memory import peak_extra_bytes
 from benchmarks.results import Result
 from benchmarks.timing import best_window_medians
 from tests.oracles.drift_loss import literal_drift_loss
-from truedrift import drift_loss
+from truedrift.objective.drift_loss import drift_loss
 
 TITLE = "Grouped drift loss, forward and backward, 10 classes × 4 scales × 3 temperatures, D = 384, float32"
 TEMPERATURES = (0.02, 0.05, 0.2)
@@ -120,11 +120,7 @@ def _drift_models() -> Loss | None:
     """`feature_space_drifting_loss` with a slot for each class and scale; None where it is not installed."""
     try:
         from drifting_models.drift_field import DriftFieldConfig  # noqa: PLC0415
-        from drifting_models.drift_loss import (  # noqa: PLC0415
-            DriftingLossConfig,
-            FeatureDriftingConfig,
-            feature_space_drifting_loss,
-        )
+        from drifting_models.drift_loss import DriftingLossConfig, FeatureDriftingConfig, feature_space_drifting_loss  # noqa: PLC0415
     except ImportError:
         return None
     base = DriftingLossConfig(drift_field=DriftFieldConfig())

@@ -18,9 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truedrift.training.feature_loss import FeatureLoss
-from truedrift.training.positives import Positives
-from truedrift.training.step import Outcome, Step
+from truedrift.training.batch import Positives
+from truedrift.training.step import FeatureLoss, Outcome, Step
 
 PARTS = (
     "generator, forward",

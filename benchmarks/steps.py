@@ -14,10 +14,8 @@ import torch
 from truedrift.data.samples import Samples
 from truedrift.progress import silent
 from truedrift.seeding import stream
-from truedrift.training.assembly import assemble
-from truedrift.training.config import RunConfig
-from truedrift.training.consistency import require_consistent
-from truedrift.training.parts import Parts
+from truedrift.training.config import RunConfig, require_consistent
+from truedrift.training.setup import Parts, assemble
 from truedrift.training.step import Step
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import truedrift.axes
-from truedrift import centroid
-from truedrift.kernels import normalize, pairwise_distance
+from truedrift.centroids.centroid import centroid
+from truedrift.kernels.distance import pairwise_distance
+from truedrift.kernels.weights import normalize
 
 
 def test_shapes_are_checked_while_testing():

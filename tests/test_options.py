@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from truedrift.errors import Mistake, mistake
 from truedrift.options import Within, checked, differences, from_tree, located, to_tree
-from truedrift.validation import Mistake, mistake
 
 
 @dataclass(frozen=True, kw_only=True)

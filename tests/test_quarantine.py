@@ -14,7 +14,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from truedrift.quarantine import SCALARS, conversion, convert_pickle, reader
+from truedrift.quarantine import convert, reader
+from truedrift.quarantine.convert import SCALARS, convert_pickle
 
 W = torch.arange(6.0).reshape(2, 3)
 
@@ -93,7 +94,7 @@ def at_once(monkeypatch):
                 status = stop.code
         return subprocess.CompletedProcess(command, status, said.getvalue().encode(), b"")
 
-    monkeypatch.setattr(conversion.subprocess, "run", run)
+    monkeypatch.setattr(convert.subprocess, "run", run)
     monkeypatch.setattr(reader, "limit", lambda size: None)
 
 
@@ -232,7 +233,7 @@ def test_a_damaged_file_is_told(tmp_path, at_once, content):
 
 def test_a_reader_that_takes_too_long_is_ended(tmp_path, monkeypatch):
     torch.save({"w": W}, tmp_path / "a.pt")
-    monkeypatch.setattr(conversion, "LIMIT_SECONDS", 0.01)
+    monkeypatch.setattr(convert, "LIMIT_SECONDS", 0.01)
     with pytest.raises(ValueError, match=r"reading took longer than 0\.01 seconds"):
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
     assert everything(tmp_path) == ["a.pt"]
@@ -241,7 +242,7 @@ def test_a_reader_that_takes_too_long_is_ended(tmp_path, monkeypatch):
 def test_a_reader_that_dies_is_told(tmp_path, monkeypatch):
     torch.save({"w": W}, tmp_path / "a.pt")
     (tmp_path / "dies.py").write_text("import os; os.abort()")
-    monkeypatch.setattr(conversion.reader, "__file__", str(tmp_path / "dies.py"))
+    monkeypatch.setattr(reader, "__file__", str(tmp_path / "dies.py"))
     with pytest.raises(ValueError, match="its reader ended with status -6"):
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
 
@@ -249,7 +250,7 @@ def test_a_reader_that_dies_is_told(tmp_path, monkeypatch):
 def test_the_reader_sees_no_secrets(tmp_path, monkeypatch):
     torch.save({"w": W}, tmp_path / "a.pt")
     (tmp_path / "tells.py").write_text("import os, sys; sys.exit(' '.join(sorted(os.environ)) + os.getcwd())")
-    monkeypatch.setattr(conversion.reader, "__file__", str(tmp_path / "tells.py"))
+    monkeypatch.setattr(reader, "__file__", str(tmp_path / "tells.py"))
     monkeypatch.setenv("SECRET_TOKEN", "x")
     with pytest.raises(ValueError, match=r"OMP_NUM_THREADS.*\.truedrift-") as caught:
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
@@ -307,7 +308,7 @@ def test_no_checkpoint_at_all(tmp_path, name, message):
 
 
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(conversion, "_read_elsewhere", lambda *_: pytest.fail("the file was read"))
+    monkeypatch.setattr(convert, "_read_elsewhere", lambda *_: pytest.fail("the file was read"))
     torch.save({"w": W}, tmp_path / "a.pt")
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"cannot be written \(.*\); "):

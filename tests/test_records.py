@@ -3,14 +3,18 @@
 import json
 import re
 from dataclasses import asdict, dataclass, replace
+from importlib import import_module
 
 import pytest
 import torch
 
 import truedrift
 from truedrift import records
-from truedrift.experiments.illustration import Options, run
-from truedrift.records import Illustration, append, made_by, provenance, read, writable_directory
+from truedrift.paper.fig_illustration import Illustration, Options, run
+from truedrift.records.provenance import made_by, provenance
+from truedrift.records.store import append, read, writable_directory
+
+provenance_module = import_module("truedrift.records.provenance")
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def test_provenance_tells_where_a_record_came_from():
 
 def test_no_commit_is_claimed_outside_a_clone(tmp_path, monkeypatch):
     (tmp_path / "records.py").touch()
-    monkeypatch.setattr(records.origin, "__file__", str(tmp_path / "records.py"))
+    monkeypatch.setattr(provenance_module, "__file__", str(tmp_path / "records.py"))
     assert provenance(seed=0, wall_seconds=0.0).commit is None
 
 

@@ -40,6 +40,6 @@ def test_the_core_works_with_torch_alone():
 
 
 def test_the_block_is_real():
-    done = python(BLOCKED_FIRST + "import truedrift.report.fig_illustration")
+    done = python(BLOCKED_FIRST + "import truedrift.paper.fig_illustration")
     assert done.returncode == 1
     assert "ImportError: matplotlib is blocked" in done.stderr

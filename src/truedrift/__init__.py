@@ -19,7 +19,8 @@ from truedrift.objective import DriftLoss, DriftReport, drift_loss
 
 if TYPE_CHECKING:
     from truedrift.recipes import recipe
-    from truedrift.training import Parts, RunConfig, train
+    from truedrift.training import Parts, RunConfig
+    from truedrift.training.train import train
 
 __version__ = "0.1.0"
 

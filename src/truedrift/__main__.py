@@ -2,7 +2,7 @@
 
 import sys
 
-from truedrift.cli import main
+from truedrift.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

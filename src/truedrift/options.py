@@ -16,7 +16,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from truedrift.validation import Mistake, mistake
+from truedrift.errors import Mistake, mistake
 
 Options = TypeVar("Options")
 LARGEST_INTEGER = 1 << 53

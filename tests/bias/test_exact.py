@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from truedrift import exact_moments
-from truedrift.bias import exact, exact_moments_of_several
-from truedrift.bias.integration.histogram import coarser, deposit
-from truedrift.centroids import ABC, BRSNIS
-from truedrift.data import FOUR_MODES
+from truedrift.bias import exact
+from truedrift.bias.exact import exact_moments, exact_moments_of_several
+from truedrift.bias.histogram import coarser, deposit
+from truedrift.centroids.analytical import ABC
+from truedrift.centroids.resampling import BRSNIS
+from truedrift.data.toys import FOUR_MODES
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -303,7 +304,7 @@ def test_a_pool_of_one_point_or_of_equal_points_has_no_bias():
 
 
 def test_without_numba_a_large_pool_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "truedrift.bias.integration.histogram", raising=False)
+    monkeypatch.delitem(sys.modules, "truedrift.bias.histogram", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
     x, pool = population(16, 600)
     with pytest.raises(ModuleNotFoundError, match=r"numba is not installed; a pool of more than 512.*truedrift\[lab\]"):

@@ -5,12 +5,11 @@ import itertools
 import pytest
 import torch
 
-from truedrift.bias import exact_moments_of_several
-from truedrift.bias.gauging import expected_weights
-from truedrift.bias.gauging.expected_weights import FLOOR, LONGEST, Means, deviations, resolvable
-from truedrift.bias.gauging.references import References
+from truedrift.bias import expected_weights
+from truedrift.bias.exact import exact_moments_of_several
+from truedrift.bias.expected_weights import FLOOR, LONGEST, Means, References, deviations, resolvable
 from truedrift.bias.theory import pool_moments
-from truedrift.centroids import abc_weights
+from truedrift.centroids.analytical import abc_weights
 
 NAMES = ("standard", "abc", "abc2")
 
@@ -88,7 +87,7 @@ def test_blocks_of_queries_change_nothing(monkeypatch):
     x, y = population(6, 200, Q=7)
     references = seen(x, y, 0.3)
     whole = references.biases(NAMES, (8,))
-    monkeypatch.setattr("truedrift.bias.gauging.expected_weights._ELEMENTS", 2000)
+    monkeypatch.setattr("truedrift.bias.expected_weights._ELEMENTS", 2000)
     torch.testing.assert_close(references.biases(NAMES, (8,)), whole, rtol=0, atol=1e-14)
 
 

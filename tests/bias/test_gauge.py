@@ -1,18 +1,21 @@
 """The gauge against literal loops and the exact engine, its properties, and its answers where they are known."""
 
 import math
+from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
 
 import truedrift
-from truedrift import Diagnosis, diagnose, exact_moments
-from truedrift.bias import exact_moments_of_several
-from truedrift.bias.gauging import leave_out, needed
-from truedrift.bias.gauging.expected_weights import FLOOR
-from truedrift.bias.gauging.references import References
-from truedrift.report.diagnosis_screen import screen
+from truedrift.bias import uncertainty
+from truedrift.bias.diagnose import diagnose
+from truedrift.bias.diagnosis import Diagnosis
+from truedrift.bias.exact import exact_moments, exact_moments_of_several
+from truedrift.bias.expected_weights import FLOOR, References
+from truedrift.report.screens import screen
+
+diagnose_module = import_module("truedrift.bias.diagnose")
 
 NAMES = ("standard", "abc", "abc2")
 
@@ -155,10 +158,10 @@ def test_the_last_crossing_counts():
         asked.extend(n)
         return [2.4 / size for size in n]
 
-    found = needed.smallest_n(list(rising_first), list(rising_first.values()), 0.2, 1, more)
-    assert found == needed.Needed(12, False)  # 2.4/12 = 0.2
+    found = diagnose_module.smallest_n(list(rising_first), list(rising_first.values()), 0.2, 1, more)
+    assert found == diagnose_module.Needed(12, False)  # 2.4/12 = 0.2
     assert all(8 < n < 16 for n in asked)
-    assert needed.smallest_n([1, 8], [0.1, 0.01], 0.2, 1, more) == needed.Needed(1, False)
+    assert diagnose_module.smallest_n([1, 8], [0.1, 0.01], 0.2, 1, more) == diagnose_module.Needed(1, False)
 
 
 def test_dead_temperatures_have_a_name():
@@ -201,16 +204,16 @@ def test_references_that_are_all_the_same_have_no_bias():
 
 def test_copies_of_references_fall_into_the_same_group():
     _, y = features(12, N=20)
-    once, copied = (leave_out.distinct(each) for each in (y, y.repeat(100, 1)))
+    once, copied = (uncertainty.distinct(each) for each in (y, y.repeat(100, 1)))
     assert torch.equal(once, torch.arange(20))
     assert torch.equal(copied, once.repeat(100))
-    labels, of_copies = (leave_out.groups_of(each, torch.Generator().manual_seed(0)) for each in (once, copied))
-    assert torch.equal(labels, leave_out.groups(20, torch.Generator().manual_seed(0)))
+    labels, of_copies = (uncertainty.groups_of(each, torch.Generator().manual_seed(0)) for each in (once, copied))
+    assert torch.equal(labels, uncertainty.groups(20, torch.Generator().manual_seed(0)))
     assert torch.equal(of_copies, labels.repeat(100))
-    assert leave_out.distinct(torch.tensor([[0.0, 1.0], [1.0, 0.0], [-0.0, 1.0]])).tolist() == [0, 1, 0]
+    assert uncertainty.distinct(torch.tensor([[0.0, 1.0], [1.0, 0.0], [-0.0, 1.0]])).tolist() == [0, 1, 0]
     d = torch.tensor([[1.0, 5.0, 1.0 + 1e-9, 5.0], [2.0, 2.0, 2.0, 3.0]]).double()
-    assert leave_out.levels(d, 1e-8).tolist() == [[0, 1, 0, 1], [0, 0, 0, 1]]
-    assert leave_out.distinct(leave_out.levels(d, 1e-8).mT).tolist() == [0, 1, 0, 2]
+    assert uncertainty.levels(d, 1e-8).tolist() == [[0, 1, 0, 1], [0, 0, 0, 1]]
+    assert uncertainty.distinct(uncertainty.levels(d, 1e-8).mT).tolist() == [0, 1, 0, 2]
 
 
 def test_copies_have_the_interval_of_the_distinct_references():
@@ -218,8 +221,8 @@ def test_copies_have_the_interval_of_the_distinct_references():
     found = []
     for references in (y, y.repeat(100, 1)):
         seen = References.seen(torch.cdist(x, references) / 0.1, references, own=False)
-        labels = leave_out.groups_of(leave_out.distinct(references), torch.Generator().manual_seed(0))
-        estimates, _ = leave_out.estimates(seen, 64, labels)
+        labels = uncertainty.groups_of(uncertainty.distinct(references), torch.Generator().manual_seed(0))
+        estimates, _ = uncertainty.estimates(seen, 64, labels)
         found.append([bound for each in estimates for bound in each.interval(len(x), 0.0)])
     assert found[1] == pytest.approx(found[0], rel=0.02)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from truedrift.bias.gauging.light import MEASURED, color
-from truedrift.experiments import light_calibration
-from truedrift.experiments.light_calibration import CHOSEN_ON, HELD_OUT, case, color_of, is_usable, measure, read
+from truedrift.bias.diagnose import MEASURED, color
+from truedrift.paper import reliability_calibration
+from truedrift.paper.reliability_calibration import CHOSEN_ON, HELD_OUT, case, color_of, is_usable, measure, read
 
 RECORD = Path(__file__).parents[2] / "docs" / "results" / "light_calibration.jsonl"
 AIM = 0.05
@@ -77,5 +77,5 @@ def test_the_family_reaches_from_one_reference_to_many():
     cases = read(RECORD)
     assert min(each.n_eff for each in cases) < 1.1
     assert max(each.n_eff for each in cases) > 100
-    assert {each.D for each in cases} == set(light_calibration.DIMENSIONS)
+    assert {each.D for each in cases} == set(reliability_calibration.DIMENSIONS)
     assert any(1.5 * each.n >= each.N for each in cases)

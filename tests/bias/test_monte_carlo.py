@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from truedrift.bias import exact_moments_of_several
+from truedrift.bias.exact import exact_moments_of_several
 from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.sampling.draws import draw, key_of
-from truedrift.bias.sampling.sample import sample
-from truedrift.bias.sampling.trials import blocks_of
-from truedrift.centroids import ABC, BRSNIS, Bootstrap, Jackknife, Standard, estimator
-from truedrift.data import FOUR_MODES
+from truedrift.bias.trial_moments import sample
+from truedrift.bias.trials import blocks_of, draw, key_of
+from truedrift.centroids.analytical import ABC
+from truedrift.centroids.catalog import estimator
+from truedrift.centroids.estimator import Standard
+from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
+from truedrift.data.toys import FOUR_MODES
 
 SIZES = (1, 2, 5, 16)
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from oracles.enumeration import Pool, expected_bias_of_strata
 
-from truedrift.bias import exact_moments_of_several, strata
-from truedrift.bias.integration import strata_sums
-from truedrift.bias.strata import exact_bias_of_strata
-from truedrift.centroids import ABC, Standard, StratifiedABC
+from truedrift.bias import exact, power_sums
+from truedrift.bias.exact import exact_bias_of_strata, exact_moments_of_several
+from truedrift.centroids.analytical import ABC, StratifiedABC
+from truedrift.centroids.estimator import Standard
 
 TAU, WEIGHTS = 0.5, (1.0, 2.5)
 
@@ -112,7 +112,7 @@ def test_histograms_are_the_sum_over_points(monkeypatch):
     x, pools = pools_of(4, 700, 700, Q=6)
     options = {"tau": TAU, "n": ((2, 1), (16, 8), (200, 100)), "pool_weights": (1.0, 20.0)}
     found = exact_bias_of_strata(x, pools, **options)
-    monkeypatch.setattr(strata, "POINTS_AS_THEY_ARE", 10**6)
+    monkeypatch.setattr(exact, "POINTS_AS_THEY_ARE", 10**6)
     expected = exact_bias_of_strata(x, pools, **options, rtol=1e-10)
     for name, each in found.items():
         off = (each.bias - expected[name].bias).norm(dim=-1)
@@ -132,7 +132,7 @@ def test_the_reported_error_is_not_exceeded(monkeypatch):
         options = {"tau": tau, "n": ((2, 1), (9, 30)), "pool_weights": (1.0, second)}
         expected = exact_bias_of_strata(x, pools, **options, rtol=1e-11)
         with monkeypatch.context() as patch:
-            patch.setattr(strata, "POINTS_AS_THEY_ARE", 0)
+            patch.setattr(exact, "POINTS_AS_THEY_ARE", 0)
             found = exact_bias_of_strata(x, pools, **options, rtol=(1e-3, 1e-6)[k % 2])
         true = torch.stack([(found[name].bias - expected[name].bias).norm(dim=-1) for name in found])
         exceeded += int((true > torch.stack([each.error for each in found.values()])).sum())
@@ -152,8 +152,8 @@ def test_a_smaller_tolerance_is_met():
 def test_queries_are_taken_some_at_a_time(monkeypatch):
     x, pools = pools_of(6, 600, 30, Q=5)
     whole = exact_bias_of_strata(x, pools, tau=TAU, n=((3, 2),))
-    monkeypatch.setattr(strata, "_HISTOGRAM_ELEMENTS", 1)
-    monkeypatch.setattr("truedrift.bias.integration.log_weights.ELEMENTS", 600)
+    monkeypatch.setattr(exact, "_STRATA_HISTOGRAM_ELEMENTS", 1)
+    monkeypatch.setattr("truedrift.bias.quadrature.ELEMENTS", 600)
     parts = exact_bias_of_strata(x, pools, tau=TAU, n=((3, 2),))
     for name, each in parts.items():
         torch.testing.assert_close(each.bias, whole[name].bias, rtol=1e-9, atol=1e-13)
@@ -197,7 +197,7 @@ def test_the_polynomial_is_the_estimator():
     of_strata = list(zip(log_w.softmax(0).split(sizes), y.split(sizes), strict=True))
     for each in estimators(sizes):
         total = 0.0
-        for monomials, coefficient in strata_sums.centroid(each.name, sizes).items():
+        for monomials, coefficient in power_sums.strata_centroid(each.name, sizes).items():
             factors = zip(monomials, of_strata, strict=True)
             sums = [(alpha**k * values**ys).sum() for of, (alpha, values) in factors for k, ys in of]
             total += coefficient * float(torch.stack(sums).prod())
@@ -237,7 +237,7 @@ def test_mistakes_are_answered(options, message):
 
 
 def test_without_numba_a_large_pool_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "truedrift.bias.integration.histogram", raising=False)
+    monkeypatch.delitem(sys.modules, "truedrift.bias.histogram", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
     x, pools = pools_of(11, 600, 20)
     with pytest.raises(ModuleNotFoundError, match=r"numba is not installed; a pool of more than 512.*truedrift\[lab\]"):

@@ -2,11 +2,10 @@
 
 import torch
 
-from truedrift import exact_moments
-from truedrift.bias import theory
-from truedrift.bias.integration import log_weights
+from truedrift.bias import quadrature, theory
+from truedrift.bias.exact import exact_moments
 from truedrift.bias.theory import compensation, effective_share, pool_moments, sensitivity
-from truedrift.data import FOUR_MODES
+from truedrift.data.toys import FOUR_MODES
 
 TAU = 0.2
 
@@ -114,7 +113,7 @@ def test_memory_is_that_of_a_block_of_queries(monkeypatch):
     )
     whole = [function() for function in functions]
     largest = 0
-    literal = log_weights.minus_log_kernel
+    literal = quadrature.minus_log_kernel
 
     def watched(*arguments):
         nonlocal largest
@@ -122,8 +121,9 @@ def test_memory_is_that_of_a_block_of_queries(monkeypatch):
         largest = max(largest, s.numel())
         return s
 
-    monkeypatch.setattr(log_weights, "ELEMENTS", len(pool))
+    monkeypatch.setattr(quadrature, "ELEMENTS", len(pool))
     monkeypatch.setattr(theory, "minus_log_kernel", watched)
     for function, expected in zip(functions, whole, strict=True):
-        torch.testing.assert_close(function(), expected, rtol=1e-12, atol=1e-15)
+        # A component that nearly cancels is only as exact as the terms of its sum, which have the size of the largest.
+        torch.testing.assert_close(function(), expected, rtol=1e-12, atol=1e-13 * float(expected.abs().max()))
     assert largest == len(pool)

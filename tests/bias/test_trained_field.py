@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from truedrift import drift
-from truedrift.bias import exact_moments_of_several
-from truedrift.bias.sampling.draws import draw, key_of
-from truedrift.bias.sampling.field_trials import Influence, tally_field
-from truedrift.bias.trained_field import ESTIMATORS, _Pools, trained_field
-from truedrift.field import NORMALIZATIONS
+from truedrift.bias.exact import exact_moments_of_several
+from truedrift.bias.field_bias import ESTIMATORS, Influence, _Pools, tally_field, trained_field
+from truedrift.bias.trials import draw, key_of
+from truedrift.field.affinity import NORMALIZATIONS
+from truedrift.field.drift import drift
 
 TAU = 0.3
 

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from truedrift.bias.integration import transforms as module
-from truedrift.bias.integration.cells import Cells, Nodes, histogram, nodes
+from truedrift.bias import quadrature as module
+from truedrift.bias.quadrature import Cells, Nodes, histogram, nodes
 
 POWERS = (1, 2, 5)
 

@@ -16,8 +16,9 @@ from oracles.image_grids import PROTOCOL as GRID_PROTOCOL
 from oracles.image_grids import grid
 from oracles.image_grids import run as image_run
 
-from truedrift.experiments import illustration
-from truedrift.report.page import document, markup, write_page
+from truedrift.page import markup
+from truedrift.page.page import write_page
+from truedrift.paper import fig_illustration
 
 FLAGS = (
     "--headless=new",
@@ -105,7 +106,7 @@ def hostile_page(directory):
         write_run(directory / above / below, estimator="abc", **options),
         write_run(directory / "other" / below, estimator="standard"),
     ]
-    record = illustration.run(illustration.Options(n=4, draws=20, seed=0))
+    record = fig_illustration.run(fig_illustration.Options(n=4, draws=20, seed=0))
     return write_page(directory / "page.html", title=f"A {HOSTILE}", records=[record], runs=runs)
 
 
@@ -250,7 +251,7 @@ def test_control_without_escaping_the_checks_find_a_picture_and_the_policy_stops
 
 def test_control_without_escaping_and_policy_the_script_runs(browser, tmp_path, monkeypatch):
     without_escaping(monkeypatch)
-    monkeypatch.setattr(document, "policy", lambda style: "img-src *")
+    monkeypatch.setattr(markup, "policy", lambda style: "img-src *")
     assert set(opened(browser, hostile_page(tmp_path)).value("window.alerted")) == {"1"}
 
 

@@ -7,9 +7,10 @@ import torch
 from oracles import centroids as literal
 from oracles.zoo import DETERMINISTIC, HULL, ZOO, M
 
-from truedrift import centroid
-from truedrift.centroids import ABC, abc_weights
-from truedrift.kernels import laplace, log_kernel, pairwise_distance
+from truedrift.centroids.analytical import ABC, abc_weights
+from truedrift.centroids.centroid import centroid
+from truedrift.kernels.distance import pairwise_distance
+from truedrift.kernels.kernel import laplace, log_kernel
 
 ROUNDING = 2.0**-24
 every = pytest.mark.parametrize("name", ZOO)

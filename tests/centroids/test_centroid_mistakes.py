@@ -6,9 +6,12 @@ import re
 import pytest
 import torch
 
-from truedrift import abc_weights, centroid, estimator, streaming_centroid
-from truedrift.centroids import BRSNIS, Bootstrap, StratifiedABC
-from truedrift.kernels import pairwise_distance
+from truedrift.centroids.analytical import StratifiedABC, abc_weights
+from truedrift.centroids.catalog import estimator
+from truedrift.centroids.centroid import centroid
+from truedrift.centroids.resampling import BRSNIS, Bootstrap
+from truedrift.centroids.streaming import streaming_centroid
+from truedrift.kernels.distance import pairwise_distance
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 from oracles.zoo import DETERMINISTIC, DRAWING, ZOO, M
 
-from truedrift import abc_weights, centroid
+from truedrift.centroids.analytical import abc_weights
+from truedrift.centroids.centroid import centroid
 
 every = pytest.mark.parametrize("name", ZOO)
 deterministic = pytest.mark.parametrize("name", DETERMINISTIC)

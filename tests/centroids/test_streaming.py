@@ -6,8 +6,9 @@ import math
 import pytest
 import torch
 
-from truedrift import centroid, streaming_centroid
 from truedrift.centroids import streaming
+from truedrift.centroids.centroid import centroid
+from truedrift.centroids.streaming import streaming_centroid
 
 ESTIMATORS = ("standard", "abc", "abc2")
 every = pytest.mark.parametrize("estimator", ESTIMATORS)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,14 @@ from oracles.handmade_run import write_run
 from PIL import Image
 
 import truedrift
-from truedrift.cli import main, parsing
-from truedrift.experiments import bias_loglog
-from truedrift.records import BiasCurves, Illustration, read
-from truedrift.training.lock import RunLock
+from truedrift.cli.main import main
+from truedrift.paper import fig_bias_loglog
+from truedrift.paper.fig_bias_loglog import BiasCurves
+from truedrift.paper.fig_illustration import Illustration
+from truedrift.records.store import read
+from truedrift.training.run_directory import RunLock
+
+main_module = import_module("truedrift.cli.main")
 
 LIMIT_SECONDS = 240
 
@@ -26,8 +31,8 @@ LIMIT_SECONDS = 240
 @pytest.fixture
 def small_toy(monkeypatch):
     """The exact study with few points and queries."""
-    monkeypatch.setattr(bias_loglog, "POOL_POINTS", 2000)
-    monkeypatch.setattr(bias_loglog, "QUERIES", 3)
+    monkeypatch.setattr(fig_bias_loglog, "POOL_POINTS", 2000)
+    monkeypatch.setattr(fig_bias_loglog, "QUERIES", 3)
 
 
 def truedrift_command(*arguments, cwd=None):
@@ -224,7 +229,7 @@ def test_a_failure_of_ours_is_status_1_with_its_traceback(capsys, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([name, "--help"] for name in parsing.COMMANDS)])
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([name, "--help"] for name in main_module.COMMANDS)])
 def test_help_gives_examples_that_run(arguments, capsys):
     with pytest.raises(SystemExit, match=r"^0$"):
         main(arguments)
@@ -232,13 +237,13 @@ def test_help_gives_examples_that_run(arguments, capsys):
     examples = [line.split()[1:] for line in lines if line.startswith("  truedrift ")]
     assert len(examples) >= 2
     for example in examples:
-        assert isinstance(parsing.parse(example), parsing.command(example[0]))
+        assert isinstance(main_module.parse(example), main_module.command(example[0]))
     assert any("usage: truedrift" in line for line in lines)
 
 
-@pytest.mark.parametrize("name", parsing.COMMANDS)
+@pytest.mark.parametrize("name", main_module.COMMANDS)
 def test_the_line_of_a_command_is_the_first_of_its_help(name):
-    assert parsing.COMMANDS[name] == parsing.command(name).__doc__.splitlines()[0]
+    assert main_module.COMMANDS[name] == main_module.command(name).__doc__.splitlines()[0]
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ import torch
 from oracles.generator_zoo import shaken
 from safetensors.torch import save_file
 
-from truedrift.cli import main
-from truedrift.generators import DriftDiT, DriftDiTOptions, from_pretrained, sample
+from truedrift.cli.main import main
+from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
+from truedrift.generators.pretrained import from_pretrained
+from truedrift.generators.sampling import sample
 
 OPTIONS = DriftDiTOptions(width=24, depth=2, heads=2, patch=4, registers=4)
 LABELS = torch.arange(12) % 6

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from truedrift.cli import data as command
-from truedrift.cli import main
-from truedrift.data.offers import OFFERS, Offer
-from truedrift.data.pinned import Pinned
+from truedrift.cli.main import main
+from truedrift.data.download import Pinned
+from truedrift.data.registry import OFFERS, Offer
 from truedrift.data.sources import Installed, Mirror
 
 CONTENT = b"content"

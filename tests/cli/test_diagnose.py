@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from truedrift import Diagnosis, diagnose
-from truedrift.bias.gauging.light import MEASURED
-from truedrift.cli import main
+from truedrift.bias.diagnose import MEASURED, diagnose
+from truedrift.bias.diagnosis import Diagnosis
+from truedrift.cli.main import main
 
 
 @pytest.fixture(scope="module")

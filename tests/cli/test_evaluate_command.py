@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from truedrift.cli import main
-from truedrift.records import Evaluated, read
-from truedrift.training.export import open_generator
+from truedrift.cli.main import main
+from truedrift.evaluation.record import Evaluated
+from truedrift.records.store import read
+from truedrift.training.load import open_generator
 
 SMALL = (
     "generator.width=16",

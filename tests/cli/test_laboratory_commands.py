@@ -8,21 +8,21 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from truedrift.bias import exact_moments
-from truedrift.cli import main
-from truedrift.experiments import baselines, bias_loglog, normalization
-from truedrift.experiments.catalog import STUDIES
-from truedrift.records import PoolBias, read
-from truedrift.report.catalog import ITEMS
+from truedrift.bias.exact import exact_moments
+from truedrift.cli.main import main
+from truedrift.paper import fig_bias_loglog, normalization, tab_baselines
+from truedrift.paper.catalog import ITEMS, STUDIES
+from truedrift.paper.pool_bias import PoolBias
+from truedrift.records.store import read
 
 
 @pytest.fixture
 def small(monkeypatch):
     """The studies of this file with few points."""
-    monkeypatch.setattr(bias_loglog, "POOL_POINTS", 2000)
-    monkeypatch.setattr(bias_loglog, "QUERIES", 4)
-    monkeypatch.setattr(baselines, "SMOKE_POINTS", 600)
-    monkeypatch.setattr(baselines, "SMOKE_QUERIES", 2)
+    monkeypatch.setattr(fig_bias_loglog, "POOL_POINTS", 2000)
+    monkeypatch.setattr(fig_bias_loglog, "QUERIES", 4)
+    monkeypatch.setattr(tab_baselines, "SMOKE_POINTS", 600)
+    monkeypatch.setattr(tab_baselines, "SMOKE_QUERIES", 2)
     monkeypatch.setattr(normalization, "POOL_POINTS", 300)
 
 

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from truedrift.cli import main
-from truedrift.recipes import RECIPES, recipe
+from truedrift.cli.main import main
+from truedrift.recipes.overrides import RECIPES, recipe
 
 
 def test_each_has_a_line(capsys):

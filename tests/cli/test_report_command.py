@@ -5,15 +5,15 @@ import re
 import pytest
 from oracles.handmade_run import write_run
 
-from truedrift.cli import main
-from truedrift.experiments import illustration
-from truedrift.records import append
-from truedrift.validation import mistake
+from truedrift.cli.main import main
+from truedrift.errors import mistake
+from truedrift.paper import fig_illustration
+from truedrift.records.store import append
 
 
 @pytest.fixture
 def record():
-    return illustration.run(illustration.Options(n=4, draws=20, seed=0))
+    return fig_illustration.run(fig_illustration.Options(n=4, draws=20, seed=0))
 
 
 def printed(capsys):

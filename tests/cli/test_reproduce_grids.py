@@ -5,15 +5,17 @@ import re
 import pytest
 from oracles.little_grid import little_plan, little_task, pretended
 
-from truedrift.cli import main
 from truedrift.cli import reproduce as command
-from truedrift.experiments import overhead_outlook
-from truedrift.experiments.grids import execution, local, slurm
-from truedrift.experiments.grids.slurm import Job, Submission
-from truedrift.records import ImageGrid, read
-from truedrift.report.catalog import ITEMS
+from truedrift.cli.main import main
+from truedrift.grids import local, slurm
+from truedrift.grids import run as run_module
+from truedrift.grids.results import ImageGrid
+from truedrift.grids.slurm import Job, Submission
+from truedrift.paper import catalog, tab_overhead
+from truedrift.paper.catalog import ITEMS
+from truedrift.records.store import read
 from truedrift.report.item import Item
-from truedrift.training.lock import RunLock
+from truedrift.training.run_directory import RunLock
 
 TASKS = (little_task(0, "standard"), little_task(1, "abc"))
 
@@ -30,10 +32,10 @@ def little(monkeypatch):
     """Every grid is a little one, whose runs are pretended; its record is its plan's item."""
     monkeypatch.setattr(command, "planned", lambda item, setting: little_plan(*TASKS))
     monkeypatch.setattr(local, "command", pretended())
-    monkeypatch.setattr(execution, "harvest", lambda plan, runs, seed, started: f"the record of {plan.item}")
+    monkeypatch.setattr(run_module, "harvest", lambda plan, runs, seed, started: f"the record of {plan.item}")
     monkeypatch.setattr(command, "append", lambda path, record: path.write_text(record))
     shown = Item("little", str, lambda record, out: [out / "little.md"], lambda record: f"drawn: {record}")
-    monkeypatch.setattr("truedrift.report.rendered.item_of", lambda record: shown)
+    monkeypatch.setattr("truedrift.paper.catalog.item_of", lambda record: shown)
     return monkeypatch
 
 
@@ -83,8 +85,8 @@ def test_slurm_says_what_it_submitted_and_what_comes_next(little, capsys, here):
         given.append((str(runs), options.partition, options.time_minutes))
         return Submission((waits,), (new,), ((new, "no such luck"),))
 
-    little.setattr(execution, "submit", submit)
-    little.setattr(execution, "require_slurm", lambda: None)
+    little.setattr(run_module, "submit", submit)
+    little.setattr(run_module, "require_slurm", lambda: None)
     options = ("--executor", "slurm", "--slurm.partition", "gpu", "--slurm.time-minutes", "90")
     status, out, _ = reproduce(capsys, "tab:main_results", *options)
     assert status == 0
@@ -120,7 +122,7 @@ def test_a_dry_run_of_a_study_says_that_it_has_no_runs(capsys):
 
 
 def test_a_dry_run_of_the_overhead_tells_its_measurements(capsys, monkeypatch):
-    monkeypatch.setattr(overhead_outlook, "seconds_a_step", lambda config, samples, device: 0.5)
+    monkeypatch.setattr(tab_overhead, "seconds_a_step", lambda config, samples, device: 0.5)
     status, out, _ = reproduce(capsys, "tab:overhead", "--dry-run", "--scale", "smoke", "--device", "cpu")
     lines = out.splitlines()
     assert status == 0
@@ -143,7 +145,7 @@ def test_a_dry_run_of_the_overhead_tells_its_measurements(capsys, monkeypatch):
 
 
 def test_every_item_can_be_drawn():
-    assert set(command.ITEMS) <= {item.label for item in ITEMS}
+    assert set(catalog.REPRODUCIBLE) <= {item.label for item in ITEMS}
 
 
 @pytest.mark.slow
@@ -171,7 +173,7 @@ def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(command, "_one", lambda item, *rest: done.append(item) or item)
     status, out, _ = reproduce(capsys, "all", "--scale", "smoke", "--device", "cpu")
     assert status == 0
-    assert set(command.ITEMS) - set(done) == {"tab:cifar100"}
+    assert set(catalog.REPRODUCIBLE) - set(done) == {"tab:cifar100"}
     assert re.fullmatch(
         r"tab:cifar100 is left out: .*; run truedrift data fetch inception efficientnet-lite0 cifar100",
         out.splitlines()[-1],
@@ -218,7 +220,7 @@ def test_mistakes_are_one_line_and_status_2(arguments, message, capsys, monkeypa
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(here / "empty"))
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
     if arguments[0] == "tab:cifar100":
-        monkeypatch.setattr("truedrift.experiments.grids.needs.extractor_is_here", lambda name: True)
+        monkeypatch.setattr("truedrift.grids.plan.extractor_is_here", lambda name: True)
     status, out, err = reproduce(capsys, *arguments)
     assert (status, out) == (2, "")
     (line,) = err.splitlines()

@@ -8,13 +8,14 @@ import pytest
 import torch
 from PIL import Image
 
-from truedrift.cli import main
+from truedrift.cli.main import main
 from truedrift.data.samples import to_uint8
-from truedrift.generators import DriftDiT, DriftDiTOptions, sample
-from truedrift.recipes import recipe
-from truedrift.training.entry import train
-from truedrift.training.export import open_generator
-from truedrift.training.parts import Parts
+from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
+from truedrift.generators.sampling import sample
+from truedrift.recipes.overrides import recipe
+from truedrift.training.load import open_generator
+from truedrift.training.setup import Parts
+from truedrift.training.train import train
 
 SMALL = (
     "generator.width=32",

@@ -2,11 +2,14 @@
 
 import json
 import re
+from importlib import import_module
 
 import pytest
 
-from truedrift.cli import main, parsing
-from truedrift.recipes import recipe
+from truedrift.cli.main import main
+from truedrift.recipes.overrides import recipe
+
+main_module = import_module("truedrift.cli.main")
 
 SMALL = (
     "generator.width=16",
@@ -173,6 +176,6 @@ def test_examples_of_the_help_run_as_far_as_their_configuration(capsys):
     examples = [line.split()[1:] for line in lines if line.startswith("  truedrift train ")]
     assert len(examples) >= 4
     for example in examples:
-        command = parsing.parse(example)
+        command = main_module.parse(example)
         given = {"n": command.n, "seed": command.seed, "estimator": command.estimator, "data": command.data}
         assert recipe(command.recipe, given=given, settings=command.set).recipe == command.recipe

@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from truedrift.data import arrays
-from truedrift.data.arrays import ONLY, read_arrays
+from truedrift.data import array_files
+from truedrift.data.array_files import ONLY, read_arrays
 
 ROWS = np.arange(6.0).reshape(2, 3)
 
@@ -143,7 +143,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(arrays, "_npy", refuse)
+    monkeypatch.setattr(array_files, "_npy", refuse)
     with pytest.raises(ValueError, match=r"cannot be read as \.npy \(Permission denied\); .*; "):
         read_arrays(tmp_path / "a.npy")
 

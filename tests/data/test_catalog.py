@@ -1,6 +1,7 @@
 """Every data set by its name: where it is looked for, what it holds, and what is said when it is not there."""
 
 import hashlib
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -8,8 +9,12 @@ import torch
 from oracles.idx_files import little_files, put
 from sklearn.datasets import load_digits
 
-from truedrift.data import FOUR_MODES, NAMES, THREE_CLUSTERS, cache_directory, catalog, load
-from truedrift.data.pinned import Pinned
+from truedrift.data.download import Pinned
+from truedrift.data.load import NAMES, load
+from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS
+from truedrift.storage import cache_directory
+
+load_module = import_module("truedrift.data.load")
 
 TOYS = ("three-clusters", "four-modes", "eight-gaussians", "checkerboard", "swiss-roll", "two-moons")
 
@@ -17,7 +22,7 @@ TOYS = ("three-clusters", "four-modes", "eight-gaussians", "checkerboard", "swis
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(catalog, "ELSEWHERE", {"fashion-mnist": (tmp_path / "package",)})
+    monkeypatch.setattr(load_module, "ELSEWHERE", {"fashion-mnist": (tmp_path / "package",)})
     return tmp_path / "cache"
 
 
@@ -85,14 +90,14 @@ def test_files_of_the_other_set_are_refused(tmp_path, monkeypatch, zipped, name,
     put(tmp_path, zipped)
     assert len(load(name, root=tmp_path)) == 5
     pinned = Pinned(file, 1, hashlib.sha256(little_files()[file]).hexdigest())
-    monkeypatch.setattr(catalog, "IDX_FILES", {other: (pinned,), name: ()})
+    monkeypatch.setattr(load_module, "IDX_FILES", {other: (pinned,), name: ()})
     with pytest.raises(ValueError, match=rf"' holds {other}; allowed is a place with {name}; .* take {other}$"):
         load(name, root=tmp_path)
     assert len(load(other, root=tmp_path)) == 5
 
 
 def test_the_sums_of_the_two_sets_are_told_apart():
-    sums = {name: {file.sha256 for file in files} for name, files in catalog.IDX_FILES.items()}
+    sums = {name: {file.sha256 for file in files} for name, files in load_module.IDX_FILES.items()}
     assert sums["mnist"].isdisjoint(sums["fashion-mnist"])
     assert [len(each) for each in sums.values()] == [4, 4]
 

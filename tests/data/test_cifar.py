@@ -7,8 +7,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from truedrift.data.cifar import CIFAR10, CIFAR100, Layout, find_cifar, read_cifar
-from truedrift.data.pinned import Pinned
+from truedrift.data.download import Pinned
+from truedrift.data.images import CIFAR10, CIFAR100, Layout, find_cifar, read_cifar
 
 RECORDS = 4
 

@@ -5,7 +5,8 @@ import hypothesis.strategies as st
 import pytest
 import torch
 
-from truedrift.data import Batch, ClassBatches, class_batches, gathered
+from truedrift.data import class_batches
+from truedrift.data.class_batches import Batch, ClassBatches, gathered
 from truedrift.seeding import stream
 
 UNEQUAL = (7, 12, 5, 9)

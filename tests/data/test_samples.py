@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from truedrift.data import Samples, to_model, to_uint8
+from truedrift.data.samples import Samples, to_model, to_uint8
 
 BYTES = torch.arange(256, dtype=torch.uint8)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from truedrift.data import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
+from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
 
 LOPSIDED = GaussianMixture(means=((-3.0, 1.0), (2.0, 0.5), (4.0, -2.0)), std=0.2)
 

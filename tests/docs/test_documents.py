@@ -44,7 +44,7 @@ def test_the_two_line_example_is_fifteen_lines_and_two_of_them_change_the_result
 def test_telemetry_snippet_runs():
     import torch
 
-    from truedrift import drift_loss
+    from truedrift.objective.drift_loss import drift_loss
 
     scope = {"drift_loss": drift_loss, "gen": torch.randn(4, 3, requires_grad=True), "pos": torch.randn(4, 3)}
     (snippet,) = PYTHON.findall(TELEMETRY)
@@ -115,7 +115,7 @@ def test_training_snippet_runs(tmp_path, monkeypatch):
 
 
 def test_every_recipe_stands_in_the_table_of_the_training_page():
-    from truedrift.recipes import RECIPES
+    from truedrift.recipes.overrides import RECIPES
 
     page = (ROOT / "docs" / "training.md").read_text()
     (table,) = re.findall(r"^\| recipe \|.*?\n\n", page, re.MULTILINE | re.DOTALL)

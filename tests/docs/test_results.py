@@ -6,20 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from truedrift.records import (
-    Baselines,
-    BiasCurves,
-    FieldBiases,
-    Guidance,
-    ImageGrid,
-    Overhead,
-    Temperature,
-    TrainedDigits,
-    read,
-)
-from truedrift.report import (
+from truedrift.grids.results import ImageGrid
+from truedrift.paper import (
     app_temperature,
     arithmetic,
+    digits,
     fig_ablation_trajectory,
     fig_bias_loglog,
     guidance,
@@ -29,8 +20,15 @@ from truedrift.report import (
     tab_overhead,
     tab_samples_to_fid,
     temperature_sweep,
-    trained_digits,
 )
+from truedrift.paper.app_temperature import Temperature
+from truedrift.paper.digits import TrainedDigits
+from truedrift.paper.fig_bias_loglog import BiasCurves
+from truedrift.paper.guidance import Guidance
+from truedrift.paper.normalization import FieldBiases
+from truedrift.paper.tab_baselines import Baselines
+from truedrift.paper.tab_overhead import Overhead
+from truedrift.records.store import read
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUDIES = (DOCS / "studies.md").read_text(encoding="utf-8")
@@ -70,7 +68,7 @@ def test_the_tables_are_those_of_the_records(name, kind, table):
 def test_the_digits_of_the_readme_are_those_of_the_record():
     (record,) = read(DOCS / "results" / "trained_digits.jsonl", TrainedDigits)
     readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
-    _, _, header, rule, *rows = trained_digits.table(record).markdown().rstrip().splitlines()
+    _, _, header, rule, *rows = digits.table(record).markdown().rstrip().splitlines()
     assert "\n".join((header, rule, *rows)) in readme
     assert f"n = {record.n}, {record.steps} steps" in readme
     assert f"gets {record.accuracy:.1%} of held-out digits right" in readme

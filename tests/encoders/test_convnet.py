@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from truedrift.encoders import ConvNetOptions, build
+from truedrift.encoders.catalog import build
+from truedrift.encoders.convnet import ConvNetOptions
 from truedrift.seeding import stream
 
 RECORDED = [

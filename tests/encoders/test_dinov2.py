@@ -7,8 +7,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
-from truedrift.encoders import DINOv2Options, build
-from truedrift.validation import Mistake
+from truedrift.encoders.catalog import build
+from truedrift.encoders.dinov2 import DINOv2Options
+from truedrift.errors import Mistake
 
 transformers = pytest.importorskip("transformers")
 MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)

@@ -7,9 +7,8 @@ import torch
 from oracles.lite_network import LAYERS, MEAN, STD, literal_maps, random_weights
 from safetensors.torch import load_file, save_file
 
-from truedrift.encoders import build
-from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0Options, weights_file
-from truedrift.encoders.lite_network import BLOCKS
+from truedrift.encoders.catalog import build
+from truedrift.encoders.efficientnet_lite0 import BLOCKS, EfficientNetLite0Options, weights_file
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "efficientnet_lite0.safetensors"
 TAPS = (0, 2, 4, 10, 15)

@@ -8,9 +8,11 @@ import torch
 from oracles.lite_network import random_weights
 from safetensors.torch import save_file
 
-from truedrift.encoders import OPTIONS, ConvNetOptions, DINOv2Options, EfficientNetLite0Options, PixelsOptions, build
-from truedrift.encoders.base import Encoder
-from truedrift.encoders.efficientnet_lite0 import weights_file
+from truedrift.encoders.base import Encoder, PixelsOptions
+from truedrift.encoders.catalog import OPTIONS, build
+from truedrift.encoders.convnet import ConvNetOptions
+from truedrift.encoders.dinov2 import DINOv2Options
+from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0Options, weights_file
 
 EVERY = {
     "pixels": PixelsOptions(),

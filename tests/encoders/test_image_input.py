@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from truedrift.encoders.image_input import ImageNetNormalization, require_square_image, resized, rgb
+from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resized, rgb
 
 
 def test_statistics_are_those_of_the_unit_interval():

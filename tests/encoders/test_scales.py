@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from truedrift.encoders.scales import gradient_weights, stack
+from truedrift.encoders.base import gradient_weights, stack
 from truedrift.objective.drift_loss import drift_loss
 
 DIMENSIONS = (3, 11, 6)

@@ -10,13 +10,11 @@ import pytest
 import scipy.linalg
 import torch
 
-from truedrift.cache import cache_directory
-from truedrift.data.catalog import load
-from truedrift.evaluation import build_extractor, reference_of
-from truedrift.evaluation.frechet import frechet_distance
-from truedrift.evaluation.kernel_distance import kernel_distance
-from truedrift.evaluation.moments import moments_of
-from truedrift.evaluation.precision_recall import precision_recall
+from truedrift.data.load import load
+from truedrift.evaluation.catalog import build_extractor
+from truedrift.evaluation.metrics import frechet_distance, kernel_distance, moments_of, precision_recall
+from truedrift.evaluation.reference import reference_of
+from truedrift.storage import cache_directory
 
 pytestmark = [
     pytest.mark.slow,

@@ -6,19 +6,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from truedrift.data.catalog import load
+from truedrift.data.load import load
 from truedrift.data.samples import Samples, to_model
-from truedrift.evaluation import build_extractor, evaluate, reference_of
 from truedrift.evaluation import reference as reference_module
-from truedrift.evaluation.collected import Collected
-from truedrift.evaluation.draw import drawn
-from truedrift.evaluation.extractors.base import Extracted, Extractor
-from truedrift.evaluation.frechet import frechet_distance
-from truedrift.evaluation.kernel_distance import kernel_distance
-from truedrift.evaluation.moments import moments_of
-from truedrift.evaluation.precision_recall import precision_recall
-from truedrift.generators import build
+from truedrift.evaluation.catalog import build_extractor
+from truedrift.evaluation.evaluate import drawn, evaluate
+from truedrift.evaluation.extractors import Extracted, Extractor
+from truedrift.evaluation.metrics import Collected, frechet_distance, kernel_distance, moments_of, precision_recall
+from truedrift.evaluation.reference import reference_of
 from truedrift.generators.base import Generator
+from truedrift.generators.catalog import build
 from truedrift.generators.mlp import MLPOptions
 
 CPU = torch.device("cpu")

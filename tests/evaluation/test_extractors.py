@@ -7,15 +7,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from truedrift.cache import cache_directory
-from truedrift.data.catalog import load
+from truedrift.data.load import load
 from truedrift.data.samples import to_model
-from truedrift.encoders import build
+from truedrift.encoders.catalog import build
 from truedrift.encoders.convnet import ConvNetOptions
-from truedrift.evaluation import EXTRACTORS, build_extractor
-from truedrift.evaluation.extractors import digits as digits_module
-from truedrift.evaluation.extractors.catalog import suitable_extractor
-from truedrift.evaluation.extractors.resize import resize_like_tensorflow1
+from truedrift.evaluation import digits_classifier as digits_module
+from truedrift.evaluation.catalog import EXTRACTORS, build_extractor, suitable_extractor
+from truedrift.evaluation.inception import resize_like_tensorflow1
+from truedrift.storage import cache_directory
 
 CPU = torch.device("cpu")
 GOLDEN = Path(__file__).parents[1] / "golden" / "inception_features.npz"
@@ -63,7 +62,7 @@ def test_inception_features_are_the_golden_ones():
 
 def test_a_file_that_is_not_the_pinned_one_is_not_opened(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
-    monkeypatch.setattr("truedrift.evaluation.extractors.inception.find_spec", lambda name: None)
+    monkeypatch.setattr("truedrift.evaluation.inception.find_spec", lambda name: None)
     with pytest.raises(
         ValueError, match=r"there is no Inception network at .*; .*; run truedrift data fetch inception"
     ):

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from truedrift.evaluation.frechet import frechet_distance
-from truedrift.evaluation.moments import Moments, moments_of, no_moments
+from truedrift.evaluation.metrics import Moments, frechet_distance, moments_of, no_moments
 
 
 def features(count, dimensions, seed, offset=0.0):

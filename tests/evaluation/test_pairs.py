@@ -6,18 +6,16 @@ import math
 import pytest
 import torch
 
-from truedrift.evaluation import kernel_distance as kid_module
-from truedrift.evaluation import precision_recall as pr_module
-from truedrift.evaluation.inception_score import PARTS, ScoreSums, parts_of
-from truedrift.evaluation.kernel_distance import kernel_distance
-from truedrift.evaluation.precision_recall import precision_recall
+from truedrift.evaluation import metrics as kid_module
+from truedrift.evaluation import metrics as pr_module
+from truedrift.evaluation.metrics import PARTS, ScoreSums, kernel_distance, parts_of, precision_recall
 
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
     """Blocks that do not divide the sets."""
-    monkeypatch.setattr(kid_module, "ROWS", 4)
-    monkeypatch.setattr(pr_module, "ROWS", 4)
+    monkeypatch.setattr(kid_module, "KERNEL_ROWS", 4)
+    monkeypatch.setattr(pr_module, "NEIGHBOR_ROWS", 4)
 
 
 def sets(n=9, m=7, D=3, seed=0):

@@ -6,8 +6,8 @@ import time
 import pytest
 from oracles.little_grid import little_plan, little_task
 
-from truedrift.experiments.grids.harvest import harvest
-from truedrift.records import ImageGrid, append, read
+from truedrift.grids.results import ImageGrid, harvest
+from truedrift.records.store import append, read
 
 METRICS = {
     "fid": 9.5,

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from truedrift.experiments.grids import needs
-from truedrift.experiments.grids.catalog import GRIDS, planned
-from truedrift.experiments.grids.plan import Task, distinct
-from truedrift.experiments.study import Setting
+from truedrift.grids import plan as plan_module
+from truedrift.grids.options import Setting
+from truedrift.grids.plan import Task, distinct
+from truedrift.paper.catalog import GRIDS, planned
 
 COUNTS = {
     "tab:main_results": (8, 40, 24),
@@ -32,7 +32,7 @@ def ids(item, *arguments, **options):
 
 @pytest.fixture(autouse=True)
 def with_every_network(monkeypatch):
-    monkeypatch.setattr(needs, "extractor_is_here", lambda name: True)
+    monkeypatch.setattr(plan_module, "extractor_is_here", lambda name: True)
 
 
 @pytest.mark.parametrize("position", range(3), ids=SCALES)
@@ -171,8 +171,8 @@ JUDGES = {
 def test_who_judges_does_not_depend_on_what_is_here(data, monkeypatch):
     found = []
     for is_here in (True, False):
-        monkeypatch.setattr(needs, "is_present", lambda offer, directory, is_here=is_here: is_here)
-        monkeypatch.setattr(needs, "extractor_is_here", lambda name, is_here=is_here: is_here)
+        monkeypatch.setattr(plan_module, "is_present", lambda offer, directory, is_here=is_here: is_here)
+        monkeypatch.setattr(plan_module, "extractor_is_here", lambda name, is_here=is_here: is_here)
         tasks = plan("tab:main_results", dataset=data).tasks
         assert {task.config.evaluation.extractor for task in tasks} == {JUDGES[data]}
         found.append({task.id for task in tasks})
@@ -182,9 +182,9 @@ def test_who_judges_does_not_depend_on_what_is_here(data, monkeypatch):
 def test_all_that_is_missing_is_told_in_one_line_with_the_command_that_gets_it(monkeypatch, tmp_path):
     monkeypatch.undo()  # every network is asked after
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
-    monkeypatch.setattr(needs, "find_spec", lambda name: None)
+    monkeypatch.setattr(plan_module, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="is not in the cache") as found:
-        needs.require_here(plan("tab:cifar100", "smoke"))
+        plan_module.require_here(plan("tab:cifar100", "smoke"))
     assert str(found.value) == (
         "the network inception, which judges cifar10-cpu, is not in the cache and "
         "the network efficientnet-lite0, which gives cifar10-cpu its features, is not in the cache and "
@@ -192,22 +192,22 @@ def test_all_that_is_missing_is_told_in_one_line_with_the_command_that_gets_it(m
         "a grid starts when everything that its runs use is here; "
         "run truedrift data fetch inception efficientnet-lite0 cifar100"
     )
-    needs.require_here(plan("tab:main_results", "smoke"))
+    plan_module.require_here(plan("tab:main_results", "smoke"))
 
 
 def test_an_encoder_that_is_missing_is_told_before_a_grid_starts(monkeypatch):
-    monkeypatch.setattr(needs, "_data", lambda data: iter(()))
-    monkeypatch.setattr(needs, "is_present", lambda offer, directory: False)
+    monkeypatch.setattr(plan_module, "_data", lambda data: iter(()))
+    monkeypatch.setattr(plan_module, "is_present", lambda offer, directory: False)
     with pytest.raises(
         ValueError, match=r"^the network efficientnet-lite0, which gives cifar10-cpu its features, is n"
     ):
-        needs.require_here(plan("tab:main_results", "smoke", dataset="cifar10"))
-    monkeypatch.setattr(needs, "find_spec", lambda name: None)
+        plan_module.require_here(plan("tab:main_results", "smoke", dataset="cifar10"))
+    monkeypatch.setattr(plan_module, "find_spec", lambda name: None)
     message = (
         r"^the network dinov2, .*, needs transformers, .* hub, or from encoder.folder\); .*; run pip install 'true"
     )
     with pytest.raises(ValueError, match=message):
-        needs.require_here(plan("tab:main_results", "paper"))
+        plan_module.require_here(plan("tab:main_results", "paper"))
 
 
 def test_the_judge_can_be_named_and_is_part_of_the_id():

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import pytest
 from oracles.little_grid import little_plan, little_task, pretended, said_by, steps_of
 
-from truedrift.experiments.grids import local, workers
-from truedrift.experiments.grids.local import Interrupted, Pool
-from truedrift.experiments.grids.standing import is_done, seconds, steps_taken
+from truedrift.grids import local
+from truedrift.grids.local import Interrupted, Pool
+from truedrift.grids.status import is_done, seconds, steps_taken
 from truedrift.progress import silent
-from truedrift.training.lock import RunLock
+from truedrift.training.run_directory import RunLock
 
 TASKS = tuple(little_task(seed) for seed in range(3))
 STEPS = list(range(1, 7))
@@ -45,7 +45,7 @@ def test_a_run_that_was_begun_is_gone_on_with_and_one_that_is_done_is_left_alone
     assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), silent) == []
     assert [steps_of(task, tmp_path) for task in TASKS] == [STEPS] * 3
     assert not (tmp_path / f"{TASKS[0].name}.log").exists()
-    assert said_by(TASKS[1], tmp_path) == [f"from 2 with {workers.threads_of_each(1)} threads"]
+    assert said_by(TASKS[1], tmp_path) == [f"from 2 with {local.threads_of_each(1)} threads"]
 
 
 def test_a_failure_is_told_and_the_others_are_done(quick, tmp_path):
@@ -115,20 +115,20 @@ def test_a_real_run_that_is_refused_does_not_stop_the_other(tmp_path):
 
 
 def test_workers_share_cores_and_gpus(monkeypatch):
-    monkeypatch.setattr(workers, "cores", lambda: 8)
+    monkeypatch.setattr(local, "cores", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert workers.worker_count("cpu", None, 100) == 8
-    assert workers.worker_count("cpu", 3, 100) == 3
-    assert workers.worker_count("cpu", None, 2) == 2
-    assert workers.places("cpu", 3) == [{"OMP_NUM_THREADS": "2"}] * 3
+    assert local.worker_count("cpu", None, 100) == 8
+    assert local.worker_count("cpu", 3, 100) == 3
+    assert local.worker_count("cpu", None, 2) == 2
+    assert local.places("cpu", 3) == [{"OMP_NUM_THREADS": "2"}] * 3
     for asked, found in (("1", "1"), ("2", "2"), ("16", "2"), ("0", "2"), ("4,2", "2")):
         monkeypatch.setenv("OMP_NUM_THREADS", asked)
-        assert workers.places("cpu", 3)[0] == {"OMP_NUM_THREADS": found}
+        assert local.places("cpu", 3)[0] == {"OMP_NUM_THREADS": found}
     monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setattr(workers, "find_device", lambda name: workers.torch.device("cuda", 0))
+    monkeypatch.setattr(local, "find_device", lambda name: local.torch.device("cuda", 0))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
-    assert workers.worker_count("auto", None, 100) == 2
-    assert [place["CUDA_VISIBLE_DEVICES"] for place in workers.places("auto", 3)] == ["2", "5", "2"]
+    assert local.worker_count("auto", None, 100) == 2
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in local.places("auto", 3)] == ["2", "5", "2"]
 
 
 def test_workers_are_at_least_one(tmp_path):

@@ -7,10 +7,10 @@ import time
 import pytest
 from oracles.little_grid import little_plan, little_task, pretended, said_by, steps_of
 
-from truedrift.experiments.grids import slurm
-from truedrift.experiments.grids.slurm import Job, OnNode, SlurmOptions, submit
-from truedrift.experiments.grids.standing import is_done
-from truedrift.training.lock import RunLock
+from truedrift.grids import slurm
+from truedrift.grids.slurm import Job, OnNode, SlurmOptions, submit
+from truedrift.grids.status import is_done
+from truedrift.training.run_directory import RunLock
 
 submitit = pytest.importorskip("submitit")
 TASKS = (little_task(0), little_task(1))

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truedrift.bias.strata import exact_bias_of_strata
-from truedrift.data import FOUR_MODES
-from truedrift.experiments.guidance import GENERATED, SIZES, TAU, study
-from truedrift.experiments.study import Setting
+from truedrift.bias.exact import exact_bias_of_strata
+from truedrift.data.toys import FOUR_MODES
+from truedrift.grids.options import Setting
+from truedrift.paper.guidance import GENERATED, SIZES, TAU, study
 
 
 @pytest.fixture(scope="module")

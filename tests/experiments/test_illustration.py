@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from truedrift.data import THREE_CLUSTERS
-from truedrift.experiments import illustration
-from truedrift.experiments.illustration import QUERY, TAU, Options, minibatches, pool, run, target
+from truedrift.data.toys import THREE_CLUSTERS
+from truedrift.paper import fig_illustration
+from truedrift.paper.fig_illustration import QUERY, TAU, Options, minibatches, pool, run, target
 
 
 def literal_centroids(references):
@@ -43,13 +43,13 @@ def test_the_pool_gives_the_exact_target():
 
 @pytest.fixture
 def small_pool(monkeypatch):
-    monkeypatch.setattr(illustration, "POOL_POINTS", 5_000)
+    monkeypatch.setattr(fig_illustration, "POOL_POINTS", 5_000)
 
 
 @pytest.mark.usefixtures("small_pool")
 @pytest.mark.parametrize("block", [1 << 18, 10])
 def test_every_figure_agrees_with_a_literal_loop(monkeypatch, block):
-    monkeypatch.setattr(illustration, "_BLOCK", block)
+    monkeypatch.setattr(fig_illustration, "_BLOCK", block)
     options = Options(n=4, draws=60, seed=5)
     record = run(options)
     everything = pool()

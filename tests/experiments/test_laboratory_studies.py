@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from truedrift.experiments import baselines, bias_loglog, normalization
-from truedrift.experiments.study import Setting
+from truedrift.grids.options import Setting
+from truedrift.paper import fig_bias_loglog, normalization, tab_baselines
 
 SMOKE = Setting(scale="smoke")
 
@@ -13,21 +13,21 @@ SMOKE = Setting(scale="smoke")
 @pytest.fixture(scope="module")
 def patch():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bias_loglog, "POOL_POINTS", 3000)
-        patch.setattr(bias_loglog, "QUERIES", 20)
-        patch.setattr(baselines, "SMOKE_TRIALS", 1000)
+        patch.setattr(fig_bias_loglog, "POOL_POINTS", 3000)
+        patch.setattr(fig_bias_loglog, "QUERIES", 20)
+        patch.setattr(tab_baselines, "SMOKE_TRIALS", 1000)
         patch.setattr(normalization, "POOL_POINTS", 500)
         yield patch
 
 
 @pytest.fixture(scope="module")
 def curves(patch):
-    return bias_loglog.study(SMOKE)
+    return fig_bias_loglog.study(SMOKE)
 
 
 @pytest.fixture(scope="module")
 def table(patch):
-    return baselines.study(SMOKE)
+    return tab_baselines.study(SMOKE)
 
 
 def test_monte_carlo_agrees_with_the_exact_curves(curves):
@@ -60,13 +60,13 @@ def test_one_query_in_some_is_more_biased_with_abc_at_n_8(curves):
 
 def test_a_table_that_was_made_is_not_computed_again(tmp_path, patch):
     here = Setting(scale="smoke", directory=tmp_path)
-    first = baselines.study(here)
+    first = tab_baselines.study(here)
     (kept,) = tmp_path.iterdir()
     before = kept.read_bytes()
-    again = baselines.study(here)
+    again = tab_baselines.study(here)
     assert kept.read_bytes() == before
     assert [row.bias for row in again.rows] == [row.bias for row in first.rows]
-    baselines.study(Setting(scale="smoke", seed=1, directory=tmp_path))
+    tab_baselines.study(Setting(scale="smoke", seed=1, directory=tmp_path))
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from truedrift.experiments import overhead, overhead_process
-from truedrift.experiments.overhead_process import Measurement
-from truedrift.experiments.study import Setting
+from truedrift.grids.options import Setting
+from truedrift.paper import overhead_worker, tab_overhead
+from truedrift.paper.overhead_worker import Measurement
+from truedrift.paper.tab_overhead import Overhead
 from truedrift.progress import silent
-from truedrift.records import Overhead, append, read
-from truedrift.training.assembly import assemble, samples_of
-from truedrift.training.parts import Parts
+from truedrift.recipes import overrides
+from truedrift.records.store import append, read
+from truedrift.training.setup import Parts, assemble, samples_of
 
 ANSWERS = """
 import json, sys
@@ -42,14 +43,14 @@ def answered(monkeypatch, tmp_path):
     program.write_text(ANSWERS)
     log = tmp_path / "log"
     monkeypatch.setattr(
-        overhead, "_command", lambda config, device: [sys.executable, str(program), str(config), str(log)]
+        tab_overhead, "_command", lambda config, device: [sys.executable, str(program), str(config), str(log)]
     )
     return log
 
 
 def test_two_pairs_whose_processes_take_their_epochs_in_turn(answered, tmp_path):
     told = []
-    record = overhead.study(Setting(scale="smoke", device="cpu", progress=lambda *progress: told.append(progress)))
+    record = tab_overhead.study(Setting(scale="smoke", device="cpu", progress=lambda *progress: told.append(progress)))
     pairs = [("standard", False), ("abc", False), ("standard", True), ("abc", True)]
     assert [(cost.estimator, cost.compiled) for cost in record.costs] == pairs
     assert [cost.epoch_seconds for cost in record.costs] == [(2, 3), (12, 13), (102, 103), (112, 113)]  # not the first
@@ -64,24 +65,24 @@ def test_two_pairs_whose_processes_take_their_epochs_in_turn(answered, tmp_path)
 
 
 def test_ten_epochs_beyond_smoke(answered):
-    assert [len(cost.epoch_seconds) for cost in overhead.study(Setting(device="cpu")).costs] == [10] * 4
+    assert [len(cost.epoch_seconds) for cost in tab_overhead.study(Setting(device="cpu")).costs] == [10] * 4
 
 
 def test_the_paper_measures_cifar10_at_8():
-    found = overhead.configs(Setting(scale="paper"))
+    found = tab_overhead.configs(Setting(scale="paper"))
     assert {(config.recipe, config.batch.n, config.seed) for config in found} == {("cifar10", 8, 42)}
 
 
 def test_a_process_that_ends_is_told_with_its_last_words(monkeypatch):
     ends = [sys.executable, "-c", "import sys; sys.exit('no compiler found')"]
-    monkeypatch.setattr(overhead, "_command", lambda config, device: ends)
+    monkeypatch.setattr(tab_overhead, "_command", lambda config, device: ends)
     with pytest.raises(ValueError, match=r"a measurement ended with status 1 \(no compiler found\); .*; .*"):
-        overhead.study(Setting(scale="smoke"))
+        tab_overhead.study(Setting(scale="smoke"))
 
 
 def small(estimator):
     settings = ("generator.width=16", "generator.depth=1", "cadence.steps_per_epoch=3", "batch.n=4")
-    return overhead.recipe("digits", given={"estimator": estimator}, settings=settings)
+    return overrides.recipe("digits", given={"estimator": estimator}, settings=settings)
 
 
 def test_an_epoch_takes_its_steps_and_memory_grows_by_what_is_held(monkeypatch):
@@ -98,7 +99,7 @@ def test_an_epoch_takes_its_steps_and_memory_grows_by_what_is_held(monkeypatch):
 
         return type("Assembly", (), {"step": staticmethod(step), "state": assembly.state})
 
-    monkeypatch.setattr(overhead_process, "assemble", counting)
+    monkeypatch.setattr(overhead_worker, "assemble", counting)
     gc.collect()
     measurement = Measurement(small("abc"), torch.device("cpu"))
     assert measurement.epoch() > 0
@@ -116,7 +117,7 @@ def test_on_mps_memory_is_what_the_driver_holds_and_an_epoch_ends_when_its_work_
     held, waited = iter([3 * 2**20, 5 * 2**20, 4 * 2**20]), []
     state = assemble(small("abc"), Parts(), samples_of(small("abc"), Parts()), torch.device("cpu"), silent).state
     monkeypatch.setattr(
-        overhead_process, "assemble", lambda *rest: SimpleNamespace(step=lambda number: None, state=state)
+        overhead_worker, "assemble", lambda *rest: SimpleNamespace(step=lambda number: None, state=state)
     )
     monkeypatch.setattr(torch.mps, "synchronize", lambda: waited.append(True))
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: next(held))
@@ -129,8 +130,8 @@ def test_on_mps_memory_is_what_the_driver_holds_and_an_epoch_ends_when_its_work_
 
 def test_a_measurement_answers_in_lines(monkeypatch, tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(small("standard").tree()))
-    monkeypatch.setattr(overhead_process.sys, "stdin", iter(["epoch\n", "end\n"]))
-    overhead_process.main(str(tmp_path / "config.json"), "cpu")
+    monkeypatch.setattr(overhead_worker.sys, "stdin", iter(["epoch\n", "end\n"]))
+    overhead_worker.main(str(tmp_path / "config.json"), "cpu")
     seconds, told = map(json.loads, capsys.readouterr().out.splitlines())
     assert seconds > 0
     assert told["parameters"] > 0
@@ -138,7 +139,7 @@ def test_a_measurement_answers_in_lines(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_real_processes():
-    record = overhead.study(Setting(scale="smoke", device="cpu"))
+    record = tab_overhead.study(Setting(scale="smoke", device="cpu"))
     assert all(seconds > 0 for cost in record.costs for seconds in cost.epoch_seconds)
     assert {cost.parameters for cost in record.costs} == {889_248}
     assert all(0 < cost.memory_megabytes < 4000 for cost in record.costs)

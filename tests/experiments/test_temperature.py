@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from truedrift.bias import exact_moments
+from truedrift.bias.exact import exact_moments
 from truedrift.bias.theory import compensation, pool_moments
-from truedrift.data import FOUR_MODES
-from truedrift.experiments.study import Setting
-from truedrift.experiments.temperature import SIZES, interpolated, nodes, study
+from truedrift.data.toys import FOUR_MODES
+from truedrift.grids.options import Setting
+from truedrift.paper.app_temperature import SIZES, interpolated, nodes, study
 
 
 @pytest.fixture(scope="module")

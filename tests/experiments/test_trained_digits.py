@@ -5,12 +5,14 @@ import json
 import pytest
 import torch
 
-from truedrift.cli import main
-from truedrift.data.catalog import load
+from truedrift.cli.main import main
+from truedrift.data.load import load
 from truedrift.data.samples import to_model
-from truedrift.experiments import trained_digits
-from truedrift.records import DigitsRun, TrainedDigits, provenance, read
-from truedrift.report import trained_digits as report
+from truedrift.paper import digits
+from truedrift.paper import digits as report
+from truedrift.paper.digits import DigitsRun, TrainedDigits
+from truedrift.records.provenance import provenance
+from truedrift.records.store import read
 
 
 class Replayed(torch.nn.Module):
@@ -35,17 +37,17 @@ def data():
 
 @pytest.fixture(scope="module")
 def judge(data):
-    return trained_digits.classifier(data)
+    return digits.classifier(data)
 
 
 def test_real_images_are_recognized_and_as_various_as_the_data(data, judge):
-    recognized, ratio = trained_digits.judged(Replayed(load("digits", split="test"), shown=1000), data, judge)
+    recognized, ratio = digits.judged(Replayed(load("digits", split="test"), shown=1000), data, judge)
     assert recognized > 0.96
     assert ratio == pytest.approx(1, abs=0.06)  # about 36 held-out images a class
 
 
 def test_one_picture_a_class_is_recognized_but_has_no_variety(data, judge):
-    recognized, ratio = trained_digits.judged(Replayed(data, shown=1), data, judge)
+    recognized, ratio = digits.judged(Replayed(data, shown=1), data, judge)
     assert recognized == 1
     assert ratio == 0
 
@@ -55,7 +57,7 @@ def test_noise_is_not_recognized(data, judge):
         def forward(self, z, labels, strength, style_ids):
             return torch.randn(len(z), 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
-    recognized, _ = trained_digits.judged(Noise(data, shown=1), data, judge)
+    recognized, _ = digits.judged(Noise(data, shown=1), data, judge)
     assert recognized < 0.35
 
 
@@ -63,7 +65,7 @@ def test_variety_is_the_mean_distance_of_pairs_of_a_class():
     images = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 1.0], [1.0, 2.0], [0.0, 6.0]])
     labels = torch.tensor([0, 0, 1, 1, 0])
     distances = [(5 + 6 + (9 + 4) ** 0.5) / 3, 1]
-    assert trained_digits.variety(images, labels, 2) == pytest.approx(sum(distances) / 2)
+    assert digits.variety(images, labels, 2) == pytest.approx(sum(distances) / 2)
 
 
 def test_the_table_has_mean_and_largest_deviation():

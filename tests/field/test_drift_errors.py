@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from truedrift import drift
+from truedrift.field.drift import drift
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 

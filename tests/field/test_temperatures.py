@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from truedrift.field.temperatures import combine, log_kernels, mean_square
+from truedrift.field.affinity import combine, log_kernels, mean_square
 
 
 def field(seed=0, T=3, B=4, D=5):

@@ -9,8 +9,8 @@ from oracles import driftdit
 from oracles.generator_zoo import DIT, inputs, made, shaken
 from safetensors.torch import load_file
 
-from truedrift.generators import DriftDiT, DriftDiTOptions
-from truedrift.validation import Mistake
+from truedrift.errors import Mistake
+from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "driftdit.safetensors"
 

@@ -8,7 +8,10 @@ import pytest
 import torch
 from oracles.generator_zoo import CLASSES, ZOO, inputs, made, shaken
 
-from truedrift.generators import OPTIONS, DriftDiTOptions, Generator, MLPOptions, build
+from truedrift.generators.base import Generator
+from truedrift.generators.catalog import OPTIONS, build
+from truedrift.generators.drift_dit import DriftDiTOptions
+from truedrift.generators.mlp import MLPOptions
 
 EVERY = pytest.mark.parametrize("name", ZOO)
 

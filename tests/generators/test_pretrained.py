@@ -11,7 +11,9 @@ from huggingface_hub import PyTorchModelHubMixin
 from oracles.generator_zoo import ZOO, inputs, made, shaken
 from safetensors.torch import save_file
 
-from truedrift.generators import MLP, DriftDiT, from_pretrained
+from truedrift.generators.drift_dit import DriftDiT
+from truedrift.generators.mlp import MLP
+from truedrift.generators.pretrained import from_pretrained
 
 EVERY = pytest.mark.parametrize("name", ZOO)
 

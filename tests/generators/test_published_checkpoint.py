@@ -4,8 +4,8 @@ import pytest
 import torch
 from oracles.generator_zoo import inputs, shaken
 
-from truedrift.generators import DriftDiT, DriftDiTOptions
-from truedrift.generators.published_checkpoint import generator_of
+from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
+from truedrift.generators.pretrained import generator_of
 
 OPTIONS = DriftDiTOptions(width=24, depth=3, heads=2, patch=2, registers=5, style_draws=32, style_entries=9)
 

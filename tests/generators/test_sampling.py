@@ -4,7 +4,7 @@ import pytest
 import torch
 from oracles.generator_zoo import CLASSES, ZOO, made, shaken
 
-from truedrift.generators import draws, sample
+from truedrift.generators.sampling import draws, sample
 from truedrift.seeding import stream
 
 EVERY = pytest.mark.parametrize("name", ZOO)
@@ -14,20 +14,21 @@ LABELS = torch.arange(150) % (CLASSES + 1)
 @EVERY
 @pytest.mark.parametrize("batch", [1, 7, 64, 65, 1000])
 def test_the_batch_size_does_not_matter(name, batch):
-    generator = shaken(made(name))
+    # Matrix products of another shape round differently, by how much depends on the processor: hence float64.
+    generator = shaken(made(name)).double()
     labels = LABELS if batch > 1 else LABELS[:9]
     wanted = sample(generator, labels, seed=3)
     assert wanted.shape == (len(labels), *generator.sample_shape)
-    torch.testing.assert_close(sample(generator, labels, seed=3, batch=batch), wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(sample(generator, labels, seed=3, batch=batch), wanted, rtol=1e-10, atol=1e-10)
 
 
 @EVERY
 def test_what_else_is_sampled_does_not_matter(name):
-    generator = shaken(made(name))
+    generator = shaken(made(name)).double()
     wanted = sample(generator, LABELS, seed=3)
     for first in (1, 63, 64, 100):
         part = sample(generator, LABELS[first : first + 40], seed=3, first_id=first)
-        torch.testing.assert_close(part, wanted[first : first + 40], rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(part, wanted[first : first + 40], rtol=1e-10, atol=1e-10)
     shifted = sample(generator, LABELS[:40], seed=3, first_id=1)
     assert (shifted - wanted[:40]).abs().max() > 0.01  # the control: ids matter
 

@@ -8,8 +8,17 @@ import torch
 from hypothesis import given
 from oracles.centroids import alphas
 
-from truedrift.kernels import effective_sample_size, leave_one_out_logsumexp, logsumexp, masked, normalize, softmax
-from truedrift.kernels.weights import largest, lowest, power_sum
+from truedrift.kernels.weights import (
+    effective_sample_size,
+    largest,
+    leave_one_out_logsumexp,
+    logsumexp,
+    lowest,
+    masked,
+    normalize,
+    power_sum,
+    softmax,
+)
 
 INF = math.inf
 LOWEST = {torch.float32: -3.4028234663852886e38, torch.float64: -1.7976931348623157e308}

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from truedrift import drift_loss
+from truedrift.objective.drift_loss import drift_loss
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 

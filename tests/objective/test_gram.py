@@ -8,9 +8,9 @@ import pytest
 import torch
 from oracles.feature_groups import feature_groups, loss_and_gradient
 
-from truedrift import drift_loss
-from truedrift.field import FORMS, NORMALIZATIONS
+from truedrift.field.affinity import FORMS, NORMALIZATIONS
 from truedrift.objective import gram
+from truedrift.objective.drift_loss import drift_loss
 
 DEFAULT = (0.02, 0.05, 0.2)
 SHARP = (0.002,)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from truedrift import drift_loss
 from truedrift.kernels.kernel import laplace
+from truedrift.objective.drift_loss import drift_loss
 from truedrift.objective.feature_scale import Features, standardize_l2
 from truedrift.objective.published import _release_fields, abc_release_groups
 

@@ -12,10 +12,10 @@ import torch
 from oracles.feature_groups import feature_groups
 from torch.profiler import ProfilerActivity, profile
 
-from truedrift.field import NORMALIZATIONS
+from truedrift.field.affinity import NORMALIZATIONS
 from truedrift.objective import gram
 from truedrift.training.config import ObjectiveOptions
-from truedrift.training.feature_loss import Objective
+from truedrift.training.step import Objective
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes", "one_block")
 SIZES = ((1, 1), (10, 1), (10, 4), (100, 4))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import tensor
 
-from truedrift import drift_loss
+from truedrift.objective.drift_loss import drift_loss
 from truedrift.objective.feature_scale import Features, standardize_l2
 from truedrift.objective.published import _release_fields, abc_release_loss, official_loss
 

@@ -7,9 +7,9 @@ import torch
 from oracles.drift_loss import literal_groups
 from oracles.feature_groups import feature_groups
 
-from truedrift import drift_loss
-from truedrift.field import FORMS, NORMALIZATIONS
-from truedrift.objective import DriftReport
+from truedrift.field.affinity import FORMS, NORMALIZATIONS
+from truedrift.objective.drift_loss import drift_loss
+from truedrift.objective.report import DriftReport
 
 TEMPERATURES = (0.02, 0.05, 0.2)
 ENTRIES = (

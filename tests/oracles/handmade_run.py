@@ -5,7 +5,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from truedrift.recipes import recipe
+from truedrift.recipes.overrides import recipe
 
 PROTOCOL = {
     "extractor": "inception",

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from truedrift.experiments.grids.plan import Plan, Task
-from truedrift.recipes import recipe
+from truedrift.grids.plan import Plan, Task
+from truedrift.recipes.overrides import recipe
 
 LITTLE = (
     "generator.width=16",

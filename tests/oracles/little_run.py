@@ -7,12 +7,11 @@ import dataclasses
 import torch
 
 from truedrift.data.samples import Samples
-from truedrift.encoders import ConvNetOptions
-from truedrift.generators import MLPOptions
+from truedrift.encoders.convnet import ConvNetOptions
+from truedrift.generators.mlp import MLPOptions
 from truedrift.progress import silent
-from truedrift.training.assembly import assemble
 from truedrift.training.config import RunConfig
-from truedrift.training.parts import Parts
+from truedrift.training.setup import Parts, assemble
 from truedrift.training.step import Step
 
 CPU = torch.device("cpu")

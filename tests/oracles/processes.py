@@ -14,15 +14,14 @@ from oracles.little_run import CPU, convnet, little_config, little_samples, litt
 from safetensors.torch import save_file
 from torch import Tensor
 
-from truedrift import collectives
+from truedrift import distributed
 from truedrift.data.class_batches import ClassBatches
 from truedrift.data.samples import Samples
-from truedrift.field import NORMALIZATIONS
+from truedrift.field.affinity import NORMALIZATIONS
 from truedrift.objective.feature_scale import FEATURE_SCALES
 from truedrift.progress import silent
-from truedrift.training.draws import draw
+from truedrift.training.batch import Positives, draw
 from truedrift.training.feature_cache import Kept, keep
-from truedrift.training.positives import Positives
 from truedrift.training.step import Step
 
 CASES = list(itertools.product(NORMALIZATIONS, FEATURE_SCALES, (0, 4), ("live", "kept")))
@@ -86,22 +85,22 @@ def own_draws() -> dict[str, Tensor]:
     """Rows that are this process's."""
     step = little_step(little_config(batch={"n": 5, "generated": 5}))
     whole = draw(step.config, step.state.generator, 4)
-    rows = whole.rows(*collectives.bounds(len(whole)))
+    rows = whole.rows(*distributed.bounds(len(whole)))
     return {f"own {field.name}": getattr(rows, field.name) for field in dataclasses.fields(rows)}
 
 
 def operations() -> dict[str, Tensor]:
     """The collectives themselves."""
-    rank, size = collectives.rank(), collectives.size()
-    start, end = collectives.bounds(7)
+    rank, size = distributed.rank(), distributed.size()
+    start, end = distributed.bounds(7)
     rows = torch.arange(14.0).view(7, 2)[start:end]
     summed = [torch.full((2,), float(rank)), torch.ones(3, dtype=torch.float64), torch.ones((2, 2))]
-    collectives.add(summed)
+    distributed.add(summed)
     copied = [torch.full((2,), float(rank) + 5)]
-    collectives.copy_from_first(copied)
-    flags = [collectives.any_of(flag) for flag in (False, rank == size - 1, True)]
+    distributed.copy_from_first(copied)
+    flags = [distributed.any_of(flag) for flag in (False, rank == size - 1, True)]
     return {
-        "op gathered": collectives.gather_rows(rows.requires_grad_(), 7),
+        "op gathered": distributed.gather_rows(rows.requires_grad_(), 7),
         **{f"op summed {i}": tensor for i, tensor in enumerate(summed)},
         "op copied": copied[0],
         "op any": torch.tensor(flags),
@@ -111,7 +110,7 @@ def operations() -> dict[str, Tensor]:
 def broken_gather(rows: Tensor, total: int) -> Tensor:
     """Every process believes that the batch is its own rows, again and again."""
     repeated = rows.detach().repeat(-(-total // len(rows)), *[1] * (rows.ndim - 1))[:total].clone()
-    start, end = collectives.bounds(total)
+    start, end = distributed.bounds(total)
     repeated[start:end] = rows.detach()
     return repeated
 
@@ -139,11 +138,11 @@ def work(rank: int, size: int, directory: Path, mutant: bool) -> None:
         store = f"file://{directory}/store-{size}-{mutant}"
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size)
     if mutant:
-        collectives.gather_rows = broken_gather
+        distributed.gather_rows = broken_gather
         step = step_of("bidirectional", "standardize-l2", 0, "live", directory)
         out = {"gradient": (step.gradients(1), torch.cat([p.grad.flatten() for p in step.state.parameters]))[1]}
     else:
-        with collectives.joined(CPU):  # they are joined already
+        with distributed.joined(CPU):  # they are joined already
             out = results(directory) | own_draws() | operations()
     save_file(out, directory / f"{'mutant' if mutant else size}-{rank}.safetensors")
     if size > 1:

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from truedrift.data.class_batches import ClassBatches
 from truedrift.data.samples import Samples, to_model
+from truedrift.training.batch import draw
 from truedrift.training.config import RunConfig
-from truedrift.training.draws import draw
 
 
 class LiteralRun:

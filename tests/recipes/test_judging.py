@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 
-from truedrift.evaluation import evaluate
-from truedrift.recipes import RECIPES, recipe
-from truedrift.recipes.judging import compared_with, judge
-from truedrift.training.entry import train
-from truedrift.training.export import open_generator
+from truedrift.evaluation.evaluate import evaluate
+from truedrift.recipes.evaluator import compared_with, judge
+from truedrift.recipes.overrides import RECIPES, recipe
+from truedrift.training.load import open_generator
+from truedrift.training.train import train
 
 CPU = torch.device("cpu")
 SMALL = (

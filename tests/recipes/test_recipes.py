@@ -9,15 +9,14 @@ import torch
 from oracles.little_run import CPU
 
 from truedrift.data.samples import Samples
-from truedrift.encoders import ConvNetOptions
-from truedrift.generators import DriftDiTOptions
+from truedrift.encoders.convnet import ConvNetOptions
+from truedrift.errors import Mistake
+from truedrift.generators.drift_dit import DriftDiTOptions
 from truedrift.options import from_tree
 from truedrift.progress import silent
-from truedrift.recipes import RECIPES, recipe
-from truedrift.training.assembly import assemble
+from truedrift.recipes.overrides import RECIPES, recipe
 from truedrift.training.config import RunConfig, run_id
-from truedrift.training.parts import Parts
-from truedrift.validation import Mistake
+from truedrift.training.setup import Parts, assemble
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -3,8 +3,9 @@
 import pytest
 from PIL import Image
 
-from truedrift.records import AtTemperature, Compensated, Temperature, append, provenance, read
-from truedrift.report.app_temperature import draw, save, summary, verdicts
+from truedrift.paper.app_temperature import AtTemperature, Compensated, Temperature, draw, save, summary, verdicts
+from truedrift.records.provenance import provenance
+from truedrift.records.store import append, read
 
 RED, BLUE = (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)
 RATIOS = tuple(0.5 + 0.05 * k for k in range(13))

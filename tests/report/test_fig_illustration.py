@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from truedrift.experiments.illustration import Options, run
-from truedrift.report.fig_illustration import draw, save, summary
+from truedrift.paper.fig_illustration import Options, draw, run, save, summary
 
 GREEN, RED, BLUE = (0x01, 0x71, 0x00), (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)
 

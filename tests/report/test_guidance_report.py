@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from truedrift.records import AtStrength, Guidance, append, provenance, read
-from truedrift.report.guidance import draw, save, summary, verdicts
+from truedrift.paper.guidance import AtStrength, Guidance, draw, save, summary, verdicts
+from truedrift.records.provenance import provenance
+from truedrift.records.store import append, read
 
 SIZES = ((4, 2), (8, 4), (16, 8))
 RED, BLUE, AMBER = (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC), (0xD9, 0x82, 0x00)

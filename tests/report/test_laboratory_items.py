@@ -4,18 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from truedrift.records import (
-    Baseline,
-    Baselines,
-    BiasCurve,
-    BiasCurves,
-    Contraction,
-    FieldBias,
-    FieldBiases,
-    SampledPoints,
-    provenance,
-)
-from truedrift.report import fig_bias_loglog, normalization, tab_baselines
+from truedrift.paper import fig_bias_loglog, normalization, tab_baselines
+from truedrift.paper.fig_bias_loglog import BiasCurve, BiasCurves, Contraction, SampledPoints
+from truedrift.paper.normalization import FieldBias, FieldBiases
+from truedrift.paper.tab_baselines import Baseline, Baselines
+from truedrift.records.provenance import provenance
 
 HERE = provenance(seed=7, wall_seconds=1.0)
 
@@ -147,7 +140,7 @@ def test_normalization_tells_what_was_resolved(tmp_path):
         n=(8, 16),
         biases=tuple(
             bias(kind, estimator, side)
-            for kind in normalization.NORMALIZATIONS
+            for kind in normalization.NORMALIZATION_NAMES
             for estimator in ("standard", "abc", "abc2")
             for side in ("T_pos", "T_neg", "V")
         ),

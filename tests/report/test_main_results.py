@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from oracles.image_grids import PROTOCOL, grid, run
 
-from truedrift.report import tab_cifar100, tab_main_results
-from truedrift.report.cell import text_of
+from truedrift.paper import tab_cifar100, tab_main_results
+from truedrift.report.table import text_of
 
 # Lines of the paper's tables, as it prints them.
 MAIN_RESULTS = r"""

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from truedrift.records import Cost, Overhead, provenance
-from truedrift.report import tab_overhead
-from truedrift.report.cell import text_of
+from truedrift.paper import tab_overhead
+from truedrift.paper.tab_overhead import Cost, Overhead
+from truedrift.records.provenance import provenance
+from truedrift.report.table import text_of
 
 # Lines of the paper's table, as it prints them.
 LINES = r"""

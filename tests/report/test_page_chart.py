@@ -6,9 +6,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truedrift.report.page.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, figure, legend, stretches, svg
-from truedrift.report.page.scale import fitting, linear, logarithmic, progress, short
-from truedrift.report.page.series import MOST_POINTS, Look, Series, thinned
+from truedrift.page.charts import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    MOST_POINTS,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Chart,
+    Look,
+    Series,
+    figure,
+    fitting,
+    legend,
+    linear,
+    logarithmic,
+    progress,
+    short,
+    stretches,
+    svg,
+    thinned,
+)
 
 LOOK = Look(color="abc", shape="square")
 VALUES = st.floats(min_value=-1e12, max_value=1e12, allow_subnormal=False).map(lambda value: round(value, 6))

@@ -7,10 +7,12 @@ import pytest
 from matplotlib.figure import Figure
 from oracles.handmade_run import HOSTILE
 
-from truedrift.experiments import illustration
-from truedrift.records import Provenance, made_by
-from truedrift.report.page import items, verdict, verdicts, write_page
-from truedrift.report.page.tables import of_report, table
+from truedrift.page import findings
+from truedrift.page import page as page_module
+from truedrift.page.markup import of_report, table
+from truedrift.page.page import write_page
+from truedrift.paper import fig_illustration
+from truedrift.records.provenance import Provenance, made_by
 from truedrift.report.table import Scientific, Table
 
 ORIGIN = Provenance(
@@ -31,7 +33,7 @@ class Record:
 
 
 def html(content):
-    from truedrift.report.page.markup import joined
+    from truedrift.page.markup import joined
 
     return joined(content).html
 
@@ -48,13 +50,13 @@ def offered(monkeypatch):
         figure=lambda record: Figure(figsize=(2, 1)),
         verdicts=lambda record: [f"ABC is lower by 1. {HOSTILE}", "second"],
     )
-    for module in (items, verdicts):
+    for module in (page_module, findings):
         monkeypatch.setattr(module, "item_of", lambda record: item)
     return Record(provenance=replace(ORIGIN, command=HOSTILE))
 
 
 def test_everything_that_an_item_offers_is_shown(offered):
-    page = html(items.section(offered))
+    page = html(page_module.items_section(offered))
     assert page.count("&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;") >= 5
     assert "<img src=x" not in page
     assert "<td><strong>1.50e-03</strong></td>" in page
@@ -65,26 +67,26 @@ def test_everything_that_an_item_offers_is_shown(offered):
 
 
 def test_verdicts_of_items_are_a_sentence_each(offered):
-    said = verdicts.of_records([offered])
+    said = findings.of_records([offered])
     assert [verdict.sentence for verdict in said] == [f"ABC is lower by 1. {HOSTILE}", "second"]
     assert {verdict.subject for verdict in said} == {HOSTILE}
 
 
 def test_verdicts_of_one_subject_share_a_card_in_the_color_of_the_worst():
     said = [
-        verdict.Verdict(subject="a<b", sentence="one", tone="good"),
-        verdict.Verdict(subject="c", sentence="two", about="how"),
-        verdict.Verdict(subject="a<b", sentence="three", tone="note"),
+        findings.Verdict(subject="a<b", sentence="one", tone="good"),
+        findings.Verdict(subject="c", sentence="two", about="how"),
+        findings.Verdict(subject="a<b", sentence="three", tone="note"),
     ]
     first, second = (
         '<li class="note"><strong><bdi>a&lt;b</bdi></strong><ul><li>one</li><li>three</li></ul></li>',
         '<li class="plain"><strong><bdi>c</bdi></strong>: two<span class="about">how</span></li>',
     )
-    assert html(verdict.listed(said)) == f'<ul class="verdicts">{first}{second}</ul>'
+    assert html(findings.listed(said)) == f'<ul class="verdicts">{first}{second}</ul>'
 
 
 def test_an_item_of_the_catalog_has_its_figure_text_and_origin(tmp_path):
-    record = illustration.run(illustration.Options(n=4, draws=20, seed=3))
+    record = fig_illustration.run(fig_illustration.Options(n=4, draws=20, seed=3))
     page = write_page(tmp_path / "page.html", title="t", records=[record], runs=[]).read_text()
     assert '<strong><a href="#item-fig-illustration"><bdi>fig:illustration</bdi></a></strong>' in page
     assert '<h3 id="item-fig-illustration">fig:illustration</h3>' in page
@@ -96,11 +98,13 @@ def test_an_item_of_the_catalog_has_its_figure_text_and_origin(tmp_path):
 
 
 def test_the_command_is_told_and_guessed_only_where_the_record_does_not_say_it():
-    record = illustration.run(illustration.Options(n=4, draws=20, seed=3))
-    told = html(items.section(made_by(record, "truedrift demo --seed 3")))
+    record = fig_illustration.run(fig_illustration.Options(n=4, draws=20, seed=3))
+    told = html(page_module.items_section(made_by(record, "truedrift demo --seed 3")))
     assert "Made by <code>truedrift demo --seed 3</code>, " in told
     assert "or the like" not in told
-    assert "Made by <code>truedrift reproduce fig:illustration</code> or the like, " in html(items.section(record))
+    assert "Made by <code>truedrift reproduce fig:illustration</code> or the like, " in html(
+        page_module.items_section(record)
+    )
 
 
 def test_tables_of_many_columns_are_set_smaller():

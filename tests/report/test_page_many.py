@@ -5,11 +5,10 @@ import json
 import pytest
 from oracles.handmade_run import HISTORY, PROTOCOL, evaluation, telemetry, write_run
 
-from truedrift.report.page import find, write_page
-from truedrift.report.page.chosen import are_many, drawn, ordered
-from truedrift.report.page.naming import counted, natural
-from truedrift.report.page.overview import of_many
-from truedrift.report.page.run_files import read_runs
+from truedrift.page.discover import find
+from truedrift.page.findings import of_many
+from truedrift.page.page import write_page
+from truedrift.page.run_data import are_many, counted, drawn, natural, ordered, read_runs
 
 
 def many(directory):

@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truedrift.report.page.document import document, policy
-from truedrift.report.page.embedded import json_block
-from truedrift.report.page.markup import Markup, element, joined
-from truedrift.report.page.style import COLORS, sheet
+from truedrift.page.charts import COLORS, sheet
+from truedrift.page.markup import Markup, document, element, joined, json_block, policy
 
 
 class Read(HTMLParser):

@@ -6,14 +6,15 @@ from dataclasses import replace
 import pytest
 from oracles.handmade_run import METRICS, PROTOCOL, evaluation, telemetry, write_run
 
-from truedrift.experiments import illustration
-from truedrift.records import Evaluated, Metrics, Protocol, append, provenance
-from truedrift.report.of_runs import rendered_runs
-from truedrift.report.page import find, write_page
-from truedrift.report.page.compared import between
-from truedrift.report.page.distance import best
-from truedrift.report.page.run_files import read_run
-from truedrift.report.page.verdicts import of_run, of_runs
+from truedrift.evaluation.record import Evaluated, Metrics, Protocol
+from truedrift.page.discover import find
+from truedrift.page.findings import between, of_run, of_runs
+from truedrift.page.page import write_page
+from truedrift.page.run_data import best, read_run
+from truedrift.page.saved import rendered_runs
+from truedrift.paper import fig_illustration
+from truedrift.records.provenance import provenance
+from truedrift.records.store import append
 
 METRICS_AT_THE_END = Metrics(**evaluation(300, 11.5)["evaluation"])
 
@@ -33,7 +34,7 @@ def evaluated(run, fid, step=300, **changed):
 
 @pytest.fixture(scope="module")
 def record():
-    return illustration.run(illustration.Options(n=4, draws=20, seed=0))
+    return fig_illustration.run(fig_illustration.Options(n=4, draws=20, seed=0))
 
 
 @pytest.mark.parametrize("values", [(1e308, -1e308, 10**400, float("inf"), float("nan"), -1e100), (5e-324,)])

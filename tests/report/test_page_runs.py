@@ -8,18 +8,25 @@ import pytest
 from oracles.handmade_run import HISTORY, HOSTILE, METRICS, PROTOCOL, evaluation, telemetry, write_run
 from PIL import Image
 
+from truedrift.evaluation.record import Evaluated, Metrics, Protocol
 from truedrift.options import differences
-from truedrift.records import Evaluated, Metrics, Protocol, append, provenance
-from truedrift.report.page import find, write_page
-from truedrift.report.page.compared import between
-from truedrift.report.page.configuration import differing_paths, dotted
-from truedrift.report.page.curves import evaluation_charts, force, training_charts
-from truedrift.report.page.gauge import gauge_charts, gauge_table, light, lights_of, strip
-from truedrift.report.page.pictures import Unshowable, picture
-from truedrift.report.page.run_files import number, read_run, read_runs
-from truedrift.report.page.samples import on_the_way
-from truedrift.report.page.series import looks
-from truedrift.report.page.verdicts import of_run, of_runs
+from truedrift.page.charts import (
+    evaluation_charts,
+    force,
+    gauge_charts,
+    gauge_table,
+    light,
+    lights_of,
+    looks,
+    strip,
+    training_charts,
+)
+from truedrift.page.discover import find
+from truedrift.page.findings import between, of_run, of_runs
+from truedrift.page.page import Unshowable, on_the_way, picture, write_page
+from truedrift.page.run_data import differing_paths, dotted, number, read_run, read_runs
+from truedrift.records.provenance import provenance
+from truedrift.records.store import append
 
 
 @pytest.fixture

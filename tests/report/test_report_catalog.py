@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 from oracles.image_grids import grid, run
 
-from truedrift.records import RECORDS, ImageGrid, append
-from truedrift.report.catalog import ITEMS, item_of, latest
+from truedrift.grids.results import ImageGrid
+from truedrift.paper.catalog import ITEMS, item_of, latest
+from truedrift.records.store import RECORDS, append
 from truedrift.report.item import Item
 from truedrift.report.table import Table
 

@@ -9,13 +9,11 @@ import pytest
 from oracles.handmade_run import HOSTILE, METRICS, PROTOCOL, evaluation, telemetry, write_run
 from PIL import Image
 
-from truedrift.report.of_runs import rendered_runs, save_runs
-from truedrift.report.of_runs.lettering import LONGEST, drawable, lines, shortened
-from truedrift.report.of_runs.plotted import curves, gauge
-from truedrift.report.of_runs.tables import differences, final
-from truedrift.report.page.charts import Charts
-from truedrift.report.page.run_files import read_run, read_runs
-from truedrift.report.palette import ABC, STANDARD
+from truedrift.page.charts import LONGEST, Charts, curves, drawable, gauge, lines, shortened
+from truedrift.page.run_data import read_run, read_runs
+from truedrift.page.saved import rendered_runs, save_runs
+from truedrift.page.tables import differences, final
+from truedrift.report.figure import ABC, STANDARD
 
 FIGURES = ["curves.png", "curves.pdf", "gauge.png", "gauge.pdf"]
 NUMBERS = ["runs.md", "runs.tex", "runs.csv"]

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from oracles.image_grids import PROTOCOL, grid, run
 
-from truedrift.report import tab_samples_to_fid as item
-from truedrift.report.cell import text_of
+from truedrift.paper import tab_samples_to_fid as item
+from truedrift.report.table import text_of
 
 # Lines of the paper's table, as it prints them.
 LINES = r"""

@@ -4,9 +4,9 @@ import pytest
 from matplotlib.container import ErrorbarContainer
 from oracles.image_grids import grid, run
 
-from truedrift.report import arithmetic, temperature_sweep
-from truedrift.report.cell import text_of
-from truedrift.report.palette import ABC, STANDARD
+from truedrift.paper import arithmetic, temperature_sweep
+from truedrift.report.figure import ABC, STANDARD
+from truedrift.report.table import text_of
 
 T_TWO = 4.302652729911275  # t(0.975; 2)
 

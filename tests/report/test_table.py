@@ -9,10 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truedrift.report.cell import is_bold, shown, text_of
-from truedrift.report.latex import escape
-from truedrift.report.spreadsheet import harmless
-from truedrift.report.table import Interval, Number, Scientific, Spread, Table
+from truedrift.report.table import (
+    Interval,
+    Number,
+    Scientific,
+    Spread,
+    Table,
+    escape,
+    harmless,
+    is_bold,
+    shown,
+    text_of,
+)
 
 TABLE = Table(
     caption="Bias at τ = 0.1, 50 % & more",

@@ -1,7 +1,7 @@
 """The digits as trained: mean and spread of what is recognized."""
 
-from truedrift.records import DigitsRun, TrainedDigits, provenance
-from truedrift.report.trained_digits import verdicts
+from truedrift.paper.digits import DigitsRun, TrainedDigits, verdicts
+from truedrift.records.provenance import provenance
 
 
 def test_verdicts_tell_mean_and_largest_deviation_of_each_estimator():

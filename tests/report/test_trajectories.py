@@ -5,10 +5,10 @@ from matplotlib.collections import PolyCollection
 from oracles.image_grids import grid, run
 from PIL import Image
 
-from truedrift.report import fig_ablation_trajectory, fig_convergence
-from truedrift.report.cell import text_of
-from truedrift.report.palette import ABC, NEGATIVE, POSITIVE, STANDARD
-from truedrift.report.trajectory import trajectory, window_of
+from truedrift.paper import fig_ablation_trajectory, fig_convergence
+from truedrift.paper.trajectory import trajectory, window_of
+from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD
+from truedrift.report.table import text_of
 
 DISTANCES = {
     "standard": {

@@ -18,8 +18,8 @@ import json, os, runpy, signal, sys, traceback
 import torch
 
 torch.set_num_threads(1)
-import truedrift.training.checkpoint, truedrift.training.interruption, truedrift.training.lock
-import truedrift.training.metrics_log, truedrift.training.retention
+import truedrift.training.checkpoint, truedrift.training.signals, truedrift.training.run_directory
+import truedrift.training.journal, truedrift.training.checkpoint
 import safetensors.torch
 
 def run(script, arguments):

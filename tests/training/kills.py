@@ -28,13 +28,13 @@ from typing import Protocol
 import torch
 
 from truedrift.training import checkpoint
-from truedrift.training.run import open_run
+from truedrift.training.run_directory import open_run
 
 STEPS_A_KILL = 40
 LIMIT_SECONDS = 120.0
 LOOK_EVERY_SECONDS = 0.0005
 
-PRELOADED = ["kills", "truedrift.cli.parsing", "torch._dynamo", "torch.utils.tensorboard", "sklearn.datasets"]
+PRELOADED = ["kills", "truedrift.cli.main", "torch._dynamo", "torch.utils.tensorboard", "sklearn.datasets"]
 
 FORGETFUL = """
 import sys
@@ -111,7 +111,7 @@ def forked(arguments: list[str], errors: Path, code: str | None) -> None:
     sys.argv = ["truedrift", *arguments]
     if code is not None:
         exec(code, {"__name__": "__main__"})
-    from truedrift.cli import main
+    from truedrift.cli.main import main
 
     sys.exit(main(arguments))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from kills import End, end_of
 
-from truedrift.recipes import recipe
-from truedrift.training.entry import train
+from truedrift.recipes.overrides import recipe
+from truedrift.training.train import train
 
 TINY = (
     "generator.width=16",

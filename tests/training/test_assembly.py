@@ -7,15 +7,15 @@ import torch
 from oracles.little_run import CPU, convnet, little_config, little_samples, little_step
 
 from truedrift.data.samples import Samples
-from truedrift.encoders import PixelsOptions
-from truedrift.encoders.base import Encoder
-from truedrift.generators import DriftDiTOptions, MLPOptions, build
+from truedrift.encoders.base import Encoder, PixelsOptions
+from truedrift.errors import Mistake
+from truedrift.generators.catalog import build
+from truedrift.generators.drift_dit import DriftDiTOptions
+from truedrift.generators.mlp import MLPOptions
 from truedrift.progress import silent
-from truedrift.training import assembly
-from truedrift.training.assembly import Assembly, assemble, find_device, samples_of
+from truedrift.training import setup
 from truedrift.training.config import RunConfig
-from truedrift.training.parts import Parts
-from truedrift.validation import Mistake
+from truedrift.training.setup import Assembly, Parts, assemble, find_device, samples_of
 
 
 def test_what_is_named_is_built():
@@ -137,7 +137,7 @@ def test_devices_that_are_not_there_are_one_line(monkeypatch):
 
 def test_pixels_are_never_kept(monkeypatch, tmp_path):
     """There is nothing to save: looking a file up costs what encoding does."""
-    monkeypatch.setattr(assembly, "keep", None)
+    monkeypatch.setattr(setup, "keep", None)
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
     config = little_config(engine={"precision": "float32", "cached_positives": True})
     little_step(dataclasses.replace(config, encoder=PixelsOptions()))

@@ -7,11 +7,11 @@ import torch
 from oracles.little_run import CPU, convnet, gradients_of, little_config, little_samples, little_step
 from oracles.training_step import LiteralRun
 
-from truedrift.encoders import PixelsOptions, build
+from truedrift.encoders.base import PixelsOptions
+from truedrift.encoders.catalog import build
+from truedrift.errors import Mistake
 from truedrift.progress import silent
-from truedrift.training.assembly import assemble
-from truedrift.training.parts import Parts
-from truedrift.validation import Mistake
+from truedrift.training.setup import Parts, assemble
 
 BESIDE = {"pixels": True, "feature_scale": "mean-distance"}
 

@@ -13,10 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from truedrift.errors import Mistake
 from truedrift.training import checkpoint as module
-from truedrift.training.checkpoint import Checkpoint, Damaged, directory_name, load, newest, save, steps
-from truedrift.training.manifest import parse
-from truedrift.validation import Mistake
+from truedrift.training.checkpoint import Checkpoint, Damaged, directory_name, load, newest, parse, save, steps
 
 RUN = "3f2a"
 NAMES = ("ema.safetensors", "generator.safetensors", "manifest.json", "optimizer.safetensors")

@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 
-from truedrift import files
+from truedrift import storage
 from truedrift.training.checkpoint import Checkpoint, NotSaved, directory_name, newest, save, steps
 
 RUN = "3f2a"
@@ -22,8 +22,8 @@ import torch
 
 torch.set_num_threads(1)
 from truedrift.training.checkpoint import Checkpoint, newest, save, steps
-from truedrift.training.retention import prune
-from truedrift.validation import Mistake
+from truedrift.training.checkpoint import prune
+from truedrift.errors import Mistake
 
 directory = Path(sys.argv[1])
 
@@ -275,7 +275,7 @@ def test_whichever_call_fails_the_checkpoint_before_stays(tmp_path, monkeypatch,
             raise OSError(code, os.strerror(code))
         return original(*arguments, **options)
 
-    monkeypatch.setattr(files.os, call, failing)
+    monkeypatch.setattr(storage.os, call, failing)
     with pytest.raises(NotSaved, match=rf"\({os.strerror(code)}\); the one before it, step 5, .*; {REASONS[code]} and"):
         save(tmp_path, state(9), run=RUN)
     monkeypatch.undo()

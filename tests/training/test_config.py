@@ -3,25 +3,24 @@
 import json
 import math
 from functools import cache
+from importlib import import_module
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truedrift.cli import main
-from truedrift.data.catalog import NAMES
-from truedrift.encoders import OPTIONS as ENCODERS
-from truedrift.generators import OPTIONS as GENERATORS
+from truedrift.cli.main import main
+from truedrift.data.load import NAMES
+from truedrift.encoders.catalog import OPTIONS as ENCODERS
+from truedrift.errors import Mistake
+from truedrift.generators.catalog import OPTIONS as GENERATORS
 from truedrift.options import to_tree
 from truedrift.progress import silent
-from truedrift.recipes import RECIPES, recipe
-from truedrift.training import entry
-from truedrift.training.assembly import assemble, find_device, samples_of
-from truedrift.training.config import BatchOptions, RunConfig, run_id
-from truedrift.training.consistency import require_consistent
-from truedrift.training.memory import told_if_too_small
-from truedrift.training.parts import Parts
-from truedrift.validation import Mistake
+from truedrift.recipes.overrides import RECIPES, recipe
+from truedrift.training.config import BatchOptions, RunConfig, require_consistent, run_id
+from truedrift.training.setup import Parts, assemble, find_device, samples_of, told_if_too_small
+
+train_module = import_module("truedrift.training.train")
 
 KINDS = {"generator": GENERATORS, "encoder": ENCODERS}
 
@@ -169,7 +168,7 @@ MORE_TEXTS = [
 def test_the_command_refuses_in_one_line(path, kind, tmp_path, monkeypatch, capsys):
     """Status 2, one line, no file; what is taken goes no further here than to the first step."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(entry, "_run", lambda *_: iter(()))
+    monkeypatch.setattr(train_module, "_run", lambda *_: iter(()))
     before = ["--set", f"{path[0]}.kind={kind}"] if kind else []
     refused = 0
     for text in TEXTS + (MORE_TEXTS if path[-1] in ("seed", "temperatures", "root", "sampling", "pooling") else []):

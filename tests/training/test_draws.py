@@ -11,9 +11,12 @@ import pytest
 import torch
 from oracles.little_run import CPU, little_config
 
-from truedrift.generators import DriftDiTOptions, MLPOptions, build
-from truedrift.training import draws as module
-from truedrift.training.draws import Draws, draw, strengths, weight_of_unconditional
+from truedrift import seeding
+from truedrift.generators.catalog import build
+from truedrift.generators.drift_dit import DriftDiTOptions
+from truedrift.generators.mlp import MLPOptions
+from truedrift.training import batch as module
+from truedrift.training.batch import Draws, draw, strengths, weight_of_unconditional
 
 MLP = build(MLPOptions(width=8, depth=1, noise=3, embedding=4), sample_shape=(2,), classes=5, seed=0)
 STYLED = build(
@@ -81,8 +84,8 @@ def test_purposes_do_not_share_numbers():
     d = draw(config, MLP, 0)
     z, a = d.z[:, 0], (d.strength - 2.5) / math.sqrt(0.75)
     assert abs(float((z * a).mean())) < 5 / math.sqrt(len(z))
-    hidden = torch.rand(10_000, generator=module.stream(3, "label-dropout", 0))
-    assert not torch.equal(hidden, torch.rand(10_000, generator=module.stream(3, "strength", 0)))
+    hidden = torch.rand(10_000, generator=seeding.stream(3, "label-dropout", 0))
+    assert not torch.equal(hidden, torch.rand(10_000, generator=seeding.stream(3, "strength", 0)))
 
 
 def test_rows_are_by_global_sample_id():

@@ -5,12 +5,13 @@ import torch
 from short_runs import ask, at, run, tiny
 from torch import nn
 
-from truedrift.generators import MLP, MLPOptions, sample
+from truedrift.errors import Mistake
+from truedrift.generators.mlp import MLP, MLPOptions
+from truedrift.generators.sampling import sample
 from truedrift.training import checkpoint
-from truedrift.training.export import open_generator
-from truedrift.training.parts import Parts
-from truedrift.training.run import open_run
-from truedrift.validation import Mistake
+from truedrift.training.load import open_generator
+from truedrift.training.run_directory import open_run
+from truedrift.training.setup import Parts
 
 OPTIONS = MLPOptions(width=16, depth=1, noise=4, embedding=4)
 LABELS = torch.arange(10)

@@ -12,11 +12,11 @@ from oracles.little_run import CPU, convnet, little_config, little_samples, litt
 
 from truedrift.data.class_batches import Batch
 from truedrift.data.samples import Samples
-from truedrift.encoders import build
+from truedrift.encoders.catalog import build
+from truedrift.errors import Mistake
 from truedrift.progress import silent
 from truedrift.training import feature_cache
 from truedrift.training.feature_cache import Kept, keep
-from truedrift.validation import Mistake
 
 
 class Counted:
@@ -194,9 +194,9 @@ def test_a_process_that_is_killed_while_it_makes_the_file_is_gone_on_with(made, 
         from oracles.little_run import CPU, convnet, little_samples
         from truedrift.encoders import build
         from truedrift.progress import silent
-        from truedrift.training import feature_cache, pieces
+        from truedrift.training import feature_cache
 
-        feature_cache.AT_ONCE, pieces.SYNC_EVERY = 10, int(sys.argv[3])
+        feature_cache.AT_ONCE, feature_cache.SYNC_EVERY = 10, int(sys.argv[3])
         encoder, calls = build(convnet(3, 5), sample_shape=(1, 8, 8)), []
 
         def encode(values):

@@ -6,11 +6,12 @@ import pytest
 import torch
 from oracles.feature_groups import feature_groups
 
-from truedrift import drift_loss
-from truedrift.centroids import ABC2, Jackknife
+from truedrift.centroids.analytical import ABC2
+from truedrift.centroids.resampling import Jackknife
+from truedrift.objective.drift_loss import drift_loss
 from truedrift.objective.published import abc_release_loss
 from truedrift.training.config import ObjectiveOptions
-from truedrift.training.feature_loss import Objective
+from truedrift.training.step import Objective
 
 OPTIONS = ObjectiveOptions(
     temperatures=(0.1, 0.5),

@@ -8,9 +8,10 @@ import torch
 from oracles.little_run import CPU, gradients_of, little_config, little_samples, little_step
 from torch import nn
 
-from truedrift.generators import DriftDiTOptions, build
-from truedrift.training.draws import draw
-from truedrift.training.parts import Parts
+from truedrift.generators.catalog import build
+from truedrift.generators.drift_dit import DriftDiTOptions
+from truedrift.training.batch import draw
+from truedrift.training.setup import Parts
 from truedrift.training.step import Step
 
 GENERATED = 8
@@ -40,7 +41,9 @@ def made(micro_batch, precision="float64", generated=GENERATED, **parts):
     return little_step(config, parts=Parts(**parts))
 
 
-@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-12), ("float32", 1e-6)])
+# float64 shows that the gradients are equal. In float32 products of another batch size round differently: about
+# 10 units in the last place (6e-8), and more on some processors.
+@pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
 @pytest.mark.parametrize("micro_batch", [1, 5, 7, 12, 23])
 def test_gradients_are_those_of_one_pass(micro_batch, precision, tolerance):
     assert relative(gradients_of(made(micro_batch, precision), 1), gradients_of(made(None, precision), 1)) <= tolerance

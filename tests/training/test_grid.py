@@ -9,7 +9,7 @@ from PIL import Image
 from short_runs import run, tiny
 
 from truedrift.data.samples import to_model
-from truedrift.training.grid import COLORS, DATA_COLOR, columns_for, image_grid, point_map, write_png
+from truedrift.training.pictures import COLORS, DATA_COLOR, columns_for, image_grid, point_map, write_png
 
 
 def test_images_stand_row_by_row_and_unchanged():

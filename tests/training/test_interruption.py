@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from truedrift.training.interruption import EXIT_STATUS, EXIT_STATUS_KEYBOARD, Interruption
+from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD, Interruption
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -113,7 +113,7 @@ def test_elsewhere_than_in_the_main_thread_it_does_nothing():
 
 LOOP = """
 import sys, time
-from truedrift.training.interruption import Interruption
+from truedrift.training.signals import Interruption
 
 with Interruption() as interruption:
     for step in range(1000):
@@ -141,7 +141,7 @@ def test_a_loop_ends_at_the_end_of_its_step(start, number, status):
 
 WITH_CHILD = """
 import os, time
-from truedrift.training.interruption import Interruption
+from truedrift.training.signals import Interruption
 
 with Interruption() as interruption:
     reader, writer = os.pipe()

@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from truedrift.training import lock
-from truedrift.training.lock import RunLock
-from truedrift.validation import Mistake
+from truedrift.errors import Mistake
+from truedrift.training import run_directory
+from truedrift.training.run_directory import RunLock
 
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from truedrift.training.lock import RunLock
+from truedrift.training.run_directory import RunLock
 
 with RunLock(Path(sys.argv[1])):
     print("held", flush=True)
@@ -26,8 +26,8 @@ with RunLock(Path(sys.argv[1])):
 TRY = """
 import sys
 from pathlib import Path
-from truedrift.training.lock import RunLock
-from truedrift.validation import Mistake
+from truedrift.training.run_directory import RunLock
+from truedrift.errors import Mistake
 
 try:
     with RunLock(Path(sys.argv[1])):
@@ -73,7 +73,7 @@ def test_the_kernel_releases_the_lock_of_a_killed_process(start, tmp_path):
 FORKED = """
 import fcntl, os, sys, time
 from pathlib import Path
-from truedrift.training import lock
+from truedrift.training import run_directory as lock
 
 if sys.argv[2] == "keep":
     lock._HELD.add = lambda held: None  # the control: the child does not know what to close
@@ -165,7 +165,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch, code):
     def refuse(descriptor):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(lock, "_lock", refuse)
+    monkeypatch.setattr(run_directory, "_lock", refuse)
     reason = re.escape(os.strerror(code))
     with pytest.raises(Mistake, match=rf"cannot be locked \({reason}\); allowed is a file system"), RunLock(tmp_path):
         pytest.fail("locked without a lock")

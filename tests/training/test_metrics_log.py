@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truedrift.training import metrics_log
-from truedrift.training.metrics_log import MetricsLog, read
-from truedrift.validation import Mistake
+from truedrift.errors import Mistake
+from truedrift.training import journal
+from truedrift.training.journal import MetricsLog, read
 
 ENTRIES = [{"step": step, "loss": 0.1 * step, "name": "é\n"} for step in range(5)]
 
@@ -145,7 +145,7 @@ def test_a_full_disk_is_one_line(path, monkeypatch):
 
     log = MetricsLog(path)
     log.append(ENTRIES[0])
-    monkeypatch.setattr(metrics_log.os, "write", full)
+    monkeypatch.setattr(journal.os, "write", full)
     with pytest.raises(Mistake, match=r"cannot be written to .* \(No space left on device\); .*; make room"):
         log.append(ENTRIES[1])
     monkeypatch.undo()
@@ -155,7 +155,7 @@ def test_a_full_disk_is_one_line(path, monkeypatch):
 
 def test_the_offset_is_on_the_disk(path, monkeypatch):
     synced = []
-    monkeypatch.setattr(metrics_log.os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    monkeypatch.setattr(journal.os, "fsync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
     with MetricsLog(path) as log:
         log.append(ENTRIES[0])
         synced.clear()

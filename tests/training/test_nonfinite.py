@@ -8,15 +8,15 @@ import torch
 from kills import end_of
 from short_runs import Dropped, ask, at, drop, end, run, tiny
 
-from truedrift.cli import main
-from truedrift.data.catalog import load
+from truedrift.cli.main import main
 from truedrift.data.class_batches import ClassBatches
-from truedrift.training import assembly, checkpoint
-from truedrift.training.incidents import NonFinite, Watch
-from truedrift.training.parts import Parts
-from truedrift.training.replay import replay
-from truedrift.training.run import open_run
-from truedrift.validation import Mistake
+from truedrift.data.load import load
+from truedrift.errors import Mistake
+from truedrift.training import checkpoint, setup
+from truedrift.training.loop import NonFinite, Watch
+from truedrift.training.run_directory import open_run
+from truedrift.training.setup import Parts
+from truedrift.training.train import replay
 
 STEP = 4
 """The step that goes wrong, counted from 0; the checkpoint before it is of step 3."""
@@ -196,7 +196,7 @@ def test_what_replay_refuses(tmp_path, step, given, message):
 
 
 def test_the_command_ends_with_status_1_and_one_line(tmp_path, monkeypatch, capsys, parts):
-    monkeypatch.setattr(assembly, "build_encoder", lambda options, sample_shape: poisoned_module(parts))
+    monkeypatch.setattr(setup, "build_encoder", lambda options, sample_shape: poisoned_module(parts))
     settings = [each for setting in SETTINGS for each in ("--set", setting)]
     assert main(["train", "digits", *settings, "--device", "cpu", "--out", str(tmp_path / "run")]) == 1
     said = capsys.readouterr()
@@ -218,8 +218,7 @@ SETTINGS = (
 
 
 def poisoned_module(parts):
-    from truedrift.encoders import PixelsOptions
-    from truedrift.encoders.pixels import Pixels
+    from truedrift.encoders.base import Pixels, PixelsOptions
 
     class Module(Pixels):
         def features(self, values):
@@ -247,6 +246,6 @@ def test_replay_refuses_data_that_have_changed(tmp_path, monkeypatch):
         samples = load(*arguments, **options)
         return dataclasses.replace(samples, values=samples.values.flip(0))
 
-    monkeypatch.setattr(assembly, "load", changed)
+    monkeypatch.setattr(setup, "load", changed)
     with pytest.raises(Mistake, match=r"holds another run, which differs in data\.sha256"):
         replay(tmp_path, 1)

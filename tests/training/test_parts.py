@@ -7,13 +7,15 @@ import torch
 from oracles.little_run import little_config, little_samples, little_step
 from torch import nn
 
-from truedrift.centroids import ABC, Standard
-from truedrift.generators import Generator, MLPOptions
+from truedrift.centroids.analytical import ABC
+from truedrift.centroids.estimator import Standard
+from truedrift.errors import Mistake
+from truedrift.generators.base import Generator
+from truedrift.generators.mlp import MLPOptions
 from truedrift.kernels.weights import softmax
-from truedrift.recipes import recipe
-from truedrift.training.entry import train
-from truedrift.training.parts import Parts
-from truedrift.validation import Mistake
+from truedrift.recipes.overrides import recipe
+from truedrift.training.setup import Parts
+from truedrift.training.train import train
 
 
 class Linear(Generator):

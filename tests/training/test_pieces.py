@@ -6,8 +6,8 @@ import resource
 
 import pytest
 
-from truedrift.training import pieces
-from truedrift.training.pieces import remove, write_pieces
+from truedrift.training import feature_cache
+from truedrift.training.feature_cache import remove, write_pieces
 
 PIECES = [b"head", b"a" * 10, b"bb" * 10, b"", b"c" * 7]
 SIZES = [len(piece) for piece in PIECES]
@@ -73,9 +73,9 @@ def test_what_number_and_file_do_not_agree_on_is_made_again(write, change, made)
 
 
 def test_the_disk_is_waited_for_now_and_then(write, monkeypatch):
-    monkeypatch.setattr(pieces, "SYNC_EVERY", 2)
-    noted, note = [], pieces._note
-    monkeypatch.setattr(pieces, "_note", lambda path, file, done: (noted.append(done), note(path, file, done)))
+    monkeypatch.setattr(feature_cache, "SYNC_EVERY", 2)
+    noted, note = [], feature_cache._note
+    monkeypatch.setattr(feature_cache, "_note", lambda path, file, done: (noted.append(done), note(path, file, done)))
     write()
     assert noted == [2, 4, 5]
 

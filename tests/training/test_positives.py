@@ -5,7 +5,7 @@ import torch
 from oracles.little_run import CPU, little_samples
 
 from truedrift.data.class_batches import Batch, ClassBatches
-from truedrift.training.positives import Encoded, Positives
+from truedrift.training.batch import Encoded, Positives
 
 
 def encode(values):

@@ -7,10 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truedrift import files
-from truedrift.training.checkpoint import Checkpoint, directory_name, newest, save, steps
-from truedrift.training.retention import prune
-from truedrift.validation import Mistake
+from truedrift import storage
+from truedrift.errors import Mistake
+from truedrift.training.checkpoint import Checkpoint, directory_name, newest, prune, save, steps
 
 RUN = "3f2a"
 
@@ -85,7 +84,7 @@ def test_damaged_newer_ones_do_not_cost_the_last_valid_one(tmp_path):
 
 def test_nothing_is_read_where_nothing_goes(tmp_path, monkeypatch):
     fill(tmp_path, 1, 2)
-    monkeypatch.setattr("truedrift.training.retention.newest_valid_step", lambda directory: pytest.fail("it was read"))
+    monkeypatch.setattr("truedrift.training.checkpoint.newest_valid_step", lambda directory: pytest.fail("it was read"))
     assert prune(tmp_path, keep_last=2, keep_every=None, best=None) == ()
     with pytest.raises(pytest.fail.Exception, match="it was read"):
         prune(tmp_path, keep_last=1, keep_every=None, best=None)
@@ -106,7 +105,7 @@ def test_the_manifest_goes_first(tmp_path, monkeypatch):
     def crash(path):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(files.shutil, "rmtree", crash)
+    monkeypatch.setattr(storage.shutil, "rmtree", crash)
     with pytest.raises(KeyboardInterrupt):
         prune(tmp_path, keep_last=1, keep_every=None, best=None)
     assert os.listdir(tmp_path / directory_name(1)) == ["generator.safetensors"]
@@ -123,7 +122,7 @@ def test_what_cannot_be_removed_is_told(tmp_path, monkeypatch):
     def refuse(path):
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr(files.shutil, "rmtree", refuse)
+    monkeypatch.setattr(storage.shutil, "rmtree", refuse)
     with pytest.raises(Mistake, match=r"step-00000001' cannot be removed \(Read-only file system\); .*; make it"):
         prune(tmp_path, keep_last=1, keep_every=None, best=None)
     assert newest(tmp_path, run=RUN).checkpoint.step == 2

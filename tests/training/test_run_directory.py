@@ -5,23 +5,26 @@ import json
 import os
 import shutil
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from kills import end_of
 from short_runs import Dropped, ask, at, drop, end, run, tiny
 
-from truedrift.cli import main
+from truedrift.cli.main import main
 from truedrift.data.samples import Samples
-from truedrift.training import checkpoint, entry, loop
-from truedrift.training import run as run_module
+from truedrift.errors import Mistake
+from truedrift.training import checkpoint, loop
+from truedrift.training import run_directory as run_module
 from truedrift.training.checkpoint import NotSaved
 from truedrift.training.config import run_id
-from truedrift.training.entry import run_directory
-from truedrift.training.metrics_log import read
-from truedrift.training.parts import Parts
-from truedrift.training.run import open_run
-from truedrift.validation import Mistake
+from truedrift.training.journal import read
+from truedrift.training.run_directory import open_run
+from truedrift.training.setup import Parts
+from truedrift.training.train import run_directory
+
+train_module = import_module("truedrift.training.train")
 
 
 @pytest.fixture(scope="module")
@@ -93,14 +96,14 @@ def test_another_configuration_is_refused_with_the_fields(trained):
 
 
 def test_it_is_refused_before_any_work(trained, monkeypatch):
-    monkeypatch.setattr(entry, "assemble", lambda *_: pytest.fail("work was begun"))
+    monkeypatch.setattr(train_module, "assemble", lambda *_: pytest.fail("work was begun"))
     with pytest.raises(Mistake, match=r"differs in seed \(0 and 1\)"):
         run(tiny("digits", "seed=1"), trained)
 
 
 def test_other_data_and_other_parts_are_refused(tmp_path):
     def samples(shift):
-        from truedrift.data.catalog import load
+        from truedrift.data.load import load
 
         mine = load("two-moons")
         return Samples(mine.values + shift, mine.labels, mine.classes, "moons", flips=False)

@@ -5,7 +5,7 @@ import itertools
 import pytest
 
 from truedrift.training.config import OptimizerOptions
-from truedrift.training.schedule import learning_rate
+from truedrift.training.state import learning_rate
 
 
 def test_the_warm_up_begins_with_the_first_step_and_ends_after_as_many():

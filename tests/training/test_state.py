@@ -7,12 +7,13 @@ import torch
 from oracles.little_run import little_config, little_step
 from torch import nn
 
-from truedrift.generators import Generator, MLPOptions, build
+from truedrift.errors import Mistake
+from truedrift.generators.base import Generator
+from truedrift.generators.catalog import build
+from truedrift.generators.mlp import MLPOptions
 from truedrift.training.config import OptimizerOptions
-from truedrift.training.ema import Average
-from truedrift.training.parts import Parts
-from truedrift.training.state import TrainingState
-from truedrift.validation import Mistake
+from truedrift.training.setup import Parts
+from truedrift.training.state import Average, TrainingState
 
 OPTIONS = OptimizerOptions(warmup_steps=0, learning_rate=0.05, ema=0.9, weight_decay=0.5)
 

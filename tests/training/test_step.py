@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import partial
+from importlib import import_module
 
 import pytest
 import torch
@@ -9,14 +10,16 @@ from oracles.little_run import CPU, convnet, gradients_of, little_config, little
 from oracles.training_step import LiteralRun
 from torch import nn
 
-from truedrift.encoders import PixelsOptions
-from truedrift.field import NORMALIZATIONS
+from truedrift.encoders.base import PixelsOptions
+from truedrift.field.affinity import NORMALIZATIONS
 from truedrift.objective.feature_scale import FEATURE_SCALES
-from truedrift.training import feature_loss
+from truedrift.training import step as step_module
+from truedrift.training.batch import draw
 from truedrift.training.config import OptimizerOptions
-from truedrift.training.draws import draw
-from truedrift.training.parts import Parts
+from truedrift.training.setup import Parts
 from truedrift.training.step import own_parts
+
+drift_loss_module = import_module("truedrift.objective.drift_loss")
 
 
 def relative(a, b):
@@ -113,8 +116,8 @@ def recorded(monkeypatch):
         given.append((gen.dtype, pos.dtype, None if neg is None else neg.dtype, gen.abs().max() < torch.inf))
         return original(gen, pos, neg, **options)
 
-    original = feature_loss.drift_loss
-    monkeypatch.setattr(feature_loss, "drift_loss", watched)
+    original = drift_loss_module.drift_loss
+    monkeypatch.setattr(step_module, "drift_loss", watched)
     return given
 
 

@@ -10,15 +10,14 @@ import torch
 from short_runs import Dropped, at, drop, run, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from truedrift.data.catalog import load
-from truedrift.generators import MLP, MLPOptions
+from truedrift.data.load import load
+from truedrift.generators.mlp import MLP, MLPOptions
 from truedrift.objective.drift_loss import drift_loss
 from truedrift.progress import silent
-from truedrift.training.assembly import assemble, find_device, samples_of
-from truedrift.training.draws import draw
-from truedrift.training.metrics_log import read
-from truedrift.training.parts import Parts
-from truedrift.training.schedule import learning_rate
+from truedrift.training.batch import draw
+from truedrift.training.journal import read
+from truedrift.training.setup import Parts, assemble, find_device, samples_of
+from truedrift.training.state import learning_rate
 from truedrift.training.telemetry import finite, scalars
 
 LISTS = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")

@@ -12,12 +12,11 @@ import pytest
 import torch
 from oracles.little_run import CPU, little_config, little_step
 
-from truedrift.data.catalog import load
-from truedrift.data.toy import THREE_CLUSTERS
+from truedrift.data.load import load
+from truedrift.data.toys import THREE_CLUSTERS
 from truedrift.progress import silent
-from truedrift.recipes import recipe
-from truedrift.training.assembly import assemble
-from truedrift.training.parts import Parts
+from truedrift.recipes.overrides import recipe
+from truedrift.training.setup import Parts, assemble
 
 STEPS = 250
 MEAN = torch.tensor(THREE_CLUSTERS.mean)

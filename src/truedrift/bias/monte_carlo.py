@@ -1,4 +1,10 @@
-"""Bias and variance of any centroid estimator by repeated trials: M minibatches of n for every query (`app:toy`).
+"""Sums of finished queries in a file, so that an interrupted run goes on where it was, with the same digits.
+
+The file is named by a hash of everything that the sums depend on, so that other settings have another file. It has one
+line a query. JSON keeps every digit of a float; a line that a crash has torn is passed over, and its query computed
+again.
+
+Bias and variance of any centroid estimator by repeated trials: M minibatches of n for every query (`app:toy`).
 
     ē = (1/M) Σ_t T_t − T*,   Σ̂ = Cov(T_t),   T* the centroid of the whole pool.
 
@@ -13,19 +19,20 @@ ends with the same digits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.sampling.draws import draw, key_of
-from truedrift.bias.sampling.kept import Kept, Sums, fingerprint
-from truedrift.bias.sampling.sample import Sample, sample
-from truedrift.bias.sampling.trials import (
+from truedrift.bias.trial_moments import Sample, sample
+from truedrift.bias.trials import (
     BR_SNIS,
     JACKKNIFE,
     LARGEST_RANGE,
@@ -35,23 +42,72 @@ from truedrift.bias.sampling.trials import (
     bootstrap_rule,
     br_snis_rule,
     compile_now,
+    draw,
+    key_of,
     tally,
 )
 from truedrift.centroids.analytical import ABC, ABC2
-from truedrift.centroids.base import Estimator
-from truedrift.centroids.bootstrap import Bootstrap
-from truedrift.centroids.br_snis import BRSNIS
 from truedrift.centroids.catalog import estimator as estimator_of
-from truedrift.centroids.jackknife import Jackknife
-from truedrift.centroids.standard import Standard
+from truedrift.centroids.estimator import Estimator, Standard
+from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
+from truedrift.errors import mistake, require_finite, require_matrices, require_temperature
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, silent
-from truedrift.validation import (
-    mistake,
-    require_finite,
-    require_matrices,
-    require_temperature,
-)
+
+Sums = tuple[Tensor, Tensor]
+"""(Σ e [len(n), D], Σ e eᵀ [len(n), D, D]) over trials."""
+
+
+def fingerprint(told: tuple[Any, ...], *tensors: Tensor) -> str:
+    """A hash of settings, by their repr, and of tensors."""
+    digest = hashlib.sha256(repr(told).encode())
+    for tensor in tensors:
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+class Kept:
+    """Finished queries in a file of the directory: for each name sums of the given shape."""
+
+    def __init__(self, directory: Path, fingerprint: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.path = directory / f"trials-{fingerprint[:16]}.jsonl"
+        self.sums = dict(filter(None, (_query(line, shapes) for line in _lines(self.path))))
+        if self.path.exists() and not self.path.read_bytes().endswith(b"\n"):
+            with self.path.open("a") as file:
+                file.write("\n")
+
+    def read(self, query: int) -> dict[str, Sums] | None:
+        """The sums of that query, if they are known."""
+        return self.sums.get(query)
+
+    def add(self, query: int, sums: Mapping[str, Sums]) -> None:
+        """One more query is complete."""
+        plain = {name: [each.tolist() for each in pair] for name, pair in sums.items()}
+        with self.path.open("a") as file:
+            file.write(json.dumps({"query": query, "sums": plain}, allow_nan=False) + "\n")
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines() if path.exists() else []
+
+
+def _query(line: bytes, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, dict[str, Sums]] | None:
+    """A line's query and sums; None if it is not whole."""
+    try:
+        entry = json.loads(line)
+        sums = {name: _sums(entry["sums"][name], shape) for name, shape in shapes.items()}
+        return int(entry["query"]), sums
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def _sums(pair: Any, shape: tuple[int, ...]) -> Sums:
+    first, second = (torch.tensor(each, dtype=torch.float64) for each in pair)
+    if first.shape != shape or second.shape != (*shape, shape[-1]):
+        raise ValueError("sums of another shape")
+    return first, second
+
 
 _ELEMENTS = 1 << 18
 """Log-weights that an estimator is given at a time; one that resamples needs a hundred times as much."""

@@ -27,13 +27,9 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.integration.log_weights import blocks, minus_log_kernel
+from truedrift.bias.quadrature import blocks, minus_log_kernel
+from truedrift.errors import require_matrices, require_temperature, require_temperatures
 from truedrift.kernels.kernel import LogKernel, laplace, log_kernel
-from truedrift.validation import (
-    require_matrices,
-    require_temperature,
-    require_temperatures,
-)
 
 
 @dataclass(frozen=True)

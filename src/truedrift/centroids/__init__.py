@@ -1,13 +1,10 @@
 """log w → γ, Σγ = 1: the minibatch centroid and its corrections, one estimator a file."""
 
 from truedrift.centroids.analytical import ABC, ABC2, StratifiedABC, abc_weights
-from truedrift.centroids.base import Estimator, OfAlpha, weighted_mean
-from truedrift.centroids.bootstrap import Bootstrap
-from truedrift.centroids.br_snis import BRSNIS
 from truedrift.centroids.catalog import ESTIMATORS, estimator
 from truedrift.centroids.centroid import centroid
-from truedrift.centroids.jackknife import Jackknife
-from truedrift.centroids.standard import Standard
+from truedrift.centroids.estimator import Estimator, OfAlpha, Standard, weighted_mean
+from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
 from truedrift.centroids.streaming import streaming_centroid
 
 __all__ = [

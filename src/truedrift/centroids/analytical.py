@@ -30,10 +30,10 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
-from truedrift.centroids.base import OfAlpha, rounded
-from truedrift.kernels.distance import wide
-from truedrift.kernels.weights import at_least_float32, power_sum, softmax
-from truedrift.validation import mistake, require_broadcastable, require_mask, require_weights
+from truedrift.centroids.estimator import OfAlpha
+from truedrift.errors import mistake, require_broadcastable, require_mask, require_weights
+from truedrift.kernels.precision import at_least_float32, rounded, wide
+from truedrift.kernels.weights import power_sum, softmax
 
 
 def abc_weights(

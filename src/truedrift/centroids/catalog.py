@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from truedrift.centroids.analytical import ABC, ABC2
-from truedrift.centroids.base import Estimator
-from truedrift.centroids.bootstrap import Bootstrap
-from truedrift.centroids.br_snis import BRSNIS
-from truedrift.centroids.jackknife import Jackknife
-from truedrift.centroids.standard import Standard
-from truedrift.validation import mistake, require_choice
+from truedrift.centroids.estimator import Estimator, Standard
+from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
+from truedrift.errors import mistake, require_choice
 
 ESTIMATORS: dict[str, Estimator] = {
     each.name: each for each in (Standard(), ABC(), ABC2(), Jackknife(), Bootstrap(), BRSNIS())

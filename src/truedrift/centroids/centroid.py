@@ -1,4 +1,6 @@
-"""T(x) = Σ_i γ_i y_i with γ from log k(x, y_i): the corrected centroid (`eq:minibatch`, `eq:centroid`, `eq:abc`).
+"""Masks: True = use. [..., n] is about a reference, [..., B, n] about a reference and a query; inside it is l = −∞.
+
+T(x) = Σ_i γ_i y_i with γ from log k(x, y_i): the corrected centroid (`eq:minibatch`, `eq:centroid`, `eq:abc`).
 
 It estimates the target centroid T*(x) = E[k(x, y) y] / E[k(x, y)] (`eq:centroid_pop`).
 """
@@ -10,20 +12,48 @@ import math
 import torch
 
 from truedrift.axes import Bool, Float, Tensor
-from truedrift.centroids.base import Estimator, weighted_mean
 from truedrift.centroids.catalog import estimator as estimator_of
-from truedrift.centroids.masking import usable
-from truedrift.kernels.kernel import LogKernel, log_kernel
-from truedrift.kernels.weights import masked
-from truedrift.validation import (
+from truedrift.centroids.estimator import Estimator, weighted_mean
+from truedrift.errors import (
+    mistake,
     require_broadcastable,
     require_features,
     require_finite,
     require_log_kernel,
+    require_mask,
     require_positive,
     require_same_dimension,
     require_temperature,
 )
+from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.kernels.precision import full_precision
+from truedrift.kernels.weights import masked
+
+
+def usable(mask: Tensor | None, x: Tensor, y: Tensor, what: str = "mask") -> tuple[Tensor | None, Tensor]:
+    """The mask as [..., B or 1, n], and y with zeros where no query uses it, whatever stood there."""
+    if mask is None:
+        return None, y
+    mask = spread_mask(mask, x, y, what)
+    return mask, y.masked_fill(~mask.any(-2).unsqueeze(-1), 0)
+
+
+def spread_mask(mask: Tensor, x: Tensor, y: Tensor, what: str = "mask") -> Tensor:
+    """The mask as [..., B or 1, n]. With as many dimensions as x or y it is that already, with fewer it is [..., n]."""
+    B, n, dimensions = x.shape[-2], y.shape[-2], max(x.ndim, y.ndim)
+    allowed = f"[..., {n}] or [..., {B}, {n}]"
+    require_mask(mask, n, allowed, what)
+    if mask.ndim < dimensions:
+        mask = mask.unsqueeze(-2)
+    if mask.shape[-2] not in (1, B):
+        came = f"{what} has shape {list(mask.shape)}"
+        raise mistake(came, f"allowed is {allowed}", "give one row a query and one column a reference")
+    require_broadcastable(f"{what}, x and y", mask.shape[:-2], x.shape[:-2], y.shape[:-2])
+    leading = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    if torch.broadcast_shapes(mask.shape[:-2], leading) != leading:
+        came = f"{what} has leading dimensions {list(mask.shape[:-2])}, which would repeat x and y"
+        raise mistake(came, f"allowed are those of x and y, {list(leading)}", "unsqueeze it to [..., B, n]")
+    return mask
 
 
 def centroid(
@@ -61,8 +91,3 @@ def centroid(
         T = weighted_mean(estimator.reweight(log_w, generator), y)
         T = torch.where((log_w > -math.inf).any(-1, keepdim=True), T, x.to(T.dtype))
     return T.to(torch.promote_types(x.dtype, y.dtype))
-
-
-def full_precision(x: Tensor) -> torch.autocast:
-    """Autocast off: a bfloat16 product would undo what the weights were kept in float32 for."""
-    return torch.autocast(x.device.type, enabled=False)

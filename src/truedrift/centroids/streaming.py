@@ -17,12 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.centroids.centroid import full_precision
-from truedrift.centroids.masking import usable
-from truedrift.kernels.distance import wide
-from truedrift.kernels.kernel import LogKernel, log_kernel
-from truedrift.kernels.weights import masked
-from truedrift.validation import (
+from truedrift.centroids.centroid import usable
+from truedrift.errors import (
     mistake,
     require_broadcastable,
     require_choice,
@@ -31,6 +27,9 @@ from truedrift.validation import (
     require_same_dimension,
     require_temperature,
 )
+from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.kernels.precision import full_precision, wide
+from truedrift.kernels.weights import masked
 
 ORDERS = {"standard": 1, "abc": 2, "abc2": 3}
 """How many powers of w the estimator needs."""

@@ -13,12 +13,13 @@ import tyro
 
 from truedrift.axes import Tensor
 from truedrift.cli.progress import Shown
-from truedrift.data import FOUR_MODES, THREE_CLUSTERS, GaussianMixture, read_arrays
-from truedrift.experiments.pool_bias import Question, answer
-from truedrift.records import RECORDS, append, writable_directory
-from truedrift.report import pool_bias
-from truedrift.report.rendered import rendered
-from truedrift.validation import mistake
+from truedrift.data.array_files import read_arrays
+from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
+from truedrift.errors import mistake
+from truedrift.paper import pool_bias
+from truedrift.paper.catalog import rendered
+from truedrift.paper.pool_bias import Question, answer
+from truedrift.records.store import RECORDS, append, writable_directory
 
 TOYS: dict[str, GaussianMixture] = {"four-modes": FOUR_MODES, "three-clusters": THREE_CLUSTERS}
 TOY_POINTS = 1_000_000

@@ -13,9 +13,9 @@ from typing import Annotated, Literal
 
 import tyro
 
-from truedrift.quarantine import convert_pickle, require_checkpoint
-from truedrift.records import writable_directory
-from truedrift.validation import mistake, require_whole
+from truedrift.errors import mistake, require_whole
+from truedrift.quarantine.convert import convert_pickle, require_checkpoint
+from truedrift.records.store import writable_directory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +68,8 @@ def _require_new(out: Path) -> None:
 def _convert(options: Convert, out: Path) -> str:
     from safetensors.torch import load_file  # noqa: PLC0415  with the networks below, half a second of imports
 
-    from truedrift.generators.hub import CONFIG, WEIGHTS  # noqa: PLC0415
-    from truedrift.generators.published_checkpoint import generator_of  # noqa: PLC0415
+    from truedrift.generators.base import CONFIG, WEIGHTS  # noqa: PLC0415
+    from truedrift.generators.pretrained import generator_of  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=".truedrift-") as room:
         tensors = Path(room) / "tensors.safetensors"

@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from truedrift.cache import cache_directory
 from truedrift.cli.progress import Shown
-from truedrift.data.catalog import ELSEWHERE, NAMES
 from truedrift.data.fetch import Fetched, fetch, is_present
-from truedrift.data.idx import holds_idx
-from truedrift.data.offers import OFFERS, Offer
-from truedrift.validation import mistake
+from truedrift.data.images import holds_idx
+from truedrift.data.load import ELSEWHERE, NAMES
+from truedrift.data.registry import OFFERS, Offer
+from truedrift.errors import mistake
+from truedrift.storage import cache_directory
 
 OWN = tuple(name for name in NAMES if name not in OFFERS)
 """Data sets that need no fetching."""

@@ -8,20 +8,21 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
+from truedrift.cli.main import Stop
 from truedrift.cli.progress import Shown
 from truedrift.cli.report import PAGE
-from truedrift.cli.stop import Stop
-from truedrift.experiments import bias_loglog, both_estimators, illustration
-from truedrift.experiments.grids.command import run_of
-from truedrift.experiments.grids.local import Interrupted, Pool
-from truedrift.experiments.study import Setting
+from truedrift.errors import require_whole
+from truedrift.grids.local import Interrupted, Pool
+from truedrift.grids.options import Setting
+from truedrift.grids.plan import run_of
+from truedrift.page.page import write_page
+from truedrift.page.saved import rendered_runs
+from truedrift.paper import demo, fig_bias_loglog, fig_illustration
+from truedrift.paper.catalog import rendered
 from truedrift.progress import Progress
-from truedrift.records import RECORDS, append, made_by, writable_directory
-from truedrift.report.of_runs import rendered_runs
-from truedrift.report.page import write_page
-from truedrift.report.rendered import rendered
-from truedrift.training.interruption import EXIT_STATUS
-from truedrift.validation import require_whole
+from truedrift.records.provenance import made_by
+from truedrift.records.store import RECORDS, append, writable_directory
+from truedrift.training.signals import EXIT_STATUS
 
 TITLE = "truedrift: the bias of a minibatch centroid, and digits trained with and without its correction"
 
@@ -53,13 +54,13 @@ class Demo:
     n: int = 4
     """References in a minibatch of the first picture."""
 
-    epochs: int = both_estimators.EPOCHS
+    epochs: int = demo.EPOCHS
     """Of training on the digits, a hundred steps each; 0 leaves training out."""
 
     def prepare(self) -> Callable[[], str]:
         """Check the options and the directory."""
-        options = illustration.Options(n=self.n, draws=self.draws, seed=self.seed)
-        require_whole("epochs", self.epochs, 0, both_estimators.EPOCHS)
+        options = fig_illustration.Options(n=self.n, draws=self.draws, seed=self.seed)
+        require_whole("epochs", self.epochs, 0, demo.EPOCHS)
         return partial(_demo, options, writable_directory(self.out), self.epochs, self.command())
 
     def command(self) -> str:
@@ -68,11 +69,11 @@ class Demo:
         return shlex.join(["truedrift", "demo", *(word for name in own for word in (f"--{name}", str(own[name])))])
 
 
-def _demo(options: illustration.Options, out: Path, epochs: int, command: str) -> str:
+def _demo(options: fig_illustration.Options, out: Path, epochs: int, command: str) -> str:
     with Shown() as progress:
         setting = Setting(seed=options.seed, progress=progress)
-        drawn = illustration.run(options)
-        curves = bias_loglog.run(setting, trials=0)
+        drawn = fig_illustration.run(options)
+        curves = fig_bias_loglog.run(setting, trials=0)
         runs = _trained(options.seed, epochs, out, progress) if epochs else []
     records = [made_by(record, command) for record in (drawn, curves)]
     for record in records:
@@ -85,7 +86,7 @@ def _demo(options: illustration.Options, out: Path, epochs: int, command: str) -
 
 def _trained(seed: int, epochs: int, out: Path, progress: Progress) -> list[Path]:
     """The run directories of both estimators."""
-    plan = both_estimators.both(seed, epochs)
+    plan = demo.both(seed, epochs)
     again = "run the same command again to go on"
     try:
         left = Pool(runs=out, device="cpu").run(plan, progress)

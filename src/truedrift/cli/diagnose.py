@@ -11,13 +11,13 @@ from typing import Annotated, Literal
 import tyro
 
 from truedrift.axes import Tensor
-from truedrift.bias import gauge
+from truedrift.bias.diagnose import prepare
+from truedrift.bias.diagnose_inputs import require_source
 from truedrift.bias.diagnosis import Diagnosis
-from truedrift.bias.gauging.inputs import require_source
-from truedrift.data.arrays import ONLY, read_arrays
-from truedrift.records import writable_directory
-from truedrift.report.diagnosis_screen import screen
-from truedrift.validation import mistake
+from truedrift.data.array_files import ONLY, read_arrays
+from truedrift.errors import mistake
+from truedrift.records.store import writable_directory
+from truedrift.report.screens import screen
 
 KEYS = ("weights", "distances", "queries", "references")
 ALONE = ("weights", "distances")
@@ -71,7 +71,7 @@ class Diagnose:
         if "weights" not in arrays and not self.tau:
             came = f"{str(self.file)!r} holds {' and '.join(arrays)}, and --tau is missing"
             raise mistake(came, "allowed is a positive number, or several", "add for example --tau 0.05")
-        work = gauge.prepare(**arrays, tau=self.tau, n=self.n, wanted=self.want, kernel=self.kernel, seed=self.seed)
+        work = prepare(**arrays, tau=self.tau, n=self.n, wanted=self.want, kernel=self.kernel, seed=self.seed)
         if self.out is not None:
             _require_place(self.out)
         return partial(_diagnose, work, self)

@@ -13,21 +13,24 @@ from typing import Annotated, Literal
 
 import tyro
 
-from truedrift import collectives
+from truedrift import distributed
 from truedrift.cli.progress import Shown
 from truedrift.data.samples import Samples
-from truedrift.evaluation import Extractor, build_extractor, evaluate, reference_of
-from truedrift.evaluation.extractors.catalog import suitable_extractor
+from truedrift.errors import Mistake, mistake, require_whole
+from truedrift.evaluation.catalog import build_extractor, suitable_extractor
+from truedrift.evaluation.evaluate import evaluate
+from truedrift.evaluation.extractors import Extractor
+from truedrift.evaluation.record import EVALUATIONS, Evaluated
+from truedrift.evaluation.reference import reference_of
 from truedrift.options import checked
-from truedrift.recipes.judging import compared_with
-from truedrift.records import EVALUATIONS, Evaluated, append, provenance, writable_directory
-from truedrift.report.evaluated import summary
-from truedrift.training.assembly import find_device
+from truedrift.recipes.evaluator import compared_with
+from truedrift.records.provenance import provenance
+from truedrift.records.store import append, writable_directory
+from truedrift.report.screens import summary
 from truedrift.training.config import DataOptions, EvaluationOptions
-from truedrift.training.export import Trained, Weights, open_generator
-from truedrift.training.memory import told_if_too_small
-from truedrift.training.run import is_run, open_run
-from truedrift.validation import Mistake, mistake, require_whole
+from truedrift.training.load import Trained, Weights, open_generator
+from truedrift.training.run_directory import is_run, open_run
+from truedrift.training.setup import find_device, told_if_too_small
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +137,7 @@ def _evaluate(
     first = os.environ.get("RANK", "0") == "0"
     with (
         told_if_too_small("take a smaller --batch"),
-        collectives.joined(extractor.device),
+        distributed.joined(extractor.device),
         Shown(quiet=not first) as progress,
     ):
         reference = reference_of(data, extractor, split=options.split, progress=progress)

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import tyro
 
-from truedrift.recipes import RECIPES, recipe
-from truedrift.validation import require_choice
+from truedrift.errors import require_choice
+from truedrift.recipes.overrides import RECIPES, recipe
 
 
 @dataclass(frozen=True, kw_only=True)

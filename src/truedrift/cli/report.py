@@ -10,12 +10,12 @@ from typing import Annotated
 
 import tyro
 
-from truedrift.records import writable_directory
-from truedrift.report.catalog import item_of
-from truedrift.report.of_runs import rendered_runs
-from truedrift.report.page import Found, find, write_page
-from truedrift.report.rendered import rendered
-from truedrift.validation import Mistake, mistake
+from truedrift.errors import Mistake, mistake
+from truedrift.page.discover import Found, find
+from truedrift.page.page import write_page
+from truedrift.page.saved import rendered_runs
+from truedrift.paper.catalog import item_of, rendered
+from truedrift.records.store import writable_directory
 
 PAGE = "report.html"
 SEVERAL = Path("runs/report")

@@ -10,23 +10,21 @@ from typing import Annotated, Any
 
 import tyro
 
+from truedrift.cli.main import Stop
 from truedrift.cli.progress import Shown
-from truedrift.cli.stop import Stop
-from truedrift.experiments import overhead
-from truedrift.experiments.catalog import ITEMS, STUDIES, computed
-from truedrift.experiments.grids.catalog import GRIDS, planned
-from truedrift.experiments.grids.execution import Execution, Executor, RunsBusy, RunsFailed
-from truedrift.experiments.grids.local import Interrupted
-from truedrift.experiments.grids.outlook import outlook
-from truedrift.experiments.grids.plan import Plan
-from truedrift.experiments.grids.slurm import SlurmOptions, Submission
-from truedrift.experiments.overhead_outlook import measurements
-from truedrift.experiments.study import Scale, Setting
-from truedrift.records import RECORDS, append, writable_directory
-from truedrift.report.rendered import rendered
-from truedrift.training.assembly import find_device
-from truedrift.training.interruption import EXIT_STATUS
-from truedrift.validation import Mistake, mistake, require_choice
+from truedrift.errors import Mistake, mistake, require_choice
+from truedrift.grids.estimate import outlook
+from truedrift.grids.local import Interrupted
+from truedrift.grids.options import Scale, Setting
+from truedrift.grids.plan import Plan
+from truedrift.grids.run import Execution, Executor, RunsBusy, RunsFailed
+from truedrift.grids.slurm import SlurmOptions, Submission
+from truedrift.paper import tab_overhead
+from truedrift.paper.catalog import GRIDS, REPRODUCIBLE, STUDIES, computed, planned, rendered
+from truedrift.paper.tab_overhead import measurements
+from truedrift.records.store import RECORDS, append, writable_directory
+from truedrift.training.setup import find_device
+from truedrift.training.signals import EXIT_STATUS
 
 ALL = "all"
 
@@ -87,7 +85,7 @@ class Reproduce:
 
     def prepare(self) -> Callable[[], str]:
         """Check the options, what runs need, and the directory."""
-        require_choice("item", self.item, (*ITEMS, ALL))
+        require_choice("item", self.item, (*REPRODUCIBLE, ALL))
         find_device(self.device)
         self._require_use()
         setting = Setting(
@@ -100,7 +98,7 @@ class Reproduce:
         )
         execution = Execution(runs=self.runs, executor=self.executor, workers=self.workers, slurm=self.slurm)
         execution.pool(self.device)
-        items = ITEMS if self.item == ALL else (self.item,)
+        items = REPRODUCIBLE if self.item == ALL else (self.item,)
         plans, absent = _plans(items, setting, execution, leave_out=self.item == ALL, only_look=self.dry_run)
         if self.dry_run:
             return partial(_looked_at, plans, execution, setting)
@@ -112,14 +110,14 @@ class Reproduce:
         if self.item in GRIDS or self.item == ALL:
             return
         only = {"dataset": self.dataset, "seeds": self.seeds, "extractor": self.extractor}
-        if self.item == overhead.ITEM:
+        if self.item == tab_overhead.ITEM:
             del only["dataset"]
         named = [name for name, value in only.items() if value is not None]
         if self.executor != "local":
             named.append("executor")
         if named:
             came = f"--{named[0]} was given for {self.item}, which has no use for it"
-            users = (*GRIDS, overhead.ITEM) if named[0] == "dataset" else GRIDS
+            users = (*GRIDS, tab_overhead.ITEM) if named[0] == "dataset" else GRIDS
             raise mistake(came, f"it is for {', '.join(users)}", "leave it out")
 
 
@@ -138,8 +136,8 @@ def _plans(
             plan = None if item in STUDIES else planned(item, setting)
             if plan is not None and not only_look:
                 execution.require_able(plan, setting.device)
-            if item == overhead.ITEM:
-                check = overhead.configs if only_look else overhead.require_able
+            if item == tab_overhead.ITEM:
+                check = tab_overhead.configs if only_look else tab_overhead.require_able
                 check(setting)
             plans[item] = plan
         except Mistake as error:
@@ -153,7 +151,7 @@ def _looked_at(plans: Plans, execution: Execution, setting: Setting) -> str:
     def looked_at(item: str, plan: Plan | None) -> str:
         if plan is not None:
             return outlook(plan, execution.runs, setting.device, execution.workers)
-        return measurements(setting) if item == overhead.ITEM else f"{item}: computed here at once, no grid of runs"
+        return measurements(setting) if item == tab_overhead.ITEM else f"{item}: computed here at once, no grid of runs"
 
     return "\n\n".join(looked_at(item, plan) for item, plan in plans.items())
 

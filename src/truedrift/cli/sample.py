@@ -14,13 +14,12 @@ import tyro
 
 from truedrift.axes import Tensor
 from truedrift.data.samples import to_uint8
+from truedrift.errors import mistake
 from truedrift.generators.sampling import sample
-from truedrift.records import writable_directory
-from truedrift.training.assembly import find_device
-from truedrift.training.export import Trained, Weights, open_generator
-from truedrift.training.grid import columns_for, image_grid, point_map, require_file_place, write_png
-from truedrift.training.memory import told_if_too_small
-from truedrift.validation import mistake
+from truedrift.records.store import writable_directory
+from truedrift.training.load import Trained, Weights, open_generator
+from truedrift.training.pictures import columns_for, image_grid, point_map, require_file_place, write_png
+from truedrift.training.setup import find_device, told_if_too_small
 
 LARGEST_COUNT = 10_000_000
 LONGEST_NAME = 60

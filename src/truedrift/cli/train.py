@@ -12,19 +12,18 @@ from typing import Annotated, Any
 
 import tyro
 
+from truedrift.cli.main import Stop
 from truedrift.cli.progress import Shown
-from truedrift.cli.stop import Stop
-from truedrift.recipes import recipe
-from truedrift.recipes.judging import judge
-from truedrift.training.assembly import find_device
+from truedrift.errors import mistake
+from truedrift.recipes.evaluator import judge
+from truedrift.recipes.overrides import recipe
 from truedrift.training.config import Estimator, RunConfig
-from truedrift.training.entry import train
-from truedrift.training.incidents import NonFinite
-from truedrift.training.interruption import EXIT_STATUS, EXIT_STATUS_KEYBOARD
-from truedrift.training.loop import Report
-from truedrift.training.metrics_log import read as read_metrics
-from truedrift.training.run import METRICS
-from truedrift.validation import mistake
+from truedrift.training.journal import read as read_metrics
+from truedrift.training.loop import NonFinite, Report
+from truedrift.training.run_directory import METRICS
+from truedrift.training.setup import find_device
+from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD
+from truedrift.training.train import train
 
 LARGEST_CONFIG_BYTES = 1 << 20
 

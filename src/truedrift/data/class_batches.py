@@ -19,8 +19,8 @@ from typing import Literal, NamedTuple
 import torch
 
 from truedrift.axes import Tensor
+from truedrift.errors import mistake, require_choice
 from truedrift.seeding import stream
-from truedrift.validation import mistake, require_choice
 
 Sampling = Literal["without-replacement", "queue"]
 SAMPLINGS = ("without-replacement", "queue")

@@ -7,12 +7,13 @@ import http.client
 import time
 import urllib.error
 import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
+from truedrift.errors import Mistake, mistake
 from truedrift.progress import Progress
-from truedrift.validation import Mistake, mistake
 
 SILENCE_SECONDS = 20.0
 """Without a byte, after which an address counts as unreachable."""
@@ -89,3 +90,12 @@ def digest_of(path: Path, algorithm: str = "sha256") -> str:
     """The sum of the file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, algorithm).hexdigest()
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """A file that is known byte for byte."""
+
+    name: str
+    size: int
+    sha256: str

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from truedrift.cache import cache_directory
-from truedrift.data.download import CHUNK_BYTES, Undelivered, digest_of, in_words, write
-from truedrift.data.offers import OFFERS, Offer
-from truedrift.data.pinned import Pinned
+from truedrift.data.download import CHUNK_BYTES, Pinned, Undelivered, digest_of, in_words, write
+from truedrift.data.registry import OFFERS, Offer
 from truedrift.data.sources import Source
+from truedrift.errors import Mistake, mistake, require_choice
 from truedrift.progress import Progress, silent
-from truedrift.validation import Mistake, mistake, require_choice
+from truedrift.storage import cache_directory
 
 Convert = Callable[[Path, Path], None]
 SUM = ".sha256"
@@ -140,7 +139,7 @@ def _place(offer: Offer, scratch: Path, directory: Path, convert: Convert | None
 
 def _quarantined(source: Path, target: Path) -> None:
     """A torch pickle → safetensors, in the one place that may read a pickle."""
-    from truedrift.quarantine import convert_pickle  # type: ignore[import-not-found]  # noqa: PLC0415  rarely needed
+    from truedrift.quarantine.convert import convert_pickle  # type: ignore[import-not-found]  # noqa: PLC0415  rarely needed
 
     convert_pickle(source, target)
 

@@ -17,7 +17,7 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.data.samples import Samples
-from truedrift.validation import Mistake, mistake
+from truedrift.errors import Mistake, mistake
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.validation import mistake
+from truedrift.errors import mistake
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from truedrift.encoders.base import Encoder
+from truedrift.encoders.base import Encoder, Pixels, PixelsOptions
 from truedrift.encoders.convnet import ConvNet, ConvNetOptions
 from truedrift.encoders.dinov2 import DINOv2, DINOv2Options
 from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0, EfficientNetLite0Options
-from truedrift.encoders.pixels import Pixels, PixelsOptions
-from truedrift.validation import mistake
+from truedrift.errors import mistake
 
 OPTIONS: dict[str, type] = {
     "pixels": PixelsOptions,

@@ -24,11 +24,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import Encoder
-from truedrift.encoders.option_checks import replace_field, require_image, whole_numbers
+from truedrift.encoders.base import Encoder, replace_field, require_image, whole_numbers
 from truedrift.encoders.pooling import Pooling, pooled, pooled_dimensions, require_map, require_pooling
+from truedrift.errors import require_whole
 from truedrift.seeding import stream
-from truedrift.validation import require_whole
 
 SLOPE = 0.2
 

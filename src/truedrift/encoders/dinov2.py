@@ -20,12 +20,11 @@ import torch
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import Encoder
-from truedrift.encoders.image_input import ImageNetNormalization, require_square_image, resized, rgb
-from truedrift.encoders.option_checks import ascending, replace_field
+from truedrift.encoders.base import Encoder, ascending, replace_field
 from truedrift.encoders.pooling import Pooling, pooled, pooled_dimensions, require_map, require_pooling
+from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resized, rgb
+from truedrift.errors import Mistake, mistake, require_choice, require_whole
 from truedrift.seeding import stream
-from truedrift.validation import Mistake, mistake, require_choice, require_whole
 
 REPOSITORY = "facebook/dinov2-small"
 REVISION = "ed25f3a31f01632728cabb09d1542f84ab7b0056"

@@ -18,7 +18,7 @@ from typing import Literal, get_args
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.validation import mistake, require_choice
+from truedrift.errors import mistake, require_choice
 
 Pooling = Literal["mean", "mean+std", "patches"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)

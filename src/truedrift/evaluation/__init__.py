@@ -4,8 +4,9 @@ generator → `draw` → values → `extractors` → features → `collected` �
 `inception_score` → `evaluate`, with the `reference` of the data beside.
 """
 
+from truedrift.evaluation.catalog import EXTRACTORS, build_extractor
 from truedrift.evaluation.evaluate import evaluate
-from truedrift.evaluation.extractors import EXTRACTORS, Extractor, build_extractor
+from truedrift.evaluation.extractors import Extractor
 from truedrift.evaluation.reference import Reference, is_kept, reference_of
 
 __all__ = ["EXTRACTORS", "Extractor", "Reference", "build_extractor", "evaluate", "is_kept", "reference_of"]

@@ -1,22 +1,62 @@
-"""generator, reference → metrics with their protocol.
+"""Samples to be judged: id i is of class i mod C, its noise and style are a function of (seed, i) alone.
+
+Any count is balanced to within one sample a class, the first m of them are the same whatever the count, and neither
+batch size nor the number of processes changes them. Images are rounded to bytes, as a viewer of the file would see
+them; points stay as they are.
+
+generator, reference → metrics with their protocol.
 
 Samples are drawn, rounded to bytes, turned into features and forgotten, batch by batch; several processes share them.
 """
 
 from __future__ import annotations
 
-from truedrift.evaluation.collected import COMPARED, Collected, first_ids
-from truedrift.evaluation.draw import LABELS, drawn
-from truedrift.evaluation.extractors.base import Extractor
-from truedrift.evaluation.frechet import frechet_distance
-from truedrift.evaluation.kernel_distance import kernel_distance
-from truedrift.evaluation.moments import Moments
-from truedrift.evaluation.precision_recall import NEIGHBORS, precision_recall
+from collections.abc import Iterator
+
+import torch
+
+from truedrift import distributed
+from truedrift.axes import Tensor
+from truedrift.data.samples import to_uint8
+from truedrift.errors import mistake, require_whole
+from truedrift.evaluation.extractors import Extractor
+from truedrift.evaluation.metrics import (
+    COMPARED,
+    NEIGHBORS,
+    Collected,
+    Moments,
+    first_ids,
+    frechet_distance,
+    kernel_distance,
+    precision_recall,
+)
+from truedrift.evaluation.record import Metrics, Protocol
 from truedrift.evaluation.reference import Reference
 from truedrift.generators.base import Generator
+from truedrift.generators.sampling import sample
 from truedrift.progress import Progress, silent
-from truedrift.records.evaluated import Metrics, Protocol
-from truedrift.validation import require_whole
+
+LABELS = "balanced"
+
+
+def drawn(
+    generator: Generator, count: int, *, seed: int, strength: float, batch: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """(ids, values) of this process's part of the samples, batch by batch; uint8 images or float32 points."""
+    first, end = distributed.bounds(count)
+    for start in range(first, end, batch):
+        ids = torch.arange(start, min(start + batch, end))
+        values = sample(generator, ids % generator.classes, seed=seed, strength=strength, batch=batch, first_id=start)
+        _require_finite(values, start)
+        yield ids, to_uint8(values) if values.ndim == 4 else values
+
+
+def _require_finite(values: Tensor, first: int) -> None:
+    """What is not a number would become a black pixel, and be judged as one."""
+    bad = ~torch.isfinite(values).flatten(1).all(1)
+    if bad.any():
+        number = first + int(bad.nonzero()[0])
+        raise mistake(f"sample {number} is not finite", "allowed are numbers", "take weights that have not diverged")
 
 
 def evaluate(

@@ -14,17 +14,15 @@ from pathlib import Path
 
 import torch
 
-from truedrift import collectives
+from truedrift import distributed
 from truedrift.axes import Float, Int, Tensor
-from truedrift.cache import cache_directory
 from truedrift.data.samples import Samples
-from truedrift.evaluation.collected import COMPARED, Collected
-from truedrift.evaluation.extractors.base import Extractor
-from truedrift.evaluation.kept_tensors import keep_tensors, read_tensors, remove_tensors
-from truedrift.evaluation.moments import Moments
+from truedrift.errors import mistake
+from truedrift.evaluation.extractors import Extractor
+from truedrift.evaluation.metrics import COMPARED, Collected, Moments
 from truedrift.progress import Progress, silent
 from truedrift.seeding import stream
-from truedrift.validation import mistake
+from truedrift.storage import cache_directory, keep_tensors, read_tensors, remove_tensors
 
 FORMAT = "1"
 SAVE_EVERY_SECONDS = 60.0
@@ -53,11 +51,11 @@ def reference_of(
     digest = values_digest(samples)
     path = _path(extractor, digest)
     kept = read_tensors(path)
-    if not collectives.any_of(kept is None) and kept is not None:
+    if not distributed.any_of(kept is None) and kept is not None:
         return _reference(samples, split, digest, kept)
     collected = _collected(samples, extractor, path, batch, progress).over_processes()
     tensors = _tensors(collected)
-    if collectives.rank() == 0:
+    if distributed.rank() == 0:
         keep_tensors(path, tensors)
     return _reference(samples, split, digest, tensors)
 
@@ -86,8 +84,8 @@ def _path(extractor: Extractor, digest: str) -> Path:
 
 def _collected(samples: Samples, extractor: Extractor, path: Path, batch: int, progress: Progress) -> Collected:
     """Of this process's part of the samples."""
-    first, end = collectives.bounds(len(samples))
-    partial = path.with_name(f"{path.stem}.part-{collectives.rank()}-of-{collectives.size()}.safetensors")
+    first, end = distributed.bounds(len(samples))
+    partial = path.with_name(f"{path.stem}.part-{distributed.rank()}-of-{distributed.size()}.safetensors")
     collected = _resumed(partial, samples, extractor)
     saved = time.monotonic()
     for start in range(first + collected.seen, end, batch):

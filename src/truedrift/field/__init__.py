@@ -1,9 +1,17 @@
 """(x, y⁺, y⁻) → V: affinities, the two sides and the drifting field."""
 
-from truedrift.field.affinity import NORMALIZATIONS, Normalization, log_affinity
+from truedrift.field.affinity import (
+    FORMS,
+    NORMALIZATIONS,
+    Form,
+    Normalization,
+    Sides,
+    Weighting,
+    combine,
+    log_affinity,
+    sides,
+)
 from truedrift.field.drift import Drift, drift
-from truedrift.field.sides import FORMS, Form, Sides, Weighting, sides
-from truedrift.field.temperatures import combine
 
 __all__ = [
     "FORMS",

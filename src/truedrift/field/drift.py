@@ -7,15 +7,10 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
-from truedrift.centroids.base import Estimator, weighted_mean
 from truedrift.centroids.catalog import estimator as estimator_of
-from truedrift.centroids.centroid import full_precision
-from truedrift.centroids.masking import spread_mask, usable
-from truedrift.field.affinity import NORMALIZATIONS, Normalization
-from truedrift.field.sides import FORMS, Form, Weighting, sides
-from truedrift.kernels.kernel import LogKernel, log_kernel
-from truedrift.kernels.weights import effective_sample_size, masked
-from truedrift.validation import (
+from truedrift.centroids.centroid import spread_mask, usable
+from truedrift.centroids.estimator import Estimator, weighted_mean
+from truedrift.errors import (
     mistake,
     require_broadcastable,
     require_choice,
@@ -26,6 +21,10 @@ from truedrift.validation import (
     require_same_dimension,
     require_temperature,
 )
+from truedrift.field.affinity import FORMS, NORMALIZATIONS, Form, Normalization, Weighting, sides
+from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.kernels.precision import full_precision
+from truedrift.kernels.weights import effective_sample_size, masked
 
 
 @dataclass(frozen=True)

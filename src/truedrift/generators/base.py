@@ -1,4 +1,9 @@
-"""x = f(z, c, s, k): what every generator is, a pure function of noise, label, strength and style ids.
+"""huggingface_hub's mixin (`save_pretrained`, `from_pretrained`, `push_to_hub`), or where that package is missing a
+class that says so: the networks themselves need torch alone.
+
+Options of a generator: a frozen dataclass of whole numbers, checked where it is made and where it is read.
+
+x = f(z, c, s, k): what every generator is, a pure function of noise, label, strength and style ids.
 
 | axis | meaning                                     |
 |------|---------------------------------------------|
@@ -15,16 +20,87 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
 
 import torch
 from torch import nn
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.generators.hub import CARD, WEIGHTS, PyTorchModelHubMixin, downloaded
+from truedrift.errors import mistake
 from truedrift.generators.layers import Drawn
-from truedrift.generators.options import options_of
-from truedrift.validation import mistake
+
+__all__ = ["CARD", "CONFIG", "WEIGHTS", "PyTorchModelHubMixin", "downloaded"]
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+"""The mixin's names of the two files."""
+
+CARD = """---
+{{ card_data }}
+---
+
+A one-step generator trained by drifting. Load it with
+
+    from truedrift.generators.pretrained import from_pretrained
+
+    generator = from_pretrained("this folder")
+"""
+"""The README.md that the mixin writes beside them."""
+
+if TYPE_CHECKING:
+    from huggingface_hub import PyTorchModelHubMixin
+else:
+    try:
+        from huggingface_hub import PyTorchModelHubMixin
+    except ModuleNotFoundError:
+
+        class PyTorchModelHubMixin:
+            """Stands in for the mixin: the class can be made, saving and loading say what is missing."""
+
+            def __init_subclass__(cls, **_: Any) -> None:
+                super().__init_subclass__()
+
+            def save_pretrained(self, *_: Any, **__: Any) -> None:
+                raise _missing()
+
+            push_to_hub = save_pretrained
+
+            @classmethod
+            def from_pretrained(cls, *_: Any, **__: Any) -> None:
+                raise _missing()
+
+
+def _missing() -> ValueError:
+    return mistake(
+        "huggingface_hub is not installed",
+        "saving and loading generators needs it",
+        "run pip install 'truedrift[train]'",
+    )
+
+
+def downloaded(repository: str, **where: Any) -> str:
+    """The weights of a repository on the hub, in its cache: safetensors or nothing."""
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415  an extra
+
+    return hf_hub_download(repo_id=repository, filename=WEIGHTS, **where)
+
+
+T = TypeVar("T")
+
+
+def options_of(options_type: type[T], values: Any) -> T:
+    """The options that config.json tells; every field is there or has a default, and no other one is."""
+    if isinstance(values, options_type):
+        return values
+    known = {field.name: field for field in dataclasses.fields(options_type)}  # type: ignore[arg-type]
+    if not isinstance(values, dict) or not set(values) <= set(known):
+        came = f"has {', '.join(map(repr, values))}" if isinstance(values, dict) else f"is {values!r}"
+        raise mistake(
+            f"options of {options_type.__name__} {came}",
+            f"allowed are {', '.join(name for name in known if name != 'kind')}",
+            "take the config.json that save_pretrained wrote",
+        )
+    return options_type(**values)
 
 
 class Options(Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from truedrift.errors import mistake
 from truedrift.generators.base import Generator
 from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
 from truedrift.generators.mlp import MLP, MLPOptions
 from truedrift.seeding import stream
-from truedrift.validation import mistake
 
 GENERATORS: dict[str, type[DriftDiT] | type[MLP]] = {each.architecture: each for each in (MLP, DriftDiT)}
 OPTIONS: dict[str, type[Any]] = {name: each.options_type for name, each in GENERATORS.items()}

@@ -29,19 +29,23 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
+from truedrift.errors import mistake, require_whole
 from truedrift.generators import published
-from truedrift.generators.attention import Attention, turns
 from truedrift.generators.base import Generator
-from truedrift.generators.embeddings import (
+from truedrift.generators.layers import (
     SPREAD,
+    Attention,
     LabelEmbedding,
+    Linear,
     NoiseEmbedding,
     PatchEmbedding,
+    RMSNorm,
     StrengthEmbedding,
     StyleEmbedding,
+    SwiGLU,
+    normal_,
+    turns,
 )
-from truedrift.generators.layers import Linear, RMSNorm, SwiGLU, normal_
-from truedrift.validation import mistake, require_whole
 
 HIDDEN = 4
 """Of a SwiGLU, in widths."""

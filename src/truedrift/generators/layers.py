@@ -7,6 +7,13 @@
 
 Each draws on the CPU in float32 and copies: the same numbers on every device and in every dtype. torch's own layers
 draw from the global generator when they are made; these leave their memory as it is until `draw`.
+
+softmax(q kᵀ/√d) v with q, k ← RoPE(RMSNorm(q)), RoPE(RMSNorm(k)), head by head.
+
+RoPE turns the pair (x_j, x_{j+d/2}) of the token at position p by the angle p·10⁴^{−2j/d} (Su et al. 2021, in the
+rotate-half arrangement). Positions count all tokens, the registers first.
+
+What goes into a DriftDiT as vectors: its noise as tokens; label, strength and style as a condition.
 """
 
 from __future__ import annotations
@@ -127,3 +134,114 @@ def strength_features(strength: Float[Tensor, " B"], size: int) -> Float[Tensor,
     j = torch.arange(half, device=strength.device, dtype=strength.dtype)
     angles = strength.unsqueeze(-1) * torch.exp(-math.log(LONGEST_PERIOD) / half * j)
     return torch.cat((angles.cos(), angles.sin()), dim=-1)
+
+
+BASE = 1e4
+
+
+def inverse_periods(head: int) -> Float[Tensor, " half"]:
+    """10⁴^{−2j/d}, j = 0 … d/2 − 1."""
+    return BASE ** (-torch.arange(0, head, 2, dtype=torch.float64) / head)
+
+
+def turns(tokens: int, head: int) -> tuple[Float[Tensor, "tokens head"], Float[Tensor, "tokens head"]]:
+    """cos and sin of every position's angles, each half of the head alike; computed in float64, kept in float32."""
+    angles = torch.outer(torch.arange(tokens, dtype=torch.float64), inverse_periods(head)).repeat(1, 2)
+    return angles.cos().float(), angles.sin().float()
+
+
+def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """x [..., tokens, head] turned by each token's angles."""
+    first, second = x.chunk(2, dim=-1)
+    return x * cos + torch.cat((-second, first), dim=-1) * sin
+
+
+class Attention(nn.Module):
+    """Self-attention of all tokens; qkv without bias, the output projection with one."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = Linear(width, 3 * width, bias=False)
+        self.proj = Linear(width, width)
+        self.q_norm = RMSNorm(width // heads)
+        self.k_norm = RMSNorm(width // heads)
+
+    def forward(self, x: Float[Tensor, "B tokens D"], cos: Tensor, sin: Tensor) -> Float[Tensor, "B tokens D"]:
+        B, tokens, width = x.shape
+        q, k, v = self.qkv(x).view(B, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        q = turned(self.q_norm(q), cos, sin).type_as(v)  # under autocast the norms are wider than v
+        k = turned(self.k_norm(k), cos, sin).type_as(v)
+        mixed = F.scaled_dot_product_attention(q, k, v)
+        return self.proj(mixed.transpose(1, 2).reshape(B, tokens, width))
+
+
+STRENGTH_FEATURES = 256
+SPREAD = 0.02
+"""Of embeddings, registers and the last layer at the start."""
+PLACES = 0.1
+"""Spread of the places of patches at the start: below the noise, or all images share one layout for long."""
+MODULATION = 0.3
+"""Spread at the start of what a noise vector adds to the condition."""
+COARSE = 4
+"""Rows and columns of the grid that a noise vector becomes."""
+
+
+class PatchEmbedding(nn.Module):
+    """Image → tokens, row by row."""
+
+    def __init__(self, channels: int, width: int, patch: int) -> None:
+        super().__init__()
+        self.proj = PatchProjection(channels, width, patch)
+
+    def forward(self, z: Float[Tensor, "B C H W"]) -> Float[Tensor, "B tokens D"]:
+        return self.proj(z).flatten(2).transpose(1, 2)
+
+
+class NoiseEmbedding(nn.Module):
+    """M(z)_i + place_i: a noise vector → tokens, those of neighbors alike at the start."""
+
+    def __init__(self, noise: int, width: int, grid: tuple[int, int]) -> None:
+        super().__init__()
+        self.grid = grid
+        self.proj = Linear(noise, COARSE * COARSE * width, spread=noise**-0.5)
+        self.places = Embedding(math.prod(grid), width, spread=PLACES)
+        self.modulation = Linear(noise, width, spread=MODULATION * noise**-0.5)
+
+    def forward(self, z: Float[Tensor, "B noise"]) -> Float[Tensor, "B tokens D"]:
+        coarse = self.proj(z).unflatten(1, (-1, COARSE, COARSE))
+        fine = F.interpolate(coarse, self.grid, mode="bilinear")
+        return fine.flatten(2).transpose(1, 2) + self.places.weight
+
+
+class LabelEmbedding(nn.Module):
+    """A vector for each class, and the last one for no class."""
+
+    def __init__(self, classes: int, width: int) -> None:
+        super().__init__()
+        self.embedding_table = Embedding(classes + 1, width, spread=SPREAD)
+
+    def forward(self, labels: Tensor) -> Tensor:
+        return self.embedding_table(labels)
+
+
+class StrengthEmbedding(nn.Module):
+    """Linear-SiLU-Linear of the strength's cosines and sines."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.mlp = nn.Sequential(Linear(STRENGTH_FEATURES, width), nn.SiLU(), Linear(width, width))
+
+    def forward(self, strength: Tensor) -> Tensor:
+        return self.mlp(strength_features(strength, STRENGTH_FEATURES))
+
+
+class StyleEmbedding(nn.Module):
+    """Σ_k codebook[style_k]."""
+
+    def __init__(self, entries: int, width: int) -> None:
+        super().__init__()
+        self.codebook = Embedding(entries, width, spread=SPREAD)
+
+    def forward(self, style_ids: Tensor) -> Tensor:
+        return self.codebook(style_ids).sum(dim=1)

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
+from truedrift.errors import mistake, require_whole
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import Embedding, Linear, RMSNorm, strength_features
-from truedrift.validation import mistake, require_whole
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,18 +2,29 @@
 
 `generator.save_pretrained(folder)` writes such a folder (huggingface_hub's mixin); config.json names the architecture.
 Everything that can be wrong with a folder is one line.
+
+Which of the weights in a published checkpoint: those of the EMA, if there are any.
+
+A checkpoint is a state dict, or state dicts under names such as `model`, `ema`, `ema_model`, `state_dict`, `generator`,
+nested in any way and flattened to dotted names. Whatever stands before the name of a DriftDiT's first tensor is the
+name of one set of weights, and it is an average if one of its words says so.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from truedrift.generators.base import Generator
+from truedrift.axes import Tensor
+from truedrift.errors import Mistake, mistake
+from truedrift.generators import published
+from truedrift.generators.base import CONFIG, WEIGHTS, Generator
 from truedrift.generators.catalog import GENERATORS
-from truedrift.generators.hub import CONFIG, WEIGHTS
-from truedrift.validation import Mistake, mistake
+from truedrift.generators.drift_dit import DriftDiT
 
 _SAVED = "a folder that save_pretrained or truedrift convert wrote"
 
@@ -61,3 +72,88 @@ def _weight_errors() -> tuple[type[Exception], ...]:
     from safetensors import SafetensorError  # noqa: PLC0415  an extra
 
     return (SafetensorError, RuntimeError)
+
+
+AVERAGES = {"ema", "shadow", "average", "averaged"}
+WEIGHT_KEYS = ("auto", "ema", "model")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """A network, and where in the checkpoint it was."""
+
+    generator: DriftDiT
+    weights: str
+    """The name of the chosen weights, such as `ema.` or the empty one of a bare state dict."""
+    averaged: bool
+    image_size_told: bool
+    """By the checkpoint or by the caller, and not by default."""
+    style_draws_told: bool
+    """By the caller, or by a network without styles, and not by default."""
+
+
+def generator_of(
+    tensors: Mapping[str, Tensor],
+    *,
+    weights: str = "auto",
+    image_size: int | None = None,
+    style_draws: int | None = None,
+) -> Found:
+    """The DriftDiT of a flattened checkpoint."""
+    prefix = _chosen(_prefixes(tensors), weights)
+    state = _under(tensors, prefix)
+    size = image_size or _told_anywhere(tensors)
+    generator = DriftDiT.from_published(state, image_size=size, style_draws=style_draws)
+    return Found(
+        generator=generator,
+        weights=prefix,
+        averaged=_is_average(prefix),
+        image_size_told=size is not None,
+        style_draws_told=style_draws is not None or generator.options.style_entries == 0,
+    )
+
+
+def _prefixes(tensors: Mapping[str, Tensor]) -> list[str]:
+    """What stands before the first tensor's name, `module.` and `_orig_mod.` included."""
+    ends = (name.removesuffix(published.PATCHES) for name in tensors if name.endswith(published.PATCHES))
+    prefixes = [prefix for prefix in ends if not prefix or prefix.endswith(".")]
+    if not prefixes:
+        some = ", ".join(list(tensors)[:3])
+        raise mistake(
+            f"{published.PATCHES!r} is missing among {len(tensors)} tensors ({some} …)",
+            "allowed is a checkpoint of a DriftDiT",
+            "check that this is one",
+        )
+    return prefixes
+
+
+def _chosen(prefixes: list[str], weights: str) -> str:
+    averages = [prefix for prefix in prefixes if _is_average(prefix)]
+    others = [prefix for prefix in prefixes if not _is_average(prefix)]
+    wanted = {"ema": averages, "model": others, "auto": averages or others}[weights]
+    if len(wanted) != 1:
+        there = ", ".join(repr(prefix.rstrip(".") or "a bare state dict") for prefix in prefixes)
+        raise mistake(
+            f"the checkpoint holds the weights {there} and weights is {weights!r}",
+            "allowed is a choice of exactly one",
+            "choose ema or model, or save that state dict alone",
+        )
+    return wanted[0]
+
+
+def _is_average(prefix: str) -> bool:
+    return not AVERAGES.isdisjoint(re.split(r"[._]", prefix.lower()))
+
+
+def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The state dict of that prefix. A bare one is the whole file."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _told_anywhere(tensors: Mapping[str, Tensor]) -> int | None:
+    """An EMA of parameters alone has no position cache; the network beside it has."""
+    for prefix in _prefixes(tensors):
+        size = published.told_image_size(_under(tensors, prefix))
+        if size is not None:
+            return size
+    return None

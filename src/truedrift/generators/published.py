@@ -23,8 +23,8 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.generators.attention import inverse_periods
-from truedrift.validation import mistake
+from truedrift.errors import mistake
+from truedrift.generators.layers import inverse_periods
 
 PATCHES = "patch_embed.proj.weight"
 REGISTERS = "register_tokens"

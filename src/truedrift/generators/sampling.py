@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 
 from truedrift.axes import Float, Int, Tensor
+from truedrift.errors import mistake, require_whole
 from truedrift.generators.base import Generator
 from truedrift.seeding import stream
-from truedrift.validation import mistake, require_whole
 
 BLOCK = 64
 

@@ -16,8 +16,8 @@ from typing import Literal, get_args
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.kernels.weights import at_least_float32
-from truedrift.validation import require_choice
+from truedrift.errors import require_choice
+from truedrift.kernels.precision import wide
 
 Method = Literal["auto", "exact", "matmul"]
 
@@ -88,8 +88,3 @@ def _matmul(x: Tensor, y: Tensor) -> Tensor:
     x, y = x - center, y - center
     squared = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2) - 2 * (x @ y.mT)
     return squared.clamp_min(0)
-
-
-def wide(x: Tensor) -> Tensor:
-    """x in the widest format that its device can multiply: float64, but float32 on Apple's MPS."""
-    return at_least_float32(x) if x.device.type == "mps" else x.double()

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from truedrift.axes import Tensor
+from truedrift.errors import require_choice
 from truedrift.kernels.distance import pairwise_distance, squared_distance
-from truedrift.validation import require_choice
 
 LogKernel = Callable[[Tensor, Tensor, float | Tensor], Tensor]
 

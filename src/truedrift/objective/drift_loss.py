@@ -19,20 +19,10 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.centroids.analytical import ABC, StratifiedABC
-from truedrift.centroids.base import Estimator, weighted_mean
-from truedrift.centroids.br_snis import BRSNIS
 from truedrift.centroids.catalog import estimator as estimator_of
-from truedrift.centroids.centroid import full_precision
-from truedrift.centroids.standard import Standard
-from truedrift.field.affinity import NORMALIZATIONS, Normalization
-from truedrift.field.sides import FORMS, Form, Weighting
-from truedrift.field.temperatures import combine, log_kernels, mean_square
-from truedrift.kernels.kernel import LogKernel, log_kernel
-from truedrift.objective.feature_scale import FEATURE_SCALES, Features, FeatureScale, Scaled, scale
-from truedrift.objective.gram import gram_loss
-from truedrift.objective.grouped import Outcome, largest_log_mass, weigh
-from truedrift.objective.report import DriftReport
-from truedrift.validation import (
+from truedrift.centroids.estimator import Estimator, Standard, weighted_mean
+from truedrift.centroids.resampling import BRSNIS
+from truedrift.errors import (
     mistake,
     require_choice,
     require_features,
@@ -41,6 +31,23 @@ from truedrift.validation import (
     require_same_dimension,
     require_temperatures,
 )
+from truedrift.field.affinity import (
+    FORMS,
+    NORMALIZATIONS,
+    Form,
+    Normalization,
+    Weighting,
+    combine,
+    largest_log_mass,
+    log_kernels,
+    mean_square,
+    weigh,
+)
+from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.kernels.precision import full_precision
+from truedrift.objective.feature_scale import FEATURE_SCALES, Features, FeatureScale, Scaled, scale
+from truedrift.objective.gram import gram_loss
+from truedrift.objective.report import DriftReport, Outcome
 
 Path = Literal["auto", "general", "gram"]
 PATHS: tuple[Path, ...] = get_args(Path)

@@ -24,11 +24,10 @@ import torch
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from truedrift.axes import Tensor
-from truedrift.field.sides import Weighting
-from truedrift.field.temperatures import EPSILON, log_kernels
-from truedrift.kernels.distance import wide
+from truedrift.field.affinity import EPSILON, Weighting, largest_log_mass, log_kernels, weigh
+from truedrift.kernels.precision import wide
 from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM, Features, standardize
-from truedrift.objective.grouped import Outcome, largest_log_mass, weigh
+from truedrift.objective.report import Outcome
 
 BLOCK_ELEMENTS = 1 << 19
 """Feature elements in a block of groups on the CPU, two megabytes of float32: bounds memory, stays in the cache."""

@@ -19,12 +19,11 @@ import torch
 
 from truedrift.axes import Float, Int, Tensor
 from truedrift.centroids.analytical import ABC, ABC2
-from truedrift.centroids.base import weighted_mean
-from truedrift.centroids.centroid import full_precision
-from truedrift.centroids.standard import Standard
-from truedrift.field.temperatures import log_kernels
+from truedrift.centroids.estimator import Standard, weighted_mean
+from truedrift.errors import mistake, require_features, require_same_dimension, require_temperatures
+from truedrift.field.affinity import log_kernels
+from truedrift.kernels.precision import full_precision
 from truedrift.objective.feature_scale import Features, column_weights, mean_distance, standardize_l2
-from truedrift.validation import mistake, require_features, require_same_dimension, require_temperatures
 
 OFFICIAL_SELF_DISTANCE = 100.0
 OFFICIAL_SMALLEST_AFFINITY = 1e-6

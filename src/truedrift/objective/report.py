@@ -7,15 +7,36 @@ does not pay for them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from truedrift.axes import Tensor
-from truedrift.centroids.bootstrap import Bootstrap
-from truedrift.field.sides import Sides, Weighting
+from truedrift.axes import Float, Tensor
+from truedrift.centroids.resampling import Bootstrap
+from truedrift.field.affinity import Sides, Weighting, log_kernels, weigh
 from truedrift.kernels.weights import effective_sample_size
-from truedrift.objective.grouped import Outcome, weigh
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a path computes: the loss, and what the report is made of."""
+
+    loss: Tensor
+    negatives: int
+    distances: Tensor
+    weight_neg: Tensor | None
+    mean_square: Tensor
+    """[..., T] mean V_τ² with relative masses."""
+    largest_log_mass: Tensor
+    """[..., T] the logarithm of what those masses are relative to; 0 for the separate form."""
+    log_k: Tensor | None = None
+    """[..., T, n, columns] of a kernel that is not −d/τ; None for that one, which the distances give again."""
+
+    def log_kernels(self, temperatures: Sequence[float]) -> Float[Tensor, "*batch T n columns"]:
+        """log k at every temperature, in memory of its own."""
+        return log_kernels(self.distances, temperatures) if self.log_k is None else self.log_k.clone()
+
 
 DOMINATES_ABOVE = 0.5
 """A weight dominates when it holds more than half."""

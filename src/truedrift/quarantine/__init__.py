@@ -1,5 +1,5 @@
 """The only place that reads a pickle: in another process, weights alone, and out comes a safetensors file."""
 
-from truedrift.quarantine.conversion import SCALARS, convert_pickle, require_checkpoint
+from truedrift.quarantine.convert import SCALARS, convert_pickle, require_checkpoint
 
 __all__ = ["SCALARS", "convert_pickle", "require_checkpoint"]

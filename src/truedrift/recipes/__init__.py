@@ -1,5 +1,5 @@
 """Named complete configurations: functions that return a `RunConfig`."""
 
-from truedrift.recipes.catalog import RECIPES, recipe
+from truedrift.recipes.overrides import RECIPES, recipe
 
 __all__ = ["RECIPES", "recipe"]

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 
 from truedrift.report.table import Table
 
@@ -40,18 +39,3 @@ class Item:
     def draws(self, record: Any) -> bool:
         """Whether this item is made from this record: by its kind, and by its label where the record names one."""
         return type(record) is self.kind and getattr(record, "item", self.label) == self.label
-
-
-def typeset(figure: Figure) -> Figure:
-    """The figure with the fonts of the paper."""
-    for text in figure.findobj(Text):
-        text.set(family="STIXGeneral", math_fontfamily="stix")
-    return figure
-
-
-def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
-    """Write the figure as PNG and PDF."""
-    png = directory / f"{name}.png"
-    typeset(figure).savefig(png, dpi=300)
-    figure.savefig(png.with_suffix(".pdf"), metadata={"CreationDate": None})
-    return [png, png.with_suffix(".pdf")]

@@ -1,4 +1,14 @@
-"""Checkpoints: RUN/checkpoints/step-00000123/{generator,ema,optimizer,…}.safetensors and manifest.json.
+"""The manifest of a checkpoint: schema version, run, step, facts, and of each file its length and sha256.
+
+It carries the sha256 of itself, H(canonical JSON of everything else), and its bytes must be the canonical ones. So no
+bit of it can change unnoticed, not even one that JSON does not care for (1e-05 and 1E-05 are the same number).
+
+Whether a checkpoint is as it was saved: each file against its length and sha256, the manifest against its own.
+
+Hidden files (a file browser's, a network file system's) are ignored; any other file that the manifest does not list is
+damage, since nobody can say what belongs to the run then.
+
+Checkpoints: RUN/checkpoints/step-00000123/{generator,ema,optimizer,…}.safetensors and manifest.json.
 
 Saving, in this order, so that a crash at any moment leaves the checkpoints before it as they were:
 
@@ -8,12 +18,19 @@ Saving, in this order, so that a crash at any moment leaves the checkpoints befo
 
 A directory without a manifest is no checkpoint. The loader verifies everything (`verification.py`); what is not as it
 was saved is passed over for the checkpoint before it, and told. One process at a time saves to a directory (`lock.py`).
+
+Which checkpoints stay: the newest k, every m-th step, the best one; and always the newest that is valid.
+
+A checkpoint is removed manifest first. Without one it is no checkpoint, so that a crash in the middle leaves nothing
+that could be taken for a damaged one; the rest of it goes at the next call.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
+import json
 import os
 import re
 import shutil
@@ -25,17 +42,169 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truedrift.files import discard, make_directory, sync_directory, write_atomically, write_synced
-from truedrift.training.manifest import MANIFEST, Entry, Manifest, entry_of, is_file_name, render
-from truedrift.training.verification import (
-    STEP_DIRECTORY,
-    Damaged,
-    directory_name,
-    is_valid,
-    verified_files,
-    verified_manifest,
-)
-from truedrift.validation import Mistake, mistake
+from truedrift.errors import Mistake, mistake
+from truedrift.storage import discard, make_directory, sync_directory, write_atomically, write_synced
+
+MANIFEST = "manifest.json"
+SCHEMA = 1
+"""Raised whenever an older truedrift could not read the files."""
+
+_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")
+"""What a file may be called: nothing that leads out of the directory, nothing hidden."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a file was when it was saved."""
+
+    sha256: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint consists of."""
+
+    run: str
+    step: int
+    facts: Mapping[str, Any]
+    files: Mapping[str, Entry]
+
+
+def entry_of(content: bytes) -> Entry:
+    """Length and sha256 of a file's content."""
+    return Entry(hashlib.sha256(content).hexdigest(), len(content))
+
+
+def is_file_name(name: str) -> bool:
+    """Whether a checkpoint may have a file of that name."""
+    return _FILE.fullmatch(name) is not None
+
+
+def render(manifest: Manifest) -> bytes:
+    """The manifest as the bytes of its file. Raises ValueError or TypeError over facts that are not JSON."""
+    content = {
+        "schema": SCHEMA,
+        "run": manifest.run,
+        "step": manifest.step,
+        "facts": dict(manifest.facts),
+        "files": {name: {"sha256": entry.sha256, "bytes": entry.bytes} for name, entry in manifest.files.items()},
+    }
+    return _canonical({**content, "sha256": _digest(content)})
+
+
+def parse(content: bytes) -> Manifest:
+    """The manifest of these bytes. Raises ValueError, which says what is wrong with them."""
+    document = _document(content)
+    digest = document.pop("sha256", None)
+    if digest != _digest(document) or _canonical({**document, "sha256": digest}) != content:
+        raise ValueError("its content is not what was saved")
+    if document.get("schema") != SCHEMA:
+        raise ValueError(f"its schema version is {document.get('schema')!r} and this truedrift reads {SCHEMA}")
+    return _manifest(document)
+
+
+def _document(content: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(content.decode())
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")
+    return document
+
+
+def _manifest(document: dict[str, Any]) -> Manifest:
+    try:
+        files = {name: Entry(str(of["sha256"]), int(of["bytes"])) for name, of in document["files"].items()}
+        manifest = Manifest(str(document["run"]), int(document["step"]), dict(document["facts"]), files)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise ValueError("it lacks what a manifest holds") from None
+    for name in files:
+        if not is_file_name(name):
+            raise ValueError(f"it lists {name!r}, which is no name of a file of a checkpoint")
+    return manifest
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical(content)).hexdigest()
+
+
+def _canonical(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, indent=1, allow_nan=False).encode() + b"\n"
+
+
+STEP_DIRECTORY = re.compile(r"step-(\d{8,})")
+
+
+class Damaged(Mistake):
+    """A checkpoint that is not as it was saved; `what` says in which way."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        super().__init__(
+            f"{str(path)!r} is no valid checkpoint ({what}); allowed is one with its manifest and every file as saved; "
+            "take another one of the run"
+        )
+        self.what = what
+
+
+def directory_name(step: int) -> str:
+    """The name of the checkpoint of that step."""
+    return f"step-{step:08d}"
+
+
+def is_valid(path: Path, run: str | None) -> bool:
+    """Whether everything in the directory is as it was saved, by that run or by any (None)."""
+    try:
+        for _ in verified_files(path, verified_manifest(path, run)):
+            pass
+    except Damaged:
+        return False
+    return True
+
+
+def verified_manifest(path: Path, run: str | None) -> Manifest:
+    """The manifest in the directory, of that run and of the step that the directory is named after."""
+    content = _read(path, MANIFEST)
+    try:
+        manifest = parse(content)
+    except ValueError as error:
+        raise Damaged(path, f"{MANIFEST} cannot be used: {error}") from None
+    if run is not None and manifest.run != run:
+        raise Damaged(path, f"{MANIFEST} is of run {manifest.run!r} and not of {run!r}")
+    if STEP_DIRECTORY.fullmatch(path.name) and path.name != directory_name(manifest.step):
+        raise Damaged(path, f"{MANIFEST} is of step {manifest.step}")
+    return manifest
+
+
+def verified_files(path: Path, manifest: Manifest) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each file, one in memory at a time."""
+    for name in sorted(_visible(path) - manifest.files.keys() - {MANIFEST}):
+        raise Damaged(path, f"{name} is there and was not saved with it")
+    for name, saved in manifest.files.items():
+        content = _read(path, name)
+        if len(content) != saved.bytes:
+            raise Damaged(path, f"{name} has {len(content)} bytes instead of {saved.bytes}")
+        if entry_of(content) != saved:
+            raise Damaged(path, f"the content of {name} is not what was saved")
+        yield name, content
+
+
+def _visible(path: Path) -> set[str]:
+    try:
+        return {name for name in os.listdir(path) if not name.startswith(".")}
+    except OSError as error:
+        raise Damaged(path, f"it cannot be listed, {error.strerror}") from None
+
+
+def _read(path: Path, name: str) -> bytes:
+    try:
+        return (path / name).read_bytes()
+    except FileNotFoundError:
+        raise Damaged(path, f"{name} is missing") from None
+    except OSError as error:
+        raise Damaged(path, f"{name} cannot be read, {error.strerror}") from None
+
 
 __all__ = ["Checkpoint", "Damaged", "Found", "NotSaved", "directory_name", "load", "newest", "save", "steps"]
 
@@ -236,3 +405,43 @@ def _not_saved(directory: Path, step: int, error: OSError) -> NotSaved:
         f"the checkpoint of step {step} cannot be written to {str(directory)!r} ({error.strerror}); {intact}; "
         f"{do} and run the same command again"
     )
+
+
+def prune(directory: Path, *, keep_last: int, keep_every: int | None, best: int | None) -> tuple[int, ...]:
+    """Remove the checkpoints that need not stay, and return their steps, ascending.
+
+    Stay: the newest `keep_last`, steps that are multiples of `keep_every`, the step `best`, and the newest valid one
+    even where `keep_last` newer ones are damaged.
+    """
+    _require_counts(keep_last, keep_every)
+    complete = steps(directory)
+    wanted = {best, *complete[-keep_last:], *(step for step in complete if keep_every and step % keep_every == 0)}
+    superfluous = [step for step in complete if step not in wanted]
+    if superfluous:  # only then is it worth reading files
+        valid = newest_valid_step(directory)
+        superfluous = [step for step in superfluous if step != valid]
+    for step in (*superfluous, *_unfinished(directory, complete)):
+        _remove(directory / directory_name(step))
+    return tuple(superfluous)
+
+
+def _require_counts(keep_last: int, keep_every: int | None) -> None:
+    if keep_last < 1:
+        raise mistake(f"keep_last is {keep_last}", "allowed is a whole number of at least 1", "keep at least one")
+    if keep_every is not None and keep_every < 1:
+        came = f"keep_every is {keep_every}"
+        raise mistake(came, "allowed is None or a whole number of at least 1", "count it in optimizer steps")
+
+
+def _unfinished(directory: Path, complete: tuple[int, ...]) -> list[int]:
+    """What a crash left without a manifest; not after the newest checkpoint, where one may just be written."""
+    return [step for step in step_directories(directory) if step not in complete and complete and step < complete[-1]]
+
+
+def _remove(path: Path) -> None:
+    try:
+        discard(path, first=MANIFEST)
+    except OSError as error:
+        came = f"the checkpoint {str(path)!r} cannot be removed ({error.strerror})"
+        allowed = "allowed is a directory that can be written"
+        raise mistake(came, allowed, "make it writable and run the same command again") from None

@@ -1,4 +1,9 @@
-"""Features of every image and of its mirror image, encoded once, kept on disk, read where they are needed.
+"""A long file written piece by piece, so that a process that is killed on the way loses minutes of it and not hours.
+
+Beside the file stands a number: how many pieces are on the disk. A later call cuts off what came after them and goes on
+from there. A disk that is full is left as it was.
+
+Features of every image and of its mirror image, encoded once, kept on disk, read where they are needed.
 
 With a frozen encoder and mirroring as the only change of an image there are two views of each, so that the encoder has
 nothing to do for positives after the first run. The file is an array [views, N, Σ D_s] of float32, memory-mapped: a
@@ -13,8 +18,9 @@ import contextlib
 import hashlib
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from io import BufferedRandom
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +29,62 @@ import torch
 from truedrift.axes import Float, Tensor
 from truedrift.data.class_batches import Batch, gathered
 from truedrift.data.samples import Samples, to_model
-from truedrift.encoders.base import Encoder
-from truedrift.encoders.scales import stack
+from truedrift.encoders.base import Encoder, stack
+from truedrift.errors import mistake
 from truedrift.progress import Progress
-from truedrift.records.origin import version
-from truedrift.training.pieces import remove, write_pieces
-from truedrift.training.positives import Encode
-from truedrift.training.transfer import to_device
-from truedrift.validation import mistake
+from truedrift.records.provenance import version
+from truedrift.storage import write_atomically
+from truedrift.training.batch import Encode, to_device
+
+SYNC_EVERY = 32
+"""Pieces between two times that the disk is waited for."""
+
+
+def write_pieces(path: Path, sizes: Sequence[int], piece: Callable[[int], bytes]) -> None:
+    """Write `piece(k)`, of `sizes[k]` bytes, for every k; those that an earlier call brought to the disk are there."""
+    done = _on_disk(path, sizes)
+    try:
+        with path.open("r+b" if done else "w+b") as file:
+            file.truncate(sum(sizes[:done]))
+            file.seek(0, os.SEEK_END)
+            try:
+                while done < len(sizes):
+                    file.write(piece(done))
+                    done += 1
+                    if done % SYNC_EVERY == 0:
+                        _note(path, file, done)
+            finally:
+                _note(path, file, done)
+    except OSError:
+        remove(path)
+        raise
+
+
+def remove(path: Path) -> None:
+    """The file and the number beside it, if they are there."""
+    path.unlink(missing_ok=True)
+    _number(path).unlink(missing_ok=True)
+
+
+def _on_disk(path: Path, sizes: Sequence[int]) -> int:
+    """How many pieces an earlier call left; none where number and file do not agree."""
+    try:
+        done, there = int(_number(path).read_text()), path.stat().st_size
+    except (OSError, ValueError):
+        return 0
+    return done if 0 <= done <= len(sizes) and sum(sizes[:done]) <= there else 0
+
+
+def _note(path: Path, file: BufferedRandom, done: int) -> None:
+    """The number is written after the pieces that it counts."""
+    file.flush()
+    os.fsync(file.fileno())
+    write_atomically(_number(path), f"{done}\n".encode())
+
+
+def _number(path: Path) -> Path:
+    return path.with_name(f"{path.name}.pieces")
+
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,4 +1,9 @@
-"""The steps of a run that are left, with what is looked at, logged, evaluated, drawn and saved between them.
+"""RUN/incidents/step-N.json: what a step with a loss or gradient that is not finite had seen.
+
+A batch is a pure function of (seed, step). The file names both, and the images by their position in the data set, so
+that the step can be looked at: `truedrift.training.train(run, step)`.
+
+The steps of a run that are left, with what is looked at, logged, evaluated, drawn and saved between them.
 
 A step is a pure function of (state, number): everything that a run draws comes from (seed, step), so that a state read
 from a checkpoint and the number of the next step are all that is needed to go on as if nothing had happened.
@@ -6,24 +11,70 @@ from a checkpoint and the number of the next step are all that is needed to go o
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from truedrift import collectives
+import torch
+
+from truedrift import distributed
+from truedrift.axes import Tensor
 from truedrift.generators.base import Generator
 from truedrift.progress import Progress
-from truedrift.training import incidents
-from truedrift.training.assembly import Assembly
-from truedrift.training.incidents import NonFinite, Watch
-from truedrift.training.interruption import Interruption
-from truedrift.training.ledger import Ledger, Standing, Tell
+from truedrift.storage import write_atomically
+from truedrift.training.batch import Positives
+from truedrift.training.config import RunConfig
+from truedrift.training.journal import Ledger, Standing, Tell
 from truedrift.training.pictures import picture
-from truedrift.training.run import INCIDENTS, SAMPLES, RunDirectory, told_if_not_written
+from truedrift.training.run_directory import INCIDENTS, SAMPLES, RunDirectory, told_if_not_written
+from truedrift.training.setup import Assembly
+from truedrift.training.signals import Interruption
 from truedrift.training.step import Outcome
 from truedrift.training.telemetry import measured, timing
+
+
+class NonFinite(RuntimeError):
+    """A loss or gradient was NaN or infinite; the step changed no weight."""
+
+
+class Watch:
+    """Which steps were not finite: noted on the device at every step, read from it now and then."""
+
+    def __init__(self, every: int, device: torch.device) -> None:
+        self.every = every
+        self._flags = torch.zeros(self.every, dtype=torch.bool, device=device)
+
+    def note(self, step: int, finite: Tensor) -> None:
+        """Of step number `step`; nothing waits for the device."""
+        self._flags[step % self.every] = ~finite
+
+    def found(self, last: int) -> list[int]:
+        """The steps since the last look, `last` included, that were not finite."""
+        slots = self._flags.nonzero().flatten().tolist()
+        self._flags.zero_()
+        return sorted(last - (last - slot) % self.every for slot in slots)
+
+
+def record(path: Path, config: RunConfig, step: int, positives: Positives, outcome: Outcome | None) -> None:
+    """Write what step number `step`, counted from 0, had seen."""
+    batch = positives.batches.at(step)
+    incident: dict[str, Any] = {
+        "step": step,
+        "seed": config.seed,
+        "loss": None if outcome is None else repr(float(outcome.features.loss)),
+        "gradient_norm": None if outcome is None else repr(float(outcome.gradient_norm)),
+        "positives": batch.indices.tolist(),
+        "mirrored": batch.mirrored.tolist(),
+        "generated": config.generated * len(batch.indices),
+    }
+    if config.batch.unconditional > 0:
+        incident["unconditional"] = positives.batches.unconditional(step, config.batch.unconditional).indices.tolist()
+    path.parent.mkdir(exist_ok=True)
+    write_atomically(path, (json.dumps(incident) + "\n").encode())
+
 
 Evaluate = Callable[[Generator, int], Mapping[str, Any]]
 """The averaged generator and the step → numbers by name; `fid`, if there is one, decides which checkpoint is best.
@@ -100,7 +151,7 @@ class Loop:
 
     def _agreed(self, standing: Standing) -> Standing:
         """The processes take over what the first one read: they need not see its disk."""
-        standing.step, standing.skipped = collectives.numbers_of_first((standing.step, standing.skipped))
+        standing.step, standing.skipped = distributed.numbers_of_first((standing.step, standing.skipped))
         self.state.agree(begun=standing.step > 0)
         return standing
 
@@ -133,11 +184,11 @@ class Loop:
 
     def _asked(self, interruption: Interruption) -> str | None:
         """The signal that any of the processes got."""
-        if collectives.size() == 1:
+        if distributed.size() == 1:
             return interruption.asked
         if self.device.type != "cpu" and self.standing.step % ASKED_EVERY:
             return None
-        anyone = collectives.any_of(interruption.asked is not None)
+        anyone = distributed.any_of(interruption.asked is not None)
         return (interruption.asked or "a signal to another process") if anyone else None
 
     def _look(self, outcome: Outcome) -> None:
@@ -149,7 +200,7 @@ class Loop:
             if self.ledger is not None:
                 last = outcome if step == latest else None
                 with told_if_not_written(self.run.path):
-                    incidents.record(path, self.config, step, self.assembly.step.positives, last)
+                    record(path, self.config, step, self.assembly.step.positives, last)
             sentence = f"step {step}: loss or gradient is not finite; the batch is told in {path}"
             if self.config.engine.nonfinite == "raise":
                 raise NonFinite(f"{sentence}; it changed no weight; look at it, or set engine.nonfinite=skip")
@@ -170,7 +221,7 @@ class Loop:
 
     def _evaluate_late(self) -> None:
         """A run that was complete before it had this evaluation, or that lost it, is judged now."""
-        if self._evaluated() and collectives.any_of(self.ledger is not None and not self.ledger.has_evaluation()):
+        if self._evaluated() and distributed.any_of(self.ledger is not None and not self.ledger.has_evaluation()):
             self.tell(f"step {self.standing.step} is the last and has no evaluation: it is evaluated now")
             self._evaluate()
 

@@ -1,17 +1,56 @@
-"""What a step changes: weights, their average, the moments of AdamW. It goes to disk and back bit for bit."""
+"""lr_t = lr · min(1, (t + 1)/W): a linear warm-up over W steps of which step 0 is the first.
+
+θ̄ ← θ̄ + (1 − β)(θ − θ̄) after every step: the weights that samples are drawn from.
+
+What a step changes: weights, their average, the moments of AdamW. It goes to disk and back bit for bit.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 import torch
 
-from truedrift import collectives
+from truedrift import distributed
 from truedrift.axes import Tensor
+from truedrift.errors import mistake
 from truedrift.generators.base import Generator
 from truedrift.training.config import OptimizerOptions
-from truedrift.training.ema import Average
-from truedrift.validation import mistake
+
+
+def learning_rate(options: OptimizerOptions, step: int) -> float:
+    """The rate of step `step`, counted from 0."""
+    warmup = max(1, options.warmup_steps)
+    return options.learning_rate * min(1.0, (step + 1) / warmup)
+
+
+class Average:
+    """A generator whose parameters are the exponential average of another's; it starts as its copy.
+
+    Buffers are not averaged: both have the same ones.
+    """
+
+    def __init__(self, generator: Generator, decay: float) -> None:
+        self.decay = decay
+        self.generator = copy.deepcopy(generator, {id(buffer): buffer for buffer in generator.buffers()})
+        self.generator.requires_grad_(False).eval()
+        self._parameters: list[Tensor] = list(self.generator.parameters())
+        self._followed: list[Tensor] = list(generator.parameters())
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """One step towards the parameters as they are."""
+        torch._foreach_lerp_(self._parameters, self._followed, 1 - self.decay)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Parameters and buffers by name."""
+        return dict(self.generator.state_dict())
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over the averages of a checkpoint."""
+        self.generator.load_state_dict(dict(tensors))
+
 
 Tensors = dict[str, dict[str, Tensor]]
 MOMENTS = ("exp_avg", "exp_avg_sq", "step")
@@ -73,7 +112,7 @@ class TrainingState:
                     zeros = (torch.zeros_like(parameter), torch.zeros_like(parameter), parameter.new_zeros(()).float())
                     self.optimizer.state[parameter] = dict(zip(MOMENTS, zeros, strict=True))
         with torch.no_grad():
-            collectives.copy_from_first([tensor for file in self.tensors().values() for tensor in file.values()])
+            distributed.copy_from_first([tensor for file in self.tensors().values() for tensor in file.values()])
 
 
 def _require_fit(saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:

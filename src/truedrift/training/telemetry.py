@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from truedrift.training.config import RunConfig
-from truedrift.training.schedule import learning_rate
+from truedrift.training.state import learning_rate
 from truedrift.training.step import Outcome
 
 COLLAPSED_BELOW = 0.1

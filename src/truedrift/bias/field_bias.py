@@ -1,0 +1,313 @@
+"""The loop over batches of `trained_field`, compiled: the weights of row 0 under every normalization at once.
+
+With k_ij between the n generated samples (row 0 is x) and the columns [generated | positives], own entries left out,
+and c_j = Σ_i k_ij, a column weighs k_0j (row), k_0j/√c_j (bidirectional) or k_0j/√(c_j − k_0j) (bidirectional-loo).
+
+The bias of the field that is trained: V(x) = T⁺(x) − T⁻(x) with the batch's own normalization and self-mask.
+
+The theorems are about a row of weights k(x, y_j). In training, x is one of n generated samples, the other n − 1 are its
+negatives, and with bidirectional normalization a reference weighs k(x, y_j)/√c_j with c_j = Σ_i k(x_i, y_j) from the
+same batch. The population's weights are
+
+    ρ(y) = k(x, y) c(y)^{−s},   c(y) = E_q[k(x′, y)],   s = 0 (row) or ½,     T* = E[ρ y]/E[ρ].
+
+There is no exact engine for this, but most of the noise can be taken away: the linear part of T,
+
+    (1/m) Σ_j ψ(y_j) + (1/n) Σ_i h(x_i),   ψ = ρ (y − T*)/E[ρ],   h(x′) = −s E_y[k(x′, y)/c(y) ψ(y)],
+
+has mean zero exactly, over draws with replacement from the pools, and is subtracted from every trial. What is left
+falls as 1/n and not as 1/√n, so that a trial at n = 64 is worth dozens of plain ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from truedrift.axes import Float, Tensor
+from truedrift.bias.monte_carlo import Kept, Sums, fingerprint
+from truedrift.bias.trial_moments import Sample, sample
+from truedrift.bias.trials import blocks_of, draw_one, key_of, power_sums
+from truedrift.errors import mistake, require_choice, require_finite, require_matrices, require_temperature
+from truedrift.field.affinity import NORMALIZATIONS, Normalization
+from truedrift.kernels.kernel import log_kernel
+from truedrift.progress import Progress, silent
+
+Array = NDArray[np.float64]
+
+
+class Influence(NamedTuple):
+    """For s = 0 and ½, on one side: T* [2, D], ψ [2, N, D] of its points, h [2, M, D] of the generated samples."""
+
+    T_star: Array
+    psi: Array
+    h: Array
+
+
+def tally_field(
+    x: Array,
+    positives: Array,
+    generated: Array,
+    pos: Influence,
+    neg: Influence,
+    *,
+    gaussian: bool,
+    tau: float,
+    n: int,
+    trials: int,
+    keys: tuple[np.uint64, np.uint64],
+) -> tuple[Array, Array]:
+    """(Σ e, Σ e eᵀ) [3, 3, 3, D (, D)], normalization × (T⁺, T⁻, V) × (standard, ABC, ABC-2), less the linear parts."""
+    D = len(x)
+    blocks = blocks_of(trials, 27 * D * D)
+    first, second = np.zeros((blocks, 3, 3, 3, D)), np.zeros((blocks, 3, 3, 3, D, D))
+    _tally(x, positives, generated, pos, neg, gaussian, tau, n, trials, *keys, first, second)
+    return first.sum(0), second.sum(0)
+
+
+@numba.njit(parallel=True, fastmath=True, cache=True)  # type: ignore[misc]
+def _tally(
+    x: Array,
+    positives: Array,
+    generated: Array,
+    pos: Influence,
+    neg: Influence,
+    gaussian: bool,
+    tau: float,
+    n: int,
+    trials: int,
+    key_neg: np.uint64,
+    key_pos: np.uint64,
+    first: Array,
+    second: Array,
+) -> None:
+    D, a_block = len(x), -(-trials // len(first))
+    for block in numba.prange(len(first)):
+        unused = np.empty(1, np.int64)
+        drawn_neg, drawn_pos = np.empty(n - 1, np.uint32), np.empty(n, np.uint32)
+        y = np.empty((D, 2 * n))  # columns: x, the other generated ones, positives
+        own, others, w = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
+        e, linear = np.empty((3, 3, D)), np.empty((2, D))
+        for trial in range(block * a_block, min(trials, (block + 1) * a_block)):
+            draw_one(key_neg, trial, len(generated), True, unused, drawn_neg)
+            draw_one(key_pos, trial, len(positives), True, unused, drawn_pos)
+            for d in range(D):
+                y[d, 0] = x[d]
+                for j in range(n - 1):
+                    y[d, 1 + j] = generated[drawn_neg[j], d]
+                for j in range(n):
+                    y[d, n + j] = positives[drawn_pos[j], d]
+            _columns(y, n, gaussian, tau, own, others)
+            for normalization in range(3):
+                for j in range(1, 2 * n):
+                    among = others[j] + own[j] if normalization == 1 else others[j]
+                    w[j] = own[j] if normalization == 0 else own[j] / math.sqrt(among)
+                s = min(normalization, 1)
+                power_sums(w[n:], y[:, n:], e[0])
+                power_sums(w[1:n], y[:, 1:n], e[1])
+                _linear(pos, s, drawn_pos, drawn_neg, linear[0])
+                _linear(neg, s, drawn_neg, drawn_neg, linear[1])
+                for k in range(3):
+                    for d in range(D):
+                        e[0, k, d] -= pos.T_star[s, d] + linear[0, d]
+                        e[1, k, d] -= neg.T_star[s, d] + linear[1, d]
+                        e[2, k, d] = e[0, k, d] - e[1, k, d]
+                _add(e, first[block, normalization], second[block, normalization])
+
+
+@numba.njit(inline="always", fastmath=True, cache=True)  # type: ignore[misc]
+def _columns(y: Array, n: int, gaussian: bool, tau: float, own: Array, others: Array) -> None:
+    """k_0j and c_j − k_0j = Σ_{i≠0} k_ij of every column but x's own."""
+    for j in range(1, 2 * n):
+        others[j] = 0.0
+        for i in range(n):
+            square = 0.0
+            for d in range(len(y)):
+                square += (y[d, i] - y[d, j]) ** 2
+            k = math.exp(-square / (2 * tau * tau)) if gaussian else math.exp(-math.sqrt(square) / tau)
+            if i == 0:
+                own[j] = k
+            elif i != j:
+                others[j] += k
+
+
+@numba.njit(inline="always", cache=True)  # type: ignore[misc]
+def _linear(
+    side: Influence, s: int, references: NDArray[np.uint32], queries: NDArray[np.uint32], linear: Array
+) -> None:
+    """(1/m) Σ_j ψ(y_j) + (1/n) Σ_i h(x_i)."""
+    for d in range(len(linear)):
+        psi = h = 0.0
+        for j in references:
+            psi += side.psi[s, j, d]
+        for i in queries:
+            h += side.h[s, i, d]
+        linear[d] = psi / len(references) + h / (len(queries) + 1)
+
+
+@numba.njit(inline="always", cache=True)  # type: ignore[misc]
+def _add(e: Array, first: Array, second: Array) -> None:
+    for side in range(3):
+        for k in range(3):
+            for d in range(e.shape[2]):
+                first[side, k, d] += e[side, k, d]
+                for f in range(e.shape[2]):
+                    second[side, k, d, f] += e[side, k, d] * e[side, k, f]
+
+
+ESTIMATORS = ("standard", "abc", "abc2")
+_ELEMENTS = 1 << 22
+_LARGEST_RANGE = 200.0
+
+
+@dataclass(frozen=True)
+class FieldSample:
+    """Bias of both centroids and of the field at every query and n; covariances are what is left of the noise."""
+
+    T_pos: Sample
+    T_neg: Sample
+    V: Sample
+
+
+def trained_field(
+    x: Float[Tensor, "Q D"],
+    positives: Float[Tensor, "N D"],
+    generated: Float[Tensor, "M D"],
+    *,
+    tau: float,
+    n: Sequence[int],
+    trials: int,
+    kernel: Literal["laplace", "gaussian"] = "laplace",
+    seed: int = 0,
+    progress: Progress = silent,
+    keep: Path | None = None,
+) -> dict[tuple[Normalization, str], FieldSample]:
+    """By normalization and estimator, over batches of x with n − 1 other generated samples, and n positives.
+
+    With `keep`, finished queries are added to a file of that directory, and not computed again.
+    """
+    _check(x, positives, generated, tau, n, trials, kernel)
+    x, positives, generated = (each.detach().to("cpu", torch.float64) for each in (x, positives, generated))
+    pools = _Pools(positives, generated, tau, kernel)
+    pos, neg = pools.targets(x, positives), pools.targets(x, generated)
+    sizes, work, done = tuple(n), len(x) * sum(size**2 for size in n), 0
+    shape = (3, 3, 3, len(sizes), x.shape[1])
+    told = (tau, sizes, trials, kernel, seed)
+    kept = None if keep is None else Kept(keep, fingerprint(told, x, positives, generated), {"field": shape})
+    pools.tally(x[0], pos.at(0), neg.at(0), 3, 1, (0, 0, 0))  # compiles, or it would count as the first query's time
+    sums: list[Sums] = []
+    for q in range(len(x)):
+        known = kept.read(q) if kept else None
+        of_n = []
+        for size in sizes:
+            progress("Monte Carlo of the field", done, work)
+            if known is None:
+                of_n.append(pools.tally(x[q], pos.at(q), neg.at(q), size, trials, (seed, q, size)))
+            done += size**2
+        sums.append(known["field"] if known else _beside(of_n))
+        if kept and not known:
+            kept.add(q, {"field": sums[-1]})
+    first, second = (torch.stack(each, 3) for each in zip(*sums, strict=True))
+    progress("Monte Carlo of the field", work, work)
+    targets = [torch.stack((pos.T_star, neg.T_star, pos.T_star - neg.T_star))[:, s] for s in (0, 1, 1)]
+    return {
+        (normalization, estimator): FieldSample(
+            *(sample(sizes, trials, targets[a][side], first[a, side, b], second[a, side, b]) for side in range(3))
+        )
+        for a, normalization in enumerate(NORMALIZATIONS)
+        for b, estimator in enumerate(ESTIMATORS)
+    }
+
+
+def _beside(sums: Sequence[Sums]) -> Sums:
+    """Of every n [3, 3, 3, D (, D)] → [3, 3, 3, len(n), D (, D)]."""
+    first, second = (torch.stack(each, 3) for each in zip(*sums, strict=True))
+    return first, second
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """T* [2, Q, D], ψ [2, Q, N, D] and h [2, Q, M, D] of one side, for s = 0 and ½."""
+
+    T_star: Tensor
+    psi: Tensor
+    h: Tensor
+
+    def at(self, query: int) -> Influence:
+        return Influence(*(each[:, query].contiguous().numpy() for each in (self.T_star, self.psi, self.h)))
+
+
+@dataclass(frozen=True)
+class _Pools:
+    positives: Tensor
+    generated: Tensor
+    tau: float
+    kernel: str
+
+    def targets(self, x: Tensor, pool: Tensor) -> _Targets:
+        """Of the side whose references come from this pool."""
+        log_k = log_kernel(self.kernel)
+        log_c = self._log_columns(pool)
+        log_rho = torch.stack([log_k(x, pool, self.tau) - s * log_c for s in (0, 0.5)])  # [2, Q, N]
+        rho = log_rho.softmax(-1)
+        T_star = rho @ pool
+        psi = len(pool) * rho.unsqueeze(-1) * (pool - T_star.unsqueeze(-2))  # [2, Q, N, D]
+        flat = psi[1].transpose(0, 1).flatten(1)
+        some = self.generated.split(max(1, _ELEMENTS // len(pool)))
+        moved = torch.cat([(log_k(each, pool, self.tau) - log_c).exp() @ flat for each in some]) / len(pool)
+        h = -0.5 * moved.view(len(self.generated), len(x), -1).transpose(0, 1)
+        return _Targets(T_star, psi, torch.stack((torch.zeros_like(h), h)))
+
+    def _log_columns(self, pool: Tensor) -> Float[Tensor, " N"]:
+        """log c(y)."""
+        log_k = log_kernel(self.kernel)
+        some = pool.split(max(1, _ELEMENTS // len(self.generated)))
+        sums = torch.cat([log_k(self.generated, each, self.tau).logsumexp(0) for each in some])
+        return sums - math.log(len(self.generated))
+
+    def tally(
+        self, x: Tensor, pos: Influence, neg: Influence, n: int, trials: int, stream: tuple[int, int, int]
+    ) -> tuple[Tensor, Tensor]:
+        first, second = tally_field(
+            x.numpy(),
+            self.positives.numpy(),
+            self.generated.numpy(),
+            pos,
+            neg,
+            gaussian=self.kernel == "gaussian",
+            tau=self.tau,
+            n=n,
+            trials=trials,
+            keys=(key_of(*stream, 0), key_of(*stream, 1)),
+        )
+        return torch.from_numpy(first), torch.from_numpy(second)
+
+
+def _check(
+    x: Tensor, positives: Tensor, generated: Tensor, tau: float, n: Sequence[int], trials: int, kernel: str
+) -> None:
+    require_temperature(tau)
+    require_choice("kernel", kernel, ("laplace", "gaussian"))
+    require_matrices(x=x, positives=positives, generated=generated)
+    require_finite(x=x, positives=positives, generated=generated)
+    if not n or not all(isinstance(size, int) and size >= 3 for size in n):
+        raise mistake(f"n is {n!r}", "allowed are integers from 3: a query and two others", "pass for example (8, 16)")
+    if not isinstance(trials, int) or trials < 2:
+        raise mistake(f"trials is {trials!r}", "allowed is an integer from 2", "take for example 2000")
+    points = torch.cat((x, positives, generated))
+    widest = float(torch.linalg.vector_norm(points.amax(0) - points.amin(0)))
+    range_of_log_w = widest / tau if kernel == "laplace" else (widest / tau) ** 2 / 2
+    if range_of_log_w > _LARGEST_RANGE:
+        raise mistake(
+            f"log k reaches over {range_of_log_w:.0f}",
+            f"allowed is up to {_LARGEST_RANGE:.0f}",
+            "take a larger tau or nearer points",
+        )

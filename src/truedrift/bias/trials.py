@@ -1,0 +1,313 @@
+"""Minibatches as a pure function of (seed, stream, trial): no state, so that any part of them can be drawn again.
+
+The i-th number of a trial is mix(key + i·γ), SplitMix64's generator with the counter given instead of counted; its
+upper 53 bits choose a point of the pool. Without replacement a point that the trial already has is drawn again.
+
+The centroids of one minibatch, compiled: e = T − T* from weights w [m] and y − T* [D, m].
+
+    power sums  S_k = Σ w^k, P_k = Σ w^k y, p_k = S_k/S_1^k, D_k = P_k/S_1^k − p_k T:
+                T,  T + D_2 (`eq:abc`),  T + (1 − 3p_2) D_2 + 2 D_3 (ABC-2)
+    jackknife   n T − (n − 1) mean_i T_{−i},  T_{−i} = (P_1 − w_i y_i)/(S_1 − w_i)
+    bootstrap   2 T − mean_b T_b over resamples
+    BR-SNIS     mean over k ≥ burn_in of the centroid of the state and block k
+
+They do in loops what the estimators of `centroids` do in tensors (`app:baselines`), and are tested against them.
+
+Σ_t e_t and Σ_t e_t e_tᵀ over trials t, e = T − T*: the loop over minibatches, compiled.
+
+Weights are looked up, one row of (w, y − T*) for each point of the pool, and random access to that table is what takes
+the time. It is therefore kept in float32, half as large; T* has to be that of the rounded table, and sums are float64.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_30, _27, _31, _11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
+
+
+@numba.njit(inline="always", cache=True)  # type: ignore[misc]
+def _mix(z: np.uint64) -> np.uint64:
+    z = (z ^ (z >> _30)) * _FIRST
+    z = (z ^ (z >> _27)) * _SECOND
+    return z ^ (z >> _31)
+
+
+def key_of(seed: int, *path: int) -> np.uint64:
+    """The key of a stream: of a seed, and of the numbers that name the stream under it."""
+    with np.errstate(over="ignore"):
+        key = _mix.py_func(np.uint64(seed) + _GOLDEN)
+        for step in path:
+            key = _mix.py_func(key + np.uint64(step + 1) * _GOLDEN)
+    return key
+
+
+@numba.njit(inline="always", cache=True)  # type: ignore[misc]
+def stream(key: np.uint64, trial: int) -> np.uint64:
+    """The key of one trial."""
+    return _mix(key + np.uint64(trial) * _GOLDEN)
+
+
+@numba.njit(inline="always", cache=True)  # type: ignore[misc]
+def uniform(of_trial: np.uint64, counter: int) -> float:
+    """A number in [0, 1): the one of that counter, from 1."""
+    return np.int64(_mix(of_trial + np.uint64(counter) * _GOLDEN) >> _11) * 2.0**-53  # signed: one instruction
+
+
+@numba.njit(inline="always", cache=True)  # type: ignore[misc]
+def draw_one(
+    key: np.uint64, trial: int, N: int, replacement: bool, seen: NDArray[np.int64], drawn: NDArray[np.uint32]
+) -> None:
+    """Fill `drawn` with the trial's points. `seen` [N] holds for each point the last trial that had it, −1 for none."""
+    of_trial = stream(key, trial)
+    if replacement:
+        for i in range(len(drawn)):
+            drawn[i] = np.uint32(uniform(of_trial, i + 1) * N)
+        return
+    counter = 0
+    for i in range(len(drawn)):
+        while True:
+            counter += 1
+            point = np.uint32(uniform(of_trial, counter) * N)
+            if seen[point] != trial:
+                break
+        seen[point] = trial
+        drawn[i] = point
+
+
+@numba.njit(cache=True)  # type: ignore[misc]
+def draw(key: np.uint64, first: int, trials: int, m: int, N: int, replacement: bool) -> NDArray[np.uint32]:
+    """[trials, m] points of a pool of N, for trials `first`, `first` + 1, …"""
+    points = np.empty((trials, m), np.uint32)
+    seen = np.full(1 if replacement else N, -1, np.int64)
+    for t in range(trials):
+        draw_one(key, first + t, N, replacement, seen, points[t])
+    return points
+
+
+Array = NDArray[np.float64]
+
+
+@numba.njit(inline="always", fastmath=True, cache=True)  # type: ignore[misc]
+def power_sums(w: Array, y: Array, e: Array) -> None:
+    """e [3, D] of standard, ABC and ABC-2."""
+    S_1 = S_2 = S_3 = 0.0
+    for i in range(len(w)):
+        S_1 += w[i]
+        S_2 += w[i] * w[i]
+        S_3 += w[i] * w[i] * w[i]
+    p_2, p_3 = S_2 / S_1**2, S_3 / S_1**3
+    for d in range(len(y)):
+        P_1 = P_2 = P_3 = 0.0
+        for i in range(len(w)):
+            wy = w[i] * y[d, i]
+            P_1 += wy
+            P_2 += w[i] * wy
+            P_3 += w[i] * w[i] * wy
+        T = P_1 / S_1
+        D_2, D_3 = P_2 / S_1**2 - p_2 * T, P_3 / S_1**3 - p_3 * T
+        e[0, d] = T
+        e[1, d] = T + D_2
+        e[2, d] = T + (1 - 3 * p_2) * D_2 + 2 * D_3
+
+
+@numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
+def jackknife(w: Array, y: Array, e: Array) -> None:
+    """e [1, D]. Only S_1 − w of the largest weight can cancel: the sums without it are taken apart."""
+    n, top = len(w), 0
+    for i in range(len(w)):
+        if w[i] > w[top]:
+            top = i
+    below = 0.0
+    for i in range(len(w)):
+        if i != top:
+            below += w[i]
+    for d in range(len(y)):
+        rest = 0.0
+        for i in range(len(w)):
+            if i != top:
+                rest += w[i] * y[d, i]
+        P, S = rest + w[top] * y[d, top], below + w[top]
+        if n == 1:
+            e[0, d] = P / S
+            continue
+        without = rest / below
+        for i in range(len(w)):
+            if i != top:
+                without += (P - w[i] * y[d, i]) / (S - w[i])
+        e[0, d] = n * P / S - (n - 1) * without / n
+
+
+@numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
+def bootstrap(w: Array, y: Array, e: Array, resamples: int, key: np.uint64) -> None:
+    """e [1, D]."""
+    n, D = len(w), len(y)
+    total, counter = np.zeros(D), 0
+    P = np.empty(D)
+    for _ in range(resamples):
+        S = 0.0
+        P[:] = 0.0
+        for _ in range(n):
+            counter += 1
+            j = np.uint32(uniform(key, counter) * n)
+            S += w[j]
+            for d in range(D):
+                P[d] += w[j] * y[d, j]
+        for d in range(D):
+            total[d] += P[d] / S
+    for d in range(D):
+        S = P_d = 0.0
+        for i in range(len(w)):
+            S += w[i]
+            P_d += w[i] * y[d, i]
+        e[0, d] = 2 * P_d / S - total[d] / resamples
+
+
+@numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
+def br_snis(w: Array, y: Array, e: Array, iterations: int, burn_in: int, key: np.uint64) -> None:
+    """e [1, D] of m = K(n − 1) + 1 references, the first of which is the first state."""
+    D, fresh = len(y), (len(w) - 1) // iterations
+    state = 0
+    e[0] = 0.0
+    for k in range(iterations):
+        first = 1 + k * fresh
+        S = w[state]
+        for i in range(first, first + fresh):
+            S += w[i]
+        if k >= burn_in:
+            for d in range(D):
+                P = w[state] * y[d, state]
+                for i in range(first, first + fresh):
+                    P += w[i] * y[d, i]
+                e[0, d] += P / S / (iterations - burn_in)
+        left = uniform(key, k + 1) * S - w[state]
+        i = first
+        while left >= 0 and i < first + fresh:
+            left -= w[i]
+            state = i
+            i += 1
+
+
+LARGEST_RANGE = 80.0
+"""Of log w over the pool: e^{−80} still has all its digits in float32."""
+SUMS = 1 << 21
+"""Numbers that the sums of all blocks may take, whatever the number of trials."""
+DRAWS_TOGETHER = 512
+"""Minibatches are looked up together up to this many draws, so that many accesses to memory are under way at once."""
+
+Table = NDArray[np.float32]
+
+
+class Rule(NamedTuple):
+    """Which centroids a minibatch gives: of power sums (three), or one of the others with its settings."""
+
+    kind: int
+    outputs: int
+    settings: tuple[int, int] = (0, 0)
+
+
+POWER_SUMS = Rule(0, 3)
+JACKKNIFE = Rule(1, 1)
+BOOTSTRAP, BR_SNIS = 2, 3
+
+
+def bootstrap_rule(resamples: int) -> Rule:
+    """2 T − mean over that many resamples."""
+    return Rule(BOOTSTRAP, 1, (resamples, 0))
+
+
+def br_snis_rule(iterations: int, burn_in: int) -> Rule:
+    """The chain."""
+    return Rule(BR_SNIS, 1, (iterations, burn_in))
+
+
+def tally(
+    table: Table, rule: Rule, m: int, trials: int, *, key: np.uint64, own_key: np.uint64, replacement: bool
+) -> tuple[Array, Array]:
+    """(Σ e [outputs, D], Σ e eᵀ [outputs, D, D]) over minibatches of m; table [N, 1 + D] holds w > 0 and y − T*.
+
+    Minibatches are those of `key`; what an estimator draws itself is of `own_key`.
+    """
+    D = table.shape[1] - 1
+    blocks = blocks_of(trials, rule.outputs * D * D)
+    first, second = np.zeros((blocks, rule.outputs, D)), np.zeros((blocks, rule.outputs, D, D))
+    _tally(table, rule.kind, *rule.settings, m, trials, key, own_key, replacement, first, second)
+    return first.sum(0), second.sum(0)
+
+
+def blocks_of(trials: int, numbers: int) -> int:
+    """Into how many blocks trials are split, each with sums of that many numbers.
+
+    It does not depend on the threads, so that the digits do not either.
+    """
+    return max(4, min(64, SUMS // numbers, trials))
+
+
+def compile_now() -> None:
+    """Have the loop compiled, which takes a while the first time after an installation."""
+    key = np.uint64(0)
+    tally(np.ones((1, 2), np.float32), POWER_SUMS, 1, 1, key=key, own_key=key, replacement=True)
+
+
+@numba.njit(parallel=True, fastmath=True, cache=True)  # type: ignore[misc]
+def _tally(
+    table: Table,
+    kind: int,
+    setting: int,
+    other: int,
+    m: int,
+    trials: int,
+    key: np.uint64,
+    own_key: np.uint64,
+    replacement: bool,
+    first: Array,
+    second: Array,
+) -> None:
+    N, D, outputs = table.shape[0], table.shape[1] - 1, first.shape[1]
+    together, a_block = max(1, DRAWS_TOGETHER // m), -(-trials // len(first))
+    for block in numba.prange(len(first)):
+        seen = np.full(1 if replacement else N, -1, np.int64)
+        drawn, w, y = np.empty((together, m), np.uint32), np.empty((together, m)), np.empty((together, D, m))
+        e = np.empty((outputs, D))
+        end = min(trials, (block + 1) * a_block)
+        for trial in range(block * a_block, end, together):
+            some = min(together, end - trial)
+            for t in range(some):
+                draw_one(key, trial + t, N, replacement, seen, drawn[t])
+            for t in range(some):
+                _look_up(table, drawn[t], w[t], y[t])
+            for t in range(some):
+                if kind == 0:
+                    power_sums(w[t], y[t], e)
+                elif kind == 1:
+                    jackknife(w[t], y[t], e)
+                elif kind == BOOTSTRAP:
+                    bootstrap(w[t], y[t], e, setting, stream(own_key, trial + t))
+                else:
+                    br_snis(w[t], y[t], e, setting, other, stream(own_key, trial + t))
+                _add(e, first[block], second[block])
+
+
+@numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
+def _look_up(table: Table, drawn: NDArray[np.uint32], w: Array, y: Array) -> None:
+    """Column by column: a loop without a loop inside keeps many accesses to memory under way."""
+    for i in range(len(drawn)):
+        w[i] = table[drawn[i], 0]
+    for d in range(len(y)):
+        for i in range(len(drawn)):
+            y[d, i] = table[drawn[i], 1 + d]
+
+
+@numba.njit(inline="always", cache=True)  # type: ignore[misc]
+def _add(e: Array, first: Array, second: Array) -> None:
+    for k in range(e.shape[0]):
+        for d in range(e.shape[1]):
+            first[k, d] += e[k, d]
+            for f in range(e.shape[1]):
+                second[k, d, f] += e[k, d] * e[k, f]

@@ -1,0 +1,306 @@
+"""The names of the classes, in the order of their numbers, as the data sets' authors publish them.
+
+The 1 797 handwritten digits of scikit-learn, 8 × 8 pixels v in 0 … 16, as bytes b = round(255 v / 16).
+
+Every fifth one (index 0, 5, 10, …) is of the test split; the others are of the train split.
+
+Images and labels in the IDX format of MNIST, raw or gzipped.
+
+    00 00 08 d | d sizes, 4 bytes each, most significant first | the bytes, last axis fastest
+
+08 says "unsigned bytes" and d is the number of axes: 3 for images [N, H, W], 1 for labels [N]. The sizes are held
+against the bytes that there are, and never more than they claim is read or decompressed.
+
+CIFAR-10 and CIFAR-100 in their official binary format, from the archive or from a folder with its files.
+
+    CIFAR-10 record    label | 3 × 32 × 32 bytes, channel by channel
+    CIFAR-100 record   coarse label | fine label | 3 × 32 × 32 bytes
+
+The archive is a stream that is read once, member by member; nothing is ever extracted to disk. Size and sha256 of every
+file are checked after decoding, so that a damaged copy is never trained on.
+Reference: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import math
+import struct
+import tarfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+import torch
+
+from truedrift.axes import Tensor
+from truedrift.data.download import Pinned
+from truedrift.data.registry import CIFAR10_TEST, CIFAR10_TRAIN, CIFAR100_TEST, CIFAR100_TRAIN
+from truedrift.data.samples import Samples
+from truedrift.errors import Mistake, mistake
+
+DIGITS = tuple("0123456789")
+
+FASHION_CLASSES = (
+    "t-shirt/top",
+    "trouser",
+    "pullover",
+    "dress",
+    "coat",
+    "sandal",
+    "shirt",
+    "sneaker",
+    "bag",
+    "ankle boot",
+)
+
+CIFAR10_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+_FINE = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle
+bowl boy bridge bus butterfly camel can castle caterpillar cattle
+chair chimpanzee clock cloud cockroach couch crab crocodile cup dinosaur
+dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard
+lamp lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain
+mouse mushroom oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree
+plain plate poppy porcupine possum rabbit raccoon ray road rocket
+rose sea seal shark shrew skunk skyscraper snail snake spider
+squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor
+train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+"""
+
+CIFAR100_CLASSES = tuple(_FINE.split())
+
+
+def digits(split: str) -> Samples:
+    """The digits of that split: "train", "test" or "all", in the order of scikit-learn."""
+    try:
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # noqa: PLC0415  an extra
+    except ImportError:
+        raise mistake(
+            "scikit-learn is not installed", "the digits come with it", "run pip install 'truedrift[train]'"
+        ) from None
+    stored = load_digits()
+    values = torch.from_numpy(stored.images).mul(255 / 16).round().to(torch.uint8)[:, None]
+    labels = torch.from_numpy(stored.target).to(torch.int64)
+    fifth = torch.arange(len(values)) % 5 == 0
+    mine = {"train": ~fifth, "test": fifth, "all": fifth | ~fifth}[split]
+    return Samples(values[mine], labels[mine], DIGITS, "digits", flips=False)
+
+
+LARGEST_BYTES = 1 << 31
+"""Of one file, decoded: 2 GiB, which is 2.7 million images of 28 × 28."""
+
+STEMS = {"train": "train", "test": "t10k"}
+IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
+
+
+def read_idx(path: Path, axes: int) -> Tensor:
+    """The bytes of the file as a uint8 tensor of that many axes."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return _decoded(file, axes)  # type: ignore[arg-type]
+    except (EOFError, gzip.BadGzipFile, zlib.error, struct.error, _NotIdx) as error:
+        raise _unreadable(path, str(error)) from None
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from None
+
+
+class _NotIdx(Exception):
+    """Why the bytes are not a complete IDX file."""
+
+
+def _decoded(file: BinaryIO, axes: int) -> Tensor:
+    magic = file.read(4)
+    if magic != bytes((0, 0, 8, axes)):
+        raise _NotIdx(f"it begins with {magic.hex(' ') or 'nothing'} and not with 00 00 08 {axes:02x}")
+    sizes = struct.unpack(f">{axes}I", file.read(4 * axes))
+    claimed = math.prod(sizes)
+    if not 0 < claimed <= LARGEST_BYTES:
+        raise _NotIdx(f"it claims {claimed} bytes, of 1 to {LARGEST_BYTES}")
+    content = file.read(claimed + 1)  # one more, which must not be there
+    if len(content) != claimed:
+        raise _NotIdx(f"it claims {claimed} bytes and has {'more' if len(content) > claimed else len(content)}")
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(sizes)
+
+
+def _unreadable(path: Path, why: str) -> Mistake:
+    return mistake(
+        f"{str(path)!r} cannot be read as IDX ({' '.join(why.split())})",
+        "allowed is a complete file of unsigned bytes, raw or .gz",
+        "fetch it again",
+    )
+
+
+def find_idx(root: Path, stem: str, kind: str) -> Path | None:
+    """The file of that stem and kind in `root`, raw before gzipped, under either of its two usual names."""
+    names = (f"{stem}-{kind}", f"{stem}-{kind.replace('-idx', '.idx')}")
+    paths = (root / f"{name}{suffix}" for name in names for suffix in ("", ".gz"))
+    return next((path for path in paths if path.is_file()), None)
+
+
+def holds_idx(root: Path) -> bool:
+    """Whether all four files are there."""
+    return all(find_idx(root, stem, kind) for stem in STEMS.values() for kind in (IMAGES, LABELS))
+
+
+def label_digests(root: Path) -> set[str]:
+    """sha256 of the label files there, as they are decoded."""
+    paths = (find_idx(root, stem, LABELS) for stem in STEMS.values())
+    return {_digest(read_idx(path, 1)) for path in paths if path is not None}
+
+
+def _digest(labels: Tensor) -> str:
+    header = bytes((0, 0, 8, 1)) + struct.pack(">I", len(labels))
+    return hashlib.sha256(header + bytes(labels.tolist())).hexdigest()
+
+
+def read_split(root: Path, split: str, *, name: str, classes: tuple[str, ...], flips: bool) -> Samples:
+    """The images [N, 1, H, W] and labels of one split, "train" or "test", in the directory `root`."""
+    images = read_idx(_found(root, STEMS[split], IMAGES), 3)
+    labels = read_idx(_found(root, STEMS[split], LABELS), 1).to(torch.int64)
+    if len(images) != len(labels):
+        raise mistake(
+            f"{str(root)!r} has {len(images)} images and {len(labels)} labels of the {split} split",
+            "allowed is one label an image",
+            "fetch both files again",
+        )
+    return Samples(images[:, None], labels, classes, name, flips)
+
+
+def _found(root: Path, stem: str, kind: str) -> Path:
+    path = find_idx(root, stem, kind)
+    if path is None:
+        raise mistake(
+            f"{str(root)!r} holds no file {stem}-{kind}",
+            "allowed is a directory with it, raw or .gz",
+            "name the directory with the four IDX files",
+        )
+    return path
+
+
+IMAGE = (3, 32, 32)
+IMAGE_BYTES = 3 * 32 * 32
+LARGEST_NAMES = 1 << 16
+"""Bytes of the file of class names."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the parts of a data set are, in the archive and in its folder."""
+
+    name: str
+    archive: str
+    folder: str
+    train: tuple[Pinned, ...]
+    test: tuple[Pinned, ...]
+    names_file: str
+    classes: tuple[str, ...]
+    label_bytes: int
+    """The last of them is the label."""
+
+
+CIFAR10 = Layout(
+    name="cifar10",
+    archive="cifar-10-binary.tar.gz",
+    folder="cifar-10-batches-bin",
+    train=CIFAR10_TRAIN,
+    test=CIFAR10_TEST,
+    names_file="batches.meta.txt",
+    classes=CIFAR10_CLASSES,
+    label_bytes=1,
+)
+CIFAR100 = Layout(
+    name="cifar100",
+    archive="cifar-100-binary.tar.gz",
+    folder="cifar-100-binary",
+    train=CIFAR100_TRAIN,
+    test=CIFAR100_TEST,
+    names_file="fine_label_names.txt",
+    classes=CIFAR100_CLASSES,
+    label_bytes=2,
+)
+
+
+def find_cifar(root: Path, layout: Layout) -> Path | None:
+    """`root` itself if it is a file, else the folder with all .bin files in it or the archive in it, else None."""
+    if root.is_file():
+        return root
+    files = [part.name for part in (*layout.train, *layout.test)]
+    for folder in (root, root / layout.folder):
+        if all((folder / name).is_file() for name in files):
+            return folder
+    archive = root / layout.archive
+    return archive if archive.is_file() else None
+
+
+def read_cifar(place: Path, layout: Layout, split: str) -> Samples:
+    """The images and labels of one split, "train" or "test"; `place` is the archive or the folder."""
+    parts = {"train": layout.train, "test": layout.test}[split]
+    wanted = {part.name: part.size for part in parts} | {layout.names_file: LARGEST_NAMES}
+    try:
+        content = _from_archive(place, wanted) if place.is_file() else _from_folder(place, wanted)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise _unreadable_cifar(place, str(error)) from None
+    except OSError as error:
+        raise _unreadable_cifar(place, error.strerror or str(error)) from None
+    records = torch.cat([_records(_verified(place, part, content), layout) for part in parts])
+    labels = records[:, layout.label_bytes - 1].to(torch.int64)
+    values = records[:, layout.label_bytes :].reshape(-1, *IMAGE)
+    return Samples(values, labels, _classes(content.get(layout.names_file), layout), layout.name, flips=True)
+
+
+def _from_archive(path: Path, wanted: dict[str, int]) -> dict[str, bytes]:
+    """Members of those names, each one up to one byte more than its size; the rest of the stream is passed over."""
+    found: dict[str, bytes] = {}
+    with tarfile.open(path, "r|gz") as archive:
+        for member in archive:
+            name = PurePosixPath(member.name).name
+            file = archive.extractfile(member) if name in wanted and member.isreg() else None
+            if file is not None:
+                found[name] = file.read(wanted[name] + 1)
+            if len(found) == len(wanted):
+                break
+    return found
+
+
+def _from_folder(folder: Path, wanted: dict[str, int]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for name, size in wanted.items():
+        if (folder / name).is_file():
+            with (folder / name).open("rb") as file:
+                found[name] = file.read(size + 1)
+    return found
+
+
+def _verified(place: Path, part: Pinned, content: dict[str, bytes]) -> bytes:
+    """The bytes of the part, after a look at their size and sum."""
+    if part.name not in content:
+        raise _unreadable_cifar(place, f"{part.name} is not in it")
+    data = content[part.name]
+    if len(data) != part.size:
+        many = "more" if len(data) > part.size else len(data)
+        raise _unreadable_cifar(place, f"{part.name} has {many} instead of {part.size} bytes")
+    if hashlib.sha256(data).hexdigest() != part.sha256:
+        raise _unreadable_cifar(place, f"the sha256 of {part.name} is not that of the official file")
+    return data
+
+
+def _unreadable_cifar(place: Path, why: str) -> Mistake:
+    return mistake(
+        f"{str(place)!r} cannot be read as CIFAR ({' '.join(why.split())})",
+        "allowed is the official binary archive or its folder",
+        "fetch it again",
+    )
+
+
+def _records(data: bytes, layout: Layout) -> Tensor:
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(-1, layout.label_bytes + IMAGE_BYTES)
+
+
+def _classes(text: bytes | None, layout: Layout) -> tuple[str, ...]:
+    """The names that came with the data if there is one for every class, else the official ones."""
+    names = tuple((text or b"").decode("utf-8", errors="replace").split())
+    return names if len(names) == len(layout.classes) else layout.classes

@@ -1,0 +1,153 @@
+"""Runs that differ in one thing, each with its evaluations on the way: what the paper's image experiments are made of.
+
+One record serves one item: `tab:main_results`, `fig:convergence`, `tab:samples_to_fid`, `fig:ablation_trajectory`,
+`tab:cifar100`, `arithmetic` and `temperature-sweep` are all drawn from such grids.
+
+Run directories → one record: what `truedrift train` wrote of every run of a plan.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from truedrift.errors import Mistake, mistake
+from truedrift.evaluation.record import Metrics, Protocol
+from truedrift.generators import GeneratorOptions
+from truedrift.generators.catalog import build
+from truedrift.grids.plan import Plan, Task, run_of
+from truedrift.grids.status import evaluated, seconds
+from truedrift.options import from_tree
+from truedrift.records.provenance import Provenance, provenance
+from truedrift.training.run_directory import METRICS, RunDirectory, open_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluatedStep:
+    """An evaluation on the way."""
+
+    step: int
+    positives_seen: int
+    """Of each class."""
+    metrics: Metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageRun:
+    """One run of a grid. `variant` is what the item compares; runs of one seed are pairs."""
+
+    id: str
+    """Hash of its whole configuration."""
+    variant: str
+    """standard or abc; none, positive, negative or both; "row/abc2" of `arithmetic`; "abc/0.5" of a sweep."""
+    n: int
+    seed: int
+    estimator_pos: str
+    estimator_neg: str
+    arithmetic: str
+    normalization: str
+    temperatures: tuple[float, ...]
+    epochs: int
+    steps_per_epoch: int
+    parameters: int
+    seconds: float
+    """Of training and evaluations together, over all starts."""
+    evaluations: tuple[EvaluatedStep, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageGrid:
+    """All runs of an item."""
+
+    item: str
+    scale: str
+    data: str
+    classes: int
+    recipe: str
+    evaluate_every_epochs: int
+    protocol: Protocol
+    runs: tuple[ImageRun, ...]
+    provenance: Provenance
+
+
+def harvest(plan: Plan, runs: Path, *, seed: int, started: float) -> ImageGrid:
+    """The record of a plan whose runs are all done; `started` is the monotonic time of the command's start."""
+    opened = {task.id: open_run(run_of(task, runs)) for task in plan.tasks}
+    config = plan.tasks[0].config
+    return ImageGrid(
+        item=plan.item,
+        scale=plan.scale,
+        data=plan.data,
+        classes=len(opened[plan.tasks[0].id].data["classes"]),
+        recipe=config.recipe,
+        evaluate_every_epochs=config.cadence.evaluate_every_epochs,
+        protocol=_common_protocol(plan, runs),
+        runs=tuple(_run(task, opened[task.id]) for task in plan.tasks),
+        provenance=provenance(seed=seed, wall_seconds=time.monotonic() - started, command=plan.command),
+    )
+
+
+def _run(task: Task, run: RunDirectory) -> ImageRun:
+    config, objective = task.config, task.config.objective
+    return ImageRun(
+        id=task.id,
+        variant=task.variant,
+        n=config.batch.n,
+        seed=config.seed,
+        estimator_pos=objective.estimator_pos,
+        estimator_neg=objective.estimator_neg,
+        arithmetic=objective.arithmetic,
+        normalization=objective.normalization,
+        temperatures=objective.temperatures,
+        epochs=config.cadence.epochs,
+        steps_per_epoch=config.cadence.steps_per_epoch,
+        parameters=_parameters(config.generator, tuple(run.data["sample_shape"]), len(run.data["classes"])),
+        seconds=seconds(run.path),
+        evaluations=_evaluations(task, run.path),
+    )
+
+
+def _evaluations(task: Task, run: Path) -> tuple[EvaluatedStep, ...]:
+    return tuple(
+        EvaluatedStep(
+            step=step,
+            positives_seen=task.config.positives_seen(step),
+            metrics=_typed(Metrics, entry["evaluation"], run),
+        )
+        for step, entry in sorted(evaluated(run).items())
+    )
+
+
+def _common_protocol(plan: Plan, runs: Path) -> Protocol:
+    """How all numbers were made: runs that were judged in another way cannot be compared."""
+    found: dict[Protocol, Path] = {}
+    for task in plan.tasks:
+        run = run_of(task, runs)
+        for entry in evaluated(run).values():
+            found.setdefault(_typed(Protocol, entry.get("protocol"), run), run)
+    if len(found) > 1:
+        first, second, *_ = found.values()
+        raise mistake(
+            f"{str(first)!r} and {str(second)!r} were judged in different ways",
+            "allowed is one protocol for a whole grid: the same data and the same network",
+            "move one of them away and run the same command again",
+        )
+    (protocol,) = found
+    return protocol
+
+
+def _typed(kind: Any, tree: Any, run: Path) -> Any:
+    """What a line of metrics.jsonl says, held against its type."""
+    try:
+        return from_tree(kind, tree)
+    except Mistake as error:
+        raise Mistake(f"{str(run / METRICS)!r}: {error}") from None
+
+
+@cache
+def _parameters(options: GeneratorOptions, sample_shape: tuple[int, ...], classes: int) -> int:
+    generator = build(options, sample_shape=sample_shape, classes=classes, seed=0)
+    return sum(parameter.numel() for parameter in generator.parameters())

@@ -1,0 +1,356 @@
+"""`app:temperature` as a record.
+
+Can another temperature undo the bias? E[T_n(x; τ′)] against T*(x; τ) on the four modes (`app:temperature`).
+
+To first order τ′ = τ + Δ would have to solve ∂T*/∂τ · Δ = g_2/n at every query (`eq:compensation`): both vectors
+collinear, and n·Δ one constant. Both are measured. Beyond first order,
+
+    E[T_n(x; τ′)] − T*(x; τ) = {E[T_n(x; τ′)] − T*(x; τ′)} + {T*(x; τ′) − T*(x; τ)}
+
+is computed exactly, and its norm, averaged over queries, is made as small as one τ′ for all can make it, or one τ′ for
+each query. E[T_n(x; τ′)] is analytic in log τ′: it is computed at Chebyshev nodes of log τ′/τ and interpolated between.
+The interpolant at τ′ = τ is compared with the engine there, which is no node.
+
+n_eff/n = 1/λ, λ = E[w²]/E[w]², is what a lower τ costs.
+
+`app:temperature`: no τ′ stands for a correction.
+
+| panel   | shows                                                                                            |
+|---------|--------------------------------------------------------------------------------------------------|
+| (a)     | n·Δ and the angle of ∂T*/∂τ with g_2, a dot a query; `eq:compensation` asks for one dot at 0°    |
+| (b) (c) | the mean of ‖E[T_n(τ′)] − T*(τ)‖ against τ′/τ                                                    |
+| (d)     | n_eff/n against τ: median, and 90 % of the queries                                               |
+| (e) (f) | the same mean against n: standard, ABC, the best τ′ for all queries, the best τ′ of each         |
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from truedrift.axes import Float, Tensor
+from truedrift.bias.exact import exact_moments, exact_moments_of_several
+from truedrift.bias.theory import compensation, effective_share
+from truedrift.data.toys import FOUR_MODES
+from truedrift.grids.options import Setting
+from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.figure import ABC, CLOUD, INK, MUTED, STANDARD, framed, save_figure, ticks_at
+from truedrift.report.table import Number, Row, Scientific, Table, shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compensated:
+    """n references whose centroid at τ′ is to stand for T* at τ; biases are means over queries of ‖E[T] − T*(τ)‖."""
+
+    n: int
+    standard: float
+    abc: float
+    remaining: tuple[float, ...]
+    """At each of the ratios τ′/τ."""
+    best_ratio: float
+    """The one τ′/τ of all queries with the smallest mean, and that mean."""
+    best: float
+    own_best: float
+    """The mean if every query had the best τ′/τ of its own, within the range of the ratios."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtTemperature:
+    """One τ: n·Δ of `eq:compensation` and the angle of ∂T*/∂τ with g_2 at every query, and what τ′ achieves."""
+
+    tau: float
+    shifts: tuple[float, ...]
+    angles_degrees: tuple[float, ...]
+    sizes: tuple[Compensated, ...]
+    interpolation_error: float
+    """Largest ‖E[T_n(τ′)] interpolated at τ′ = τ − the exact one‖, as a share of the standard bias there."""
+
+    @property
+    def slopes(self) -> tuple[float, float, float, float]:
+        """Exponents of n between the last two sizes: standard, the best τ′, the best of each query, ABC."""
+        last, before = self.sizes[-1], self.sizes[-2]
+        factor = math.log(last.n / before.n)
+        standard, best, own_best, abc = (
+            math.log(getattr(last, name) / getattr(before, name)) / factor
+            for name in ("standard", "best", "own_best", "abc")
+        )
+        return standard, best, own_best, abc
+
+
+@dataclass(frozen=True, kw_only=True)
+class Temperature:
+    """`app:temperature` on the four modes: no τ′ compensates, and n_eff falls with τ."""
+
+    pool_points: int
+    queries: int
+    ratios: tuple[float, ...]
+    at: tuple[AtTemperature, ...]
+    taus: tuple[float, ...]
+    share_low: tuple[float, ...]
+    """n_eff/n over queries at each of `taus`: quantile 0.05, median, quantile 0.95."""
+    share_median: tuple[float, ...]
+    share_high: tuple[float, ...]
+    falls: int
+    """Pairs of neighboring τ and a query where n_eff does not grow with τ, of (len(taus) − 1)·queries."""
+    provenance: Provenance
+
+
+TEMPERATURES = (0.1, 0.2)
+SIZES = (16, 32, 64, 128, 256)
+LOWEST_RATIO, HIGHEST_RATIO = 0.3, 1.1
+NODES = 11
+RATIOS_SOUGHT, RATIOS_KEPT = 3201, 161
+TAUS = tuple(float(f"{0.02 * 50 ** (k / 16):.4g}") for k in range(17))
+QUANTILES = (0.05, 0.5, 0.95)
+
+
+def study(setting: Setting) -> Temperature:
+    """10⁶ points and 200 queries (`app:toy`), or 5 000 and 20 at `smoke`."""
+    start = time.perf_counter()
+    points, queries = (5_000, 20) if setting.scale == "smoke" else (1_000_000, 200)
+    generator = torch.Generator().manual_seed(setting.seed)
+    pool, x = (FOUR_MODES.sample(count, generator, dtype=torch.float64) for count in (points, queries))
+    at = tuple(_at(x, pool, tau, setting) for tau in TEMPERATURES)
+    share = effective_share(x, pool, taus=TAUS)
+    low, median, high = share.quantile(torch.tensor(QUANTILES, dtype=torch.float64), dim=0).tolist()
+    return Temperature(
+        pool_points=points,
+        queries=queries,
+        ratios=tuple(_ratios(RATIOS_KEPT).tolist()),
+        at=at,
+        taus=TAUS,
+        share_low=tuple(low),
+        share_median=tuple(median),
+        share_high=tuple(high),
+        falls=int((share.diff(dim=-1) <= 0).sum()),
+        provenance=provenance(seed=setting.seed, wall_seconds=time.perf_counter() - start),
+    )
+
+
+def _at(x: Tensor, pool: Tensor, tau: float, setting: Setting) -> AtTemperature:
+    here = exact_moments_of_several(x, pool, tau=tau, n=SIZES, estimators=("standard", "abc"))
+    standard, abc = here["standard"], here["abc"]
+    found = compensation(x, pool, tau=tau)
+    means = []
+    for k, ratio in enumerate(nodes().tolist()):
+        setting.progress(f"app:temperature at τ = {tau:g}", k, NODES)
+        there = exact_moments(x, pool, tau=tau * ratio, n=SIZES, estimator="standard")
+        means.append(there.T_star.unsqueeze(-2) + there.bias)
+    left = torch.stack(means) - standard.T_star.unsqueeze(-2)  # [NODES, Q, len(n), D]
+    off = (interpolated(left, torch.ones(1, dtype=torch.float64))[0] - standard.bias).norm(dim=-1)
+    return AtTemperature(
+        tau=tau,
+        shifts=tuple(found.shift.tolist()),
+        angles_degrees=tuple(found.cosine.clamp_max(1).acos().rad2deg().tolist()),
+        sizes=tuple(_compensated(n, left[:, :, k], standard.bias[:, k], abc.bias[:, k]) for k, n in enumerate(SIZES)),
+        interpolation_error=float((off / standard.bias.norm(dim=-1)).max()),
+    )
+
+
+def _compensated(n: int, left: Tensor, standard: Tensor, abc: Tensor) -> Compensated:
+    """What is left [NODES, Q, D] at every ratio, and at the best."""
+    ratios = _ratios(RATIOS_SOUGHT)
+    distance = interpolated(left, ratios).norm(dim=-1)  # [ratios, Q]
+    mean = distance.mean(-1)
+    best = int(mean.argmin())
+    return Compensated(
+        n=n,
+        standard=float(standard.norm(dim=-1).mean()),
+        abc=float(abc.norm(dim=-1).mean()),
+        remaining=tuple(mean[:: (RATIOS_SOUGHT - 1) // (RATIOS_KEPT - 1)].tolist()),
+        best_ratio=float(ratios[best]),
+        best=float(mean[best]),
+        own_best=float(distance.amin(0).mean()),
+    )
+
+
+def nodes() -> Float[Tensor, " nodes"]:
+    """Ratios τ′/τ whose logarithms are Chebyshev nodes."""
+    angle = (torch.arange(NODES, dtype=torch.float64) + 0.5) * (math.pi / NODES)
+    low, high = math.log(LOWEST_RATIO), math.log(HIGHEST_RATIO)
+    return ((low + high) / 2 - (high - low) / 2 * angle.cos()).exp()
+
+
+def interpolated(values: Float[Tensor, "nodes ..."], at: Float[Tensor, " ratios"]) -> Float[Tensor, "ratios ..."]:
+    """The polynomial in log τ′/τ through the values at `nodes()`, by its Lagrange basis."""
+    u = nodes().log()
+    others = ~torch.eye(len(u), dtype=torch.bool)
+    above = (at.log()[:, None, None] - u).where(others, 1.0).prod(-1)  # [ratios, nodes]
+    below = (u[:, None] - u).where(others, 1.0).prod(-1)
+    return torch.tensordot(above / below, values, 1)
+
+
+def _ratios(count: int) -> Tensor:
+    return torch.linspace(LOWEST_RATIO, HIGHEST_RATIO, count, dtype=torch.float64)
+
+
+NAME = "app_temperature"
+FIGURE_INCHES = (6.6, 4.3)  # a text width
+SHOWN_N = 64
+SHOWN_RATIOS = (0.8, 1.1)
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "standard": {"color": STANDARD, "marker": "o"},
+    "ABC": {"color": ABC, "marker": "s"},
+    r"best $\tau'$ for all queries": {"color": INK, "marker": "D", "linestyle": (0, (4, 1.5))},
+    r"best $\tau'$ of each query": {"color": MUTED, "marker": "v", "linestyle": (0, (1, 1.5))},
+}
+
+
+def save(record: Temperature, directory: Path) -> list[Path]:
+    """Write the figure as PNG and PDF, and the table."""
+    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
+
+
+def summary(record: Temperature) -> str:
+    """Both conditions of `eq:compensation`, the table, and n_eff."""
+    pairs = (len(record.taus) - 1) * record.queries
+    return "\n".join(
+        (
+            f"app:temperature: four modes, N = {record.pool_points:,}, {record.queries} queries, "
+            f"seed {record.provenance.seed}",
+            "",
+            *(_conditions(at) for at in record.at),
+            "",
+            "‖E[T_n(τ′)] − T*(τ)‖, mean over queries, exact:",
+            table(record).aligned(),
+            f"τ′ from {record.ratios[0]:g} τ to {record.ratios[-1]:g} τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ "
+            f"to {max(at.interpolation_error for at in record.at):.0e} of the bias.",
+            "",
+            f"n_eff/n, median: {record.share_median[0]:.3f} at τ = {record.taus[0]:g}, "
+            f"{record.share_median[-1]:.3f} at τ = {record.taus[-1]:g}; "
+            f"it fails to grow with τ in {record.falls} of {pairs} cases.",
+        )
+    )
+
+
+def _conditions(at: AtTemperature) -> str:
+    return (
+        f"τ = {at.tau:g}: n·Δ from {min(at.shifts):.3f} to {max(at.shifts):.3f}, median {median(at.shifts):.3f} "
+        f"(one constant is needed); angle up to {max(at.angles_degrees):.1f}°, "
+        f"median {median(at.angles_degrees):.1f}° (0° is needed)"
+    )
+
+
+def table(record: Temperature) -> Table:
+    """Every τ and n, and the exponents of n at the end."""
+    return Table(
+        caption=(
+            "Bias against the target of τ, exact, mean over queries: of standard and ABC at τ, of standard at the best "
+            f"τ′ for all queries, and at the best τ′ of each; N = {record.pool_points:,}, {record.queries} queries."
+        ),
+        label="tab:temperature",
+        header=("τ", "n", "standard", "best τ′", "best τ′/τ", "best τ′ of each", "ABC"),
+        groups=[_rows(at) for at in record.at],
+    )
+
+
+def _rows(at: AtTemperature) -> list[Row]:
+    rows: list[Row] = []
+    for each in at.sizes:
+        standard, best, own_best, abc = map(Scientific, (each.standard, each.best, each.own_best, each.abc))
+        rows.append((f"{at.tau:g}", str(each.n), standard, best, Number(each.best_ratio, ".3f"), own_best, abc))
+    of_standard, of_best, of_own_best, of_abc = map(Number, at.slopes)
+    return [*rows, (f"{at.tau:g}", "slope", of_standard, of_best, "", of_own_best, of_abc)]
+
+
+def verdicts(record: Temperature) -> list[str]:
+    """One sentence for each τ: what the best τ′ leaves of the bias at the largest n, and what ABC leaves."""
+    return [
+        f"τ = {at.tau:g}, n = {last.n}: the best τ′ leaves {shown(last.best / last.standard, '.1%')} of the standard "
+        f"bias, the best τ′ of each query {shown(last.own_best / last.standard, '.1%')}, "
+        f"ABC {shown(last.abc / last.standard, '.1%')}"
+        for at in record.at
+        for last in at.sizes[-1:]
+    ]
+
+
+def draw(record: Temperature) -> Figure:
+    """Two rows; beside the first column, a column for each temperature."""
+    figure = Figure(figsize=FIGURE_INCHES)
+    panels = figure.subplots(2, 1 + len(record.at), squeeze=False)
+    _conditions_panel(panels[0, 0], record)
+    _effective_size_panel(panels[1, 0], record)
+    for column, at in enumerate(record.at, start=1):
+        _ratio_panel(panels[0, column], record, at)
+        _size_panel(panels[1, column], at)
+    _share_vertical(panels[0, 1:])
+    _share_vertical(panels[1, 1:])
+    for letter, axes in zip("abcdef", panels.flat, strict=False):
+        axes.set_title(f"({letter})", fontsize=8.5, loc="left", pad=4)
+    handles, labels = panels[1, 1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper center", ncols=4, frameon=False, fontsize=8.5, handlelength=2.6)
+    figure.subplots_adjust(left=0.075, right=0.985, bottom=0.095, top=0.875, wspace=0.33, hspace=0.42)
+    return figure
+
+
+def _share_vertical(panels: Any) -> None:
+    """The same limits, told at the first panel alone."""
+    low, high = (f(axes.get_ylim()[k] for axes in panels) for k, f in ((0, min), (1, max)))
+    for axes in panels:
+        axes.set_ylim(low, high)
+
+
+def _conditions_panel(axes: Axes, record: Temperature) -> None:
+    looks: tuple[dict[str, Any], ...] = ({"color": INK}, {"facecolors": "none", "edgecolors": MUTED})
+    for at, look in zip(record.at, looks, strict=False):
+        axes.scatter(at.shifts, at.angles_degrees, s=7, linewidths=0.6, label=rf"$\tau = {at.tau:g}$", **look)
+    shown = (-5, -2, -1, -0.5, -0.2, -0.1, 0, 0.1, 0.2, 0.5, 1, 2, 5)
+    axes.set_xscale("symlog", linthresh=0.1)
+    low, high = axes.get_xlim()
+    axes.set_xticks(shown, [f"{tick:g}".replace("-", "−") for tick in shown])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlim(low, high)
+    framed(
+        axes,
+        across=r"$n \cdot \Delta$",
+        up=r"angle of $\partial T^*/\partial\tau$ and $g_2$ (degrees)",
+        title="one point at 0° is needed",
+    )
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=7.5, frameon=False, handletextpad=0.1, borderaxespad=0.2)
+
+
+def _effective_size_panel(axes: Axes, record: Temperature) -> None:
+    axes.fill_between(record.taus, record.share_low, record.share_high, color=CLOUD, alpha=0.6, linewidth=0)
+    axes.plot(record.taus, record.share_median, color=INK, linewidth=1.3)
+    axes.set_yscale("log")
+    framed(axes, across=r"$\tau$", up=r"$n_{\mathrm{eff}}/n$")
+    shown = (0.02, 0.05, 0.1, 0.2, 0.5, 1)
+    ticks_at(axes, shown, [f"{tau:g}" for tau in shown])
+
+
+def _ratio_panel(axes: Axes, record: Temperature, at: AtTemperature) -> None:
+    (shown,) = (each for each in at.sizes if each.n == SHOWN_N)
+    inside = [k for k, ratio in enumerate(record.ratios) if SHOWN_RATIOS[0] <= ratio <= SHOWN_RATIOS[1]]
+    axes.plot([record.ratios[k] for k in inside], [shown.remaining[k] for k in inside], color=INK, linewidth=1.3)
+    for value, look in zip(_biases(shown), LOOKS.values(), strict=True):
+        if look["marker"] != "D":
+            axes.axhline(value, color=look["color"], linewidth=1.1, linestyle=look.get("linestyle", "-"))
+    axes.plot([shown.best_ratio], [shown.best], **LOOKS[r"best $\tau'$ for all queries"], markersize=4)
+    axes.set_yscale("log")
+    framed(axes, across=r"$\tau'/\tau$", up="remaining bias", title=rf"$\tau = {at.tau:g}$, $n = {shown.n}$")
+    axes.set_xlim(SHOWN_RATIOS)
+
+
+def _size_panel(axes: Axes, at: AtTemperature) -> None:
+    n = [each.n for each in at.sizes]
+    for values, (name, look) in zip(zip(*map(_biases, at.sizes), strict=True), LOOKS.items(), strict=True):
+        axes.plot(n, values, linewidth=1.2, markersize=3.5, label=name, **look)
+    axes.set_yscale("log")
+    framed(axes, across="references $n$", up="remaining bias", title=rf"$\tau = {at.tau:g}$")
+    ticks_at(axes, n, list(map(str, n)))
+
+
+def _biases(each: Compensated) -> tuple[float, float, float, float]:
+    """In the order of LOOKS."""
+    return each.standard, each.abc, each.best, each.own_best

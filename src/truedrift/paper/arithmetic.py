@@ -1,0 +1,139 @@
+"""{abc-release, bidirectional, bidirectional-loo, row} × {standard, ABC, ABC-2} at n = 8 (`arithmetic`, new).
+
+Does the correction help in every arithmetic, and how much of a published difference is the arithmetic's? The published
+one (abc-release) is defined on unit features alone, so that every cell has feature_scale standardize-l2, whatever the
+recipe has: the cells differ in nothing but the arithmetic and the estimator.
+
+The study `arithmetic`: does what ABC gains depend on how weights are normalized? Four arithmetics, three estimators.
+
+A row each; ABC and ABC-2 are compared with standard in the same arithmetic, at the same seeds.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from truedrift.grids.benchmarks import Ground
+from truedrift.grids.plan import Task
+from truedrift.grids.results import ImageGrid
+from truedrift.paper.grid_tables import (
+    MEASURES,
+    Against,
+    by_seed,
+    interval_cell,
+    measure_cells,
+    protocol_line,
+    shortcomings,
+    sizes,
+    spec_of,
+)
+from truedrift.paper.seeds import comparisons_note
+from truedrift.report.figure import LOOKS
+from truedrift.report.table import Cell, Row, Table
+
+N = 8
+ARITHMETICS = {
+    "abc-release": {"arithmetic": "abc-release", "normalization": "bidirectional"},
+    "bidirectional": {"arithmetic": "stable", "normalization": "bidirectional"},
+    "bidirectional-loo": {"arithmetic": "stable", "normalization": "bidirectional-loo"},
+    "row": {"arithmetic": "stable", "normalization": "row"},
+}
+ESTIMATORS = ("standard", "abc", "abc2")
+
+
+def tasks(ground: Ground) -> list[Task]:
+    """Every cell with every seed."""
+    return [
+        Task(
+            variant=f"{name}/{estimator}",
+            config=ground.config(
+                n=N,
+                seed=seed,
+                estimator_pos=estimator,
+                estimator_neg=estimator,
+                feature_scale="standardize-l2",
+                **options,
+            ),
+        )
+        for name, options in ARITHMETICS.items()
+        for estimator in ESTIMATORS
+        for seed in ground.seeds
+    ]
+
+
+NAME = "arithmetic"
+ARITHMETIC_NAMES = ("abc-release", "bidirectional", "bidirectional-loo", "row")
+
+
+def save(record: ImageGrid, directory: Path) -> list[Path]:
+    """The table as Markdown, LaTeX and CSV."""
+    return table(record).save(directory, NAME)
+
+
+def against(arithmetic: str, estimator: str) -> Against:
+    """An estimator and standard in one arithmetic."""
+    base = f"{arithmetic}/standard"
+    return Against(
+        variant=f"{arithmetic}/{estimator}", name=LOOKS[estimator][0], base=base, base_name=LOOKS["standard"][0]
+    )
+
+
+def _comparisons() -> list[tuple[str, Against]]:
+    return [(each, against(each, estimator)) for each in ARITHMETIC_NAMES for estimator in ("abc", "abc2")]
+
+
+def table(record: ImageGrid) -> Table:
+    """Three rows an arithmetic; a dash where there is no run."""
+    n, name = sizes(record)[0], record.protocol.distance_name
+    columns = [column for measure in MEASURES for column in (f"{measure} {name}", f"{measure} − standard")]
+    found = [each for _, pair in _comparisons() for each in pair.differences(record, n)]
+    return Table(
+        caption=(
+            f"Arithmetic of the weights, n = {n}: {name} on {record.data}, mean ± largest deviation over seeds, the "
+            "smallest of each arithmetic in bold, and paired differences to standard in the same arithmetic. "
+            f"{protocol_line(record)} The paper has no such comparison."
+        ),
+        label="tab:arithmetic",
+        header=("arithmetic", "estimator", "seeds", *columns),
+        groups=[_rows(record, arithmetic, n) for arithmetic in ARITHMETIC_NAMES],
+        notes=(*shortcomings(record), comparisons_note(found)),
+    )
+
+
+def _rows(record: ImageGrid, arithmetic: str, n: int) -> list[Row]:
+    variants = {estimator: f"{arithmetic}/{estimator}" for estimator in LOOKS}
+    cells = {measure: measure_cells(record, tuple(variants.values()), n, measure) for measure in MEASURES}
+    return [
+        (
+            arithmetic,
+            LOOKS[estimator][0],
+            str(len(by_seed(record, variant, n))),
+            *(
+                cell
+                for measure in MEASURES
+                for cell in (cells[measure][variant], _difference(record, arithmetic, estimator, n, measure))
+            ),
+        )
+        for estimator, variant in variants.items()
+    ]
+
+
+def _difference(record: ImageGrid, arithmetic: str, estimator: str, n: int, measure: str) -> Cell:
+    if estimator == "standard":
+        return ""
+    return interval_cell(against(arithmetic, estimator).difference(record, n, measure), spec_of(record, measure))
+
+
+def verdicts(record: ImageGrid) -> list[str]:
+    """One sentence for each comparison that has a pair, of the last-5 averages."""
+    n = sizes(record)[0]
+    return [
+        f"{arithmetic}: {pair.verdict(record, n)}"
+        for arithmetic, pair in _comparisons()
+        if pair.difference(record, n).pairs
+    ]
+
+
+def summary(record: ImageGrid) -> str:
+    """The table for the screen, and the verdicts."""
+    return table(record).screen("arithmetic", verdicts(record))

@@ -1,0 +1,140 @@
+"""Which side is corrected: none / positive / negative / both at n = 8 (`fig:ablation_trajectory`).
+
+`none` and `both` are runs of `tab:main_results` too.
+
+`fig:ablation_trajectory`: which side's correction matters: four variants on the way, and their last-5 averages.
+
+`none` is the standard estimator on both sides and `both` is ABC. Curves and bands are those of `trajectory`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from truedrift.grids.benchmarks import Ground
+from truedrift.grids.plan import Task
+from truedrift.grids.results import ImageGrid
+from truedrift.paper.grid_tables import (
+    MEASURES,
+    Against,
+    by_seed,
+    interval_cell,
+    measure_cells,
+    protocol_line,
+    shortcomings,
+    sizes,
+    spec_of,
+)
+from truedrift.paper.seeds import comparisons_note
+from truedrift.paper.trajectory import draw_trajectory, plain_logarithmic, trajectory, unit_of, window_of
+from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD, framed, save_figure
+from truedrift.report.table import Cell, Row, Table
+
+N = 8
+SIDES = {
+    "none": ("standard", "standard"),
+    "positive": ("abc", "standard"),
+    "negative": ("standard", "abc"),
+    "both": ("abc", "abc"),
+}
+"""The estimators of the positive and the negative side."""
+
+
+def tasks(ground: Ground) -> list[Task]:
+    """Every variant with every seed."""
+    return [
+        Task(variant=variant, config=ground.config(n=N, seed=seed, estimator_pos=pos, estimator_neg=neg))
+        for variant, (pos, neg) in SIDES.items()
+        for seed in ground.seeds
+    ]
+
+
+NAME = "fig_ablation_trajectory"
+FIGURE_INCHES = (4.4, 3.1)
+LOOKS = {
+    "none": ("none (standard)", STANDARD, "o"),
+    "positive": ("positive only", POSITIVE, "v"),
+    "negative": ("negative only", NEGATIVE, "D"),
+    "both": ("both (ABC)", ABC, "s"),
+}
+"""Variant → its name for people, color and marker."""
+AGAINST_NONE = [
+    Against(variant=variant, name=LOOKS[variant][0], base="none", base_name="none")
+    for variant in ("positive", "negative", "both")
+]
+
+
+def save(record: ImageGrid, directory: Path) -> list[Path]:
+    """The figure, and the table of last-5 averages."""
+    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
+
+
+def draw(record: ImageGrid) -> Figure:
+    """One panel, at the smallest n."""
+    n = sizes(record)[0]
+    curves = {variant: trajectory(record, variant, n) for variant in LOOKS}
+    unit, unit_name = unit_of(max(p for curve in curves.values() for p in (0, *curve.positives)))
+    figure = Figure(figsize=FIGURE_INCHES)
+    axes = figure.subplots()
+    for variant, (name, color, marker) in LOOKS.items():
+        if curves[variant].seeds:
+            draw_trajectory(axes, curves[variant], unit, color=color, marker=marker, label=name)
+    plain_logarithmic(axes)
+    framed(axes, across=f"positives seen, {unit_name}", up=record.protocol.distance_name, title=f"$n = {n}$")
+    axes.legend(title="corrected side", title_fontsize=8, fontsize=8, frameon=False, handlelength=2.6)
+    figure.subplots_adjust(left=0.125, right=0.98, bottom=0.135, top=0.925)
+    return figure
+
+
+def table(record: ImageGrid) -> Table:
+    """A row a variant: both measures, and the paired difference of each to none."""
+    n, name = sizes(record)[0], record.protocol.distance_name
+    columns = [column for measure in MEASURES for column in (f"{measure} {name}", f"{measure} − none")]
+    found = [each for against in AGAINST_NONE for each in against.differences(record, n)]
+    return Table(
+        caption=(
+            f"Which side is corrected, n = {n}: {name} on {record.data}, mean ± largest deviation over seeds, the "
+            "smallest in bold, and paired differences to none. In the figure, a centered rolling mean over "
+            f"{window_of(n)} evaluations, cut at the ends to those that exist. {protocol_line(record)} "
+            "Paper, in words: every correction lies below none, negative only below positive only, and both is the "
+            "lowest through most of training."
+        ),
+        label="tab:ablation_trajectory",
+        header=("corrected side", "seeds", *columns),
+        groups=[_rows(record, n)],
+        notes=(*shortcomings(record), comparisons_note(found)),
+    )
+
+
+def _rows(record: ImageGrid, n: int) -> list[Row]:
+    cells = {measure: measure_cells(record, tuple(LOOKS), n, measure) for measure in MEASURES}
+    against = {each.variant: each for each in AGAINST_NONE}
+    return [
+        (
+            name,
+            str(len(by_seed(record, variant, n))),
+            *(
+                cell
+                for measure in MEASURES
+                for cell in (cells[measure][variant], _difference(record, against.get(variant), n, measure))
+            ),
+        )
+        for variant, (name, _, _) in LOOKS.items()
+    ]
+
+
+def _difference(record: ImageGrid, against: Against | None, n: int, measure: str) -> Cell:
+    return interval_cell(against.difference(record, n, measure), spec_of(record, measure)) if against else ""
+
+
+def verdicts(record: ImageGrid) -> list[str]:
+    """One sentence for each corrected side, of the last-5 averages."""
+    n = sizes(record)[0]
+    return [f"n = {n}, {each.name} against none: {each.verdict(record, n)}" for each in AGAINST_NONE]
+
+
+def summary(record: ImageGrid) -> str:
+    """The table for the screen, and the verdicts."""
+    return table(record).screen("fig:ablation_trajectory", verdicts(record))

@@ -1,0 +1,384 @@
+"""`fig:bias_loglog` as a record: bias against n, exactly and by Monte Carlo.
+
+‖E[T_n] − T*‖ against n on four modes, exactly and by the paper's protocol (`fig:bias_loglog`, `app:toy`).
+
+A pool of N = 10⁶ points, 200 queries from the same distribution, n = 4 … 512 drawn with replacement, τ = 0.1 and 0.2.
+The exact curves always have that size. By Monte Carlo: 200 000 trials for every query and n at `paper`, 5 000 at `cpu`,
+and 500 at 20 of the queries at `smoke`.
+
+Beside the figure two claims are measured on exact values: that the bias points from the nearest mode to the global mean
+(the contraction), and that ABC never exceeds standard. The theorem itself only says that it points away from where the
+largest weights are, which is the query.
+
+`fig:bias_loglog`: bias against n, exact (lines) and by Monte Carlo (points with two standard errors).
+
+A point is b̂ of `app:toy`, which cannot fall far below the noise of its trials: where that exceeds the exact bias the
+point is hollow and has no error bar.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from truedrift.axes import Float, Tensor
+from truedrift.bias.exact import Moments, exact_moments_of_several
+from truedrift.bias.monte_carlo import monte_carlo
+from truedrift.bias.trial_moments import Sample
+from truedrift.data.toys import FOUR_MODES
+from truedrift.grids.options import Scale, Setting
+from truedrift.progress import Progress
+from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.figure import INK, LOOKS, MUTED, framed, save_figure, ticks_at
+from truedrift.report.table import Number, Scientific, Table, shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledPoints:
+    """Monte Carlo for each n; means over the queries that were sampled.
+
+    `bias` is b̂ (`app:toy`) with standard error `error`, and `noise` is √(tr Σ̂/M). `square` is the unbiased b̂² with
+    standard error `square_error`, and `exact_square` what it estimates.
+    """
+
+    bias: tuple[float, ...]
+    error: tuple[float, ...]
+    noise: tuple[float, ...]
+    square: tuple[float, ...]
+    square_error: tuple[float, ...]
+    exact_square: tuple[float, ...]
+
+    @property
+    def within_two_errors(self) -> tuple[bool, ...]:
+        """For each n, whether b̂² is within two of its standard errors of the exact value."""
+        columns = zip(self.square, self.exact_square, self.square_error, strict=True)
+        return tuple(abs(sampled - exact) <= 2 * error for sampled, exact, error in columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasCurve:
+    """One estimator at one temperature: the mean over queries of ‖E[T_n] − T*‖ for each n, and its numerical error."""
+
+    tau: float
+    estimator: str
+    exact: tuple[float, ...]
+    exact_error: tuple[float, ...]
+    points: SampledPoints | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contraction:
+    """Where the exact bias of the standard centroid points at one temperature: shares of queries, for each n.
+
+    `away_from_query`: the angle to x − T* is obtuse; `away_from_mode`: that to (nearest mode) − T*; `toward_mean`: that
+    to E[y] − T* is acute. `abc_exceeds`: the bias of ABC is the larger one.
+    """
+
+    tau: float
+    away_from_query: tuple[float, ...]
+    away_from_mode: tuple[float, ...]
+    toward_mean: tuple[float, ...]
+    abc_exceeds: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasCurves:
+    """The figure: N pool points, queries from the same distribution, and `trials` minibatches of every n, or none."""
+
+    pool_points: int
+    queries: int
+    trials: int
+    n: tuple[int, ...]
+    curves: tuple[BiasCurve, ...]
+    contractions: tuple[Contraction, ...]
+    exact_seconds: float
+    sampled_seconds: float
+    provenance: Provenance
+
+    @property
+    def temperatures(self) -> tuple[float, ...]:
+        """In the order of the panels."""
+        return tuple(dict.fromkeys(curve.tau for curve in self.curves))
+
+    def slope(self, curve: BiasCurve) -> float:
+        """d log(exact) / d log n between the last two n."""
+        (a, b), (n, m) = curve.exact[-2:], self.n[-2:]
+        return math.log(b / a) / math.log(m / n)
+
+    @property
+    def within_two_errors(self) -> tuple[bool, ...]:
+        """Of every Monte-Carlo point; 95 % are expected."""
+        return tuple(each for curve in self.curves if curve.points for each in curve.points.within_two_errors)
+
+
+SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
+TEMPERATURES = (0.1, 0.2)
+ESTIMATORS = ("standard", "abc", "abc2")
+POOL_POINTS, QUERIES = 1_000_000, 200
+TRIALS: dict[Scale, int] = {"smoke": 500, "cpu": 5_000, "paper": 200_000}
+SAMPLED_QUERIES: dict[Scale, int] = {"smoke": 20, "cpu": QUERIES, "paper": QUERIES}
+
+
+def toy(seed: int) -> tuple[Float[Tensor, "N 2"], Float[Tensor, "Q 2"]]:
+    """The pool and the queries."""
+    generator = torch.Generator().manual_seed(seed)
+    pool, x = (FOUR_MODES.sample(count, generator, dtype=torch.float64) for count in (POOL_POINTS, QUERIES))
+    return pool, x
+
+
+def study(setting: Setting) -> BiasCurves:
+    """The figure at the scale of the setting."""
+    return run(setting, TRIALS[setting.scale])
+
+
+def run(setting: Setting, trials: int) -> BiasCurves:
+    """The exact curves, and Monte-Carlo points unless `trials` is 0."""
+    start = time.perf_counter()
+    pool, x = toy(setting.seed)
+    exact = {
+        tau: exact_moments_of_several(
+            x, pool, tau=tau, n=SIZES, estimators=ESTIMATORS, progress=_at(tau, setting.progress)
+        )
+        for tau in TEMPERATURES
+    }
+    between = time.perf_counter()
+    some = x[: SAMPLED_QUERIES[setting.scale]]
+    sampled = {tau: _sampled(some, pool, tau, trials, setting) if trials else {} for tau in TEMPERATURES}
+    end = time.perf_counter()
+    return BiasCurves(
+        pool_points=len(pool),
+        queries=len(x),
+        trials=trials,
+        n=SIZES,
+        curves=tuple(
+            _curve(tau, name, exact[tau][name], sampled[tau].get(name)) for tau in TEMPERATURES for name in ESTIMATORS
+        ),
+        contractions=tuple(_contraction(tau, exact[tau], x, pool.mean(0)) for tau in TEMPERATURES),
+        exact_seconds=between - start,
+        sampled_seconds=end - between,
+        provenance=provenance(seed=setting.seed, wall_seconds=end - start),
+    )
+
+
+def _sampled(x: Tensor, pool: Tensor, tau: float, trials: int, setting: Setting) -> dict[str, Sample]:
+    return monte_carlo(
+        x,
+        pool,
+        tau=tau,
+        n=SIZES,
+        trials=trials,
+        estimators=ESTIMATORS,
+        seed=setting.seed,
+        progress=_at(tau, setting.progress),
+        keep=setting.directory,
+    )
+
+
+def _at(tau: float, progress: Progress) -> Progress:
+    """Says the temperature too."""
+    return lambda what, done, total: progress(f"{what}, τ = {tau:g}", done, total)
+
+
+def _curve(tau: float, name: str, exact: Moments, sampled: Sample | None) -> BiasCurve:
+    norm = torch.linalg.vector_norm(exact.bias, dim=-1)
+    return BiasCurve(
+        tau=tau,
+        estimator=name,
+        exact=_mean(norm),
+        exact_error=_mean(exact.error),
+        points=None if sampled is None else _points(norm[: len(sampled.bias)], sampled),
+    )
+
+
+def _points(exact: Float[Tensor, "Q S"], sampled: Sample) -> SampledPoints:
+    return SampledPoints(
+        bias=_mean(sampled.corrected),
+        error=_error_of_mean(sampled.error),
+        noise=_mean(sampled.noise),
+        square=_mean(sampled.squared),
+        square_error=_error_of_mean(sampled.squared_error),
+        exact_square=_mean(exact.square()),
+    )
+
+
+def _contraction(tau: float, exact: Mapping[str, Moments], x: Tensor, mean: Tensor) -> Contraction:
+    standard = exact["standard"]
+    T_star = standard.T_star.unsqueeze(1)  # [Q, 1, D]
+    modes = torch.tensor(FOUR_MODES.means, dtype=torch.float64)
+    nearest = modes[torch.cdist(standard.T_star, modes).argmin(-1)].unsqueeze(1)
+    norms = {name: torch.linalg.vector_norm(each.bias, dim=-1) for name, each in exact.items()}
+    return Contraction(
+        tau=tau,
+        away_from_query=_share((standard.bias * (x.unsqueeze(1) - T_star)).sum(-1) < 0),
+        away_from_mode=_share((standard.bias * (nearest - T_star)).sum(-1) < 0),
+        toward_mean=_share((standard.bias * (mean - T_star)).sum(-1) > 0),
+        abc_exceeds=_share(norms["abc"] > norms["standard"]),
+    )
+
+
+def _mean(values: Float[Tensor, "Q S"]) -> tuple[float, ...]:
+    return tuple(values.mean(0).tolist())
+
+
+def _share(true: Tensor) -> tuple[float, ...]:
+    return _mean(true.double())
+
+
+def _error_of_mean(errors: Float[Tensor, "Q S"]) -> tuple[float, ...]:
+    """Of the mean over queries, whose trials are independent."""
+    return tuple((errors.square().sum(0).sqrt() / len(errors)).tolist())
+
+
+NAME = "fig_bias_loglog"
+FIGURE_INCHES = (6.6, 3.1)  # a text width
+
+
+def save(record: BiasCurves, directory: Path) -> list[Path]:
+    """The figure, and its exact values as a table."""
+    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
+
+
+def table(record: BiasCurves) -> Table:
+    """Exact biases, and slopes between the last two n."""
+    return Table(
+        caption=(
+            f"Exact bias of the centroid of n draws from {record.pool_points:,} points, mean over {record.queries} "
+            "queries; slope between the last two n."
+        ),
+        label="tab:bias_loglog",
+        header=("τ", "estimator", *(f"n = {n}" for n in record.n), "slope"),
+        groups=[
+            [
+                (f"{tau:g}", LOOKS[c.estimator][0], *map(Scientific, c.exact), Number(record.slope(c)))
+                for c in record.curves
+                if c.tau == tau
+            ]
+            for tau in record.temperatures
+        ],
+    )
+
+
+def draw(record: BiasCurves) -> Figure:
+    """One panel for each temperature."""
+    figure = Figure(figsize=FIGURE_INCHES)
+    panels = figure.subplots(1, len(record.temperatures), sharey=True, squeeze=False)[0]
+    for axes, tau in zip(panels, record.temperatures, strict=True):
+        _panel(axes, record, tau)
+    panels[0].set_ylabel(r"$\|E[T_n] - T^*\|$, mean over queries", fontsize=9)
+    _legend(figure, panels[0], record.trials)
+    figure.subplots_adjust(left=0.095, right=0.985, bottom=0.155, top=0.83, wspace=0.07)
+    return figure
+
+
+def _panel(axes: Axes, record: BiasCurves, tau: float) -> None:
+    for curve in record.curves:
+        if curve.tau == tau:
+            _draw_curve(axes, record, curve)
+    ticks_at(axes, record.n, [str(n) for n in record.n])
+    framed(axes, across="references $n$", title=rf"$\tau = {tau:g}$", size=9)
+    axes.set_yscale("log")
+    axes.set_ylim(0.4 * min(c.exact[-1] for c in record.curves), 2.5 * max(c.exact[0] for c in record.curves))
+    axes.set_xlim(0.75 * record.n[0], 2.4 * record.n[-1])
+    place = (record.n[-1], axes.get_ylim()[1])
+    axes.annotate("slope", place, (5, -10), textcoords="offset points", fontsize=8, color=INK)
+
+
+def _draw_curve(axes: Axes, record: BiasCurves, curve: BiasCurve) -> None:
+    name, color, marker = LOOKS[curve.estimator]
+    axes.plot(record.n, curve.exact, color=color, linewidth=1.3, label=f"{name}, exact", zorder=3)
+    look: dict[str, Any] = {"fmt": marker, "markersize": 4, "color": color, "markeredgewidth": 0.8, "zorder": 4}
+    if curve.points is not None:
+        _draw_points(axes, record.n, curve.exact, curve.points, look)
+    slope = rf"$-{-record.slope(curve):.2f}$"
+    axes.annotate(
+        slope, (record.n[-1], curve.exact[-1]), (5, -2.5), textcoords="offset points", fontsize=8, color=color
+    )
+
+
+def _draw_points(
+    axes: Axes, sizes: tuple[int, ...], exact: tuple[float, ...], points: SampledPoints, look: dict[str, Any]
+) -> None:
+    for n, truth, bias, error, noise in zip(sizes, exact, points.bias, points.error, points.noise, strict=True):
+        if noise <= truth:
+            axes.errorbar(n, bias, 2 * error, elinewidth=0.9, capsize=1.5, **look)
+        else:
+            axes.errorbar(n, bias, markerfacecolor="white", **look)
+
+
+def _legend(figure: Figure, panel: Axes, trials: int) -> None:
+    handles, _ = panel.get_legend_handles_labels()
+    mark: dict[str, Any] = {"marker": "o", "linestyle": "none", "color": MUTED, "markersize": 4}
+    if trials:
+        handles += [
+            Line2D([], [], label=f"{trials:,} trials", **mark),
+            Line2D([], [], markerfacecolor="white", label="… below their noise", **mark),
+        ]
+    figure.legend(handles=handles, loc="upper center", ncols=5, frameon=False, fontsize=8.5, columnspacing=1.3)
+
+
+def verdicts(record: BiasCurves) -> list[str]:
+    """One sentence for each temperature: the powers of n, and whether ABC ever has the larger mean bias."""
+    return [_verdict(record, tau) for tau in record.temperatures]
+
+
+def _verdict(record: BiasCurves, tau: float) -> str:
+    curves = {curve.estimator: curve for curve in record.curves if curve.tau == tau}
+    slopes = ", ".join(f"{shown(record.slope(curve), '.2f')} ({LOOKS[name][0]})" for name, curve in curves.items())
+    larger = [
+        str(n)
+        for n, standard, abc in zip(record.n, curves["standard"].exact, curves["abc"].exact, strict=True)
+        if abc > standard
+    ]
+    where = f"the larger one at n = {', '.join(larger)}" if larger else "the smaller one at every n"
+    return f"τ = {tau:g}: slopes of the exact bias {slopes}; the bias of ABC is {where}"
+
+
+def summary(record: BiasCurves) -> str:
+    """Exact biases, slopes, and how Monte Carlo agrees."""
+    head = (
+        f"fig:bias_loglog: N = {record.pool_points:,}, {record.queries} queries, mean over queries of ‖E[T_n] − T*‖, "
+        f"seed {record.provenance.seed}"
+    )
+    foot = [f"Exact curves in {record.exact_seconds:.1f} s."]
+    if record.trials:
+        within = record.within_two_errors
+        foot += [
+            f"{record.trials:,} trials for every n and query in {record.sampled_seconds:.0f} s.",
+            f"{sum(within)} of {len(within)} mean squares are within two standard errors of the exact ones; "
+            "95 % are expected.",
+        ]
+    return "\n".join((head, *(line for tau in record.temperatures for line in _section(record, tau)), "", *foot))
+
+
+def _section(record: BiasCurves, tau: float) -> list[str]:
+    lines = ["", _row(f"τ = {tau:g}", [f"n = {n}" for n in record.n], "slope")]
+    for curve in record.curves:
+        if curve.tau == tau:
+            biases = [f"{b:.2e}" for b in curve.exact]
+            lines.append(_row(LOOKS[curve.estimator][0], biases, f"{record.slope(curve):.3f}"))
+    (shares,) = (each for each in record.contractions if each.tau == tau)
+    return [
+        *lines,
+        "share of the queries at which",
+        _row("  ABC is the more biased", _percent(shares.abc_exceeds)),
+        _row("  bias leads away from x", _percent(shares.away_from_query)),
+        _row("  … from the nearest mode", _percent(shares.away_from_mode)),
+        _row("  … toward the global mean", _percent(shares.toward_mean)),
+    ]
+
+
+def _row(name: str, cells: list[str], last: str = "") -> str:
+    return f"{name:26}" + "".join(f"{cell:>9}" for cell in cells) + f"{last:>8}".rstrip()
+
+
+def _percent(shares: tuple[float, ...]) -> list[str]:
+    return [f"{share:.0%}" for share in shares]

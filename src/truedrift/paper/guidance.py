@@ -1,0 +1,215 @@
+"""`guidance` as a record: plain against stratified ABC with two strata.
+
+Negatives of classifier-free guidance from two pools: plain against stratified ABC (`guidance`, new).
+
+n_gen generated negatives have weight k(x, y), n_unc unconditional real ones w_u k(x, y), with
+
+    w_u = (a − 1) n_gen / n_unc,   T* = (E_gen[k y] + (a − 1) E_unc[k y]) / (E_gen[k] + (a − 1) E_unc[k]):
+
+the strength a sets the target, whatever the sizes are (G − 1 of G generated samples are a query's negatives). As n_gen
+and n_unc are fixed, plain ABC subtracts more than the leading bias, and O(1/n) is left of it; stratified ABC leaves
+O(1/n²). Expectations are exact (`bias.strata`), nothing is sampled but the pools and the queries.
+
+The toy: unconditional samples are the four modes; the class is the right half of them, and a generator that is not
+there yet makes two wider clusters beside them. Queries are generated samples, as in training.
+
+`guidance`: bias against the numbers of negatives, for standard, plain ABC and stratified ABC; a panel a strength.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from truedrift.axes import Tensor
+from truedrift.bias.exact import exact_bias_of_strata
+from truedrift.data.toys import FOUR_MODES, GaussianMixture
+from truedrift.grids.options import Setting
+from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.figure import ABC, INK, STANDARD, STRATIFIED, framed, save_figure, ticks_at
+from truedrift.report.table import Number, Row, Scientific, Table, shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtStrength:
+    """One guidance strength a. Biases are means over queries of ‖E[T] − T*‖, one for each pair of sizes."""
+
+    strength: float
+    w_u: float
+    standard: tuple[float, ...]
+    abc: tuple[float, ...]
+    stratified: tuple[float, ...]
+    share_nearer: tuple[float, ...]
+    """Share of queries at which stratified ABC has a smaller bias than plain ABC."""
+    relative_error: float
+    """The largest error of a bias that the engine reports, as a share of it."""
+
+    def slopes(self, sizes: tuple[tuple[int, int], ...]) -> tuple[float, float, float]:
+        """Exponents of n between the last two sizes: standard, plain and stratified ABC."""
+        factor = math.log(sum(sizes[-1]) / sum(sizes[-2]))
+        plain, abc, stratified = (
+            math.log(bias[-1] / bias[-2]) / factor for bias in (self.standard, self.abc, self.stratified)
+        )
+        return plain, abc, stratified
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guidance:
+    """n_gen generated and n_unc unconditional negatives (`sizes`), at several strengths of guidance."""
+
+    tau: float
+    pool_points: int
+    queries: int
+    generated_means: tuple[tuple[float, float], ...]
+    generated_std: float
+    sizes: tuple[tuple[int, int], ...]
+    at: tuple[AtStrength, ...]
+    provenance: Provenance
+
+
+GENERATED = GaussianMixture(means=((0.6, 0.4), (0.4, -0.3)), std=0.2)
+TAU = 0.2
+STRENGTHS = (1.5, 3.0)
+GENERATED_PER_UNCONDITIONAL = 2
+SIZES = tuple((GENERATED_PER_UNCONDITIONAL * n, n) for n in (2, 4, 8, 16, 32, 64, 128, 256))
+
+
+def study(setting: Setting) -> Guidance:
+    """10⁶ points a pool and 200 queries, as in `app:toy`, or 2 000 and 10 at `smoke`."""
+    start = time.perf_counter()
+    points, queries = (2_000, 10) if setting.scale == "smoke" else (1_000_000, 200)
+    generator = torch.Generator().manual_seed(setting.seed)
+    pools = [mixture.sample(points, generator, dtype=torch.float64) for mixture in (GENERATED, FOUR_MODES)]
+    x = GENERATED.sample(queries, generator, dtype=torch.float64)
+    at = []
+    for k, strength in enumerate(STRENGTHS):
+        setting.progress("guidance", k, len(STRENGTHS))
+        at.append(_at(x, pools, strength))
+    return Guidance(
+        tau=TAU,
+        pool_points=points,
+        queries=queries,
+        generated_means=tuple((float(a), float(b)) for a, b in GENERATED.means),
+        generated_std=GENERATED.std,
+        sizes=SIZES,
+        at=tuple(at),
+        provenance=provenance(seed=setting.seed, wall_seconds=time.perf_counter() - start),
+    )
+
+
+def _at(x: Tensor, pools: list[Tensor], strength: float) -> AtStrength:
+    w_u = (strength - 1) * GENERATED_PER_UNCONDITIONAL
+    found = exact_bias_of_strata(x, pools, tau=TAU, n=SIZES, pool_weights=(1.0, w_u))
+    norms = {name: each.bias.norm(dim=-1) for name, each in found.items()}
+    standard, abc, stratified = (tuple(norm.mean(0).tolist()) for norm in norms.values())
+    return AtStrength(
+        strength=strength,
+        w_u=w_u,
+        standard=standard,
+        abc=abc,
+        stratified=stratified,
+        share_nearer=tuple((norms["stratified-abc"] < norms["abc"]).double().mean(0).tolist()),
+        relative_error=max(float((found[name].error / norm).max()) for name, norm in norms.items()),
+    )
+
+
+NAME = "guidance"
+FIGURE_INCHES = (6.6, 3.2)  # a text width
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "standard": {"color": STANDARD, "marker": "o"},
+    "plain ABC": {"color": ABC, "marker": "s"},
+    "stratified ABC": {"color": STRATIFIED, "marker": "^", "linestyle": (0, (4, 1.5))},
+}
+
+
+def save(record: Guidance, directory: Path) -> list[Path]:
+    """Write the figure as PNG and PDF, and the table."""
+    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
+
+
+def summary(record: Guidance) -> str:
+    """What the numbers are, and the table."""
+    return "\n".join(
+        (
+            f"guidance: ‖E[T] − T*‖ with generated and unconditional negatives, mean over {record.queries} queries, "
+            f"τ = {record.tau:g}, seed {record.provenance.seed}",
+            "",
+            table(record).aligned(),
+            "",
+            f"Exact to {_worst(record):.0e} of each bias, for draws from two pools of {record.pool_points:,} points.",
+            "The last column is the share of queries at which stratified ABC has a smaller bias than plain ABC.",
+        )
+    )
+
+
+def table(record: Guidance) -> Table:
+    """Every strength and all sizes, and the exponents of n at the end."""
+    return Table(
+        caption=(
+            f"Bias with generated and unconditional negatives, mean over {record.queries} queries, τ = {record.tau:g}; "
+            f"exact to {_worst(record):.0e} of each bias for draws from two pools of {record.pool_points:,} points. "
+            "The last column is the share of queries at which stratified ABC has a smaller bias than plain ABC."
+        ),
+        label="tab:guidance",
+        header=("strength", "generated", "unconditional", *LOOKS, "nearer"),
+        groups=[_rows(record, at) for at in record.at],
+    )
+
+
+def _worst(record: Guidance) -> float:
+    return max(at.relative_error for at in record.at)
+
+
+def _rows(record: Guidance, at: AtStrength) -> list[Row]:
+    found = zip(record.sizes, at.standard, at.abc, at.stratified, at.share_nearer, strict=True)
+    rows: list[Row] = [
+        (f"{at.strength:g}", str(gen), str(unc), *map(Scientific, biases), Number(nearer, ".0%"))
+        for (gen, unc), *biases, nearer in found
+    ]
+    return [*rows, (f"{at.strength:g}", "slope", "", *map(Number, at.slopes(record.sizes)), "")]
+
+
+def verdicts(record: Guidance) -> list[str]:
+    """One sentence for each strength: the powers of n."""
+    return [
+        f"strength {at.strength:g}: slopes of the bias "
+        + ", ".join(f"{shown(s, '.2f')} ({name})" for name, s in zip(LOOKS, at.slopes(record.sizes), strict=True))
+        for at in record.at
+    ]
+
+
+def draw(record: Guidance) -> Figure:
+    """One panel for each strength."""
+    figure = Figure(figsize=FIGURE_INCHES)
+    panels = figure.subplots(1, len(record.at), sharey=True, squeeze=False)[0]
+    for axes, at in zip(panels, record.at, strict=True):
+        _panel(axes, record, at)
+    panels[0].set_ylabel(r"$\|E[T] - T^*\|$, mean over queries", fontsize=9)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper center", ncols=3, frameon=False, fontsize=8.5, handlelength=2.6)
+    figure.subplots_adjust(left=0.095, right=0.985, bottom=0.2, top=0.82, wspace=0.07)
+    return figure
+
+
+def _panel(axes: Axes, record: Guidance, at: AtStrength) -> None:
+    total = [sum(sizes) for sizes in record.sizes]
+    slopes = at.slopes(record.sizes)
+    for (name, look), bias, slope in zip(LOOKS.items(), (at.standard, at.abc, at.stratified), slopes, strict=True):
+        axes.plot(total, bias, linewidth=1.3, markersize=4, label=name, **look)
+        place: dict[str, Any] = {"xytext": (7, -2.5), "textcoords": "offset points"}
+        axes.annotate(rf"$-{-slope:.2f}$", (total[-1], bias[-1]), fontsize=8, color=look["color"], **place)
+    axes.set_yscale("log")
+    title = rf"strength $a = {at.strength:g}$, weight $w_u = {at.w_u:g}$"
+    framed(axes, across=r"negatives: $n_{\mathrm{gen}}$ above, $n_{\mathrm{unc}}$ below", title=title, size=9)
+    ticks_at(axes, total, [f"{gen}\n{unc}" for gen, unc in record.sizes])
+    axes.set_xlim(0.7 * total[0], 2.5 * total[-1])
+    told: dict[str, Any] = {"xytext": (9, 9), "textcoords": "offset points", "fontsize": 8, "color": INK}
+    axes.annotate("slope", (total[-1], at.standard[-1]), **told)

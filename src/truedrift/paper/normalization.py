@@ -1,0 +1,299 @@
+"""The study `normalization` as a record: the bias of the field that is trained.
+
+Bias against n of the field as it is trained, for the row, bidirectional and bidirectional-loo normalizations (new).
+
+The image recipe weights a reference by k_ij/√c_j, with c_j from the same batch; the paper's theorems are about k_ij
+alone. Four modes, generated samples and positives from the same distribution (a generator that is nearly done),
+τ = 0.2, the query one of the n generated samples, itself not among its negatives. For the row normalization the exact
+engine gives the same numbers: n positives, and n − 1 negatives.
+
+The study `normalization`: bias of both centroids against n under each normalization, and of the field as a table.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from truedrift.axes import Float, Tensor
+from truedrift.bias.exact import exact_moments_of_several
+from truedrift.bias.field_bias import ESTIMATORS, FieldSample, trained_field
+from truedrift.bias.trial_moments import Sample
+from truedrift.data.toys import FOUR_MODES
+from truedrift.field.affinity import NORMALIZATIONS
+from truedrift.grids.options import Scale, Setting
+from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.figure import LOOKS, MUTED, framed, save_figure, ticks_at
+from truedrift.report.table import Row, Scientific, Table, shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldBias:
+    """One normalization, estimator and side ("T_pos", "T_neg" or "V"); a number for each n.
+
+    `square` is the mean over queries of b̂², unbiased for ‖bias‖², and `square_error` its standard error. `exact` is the
+    root of the mean square by the exact engine, for the row normalization.
+    """
+
+    normalization: str
+    estimator: str
+    side: str
+    square: tuple[float, ...]
+    square_error: tuple[float, ...]
+    exact: tuple[float, ...] | None
+
+    @property
+    def root(self) -> tuple[float, ...]:
+        """Root mean square over queries; 0 where noise has taken everything."""
+        return tuple(math.sqrt(max(0.0, square)) for square in self.square)
+
+    @property
+    def resolved(self) -> tuple[bool, ...]:
+        """Whether the square is at least three of its standard errors above 0."""
+        return tuple(square >= 3 * error for square, error in zip(self.square, self.square_error, strict=True))
+
+    @property
+    def root_error(self) -> tuple[float, ...]:
+        """Of `root` where it is resolved; elsewhere an upper limit, from the square plus two of its errors."""
+        columns = zip(self.root, self.square_error, self.resolved, strict=True)
+        return tuple(e / (2 * root) if seen else math.sqrt(root**2 + 2 * e) for root, e, seen in columns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldBiases:
+    """`trials` batches for every query and n, from pools of `pool_points` generated samples and positives."""
+
+    pool_points: int
+    queries: int
+    trials: int
+    tau: float
+    n: tuple[int, ...]
+    biases: tuple[FieldBias, ...]
+    provenance: Provenance
+
+    def of(self, normalization: str, estimator: str, side: str) -> FieldBias:
+        """That one."""
+        wanted = (normalization, estimator, side)
+        (found,) = (each for each in self.biases if (each.normalization, each.estimator, each.side) == wanted)
+        return found
+
+
+TAU = 0.2
+POOL_POINTS = 4_000
+QUERIES: dict[Scale, int] = {"smoke": 4, "cpu": 40, "paper": 200}
+TRIALS: dict[Scale, int] = {"smoke": 200, "cpu": 4_000, "paper": 20_000}
+SIZES: dict[Scale, tuple[int, ...]] = {
+    "smoke": (8, 16, 32),
+    "cpu": (8, 16, 32, 64, 128),
+    "paper": (8, 16, 32, 64, 128, 256),
+}
+
+
+def study(setting: Setting) -> FieldBiases:
+    """All normalizations, estimators and sides at the scale of the setting."""
+    start = time.perf_counter()
+    generator = torch.Generator().manual_seed(setting.seed)
+    counts = (POOL_POINTS, POOL_POINTS, QUERIES[setting.scale])
+    positives, generated, x = (FOUR_MODES.sample(count, generator, dtype=torch.float64) for count in counts)
+    n, trials = SIZES[setting.scale], TRIALS[setting.scale]
+    found = trained_field(
+        x,
+        positives,
+        generated,
+        tau=TAU,
+        n=n,
+        trials=trials,
+        seed=setting.seed,
+        progress=setting.progress,
+        keep=setting.directory,
+    )
+    exact = _exact(x, positives, generated, n)
+    return FieldBiases(
+        pool_points=POOL_POINTS,
+        queries=len(x),
+        trials=trials,
+        tau=TAU,
+        n=n,
+        biases=tuple(
+            _bias(normalization, name, side, found[normalization, name], exact)
+            for normalization in NORMALIZATIONS
+            for name in ESTIMATORS
+            for side in ("T_pos", "T_neg", "V")
+        ),
+        provenance=provenance(seed=setting.seed, wall_seconds=time.perf_counter() - start),
+    )
+
+
+def _bias(
+    normalization: str, name: str, side: str, found: FieldSample, exact: dict[tuple[str, str], Tensor]
+) -> FieldBias:
+    measured: Sample = getattr(found, side)
+    known = exact[name, side] if normalization == "row" else None
+    return FieldBias(
+        normalization=normalization,
+        estimator=name,
+        side=side,
+        square=tuple(measured.squared.mean(0).tolist()),
+        square_error=tuple((measured.squared_error.square().sum(0).sqrt() / len(measured.bias)).tolist()),
+        exact=None if known is None else tuple(known.square().sum(-1).mean(0).sqrt().tolist()),
+    )
+
+
+def _exact(
+    x: Tensor, positives: Tensor, generated: Tensor, n: tuple[int, ...]
+) -> dict[tuple[str, str], Float[Tensor, "Q S D"]]:
+    """The bias vectors of the row normalization."""
+    pos = exact_moments_of_several(x, positives, tau=TAU, n=n, estimators=ESTIMATORS)
+    others = tuple(size - 1 for size in n)
+    neg = exact_moments_of_several(x, generated, tau=TAU, n=others, estimators=ESTIMATORS)
+    sides = {"T_pos": lambda e: pos[e].bias, "T_neg": lambda e: neg[e].bias, "V": lambda e: pos[e].bias - neg[e].bias}
+    return {(name, side): bias(name) for name in ESTIMATORS for side, bias in sides.items()}
+
+
+NAME = "normalization"
+NORMALIZATION_NAMES = ("row", "bidirectional", "bidirectional-loo")
+SIDES = {"T_pos": "$T^+$", "T_neg": "$T^-$"}
+FIGURE_INCHES = (6.6, 4.6)
+
+
+def save(record: FieldBiases, directory: Path) -> list[Path]:
+    """The figure, and the table as Markdown, LaTeX and CSV."""
+    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
+
+
+def draw(record: FieldBiases) -> Figure:
+    """Centroids from above, normalizations from the left."""
+    figure = Figure(figsize=FIGURE_INCHES)
+    panels = figure.subplots(len(SIDES), len(NORMALIZATION_NAMES), sharex=True, sharey=True)
+    for i, side in enumerate(SIDES):
+        for j, normalization in enumerate(NORMALIZATION_NAMES):
+            axes = panels[i, j]
+            for estimator in LOOKS:
+                _curve(axes, record, record.of(normalization, estimator, side))
+            ticks_at(axes, record.n, [str(n) for n in record.n])
+            axes.set_yscale("log")
+            framed(
+                axes,
+                across="references $n$" if i == len(SIDES) - 1 else "",
+                up=f"bias of {SIDES[side]}, RMS over queries" if j == 0 else "",
+                title=normalization if i == 0 else "",
+            )
+    _legend(figure)
+    figure.subplots_adjust(left=0.095, right=0.985, bottom=0.1, top=0.87, wspace=0.07, hspace=0.08)
+    return figure
+
+
+def _curve(axes: Axes, record: FieldBiases, bias: FieldBias) -> None:
+    _, color, marker = LOOKS[bias.estimator]
+    if bias.exact is not None:
+        axes.plot(record.n, bias.exact, color=color, linewidth=1.2, zorder=2)
+    points = list(zip(record.n, bias.root, bias.root_error, bias.resolved, strict=True))
+    seen = [(n, root, 2 * error) for n, root, error, resolved in points if resolved]
+    if seen:
+        n, root, error = zip(*seen, strict=True)
+        axes.errorbar(n, root, error, fmt=marker, color=color, markersize=4, elinewidth=0.9, capsize=1.5, zorder=4)
+        if bias.exact is None:
+            axes.plot(n, root, color=color, linewidth=0.9, linestyle="--", zorder=3)
+    below = [(n, limit) for n, _, limit, resolved in points if not resolved]
+    if below:
+        n, limit = zip(*below, strict=True)
+        axes.plot(n, limit, linestyle="none", marker="v", markersize=4, color=color, markerfacecolor="white", zorder=4)
+
+
+def _legend(figure: Figure) -> None:
+    handles = [
+        Line2D([], [], color=color, marker=marker, markersize=4, linewidth=1.2, label=name)
+        for name, color, marker in LOOKS.values()
+    ]
+    handles += [
+        Line2D([], [], color=MUTED, linewidth=1.2, label="exact"),
+        Line2D(
+            [],
+            [],
+            color=MUTED,
+            linestyle="none",
+            marker="v",
+            markersize=4,
+            markerfacecolor="white",
+            label="not resolved: at most",
+        ),
+    ]
+    figure.legend(handles=handles, loc="upper center", ncols=5, frameon=False, fontsize=8.5, columnspacing=1.3)
+
+
+def table(record: FieldBiases) -> Table:
+    """Root mean square bias of both centroids and of the field at every n."""
+    return Table(
+        caption=(
+            f"Bias of the field as it is trained, root mean square over {record.queries} queries, τ = {record.tau:g}, "
+            f"{record.trials:,} batches for every query and n; a dash is a bias that the noise hides."
+        ),
+        label="tab:normalization",
+        header=("normalization", "estimator", "of", *(f"n = {n}" for n in record.n)),
+        groups=[
+            [_row(each) for each in record.biases if each.normalization == normalization]
+            for normalization in NORMALIZATION_NAMES
+        ],
+    )
+
+
+def _row(bias: FieldBias) -> Row:
+    side = {"T_pos": "T+", "T_neg": "T-", "V": "V"}[bias.side]
+    cells = zip(bias.root, bias.resolved, strict=True)
+    return (
+        bias.normalization,
+        LOOKS[bias.estimator][0],
+        side,
+        *(Scientific(root if resolved else None) for root, resolved in cells),
+    )
+
+
+def verdicts(record: FieldBiases) -> list[str]:
+    """One sentence for each normalization: what ABC leaves of the bias of the field at the largest n."""
+    return [f"{normalization}: {_verdict(record, normalization)}" for normalization in NORMALIZATION_NAMES]
+
+
+def _verdict(record: FieldBiases, normalization: str) -> str:
+    standard, abc = (record.of(normalization, estimator, "V") for estimator in ("standard", "abc"))
+    where = f"of V at n = {record.n[-1]}"
+    if not (standard.resolved[-1] and abc.resolved[-1]):
+        return f"the noise hides the bias {where}"
+    return f"ABC leaves {shown(abc.root[-1] / standard.root[-1], '.1%')} of the standard bias {where}"
+
+
+def summary(record: FieldBiases) -> str:
+    """The table for the screen, with standard errors of the last n."""
+    lines = [
+        f"normalization: bias of the field as it is trained, RMS over {record.queries} queries, τ = {record.tau:g}, "
+        f"{record.trials:,} batches, seed {record.provenance.seed}",
+    ]
+    for normalization in NORMALIZATION_NAMES:
+        lines += ["", f"{normalization:24}" + "".join(f"{f'n = {n}':>10}" for n in record.n) + f"{'± last':>10}"]
+        for each in record.biases:
+            if each.normalization == normalization:
+                lines.append(_line(each))
+    lines += ["", "<: not resolved, with its upper limit. The row normalization also has exact values:"]
+    lines += [
+        f"{LOOKS[each.estimator][0] + ', ' + each.side:24}" + "".join(f"{value:10.2e}" for value in each.exact)
+        for each in record.biases
+        if each.exact is not None
+    ]
+    return "\n".join(lines)
+
+
+def _line(bias: FieldBias) -> str:
+    columns = zip(bias.root, bias.root_error, bias.resolved, strict=True)
+    cells = [f"{root:.2e}" if resolved else f"<{limit:.1e}" for root, limit, resolved in columns]
+    last = f"{bias.root_error[-1]:.0e}" if bias.resolved[-1] else ""
+    return (
+        f"{'  ' + LOOKS[bias.estimator][0] + ', ' + bias.side:24}"
+        + "".join(f"{cell:>10}" for cell in cells)
+        + f"{last:>10}"
+    )

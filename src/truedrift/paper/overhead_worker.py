@@ -1,0 +1,104 @@
+"""One measurement of `tab:overhead`: `python -m truedrift.paper.overhead_worker CONFIG DEVICE`.
+
+Every line "epoch" on its input is answered by the seconds of one epoch, a line "end" by what else there is to tell.
+Memory is the peak of a CUDA GPU; on mps, which counts no peak, the most that the driver held after an epoch; of a CPU
+by how much the resident set grew from before the first step to its peak.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from truedrift.options import from_tree
+from truedrift.progress import silent
+from truedrift.training.config import RunConfig
+from truedrift.training.setup import Assembly, Parts, assemble, find_device, samples_of
+from truedrift.training.telemetry import peak_memory
+
+STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+FORGET_PEAK = "5"
+
+
+class Measurement:
+    """A run without its directory: steps alone."""
+
+    def __init__(self, config: RunConfig, device: torch.device) -> None:
+        self.config, self.device, self._next, self._driver = config, device, 0, 0
+        self.assembly: Assembly = assemble(config, Parts(), samples_of(config, Parts()), device, silent)
+        self._before = _begin(device)
+
+    def epoch(self) -> float:
+        """Seconds of the next epoch."""
+        start = time.perf_counter()
+        for _ in range(self.config.cadence.steps_per_epoch):
+            self.assembly.step(self._next)
+            self._next += 1
+        _wait_for(self.device)
+        taken = time.perf_counter() - start
+        if self.device.type == "mps":
+            self._driver = max(self._driver, torch.mps.driver_allocated_memory())
+        return taken
+
+    def end(self) -> dict[str, Any]:
+        """What else there is to tell."""
+        on_gpu = self.device.type == "cuda"
+        return {
+            "memory_megabytes": (self._peak() - self._before) / 2**20,
+            "parameters": sum(each.numel() for each in self.assembly.state.generator.parameters()),
+            "device": torch.cuda.get_device_name(self.device) if on_gpu else self.device.type,
+            "threads": torch.get_num_threads(),
+        }
+
+    def _peak(self) -> int:
+        if self.device.type == "mps":
+            return self._driver
+        return (
+            peak_memory(self.device) if self.device.type == "cuda" else _resident("VmHWM") or peak_memory(self.device)
+        )
+
+
+def _wait_for(device: torch.device) -> None:
+    """Until the steps that were asked for are done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def _begin(device: torch.device) -> int:
+    """The peak is forgotten; bytes that do not count."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return 0
+    if device.type == "mps":
+        return 0
+    if CLEAR.exists():
+        CLEAR.write_text(FORGET_PEAK)
+    return _resident("VmRSS") or peak_memory(device)
+
+
+def _resident(field: str) -> int | None:
+    """Bytes, as Linux counts them; None elsewhere, where the peak is that of the whole life of the process."""
+    if not STATUS.exists():
+        return None
+    lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines() if ":" in line)
+    return int(lines[field].split()[0]) * 1024
+
+
+def main(config: str, device: str) -> None:
+    """Answer until the input ends."""
+    tree = json.loads(Path(config).read_text(encoding="utf-8"))
+    measurement = Measurement(from_tree(RunConfig, tree), find_device(device))
+    for line in sys.stdin:
+        answer = measurement.epoch() if line.strip() == "epoch" else measurement.end()
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

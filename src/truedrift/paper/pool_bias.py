@@ -1,0 +1,236 @@
+"""The answer of `truedrift bias` as a record.
+
+‖E[T_n] − T*‖ for a named toy or a user's own pool: exactly, or by Monte Carlo for any estimator.
+
+The answer of `truedrift bias`: bias, noise and what they are a share of.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from truedrift.axes import Tensor
+from truedrift.bias import exact
+from truedrift.bias.exact import exact_moments_of_several
+from truedrift.bias.monte_carlo import check, monte_carlo
+from truedrift.bias.theory import pool_moments
+from truedrift.centroids.catalog import ESTIMATORS
+from truedrift.errors import mistake, require_choice, require_matrices, require_temperature
+from truedrift.progress import Progress, silent
+from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.table import Scientific, Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class BiasAt:
+    """One estimator at one n: means over queries.
+
+    `bias` is ‖E[T_n] − T*‖, exact or b̂, `error` what it may be wrong by (exact) or its standard error; `noise` is
+    √(tr Var T_n), None where it has no exact form.
+    """
+
+    n: int
+    estimator: str
+    bias: float
+    error: float
+    noise: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolBias:
+    """Bias of centroids of n references from a pool, at `queries` queries. `trials` is None if it is exact.
+
+    `spread` is √(E‖y − T*‖²) over the pool, and `n_eff_share` is n_eff/n = 1/λ, both as means over queries.
+    """
+
+    pool: str
+    pool_points: int
+    dimensions: int
+    queries: int
+    tau: float
+    kernel: str
+    trials: int | None
+    replacement: bool
+    spread: float
+    n_eff_share: float
+    rows: tuple[BiasAt, ...]
+    provenance: Provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """What is asked of a pool [N, D] at queries [Q, D]. `trials` asks for Monte Carlo."""
+
+    name: str
+    pool: Tensor
+    queries: Tensor
+    tau: float
+    n: tuple[int, ...]
+    estimators: tuple[str, ...]
+    kernel: Literal["laplace", "gaussian"] = "laplace"
+    trials: int | None = None
+    replacement: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require_temperature(self.tau)
+        require_matrices(queries=self.queries, pool=self.pool)
+        if not self.n or min(self.n) < 1:
+            raise mistake(f"n is {self.n}", "allowed is an integer from 1, or several", "take for example 8 64 512")
+        allowed = exact.ESTIMATORS if self.trials is None else tuple(ESTIMATORS)
+        for name in self.estimators:
+            if self.trials is None and name in ESTIMATORS and name not in allowed:
+                raise mistake(f"{name} has no exact form", f"exact are {', '.join(allowed)}", "add --trials 10000")
+            require_choice("estimator", name, allowed)
+        if self.trials is not None:
+            chosen = [ESTIMATORS[name] for name in self.estimators]
+            check(self.queries, self.pool, self.tau, self.n, self.trials, chosen, self.replacement, self.seed)
+        elif not self.replacement:
+            raise mistake("draws are without replacement", "exact is with replacement", "add --trials 10000")
+
+
+def answer(question: Question, progress: Progress = silent) -> PoolBias:
+    """The bias of every estimator at every n."""
+    start = time.perf_counter()
+    rows = _exact(question, progress) if question.trials is None else _sampled(question, question.trials, progress)
+    spread, share = _spread_and_share(question)
+    return PoolBias(
+        pool=question.name,
+        pool_points=len(question.pool),
+        dimensions=question.pool.shape[1],
+        queries=len(question.queries),
+        tau=question.tau,
+        kernel=question.kernel,
+        trials=question.trials,
+        replacement=question.replacement,
+        spread=spread,
+        n_eff_share=share,
+        rows=tuple(rows),
+        provenance=provenance(seed=question.seed, wall_seconds=time.perf_counter() - start),
+    )
+
+
+def _exact(question: Question, progress: Progress) -> Iterator[BiasAt]:
+    found = exact_moments_of_several(
+        question.queries,
+        question.pool,
+        tau=question.tau,
+        n=question.n,
+        estimators=question.estimators,
+        kernel=question.kernel,
+        progress=progress,
+    )
+    for name, moments in found.items():
+        norm = torch.linalg.vector_norm(moments.bias, dim=-1)
+        for k, n in enumerate(moments.n):
+            noise = moments.variance[:, k].clamp_min(0).sqrt().mean().item()  # NaN where it has no exact form
+            yield BiasAt(
+                n=n,
+                estimator=name,
+                bias=norm[:, k].mean().item(),
+                error=moments.error[:, k].mean().item(),
+                noise=None if math.isnan(noise) else noise,
+            )
+
+
+def _sampled(question: Question, trials: int, progress: Progress) -> Iterator[BiasAt]:
+    found = monte_carlo(
+        question.queries,
+        question.pool,
+        tau=question.tau,
+        n=question.n,
+        trials=trials,
+        estimators=question.estimators,
+        kernel=question.kernel,
+        replacement=question.replacement,
+        seed=question.seed,
+        progress=progress,
+    )
+    for name, sample in found.items():
+        for k, n in enumerate(sample.n):
+            yield BiasAt(
+                n=n,
+                estimator=name,
+                bias=sample.corrected[:, k].mean().item(),
+                error=(sample.error[:, k].square().sum().sqrt() / len(sample.bias)).item(),
+                noise=sample.variance[:, k].sqrt().mean().item(),
+            )
+
+
+def _spread_and_share(question: Question) -> tuple[float, float]:
+    """Means over queries of √(E‖y − T*‖²) and of 1/λ."""
+    moments = pool_moments(question.queries, question.pool, tau=question.tau, kernel=question.kernel)
+    pool = question.pool.double()
+    around_mean = (pool - moments.mean).square().sum(-1).mean()
+    away = (moments.T_star - moments.mean).square().sum(-1)
+    return (around_mean + away).sqrt().mean().item(), moments.n_eff(1).mean().item()
+
+
+NAME = "bias"
+
+
+def save(record: PoolBias, directory: Path) -> list[Path]:
+    """The table as Markdown, LaTeX and CSV."""
+    return table(record).save(directory, NAME)
+
+
+def table(record: PoolBias) -> Table:
+    """One row for each estimator and n."""
+    by_estimator = dict.fromkeys(row.estimator for row in record.rows)
+    return Table(
+        caption=_head(record).replace("\n", " "),
+        label="tab:bias",
+        header=("estimator", "n", "bias", "error", "noise"),
+        groups=[
+            [
+                (row.estimator, str(row.n), Scientific(row.bias), Scientific(row.error), Scientific(row.noise))
+                for row in record.rows
+                if row.estimator == estimator
+            ]
+            for estimator in by_estimator
+        ],
+    )
+
+
+def summary(record: PoolBias) -> str:
+    """The same for the screen, with the bias as a share of the spread and of the noise."""
+    exact = record.trials is None
+    lines = [
+        _head(record),
+        f"means over queries: spread of the pool around T* {record.spread:.4g}, n_eff {record.n_eff_share:.1%} of n",
+        "",
+        f"{'estimator':12}{'n':>8}{'bias':>11}{'± error' if exact else '± std.err':>11}{'of spread':>11}"
+        f"{'noise':>11}{'bias/noise':>12}",
+    ]
+    lines += [_line(row, record.spread) for row in record.rows]
+    if exact:
+        note = "Exact: error is the numerical one. Noise is √(tr Var T), the size of a single minibatch's error."
+    else:
+        note = "Bias is the variance-corrected norm; where noise/√trials is as large, it is an upper limit."
+    return "\n".join((*lines, "", note))
+
+
+def _head(record: PoolBias) -> str:
+    how = "exact" if record.trials is None else f"{record.trials:,} trials, seed {record.provenance.seed}"
+    draws = "with" if record.replacement else "without"
+    return (
+        f"bias of the centroid of n references, drawn {draws} replacement from {record.pool} "
+        f"({record.pool_points:,} × {record.dimensions}):\n{record.kernel} kernel, τ = {record.tau:g}, "
+        f"{record.queries} queries, {how}"
+    )
+
+
+def _line(row: BiasAt, spread: float) -> str:
+    noise = f"{'–':>11}{'–':>12}" if row.noise is None else f"{row.noise:11.3e}{_ratio(row.bias, row.noise):>12}"
+    return f"{row.estimator:12}{row.n:8d}{row.bias:11.3e}{row.error:11.1e}{_ratio(row.bias, spread):>11}{noise}"
+
+
+def _ratio(value: float, of: float) -> str:
+    return f"{value / of:.2%}" if of > 0 else "–"

@@ -1,0 +1,209 @@
+"""How often the gauge's light is wrong: the gauge on samples of simulated populations, against those populations.
+
+A population is 20 000 points of a mixture, and its exact bias is the truth. A user's references are N of them, drawn
+with replacement, and queries are further points of the mixture, apart from the 20 000. The gauge sees references and
+queries alone. With θ̂ for what it estimates as the bias of ABC and θ for the truth,
+
+    usable:  θ/2 ≤ θ̂ ≤ 2θ,   and the same for the expansion's (3 m_2 g_2 − 2 g_3)/n² from the references.
+
+The family is meant to be hard: 1 to 31 clusters of unequal weight and width, near or far from each other, Gaussian or
+with heavy tails (Student's t with 3 degrees of freedom), some on the unit sphere; D from 1 to 64; n from 4 to 511; N
+from n (at least 16) to 256 n (at most 20 000); τ from twice the median distance down to a 64th of it, where n_eff is
+near 1. Seeds below 600 chose the light's thresholds; the next 300 were drawn after that, to measure it.
+
+    python -m truedrift.paper.reliability_calibration docs/results/light_calibration.jsonl
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from truedrift.axes import Float, Tensor
+from truedrift.bias import uncertainty
+from truedrift.bias.diagnose import Measured, color
+from truedrift.bias.diagnosis import Color
+from truedrift.bias.expected_weights import References
+from truedrift.kernels.distance import pairwise_distance
+from truedrift.records.provenance import provenance
+
+POINTS = 20_000
+QUERIES = 16
+CHOSEN_ON, HELD_OUT = range(600), range(600, 900)
+"""Seeds of the populations that chose the thresholds, and of those that measured the light afterwards."""
+DIMENSIONS = (1, 2, 4, 8, 16, 64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One population, one sample of it, and what the gauge said: of standard, ABC and ABC-2 where there are three."""
+
+    seed: int
+    D: int
+    N: int
+    n: int
+    tau_of_distance: float
+    """τ over the median distance of queries to references."""
+    n_eff: float
+    """1 over the mean of Σα² in minibatches of n."""
+    truth: tuple[float, ...]
+    estimate: tuple[float, ...]
+    error: tuple[float, ...]
+    noise: tuple[float, ...]
+    drift: tuple[float, ...]
+    expansion: float
+    """The closed form for ABC from the references, over the truth."""
+    agreement: float
+    """The closed form for ABC from the references, over the estimate."""
+
+
+def case(seed: int) -> Case:
+    """The population, sample and settings of that seed."""
+    generator = torch.Generator().manual_seed(seed)
+    D = DIMENSIONS[int(_uniform(generator) * len(DIMENSIONS))]
+    points = population(D, POINTS + QUERIES, generator)
+    pool, x = points[:POINTS], points[POINTS:]
+    n = int(2 ** (2 + 7 * _uniform(generator)))
+    N = max(16, min(POINTS, int(n * 2 ** (8 * _uniform(generator)))))
+    y = pool[torch.randint(POINTS, (N,), generator=generator)]
+    distances = pairwise_distance(x, y)
+    share = 2 ** (1 - 7 * _uniform(generator))
+    tau = share * float(distances.median())
+    truth = References.seen(pairwise_distance(x, pool) / tau, pool, own=False)
+    seen = References.seen(distances / tau, y, own=False)
+    true_norms = truth.biases(uncertainty.ESTIMATORS, (n,)).norm(dim=-1).mean(0).flatten().tolist()
+    estimates, _ = uncertainty.estimates(seen, n, uncertainty.groups(N, generator))
+    closed = float(seen.abc_residual(n).norm(dim=-1).mean())
+    drawn = torch.randint(N, (64, n), generator=generator)
+    return Case(
+        seed=seed,
+        D=D,
+        N=N,
+        n=n,
+        tau_of_distance=_short(share),
+        n_eff=_short(1 / float((-seen.s[:, drawn]).softmax(-1).square().sum(-1).mean())),
+        truth=tuple(map(_short, true_norms)),
+        estimate=tuple(_short(each.norm) for each in estimates),
+        error=tuple(_short(each.error) for each in estimates),
+        noise=tuple(_short(each.noise) for each in estimates),
+        drift=tuple(_short(each.drift) for each in estimates),
+        expansion=_short(closed / true_norms[1]),
+        agreement=_short(closed / estimates[1].norm),
+    )
+
+
+def population(D: int, count: int, generator: torch.Generator) -> Float[Tensor, "count D"]:
+    """Points of one mixture of the family."""
+    clusters = int(2 ** (5 * _uniform(generator)))
+    separation = 10 ** (1.3 * _uniform(generator) - 0.5)
+    likely = torch.arange(1, clusters + 1).double() ** -(2 * _uniform(generator))
+    centers, log_width = (torch.randn(clusters, d, generator=generator).double() for d in (D, 1))
+    k = torch.multinomial(likely, count, replacement=True, generator=generator)
+    y = torch.randn(count, D, generator=generator).double()
+    if _uniform(generator) < 0.3:
+        y = y / torch.randn(count, 3, generator=generator).double().square().mean(-1, keepdim=True).sqrt()
+    y = separation * centers[k] + (0.5 * log_width[k]).exp() * y
+    on_sphere = _uniform(generator) < 0.4 and D >= 8
+    return torch.nn.functional.normalize(y, dim=-1) if on_sphere else y
+
+
+def _uniform(generator: torch.Generator) -> float:
+    return float(torch.rand((), generator=generator))
+
+
+def _short(value: float) -> float:
+    """Five digits, which keep the record small."""
+    return float(f"{value:.5g}")
+
+
+def write(path: Path, seeds: Iterable[int]) -> None:
+    """One line a case, and a last one with where they came from."""
+    start = time.perf_counter()
+    with path.open("w", encoding="utf-8") as file:
+        for seed in seeds:
+            print(json.dumps({"record": "Case"} | asdict(case(seed))), file=file, flush=True)
+        origin = provenance(seed=0, wall_seconds=time.perf_counter() - start)
+        print(json.dumps({"record": "Provenance"} | asdict(origin)), file=file)
+
+
+def read(path: Path) -> list[Case]:
+    """The cases of such a file."""
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    cases = [line for line in lines if line.pop("record") == "Case"]
+    return [_case(line) for line in cases]
+
+
+def _case(fields: dict[str, Any]) -> Case:
+    exact: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in fields.items()}
+    return Case(**exact)
+
+
+def color_of(each: Case) -> Color:
+    """What the gauge shows in that case."""
+    _, noise, _ = each.noise
+    return color(noise=noise, error=each.error[1], drift=each.drift[1], agreement=each.agreement)
+
+
+def is_right(each: Case) -> bool:
+    """The estimate of ABC's bias is within a factor of 2 of the truth."""
+    return _within_2(each.estimate[1] / each.truth[1])
+
+
+def is_usable(each: Case) -> bool:
+    """So are both the estimate and the expansion."""
+    return is_right(each) and _within_2(each.expansion)
+
+
+def _within_2(ratio: float) -> bool:
+    return 0.5 <= ratio <= 2
+
+
+def is_covered(each: Case, *, k: int) -> bool:
+    """The interval of estimator k holds the truth."""
+    half = uncertainty.half_width(error=each.error[k], drift=each.drift[k], noise=each.noise[k])
+    return abs(math.log(each.estimate[k] / each.truth[k])) <= half
+
+
+def measure(cases: Sequence[Case]) -> Measured:
+    """The rates over these cases."""
+    green = [each for each in cases if color_of(each) == "green"]
+    believed = [each for each in cases if color_of(each) != "red"]
+    usable = [each for each in cases if is_usable(each)]
+    unusable = [each for each in cases if not is_usable(each)]
+    right = [each for each in cases if is_right(each)]
+    return Measured(
+        cases=len(cases),
+        usable=_short(len(usable) / len(cases)),
+        false_green=_share(green, lambda each: not is_usable(each)),
+        unusable_called_green=_share(unusable, lambda each: color_of(each) == "green"),
+        usable_called_green=_share(usable, lambda each: color_of(each) == "green"),
+        believed=_short(len(believed) / len(cases)),
+        falsely_believed=_share(believed, lambda each: not is_right(each)),
+        right_called_believed=_share(right, lambda each: color_of(each) != "red"),
+        coverage=tuple(_share(cases, partial(is_covered, k=k)) for k in range(3)),
+    )
+
+
+def _share(cases: Sequence[Case], has: Callable[[Case], bool]) -> float:
+    return _short(sum(map(has, cases)) / max(1, len(cases)))
+
+
+def main(path: Path) -> None:
+    """Run the calibration, and print what the halves showed."""
+    write(path, (*CHOSEN_ON, *HELD_OUT))
+    cases = read(path)
+    for name, seeds in (("chosen on", CHOSEN_ON), ("held out", HELD_OUT)):
+        print(name, measure([each for each in cases if each.seed in seeds]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

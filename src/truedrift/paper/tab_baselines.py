@@ -1,0 +1,262 @@
+"""`tab:baselines` as a record: bias, variance and time of every correction.
+
+Bias, variance and time of the jackknife, the bootstrap, BR-SNIS and ABC (`tab:baselines`, `app:baselines`).
+
+N = 50 000 points of the four modes, 200 queries N(0, 0.25 I), τ = 0.1, n = 4 … 256 drawn without replacement, 5 000
+trials. The time of an estimate is that from log-weights and references to the centroid, one query at a time, as the
+mean over estimates after the first ten.
+
+`tab:baselines`: what was measured here, the exact values, and those that the paper prints.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from truedrift.axes import Tensor
+from truedrift.bias.exact import Moments, exact_moments_of_several
+from truedrift.bias.monte_carlo import monte_carlo
+from truedrift.bias.trial_moments import Sample
+from truedrift.centroids.catalog import estimator as estimator_of
+from truedrift.centroids.estimator import weighted_mean
+from truedrift.data.toys import FOUR_MODES
+from truedrift.grids.options import Setting
+from truedrift.kernels.kernel import laplace
+from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.table import Number, Row, Scientific, Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """One estimator at one n; means over queries.
+
+    `bias` is the naive norm ‖T̄ − T*‖ of `app:baselines`, `noise` the √(tr Σ̂/M) that it holds, `corrected` is b̂ of
+    `app:toy`. `exact_bias` and `exact_variance` are of draws with replacement; None where there is no exact form.
+    """
+
+    n: int
+    estimator: str
+    references: int
+    bias: float
+    noise: float
+    corrected: float
+    variance: float
+    exact_bias: float | None
+    exact_variance: float | None
+    microseconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baselines:
+    """The table: `trials` minibatches without replacement for every query and n, `timed` estimates for the times."""
+
+    pool_points: int
+    queries: int
+    trials: int
+    timed: int
+    tau: float
+    rows: tuple[Baseline, ...]
+    provenance: Provenance
+
+
+TAU = 0.1
+ESTIMATORS = ("standard", "jackknife", "bootstrap", "br-snis", "abc", "abc2")
+EXACT = ("standard", "jackknife", "br-snis", "abc", "abc2")
+SIZES = (4, 8, 16, 32, 64, 128, 256)
+POOL_POINTS, QUERIES, TRIALS, TIMED, WARM_UP = 50_000, 200, 5_000, 500, 10
+SMOKE_SIZES, SMOKE_POINTS, SMOKE_QUERIES, SMOKE_TRIALS, SMOKE_TIMED = (4, 8, 32), 2_000, 10, 400, 20
+
+
+def study(setting: Setting) -> Baselines:
+    """The whole table at `cpu` and `paper`; a small one at `smoke`."""
+    small = setting.scale == "smoke"
+    sizes, trials = (SMOKE_SIZES, SMOKE_TRIALS) if small else (SIZES, TRIALS)
+    timed = SMOKE_TIMED if small else TIMED
+    start = time.perf_counter()
+    generator = torch.Generator().manual_seed(setting.seed)
+    pool = FOUR_MODES.sample(SMOKE_POINTS if small else POOL_POINTS, generator, dtype=torch.float64)
+    x = 0.5 * torch.randn(SMOKE_QUERIES if small else QUERIES, 2, generator=generator, dtype=torch.float64)
+    seconds = {(name, n): _seconds(x, pool, name, n, timed, generator) for name in ESTIMATORS for n in sizes}
+    sampled = monte_carlo(
+        x,
+        pool,
+        tau=TAU,
+        n=sizes,
+        trials=trials,
+        estimators=ESTIMATORS,
+        replacement=False,
+        seed=setting.seed,
+        progress=setting.progress,
+        keep=setting.directory,
+    )
+    exact: Mapping[str, Moments] = exact_moments_of_several(
+        x, pool, tau=TAU, n=sizes, estimators=EXACT, progress=setting.progress
+    )
+    return Baselines(
+        pool_points=len(pool),
+        queries=len(x),
+        trials=trials,
+        timed=timed,
+        tau=TAU,
+        rows=tuple(
+            _row(name, k, sampled[name], exact.get(name), seconds[name, n])
+            for k, n in enumerate(sizes)
+            for name in ESTIMATORS
+        ),
+        provenance=provenance(seed=setting.seed, wall_seconds=time.perf_counter() - start),
+    )
+
+
+def _row(name: str, k: int, sampled: Sample, exact: Moments | None, seconds: float) -> Baseline:
+    variance = math.nan if exact is None else exact.variance[:, k].mean().item()
+    return Baseline(
+        n=sampled.n[k],
+        estimator=name,
+        references=estimator_of(name).budget(sampled.n[k]),
+        bias=sampled.naive[:, k].mean().item(),
+        noise=sampled.noise[:, k].mean().item(),
+        corrected=sampled.corrected[:, k].mean().item(),
+        variance=sampled.variance[:, k].mean().item(),
+        exact_bias=None if exact is None else torch.linalg.vector_norm(exact.bias[:, k], dim=-1).mean().item(),
+        exact_variance=None if math.isnan(variance) else variance,
+        microseconds=1e6 * seconds,
+    )
+
+
+def _seconds(x: Tensor, pool: Tensor, name: str, n: int, timed: int, generator: torch.Generator) -> float:
+    """The mean time of one estimate from log-weights [m] and references [m, 2]."""
+    estimator = estimator_of(name)
+    total = 0.0
+    for trial in range(timed + WARM_UP):
+        y = pool[torch.randperm(len(pool), generator=generator)[: estimator.budget(n)]]
+        log_w = laplace(x[trial % len(x)].unsqueeze(0), y, TAU)
+        start = time.perf_counter()
+        weighted_mean(estimator.reweight(log_w, generator), y)
+        total += time.perf_counter() - start if trial >= WARM_UP else 0.0
+    return total / timed
+
+
+NAME = "tab_baselines"
+
+OF_BIAS = ("noise", "exact", "paper")
+NAMES = {
+    "standard": "Standard",
+    "jackknife": "Jackknife",
+    "bootstrap": "Bootstrap",
+    "br-snis": "BR-SNIS (i-SIR)",
+    "abc": "ABC",
+    "abc2": "ABC-2",
+}
+
+PAPER = {
+    (8, "standard"): (6.24e-2, 7.54e-2, 5.9),
+    (8, "jackknife"): (7.02e-2, 1.95e-1, 82.9),
+    (8, "bootstrap"): (3.27e-2, 1.08e-1, 996.6),
+    (8, "br-snis"): (7.89e-3, 6.68e-3, 1527.6),
+    (8, "abc"): (4.99e-2, 8.03e-2, 25.5),
+    (32, "standard"): (1.33e-2, 8.07e-3, 11.2),
+    (32, "jackknife"): (3.40e-3, 9.85e-3, 136.0),
+    (32, "bootstrap"): (7.07e-3, 9.00e-3, 1985.1),
+    (32, "br-snis"): (1.09e-3, 1.24e-3, 3521.9),
+    (32, "abc"): (7.26e-3, 8.61e-3, 36.9),
+    (128, "standard"): (3.63e-3, 1.99e-3, 21.3),
+    (128, "jackknife"): (6.20e-4, 2.15e-3, 325.2),
+    (128, "bootstrap"): (9.94e-4, 2.12e-3, 3669.7),
+    (128, "br-snis"): (2.18e-4, 2.60e-4, 10185.4),
+    (128, "abc"): (1.03e-3, 2.10e-3, 57.0),
+}
+"""(|bias|, variance, microseconds) as the paper prints them."""
+
+
+def save(record: Baselines, directory: Path) -> list[Path]:
+    """The table as Markdown, LaTeX and CSV."""
+    return table(record).save(directory, NAME)
+
+
+def table(record: Baselines) -> Table:
+    """Every n, the paper's values beside ours."""
+    sizes = dict.fromkeys(row.n for row in record.rows)
+    return Table(
+        caption=(
+            f"Bias, variance and time of an estimate, τ = {record.tau:g}, {record.queries} queries, "
+            f"{record.trials:,} trials without replacement from {record.pool_points:,} points. "
+            "|bias| is the naive norm, which holds the noise of the trials in quadrature; "
+            "exact values are of draws with replacement."
+        ),
+        label="tab:baselines",
+        header=("n", "method", "|bias|", *OF_BIAS, "Var", "exact", "paper", "time, µs", "paper", "references"),
+        groups=[[_table_row(row) for row in record.rows if row.n == n] for n in sizes],
+    )
+
+
+def _table_row(row: Baseline) -> Row:
+    bias, variance, microseconds = PAPER.get((row.n, row.estimator), (None, None, None))
+    return (
+        str(row.n),
+        NAMES[row.estimator],
+        Scientific(row.bias),
+        Scientific(row.noise),
+        Scientific(row.exact_bias),
+        Scientific(bias),
+        Scientific(row.variance),
+        Scientific(row.exact_variance),
+        Scientific(variance),
+        Number(row.microseconds, ".1f"),
+        Number(microseconds, ".1f"),
+        str(row.references),
+    )
+
+
+def verdicts(record: Baselines) -> list[str]:
+    """One sentence an n: |bias|, variance and time of ABC as multiples of standard's, and the same of the paper."""
+    by_place = {(row.n, row.estimator): row for row in record.rows}
+    both = [n for n in dict.fromkeys(row.n for row in record.rows) if {(n, "standard"), (n, "abc")} <= by_place.keys()]
+    return [_verdict(by_place[n, "standard"], by_place[n, "abc"]) for n in both]
+
+
+def _verdict(standard: Baseline, abc: Baseline) -> str:
+    here = (abc.bias / standard.bias, abc.variance / standard.variance, abc.microseconds / standard.microseconds)
+    base, corrected = (PAPER.get((row.n, row.estimator)) for row in (standard, abc))
+    told = [f" (paper {a / b:.2f})" for a, b in zip(corrected, base, strict=True)] if base and corrected else [""] * 3
+    multiples = zip(("|bias|", "variance", "time"), here, told, strict=True)
+    said = ", ".join(f"{name} {ours:.2f}{paper}" for name, ours, paper in multiples)
+    return f"n = {abc.n}: ABC as a multiple of standard: {said}"
+
+
+def summary(record: Baselines) -> str:
+    """The table for the screen."""
+    lines = [
+        f"tab:baselines: N = {record.pool_points:,}, {record.queries} queries N(0, 0.25 I), τ = {record.tau:g}, "
+        f"{record.trials:,} trials without replacement, seed {record.provenance.seed}",
+    ]
+    for n in dict.fromkeys(row.n for row in record.rows):
+        columns = ("|bias|", *OF_BIAS, " Var", "exact", "paper", "µs", "paper")
+        lines += ["", f"{f'n = {n}':17}" + "".join(f"{column:>9}" for column in columns)]
+        lines += [_line(row) for row in record.rows if row.n == n]
+    return "\n".join(
+        (
+            *lines,
+            "",
+            "|bias| is the paper's naive norm, which holds the noise of the trials in quadrature. Exact values are of",
+            "draws with replacement. Paper: what it prints, from another machine, another pool and other queries.",
+        )
+    )
+
+
+def _line(row: Baseline) -> str:
+    bias, variance, microseconds = PAPER.get((row.n, row.estimator), (None, None, None))
+    return (
+        f"{NAMES[row.estimator]:17}{_short(row.bias)}{_short(row.noise)}{_short(row.exact_bias)}{_short(bias)}"
+        f"{_short(row.variance)}{_short(row.exact_variance)}{_short(variance)}"
+        f"{row.microseconds:9.1f}" + ("" if microseconds is None else f"{microseconds:9.1f}")
+    )
+
+
+def _short(value: float | None) -> str:
+    return f"{'–':>9}" if value is None else f"{value:9.2e}"

@@ -1,0 +1,83 @@
+"""`tab:cifar100`: the distance of standard and ABC on CIFAR-100, by a single seed, next to the paper's values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from truedrift.grids.results import ImageGrid
+from truedrift.paper.grid_tables import (
+    ABC_AGAINST_STANDARD,
+    MEASURES,
+    Paper,
+    evaluated,
+    one_or_all,
+    protocol_line,
+    shortcomings,
+    sizes,
+    triple,
+)
+from truedrift.paper.seeds import comparisons_note
+from truedrift.report.table import Row, Table
+
+NAME = "tab_cifar100"
+
+PAPER: dict[int, Paper] = {
+    8: {
+        "standard": ((4.17, None), (4.06, None)),
+        "abc": ((4.05, None), (3.74, None)),
+        "difference": ((-0.12, None), (-0.32, None)),
+    },
+    16: {
+        "standard": ((2.64, None), (2.52, None)),
+        "abc": ((2.52, None), (2.40, None)),
+        "difference": ((-0.12, None), (-0.12, None)),
+    },
+    32: {
+        "standard": ((6.72, None), (4.36, None)),
+        "abc": ((2.75, None), (2.36, None)),
+        "difference": ((-3.97, None), (-2.00, None)),
+    },
+}
+"""n → last-5 average and best FID on CIFAR-100 of one seed, as the paper prints them."""
+
+
+def save(record: ImageGrid, directory: Path) -> list[Path]:
+    """The table as Markdown, LaTeX and CSV."""
+    return table(record).save(directory, NAME)
+
+
+def table(record: ImageGrid) -> Table:
+    """Three rows an n: standard, ABC, and their difference."""
+    name = record.protocol.distance_name
+    columns = [column for measure in MEASURES for column in (f"{measure} {name}", f"{measure}, paper")]
+    found = [each for n in sizes(record) for each in ABC_AGAINST_STANDARD.differences(record, n)]
+    return Table(
+        caption=(
+            f"{name} on {record.data} for standard and ABC by references n of a class; {_seeds(record)}. "
+            f"{protocol_line(record)} Paper: FID on CIFAR-100, a single seed."
+        ),
+        label="tab:cifar100",
+        header=("n", "estimator", "seeds", "epochs", *columns),
+        groups=[_rows(record, n) for n in sizes(record)],
+        notes=(*shortcomings(record), comparisons_note(found)),
+    )
+
+
+def _seeds(record: ImageGrid) -> str:
+    count = len({run.seed for run in evaluated(record)})
+    return "a single seed, hence no interval" if count == 1 else f"mean ± largest deviation over {count} seeds"
+
+
+def _rows(record: ImageGrid, n: int) -> list[Row]:
+    epochs = one_or_all(run.epochs for run in evaluated(record) if run.n == n)
+    return triple(record, ABC_AGAINST_STANDARD, n, PAPER.get(n, {}), (epochs,))
+
+
+def verdicts(record: ImageGrid) -> list[str]:
+    """One sentence an n, of the last-5 averages."""
+    return [f"n = {n}: {ABC_AGAINST_STANDARD.verdict(record, n)}" for n in sizes(record)]
+
+
+def summary(record: ImageGrid) -> str:
+    """The table for the screen, and the verdicts."""
+    return table(record).screen("tab:cifar100", verdicts(record))

@@ -1,0 +1,163 @@
+"""`tab:hyperparams` as a record: what the recipes really are.
+
+`tab:hyperparams`: read off the recipe objects that `truedrift train` runs, not written a second time.
+
+`tab:hyperparams`: the recipe's settings beside the paper's.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from truedrift.generators.catalog import build
+from truedrift.grids.options import Setting
+from truedrift.recipes.recipes import CIFAR10_EPOCHS, CIFAR10_SEEDS, cifar10
+from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.table import Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Epochs:
+    """A run length at an n."""
+
+    n: int
+    epochs: int
+    positives_seen: int
+    """Of each class, over the whole run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    """The recipe's settings; those that the paper does not tell are the published code's."""
+
+    recipe: str
+    parameters: int
+    """Of the generator."""
+    learning_rate: float
+    beta1: float
+    beta2: float
+    weight_decay: float
+    warmup_steps: int
+    ema: float
+    clip: float
+    label_dropout: float
+    strength_low: float
+    strength_high: float
+    temperatures: tuple[float, ...]
+    normalization: str
+    steps_per_epoch: int
+    lengths: tuple[Epochs, ...]
+    seeds: tuple[int, ...]
+    evaluate_every_epochs: int
+    provenance: Provenance
+
+
+SAMPLE_SHAPE, CLASSES = (3, 32, 32), 10
+
+
+def study(setting: Setting) -> Hyperparameters:
+    """The recipe cifar10 at every n of the paper; scale and seed change nothing."""
+    started = time.monotonic()
+    runs = {n: cifar10(n=n) for n in CIFAR10_EPOCHS}
+    any_run = runs[8]
+    optimizer, condition = any_run.optimizer, any_run.condition
+    generator = build(any_run.generator, sample_shape=SAMPLE_SHAPE, classes=CLASSES, seed=0)
+    return Hyperparameters(
+        recipe=any_run.recipe,
+        parameters=sum(parameter.numel() for parameter in generator.parameters()),
+        learning_rate=optimizer.learning_rate,
+        beta1=optimizer.beta1,
+        beta2=optimizer.beta2,
+        weight_decay=optimizer.weight_decay,
+        warmup_steps=optimizer.warmup_steps,
+        ema=optimizer.ema,
+        clip=optimizer.clip or 0.0,
+        label_dropout=condition.label_dropout,
+        strength_low=condition.strength_low,
+        strength_high=condition.strength_high,
+        temperatures=any_run.objective.temperatures,
+        normalization=any_run.objective.normalization,
+        steps_per_epoch=any_run.cadence.steps_per_epoch,
+        lengths=tuple(
+            Epochs(n=n, epochs=run.cadence.epochs, positives_seen=run.positives_seen(run.cadence.steps))
+            for n, run in sorted(runs.items(), reverse=True)
+        ),
+        seeds=CIFAR10_SEEDS,
+        evaluate_every_epochs=any_run.cadence.evaluate_every_epochs,
+        provenance=provenance(seed=setting.seed, wall_seconds=time.monotonic() - started),
+    )
+
+
+NAME = "tab_hyperparams"
+
+PAPER = {
+    "Optimizer": "AdamW (β₁ = 0.9, β₂ = 0.95)",
+    "Weight decay": "0.01",
+    "Learning rate": "0.0002",
+    "Warmup": "2000 linear steps",
+    "EMA decay": "0.999",
+    "Drift-field temperatures τ": "0.02, 0.05, 0.2",
+    "Steps per epoch": "195",
+    "Epochs (n = 64 / 32 / 16 / 8)": "500 / 1000 / 2000 / 4000",
+    "Total positive samples per class seen": "6.24M",
+    "Seeds": "42, 43, 44",
+    "Parameters": "26.6M",
+    "Kernel normalization": "bidirectional",
+}
+"""What the paper prints, in its table and the paragraph above it."""
+
+PUBLISHED_CODE = "published code"
+"""In the column of the paper where the paper says nothing."""
+
+
+def settings(record: Hyperparameters) -> dict[str, str]:
+    """The settings of the recipe under the paper's names, and then those that only the published code tells."""
+    sizes = " / ".join(str(length.n) for length in record.lengths)
+    seen = sorted({length.positives_seen for length in record.lengths})
+    return {
+        "Optimizer": f"AdamW (β₁ = {record.beta1:g}, β₂ = {record.beta2:g})",
+        "Weight decay": f"{record.weight_decay:g}",
+        "Learning rate": f"{record.learning_rate:g}",
+        "Warmup": f"{record.warmup_steps} linear steps",
+        "EMA decay": f"{record.ema:g}",
+        "Drift-field temperatures τ": ", ".join(f"{tau:g}" for tau in record.temperatures),
+        "Steps per epoch": str(record.steps_per_epoch),
+        f"Epochs (n = {sizes})": " / ".join(str(length.epochs) for length in record.lengths),
+        "Total positive samples per class seen": ", ".join(f"{count / 1e6:.2f}M" for count in seen),
+        "Seeds": ", ".join(map(str, record.seeds)),
+        "Parameters": f"{record.parameters / 1e6:.1f}M",
+        "Kernel normalization": record.normalization,
+        "Gradient clip": f"{record.clip:g}",
+        "Label dropout": f"{record.label_dropout:g}",
+        "Strength": f"uniform on [{record.strength_low:g}, {record.strength_high:g}]",
+    }
+
+
+def table(record: Hyperparameters) -> Table:
+    """Name, here, paper."""
+    rows = [(name, value, PAPER.get(name, PUBLISHED_CODE)) for name, value in settings(record).items()]
+    caption = f"Settings of the recipe {record.recipe} and those of the paper."
+    return Table(caption=caption, label="tab:hyperparams", header=("", "here", "paper"), groups=[rows])
+
+
+def save(record: Hyperparameters, directory: Path) -> list[Path]:
+    """The table as Markdown, LaTeX and CSV."""
+    return table(record).save(directory, NAME)
+
+
+def verdicts(record: Hyperparameters) -> list[str]:
+    """How many of the paper's settings are the recipe's, and which are not."""
+    here = settings(record)
+    other = [name for name, printed in PAPER.items() if here.get(name) != printed]
+    said = f"{len(PAPER) - len(other)} of {len(PAPER)} settings that the paper prints are those of {record.recipe}"
+    return [f"{said}; others: {', '.join(other)}" if other else said]
+
+
+def summary(record: Hyperparameters) -> str:
+    """The table for the screen."""
+    width = max(map(len, settings(record)))
+    lines = [f"{name:{width}}  {value:32}{PAPER.get(name, PUBLISHED_CODE)}" for name, value in settings(record).items()]
+    heading = f"{f'tab:hyperparams, recipe {record.recipe}':{width}}  {'here':32}paper"
+    return "\n".join((heading, *lines))

@@ -1,0 +1,110 @@
+"""n × {standard, ABC} × seeds: `tab:main_results`, `fig:convergence`, `tab:samples_to_fid`; `tab:cifar100` likewise.
+
+`tab:main_results`: the distance of standard and ABC at every n, their paired difference, and the paper's values.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from truedrift.grids.benchmarks import Ground
+from truedrift.grids.plan import Task
+from truedrift.grids.results import ImageGrid
+from truedrift.paper.grid_tables import (
+    ABC_AGAINST_STANDARD,
+    MEASURES,
+    Paper,
+    evaluated,
+    one_or_all,
+    protocol_line,
+    shortcomings,
+    sizes,
+    triple,
+)
+from truedrift.paper.seeds import Paired, comparisons_note
+from truedrift.report.table import Row, Table
+
+ESTIMATORS = ("standard", "abc")
+
+
+def tasks(ground: Ground) -> list[Task]:
+    """Every n, estimator and seed; the longest runs, those of small n, come first."""
+    return [
+        Task(variant=name, config=ground.config(n=n, seed=seed, estimator_pos=name, estimator_neg=name))
+        for n in sorted(ground.sizes)
+        for name in ESTIMATORS
+        for seed in ground.seeds
+    ]
+
+
+NAME = "tab_main_results"
+
+PAPER: dict[int, Paper] = {
+    8: {
+        "standard": ((7.31, 0.94), (6.83, 0.95)),
+        "abc": ((6.40, 0.36), (5.81, 0.34)),
+        "difference": ((-0.91, None), (-1.02, None)),
+    },
+    16: {
+        "standard": ((4.79, 1.04), (4.46, 1.00)),
+        "abc": ((4.66, 0.66), (4.30, 0.50)),
+        "difference": ((-0.13, None), (-0.17, None)),
+    },
+    32: {
+        "standard": ((4.34, 0.60), (4.02, 0.50)),
+        "abc": ((3.89, 0.73), (3.71, 0.69)),
+        "difference": ((-0.45, None), (-0.31, None)),
+    },
+    64: {
+        "standard": ((3.77, 0.89), (3.24, 0.03)),
+        "abc": ((3.52, 0.14), (3.40, 0.08)),
+        "difference": ((-0.24, None), (0.16, None)),
+    },
+}
+"""n → last-5 average and best FID on CIFAR-10, mean and largest deviation over three seeds, as the paper prints."""
+
+
+def save(record: ImageGrid, directory: Path) -> list[Path]:
+    """The table as Markdown, LaTeX and CSV."""
+    return table(record).save(directory, NAME)
+
+
+def table(record: ImageGrid) -> Table:
+    """Three rows an n: standard, ABC, and their difference."""
+    name = record.protocol.distance_name
+    return Table(
+        caption=(
+            f"{name} on {record.data} for standard and ABC by references n of a class: last-5 average and best, "
+            f"mean ± largest deviation over seeds, the smaller in bold. {protocol_line(record)} "
+            "Paper: FID on CIFAR-10, three seeds."
+        ),
+        label="tab:main_results",
+        header=("n", "estimator", "seeds", "positives per class", "epochs", *_columns(name)),
+        groups=[_rows(record, n) for n in sizes(record)],
+        notes=(*shortcomings(record), comparisons_note(_intervals(record))),
+    )
+
+
+def _columns(name: str) -> list[str]:
+    return [column for measure in MEASURES for column in (f"{measure} {name}", f"{measure}, paper")]
+
+
+def _rows(record: ImageGrid, n: int) -> list[Row]:
+    runs = [run for run in evaluated(record) if run.n == n]
+    positives = one_or_all(run.evaluations[-1].positives_seen for run in runs)
+    beside = (positives, one_or_all(run.epochs for run in runs))
+    return triple(record, ABC_AGAINST_STANDARD, n, PAPER.get(n, {}), beside)
+
+
+def _intervals(record: ImageGrid) -> list[Paired]:
+    return [each for n in sizes(record) for each in ABC_AGAINST_STANDARD.differences(record, n)]
+
+
+def verdicts(record: ImageGrid) -> list[str]:
+    """One sentence an n, of the last-5 averages."""
+    return [f"n = {n}: {ABC_AGAINST_STANDARD.verdict(record, n)}" for n in sizes(record)]
+
+
+def summary(record: ImageGrid) -> str:
+    """The table for the screen, and the verdicts."""
+    return table(record).screen("tab:main_results", verdicts(record))

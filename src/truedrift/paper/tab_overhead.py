@@ -1,0 +1,375 @@
+"""`tab:overhead` as a record: what a correction costs in memory, time and parameters.
+
+What the correction costs at n = 8: time of an epoch, memory, parameters (`tab:overhead`).
+
+Standard and ABC are measured in a process of their own each, eager and then compiled. The two processes of a pair take
+their epochs in turn, so that whatever else the machine does falls on both. The first epoch warms up (and compiles) and
+is not counted; ten follow, or two at `smoke`.
+
+`tab:overhead` before anything of it is done: what is measured, and what that costs.
+
+`tab:overhead`: memory, time of an epoch and parameters of standard and ABC, and the paper's values.
+
+The spread is over epochs of one process: it tells how steady the clock was, not what another process would give. So a
+difference has no interval; what is said is whether the slowest epoch of one is faster than the fastest of the other.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from truedrift.errors import Mistake, mistake
+from truedrift.grids.benchmarks import IMAGES, ground
+from truedrift.grids.estimate import ABC_EPOCH_SECONDS, STANDARD_EPOCH_SECONDS, STEPS, seconds_a_step, spoken
+from truedrift.grids.options import Scale, Setting
+from truedrift.paper.grid_tables import spread_cell
+from truedrift.paper.seeds import mean_and_deviation
+from truedrift.recipes.overrides import recipe
+from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.table import Cell, Number, Row, Table, shown
+from truedrift.training.config import RunConfig
+from truedrift.training.setup import Parts, find_device, samples_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """One estimator, eager or compiled, in a process of its own."""
+
+    estimator: str
+    compiled: bool
+    epoch_seconds: tuple[float, ...]
+    """Of every epoch after the first, which warms up."""
+    memory_megabytes: float
+    """Of a CUDA GPU its peak; on mps, which counts no peak, the most that the driver held for the process after an
+    epoch; of a CPU by how much the process grew from before the first step to its peak."""
+    parameters: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overhead:
+    """Standard and ABC, eager and compiled, at one n."""
+
+    scale: str
+    data: str
+    recipe: str
+    n: int
+    steps_per_epoch: int
+    device: str
+    """"cpu", "mps", or the name of the GPU."""
+    threads: int
+    costs: tuple[Cost, ...]
+    provenance: Provenance
+
+
+ITEM = "tab:overhead"
+N = 8
+ESTIMATORS = ("standard", "abc")
+EPOCHS, SMOKE_EPOCHS = 10, 2
+
+
+def configs(setting: Setting) -> list[RunConfig]:
+    """Of the four measurements, in pairs."""
+    on = ground(setting, IMAGES, ITEM)
+    return [
+        recipe(
+            on.recipe,
+            given={"n": N, "seed": on.seeds[0], "estimator": estimator},
+            settings=(f"engine.compiled={'true' if compiled else 'false'}",),
+        )
+        for compiled in (False, True)
+        for estimator in ESTIMATORS
+    ]
+
+
+def epochs_of(scale: Scale) -> int:
+    """Of each measurement, with the one that warms up."""
+    return 1 + (SMOKE_EPOCHS if scale == "smoke" else EPOCHS)
+
+
+def require_able(setting: Setting) -> None:
+    """The data set is one of the item's, and it is here: checked before anything starts."""
+    samples_of(configs(setting)[0], Parts())
+
+
+def study(setting: Setting) -> Overhead:
+    """Both pairs, one after the other."""
+    started = time.monotonic()
+    found = configs(setting)
+    epochs = epochs_of(setting.scale)
+    eager = _measured(found[:2], epochs, 0, setting)
+    compiled = _measured(found[2:], epochs, 2 * epochs, setting)
+    told = eager[0].told
+    return Overhead(
+        scale=setting.scale,
+        data=found[0].data.name,
+        recipe=found[0].recipe,
+        n=N,
+        steps_per_epoch=found[0].cadence.steps_per_epoch,
+        device=told["device"],
+        threads=told["threads"],
+        costs=tuple(map(_cost, found, (*eager, *compiled))),
+        provenance=provenance(seed=setting.seed, wall_seconds=time.monotonic() - started),
+    )
+
+
+@dataclass
+class Measured:
+    """What a process has told so far."""
+
+    seconds: list[float] = field(default_factory=list)
+    """Of every epoch."""
+    told: dict[str, Any] = field(default_factory=dict)
+    """At its end: memory_megabytes, parameters, device, threads."""
+
+
+def _cost(config: RunConfig, measured: Measured) -> Cost:
+    return Cost(
+        estimator=config.objective.estimator_pos,
+        compiled=config.engine.compiled,
+        epoch_seconds=tuple(measured.seconds[1:]),
+        memory_megabytes=measured.told["memory_megabytes"],
+        parameters=measured.told["parameters"],
+    )
+
+
+def _measured(pair: list[RunConfig], epochs: int, before: int, setting: Setting) -> list[Measured]:
+    """The processes take their epochs in turn."""
+    found = [Measured() for _ in pair]
+    with ExitStack() as stack:
+        processes = [stack.enter_context(_process(config, setting.device)) for config in pair]
+        for epoch in range(epochs):
+            for number, process in enumerate(processes):
+                found[number].seconds.append(process.asked("epoch"))
+                setting.progress(ITEM, before + len(pair) * epoch + number + 1, 4 * epochs)
+        for each, process in zip(found, processes, strict=True):
+            each.told = process.asked("end")
+    return found
+
+
+class Measuring:
+    """A process that answers a word with a line of JSON."""
+
+    def __init__(self, process: subprocess.Popen[str], errors: Any) -> None:
+        self._process, self._errors = process, errors
+
+    def asked(self, word: str) -> Any:
+        """Its answer."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(word + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise self._ended() from None
+        line = self._process.stdout.readline()
+        if not line:
+            raise self._ended()
+        return json.loads(line)
+
+    def _ended(self) -> Exception:
+        self._process.wait()
+        self._errors.seek(0)
+        last = self._errors.read().strip().splitlines()[-1:]
+        came = f"a measurement ended with status {self._process.returncode} ({' '.join(last) or 'it said nothing'})"
+        return mistake(came, "allowed is a machine that can train and compile", "look at that, and run it again")
+
+
+@contextmanager
+def _process(config: RunConfig, device: str) -> Iterator[Measuring]:
+    """Started, and at its end stopped."""
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as errors:
+        path = Path(scratch) / "config.json"
+        path.write_text(json.dumps(config.tree()), encoding="utf-8")
+        pipe = subprocess.PIPE
+        with subprocess.Popen(_command(path, device), stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
+            try:
+                yield Measuring(process, errors)
+            finally:
+                process.kill()
+
+
+def _command(config: Path, device: str) -> list[str]:
+    return [sys.executable, "-m", "truedrift.paper.overhead_worker", str(config), device]
+
+
+def measurements(setting: Setting) -> str:
+    """What `--dry-run` prints."""
+    found, epochs = configs(setting), epochs_of(setting.scale)
+    each = f"{epochs} epochs of {found[0].cadence.steps_per_epoch} steps each, the first of them not counted"
+    return "\n".join(
+        (
+            *map(_line, found),
+            "",
+            f"{ITEM} at scale {setting.scale} on {found[0].data.name}, n = {N}: {len(found)} measurements, {each}",
+            _cost_line(found, epochs, setting),
+        )
+    )
+
+
+def _line(config: RunConfig) -> str:
+    return f"{config.objective.estimator_pos:10}{'compiled' if config.engine.compiled else 'eager'}"
+
+
+def _cost_line(found: list[RunConfig], epochs: int, setting: Setting) -> str:
+    compiling = "compiling comes on top"
+    if setting.scale == "paper":
+        seconds = epochs * 2 * (STANDARD_EPOCH_SECONDS + ABC_EPOCH_SECONDS)
+        return f"estimate: {spoken(seconds)} on one A100, from the times that the paper tells; {compiling}"
+    try:
+        samples = samples_of(found[0], Parts())
+    except Mistake as error:
+        return f"no estimate: {error}"
+    steps = epochs * found[0].cadence.steps_per_epoch * len(found)
+    seconds = steps * seconds_a_step(found[0], samples, find_device(setting.device))
+    return f"estimate: {spoken(seconds)} from {STEPS} steps of the first; {compiling}"
+
+
+NAME = "tab_overhead"
+MEMORY = {
+    "cpu": "growth of the process's resident memory from before the first step to its peak",
+    "mps": "most that the driver held for the process after an epoch, since mps counts no peak",
+}
+"""What was measured, by device; a CUDA GPU, which has a name of its own, tells its peak."""
+MODES = {False: "eager", True: "compiled"}
+
+PAPER = {
+    "memory, eager": (4729.0, 4731.0, 2.0),
+    "epoch, eager": (37.1, 42.8, 5.7),
+    "epoch, compiled": (38.0, 37.0, -1.0),
+    "parameters": (26.6, 26.6, None),
+}
+"""Standard, ABC and difference as the paper prints them: MB (it does not say in which mode), seconds, millions."""
+
+
+def cost_of(record: Overhead, estimator: str, *, compiled: bool) -> Cost | None:
+    """What was measured, if it was."""
+    return next((c for c in record.costs if c.estimator == estimator and c.compiled is compiled), None)
+
+
+def save(record: Overhead, directory: Path) -> list[Path]:
+    """The table as Markdown, LaTeX and CSV."""
+    return table(record).save(directory, NAME)
+
+
+def table(record: Overhead) -> Table:
+    """Memory and time in both modes, and parameters."""
+    if not record.costs:
+        raise mistake(
+            "the record of tab:overhead has no cost",
+            "allowed is a record of one process or more",
+            f"run {record.provenance.command!r} to its end",
+        )
+    epochs = sorted({len(cost.epoch_seconds) for cost in record.costs})
+    memory = MEMORY.get(record.device, "peak memory of the device")
+    return Table(
+        caption=(
+            f"Cost of the correction: {record.recipe} on {record.data}, n = {record.n}, {record.device}, "
+            f"{record.threads} threads, {record.steps_per_epoch} steps an epoch, mean ± largest deviation over "
+            f"{', '.join(map(str, epochs))} epochs after the first. Memory is the {memory}. "
+            "Paper: DriftDiT-Small on CIFAR-10, n = 8, one A100."
+        ),
+        label="tab:overhead",
+        header=("", "standard", "ABC", "ABC − standard", "standard, paper", "ABC, paper", "difference, paper"),
+        groups=[_memory_rows(record), _time_rows(record), [_parameters_row(record)]],
+    )
+
+
+def _memory_rows(record: Overhead) -> list[Row]:
+    return [
+        (
+            f"memory, {mode}, MB",
+            *_three([_memory(cost) for cost in _both(record, compiled)], ".1f"),
+            *_paper("memory", mode),
+        )
+        for compiled, mode in MODES.items()
+    ]
+
+
+def _time_rows(record: Overhead) -> list[Row]:
+    rows: list[Row] = []
+    for compiled, mode in MODES.items():
+        seconds = [cost.epoch_seconds if cost else () for cost in _both(record, compiled)]
+        spec = _digits([each for epochs in seconds for each in epochs])
+        means = [mean_and_deviation(epochs)[0] if epochs else None for epochs in seconds]
+        cells: list[Cell] = [*(spread_cell(epochs, spec) for epochs in seconds), Number(_minus(means), spec)]
+        rows.append((f"epoch, {mode}, s", *cells, *_paper("epoch", mode)))
+    return rows
+
+
+def _digits(values: Sequence[float]) -> str:
+    return ".1f" if min(values, default=10.0) >= 10 else ".3f"
+
+
+def _parameters_row(record: Overhead) -> Row:
+    counts = [next((cost.parameters for cost in pair if cost), None) for pair in _by_estimator(record)]
+    return ("parameters (paper: millions)", *_three(counts, ",.0f"), *_paper("parameters", ""))
+
+
+def _by_estimator(record: Overhead) -> list[list[Cost | None]]:
+    return [[cost_of(record, name, compiled=mode) for mode in MODES] for name in ("standard", "abc")]
+
+
+def _both(record: Overhead, compiled: bool) -> list[Cost | None]:
+    return [cost_of(record, name, compiled=compiled) for name in ("standard", "abc")]
+
+
+def _memory(cost: Cost | None) -> float | None:
+    return None if cost is None else cost.memory_megabytes
+
+
+def _three(pair: Sequence[float | None], spec: str) -> list[Cell]:
+    return [*(Number(value, spec) for value in pair), Number(_minus(pair), spec)]
+
+
+def _minus(pair: Sequence[float | None]) -> float | None:
+    standard, abc = pair
+    return None if standard is None or abc is None else abc - standard
+
+
+def _paper(row: str, mode: str) -> list[Cell]:
+    printed = PAPER.get(f"{row}, {mode}" if mode else row, (None, None, None))
+    return [Number(value, ".0f" if row == "memory" else ".1f") for value in printed]
+
+
+def verdicts(record: Overhead) -> list[str]:
+    """One sentence for the time in each mode that was measured, and one for the memory."""
+    said = []
+    for compiled, mode in MODES.items():
+        standard, abc = _both(record, compiled)
+        if standard and abc and standard.epoch_seconds and abc.epoch_seconds:
+            said += [_time_verdict(mode, standard, abc), _memory_verdict(mode, standard, abc)]
+    return said
+
+
+def _time_verdict(mode: str, standard: Cost, abc: Cost) -> str:
+    first, second = (mean_and_deviation(cost.epoch_seconds)[0] for cost in (standard, abc))
+    apart = min(abc.epoch_seconds) > max(standard.epoch_seconds) or max(abc.epoch_seconds) < min(standard.epoch_seconds)
+    spec = _digits([*standard.epoch_seconds, *abc.epoch_seconds])
+    both = "do not overlap" if apart else "overlap: within the spread of the clock"
+    return (
+        f"{mode}: an epoch takes {shown(second, spec)} s with ABC and {shown(first, spec)} s with standard "
+        f"({_signed(second / first - 1, '.1%')}), and the epochs of both {both}"
+    )
+
+
+def _memory_verdict(mode: str, standard: Cost, abc: Cost) -> str:
+    first, second = (f"{cost.memory_megabytes:.1f} MB" for cost in (standard, abc))
+    return f"{mode}: memory is {second} with ABC and {first} with standard"
+
+
+def _signed(value: float, spec: str) -> str:
+    return shown(value, f"+{spec}")
+
+
+def summary(record: Overhead) -> str:
+    """The table for the screen, and the verdicts."""
+    return table(record).screen("tab:overhead", verdicts(record))

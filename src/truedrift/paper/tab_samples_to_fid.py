@@ -1,0 +1,211 @@
+"""`tab:samples_to_fid`: positives over all classes until an evaluation first shows a distance of at most a threshold.
+
+The paper's thresholds are FID 10 and 7, in features of the standard network or of the published code's. Distances in
+other features are on another scale: there, the thresholds are in the same proportion to standard's last-5 average at
+the smallest n as the paper's are to its own, 10/7.31 and 7/7.31.
+Seeds that never reach a threshold are counted, k/S, and are in no mean.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from truedrift.errors import mistake
+from truedrift.grids.results import ImageGrid
+from truedrift.paper.grid_tables import (
+    by_seed,
+    decimals,
+    evaluated,
+    interval_cell,
+    measured,
+    printed_cell,
+    protocol_line,
+    seen,
+    shortcomings,
+    sizes,
+    spread_cell,
+)
+from truedrift.paper.seeds import (
+    Paired,
+    comparisons_note,
+    first_hit,
+    last_average,
+    mean_and_deviation,
+    paired,
+    sentence,
+)
+from truedrift.paper.trajectory import unit_of
+from truedrift.report.figure import LOOKS
+from truedrift.report.table import Cell, Row, Spread, Table, shown
+
+NAME = "tab_samples_to_fid"
+VARIANTS = ("standard", "abc")
+PAPER_THRESHOLDS = (10.0, 7.0)
+PAPER_EXTRACTORS = ("inception", "abc-release")
+"""Distances on the scale of those thresholds."""
+PAPER_STANDARD = 7.31
+"""Standard's last-5 average at n = 8 in the paper."""
+
+PAPER: dict[tuple[int, str], tuple[tuple[float, float | None, str], ...]] = {
+    (8, "standard"): ((8.19, 4.29, ""), (26.52, None, "(1/3)")),
+    (8, "abc"): ((3.38, 0.52, ""), (21.84, 12.48, "(3/3)")),
+    (16, "standard"): ((4.94, 1.04, ""), (11.44, 7.28, "")),
+    (16, "abc"): ((4.42, 0.52, ""), (7.80, 4.68, "")),
+    (32, "standard"): ((8.84, 3.64, ""), (13.52, 5.20, "")),
+    (32, "abc"): ((8.84, 3.64, ""), (10.92, 3.12, "")),
+    (64, "standard"): ((16.64, 10.40, ""), (30.16, 4.16, "")),
+    (64, "abc"): ((13.52, 8.32, ""), (27.04, 11.44, "")),
+    (8, "difference"): ((-4.81, None, ""), (-4.68, None, "")),
+    (16, "difference"): ((-0.52, None, ""), (-3.64, None, "")),
+    (32, "difference"): ((0.0, None, ""), (-2.60, None, "")),
+    (64, "difference"): ((-3.12, None, ""), (-3.12, None, "")),
+}
+"""Millions of positives to FID ≤ 10 and to FID ≤ 7, and the attainment, as the paper prints them."""
+
+Hits = dict[int, float]
+"""Positives over all classes in the table's unit, by seed, of those that reach the threshold."""
+
+
+def thresholds(record: ImageGrid) -> tuple[float, float]:
+    """The paper's, or those in proportion."""
+    if record.protocol.extractor in PAPER_EXTRACTORS:
+        return PAPER_THRESHOLDS
+    n = sizes(record)[0]
+    averages = measured(record, "standard", n, last_average)
+    if not averages:
+        raise mistake(
+            f"the record of {record.item} has no evaluated run of standard at n = {n}, which sets the thresholds",
+            "allowed is a grid that has one",
+            f"run {record.provenance.command!r} to its end",
+        )
+    first, second = (each / PAPER_STANDARD * statistics.fmean(averages.values()) for each in PAPER_THRESHOLDS)
+    return first, second
+
+
+def hits(record: ImageGrid, variant: str, n: int, threshold: float) -> Hits:
+    """First hits of the seeds that have one."""
+    unit, _ = _unit(record)
+    found = {seed: first_hit(run, threshold) for seed, run in by_seed(record, variant, n).items()}
+    return {seed: seen(record, positives) / unit for seed, positives in found.items() if positives is not None}
+
+
+def _unit(record: ImageGrid) -> tuple[float, str]:
+    return unit_of(max(seen(record, run.evaluations[-1].positives_seen) for run in evaluated(record)))
+
+
+def save(record: ImageGrid, directory: Path) -> list[Path]:
+    """The table as Markdown, LaTeX and CSV."""
+    return table(record).save(directory, NAME)
+
+
+def table(record: ImageGrid) -> Table:
+    """Three rows an n: standard, ABC, and their difference over the seeds that both have."""
+    name, (_, unit_name) = record.protocol.distance_name, _unit(record)
+    columns = [
+        column
+        for threshold, paper in zip(_names(record), PAPER_THRESHOLDS, strict=True)
+        for column in (f"{threshold}, {unit_name}", f"FID ≤ {paper:g}, paper, millions")
+    ]
+    found = [_difference(record, n, threshold) for n in sizes(record) for threshold in thresholds(record)]
+    return Table(
+        caption=(
+            f"Positives over all classes ({unit_name}) until {name} on {record.data} is first at most a threshold: "
+            "mean ± largest deviation over the seeds that reach it, (k/S) of them; in bold the estimator with more "
+            f"such seeds, or else the smaller mean. {_told(record)}{protocol_line(record)} "
+            "Paper: CIFAR-10, three seeds."
+        ),
+        label="tab:samples_to_fid",
+        header=("n", "estimator", *columns),
+        groups=[_rows(record, n) for n in sizes(record)],
+        notes=(
+            *shortcomings(record),
+            comparisons_note(found),
+            "Differences are of seeds that reach the threshold with both; one that fails with either is in none.",
+        ),
+    )
+
+
+def _names(record: ImageGrid) -> list[str]:
+    values = thresholds(record)
+    name, spec = record.protocol.distance_name, decimals(values)
+    whole = all(value == int(value) for value in values)
+    return [f"{name} ≤ {value:g}" if whole else f"{name} ≤ {shown(value, spec)}" for value in values]
+
+
+def _told(record: ImageGrid) -> str:
+    if record.protocol.extractor in PAPER_EXTRACTORS:
+        return ""
+    return (
+        f"Thresholds are 10/{PAPER_STANDARD} and 7/{PAPER_STANDARD} of standard's last-5 average at "
+        f"n = {sizes(record)[0]}, as FID 10 and 7 are in the paper. "
+    )
+
+
+def _rows(record: ImageGrid, n: int) -> list[Row]:
+    columns = [_cells(record, n, k, threshold) for k, threshold in enumerate(thresholds(record))]
+    names = {**{variant: LOOKS[variant][0] for variant in VARIANTS}, "difference": "ABC − standard"}
+    return [(str(n), name, *(cell for column in columns for cell in column[row])) for row, name in names.items()]
+
+
+def _cells(record: ImageGrid, n: int, k: int, threshold: float) -> dict[str, tuple[Cell, Cell]]:
+    """For both estimators and their difference: ours, and the paper's."""
+    cells: dict[str, Cell] = {variant: _attained(record, variant, n, threshold) for variant in VARIANTS}
+    cells["difference"] = interval_cell(_difference(record, n, threshold), ".2f")
+    return {row: (cell, _printed(n, row, k)) for row, cell in cells.items()}
+
+
+def _attained(record: ImageGrid, variant: str, n: int, threshold: float) -> Spread:
+    found, seeds = hits(record, variant, n, threshold), len(by_seed(record, variant, n))
+    bold = sooner(record, n, threshold) == variant
+    return spread_cell(list(found.values()), ".2f", bold=bold, note=f"({len(found)}/{seeds})" if seeds else "")
+
+
+def _printed(n: int, row: str, k: int) -> Spread:
+    if (n, row) not in PAPER:
+        return printed_cell(None)
+    mean, deviation, note = PAPER[n, row][k]
+    return printed_cell((mean, deviation), note)
+
+
+def sooner(record: ImageGrid, n: int, threshold: float) -> str | None:
+    """The variant that more of its seeds reach the threshold with, or that reaches it sooner; None if neither."""
+    ranks = {}
+    for variant in VARIANTS:
+        found, seeds = hits(record, variant, n, threshold), len(by_seed(record, variant, n))
+        if not seeds:
+            return None
+        ranks[variant] = (-len(found) / seeds, mean_and_deviation(list(found.values()))[0] if found else 0.0)
+    first, second = VARIANTS
+    return None if ranks[first] == ranks[second] else min(VARIANTS, key=ranks.__getitem__)
+
+
+def _difference(record: ImageGrid, n: int, threshold: float) -> Paired:
+    standard, abc = (hits(record, variant, n, threshold) for variant in VARIANTS)
+    return paired(standard, abc)
+
+
+def verdicts(record: ImageGrid) -> list[str]:
+    """One sentence for each n and threshold."""
+    return [
+        f"n = {n}, {name}: {_verdict(record, n, threshold)}"
+        for n in sizes(record)
+        for name, threshold in zip(_names(record), thresholds(record), strict=True)
+    ]
+
+
+def _verdict(record: ImageGrid, n: int, threshold: float) -> str:
+    counts = [
+        f"{LOOKS[variant][0]} in {len(hits(record, variant, n, threshold))} of {len(by_seed(record, variant, n))} seeds"
+        for variant in VARIANTS
+    ]
+    found = _difference(record, n, threshold)
+    if not found.pairs:
+        return f"reached by {counts[0]} and {counts[1]}"
+    said = sentence(found, "ABC", "standard", ".2f", lower="sooner", unit=f" {_unit(record)[1].removesuffix('s')}")
+    return f"reached by {counts[0]} and {counts[1]}; {said}"
+
+
+def summary(record: ImageGrid) -> str:
+    """The table for the screen, and the verdicts."""
+    return table(record).screen("tab:samples_to_fid", verdicts(record))

@@ -1,0 +1,205 @@
+"""All temperatures × {1/4, 1/2, 1, 2, 4} × {standard, ABC} at n = 8 (`temperature-sweep`, new).
+
+The paper takes the temperatures that were found best for the plain centroid. A larger τ has more effective references
+and so less bias; once the bias is gone, the best τ may be a smaller one. At factor 1 these are runs of
+`tab:main_results`.
+
+The study `temperature-sweep`: does the best temperature shift once the bias is gone?
+
+All temperatures of the recipe are multiplied by a factor f. The distance (last-5 average) is drawn against f for
+standard and ABC, and the best f of each is told, by the mean over seeds and seed by seed.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from truedrift.errors import mistake
+from truedrift.grids.benchmarks import Ground
+from truedrift.grids.plan import Task
+from truedrift.grids.results import ImageGrid
+from truedrift.paper.grid_tables import (
+    ABC_AGAINST_STANDARD,
+    Against,
+    evaluated,
+    interval_cell,
+    measure_cells,
+    measured,
+    protocol_line,
+    shortcomings,
+    sizes,
+    spec_of,
+)
+from truedrift.paper.seeds import comparisons_note, last_average, mean_and_deviation
+from truedrift.report.figure import LOOKS, framed, save_figure, ticks_at
+from truedrift.report.table import Row, Table
+
+N = 8
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+ESTIMATORS = ("standard", "abc")
+
+
+def tasks(ground: Ground) -> list[Task]:
+    """Every estimator at every factor with every seed."""
+    return [_task(ground, name, factor, seed) for name in ESTIMATORS for factor in FACTORS for seed in ground.seeds]
+
+
+def _task(ground: Ground, name: str, factor: float, seed: int) -> Task:
+    own = ground.config(n=N, seed=seed).objective.temperatures
+    temperatures = [factor * tau for tau in own]
+    config = ground.config(n=N, seed=seed, estimator_pos=name, estimator_neg=name, temperatures=temperatures)
+    return Task(variant=f"{name}/{factor:g}", config=config)
+
+
+NAME = "temperature_sweep"
+FIGURE_INCHES = (4.4, 3.0)
+ESTIMATOR_ROWS = ("standard", "abc")
+MEASURE = "last-5 average"
+_FACTOR = re.compile(r"\d+(\.\d+)?")
+
+
+def factors(record: ImageGrid) -> list[str]:
+    """As the variants write them, from the smallest; ValueError where one is no positive number."""
+    found = {run.variant.partition("/")[2] for run in evaluated(record)}
+    for variant in sorted(run.variant for run in evaluated(record)):
+        if not _FACTOR.fullmatch(variant.partition("/")[2]):
+            came = f"the record of {record.item} has a variant {variant!r}"
+            raise mistake(came, "allowed is an estimator and a factor, as in 'abc/0.5'", "remove that run")
+    return sorted(found, key=float)
+
+
+def averages(record: ImageGrid, estimator: str, factor: str) -> dict[int, float]:
+    """Last-5 averages by seed."""
+    return measured(record, f"{estimator}/{factor}", sizes(record)[0], last_average)
+
+
+def best_by_mean(record: ImageGrid, estimator: str) -> str | None:
+    """The factor with the smallest mean over seeds; the smaller one of two."""
+    means = {f: mean_and_deviation(list(averages(record, estimator, f).values()))[0] for f in _known(record, estimator)}
+    return min(means, key=means.__getitem__) if means else None
+
+
+def _known(record: ImageGrid, estimator: str) -> list[str]:
+    return [factor for factor in factors(record) if averages(record, estimator, factor)]
+
+
+def best_by_seed(record: ImageGrid, estimator: str) -> dict[int, str]:
+    """The factor with the smallest distance at each seed that has a run at every factor of this estimator."""
+    found = {factor: averages(record, estimator, factor) for factor in _known(record, estimator)}
+    seeds = set.intersection(*map(set, found.values())) if found else set()
+    return {seed: min(found, key=lambda factor: found[factor][seed]) for seed in sorted(seeds)}
+
+
+def save(record: ImageGrid, directory: Path) -> list[Path]:
+    """The figure, and the table."""
+    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
+
+
+def draw(record: ImageGrid) -> Figure:
+    """Both estimators with bars of the largest deviation, the best of each by mean with a ring."""
+    figure = Figure(figsize=FIGURE_INCHES)
+    axes = figure.subplots()
+    for estimator, shift in zip(ESTIMATOR_ROWS, (0.985, 1.015), strict=True):  # so that bars do not hide each other
+        _curve(axes, record, estimator, shift)
+    framed(axes, across="factor $f$ of all temperatures", up=f"{record.protocol.distance_name}, last-5 average")
+    ticks_at(axes, [float(factor) for factor in factors(record)], factors(record))
+    axes.legend(fontsize=8, frameon=False, title=f"$n = {sizes(record)[0]}$; ring: best mean", title_fontsize=8)
+    figure.subplots_adjust(left=0.13, right=0.98, bottom=0.145, top=0.96)
+    return figure
+
+
+def _curve(axes: Axes, record: ImageGrid, estimator: str, shift: float) -> None:
+    name, color, marker = LOOKS[estimator]
+    known = _known(record, estimator)
+    spread = [mean_and_deviation(list(averages(record, estimator, factor).values())) for factor in known]
+    across = [shift * float(factor) for factor in known]
+    means, bars = [mean for mean, _ in spread], [deviation for _, deviation in spread]
+    look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4, "linewidth": 1.2, "elinewidth": 0.9}
+    axes.errorbar(across, means, bars, label=name, capsize=2, **look)
+    best = [k for k, factor in enumerate(known) if factor == best_by_mean(record, estimator)]
+    ring: dict[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none"}
+    axes.plot([across[k] for k in best], [means[k] for k in best], color=color, markeredgewidth=0.9, **ring)
+
+
+def table(record: ImageGrid) -> Table:
+    """A row a factor: standard, ABC, their paired difference, and how many seeds have their best there."""
+    n, name = sizes(record)[0], record.protocol.distance_name
+    found = [_at(factor).difference(record, n) for factor in factors(record)]
+    return Table(
+        caption=(
+            f"Factor f of all temperatures, n = {n}: last-5 average {name} on {record.data}, mean ± largest deviation "
+            "over seeds; each estimator's best by mean in bold, and the seeds whose best it is. "
+            f"{protocol_line(record)} The paper keeps the temperatures of standard."
+        ),
+        label="tab:temperature_sweep",
+        header=("f", "standard", "ABC", "ABC − standard", "best of standard's seeds", "best of ABC's seeds"),
+        groups=[[_row(record, factor, n) for factor in factors(record)]],
+        notes=(*shortcomings(record), comparisons_note(found)),
+    )
+
+
+def _at(factor: str) -> Against:
+    names = ABC_AGAINST_STANDARD
+    return Against(variant=f"abc/{factor}", name=names.name, base=f"standard/{factor}", base_name=names.base_name)
+
+
+def _row(record: ImageGrid, factor: str, n: int) -> Row:
+    spec = spec_of(record, MEASURE)
+    cells = (
+        measure_cells(record, [f"{estimator}/{each}" for each in factors(record)], n, MEASURE)[f"{estimator}/{factor}"]
+        for estimator in ESTIMATOR_ROWS
+    )
+    counts = (list(best_by_seed(record, estimator).values()) for estimator in ESTIMATOR_ROWS)
+    return (
+        factor,
+        *cells,
+        interval_cell(_at(factor).difference(record, n), spec),
+        *(f"{bests.count(factor)}/{len(bests)}" for bests in counts),
+    )
+
+
+def verdicts(record: ImageGrid) -> list[str]:
+    """Whether the best factor shifts, and how both compare at their own best."""
+    standard, abc = (best_by_mean(record, estimator) for estimator in ESTIMATOR_ROWS)
+    if standard is None or abc is None:
+        return ["standard and ABC have not both been run: nothing is known of a shift"]
+    n = sizes(record)[0]
+    own_best = Against(variant=f"abc/{abc}", name="ABC", base=f"standard/{standard}", base_name="standard")
+    return [
+        f"{_shift(record, standard, abc)}{_edge(record, standard, abc)}",
+        f"each at its own best f, chosen from these same runs: {own_best.verdict(record, n)}",
+        *(f"f = {factor}: {_at(factor).verdict(record, n)}" for factor in factors(record)),
+    ]
+
+
+def _shift(record: ImageGrid, standard: str, abc: str) -> str:
+    """By mean, and in how many seeds the same way."""
+    of_standard, of_abc = (best_by_seed(record, estimator) for estimator in ESTIMATOR_ROWS)
+    moves = [float(of_abc[seed]) - float(of_standard[seed]) for seed in of_standard if seed in of_abc]
+    counted = (
+        f"by seed it is smaller with ABC in {sum(move < 0 for move in moves)}, the same in "
+        f"{sum(move == 0 for move in moves)} and larger in {sum(move > 0 for move in moves)} of {len(moves)} seeds"
+    )
+    move = float(abc) - float(standard)
+    if not move:
+        return f"no shift: the best f by mean is {abc} for both; {counted}"
+    agree = bool(moves) and all(each * move > 0 for each in moves)
+    said = "the best f shifts" if agree else "no clear shift: the best f by mean goes"
+    return f"{said} from {standard} (standard) to {abc} (ABC); {counted}"
+
+
+def _edge(record: ImageGrid, standard: str, abc: str) -> str:
+    at_edge = {"standard": standard, "ABC": abc}
+    ends = (factors(record)[0], factors(record)[-1])
+    names = [name for name, best in at_edge.items() if best in ends]
+    return f"; that of {' and '.join(names)} is at the edge of the sweep" if names and ends[0] != ends[1] else ""
+
+
+def summary(record: ImageGrid) -> str:
+    """The table for the screen, and the verdicts."""
+    return table(record).screen("temperature-sweep", verdicts(record))

@@ -1,0 +1,82 @@
+"""The paper's colors and markers: one meaning, one look, in every figure.
+
+A panel's frame, the same in every figure with axes: light grid and spines, small ticks, a letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from matplotlib.ticker import NullLocator
+
+TARGET = "#017100"
+"""T*, a diamond."""
+
+STANDARD = "#D64541"
+"""T_n, a circle."""
+
+ABC = "#0077CC"
+"""T_n^ABC, a square."""
+
+ABC2 = "#7A3E9D"
+"""T_n of ABC-2, a triangle; ours."""
+
+INK = "#222222"
+MUTED = "#8A929C"
+CLOUD = "#B4BECA"
+HALO = "#EEF1F5"
+FRAME = "#D5DAE0"
+
+STRATIFIED = "#D98200"
+"""Stratified ABC, a triangle, dashed; ours."""
+
+POSITIVE = "#1B8A7A"
+"""ABC on the positive side alone, a triangle downward."""
+
+NEGATIVE = "#A8631B"
+"""ABC on the negative side alone, a diamond."""
+
+LOOKS = {
+    "standard": ("standard", STANDARD, "o"),
+    "abc": ("ABC", ABC, "s"),
+    "abc2": ("ABC-2", ABC2, "^"),
+}
+"""Estimator → its name for people, color and marker."""
+
+
+def framed(axes: Axes, *, across: str, up: str = "", title: str = "", size: float = 8.5) -> None:
+    """Labels, grid and spines."""
+    axes.set_xlabel(across, fontsize=size, labelpad=2)
+    axes.set_ylabel(up, fontsize=size, labelpad=3)
+    axes.set_title(title, fontsize=size, color=INK, pad=4)
+    axes.tick_params(which="both", labelsize=size - 1, color=FRAME)
+    axes.grid(color=FRAME, linewidth=0.4)
+    axes.set_axisbelow(True)
+    for spine in axes.spines.values():
+        spine.set(color=FRAME, linewidth=0.6)
+
+
+def ticks_at(axes: Axes, places: Sequence[float], labels: Sequence[str]) -> None:
+    """These ticks across and no others, on a logarithmic axis."""
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(places, labels)
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def typeset(figure: Figure) -> Figure:
+    """The figure with the fonts of the paper."""
+    for text in figure.findobj(Text):
+        text.set(family="STIXGeneral", math_fontfamily="stix")
+    return figure
+
+
+def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
+    """Write the figure as PNG and PDF."""
+    png = directory / f"{name}.png"
+    typeset(figure).savefig(png, dpi=300)
+    figure.savefig(png.with_suffix(".pdf"), metadata={"CreationDate": None})
+    return [png, png.with_suffix(".pdf")]
