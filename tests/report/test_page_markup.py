@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truedrift.page.charts import COLORS, sheet
-from truedrift.page.markup import Markup, document, element, joined, json_block, policy
+from truedrift.page.markup import COLORS, Markup, document, element, joined, json_block, policy, sheet
 
 
 class Read(HTMLParser):
