@@ -10,7 +10,7 @@ from benchmarks.results import Result
 from benchmarks.steps import next_of, step_of
 from benchmarks.timing import best_window_medians
 from truedrift.recipes.recipes import digits
-from truedrift.training.setup import Parts, samples_of
+from truedrift.training.setup import Parts, load_samples
 
 TITLE = "Step of digits, MLP and pixels, 10 classes, n = 8"
 ESTIMATORS = ("standard", "abc", "abc2")
@@ -18,7 +18,7 @@ ESTIMATORS = ("standard", "abc", "abc2")
 
 def measure(windows: int = 12, repeats: int = 31) -> list[Result]:
     """Ratios to the standard centroid, and the field's share of a step."""
-    samples = samples_of(digits(), Parts())
+    samples = load_samples(digits(), Parts())
     steps = {name: step_of(digits(estimator=name), samples) for name in ESTIMATORS}
     runs = {name: next_of(step) for name, step in steps.items()}
     seconds = best_window_medians(runs, windows=windows, repeats=repeats, warm_up=20)

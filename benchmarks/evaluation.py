@@ -16,10 +16,10 @@ from torchmetrics.image.fid import _compute_fid
 from benchmarks.results import Result
 from benchmarks.steps import next_of, step_of
 from benchmarks.timing import best_window_medians
-from truedrift.evaluation.metrics import Moments, frechet_distance, moments_of
-from truedrift.recipes.evaluator import judge
+from truedrift.evaluation.metrics import Moments, batch_moments, frechet_distance
+from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.recipes import digits
-from truedrift.training.setup import Parts, samples_of
+from truedrift.training.setup import Parts, load_samples
 
 TITLE = "Evaluation: Fréchet distance in 768 dimensions, and judging the digits"
 DIMENSIONS, FEATURES, STEPS = 768, 2000, 100
@@ -41,7 +41,7 @@ def measure() -> list[Result]:
     """Ratios of one run."""
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(2, FEATURES, DIMENSIONS, generator=generator)
-    a, b = moments_of(features[0]), moments_of(2 * features[1] + 1)
+    a, b = batch_moments(features[0]), batch_moments(2 * features[1] + 1)
     distances = {"ours": frechet_distance, "general": general_root, "torchmetrics": theirs}
     runs = {name: lambda distance=distance: distance(a, b) for name, distance in distances.items()}
     seconds = best_window_medians(runs, windows=3, repeats=1, warm_up=1)
@@ -57,8 +57,8 @@ def measure() -> list[Result]:
 
 def _judging() -> dict[str, float]:
     config = digits()
-    step = step_of(config, samples_of(config, Parts()))
-    asked = judge(config, device=torch.device("cpu"))
+    step = step_of(config, load_samples(config, Parts()))
+    asked = build_evaluator(config, device=torch.device("cpu"))
     assert asked is not None
     average = step.state.average.generator
     runs = {"evaluation": lambda: asked(average, 0), "step": next_of(step)}

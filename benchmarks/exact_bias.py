@@ -16,7 +16,7 @@ from torch import Tensor
 
 from benchmarks.results import Result
 from benchmarks.timing import best_window_medians
-from truedrift.bias.exact import exact_moments_of_several
+from truedrift.bias.exact import exact_moments_by_estimator
 from truedrift.bias.monte_carlo import monte_carlo
 from truedrift.data.toys import FOUR_MODES
 
@@ -32,10 +32,10 @@ def measure() -> list[Result]:
     """Seconds of the exact figure, and how many times longer the protocol would take."""
     generator = torch.Generator().manual_seed(0)
     pool, x = (FOUR_MODES.sample(count, generator, dtype=torch.float64) for count in (POINTS, QUERIES))
-    exact_moments_of_several(x[:1], pool[:1000], tau=0.1, n=4)  # numba compiles
+    exact_moments_by_estimator(x[:1], pool[:1000], tau=0.1, n=4)  # numba compiles
     start = time.perf_counter()
     for tau in TEMPERATURES:
-        exact_moments_of_several(x, pool, tau=tau, n=SIZES, estimators=("standard", "abc"))
+        exact_moments_by_estimator(x, pool, tau=tau, n=SIZES, estimators=("standard", "abc"))
     exact = time.perf_counter() - start
     eager, own = _evaluations_a_second(x, pool, generator)
     evaluations = len(TEMPERATURES) * QUERIES * TRIALS * sum(SIZES)
@@ -71,7 +71,7 @@ def _large_pool() -> float:
     """Seconds at one query."""
     pool = FOUR_MODES.sample(10_000_000, torch.Generator().manual_seed(0), dtype=torch.float64)
     start = time.perf_counter()
-    exact_moments_of_several(pool[:1], pool, tau=0.1, n=SIZES)
+    exact_moments_by_estimator(pool[:1], pool, tau=0.1, n=SIZES)
     return time.perf_counter() - start
 
 

@@ -25,7 +25,7 @@ from benchmarks.timing import best_window_medians
 from truedrift.encoders.base import PixelsOptions
 from truedrift.encoders.convnet import ConvNetOptions
 from truedrift.recipes.recipes import folder
-from truedrift.training.batch import draw
+from truedrift.training.batch import draw_inputs
 from truedrift.training.step import Step
 
 TITLE = "Gradient caching, DriftDiT of width 128 and depth 4 on 32×32, 10 classes, n = 64"
@@ -118,5 +118,5 @@ def _growth(encoder: str, classes: int, n: int, micro_batch: int | None) -> int:
     torch.set_num_threads(THREADS)
     step = _step(encoder, classes, n, micro_batch)
     # One sample first, for what torch loads when it first computes.
-    step.features(draw(step.config, step.state.generator, 0).rows(0, 1))
+    step.features(draw_inputs(step.config, step.state.generator, 0).rows(0, 1))
     return growth_bytes(partial(step, 0))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from truedrift.training.batch import Positives
-from truedrift.training.step import FeatureLoss, Outcome, Step
+from truedrift.training.step import FeatureLoss, Step, StepResult
 
 PARTS = (
     "generator, forward",
@@ -74,7 +74,7 @@ class MarkedStep(Step):
 
     laps: Laps
 
-    def __call__(self, step: int) -> Outcome:
+    def __call__(self, step: int) -> StepResult:
         self.laps.start()
         outcome = super().__call__(step)
         self.laps.mark("optimizer and average")

@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 import torch
 
 from truedrift.data.samples import Samples
-from truedrift.progress import silent
+from truedrift.progress import no_progress
 from truedrift.seeding import stream
-from truedrift.training.config import RunConfig, require_consistent
-from truedrift.training.setup import Parts, assemble
+from truedrift.training.config import RunConfig, validated_config
+from truedrift.training.setup import Parts, build_setup
 from truedrift.training.step import Step
 
 
@@ -30,7 +30,7 @@ def like_cifar(classes: int, of_class: int) -> Samples:
 def step_of(config: RunConfig, samples: Samples) -> Step:
     """The step of that configuration on the CPU."""
     parts = Parts(samples=samples)
-    return assemble(require_consistent(config), parts, samples, torch.device("cpu"), silent).step
+    return build_setup(validated_config(config), parts, samples, torch.device("cpu"), no_progress).step
 
 
 def next_of(step: Step) -> Callable[[], object]:

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from truedrift import Parts, recipe, train
-from truedrift.centroids import OfAlpha
+from truedrift.centroids import AlphaEstimator
 
 
 class Waves(nn.Module):
@@ -45,7 +45,7 @@ def cauchy(x: torch.Tensor, y: torch.Tensor, tau: float) -> torch.Tensor:
 
 
 @dataclass(frozen=True)
-class HalfABC(OfAlpha):
+class HalfABC(AlphaEstimator):
     """Half of ABC's correction."""
 
     name = "half-abc"

@@ -9,10 +9,11 @@ from pathlib import Path
 import hypothesis
 import jaxtyping
 import pytest
+import torch
 
 # Some virtual machines advertise AMX and kill the process that uses it, as bfloat16 products of oneDNN would.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
-import torch
+
 
 sys.path.insert(0, str(Path(__file__).parent))  # from oracles import …
 torch.set_num_threads(1)

@@ -10,24 +10,24 @@ from truedrift import distributed
 
 def test_in_one_process_everything_is_the_identity():
     rows = torch.arange(6.0).view(3, 2).requires_grad_()
-    assert (distributed.rank(), distributed.size(), distributed.bounds(7)) == (0, 1, (0, 7))
+    assert (distributed.rank(), distributed.size(), distributed.row_range(7)) == (0, 1, (0, 7))
     gathered = distributed.gather_rows(rows, 3)
     assert torch.equal(gathered, rows)
     assert not gathered.requires_grad
     tensors = [torch.ones(2), torch.zeros(3, dtype=torch.int64)]
     before = [tensor.clone() for tensor in tensors]
-    distributed.add(tensors)
-    distributed.copy_from_first(tensors)
+    distributed.all_reduce_sum(tensors)
+    distributed.broadcast_tensors(tensors)
     distributed.wait()
     assert all(torch.equal(a, b) for a, b in zip(tensors, before, strict=True))
-    assert (distributed.any_of(False), distributed.any_of(True)) == (False, True)
+    assert (distributed.any_process(False), distributed.any_process(True)) == (False, True)
 
 
 @given(total=st.integers(0, 500), size=st.integers(1, 40))
 def test_rows_are_dealt_out_whole_and_evenly(total, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distributed, "size", lambda: size)
-        dealt = [distributed.bounds(total, r) for r in range(size)]
+        dealt = [distributed.row_range(total, r) for r in range(size)]
     assert [row for start, end in dealt for row in range(start, end)] == list(range(total))
     counts = [end - start for start, end in dealt]
     assert max(counts) - min(counts) <= 1
@@ -36,7 +36,7 @@ def test_rows_are_dealt_out_whole_and_evenly(total, size):
 def test_without_torchrun_nothing_is_joined(monkeypatch):
     for value in (None, "1"):
         monkeypatch.delenv("WORLD_SIZE", raising=False) if value is None else monkeypatch.setenv("WORLD_SIZE", value)
-        with distributed.joined(torch.device("cpu")):
+        with distributed.process_group(torch.device("cpu")):
             assert not torch.distributed.is_initialized()
 
 
@@ -47,5 +47,5 @@ def test_sums_go_out_in_one_order_of_dtypes(monkeypatch):
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda joined: sent.append((joined.dtype, joined.numel())))
     dtypes = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
     tensors = [torch.ones(k + 1, dtype=dtype) for k, dtype in enumerate(dtypes)]
-    distributed.add([*tensors, torch.ones(2, 3)])
+    distributed.all_reduce_sum([*tensors, torch.ones(2, 3)])
     assert sent == [(torch.float64, 1), (torch.float32, 2 + 6), (torch.bfloat16, 3), (torch.float16, 4)]

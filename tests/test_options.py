@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truedrift.errors import Mistake, mistake
-from truedrift.options import Within, checked, differences, from_tree, located, to_tree
+from truedrift.errors import UserError, user_error
+from truedrift.options import Within, differences, from_dict, located, to_dict, validated
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,9 @@ class Square:
 
     def __post_init__(self):
         if self.corner > self.side:
-            raise mistake(f"side is {self.side} and corner is {self.corner}", "allowed is a smaller corner", "cut less")
+            raise user_error(
+                f"side is {self.side} and corner is {self.corner}", "allowed is a smaller corner", "cut less"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,7 @@ class Plan:
 
 
 def plan(**tree):
-    return from_tree(Plan, {"name": "a"} | tree)
+    return from_dict(Plan, {"name": "a"} | tree)
 
 
 def test_what_fits_comes_through():
@@ -48,7 +50,7 @@ def test_what_fits_comes_through():
     assert made == Plan(name="a", deep=True, count=5, sizes=(0.0, 1.5), mood="sad", shape=Square(side=3))
     assert type(made.sizes[0]) is float
     assert plan() == Plan(name="a")
-    assert from_tree(Plan, to_tree(made)) == made == checked(made)
+    assert from_dict(Plan, to_dict(made)) == made == validated(made)
 
 
 @pytest.mark.parametrize(
@@ -85,32 +87,32 @@ def test_what_fits_comes_through():
     ],
 )
 def test_a_mistake_names_the_field(tree, message):
-    with pytest.raises(Mistake, match=rf"^{message}") as caught:
-        plan(**tree) if all(isinstance(name, str) for name in tree) else from_tree(Plan, {"name": "a"} | tree)
+    with pytest.raises(UserError, match=rf"^{message}") as caught:
+        plan(**tree) if all(isinstance(name, str) for name in tree) else from_dict(Plan, {"name": "a"} | tree)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
 
 
 def test_no_options_at_all_and_one_that_is_missing():
-    with pytest.raises(Mistake, match=r"^name is missing; it has no default; set it$"):
-        from_tree(Plan, {})
-    with pytest.raises(Mistake, match=r"^the configuration is \[1\]; allowed is a group of options; "):
-        from_tree(Plan, [1])
+    with pytest.raises(UserError, match=r"^name is missing; it has no default; set it$"):
+        from_dict(Plan, {})
+    with pytest.raises(UserError, match=r"^the configuration is \[1\]; allowed is a group of options; "):
+        from_dict(Plan, [1])
 
 
 def test_something_nested_a_thousand_times():
     nested = []
     for _ in range(100_000):
         nested = [nested]
-    with pytest.raises(Mistake, match=r"^name is a list too long to be shown; "):
+    with pytest.raises(UserError, match=r"^name is a list too long to be shown; "):
         plan(name=nested)
 
 
 def test_options_made_in_python_are_looked_at_too():
-    with pytest.raises(Mistake, match=r"^count is 9; "):
-        checked(Plan(name="a", count=9))
-    with pytest.raises(Mistake, match=r"^shape is 5; "):
-        checked(Plan(name="a", shape=5))
+    with pytest.raises(UserError, match=r"^count is 9; "):
+        validated(Plan(name="a", count=9))
+    with pytest.raises(UserError, match=r"^shape is 5; "):
+        validated(Plan(name="a", shape=5))
 
 
 @given(
@@ -125,7 +127,7 @@ def test_options_made_in_python_are_looked_at_too():
     )
 )
 def test_there_and_back(made):
-    assert from_tree(Plan, to_tree(made)) == made
+    assert from_dict(Plan, to_dict(made)) == made
 
 
 @pytest.mark.parametrize(
@@ -159,5 +161,5 @@ def test_differences_tell_both_values():
     ],
 )
 def test_located(said, expected):
-    assert str(located(Mistake(said), "net", ["width", "heads"])) == expected
-    assert str(located(Mistake(said), "", ["width"])) == said
+    assert str(located(UserError(said), "net", ["width", "heads"])) == expected
+    assert str(located(UserError(said), "", ["width"])) == said

@@ -95,7 +95,7 @@ def at_once(monkeypatch):
         return subprocess.CompletedProcess(command, status, said.getvalue().encode(), b"")
 
     monkeypatch.setattr(convert.subprocess, "run", run)
-    monkeypatch.setattr(reader, "limit", lambda size: None)
+    monkeypatch.setattr(reader, "set_resource_limits", lambda size: None)
 
 
 def everything(folder):
@@ -308,7 +308,7 @@ def test_no_checkpoint_at_all(tmp_path, name, message):
 
 
 def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(convert, "_read_elsewhere", lambda *_: pytest.fail("the file was read"))
+    monkeypatch.setattr(convert, "_run_reader", lambda *_: pytest.fail("the file was read"))
     torch.save({"w": W}, tmp_path / "a.pt")
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match=r"cannot be written \(.*\); "):

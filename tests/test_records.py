@@ -11,7 +11,7 @@ import torch
 import truedrift
 from truedrift import records
 from truedrift.paper.fig_illustration import Illustration, Options, run
-from truedrift.records.provenance import made_by, provenance
+from truedrift.records.provenance import provenance, with_command
 from truedrift.records.store import append, read, writable_directory
 
 provenance_module = import_module("truedrift.records.provenance")
@@ -74,7 +74,7 @@ def test_what_a_record_lacks_takes_its_default(tmp_path):
 def test_a_record_is_told_what_made_it():
     record = run(Options(n=2, draws=2, seed=0))
     assert record.provenance.command is None
-    told = made_by(record, "truedrift demo")
+    told = with_command(record, "truedrift demo")
     assert told.provenance.command == "truedrift demo"
     assert replace(told, provenance=record.provenance) == record
 

@@ -30,7 +30,7 @@ def _joined() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
-def bounds(total: int, r: int | None = None) -> tuple[int, int]:
+def row_range(total: int, r: int | None = None) -> tuple[int, int]:
     """First row and end of the rows of process r, this one if none is named."""
     r = rank() if r is None else r
     return r * total // size(), (r + 1) * total // size()
@@ -41,7 +41,7 @@ def gather_rows(rows: Tensor, total: int) -> Tensor:
     rows = rows.detach()
     if size() == 1:
         return rows
-    each = [end - start for start, end in (bounds(total, r) for r in range(size()))]
+    each = [end - start for start, end in (row_range(total, r) for r in range(size()))]
     padded = rows.new_zeros(max(each), *rows.shape[1:])
     padded[: len(rows)] = rows
     parts = [torch.empty_like(padded) for _ in each]
@@ -49,7 +49,7 @@ def gather_rows(rows: Tensor, total: int) -> Tensor:
     return torch.cat([part[:count] for part, count in zip(parts, each, strict=True)])
 
 
-def add(tensors: Sequence[Tensor]) -> None:
+def all_reduce_sum(tensors: Sequence[Tensor]) -> None:
     """Every tensor is replaced by its sum over the processes, in one message a dtype."""
     if size() == 1:
         return
@@ -61,14 +61,14 @@ def add(tensors: Sequence[Tensor]) -> None:
             tensor.copy_(part.view_as(tensor))
 
 
-def copy_from_first(tensors: Sequence[Tensor]) -> None:
+def broadcast_tensors(tensors: Sequence[Tensor]) -> None:
     """Every tensor is replaced by that of process 0."""
     if size() > 1:
         for tensor in tensors:
             dist.broadcast(tensor, 0)
 
 
-def numbers_of_first(numbers: Sequence[int]) -> tuple[int, ...]:
+def broadcast_ints(numbers: Sequence[int]) -> tuple[int, ...]:
     """The whole numbers that process 0 has."""
     if size() == 1:
         return tuple(numbers)
@@ -77,7 +77,7 @@ def numbers_of_first(numbers: Sequence[int]) -> tuple[int, ...]:
     return tuple(told.tolist())
 
 
-def any_of(flag: bool) -> bool:
+def any_process(flag: bool) -> bool:
     """Whether the flag is set in any process."""
     if size() == 1:
         return flag
@@ -98,7 +98,7 @@ def _device() -> torch.device:
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[None]:
+def process_group(device: torch.device) -> Iterator[None]:
     """Inside, the processes that torchrun started work together; without torchrun nothing happens."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _joined():
         yield

@@ -16,7 +16,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from truedrift.errors import Mistake, mistake
+from truedrift.errors import UserError, user_error
 
 Options = TypeVar("Options")
 LARGEST_INTEGER = 1 << 53
@@ -36,54 +36,60 @@ class Within:
         return (self.low < value if self.above else self.low <= value) and value <= self.high
 
     def __str__(self) -> str:
-        low = f"a number above {_plainly(self.low)}" if self.above else f"a number of at least {_plainly(self.low)}"
-        return low if self.high == math.inf else f"{low} and at most {_plainly(self.high)}"
+        low = (
+            f"a number above {_plain_number(self.low)}"
+            if self.above
+            else f"a number of at least {_plain_number(self.low)}"
+        )
+        return low if self.high == math.inf else f"{low} and at most {_plain_number(self.high)}"
 
 
-def _plainly(number: float) -> str:
+def _plain_number(number: float) -> str:
     """Whole numbers with all their digits."""
     return str(int(number)) if float(number).is_integer() else f"{number:g}"
 
 
-def to_tree(options: Any) -> dict[str, Any]:
+def to_dict(options: Any) -> dict[str, Any]:
     """The options as what JSON can hold: dictionaries, lists, strings, numbers."""
     tree: dict[str, Any] = asdict(options)
     return tree
 
 
-def from_tree(kind: Callable[..., Options], tree: Any, where: str = "") -> Options:
+def from_dict(kind: Callable[..., Options], tree: Any, where: str = "") -> Options:
     """Options of that kind from dictionaries and lists; fields that are left out keep their defaults."""
     if not isinstance(tree, Mapping):
-        raise mistake(f"{where or 'the configuration'} is {_short(tree)}", "allowed is a group of options", "name them")
+        raise user_error(
+            f"{where or 'the configuration'} is {_short_repr(tree)}", "allowed is a group of options", "name them"
+        )
     allowed = _hints(kind)
     for name in tree:
         if name not in allowed:
             known = ", ".join(allowed)
             came = f"{_below(where, name if isinstance(name, str) else repr(name))} is no option"
-            raise mistake(_shortened(came, 200), f"allowed are {known}", "choose one of them")
+            raise user_error(_truncate(came, 200), f"allowed are {known}", "choose one of them")
     values = {name: _value(allowed[name], value, _below(where, name)) for name, value in tree.items()}
     missing = [each.name for each in fields(kind) if each.name not in values and _required(each)]  # type: ignore[arg-type]
     if missing:
-        raise mistake(f"{_below(where, missing[0])} is missing", "it has no default", "set it")
+        raise user_error(f"{_below(where, missing[0])} is missing", "it has no default", "set it")
     try:
         return kind(**values)
-    except Mistake as error:
+    except UserError as error:
         raise located(error, where, allowed) from None
 
 
-def located(error: Mistake, where: str, names: Iterable[str]) -> Mistake:
+def located(error: UserError, where: str, names: Iterable[str]) -> UserError:
     """The mistake that options below `where` or their user found, each of their `names` with its dotted path."""
     came, semicolon, rest = str(error).partition("; ")
     if where:
         pattern = rf"(?<![\w.'\"])({'|'.join(map(re.escape, names))})(?=(\[\d+\])? (is|has) )"
         named = re.sub(pattern, lambda found: f"{where}.{found[1]}", came)
         came = named if named != came else f"{where}: {came}"
-    return Mistake(came + semicolon + rest)
+    return UserError(came + semicolon + rest)
 
 
-def checked(options: Options) -> Options:
+def validated(options: Options) -> Options:
     """The same options after every field was held against its type, however they were made."""
-    return from_tree(type(options), to_tree(options))
+    return from_dict(type(options), to_dict(options))
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any], where: str = "") -> list[str]:
@@ -94,7 +100,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], where: str = "") -> 
         if isinstance(left, Mapping) and isinstance(right, Mapping):
             found += differences(left, right, path)
         elif _plain(left) != _plain(right):
-            found.append(f"{path} ({_short(left)} and {_short(right)})")
+            found.append(f"{path} ({_short_repr(left)} and {_short_repr(right)})")
     return found
 
 
@@ -120,24 +126,24 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if origin is Annotated:
         return _within(_value(parts[0], value, where), parts[1:], where)
     if origin in (UnionType, Union):
-        return _of_union(parts, value, where)
+        return _union(parts, value, where)
     if origin is Literal:
-        return _chosen(parts, value, where)
+        return _choice(parts, value, where)
     if origin is tuple:
         return _items(parts[0], value, where)
     if isinstance(kind, type) and is_dataclass(kind):
-        return from_tree(kind, value, where)
+        return from_dict(kind, value, where)
     return _scalar(kind, value, where)
 
 
 def _within(value: Any, rules: tuple[Any, ...], where: str) -> Any:
     for rule in rules:
         if isinstance(rule, Within) and value is not None and not rule.holds(value):
-            raise mistake(f"{where} is {value!r}", f"allowed is {rule}", "change it")
+            raise user_error(f"{where} is {value!r}", f"allowed is {rule}", "change it")
     return value
 
 
-def _of_union(parts: tuple[Any, ...], value: Any, where: str) -> Any:
+def _union(parts: tuple[Any, ...], value: Any, where: str) -> Any:
     kinds = [part for part in parts if part is not NoneType]
     if value is None and NoneType in parts:
         return None
@@ -145,20 +151,22 @@ def _of_union(parts: tuple[Any, ...], value: Any, where: str) -> Any:
         return _value(kinds[0], value, where)
     by_name = {_hints(part)["kind"].__args__[0]: part for part in kinds}
     if not isinstance(value, Mapping) or "kind" not in value:
-        raise mistake(f"{where} is {_short(value)}", f"allowed are options with a kind: {', '.join(by_name)}", "add it")
-    return from_tree(by_name[_chosen(tuple(by_name), value["kind"], _below(where, "kind"))], value, where)
+        raise user_error(
+            f"{where} is {_short_repr(value)}", f"allowed are options with a kind: {', '.join(by_name)}", "add it"
+        )
+    return from_dict(by_name[_choice(tuple(by_name), value["kind"], _below(where, "kind"))], value, where)
 
 
-def _chosen(choices: tuple[Any, ...], value: Any, where: str) -> Any:
+def _choice(choices: tuple[Any, ...], value: Any, where: str) -> Any:
     if not isinstance(value, str) or value not in choices:
         names = ", ".join(map(str, choices))
-        raise mistake(f"{where} is {_short(value)}", f"allowed are {names}", "choose one of them")
+        raise user_error(f"{where} is {_short_repr(value)}", f"allowed are {names}", "choose one of them")
     return value
 
 
 def _items(kind: Any, value: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)) or len(value) == 0:
-        raise mistake(f"{where} is {_short(value)}", "allowed is a list of one or more", "write it as [a, b]")
+        raise user_error(f"{where} is {_short_repr(value)}", "allowed is a list of one or more", "write it as [a, b]")
     return tuple(_value(kind, each, f"{where}[{position}]") for position, each in enumerate(value))
 
 
@@ -168,23 +176,23 @@ def _scalar(kind: Any, value: Any, where: str) -> Any:
         return float(value)
     if kind is int and type(value) is int and abs(value) <= LARGEST_INTEGER:
         return value
-    if (kind is bool and type(value) is bool) or (kind is str and type(value) is str and _writable(value)):
+    if (kind is bool and type(value) is bool) or (kind is str and type(value) is str and _is_printable(value)):
         return value
-    raise mistake(f"{where} is {_short(value)}", f"allowed is {names[kind]}", "change it")
+    raise user_error(f"{where} is {_short_repr(value)}", f"allowed is {names[kind]}", "change it")
 
 
-def _writable(text: str) -> bool:
+def _is_printable(text: str) -> bool:
     """A file's name has no NUL, and UTF-8 no lone surrogates."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _short(value: Any) -> str:
+def _short_repr(value: Any) -> str:
     try:
-        return _shortened(repr(value), 60)
+        return _truncate(repr(value), 60)
     except (RecursionError, ValueError):  # nested deeply, or a number of thousands of digits
         return f"a {type(value).__name__} too long to be shown"
 
 
-def _shortened(text: str, most: int) -> str:
+def _truncate(text: str, most: int) -> str:
     text = " ".join(text.split())
     return text if len(text) <= most else text[: most - 3] + "..."

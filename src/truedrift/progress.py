@@ -7,5 +7,5 @@ from collections.abc import Callable
 Progress = Callable[[str, float, float], None]
 
 
-def silent(what: str, done: float, total: float) -> None:
+def no_progress(what: str, done: float, total: float) -> None:
     """Say nothing."""

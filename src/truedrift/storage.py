@@ -39,7 +39,7 @@ def cache_directory(name: str = "") -> Path:
     return (shared if shared.is_absolute() else Path.home() / ".cache") / "truedrift" / name
 
 
-def write_synced(path: Path, content: bytes) -> None:
+def write_fsync(path: Path, content: bytes) -> None:
     """The content under that name, on the disk when this returns."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o666)
     try:
@@ -70,7 +70,7 @@ def sync_directory(path: Path) -> None:
 def write_atomically(path: Path, content: bytes) -> None:
     """The file with its old content or its new one, never anything between: temporary name, fsync, rename, fsync."""
     temporary = path.with_name(f".{path.name}.writing")
-    write_synced(temporary, content)
+    write_fsync(temporary, content)
     os.replace(temporary, path)
     sync_directory(path.parent)
 
@@ -84,7 +84,7 @@ def make_directory(path: Path) -> None:
     sync_directory(path.parent)
 
 
-def discard(path: Path, first: str) -> None:
+def remove_tree(path: Path, first: str) -> None:
     """Remove a directory, its file `first` before everything else; or whatever else has that name."""
     if path.is_symlink() or path.is_file():
         path.unlink()
@@ -94,13 +94,13 @@ def discard(path: Path, first: str) -> None:
         shutil.rmtree(path)
 
 
-def objects(path: Path, *, last_bytes: int | None = None) -> list[dict[str, Any]]:
+def read_json_lines(path: Path, *, last_bytes: int | None = None) -> list[dict[str, Any]]:
     """The objects of the file, or of its last bytes alone; none where there is no file.
 
     A last line without an end is being written, or was torn: it does not count.
     """
     lines = _lines(path, last_bytes)
-    return [entry for entry in map(object_of, lines) if entry is not None]
+    return [entry for entry in map(parse_json_line, lines) if entry is not None]
 
 
 def _lines(path: Path, last_bytes: int | None) -> list[bytes]:
@@ -114,7 +114,7 @@ def _lines(path: Path, last_bytes: int | None) -> list[bytes]:
     return lines[1 if first else 0 : -1]  # not the one whose beginning was left out
 
 
-def object_of(line: bytes) -> dict[str, Any] | None:
+def parse_json_line(line: bytes) -> dict[str, Any] | None:
     """The object that the line is, if it is one."""
     try:
         entry = json.loads(line)
@@ -130,10 +130,10 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, content)
-    write_atomically(_beside(path), f"{hashlib.sha256(content).hexdigest()}\n".encode())
+    write_atomically(_hash_path(path), f"{hashlib.sha256(content).hexdigest()}\n".encode())
 
 
-def keep_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def cache_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """The same, where a cache that cannot be written costs time and nothing else."""
     with suppress(OSError):
         write_tensors(path, tensors)
@@ -153,7 +153,7 @@ def read_tensors(path: Path) -> dict[str, Tensor] | None:
     from safetensors.torch import load  # noqa: PLC0415  an extra
 
     try:
-        content, expected = path.read_bytes(), _beside(path).read_text().strip()
+        content, expected = path.read_bytes(), _hash_path(path).read_text().strip()
     except (OSError, UnicodeDecodeError):
         return None
     return load(content) if hashlib.sha256(content).hexdigest() == expected else None
@@ -161,9 +161,9 @@ def read_tensors(path: Path) -> dict[str, Tensor] | None:
 
 def remove_tensors(path: Path) -> None:
     """If they are there."""
-    _beside(path).unlink(missing_ok=True)
+    _hash_path(path).unlink(missing_ok=True)
     path.unlink(missing_ok=True)
 
 
-def _beside(path: Path) -> Path:
+def _hash_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.sha256")

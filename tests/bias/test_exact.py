@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from truedrift.bias import exact
-from truedrift.bias.exact import exact_moments, exact_moments_of_several
-from truedrift.bias.histogram import coarser, deposit
+from truedrift.bias.exact import exact_moments, exact_moments_by_estimator
+from truedrift.bias.histogram import coarsen, deposit
 from truedrift.centroids.analytical import ABC
 from truedrift.centroids.resampling import BRSNIS
 from truedrift.data.toys import FOUR_MODES
@@ -242,7 +242,7 @@ def test_a_histogram_keeps_cubic_moments():
     generator = np.random.default_rng(0)
     s, y = generator.uniform(0, 7, (2, 50)), generator.normal(size=(50, 3))
     fine = deposit(s, y, 0.1)
-    for grid, step, origin in ((fine, 0.1, 0), (coarser(fine), 0.2, 0), (coarser(fine, odd=True), 0.2, -0.1)):
+    for grid, step, origin in ((fine, 0.1, 0), (coarsen(fine), 0.2, 0), (coarsen(fine, odd=True), 0.2, -0.1)):
         place = step * (np.arange(grid.shape[1]) - 2) + origin
         for k in range(4):
             np.testing.assert_allclose(grid[..., 0] @ place**k, (s**k).mean(-1), rtol=1e-12)
@@ -276,14 +276,14 @@ def test_mistakes(changed, match):
 
 def test_several_estimators_are_each_on_its_own():
     x, pool = population(14, 700)
-    together = exact_moments_of_several(x, pool, tau=0.3, n=(3, 40), estimators=("abc", "standard", "jackknife"))
+    together = exact_moments_by_estimator(x, pool, tau=0.3, n=(3, 40), estimators=("abc", "standard", "jackknife"))
     assert list(together) == ["abc", "standard", "jackknife"]
     for name, moments in together.items():
         alone = exact_moments(x, pool, tau=0.3, n=(3, 40), estimator=name)
         torch.testing.assert_close(moments.bias, alone.bias, rtol=1e-9, atol=1e-14)
     for wrong in (("abc", "abc"), ()):
         with pytest.raises(ValueError, match=r"estimators are .*; allowed are one or more, each once; ask"):
-            exact_moments_of_several(x, pool, tau=0.3, n=3, estimators=wrong)
+            exact_moments_by_estimator(x, pool, tau=0.3, n=3, estimators=wrong)
 
 
 def test_queries_are_taken_some_at_a_time(monkeypatch):

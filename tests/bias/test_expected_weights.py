@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from truedrift.bias import expected_weights
-from truedrift.bias.exact import exact_moments_of_several
-from truedrift.bias.expected_weights import FLOOR, LONGEST, Means, References, deviations, resolvable
+from truedrift.bias.exact import exact_moments_by_estimator
+from truedrift.bias.expected_weights import FLOOR, LONGEST, Means, References, deviations, is_resolvable
 from truedrift.bias.theory import pool_moments
 from truedrift.centroids.analytical import abc_weights
 
@@ -52,7 +52,7 @@ def test_the_exact_engine_is_its_transpose(N, D, tau):
     n = (4, 64, 700)
     found = seen(x, y, tau).biases(NAMES, n)[:, 0]
     spread = (y - y.mean(0)).square().sum(-1).mean().sqrt()
-    for k, moments in enumerate(exact_moments_of_several(x, y, tau=tau, n=n).values()):
+    for k, moments in enumerate(exact_moments_by_estimator(x, y, tau=tau, n=n).values()):
         assert float((found[:, k] - moments.bias).norm(dim=-1).max() / spread) < 1e-6
 
 
@@ -78,7 +78,7 @@ def test_leaving_out_a_group_is_leaving_out_its_references():
     groups = torch.arange(400) % 3
     found = seen(x, y, 0.2).biases(NAMES, (16,), groups)[:, :, :, 0]
     for g in range(3):
-        moments = exact_moments_of_several(x, y[groups != g], tau=0.2, n=16)
+        moments = exact_moments_by_estimator(x, y[groups != g], tau=0.2, n=16)
         expected = torch.stack([each.bias[:, 0] for each in moments.values()], 1)
         torch.testing.assert_close(found[:, g], expected, rtol=0, atol=1e-6)
 
@@ -94,10 +94,10 @@ def test_blocks_of_queries_change_nothing(monkeypatch):
 def test_a_cold_query_is_resolved_as_far_as_it_matters():
     """Gaps of more than e^40 are infinite; an outlier does not take the resolution from the others."""
     s = torch.tensor([[0.0, 1.0, 1e9, 1e9 + 2]], dtype=torch.float64)
-    assert resolvable(s).tolist() == [[0.0, 1.0, 41.0, 43.0]]
+    assert is_resolvable(s).tolist() == [[0.0, 1.0, 41.0, 43.0]]
     many = 50.0 * torch.arange(1000, dtype=torch.float64)[None]
-    assert float(resolvable(many).max()) == pytest.approx(LONGEST)
-    assert bool((resolvable(many).diff() > 0).all())
+    assert float(is_resolvable(many).max()) == pytest.approx(LONGEST)
+    assert bool((is_resolvable(many).diff() > 0).all())
 
 
 def test_the_closed_form_is_that_of_theory():

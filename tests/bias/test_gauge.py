@@ -11,9 +11,9 @@ import truedrift
 from truedrift.bias import uncertainty
 from truedrift.bias.diagnose import diagnose
 from truedrift.bias.diagnosis import Diagnosis
-from truedrift.bias.exact import exact_moments, exact_moments_of_several
+from truedrift.bias.exact import exact_moments, exact_moments_by_estimator
 from truedrift.bias.expected_weights import FLOOR, References
-from truedrift.report.screens import screen
+from truedrift.report.screens import diagnosis_summary
 
 diagnose_module = import_module("truedrift.bias.diagnose")
 
@@ -61,7 +61,7 @@ def test_one_row_of_weights_is_a_query():
 def test_features_are_the_exact_engine():
     x, y = features()
     at = only(diagnose(queries=x, references=y, tau=0.1, n=16, wanted=None))
-    moments = exact_moments_of_several(x, y, tau=0.1, n=16)
+    moments = exact_moments_by_estimator(x, y, tau=0.1, n=16)
     spread = float((y - moments["abc"].T_star.unsqueeze(1)).square().sum(-1).mean(-1).sqrt().mean())
     assert at.spread == pytest.approx(spread)
     for bias in at.biases:
@@ -159,9 +159,9 @@ def test_the_last_crossing_counts():
         return [2.4 / size for size in n]
 
     found = diagnose_module.smallest_n(list(rising_first), list(rising_first.values()), 0.2, 1, more)
-    assert found == diagnose_module.Needed(12, False)  # 2.4/12 = 0.2
+    assert found == diagnose_module.RequiredN(12, False)  # 2.4/12 = 0.2
     assert all(8 < n < 16 for n in asked)
-    assert diagnose_module.smallest_n([1, 8], [0.1, 0.01], 0.2, 1, more) == diagnose_module.Needed(1, False)
+    assert diagnose_module.smallest_n([1, 8], [0.1, 0.01], 0.2, 1, more) == diagnose_module.RequiredN(1, False)
 
 
 def test_dead_temperatures_have_a_name():
@@ -204,16 +204,18 @@ def test_references_that_are_all_the_same_have_no_bias():
 
 def test_copies_of_references_fall_into_the_same_group():
     _, y = features(12, N=20)
-    once, copied = (uncertainty.distinct(each) for each in (y, y.repeat(100, 1)))
+    once, copied = (uncertainty.count_distinct(each) for each in (y, y.repeat(100, 1)))
     assert torch.equal(once, torch.arange(20))
     assert torch.equal(copied, once.repeat(100))
-    labels, of_copies = (uncertainty.groups_of(each, torch.Generator().manual_seed(0)) for each in (once, copied))
-    assert torch.equal(labels, uncertainty.groups(20, torch.Generator().manual_seed(0)))
+    labels, of_copies = (
+        uncertainty.jackknife_groups(each, torch.Generator().manual_seed(0)) for each in (once, copied)
+    )
+    assert torch.equal(labels, uncertainty.jackknife_group_count(20, torch.Generator().manual_seed(0)))
     assert torch.equal(of_copies, labels.repeat(100))
-    assert uncertainty.distinct(torch.tensor([[0.0, 1.0], [1.0, 0.0], [-0.0, 1.0]])).tolist() == [0, 1, 0]
+    assert uncertainty.count_distinct(torch.tensor([[0.0, 1.0], [1.0, 0.0], [-0.0, 1.0]])).tolist() == [0, 1, 0]
     d = torch.tensor([[1.0, 5.0, 1.0 + 1e-9, 5.0], [2.0, 2.0, 2.0, 3.0]]).double()
-    assert uncertainty.levels(d, 1e-8).tolist() == [[0, 1, 0, 1], [0, 0, 0, 1]]
-    assert uncertainty.distinct(uncertainty.levels(d, 1e-8).mT).tolist() == [0, 1, 0, 2]
+    assert uncertainty.jackknife_levels(d, 1e-8).tolist() == [[0, 1, 0, 1], [0, 0, 0, 1]]
+    assert uncertainty.count_distinct(uncertainty.jackknife_levels(d, 1e-8).mT).tolist() == [0, 1, 0, 2]
 
 
 def test_copies_have_the_interval_of_the_distinct_references():
@@ -221,8 +223,8 @@ def test_copies_have_the_interval_of_the_distinct_references():
     found = []
     for references in (y, y.repeat(100, 1)):
         seen = References.seen(torch.cdist(x, references) / 0.1, references, own=False)
-        labels = uncertainty.groups_of(uncertainty.distinct(references), torch.Generator().manual_seed(0))
-        estimates, _ = uncertainty.estimates(seen, 64, labels)
+        labels = uncertainty.jackknife_groups(uncertainty.count_distinct(references), torch.Generator().manual_seed(0))
+        estimates, _ = uncertainty.jackknife_estimates(seen, 64, labels)
         found.append([bound for each in estimates for bound in each.interval(len(x), 0.0)])
     assert found[1] == pytest.approx(found[0], rel=0.02)
 
@@ -261,7 +263,7 @@ def test_a_bias_that_is_not_resolved_is_told_as_below_the_floor():
         assert (bias.needed_n > 2000, bias.needed_is_extrapolated) == (True, True)
     assert (at.light.color, at.light.noise, at.light.agreement) == ("green", None, None)
     assert at.light.reason == "below what matters: ABC's bias is less than 1e-09 of the spread"
-    assert "bias ABC-2" + f"< {FLOOR * at.spread:.2g}".rjust(42) in screen(found, "")
+    assert "bias ABC-2" + f"< {FLOOR * at.spread:.2g}".rjust(42) in diagnosis_summary(found, "")
     assert Diagnosis.from_json(found.to_json()) == found
 
 

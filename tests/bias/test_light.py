@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from truedrift.bias.diagnose import MEASURED, color
+from truedrift.bias.diagnose import CALIBRATION, reliability_color
 from truedrift.paper import reliability_calibration
 from truedrift.paper.reliability_calibration import CHOSEN_ON, HELD_OUT, case, color_of, is_usable, measure, read
 
@@ -29,9 +29,9 @@ def slice_of_other_populations():
 def test_what_is_printed_is_what_was_measured():
     cases = read(RECORD)
     assert [each.seed for each in cases] == [*CHOSEN_ON, *HELD_OUT]
-    assert measure([each for each in cases if each.seed in HELD_OUT]) == MEASURED
-    assert MEASURED.false_green <= AIM
-    assert min(MEASURED.coverage) > 0.9  # nominal 0.95
+    assert measure([each for each in cases if each.seed in HELD_OUT]) == CALIBRATION
+    assert CALIBRATION.false_green <= AIM
+    assert min(CALIBRATION.coverage) > 0.9  # nominal 0.95
 
 
 def test_a_record_is_repeated_by_its_seed():
@@ -55,10 +55,10 @@ def test_a_light_that_is_always_green_is_found_out(slice_of_other_populations):
 
 def test_the_rule():
     good = {"noise": 0.1, "error": 0.1, "drift": 0.0, "agreement": 1.0}
-    assert color(**good) == "green"
-    assert color(**good | {"agreement": 3.0}) == color(**good | {"agreement": 0.3}) == "yellow"
+    assert reliability_color(**good) == "green"
+    assert reliability_color(**good | {"agreement": 3.0}) == reliability_color(**good | {"agreement": 0.3}) == "yellow"
     for bad in ({"noise": 2.0}, {"error": 1.0}, {"drift": 1.0}, {"drift": -1.0}):
-        assert color(**good | bad) == "red"
+        assert reliability_color(**good | bad) == "red"
 
 
 def test_rates_of_a_few_cases_by_hand():

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from truedrift.bias.exact import exact_moments_of_several
+from truedrift.bias.exact import exact_moments_by_estimator
 from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.trial_moments import sample
-from truedrift.bias.trials import blocks_of, draw, key_of
+from truedrift.bias.trial_moments import trial_moments
+from truedrift.bias.trials import block_count, draw, stream_key
 from truedrift.centroids.analytical import ABC
 from truedrift.centroids.catalog import estimator
 from truedrift.centroids.estimator import Standard
@@ -52,7 +52,7 @@ def test_within_two_standard_errors_of_the_exact_value():
     names = ("standard", "abc", "abc2", "jackknife")
     sizes = (4, 16, 64)
     sampled = monte_carlo(x, pool, tau=0.2, n=sizes, trials=1000, estimators=names, seed=1)
-    exact = exact_moments_of_several(x, pool, tau=0.2, n=sizes, estimators=names)
+    exact = exact_moments_by_estimator(x, pool, tau=0.2, n=sizes, estimators=names)
     for name in names:
         error = (sampled[name].covariance.diagonal(dim1=-2, dim2=-1) / 1000).sqrt()
         deviation = (sampled[name].bias - exact[name].bias) / error
@@ -67,7 +67,7 @@ def test_br_snis_has_its_exact_expectation():
     """48 numbers, each within 4.5 standard errors: exceeded by one seed in 3 000."""
     x, pool = toy(points=500, queries=12)
     sampled = monte_carlo(x, pool, tau=0.2, n=(4, 16), trials=4000, estimators=("br-snis",))["br-snis"]
-    exact = exact_moments_of_several(x, pool, tau=0.2, n=(4, 16), estimators=("br-snis",))["br-snis"]
+    exact = exact_moments_by_estimator(x, pool, tau=0.2, n=(4, 16), estimators=("br-snis",))["br-snis"]
     error = (sampled.covariance.diagonal(dim1=-2, dim2=-1) / 4000).sqrt()
     assert ((sampled.bias - exact.bias) / error).abs().max() < 4.5
     assert exact.bias.norm(dim=-1).max() > 10 * error.max()
@@ -122,27 +122,27 @@ def test_a_subclass_is_the_user_s_own():
 
 
 def test_memory_of_the_sums_does_not_grow_with_trials():
-    assert blocks_of(10**9, 12) == 64
-    assert blocks_of(10**9, 3 * 500 * 500) == 4
-    assert blocks_of(5, 12) == 5
+    assert block_count(10**9, 12) == 64
+    assert block_count(10**9, 3 * 500 * 500) == 4
+    assert block_count(5, 12) == 5
 
 
 def test_draws_are_uniform_with_and_without_replacement():
     """χ² of 50 cells over 50 000 draws: below 100 but for one seed in 10⁵; no point twice without replacement."""
     for replacement in (True, False):
-        drawn = torch.from_numpy(draw(key_of(1, 2), 0, 2000, 25, 50, replacement).astype("int64"))
+        drawn = torch.from_numpy(draw(stream_key(1, 2), 0, 2000, 25, 50, replacement).astype("int64"))
         counts = torch.bincount(drawn.flatten(), minlength=50).double()
         assert (counts - 1000).square().sum() / 1000 < 100
         distinct = torch.tensor([len(set(row)) for row in drawn.tolist()])
         assert (distinct == 25).all() if not replacement else (distinct < 25).any()
-    everything = draw(key_of(0), 0, 3, 50, 50, False)
+    everything = draw(stream_key(0), 0, 3, 50, 50, False)
     assert all(sorted(row) == list(range(50)) for row in everything.tolist())
 
 
 def test_trials_are_a_function_of_seed_and_number():
     x, pool = toy(points=100, queries=2)
-    whole = draw(key_of(7, 1), 0, 10, 4, 100, True)
-    assert (draw(key_of(7, 1), 6, 4, 4, 100, True) == whole[6:]).all()
+    whole = draw(stream_key(7, 1), 0, 10, 4, 100, True)
+    assert (draw(stream_key(7, 1), 6, 4, 4, 100, True) == whole[6:]).all()
     settings = {"tau": 0.3, "n": 4, "trials": 50}
     one = monte_carlo(x, pool, seed=1, **settings)["abc"]
     assert one.bias.equal(monte_carlo(x, pool, seed=1, estimators=("abc",), **settings)["abc"].bias)
@@ -152,7 +152,7 @@ def test_trials_are_a_function_of_seed_and_number():
 def test_norms_are_their_formulas():
     generator = torch.Generator().manual_seed(0)
     e = torch.randn(1, 1, 30, 2, generator=generator, dtype=torch.float64) + 0.6
-    found = sample((8,), 30, torch.zeros(1, 2), e.sum(-2), (e.unsqueeze(-1) * e.unsqueeze(-2)).sum(-3))
+    found = trial_moments((8,), 30, torch.zeros(1, 2), e.sum(-2), (e.unsqueeze(-1) * e.unsqueeze(-2)).sum(-3))
     mean, covariance = e[0, 0].mean(0), e[0, 0].T.cov()
     torch.testing.assert_close(found.covariance[0, 0], covariance)
     assert found.naive.item() == pytest.approx(mean.norm().item())
@@ -169,7 +169,7 @@ def test_the_corrected_square_is_unbiased_and_its_error_is_told():
     generator = torch.Generator().manual_seed(0)
     chol = torch.tensor([[1.0, 0.0], [0.7, 0.4]], dtype=torch.float64)
     e = torch.randn(4_000, 1, 100, 2, generator=generator, dtype=torch.float64) @ chol.T + torch.tensor([0.5, -0.2])
-    found = sample((8,), 100, torch.zeros(4_000, 2), e.sum(-2), (e.unsqueeze(-1) * e.unsqueeze(-2)).sum(-3))
+    found = trial_moments((8,), 100, torch.zeros(4_000, 2), e.sum(-2), (e.unsqueeze(-1) * e.unsqueeze(-2)).sum(-3))
     squared = found.squared.flatten()
     assert abs(squared.mean() - 0.29) < 4 * squared.std() / math.sqrt(4_000)
     S, b = chol @ chol.T, torch.tensor([0.5, -0.2], dtype=torch.float64)

@@ -8,7 +8,7 @@ import torch
 from oracles.enumeration import Pool, expected_bias_of_strata
 
 from truedrift.bias import exact, power_sums
-from truedrift.bias.exact import exact_bias_of_strata, exact_moments_of_several
+from truedrift.bias.exact import exact_moments_by_estimator, exact_stratified_bias
 from truedrift.centroids.analytical import ABC, StratifiedABC
 from truedrift.centroids.estimator import Standard
 
@@ -34,7 +34,7 @@ def estimators(sizes):
 @pytest.mark.parametrize("sizes", [(1, 1), (2, 1), (1, 4), (3, 2), (5, 3)])
 def test_enumeration_of_all_draws(sizes):
     x, pools = pools_of(sum(sizes), 3, 2)
-    found = exact_bias_of_strata(x, pools, tau=TAU, n=(sizes,), pool_weights=WEIGHTS, rtol=1e-13)
+    found = exact_stratified_bias(x, pools, tau=TAU, n=(sizes,), pool_weights=WEIGHTS, rtol=1e-13)
     for q, query in enumerate(x):
         atoms = [
             Pool(y=y, log_w=log_weights(query, y, weight), p=torch.full((len(y),), 1 / len(y), dtype=torch.float64))
@@ -48,7 +48,7 @@ def test_enumeration_of_all_draws(sizes):
 def test_the_target_is_that_of_the_mixture():
     x, pools = pools_of(1, 30, 40)
     sizes = ((4, 2), (8, 4), (3, 9))
-    found = exact_bias_of_strata(x, pools, tau=TAU, n=sizes, pool_weights=WEIGHTS)["abc"].T_star
+    found = exact_stratified_bias(x, pools, tau=TAU, n=sizes, pool_weights=WEIGHTS)["abc"].T_star
     for q, query in enumerate(x):
         for k, n in enumerate(sizes):
             mass = [
@@ -64,8 +64,8 @@ def test_the_target_is_that_of_the_mixture():
 def test_one_stratum_is_the_engine_of_one_pool():
     x, (pool,) = pools_of(2, 80)
     n = (1, 3, 50)
-    expected = exact_moments_of_several(x, pool, tau=TAU, n=n, estimators=("standard", "abc"), rtol=1e-12)
-    found = exact_bias_of_strata(x, [pool], tau=TAU, n=[(size,) for size in n], rtol=1e-12)
+    expected = exact_moments_by_estimator(x, pool, tau=TAU, n=n, estimators=("standard", "abc"), rtol=1e-12)
+    found = exact_stratified_bias(x, [pool], tau=TAU, n=[(size,) for size in n], rtol=1e-12)
     for name, same in (("standard", "standard"), ("abc", "abc"), ("stratified-abc", "abc")):
         torch.testing.assert_close(found[name].bias, expected[same].bias, rtol=1e-10, atol=1e-13)
 
@@ -73,7 +73,7 @@ def test_one_stratum_is_the_engine_of_one_pool():
 def test_a_common_factor_of_the_weights_changes_nothing():
     x, pools = pools_of(3, 50, 20)
     one, other = (
-        exact_bias_of_strata(x, pools, tau=TAU, n=((4, 2),), pool_weights=weights) for weights in ((1, 3), (7e5, 21e5))
+        exact_stratified_bias(x, pools, tau=TAU, n=((4, 2),), pool_weights=weights) for weights in ((1, 3), (7e5, 21e5))
     )
     for name in one:
         torch.testing.assert_close(one[name].bias, other[name].bias, rtol=1e-9, atol=1e-13)
@@ -86,7 +86,7 @@ def test_a_kernel_of_the_user_sees_the_points_as_they_are():
     def kernel(x, y, tau):
         return (x @ y.mT + y.square().sum(-1) / 4) / tau
 
-    found = exact_bias_of_strata(x, pools, tau=TAU, n=((3, 2),), kernel=kernel, rtol=1e-13)
+    found = exact_stratified_bias(x, pools, tau=TAU, n=((3, 2),), kernel=kernel, rtol=1e-13)
     for q in range(2):
         atoms = [
             Pool(y=y, log_w=kernel(x[q], y, TAU), p=torch.full((len(y),), 1 / len(y), dtype=torch.float64))
@@ -100,7 +100,7 @@ def test_a_kernel_of_the_user_sees_the_points_as_they_are():
 def test_far_from_the_origin_nothing_changes():
     x, pools = pools_of(14, 30, 700)
     here, there = (
-        exact_bias_of_strata(x + by, [pool + by for pool in pools], tau=TAU, n=((4, 2),))["stratified-abc"]
+        exact_stratified_bias(x + by, [pool + by for pool in pools], tau=TAU, n=((4, 2),))["stratified-abc"]
         for by in (0, 1000)
     )
     torch.testing.assert_close(there.bias, here.bias, rtol=1e-6, atol=1e-12)
@@ -111,9 +111,9 @@ def test_histograms_are_the_sum_over_points(monkeypatch):
     """2 × 700 points and an uneven weight, within the error that is reported; errors are small, and not of no use."""
     x, pools = pools_of(4, 700, 700, Q=6)
     options = {"tau": TAU, "n": ((2, 1), (16, 8), (200, 100)), "pool_weights": (1.0, 20.0)}
-    found = exact_bias_of_strata(x, pools, **options)
+    found = exact_stratified_bias(x, pools, **options)
     monkeypatch.setattr(exact, "POINTS_AS_THEY_ARE", 10**6)
-    expected = exact_bias_of_strata(x, pools, **options, rtol=1e-10)
+    expected = exact_stratified_bias(x, pools, **options, rtol=1e-10)
     for name, each in found.items():
         off = (each.bias - expected[name].bias).norm(dim=-1)
         assert (off <= each.error).all()
@@ -130,10 +130,10 @@ def test_the_reported_error_is_not_exceeded(monkeypatch):
         x, pools = pools_of(100 + k, *sizes, Q=1, D=1 + k % 3)
         tau, second = (10 ** float(torch.empty(()).uniform_(-1, 0.5, generator=generator)) for _ in range(2))
         options = {"tau": tau, "n": ((2, 1), (9, 30)), "pool_weights": (1.0, second)}
-        expected = exact_bias_of_strata(x, pools, **options, rtol=1e-11)
+        expected = exact_stratified_bias(x, pools, **options, rtol=1e-11)
         with monkeypatch.context() as patch:
             patch.setattr(exact, "POINTS_AS_THEY_ARE", 0)
-            found = exact_bias_of_strata(x, pools, **options, rtol=(1e-3, 1e-6)[k % 2])
+            found = exact_stratified_bias(x, pools, **options, rtol=(1e-3, 1e-6)[k % 2])
         true = torch.stack([(found[name].bias - expected[name].bias).norm(dim=-1) for name in found])
         exceeded += int((true > torch.stack([each.error for each in found.values()])).sum())
         total += true.numel()
@@ -142,7 +142,7 @@ def test_the_reported_error_is_not_exceeded(monkeypatch):
 
 def test_a_smaller_tolerance_is_met():
     x, pools = pools_of(5, 3000, 600, Q=2)
-    loose, tight = (exact_bias_of_strata(x, pools, tau=0.2, n=((16, 8),), rtol=rtol)["abc"] for rtol in (1e-2, 1e-10))
+    loose, tight = (exact_stratified_bias(x, pools, tau=0.2, n=((16, 8),), rtol=rtol)["abc"] for rtol in (1e-2, 1e-10))
     bound = 1e-10 * tight.bias.norm(dim=-1)
     assert (tight.error <= bound).all()
     assert (loose.error > bound).all()
@@ -151,10 +151,10 @@ def test_a_smaller_tolerance_is_met():
 
 def test_queries_are_taken_some_at_a_time(monkeypatch):
     x, pools = pools_of(6, 600, 30, Q=5)
-    whole = exact_bias_of_strata(x, pools, tau=TAU, n=((3, 2),))
+    whole = exact_stratified_bias(x, pools, tau=TAU, n=((3, 2),))
     monkeypatch.setattr(exact, "_STRATA_HISTOGRAM_ELEMENTS", 1)
     monkeypatch.setattr("truedrift.bias.quadrature.ELEMENTS", 600)
-    parts = exact_bias_of_strata(x, pools, tau=TAU, n=((3, 2),))
+    parts = exact_stratified_bias(x, pools, tau=TAU, n=((3, 2),))
     for name, each in parts.items():
         torch.testing.assert_close(each.bias, whole[name].bias, rtol=1e-9, atol=1e-13)
         torch.testing.assert_close(each.T_star, whole[name].T_star)
@@ -163,7 +163,7 @@ def test_queries_are_taken_some_at_a_time(monkeypatch):
 def test_slopes_are_the_orders_of_theory():
     """Stratified ABC has no term of 1/n; plain ABC, which takes the pools for one, keeps such a term."""
     x, pools = pools_of(7, 300, 200)
-    found = exact_bias_of_strata(x, pools, tau=TAU, n=((2048, 1024), (4096, 2048)), pool_weights=WEIGHTS, rtol=1e-8)
+    found = exact_stratified_bias(x, pools, tau=TAU, n=((2048, 1024), (4096, 2048)), pool_weights=WEIGHTS, rtol=1e-8)
     for name, order in (("standard", 1), ("abc", 1), ("stratified-abc", 2)):
         coarse, fine = found[name].bias.norm(dim=-1).mean(0)
         assert math.log2(coarse / fine) == pytest.approx(order, abs=0.06)
@@ -177,14 +177,14 @@ def test_monte_carlo_agrees():
     draws = [torch.randint(len(y), (200_000, n), generator=generator) for y, n in zip(pools, sizes, strict=True)]
     parts = list(zip(pools, WEIGHTS, draws, strict=True))
     log_w = torch.cat([log_weights(x, y, weight)[drawn] for y, weight, drawn in parts], -1)
-    found = exact_bias_of_strata(x[None], pools, tau=TAU, n=(sizes,), pool_weights=WEIGHTS)
+    found = exact_stratified_bias(x[None], pools, tau=TAU, n=(sizes,), pool_weights=WEIGHTS)
     y = torch.cat([y[drawn] for y, _, drawn in parts], -2) - found["abc"].T_star[0, 0]
     for each in estimators(sizes):
         T = (each.reweight(log_w).unsqueeze(-1) * y).sum(-2)
         error = T.std(0) / math.sqrt(len(T))
         assert ((T.mean(0) - found[each.name].bias[0, 0]).abs() < 5 * error).all()
     # The check can fail: without the weight of the second pool it does.
-    unweighted = exact_bias_of_strata(x[None], pools, tau=TAU, n=(sizes,))["standard"]
+    unweighted = exact_stratified_bias(x[None], pools, tau=TAU, n=(sizes,))["standard"]
     shifted = (unweighted.T_star + unweighted.bias - found["standard"].T_star - found["standard"].bias)[0, 0]
     assert shifted.abs().max() > 20 * error.max()
 
@@ -205,7 +205,7 @@ def test_the_polynomial_is_the_estimator():
 
 
 def test_a_pool_of_one_point_or_of_equal_points_has_no_bias():
-    found = exact_bias_of_strata(
+    found = exact_stratified_bias(
         torch.zeros(2, 2), [torch.ones(600, 2), torch.ones(1, 2)], tau=0.1, n=((1, 1), (7, 3)), pool_weights=(1, 5)
     )
     for each in found.values():
@@ -233,7 +233,7 @@ MISTAKES = {
 def test_mistakes_are_answered(options, message):
     right = {"pools": [torch.ones(3, 2), torch.ones(2, 2)], "tau": 0.5, "n": ((4, 2),)}
     with pytest.raises(ValueError, match=message):
-        exact_bias_of_strata(torch.ones(1, 2), **{**right, **options})
+        exact_stratified_bias(torch.ones(1, 2), **{**right, **options})
 
 
 def test_without_numba_a_large_pool_says_what_to_install(monkeypatch):
@@ -241,4 +241,4 @@ def test_without_numba_a_large_pool_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
     x, pools = pools_of(11, 600, 20)
     with pytest.raises(ModuleNotFoundError, match=r"numba is not installed; a pool of more than 512.*truedrift\[lab\]"):
-        exact_bias_of_strata(x, pools, tau=TAU, n=((2, 1),))
+        exact_stratified_bias(x, pools, tau=TAU, n=((2, 1),))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from truedrift.bias.exact import exact_moments_of_several
-from truedrift.bias.field_bias import ESTIMATORS, Influence, _Pools, tally_field, trained_field
-from truedrift.bias.trials import draw, key_of
+from truedrift.bias.exact import exact_moments_by_estimator
+from truedrift.bias.field_bias import ESTIMATORS, Influence, _Pools, accumulate_field, field_bias_trials
+from truedrift.bias.trials import draw, stream_key
 from truedrift.field.affinity import NORMALIZATIONS
 from truedrift.field.drift import drift
 
@@ -27,8 +27,8 @@ def no_influence(points, generated):
 @pytest.mark.parametrize("n", [3, 4, 9])
 def test_row_0_of_a_batch_is_that_of_drift(kernel, n):
     positives, generated, x = pools()
-    keys = key_of(1), key_of(2)
-    first, second = tally_field(
+    keys = stream_key(1), stream_key(2)
+    first, second = accumulate_field(
         x[0].numpy(), positives.numpy(), generated.numpy(), no_influence(60, 50), no_influence(50, 50),
         gaussian=kernel == "gaussian", tau=TAU, n=n, trials=1, keys=keys,
     )  # fmt: skip
@@ -73,10 +73,10 @@ def test_the_row_normalization_has_the_exact_bias_on_both_sides():
     """36 numbers a side within 4.5 standard errors: exceeded by one seed in 2 000. n − 1 negatives, not n."""
     positives, generated, x = pools(200, 150)
     n = (4, 8)
-    found = trained_field(x, positives, generated, tau=TAU, n=n, trials=20_000)
+    found = field_bias_trials(x, positives, generated, tau=TAU, n=n, trials=20_000)
     for side, pool, sizes in (("T_pos", positives, n), ("T_neg", generated, (3, 7))):
-        exact = exact_moments_of_several(x, pool, tau=TAU, n=sizes)
-        others = exact_moments_of_several(x, pool, tau=TAU, n=(5, 9))
+        exact = exact_moments_by_estimator(x, pool, tau=TAU, n=sizes)
+        others = exact_moments_by_estimator(x, pool, tau=TAU, n=(5, 9))
         for name in ESTIMATORS:
             sample = getattr(found["row", name], side)
             error = (sample.covariance.diagonal(dim1=-2, dim2=-1) / sample.trials).sqrt()
@@ -88,7 +88,7 @@ def test_the_linear_part_takes_noise_away_and_no_bias(monkeypatch):
     """Both ways agree within 4.5 joint errors at 54 numbers (one seed in 2 700), and the variance falls to a fifth."""
     positives, generated, x = pools(200, 150, queries=1)
     settings = {"tau": TAU, "n": (128,), "trials": 1000}
-    with_it = trained_field(x, positives, generated, **settings)
+    with_it = field_bias_trials(x, positives, generated, **settings)
     plain_targets = _Pools.targets
 
     def without_influence(self, x, pool):
@@ -96,7 +96,7 @@ def test_the_linear_part_takes_noise_away_and_no_bias(monkeypatch):
         return type(found)(found.T_star, torch.zeros_like(found.psi), torch.zeros_like(found.h))
 
     monkeypatch.setattr(_Pools, "targets", without_influence)
-    without = trained_field(x, positives, generated, seed=1, **settings)
+    without = field_bias_trials(x, positives, generated, seed=1, **settings)
     for key, here in with_it.items():
         for side in ("T_pos", "T_neg", "V"):
             a, b = getattr(here, side), getattr(without[key], side)
@@ -109,7 +109,7 @@ def test_a_column_that_is_the_query_s_own_keeps_its_digits():
     """At a range of log k near 200 the other terms of a column are 10⁻⁵⁰ of the own one: they must not cancel."""
     generator = torch.Generator().manual_seed(0)
     positives, generated = (torch.randn(50, 2, generator=generator, dtype=torch.float64) * 3 for _ in range(2))
-    for found in trained_field(generated[:2], positives, generated, tau=0.15, n=(3, 8), trials=500).values():
+    for found in field_bias_trials(generated[:2], positives, generated, tau=0.15, n=(3, 8), trials=500).values():
         for side in (found.T_pos, found.T_neg, found.V):
             assert side.bias.isfinite().all()
             assert side.covariance.isfinite().all()
@@ -118,17 +118,17 @@ def test_a_column_that_is_the_query_s_own_keeps_its_digits():
 def test_resumed_is_uninterrupted(tmp_path):
     positives, generated, x = pools()
     settings = {"tau": TAU, "n": (4, 8), "trials": 50}
-    whole = trained_field(x, positives, generated, **settings)
+    whole = field_bias_trials(x, positives, generated, **settings)
 
     def stop(what, done, total):
         if done / total > 0.5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trained_field(x, positives, generated, keep=tmp_path, progress=stop, **settings)
+        field_bias_trials(x, positives, generated, keep=tmp_path, progress=stop, **settings)
     (kept,) = tmp_path.iterdir()
     assert len(kept.read_text().splitlines()) == 2
-    resumed = trained_field(x, positives, generated, keep=tmp_path, **settings)
+    resumed = field_bias_trials(x, positives, generated, keep=tmp_path, **settings)
     for key, each in whole.items():
         assert each.V.bias.equal(resumed[key].V.bias)
         assert each.T_pos.covariance.equal(resumed[key].T_pos.covariance)
@@ -146,4 +146,4 @@ def test_resumed_is_uninterrupted(tmp_path):
 def test_mistakes_are_told(changed, message):
     positives, generated, x = pools()
     with pytest.raises(ValueError, match=message):
-        trained_field(x, positives, generated, **({"tau": TAU, "n": (4,), "trials": 10} | changed))
+        field_bias_trials(x, positives, generated, **({"tau": TAU, "n": (4,), "trials": 10} | changed))

@@ -81,7 +81,7 @@ def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path, capsys, monk
 
 def test_demo_ends_with_the_files_of_its_runs(tmp_path, capsys, monkeypatch, small_toy):
     runs = [write_run(tmp_path / name, estimator=name) for name in ("standard", "abc")]
-    monkeypatch.setattr("truedrift.cli.demo._trained", lambda *_: runs)
+    monkeypatch.setattr("truedrift.cli.demo._train_both", lambda *_: runs)
     out = tmp_path / "out"
     assert main(["demo", "--draws", "2", "--out", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -8,8 +8,8 @@ import pytest
 
 from truedrift.cli import data as command
 from truedrift.cli.main import main
-from truedrift.data.download import Pinned
-from truedrift.data.registry import OFFERS, Offer
+from truedrift.data.download import PinnedFile
+from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
 from truedrift.data.sources import Installed, Mirror
 
 CONTENT = b"content"
@@ -19,13 +19,13 @@ CONTENT = b"content"
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(command, "ELSEWHERE", {})
+    monkeypatch.setattr(command, "SYSTEM_PATHS", {})
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "one.bin.gz").write_bytes(gzip.compress(CONTENT))
-    pins = (Pinned("one.bin", len(CONTENT), hashlib.sha256(CONTENT).hexdigest()),)
+    pins = (PinnedFile("one.bin", len(CONTENT), hashlib.sha256(CONTENT).hexdigest()),)
     sources = (Mirror("http://127.0.0.1:9/"), Installed(tmp_path / "package", "dataset-little"))
-    monkeypatch.setitem(OFFERS, "little", Offer("little", "a few bytes", pins, sources))
-    monkeypatch.setitem(OFFERS, "away", Offer("away", "nowhere to be had", pins, sources[:1]))
+    monkeypatch.setitem(REMOTE_ASSETS, "little", RemoteAsset("little", "a few bytes", pins, sources))
+    monkeypatch.setitem(REMOTE_ASSETS, "away", RemoteAsset("away", "nowhere to be had", pins, sources[:1]))
     return tmp_path / "cache"
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from truedrift.bias.diagnose import MEASURED, diagnose
+from truedrift.bias.diagnose import CALIBRATION, diagnose
 from truedrift.bias.diagnosis import Diagnosis
 from truedrift.cli.main import main
 
@@ -50,7 +50,7 @@ def test_one_screen(files, capsys):
     assert max(map(len, lines)) <= 100
     for part in ("n_eff", "dominated", "bias standard", "bias ABC", "bias ABC-2", "of spread, of noise", "light"):
         assert part in out
-    assert f"{MEASURED.false_green:.1%} of the greens" in out
+    assert f"{CALIBRATION.false_green:.1%} of the greens" in out
     assert "τ = 0.01" in lines[3]
 
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 from truedrift.cli.main import main
-from truedrift.evaluation.record import Evaluated
+from truedrift.evaluation.record import EvaluationRecord
 from truedrift.records.store import read
-from truedrift.training.load import open_generator
+from truedrift.training.load import load_generator
 
 SMALL = (
     "generator.width=16",
@@ -53,7 +53,7 @@ def test_numbers_carry_their_protocol(capsys, place):
     assert re.fullmatch(r"features: digits, sha256 [0-9a-f]{12}, uint8 → \[−1, 1\], 64 dimensions", lines[6])
     assert re.fullmatch(r"data:     digits, split train, 1437 samples, sha256 [0-9a-f]{12}", lines[7])
     assert lines[8] == "samples:  80, labels balanced, seed 0, strength 1, ema weights"
-    (record, *_) = read(place / "run" / "evaluations.jsonl", Evaluated)
+    (record, *_) = read(place / "run" / "evaluations.jsonl", EvaluationRecord)
     assert (record.run, record.step, record.protocol.samples) == ("run", 4, 80)
     assert f"{record.metrics.fid:.4g}" in lines[1]
 
@@ -69,13 +69,13 @@ def test_a_score_without_a_classifier_is_not_available(capsys, place):
 
 
 def test_a_folder_of_weights_is_compared_with_data_that_is_named(capsys, place, tmp_path):
-    open_generator(place / "run").generator.save_pretrained(tmp_path / "weights")
+    load_generator(place / "run").generator.save_pretrained(tmp_path / "weights")
     status, _, err = evaluate(capsys, tmp_path / "weights", "--device", "cpu")
     assert status == 2
     assert "is a folder of weights; what it is compared with must be named; add --data" in err
     status, _, _ = evaluate(capsys, tmp_path / "weights", "--data", "digits", "--samples", 80, "--device", "cpu")
     assert status == 0
-    (record,) = read(tmp_path / "weights" / "evaluations.jsonl", Evaluated)
+    (record,) = read(tmp_path / "weights" / "evaluations.jsonl", EvaluationRecord)
     assert record.step is None
     assert record.metrics == read_last(capsys, place, "digits").metrics
 
@@ -115,7 +115,7 @@ def test_two_processes_have_the_numbers_of_one(capsys, place):
     done = subprocess.run([*command, *arguments], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("FD (encoder:convnet)") == 1
-    two = read(place / "run" / "evaluations.jsonl", Evaluated)[-1]
+    two = read(place / "run" / "evaluations.jsonl", EvaluationRecord)[-1]
     assert two.protocol == one.protocol
     numbers = [[value for value in vars(each.metrics).values() if value is not None] for each in (one, two)]
     assert numbers[1] == pytest.approx(numbers[0], rel=1e-6)
@@ -124,4 +124,4 @@ def test_two_processes_have_the_numbers_of_one(capsys, place):
 def read_last(capsys, place, extractor):
     status, _, err = evaluate(capsys, place / "run", "--extractor", extractor, "--device", "cpu")
     assert status == 0, err
-    return read(place / "run" / "evaluations.jsonl", Evaluated)[-1]
+    return read(place / "run" / "evaluations.jsonl", EvaluationRecord)[-1]

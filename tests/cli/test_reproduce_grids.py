@@ -30,12 +30,12 @@ def here(tmp_path, monkeypatch):
 @pytest.fixture
 def little(monkeypatch):
     """Every grid is a little one, whose runs are pretended; its record is its plan's item."""
-    monkeypatch.setattr(command, "planned", lambda item, setting: little_plan(*TASKS))
-    monkeypatch.setattr(local, "command", pretended())
-    monkeypatch.setattr(run_module, "harvest", lambda plan, runs, seed, started: f"the record of {plan.item}")
+    monkeypatch.setattr(command, "plan_grid", lambda item, setting: little_plan(*TASKS))
+    monkeypatch.setattr(local, "train_command", pretended())
+    monkeypatch.setattr(run_module, "collect_results", lambda plan, runs, seed, started: f"the record of {plan.item}")
     monkeypatch.setattr(command, "append", lambda path, record: path.write_text(record))
     shown = Item("little", str, lambda record, out: [out / "little.md"], lambda record: f"drawn: {record}")
-    monkeypatch.setattr("truedrift.paper.catalog.item_of", lambda record: shown)
+    monkeypatch.setattr("truedrift.paper.catalog.find_item", lambda record: shown)
     return monkeypatch
 
 
@@ -54,7 +54,7 @@ def test_a_grid_is_run_gathered_and_drawn(little, capsys, here):
 
 
 def test_a_failure_is_one_line_with_its_reason_and_status_1(little, capsys, here):
-    little.setattr(local, "command", pretended(fails=lambda task: task == TASKS[0]))
+    little.setattr(local, "train_command", pretended(fails=lambda task: task == TASKS[0]))
     status, out, err = reproduce(capsys, "arithmetic", "--workers", "1", "--runs", "elsewhere", "--device", "cpu")
     assert (status, out) == (1, "")
     assert err == (
@@ -62,7 +62,7 @@ def test_a_failure_is_one_line_with_its_reason_and_status_1(little, capsys, here
         "allowed is some; find it; their logs are in elsewhere; run the same command again to go on\n"
     )
     assert (here / "elsewhere" / TASKS[1].name / "metrics.jsonl").exists()
-    little.setattr(local, "command", pretended())
+    little.setattr(local, "train_command", pretended())
     assert reproduce(capsys, "arithmetic", "--runs", "elsewhere", "--device", "cpu")[0] == 0
 
 
@@ -122,7 +122,7 @@ def test_a_dry_run_of_a_study_says_that_it_has_no_runs(capsys):
 
 
 def test_a_dry_run_of_the_overhead_tells_its_measurements(capsys, monkeypatch):
-    monkeypatch.setattr(tab_overhead, "seconds_a_step", lambda config, samples, device: 0.5)
+    monkeypatch.setattr(tab_overhead, "seconds_per_step", lambda config, samples, device: 0.5)
     status, out, _ = reproduce(capsys, "tab:overhead", "--dry-run", "--scale", "smoke", "--device", "cpu")
     lines = out.splitlines()
     assert status == 0
@@ -170,7 +170,7 @@ def test_a_real_grid_from_its_plan_to_its_table(capsys, here):
 def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "empty"))
     done = []
-    monkeypatch.setattr(command, "_one", lambda item, *rest: done.append(item) or item)
+    monkeypatch.setattr(command, "_reproduce_item", lambda item, *rest: done.append(item) or item)
     status, out, _ = reproduce(capsys, "all", "--scale", "smoke", "--device", "cpu")
     assert status == 0
     assert set(catalog.REPRODUCIBLE) - set(done) == {"tab:cifar100"}
@@ -220,7 +220,7 @@ def test_mistakes_are_one_line_and_status_2(arguments, message, capsys, monkeypa
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(here / "empty"))
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
     if arguments[0] == "tab:cifar100":
-        monkeypatch.setattr("truedrift.grids.plan.extractor_is_here", lambda name: True)
+        monkeypatch.setattr("truedrift.grids.plan.extractor_is_available", lambda name: True)
     status, out, err = reproduce(capsys, *arguments)
     assert (status, out) == (2, "")
     (line,) = err.splitlines()

@@ -13,7 +13,7 @@ from truedrift.data.samples import to_uint8
 from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
 from truedrift.generators.sampling import sample
 from truedrift.recipes.overrides import recipe
-from truedrift.training.load import open_generator
+from truedrift.training.load import load_generator
 from truedrift.training.setup import Parts
 from truedrift.training.train import train
 
@@ -64,7 +64,7 @@ def test_a_grid_has_a_row_a_class(capsys, digits, tmp_path):
     assert out == (
         f"40 samples of {digits}, step 12, ema weights, strength 1, seed 0\nwritten: {tmp_path / 'deep' / 'grid.png'}\n"
     )
-    values = to_uint8(sample(open_generator(digits).generator, torch.arange(10).repeat_interleave(4), seed=0))
+    values = to_uint8(sample(load_generator(digits).generator, torch.arange(10).repeat_interleave(4), seed=0))
     with Image.open(tmp_path / "deep" / "grid.png") as image:
         assert image.size == (4 * 34 + 2, 10 * 34 + 2)
         pixels = torch.from_numpy(np.array(image))

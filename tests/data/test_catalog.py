@@ -9,7 +9,7 @@ import torch
 from oracles.idx_files import little_files, put
 from sklearn.datasets import load_digits
 
-from truedrift.data.download import Pinned
+from truedrift.data.download import PinnedFile
 from truedrift.data.load import NAMES, load
 from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS
 from truedrift.storage import cache_directory
@@ -22,7 +22,7 @@ TOYS = ("three-clusters", "four-modes", "eight-gaussians", "checkerboard", "swis
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(load_module, "ELSEWHERE", {"fashion-mnist": (tmp_path / "package",)})
+    monkeypatch.setattr(load_module, "SYSTEM_PATHS", {"fashion-mnist": (tmp_path / "package",)})
     return tmp_path / "cache"
 
 
@@ -89,7 +89,7 @@ def test_files_of_the_other_set_are_refused(tmp_path, monkeypatch, zipped, name,
     """The little files stand for those of `other`: their sums are pinned as its sums."""
     put(tmp_path, zipped)
     assert len(load(name, root=tmp_path)) == 5
-    pinned = Pinned(file, 1, hashlib.sha256(little_files()[file]).hexdigest())
+    pinned = PinnedFile(file, 1, hashlib.sha256(little_files()[file]).hexdigest())
     monkeypatch.setattr(load_module, "IDX_FILES", {other: (pinned,), name: ()})
     with pytest.raises(ValueError, match=rf"' holds {other}; allowed is a place with {name}; .* take {other}$"):
         load(name, root=tmp_path)

@@ -7,8 +7,8 @@ import tarfile
 import numpy as np
 import pytest
 
-from truedrift.data.download import Pinned
-from truedrift.data.images import CIFAR10, CIFAR100, Layout, find_cifar, read_cifar
+from truedrift.data.download import PinnedFile
+from truedrift.data.images import CIFAR10, CIFAR100, CifarFormat, find_cifar, read_cifar
 
 RECORDS = 4
 
@@ -28,8 +28,10 @@ class Little:
 
     def __init__(self, label_bytes):
         self.parts = {name: made(label_bytes, seed) for seed, name in enumerate(("one.bin", "two.bin", "test.bin"))}
-        pins = [Pinned(name, len(data), hashlib.sha256(data).hexdigest()) for name, (data, *_) in self.parts.items()]
-        self.layout = Layout("little", "little.tar.gz", "little-bin", (*pins[:2],), (pins[2],), "names.txt",
+        pins = [
+            PinnedFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, (data, *_) in self.parts.items()
+        ]
+        self.layout = CifarFormat("little", "little.tar.gz", "little-bin", (*pins[:2],), (pins[2],), "names.txt",
                              ("x", "y", "z"), label_bytes)  # fmt: skip
         self.files = {name: data for name, (data, *_) in self.parts.items()}
 
@@ -149,8 +151,8 @@ def test_links_in_an_archive_are_passed_over(little, tmp_path):
 
 def test_a_label_beyond_the_classes_is_refused(tmp_path):
     data = bytes((3,)) + bytes(3072)
-    pin = Pinned("one.bin", len(data), hashlib.sha256(data).hexdigest())
-    layout = Layout("little", "", "", (pin,), (pin,), "names.txt", ("x", "y", "z"), 1)
+    pin = PinnedFile("one.bin", len(data), hashlib.sha256(data).hexdigest())
+    layout = CifarFormat("little", "", "", (pin,), (pin,), "names.txt", ("x", "y", "z"), 1)
     (tmp_path / "one.bin").write_bytes(data)
     with pytest.raises(ValueError, match="labels of little reach from 3 to 3; allowed are 0 to 2"):
         read_cifar(tmp_path, layout, "train")

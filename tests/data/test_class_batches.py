@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from truedrift.data import class_batches
-from truedrift.data.class_batches import Batch, ClassBatches, gathered
+from truedrift.data.class_batches import Batch, ClassBatches, gather_samples
 from truedrift.seeding import stream
 
 UNEQUAL = (7, 12, 5, 9)
@@ -167,7 +167,7 @@ def test_unconditional_images_are_of_all_classes_in_proportion_without_repeats()
 def test_gathered_images_are_mirrored_left_to_right():
     values = torch.arange(24, dtype=torch.uint8).view(4, 1, 2, 3)
     batch = Batch(torch.tensor([[3, 0], [1, 1]]), torch.tensor([[False, True], [True, False]]))
-    picked = gathered(values, batch)
+    picked = gather_samples(values, batch)
     assert picked.shape == (2, 2, 1, 2, 3)
     assert picked.dtype == torch.uint8
     assert picked[0, 0].flatten().tolist() == [18, 19, 20, 21, 22, 23]
@@ -175,7 +175,7 @@ def test_gathered_images_are_mirrored_left_to_right():
     assert picked[1, 0].flatten().tolist() == [8, 7, 6, 11, 10, 9]
     points = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     unmirrored = Batch(torch.tensor([1, 0]), torch.tensor([False, False]))
-    assert gathered(points, unmirrored).tolist() == [[3.0, 4.0], [1.0, 2.0]]
+    assert gather_samples(points, unmirrored).tolist() == [[3.0, 4.0], [1.0, 2.0]]
 
 
 @pytest.mark.parametrize(

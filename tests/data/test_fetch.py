@@ -19,14 +19,14 @@ from oracles.idx_files import little_files, put
 from truedrift import errors
 from truedrift.data import download, fetch
 from truedrift.data import sources as sources_module
-from truedrift.data.download import Pinned
+from truedrift.data.download import PinnedFile
 from truedrift.data.images import CIFAR10, CIFAR100
 from truedrift.data.load import load
-from truedrift.data.registry import OFFERS, Offer
+from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
 from truedrift.data.sources import Archive, Installed, Mirror, NpmPackage, Wheel
 
 FILES = {"one.bin": b"first" * 1000, "two.bin": b"second" * 500}
-PINS = tuple(Pinned(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in FILES.items())
+PINS = tuple(PinnedFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in FILES.items())
 
 posix = pytest.mark.skipif(os.name != "posix", reason="runs a script as npm")
 
@@ -39,7 +39,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def offering(monkeypatch, *sources, files=PINS, **options):
-    monkeypatch.setitem(OFFERS, "little", Offer("little", "a few bytes", files, sources, **options))
+    monkeypatch.setitem(REMOTE_ASSETS, "little", RemoteAsset("little", "a few bytes", files, sources, **options))
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -202,9 +202,9 @@ def require_one_line(source, why, cache, monkeypatch):
 def test_the_debian_package(tmp_path, monkeypatch):
     (tmp_path / "package").mkdir()
     put(tmp_path / "package")
-    pins = [Pinned(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in little_files().items()]
+    pins = [PinnedFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in little_files().items()]
     source = Installed(tmp_path / "package", "dataset-little")
-    monkeypatch.setitem(OFFERS, "mnist", Offer("mnist", "a few", tuple(pins), (source,)))
+    monkeypatch.setitem(REMOTE_ASSETS, "mnist", RemoteAsset("mnist", "a few", tuple(pins), (source,)))
     assert fetch.fetch("mnist").source == "Debian package dataset-little"
     assert load("mnist").labels.tolist() == [1, 0, 2, 2, 1]
 
@@ -361,7 +361,7 @@ def test_a_full_disk_stops_a_download(served, tmp_path, monkeypatch):
     (folder / "a").write_bytes(b"0" * 100)
 
     def full(file, chunk):
-        raise errors.mistake("the disk is full", "allowed is room", "make room")
+        raise errors.user_error("the disk is full", "allowed is room", "make room")
 
     monkeypatch.setattr(download, "write", full)
     with pytest.raises(ValueError, match="the disk is full"):
@@ -374,7 +374,7 @@ def test_an_unknown_name():
 
 
 def test_every_offer_is_pinned_and_every_address_is_encrypted():
-    for offer in OFFERS.values():
+    for offer in REMOTE_ASSETS.values():
         assert offer.sources
         assert len({file.name for file in offer.files}) == len(offer.files)
         assert all(len(bytes.fromhex(file.sha256)) == 32 and file.size > 0 for file in offer.files)
@@ -382,4 +382,4 @@ def test_every_offer_is_pinned_and_every_address_is_encrypted():
             address = getattr(source, "url", getattr(source, "base", "https://"))
             assert address.startswith("https://")
     for layout in (CIFAR10, CIFAR100):
-        assert OFFERS[layout.name].files == (*layout.train, *layout.test)
+        assert REMOTE_ASSETS[layout.name].files == (*layout.train, *layout.test)

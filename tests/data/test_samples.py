@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from truedrift.data.samples import Samples, to_model, to_uint8
+from truedrift.data.samples import Samples, to_model_range, to_uint8
 
 BYTES = torch.arange(256, dtype=torch.uint8)
 
@@ -17,7 +17,7 @@ def images(count=3, **changes):
 
 
 def test_every_byte_goes_to_the_model_and_back():
-    x = to_model(BYTES)
+    x = to_model_range(BYTES)
     assert x.dtype == torch.float32
     assert x.tolist() == pytest.approx([b / 127.5 - 1 for b in range(256)], abs=1e-7)
     assert (x[0], x[-1]) == (-1, 1)
@@ -41,7 +41,7 @@ def test_images_of_any_floating_point_become_bytes_and_stay_as_they_were(dtype):
 
 def test_points_are_unchanged():
     points = torch.tensor([[3.0, -7.5]])
-    assert torch.equal(to_model(points), points)
+    assert torch.equal(to_model_range(points), points)
 
 
 def test_shapes():

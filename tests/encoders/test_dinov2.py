@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from truedrift.encoders.catalog import build
 from truedrift.encoders.dinov2 import DINOv2Options
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 
 transformers = pytest.importorskip("transformers")
 MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
@@ -116,7 +116,9 @@ def test_the_default_is_the_pinned_hub_without_pickles(monkeypatch):
         raise OSError("We couldn't connect to\nthe hub " + "and more " * 99)
 
     monkeypatch.setattr(transformers.Dinov2Model, "from_pretrained", from_pretrained)
-    with pytest.raises(Mistake, match=r"DINOv2 could not be loaded: facebook/dinov2-small .*couldn't connect") as error:
+    with pytest.raises(
+        UserError, match=r"DINOv2 could not be loaded: facebook/dinov2-small .*couldn't connect"
+    ) as error:
         build(DINOv2Options(), sample_shape=(3, 32, 32))
     assert asked["source"] == "facebook/dinov2-small"
     assert asked["revision"] == "ed25f3a31f01632728cabb09d1542f84ab7b0056"
@@ -128,15 +130,15 @@ def test_the_default_is_the_pinned_hub_without_pickles(monkeypatch):
 
 
 def test_folders_that_do_not_hold_it_are_told(folder, tmp_path):
-    with pytest.raises(Mistake, match=r"folder '.*nothing' \(there is no such folder\); allowed is"):
+    with pytest.raises(UserError, match=r"folder '.*nothing' \(there is no such folder\); allowed is"):
         build(options(tmp_path / "nothing"), sample_shape=(3, 32, 32))
-    with pytest.raises(Mistake, match=r"DINOv2 could not be loaded: folder"):
+    with pytest.raises(UserError, match=r"DINOv2 could not be loaded: folder"):
         build(options(tmp_path), sample_shape=(3, 32, 32))
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
-    with pytest.raises(Mistake, match=r"DINOv2 could not be loaded: folder"):
+    with pytest.raises(UserError, match=r"DINOv2 could not be loaded: folder"):
         build(options(tmp_path), sample_shape=(3, 32, 32))
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:500])
-    with pytest.raises(Mistake, match=r"DINOv2 could not be loaded: folder"):
+    with pytest.raises(UserError, match=r"DINOv2 could not be loaded: folder"):
         build(options(tmp_path), sample_shape=(3, 32, 32))
 
 
@@ -146,7 +148,7 @@ def test_weights_that_are_missing_are_never_random(folder, tmp_path):
     del weights[lost]
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
-    with pytest.raises(Mistake, match=r"it has no encoder\.layer\.2"):
+    with pytest.raises(UserError, match=r"it has no encoder\.layer\.2"):
         build(options(tmp_path), sample_shape=(3, 32, 32))
 
 
@@ -154,17 +156,17 @@ def test_a_folder_of_another_network_is_told(folder, tmp_path):
     config = json.loads((folder / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "hidden_size": 32}))
     (tmp_path / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
-    with pytest.raises(Mistake, match=r"DINOv2 could not be loaded: folder") as error:
+    with pytest.raises(UserError, match=r"DINOv2 could not be loaded: folder") as error:
         build(options(tmp_path), sample_shape=(3, 32, 32))
     assert "\n" not in str(error.value)
 
 
 def test_options_that_do_not_fit_the_network_are_told(folder):
-    with pytest.raises(Mistake, match=r"blocks is \(3, 5\); this network has blocks 1 to 4"):
+    with pytest.raises(UserError, match=r"blocks is \(3, 5\); this network has blocks 1 to 4"):
         build(options(folder, blocks=(3, 5)), sample_shape=(3, 32, 32))
-    with pytest.raises(Mistake, match="image_size is 40; allowed are multiples of the patch of 14"):
+    with pytest.raises(UserError, match="image_size is 40; allowed are multiples of the patch of 14"):
         build(options(folder, image_size=40), sample_shape=(3, 32, 32))
-    with pytest.raises(Mistake, match="the smallest feature map is 1×1"):
+    with pytest.raises(UserError, match="the smallest feature map is 1×1"):
         build(options(folder, image_size=14, pooling="patches"), sample_shape=(3, 32, 32))
 
 
@@ -180,7 +182,7 @@ def test_options_that_do_not_fit_the_network_are_told(folder):
     ],
 )
 def test_wrong_options_name_the_field(wrong, told):
-    with pytest.raises(Mistake, match=told):
+    with pytest.raises(UserError, match=told):
         DINOv2Options(**wrong)
 
 
@@ -188,5 +190,5 @@ def test_without_transformers_the_extra_is_named(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(Mistake, match=r"run pip install 'truedrift\[dinov2\]'"):
+    with pytest.raises(UserError, match=r"run pip install 'truedrift\[dinov2\]'"):
         build(DINOv2Options(), sample_shape=(3, 32, 32))

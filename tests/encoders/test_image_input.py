@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resized, rgb
+from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
 
 
 def test_statistics_are_those_of_the_unit_interval():
@@ -36,19 +36,19 @@ def test_enlarging_is_linear_between_pixel_centers():
     row = torch.tensor([0.0, 1.0, 4.0])
     values = row.expand(1, 1, 3, 3)
     expected = torch.tensor([0, 0.25, 0.75, 1.75, 3.25, 4])
-    torch.testing.assert_close(resized(values, 6)[0, 0, 2], expected)
-    torch.testing.assert_close(resized(values.mT, 6)[0, 0, :, 2], expected)
+    torch.testing.assert_close(resize(values, 6)[0, 0, 2], expected)
+    torch.testing.assert_close(resize(values.mT, 6)[0, 0, :, 2], expected)
 
 
 def test_an_image_of_the_size_is_left_as_it_is():
     values = torch.rand(1, 3, 5, 5)
-    assert resized(values, 5) is values
+    assert resize(values, 5) is values
 
 
 def test_larger_images_are_smoothed():
     """At half the size the weights are (1, 3, 3, 1)/8; plain interpolation, with (1, 1)/2, would not see the 2."""
     row = torch.tensor([1.0, 0, 0, 0, 0, 0, 2, 0])
-    spread = resized(row.expand(1, 1, 8, 8), 4)[0, 0, 1]
+    spread = resize(row.expand(1, 1, 8, 8), 4)[0, 0, 1]
     torch.testing.assert_close(spread[1:3], torch.tensor([0.0, 2 / 8]))
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from truedrift.encoders.base import gradient_weights, stack
+from truedrift.encoders.base import gradient_weights, stack_padded
 from truedrift.objective.drift_loss import drift_loss
 
 DIMENSIONS = (3, 11, 6)
@@ -29,7 +29,7 @@ def test_weighted_and_padded_is_each_group_alone(feature_scale, path):
         settings["temperatures"] = (5.0, 20.0)
     gen, pos = [g.requires_grad_() for g in groups(7, 1)], groups(9, 2)
     alone = [gradients(drift_loss(g, p, **settings).loss, [g])[0] for g, p in zip(gen, pos, strict=True)]
-    loss = drift_loss(stack(gen), stack(pos), **settings).loss
+    loss = drift_loss(stack_padded(gen), stack_padded(pos), **settings).loss
     weights = torch.tensor(gradient_weights(DIMENSIONS, feature_scale), dtype=torch.float64)
     together = gradients((weights * loss).sum(), gen)
     for a, b in zip(alone, together, strict=True):
@@ -41,12 +41,12 @@ def test_unweighted_the_narrow_groups_would_be_weaker(feature_scale):
     settings = {**SETTINGS, "feature_scale": feature_scale, "temperatures": (5.0, 20.0)}
     gen, pos = [g.requires_grad_() for g in groups(7, 1)], groups(9, 2)
     (alone,) = gradients(drift_loss(gen[0], pos[0], **settings).loss, [gen[0]])
-    (padded, *_) = gradients(drift_loss(stack(gen), stack(pos), **settings).loss.sum(), gen)
+    (padded, *_) = gradients(drift_loss(stack_padded(gen), stack_padded(pos), **settings).loss.sum(), gen)
     assert (padded.norm() / alone.norm()).item() == pytest.approx((3 / 11) ** 0.5, rel=1e-6)
 
 
 def test_stack_pads_with_zeros_after():
-    stacked = stack([torch.ones(2, 1), torch.full((2, 3), 2.0)])
+    stacked = stack_padded([torch.ones(2, 1), torch.full((2, 3), 2.0)])
     assert stacked.tolist() == [[[1, 0, 0], [1, 0, 0]], [[2, 2, 2], [2, 2, 2]]]
 
 
@@ -61,4 +61,4 @@ def test_mistakes_are_told():
     ):
         gradient_weights((4,), "l2")
     with pytest.raises(ValueError, match="features is empty; allowed is one group or more"):
-        stack([])
+        stack_padded([])

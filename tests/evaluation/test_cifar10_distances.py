@@ -12,8 +12,8 @@ import torch
 
 from truedrift.data.load import load
 from truedrift.evaluation.catalog import build_extractor
-from truedrift.evaluation.metrics import frechet_distance, kernel_distance, moments_of, precision_recall
-from truedrift.evaluation.reference import reference_of
+from truedrift.evaluation.metrics import batch_moments, frechet_distance, kernel_distance, precision_recall
+from truedrift.evaluation.reference import compute_reference
 from truedrift.storage import cache_directory
 
 pytestmark = [
@@ -35,13 +35,13 @@ def features():
     def of(split):
         whole = load("cifar10", split=split)
         first = dataclasses.replace(whole, values=whole.values[:COUNT], labels=whole.labels[:COUNT])
-        return reference_of(first, extractor, split=split).kept
+        return compute_reference(first, extractor, split=split).kept
 
     return {split: of(split) for split in ("train", "test")}
 
 
 def distance(a, b):
-    return frechet_distance(moments_of(a), moments_of(b))
+    return frechet_distance(batch_moments(a), batch_moments(b))
 
 
 def literal(a, b):

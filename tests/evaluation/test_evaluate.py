@@ -7,13 +7,19 @@ import torch
 from torch.testing import assert_close
 
 from truedrift.data.load import load
-from truedrift.data.samples import Samples, to_model
+from truedrift.data.samples import Samples, to_model_range
 from truedrift.evaluation import reference as reference_module
 from truedrift.evaluation.catalog import build_extractor
-from truedrift.evaluation.evaluate import drawn, evaluate
-from truedrift.evaluation.extractors import Extracted, Extractor
-from truedrift.evaluation.metrics import Collected, frechet_distance, kernel_distance, moments_of, precision_recall
-from truedrift.evaluation.reference import reference_of
+from truedrift.evaluation.evaluate import evaluate, generate_batches
+from truedrift.evaluation.extractors import ExtractedFeatures, Extractor
+from truedrift.evaluation.metrics import (
+    FeatureStatistics,
+    batch_moments,
+    frechet_distance,
+    kernel_distance,
+    precision_recall,
+)
+from truedrift.evaluation.reference import compute_reference
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build
 from truedrift.generators.mlp import MLPOptions
@@ -35,7 +41,7 @@ class Projection(Extractor):
         if self.fails_after is not None and self.asked >= self.fails_after:
             raise KeyboardInterrupt
         self.asked += len(values)
-        return Extracted(to_model(values).flatten(1) @ self.matrix)
+        return ExtractedFeatures(to_model_range(values).flatten(1) @ self.matrix)
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +57,7 @@ def generator():
 
 def test_labels_are_balanced_and_samples_do_not_depend_on_batches(generator):
     def whole(count, batch):
-        ids, values = zip(*drawn(generator, count, seed=3, strength=1.0, batch=batch), strict=True)
+        ids, values = zip(*generate_batches(generator, count, seed=3, strength=1.0, batch=batch), strict=True)
         return torch.cat(ids), torch.cat(values)
 
     ids, values = whole(103, 16)
@@ -72,18 +78,18 @@ def test_labels_are_balanced_and_samples_do_not_depend_on_batches(generator):
         def generate(self, z, labels, strength, style_ids):
             return labels.float()[:, None]
 
-    labels = torch.cat([values for _, values in drawn(Named(), 103, seed=0, strength=1.0, batch=10)])
+    labels = torch.cat([values for _, values in generate_batches(Named(), 103, seed=0, strength=1.0, batch=10)])
     counts = labels.flatten().long().bincount()
     assert counts.tolist() == [11, 11, 11, 10, 10, 10, 10, 10, 10, 10]
 
 
 def test_metrics_are_those_of_the_features_and_carry_their_protocol(generator):
     data, extractor = load("digits", split="test"), Projection()
-    reference = reference_of(data, extractor, split="test")
+    reference = compute_reference(data, extractor, split="test")
     metrics, protocol = evaluate(generator, reference, extractor, samples=150, seed=4, batch=32)
-    values = torch.cat([values for _, values in drawn(generator, 150, seed=4, strength=1.0, batch=32)])
+    values = torch.cat([values for _, values in generate_batches(generator, 150, seed=4, strength=1.0, batch=32)])
     real, fake = extractor(data.values).features, extractor(values).features
-    assert metrics.fid == pytest.approx(frechet_distance(moments_of(real), moments_of(fake)), rel=1e-9)
+    assert metrics.fid == pytest.approx(frechet_distance(batch_moments(real), batch_moments(fake)), rel=1e-9)
     assert (metrics.kid, metrics.kid_deviation) == pytest.approx(kernel_distance(real, fake), rel=1e-6)
     assert (metrics.precision, metrics.recall) == pytest.approx(precision_recall(real, fake))
     assert metrics.inception_score is None
@@ -95,7 +101,7 @@ def test_metrics_are_those_of_the_features_and_carry_their_protocol(generator):
 @pytest.mark.parametrize("batch", [1, 64, 150])
 def test_batch_size_does_not_matter(generator, batch):
     extractor = Projection()
-    reference = reference_of(load("digits", split="test"), extractor, split="test")
+    reference = compute_reference(load("digits", split="test"), extractor, split="test")
     one, _ = evaluate(generator, reference, extractor, samples=150, batch=48)
     other, _ = evaluate(generator, reference, extractor, samples=150, batch=batch)
     # A byte at an edge may turn by one of 255: a millionth of a sum of 150 × 64 of them.
@@ -104,26 +110,26 @@ def test_batch_size_does_not_matter(generator, batch):
 
 def test_a_reference_is_computed_once(cache, generator):
     data, extractor = load("digits", split="test"), Projection()
-    first = reference_of(data, extractor, split="test", batch=50)
+    first = compute_reference(data, extractor, split="test", batch=50)
     assert extractor.asked == len(data)
-    again = reference_of(data, extractor, split="test", batch=7)
+    again = compute_reference(data, extractor, split="test", batch=7)
     assert extractor.asked == len(data)
     assert again.kept.equal(first.kept)
     assert_close(again.moments.covariance, first.moments.covariance, rtol=0, atol=0)
     other = Samples(data.values.flip(0), data.labels.flip(0), data.classes, data.name, data.flips)
-    reference_of(other, extractor, split="test")
+    compute_reference(other, extractor, split="test")
     assert extractor.asked == 2 * len(data)
     assert len(list(cache.glob("*.safetensors"))) == 2
 
 
 def test_a_reference_that_was_damaged_is_computed_again(cache):
     data, extractor = load("digits", split="test"), Projection()
-    first = reference_of(data, extractor, split="test")
+    first = compute_reference(data, extractor, split="test")
     (file,) = cache.glob("*.safetensors")
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    again = reference_of(data, extractor, split="test")
+    again = compute_reference(data, extractor, split="test")
     assert extractor.asked == 2 * len(data)
     assert again.kept.equal(first.kept)
 
@@ -131,13 +137,13 @@ def test_a_reference_that_was_damaged_is_computed_again(cache):
 def test_a_reference_that_was_interrupted_goes_on(cache, monkeypatch):
     monkeypatch.setattr(reference_module, "SAVE_EVERY_SECONDS", 0.0)
     data = load("digits", split="test")
-    whole = reference_of(data, Projection(), split="test", batch=20)
+    whole = compute_reference(data, Projection(), split="test", batch=20)
     for file in cache.iterdir():
         file.unlink()
     with pytest.raises(KeyboardInterrupt):
-        reference_of(data, Projection(fails_after=100), split="test", batch=20)
+        compute_reference(data, Projection(fails_after=100), split="test", batch=20)
     rest = Projection()
-    resumed = reference_of(data, rest, split="test", batch=20)
+    resumed = compute_reference(data, rest, split="test", batch=20)
     assert rest.asked == len(data) - 100
     assert resumed.kept.equal(whole.kept)
     assert resumed.moments.scatter.equal(whole.moments.scatter)
@@ -146,9 +152,9 @@ def test_a_reference_that_was_interrupted_goes_on(cache, monkeypatch):
 
 def test_of_many_features_the_chosen_ones_are_kept(monkeypatch):
     chosen = torch.tensor([1, 2, 5, 8])
-    collected = Collected.begin(10, chosen, 1, None, CPU)
+    collected = FeatureStatistics.begin(10, chosen, 1, None, CPU)
     for ids in (torch.arange(0, 3), torch.arange(3, 5), torch.arange(5, 10)):
-        collected.add(ids, Extracted(ids[:, None].float() * 10))
+        collected.add(ids, ExtractedFeatures(ids[:, None].float() * 10))
     assert collected.kept.flatten().tolist() == [10, 20, 50, 80]
     assert float(collected.moments.mean) == 45
 
@@ -157,7 +163,7 @@ def test_a_collapse_on_real_digits_has_high_precision_and_low_recall():
     """One real image a class, and the test split as an honest generator beside it."""
     data = load("digits")
     extractor = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU)
-    reference = reference_of(data, extractor, split="train")
+    reference = compute_reference(data, extractor, split="train")
 
     class Shown(Generator):
         """Real images: the same one of a class always, or any of the test split."""
@@ -171,9 +177,9 @@ def test_a_collapse_on_real_digits_has_high_precision_and_low_recall():
         def generate(self, z, labels, strength, style_ids):
             if self.collapsed:
                 first = torch.stack([data.values[data.labels == label][0] for label in range(10)])
-                return to_model(first[labels])
+                return to_model_range(first[labels])
             ids = (z.flatten().abs() * 1e4).long() % len(self.test)
-            return to_model(self.test.values[ids])
+            return to_model_range(self.test.values[ids])
 
     collapsed, _ = evaluate(Shown(True), reference, extractor, samples=300)
     honest, _ = evaluate(Shown(False), reference, extractor, samples=300)
@@ -188,7 +194,7 @@ def test_a_collapse_on_real_digits_has_high_precision_and_low_recall():
 def test_samples_that_are_not_finite_are_refused(generator):
     """They would be judged as black images."""
     extractor = Projection()
-    reference = reference_of(load("digits", split="test"), extractor, split="test")
+    reference = compute_reference(load("digits", split="test"), extractor, split="test")
     with torch.no_grad():
         next(iter(generator.parameters())).fill_(torch.nan)
     with pytest.raises(ValueError, match=r"sample 0 is not finite; allowed are numbers; take weights"):
@@ -197,7 +203,7 @@ def test_samples_that_are_not_finite_are_refused(generator):
 
 def test_few_samples_have_a_distance_and_no_neighbors(generator):
     extractor = Projection()
-    reference = reference_of(load("digits", split="test"), extractor, split="test")
+    reference = compute_reference(load("digits", split="test"), extractor, split="test")
     metrics, _ = evaluate(generator, reference, extractor, samples=3)
     assert metrics.fid > 0
     assert metrics.kid is not None

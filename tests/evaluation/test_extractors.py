@@ -8,11 +8,11 @@ import torch
 from torch.testing import assert_close
 
 from truedrift.data.load import load
-from truedrift.data.samples import to_model
+from truedrift.data.samples import to_model_range
 from truedrift.encoders.catalog import build
 from truedrift.encoders.convnet import ConvNetOptions
 from truedrift.evaluation import digits_classifier as digits_module
-from truedrift.evaluation.catalog import EXTRACTORS, build_extractor, suitable_extractor
+from truedrift.evaluation.catalog import EXTRACTORS, build_extractor, default_extractor
 from truedrift.evaluation.inception import resize_like_tensorflow1
 from truedrift.storage import cache_directory
 
@@ -99,7 +99,7 @@ def test_names_and_shapes_that_do_not_fit_are_refused():
 
 
 def test_what_is_taken_if_nobody_says():
-    assert [suitable_extractor(shape) for shape in ((2,), (1, 8, 8), COLOR, (1, 28, 28))] == [
+    assert [default_extractor(shape) for shape in ((2,), (1, 8, 8), COLOR, (1, 28, 28))] == [
         "encoder:pixels",
         "digits",
         "inception",
@@ -111,7 +111,7 @@ def test_what_is_taken_if_nobody_says():
 def test_an_encoder_gives_its_groups_side_by_side():
     images = torch.randint(0, 256, (5, *COLOR), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     extractor = build_extractor("encoder:convnet", sample_shape=COLOR, device=CPU)
-    groups = build(ConvNetOptions(), sample_shape=COLOR)(to_model(images))
+    groups = build(ConvNetOptions(), sample_shape=COLOR)(to_model_range(images))
     assert extractor(images).features.equal(torch.cat(groups, 1))
     assert extractor.dimensions == sum(group.shape[1] for group in groups)
     pixels = build_extractor("encoder:pixels", sample_shape=COLOR, device=CPU)

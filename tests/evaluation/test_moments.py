@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from truedrift.evaluation.metrics import Moments, frechet_distance, moments_of, no_moments
+from truedrift.evaluation.metrics import Moments, batch_moments, empty_moments, frechet_distance
 
 
 def features(count, dimensions, seed, offset=0.0):
@@ -14,9 +14,9 @@ def features(count, dimensions, seed, offset=0.0):
 
 
 def streamed(x, batch):
-    moments = no_moments(x.shape[1])
+    moments = empty_moments(x.shape[1])
     for rows in x.split(batch):
-        moments = moments.merged(moments_of(rows))
+        moments = moments.merged(batch_moments(rows))
     return moments
 
 
@@ -62,17 +62,20 @@ def test_frechet_by_the_matrix_root_of_scipy(count):
     expected = float((a.mean(0) - b.mean(0)).square().sum() + sigma_a.trace() + sigma_b.trace()) - 2 * root
     # scipy's root of a singular matrix is accurate to the root of the rounding error.
     tolerance = 1e-10 if count > 6 else 1e-6
-    assert frechet_distance(moments_of(a), moments_of(b)) == pytest.approx(expected, rel=tolerance)
+    assert frechet_distance(batch_moments(a), batch_moments(b)) == pytest.approx(expected, rel=tolerance)
 
 
 def test_frechet_is_symmetric_zero_for_the_same_and_blind_to_rotations():
     a, b = features(50, 4, 3), features(40, 4, 4, offset=1.0)
     rotation = torch.linalg.qr(features(4, 4, 5)).Q
-    there, back = frechet_distance(moments_of(a), moments_of(b)), frechet_distance(moments_of(b), moments_of(a))
+    there, back = (
+        frechet_distance(batch_moments(a), batch_moments(b)),
+        frechet_distance(batch_moments(b), batch_moments(a)),
+    )
     assert there == pytest.approx(back, rel=1e-12)
-    turned = frechet_distance(moments_of(a @ rotation), moments_of(b @ rotation))
+    turned = frechet_distance(batch_moments(a @ rotation), batch_moments(b @ rotation))
     assert turned == pytest.approx(there, rel=1e-12)
-    assert frechet_distance(moments_of(a), moments_of(a)) == pytest.approx(0, abs=1e-12)
+    assert frechet_distance(batch_moments(a), batch_moments(a)) == pytest.approx(0, abs=1e-12)
 
 
 def test_frechet_of_samples_comes_to_the_closed_form():
@@ -101,5 +104,5 @@ def test_agrees_with_torchmetrics():
     theirs = fid.FrechetInceptionDistance(feature=Flat(), input_img_size=(3, 2, 2)).set_dtype(torch.float64)
     theirs.update(real, real=True)
     theirs.update(fake, real=False)
-    ours = frechet_distance(moments_of(Flat()(real)), moments_of(Flat()(fake)))
+    ours = frechet_distance(batch_moments(Flat()(real)), batch_moments(Flat()(fake)))
     assert ours == pytest.approx(float(theirs.compute()), rel=1e-6)

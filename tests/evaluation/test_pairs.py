@@ -8,7 +8,7 @@ import torch
 
 from truedrift.evaluation import metrics as kid_module
 from truedrift.evaluation import metrics as pr_module
-from truedrift.evaluation.metrics import PARTS, ScoreSums, kernel_distance, parts_of, precision_recall
+from truedrift.evaluation.metrics import PARTS, ScoreSums, kernel_distance, precision_recall, split_count
 
 
 @pytest.fixture(autouse=True)
@@ -127,7 +127,7 @@ def test_inception_score_reaches_from_one_to_the_number_of_classes():
 
 def test_few_samples_are_not_taken_apart():
     """Ten parts of five samples could not score more than five."""
-    assert (parts_of(999), parts_of(1000)) == (1, 10)
+    assert (split_count(999), split_count(1000)) == (1, 10)
     ids = torch.arange(50)
     sure = torch.eye(10, dtype=torch.float64)[ids % 10]
-    assert ScoreSums.empty(10, parts_of(50)).add(ids, 50, sure).score() == pytest.approx((10.0, 0.0))
+    assert ScoreSums.empty(10, split_count(50)).add(ids, 50, sure).score() == pytest.approx((10.0, 0.0))

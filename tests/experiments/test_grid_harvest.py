@@ -6,7 +6,7 @@ import time
 import pytest
 from oracles.little_grid import little_plan, little_task
 
-from truedrift.grids.results import ImageGrid, harvest
+from truedrift.grids.results import ImageGrid, collect_results
 from truedrift.records.store import append, read
 
 METRICS = {
@@ -55,7 +55,7 @@ def write(run, config, entries, seconds=40):
 
 
 def harvested(runs):
-    return harvest(little_plan(*TASKS), runs, seed=3, started=time.monotonic() - 5)
+    return collect_results(little_plan(*TASKS), runs, seed=3, started=time.monotonic() - 5)
 
 
 def test_every_run_with_its_evaluations(tmp_path):

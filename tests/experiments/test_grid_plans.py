@@ -5,9 +5,9 @@ import re
 import pytest
 
 from truedrift.grids import plan as plan_module
-from truedrift.grids.options import Setting
-from truedrift.grids.plan import Task, distinct
-from truedrift.paper.catalog import GRIDS, planned
+from truedrift.grids.options import StudyOptions
+from truedrift.grids.plan import Task, distinct_tasks
+from truedrift.paper.catalog import GRIDS, plan_grid
 
 COUNTS = {
     "tab:main_results": (8, 40, 24),
@@ -23,7 +23,7 @@ SCALES = ("smoke", "cpu", "paper")
 
 
 def plan(item, scale="cpu", **options):
-    return planned(item, Setting(scale=scale, **options))
+    return plan_grid(item, StudyOptions(scale=scale, **options))
 
 
 def ids(item, *arguments, **options):
@@ -32,7 +32,7 @@ def ids(item, *arguments, **options):
 
 @pytest.fixture(autouse=True)
 def with_every_network(monkeypatch):
-    monkeypatch.setattr(plan_module, "extractor_is_here", lambda name: True)
+    monkeypatch.setattr(plan_module, "extractor_is_available", lambda name: True)
 
 
 @pytest.mark.parametrize("position", range(3), ids=SCALES)
@@ -126,7 +126,7 @@ def test_seeds_are_counted_from_the_first():
     assert {task.config.seed for task in plan("tab:main_results", seeds=2, seed=7).tasks} == {7, 8}
     assert {task.config.seed for task in plan("tab:main_results", "paper", seeds=1).tasks} == {42}
     with pytest.raises(ValueError, match="seeds is 0; allowed is an integer from 1"):
-        Setting(seeds=0)
+        StudyOptions(seeds=0)
 
 
 def test_the_command_is_what_a_user_writes():
@@ -157,7 +157,7 @@ def test_a_data_set_that_the_item_does_not_know(item, scale, data, message):
 def test_two_variants_may_not_be_one_run():
     (task, *_) = plan("tab:main_results").tasks
     with pytest.raises(AssertionError, match="two variants of a grid are the same run"):
-        distinct([task, Task(variant="another name", config=task.config)])
+        distinct_tasks([task, Task(variant="another name", config=task.config)])
 
 
 JUDGES = {
@@ -172,7 +172,7 @@ def test_who_judges_does_not_depend_on_what_is_here(data, monkeypatch):
     found = []
     for is_here in (True, False):
         monkeypatch.setattr(plan_module, "is_present", lambda offer, directory, is_here=is_here: is_here)
-        monkeypatch.setattr(plan_module, "extractor_is_here", lambda name, is_here=is_here: is_here)
+        monkeypatch.setattr(plan_module, "extractor_is_available", lambda name, is_here=is_here: is_here)
         tasks = plan("tab:main_results", dataset=data).tasks
         assert {task.config.evaluation.extractor for task in tasks} == {JUDGES[data]}
         found.append({task.id for task in tasks})
@@ -184,7 +184,7 @@ def test_all_that_is_missing_is_told_in_one_line_with_the_command_that_gets_it(m
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
     monkeypatch.setattr(plan_module, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="is not in the cache") as found:
-        plan_module.require_here(plan("tab:cifar100", "smoke"))
+        plan_module.require_available(plan("tab:cifar100", "smoke"))
     assert str(found.value) == (
         "the network inception, which judges cifar10-cpu, is not in the cache and "
         "the network efficientnet-lite0, which gives cifar10-cpu its features, is not in the cache and "
@@ -192,7 +192,7 @@ def test_all_that_is_missing_is_told_in_one_line_with_the_command_that_gets_it(m
         "a grid starts when everything that its runs use is here; "
         "run truedrift data fetch inception efficientnet-lite0 cifar100"
     )
-    plan_module.require_here(plan("tab:main_results", "smoke"))
+    plan_module.require_available(plan("tab:main_results", "smoke"))
 
 
 def test_an_encoder_that_is_missing_is_told_before_a_grid_starts(monkeypatch):
@@ -201,18 +201,18 @@ def test_an_encoder_that_is_missing_is_told_before_a_grid_starts(monkeypatch):
     with pytest.raises(
         ValueError, match=r"^the network efficientnet-lite0, which gives cifar10-cpu its features, is n"
     ):
-        plan_module.require_here(plan("tab:main_results", "smoke", dataset="cifar10"))
+        plan_module.require_available(plan("tab:main_results", "smoke", dataset="cifar10"))
     monkeypatch.setattr(plan_module, "find_spec", lambda name: None)
     message = (
         r"^the network dinov2, .*, needs transformers, .* hub, or from encoder.folder\); .*; run pip install 'true"
     )
     with pytest.raises(ValueError, match=message):
-        plan_module.require_here(plan("tab:main_results", "paper"))
+        plan_module.require_available(plan("tab:main_results", "paper"))
 
 
 def test_the_judge_can_be_named_and_is_part_of_the_id():
-    named = planned("tab:main_results", Setting(scale="paper", extractor="abc-release"))
+    named = plan_grid("tab:main_results", StudyOptions(scale="paper", extractor="abc-release"))
     assert {task.config.evaluation.extractor for task in named.tasks} == {"abc-release"}
     assert named.command.endswith("--scale paper --extractor abc-release")
-    usual = planned("tab:main_results", Setting(scale="paper"))
+    usual = plan_grid("tab:main_results", StudyOptions(scale="paper"))
     assert {task.id for task in named.tasks}.isdisjoint(task.id for task in usual.tasks)

@@ -10,8 +10,8 @@ from oracles.little_grid import little_plan, little_task, pretended, said_by, st
 
 from truedrift.grids import local
 from truedrift.grids.local import Interrupted, Pool
-from truedrift.grids.status import is_done, seconds, steps_taken
-from truedrift.progress import silent
+from truedrift.grids.status import is_done, steps_taken, wall_seconds
+from truedrift.progress import no_progress
 from truedrift.training.run_directory import RunLock
 
 TASKS = tuple(little_task(seed) for seed in range(3))
@@ -22,7 +22,7 @@ STEPS = list(range(1, 7))
 def quick(monkeypatch):
     monkeypatch.setattr(local, "LOOK_SECONDS", 0.01)
     monkeypatch.setattr(local, "READ_SECONDS", 0.0)
-    monkeypatch.setattr(local, "command", pretended())
+    monkeypatch.setattr(local, "train_command", pretended())
     return monkeypatch
 
 
@@ -33,7 +33,7 @@ def test_every_run_is_done_once(quick, tmp_path):
     assert [steps_of(task, tmp_path) for task in TASKS] == [STEPS] * 3
     assert told[-1][0] == "little"
     assert {total for _, _, total in told} == {18}
-    assert pool.run(little_plan(*TASKS), silent) == []
+    assert pool.run(little_plan(*TASKS), no_progress) == []
     assert [len(said_by(task, tmp_path)) for task in TASKS] == [1, 1, 1]  # none was started again
 
 
@@ -42,15 +42,15 @@ def test_a_run_that_was_begun_is_gone_on_with_and_one_that_is_done_is_left_alone
         (tmp_path / task.name).mkdir()
         text = "".join(f'{{"step": {step}}}\n' for step in range(1, lines + 1))
         (tmp_path / task.name / "metrics.jsonl").write_text(text)
-    assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), silent) == []
+    assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), no_progress) == []
     assert [steps_of(task, tmp_path) for task in TASKS] == [STEPS] * 3
     assert not (tmp_path / f"{TASKS[0].name}.log").exists()
-    assert said_by(TASKS[1], tmp_path) == [f"from 2 with {local.threads_of_each(1)} threads"]
+    assert said_by(TASKS[1], tmp_path) == [f"from 2 with {local.threads_per_worker(1)} threads"]
 
 
 def test_a_failure_is_told_and_the_others_are_done(quick, tmp_path):
-    quick.setattr(local, "command", pretended(fails=lambda task: task == TASKS[0]))
-    (failed,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), silent)
+    quick.setattr(local, "train_command", pretended(fails=lambda task: task == TASKS[0]))
+    (failed,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), no_progress)
     assert (failed.task, failed.status, failed.busy) == (TASKS[0], 1, False)
     assert failed.why == "truedrift: error: no such luck; allowed is some; find it"
     assert [steps_of(task, tmp_path) for task in TASKS[1:]] == [STEPS] * 2
@@ -58,7 +58,7 @@ def test_a_failure_is_told_and_the_others_are_done(quick, tmp_path):
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGTERM")
 def test_a_signal_lets_every_run_save_and_the_next_command_goes_on(quick, tmp_path):
-    quick.setattr(local, "command", pretended(pause=0.1))
+    quick.setattr(local, "train_command", pretended(pause=0.1))
 
     def ask(what, done, total):
         if done >= 2:
@@ -71,13 +71,13 @@ def test_a_signal_lets_every_run_save_and_the_next_command_goes_on(quick, tmp_pa
     begun = len(steps_of(TASKS[0], tmp_path))
     assert 2 <= begun < 6
     assert not (tmp_path / TASKS[1].name).exists()  # none is started after the signal
-    assert Pool(runs=tmp_path, device="cpu", workers=2).run(little_plan(*TASKS), silent) == []
+    assert Pool(runs=tmp_path, device="cpu", workers=2).run(little_plan(*TASKS), no_progress) == []
     assert [steps_of(task, tmp_path) for task in TASKS] == [STEPS] * 3
     assert said_by(TASKS[0], tmp_path)[2].startswith(f"from {begun} ")
 
 
 def test_no_process_outlives_an_error(quick, tmp_path):
-    quick.setattr(local, "command", pretended(pause=60.0))
+    quick.setattr(local, "train_command", pretended(pause=60.0))
     started = []
 
     class Remembered(local.subprocess.Popen):
@@ -98,7 +98,7 @@ def test_no_process_outlives_an_error(quick, tmp_path):
 def test_a_real_run(tmp_path):
     """The command itself, in a process of its own."""
     task = little_task(0)
-    assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(task), silent) == []
+    assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(task), no_progress) == []
     assert steps_of(task, tmp_path) == STEPS
     assert is_done(task, tmp_path / task.name)
     assert json.loads((tmp_path / task.name / "config.json").read_text())["config"]["batch"]["n"] == 3
@@ -108,27 +108,27 @@ def test_a_real_run(tmp_path):
 @pytest.mark.slow
 def test_a_real_run_that_is_refused_does_not_stop_the_other(tmp_path):
     good, bad = little_task(0), little_task(1, "abc", "batch.n=9999")
-    (failed,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(bad, good), silent)
+    (failed,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(bad, good), no_progress)
     assert failed.task == bad
     assert "batch.n is 9999" in failed.why
     assert steps_of(good, tmp_path) == STEPS
 
 
 def test_workers_share_cores_and_gpus(monkeypatch):
-    monkeypatch.setattr(local, "cores", lambda: 8)
+    monkeypatch.setattr(local, "core_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert local.worker_count("cpu", None, 100) == 8
     assert local.worker_count("cpu", 3, 100) == 3
     assert local.worker_count("cpu", None, 2) == 2
-    assert local.places("cpu", 3) == [{"OMP_NUM_THREADS": "2"}] * 3
+    assert local.worker_environments("cpu", 3) == [{"OMP_NUM_THREADS": "2"}] * 3
     for asked, found in (("1", "1"), ("2", "2"), ("16", "2"), ("0", "2"), ("4,2", "2")):
         monkeypatch.setenv("OMP_NUM_THREADS", asked)
-        assert local.places("cpu", 3)[0] == {"OMP_NUM_THREADS": found}
+        assert local.worker_environments("cpu", 3)[0] == {"OMP_NUM_THREADS": found}
     monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setattr(local, "find_device", lambda name: local.torch.device("cuda", 0))
+    monkeypatch.setattr(local, "resolve_device", lambda name: local.torch.device("cuda", 0))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     assert local.worker_count("auto", None, 100) == 2
-    assert [place["CUDA_VISIBLE_DEVICES"] for place in local.places("auto", 3)] == ["2", "5", "2"]
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in local.worker_environments("auto", 3)] == ["2", "5", "2"]
 
 
 def test_workers_are_at_least_one(tmp_path):
@@ -174,11 +174,11 @@ def test_seconds_are_those_between_start_and_end_or_the_last_sign_of_life(tmp_pa
         line("resumed", "14:00:09"),
     ]
     (tmp_path / "history.jsonl").write_text("".join(history))
-    assert seconds(tmp_path) == 7 + 100 + 30 + 0 + 9
+    assert wall_seconds(tmp_path) == 7 + 100 + 30 + 0 + 9
     (tmp_path / "metrics.jsonl").write_text("")
     written = datetime(2026, 1, 1, 14, 1, 0, tzinfo=UTC).timestamp()
     os.utime(tmp_path / "metrics.jsonl", (written, written))
-    assert seconds(tmp_path) == 7 + 100 + 30 + 0 + 9 + 51  # the last one is at work, or was killed
+    assert wall_seconds(tmp_path) == 7 + 100 + 30 + 0 + 9 + 51  # the last one is at work, or was killed
 
 
 @pytest.mark.parametrize(
@@ -186,10 +186,10 @@ def test_seconds_are_those_between_start_and_end_or_the_last_sign_of_life(tmp_pa
 )
 def test_a_torn_history_is_read_as_far_as_it_goes(torn, tmp_path):
     (tmp_path / "history.jsonl").write_text(line("started", "10:00:00") + line("complete", "10:00:05") + torn)
-    assert seconds(tmp_path) == 5
+    assert wall_seconds(tmp_path) == 5
     with (tmp_path / "history.jsonl").open("a") as file:
         file.write("\n" + line("resumed", "11:00:00") + line("complete", "11:00:02"))
-    assert seconds(tmp_path) == 7
+    assert wall_seconds(tmp_path) == 7
 
 
 def test_metrics_that_are_no_step_are_passed_over(tmp_path):
@@ -199,26 +199,26 @@ def test_metrics_that_are_no_step_are_passed_over(tmp_path):
 
 def test_a_run_that_ended_well_without_its_evaluation_says_so(quick, tmp_path):
     judged = little_task(0, "abc", "evaluation.extractor=digits")
-    (failed,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(judged), silent)
+    (failed,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(judged), no_progress)
     assert (failed.status, failed.busy) == (0, False)
     assert failed.why == "it ended, but metrics.jsonl has no evaluation at step 6"
 
 
 def test_a_run_that_another_command_has_is_left_to_it(quick, tmp_path):
     with RunLock(tmp_path / TASKS[1].name):
-        (busy,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), silent)
+        (busy,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), no_progress)
     assert (busy.task, busy.busy, busy.why) == (TASKS[1], True, "another command is at it")
     assert not (tmp_path / f"{TASKS[1].name}.log").exists()
     assert [steps_of(task, tmp_path) for task in (TASKS[0], TASKS[2])] == [STEPS] * 2
-    assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), silent) == []
+    assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), no_progress) == []
 
 
 def test_a_run_that_another_command_took_at_the_same_moment_did_not_fail(quick, tmp_path):
     """It was free when it was looked at, and its process found it locked."""
-    quick.setattr(local, "command", pretended(fails=lambda task: True))
+    quick.setattr(local, "train_command", pretended(fails=lambda task: True))
     quick.setattr(Pool, "_is_free", lambda pool, task: True)
     with RunLock(tmp_path / TASKS[0].name):
-        (busy,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(TASKS[0]), silent)
+        (busy,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(TASKS[0]), no_progress)
     assert (busy.status, busy.busy) == (1, True)
 
 
@@ -229,6 +229,6 @@ def test_a_run_that_another_command_did_meanwhile_is_not_started(quick, tmp_path
         (run / "metrics.jsonl").write_text('{"step": 6}\n')
         return pretended()(task, runs, device)
 
-    quick.setattr(local, "command", other)
-    assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS[:2]), silent) == []
+    quick.setattr(local, "train_command", other)
+    assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS[:2]), no_progress) == []
     assert not (tmp_path / f"{TASKS[1].name}.log").exists()

@@ -8,7 +8,7 @@ import pytest
 from oracles.little_grid import little_plan, little_task, pretended, said_by, steps_of
 
 from truedrift.grids import slurm
-from truedrift.grids.slurm import Job, OnNode, SlurmOptions, submit
+from truedrift.grids.slurm import Job, SlurmOptions, SlurmTask, submit
 from truedrift.grids.status import is_done
 from truedrift.training.run_directory import RunLock
 
@@ -32,7 +32,7 @@ def wait_for(condition):
 
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_a_job_is_submitted_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(slurm, "command", pretended())
+    monkeypatch.setattr(slurm, "train_command", pretended())
     (task, _) = TASKS
     first = submitted(tmp_path, task)
     assert [job.task for job in first.submitted] == [task]
@@ -64,7 +64,7 @@ def test_a_job_that_ended_early_is_told_and_submitted_again(tmp_path, monkeypatc
 def test_before_its_time_is_over_a_run_saves_and_is_to_be_called_again(tmp_path):
     """As submitit does it on a node: the warning reaches the run too, which must not die of it."""
     task = TASKS[0]
-    job = OnNode(pretended(pause=0.3)(task, tmp_path, "cpu"), tmp_path / f"{task.name}.log")
+    job = SlurmTask(pretended(pause=0.3)(task, tmp_path, "cpu"), tmp_path / f"{task.name}.log")
     metrics, asked = tmp_path / task.name / "metrics.jsonl", []
 
     def looks(number, frame):
@@ -131,7 +131,7 @@ def test_a_job_that_slurm_has_forgotten_is_over_after_a_day(tmp_path, monkeypatc
 @pytest.mark.parametrize("content", ["", '{"job": "1', '{"job": "12"}\n', "12\n"])
 def test_a_torn_file_of_a_job_is_none(content, tmp_path):
     (tmp_path / f"{TASKS[0].name}.job").write_text(content)
-    assert slurm._remembered(TASKS[0], tmp_path) == []
+    assert slurm._read_submissions(TASKS[0], tmp_path) == []
 
 
 def test_one_command_at_a_time_submits(tmp_path):

@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truedrift.bias.exact import exact_bias_of_strata
+from truedrift.bias.exact import exact_stratified_bias
 from truedrift.data.toys import FOUR_MODES
-from truedrift.grids.options import Setting
+from truedrift.grids.options import StudyOptions
 from truedrift.paper.guidance import GENERATED, SIZES, TAU, study
 
 
 @pytest.fixture(scope="module")
 def record():
-    return study(Setting(scale="smoke", seed=5))
+    return study(StudyOptions(scale="smoke", seed=5))
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,7 @@ def test_the_strength_sets_the_target(record, toy):
     """T* = (E_gen[k y] + (a − 1) E_unc[k y]) / (E_gen[k] + (a − 1) E_unc[k]), the same for all sizes."""
     x, generated, unconditional = toy
     for at in record.at:
-        found = exact_bias_of_strata(x, (generated, unconditional), tau=TAU, n=SIZES, pool_weights=(1.0, at.w_u))
+        found = exact_stratified_bias(x, (generated, unconditional), tau=TAU, n=SIZES, pool_weights=(1.0, at.w_u))
         k_gen, k_unc = ((-torch.cdist(x, y) / TAU).exp() / len(y) for y in (generated, unconditional))
         above = k_gen @ generated + (at.strength - 1) * k_unc @ unconditional
         below = k_gen.sum(-1, keepdim=True) + (at.strength - 1) * k_unc.sum(-1, keepdim=True)

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from truedrift.grids.options import Setting
+from truedrift.grids.options import StudyOptions
 from truedrift.paper import fig_bias_loglog, normalization, tab_baselines
 
-SMOKE = Setting(scale="smoke")
+SMOKE = StudyOptions(scale="smoke")
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +59,14 @@ def test_one_query_in_some_is_more_biased_with_abc_at_n_8(curves):
 
 
 def test_a_table_that_was_made_is_not_computed_again(tmp_path, patch):
-    here = Setting(scale="smoke", directory=tmp_path)
+    here = StudyOptions(scale="smoke", directory=tmp_path)
     first = tab_baselines.study(here)
     (kept,) = tmp_path.iterdir()
     before = kept.read_bytes()
     again = tab_baselines.study(here)
     assert kept.read_bytes() == before
     assert [row.bias for row in again.rows] == [row.bias for row in first.rows]
-    tab_baselines.study(Setting(scale="smoke", seed=1, directory=tmp_path))
+    tab_baselines.study(StudyOptions(scale="smoke", seed=1, directory=tmp_path))
     assert len(list(tmp_path.iterdir())) == 2
 
 

@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from truedrift.grids.options import Setting
+from truedrift.grids.options import StudyOptions
 from truedrift.paper import overhead_worker, tab_overhead
 from truedrift.paper.overhead_worker import Measurement
 from truedrift.paper.tab_overhead import Overhead
-from truedrift.progress import silent
+from truedrift.progress import no_progress
 from truedrift.recipes import overrides
 from truedrift.records.store import append, read
-from truedrift.training.setup import Parts, assemble, samples_of
+from truedrift.training.setup import Parts, build_setup, load_samples
 
 ANSWERS = """
 import json, sys
@@ -50,7 +50,9 @@ def answered(monkeypatch, tmp_path):
 
 def test_two_pairs_whose_processes_take_their_epochs_in_turn(answered, tmp_path):
     told = []
-    record = tab_overhead.study(Setting(scale="smoke", device="cpu", progress=lambda *progress: told.append(progress)))
+    record = tab_overhead.study(
+        StudyOptions(scale="smoke", device="cpu", progress=lambda *progress: told.append(progress))
+    )
     pairs = [("standard", False), ("abc", False), ("standard", True), ("abc", True)]
     assert [(cost.estimator, cost.compiled) for cost in record.costs] == pairs
     assert [cost.epoch_seconds for cost in record.costs] == [(2, 3), (12, 13), (102, 103), (112, 113)]  # not the first
@@ -65,11 +67,11 @@ def test_two_pairs_whose_processes_take_their_epochs_in_turn(answered, tmp_path)
 
 
 def test_ten_epochs_beyond_smoke(answered):
-    assert [len(cost.epoch_seconds) for cost in tab_overhead.study(Setting(device="cpu")).costs] == [10] * 4
+    assert [len(cost.epoch_seconds) for cost in tab_overhead.study(StudyOptions(device="cpu")).costs] == [10] * 4
 
 
 def test_the_paper_measures_cifar10_at_8():
-    found = tab_overhead.configs(Setting(scale="paper"))
+    found = tab_overhead.configs(StudyOptions(scale="paper"))
     assert {(config.recipe, config.batch.n, config.seed) for config in found} == {("cifar10", 8, 42)}
 
 
@@ -77,7 +79,7 @@ def test_a_process_that_ends_is_told_with_its_last_words(monkeypatch):
     ends = [sys.executable, "-c", "import sys; sys.exit('no compiler found')"]
     monkeypatch.setattr(tab_overhead, "_command", lambda config, device: ends)
     with pytest.raises(ValueError, match=r"a measurement ended with status 1 \(no compiler found\); .*; .*"):
-        tab_overhead.study(Setting(scale="smoke"))
+        tab_overhead.study(StudyOptions(scale="smoke"))
 
 
 def small(estimator):
@@ -89,7 +91,7 @@ def test_an_epoch_takes_its_steps_and_memory_grows_by_what_is_held(monkeypatch):
     taken, held = [], []
 
     def counting(*arguments):
-        assembly = assemble(*arguments)
+        assembly = build_setup(*arguments)
 
         def step(number):
             taken.append(number)
@@ -99,7 +101,7 @@ def test_an_epoch_takes_its_steps_and_memory_grows_by_what_is_held(monkeypatch):
 
         return type("Assembly", (), {"step": staticmethod(step), "state": assembly.state})
 
-    monkeypatch.setattr(overhead_worker, "assemble", counting)
+    monkeypatch.setattr(overhead_worker, "build_setup", counting)
     gc.collect()
     measurement = Measurement(small("abc"), torch.device("cpu"))
     assert measurement.epoch() > 0
@@ -115,9 +117,11 @@ def test_an_epoch_takes_its_steps_and_memory_grows_by_what_is_held(monkeypatch):
 def test_on_mps_memory_is_what_the_driver_holds_and_an_epoch_ends_when_its_work_does(monkeypatch):
     """As far as a machine without one can show it; the driver lets go of memory after the second epoch."""
     held, waited = iter([3 * 2**20, 5 * 2**20, 4 * 2**20]), []
-    state = assemble(small("abc"), Parts(), samples_of(small("abc"), Parts()), torch.device("cpu"), silent).state
+    state = build_setup(
+        small("abc"), Parts(), load_samples(small("abc"), Parts()), torch.device("cpu"), no_progress
+    ).state
     monkeypatch.setattr(
-        overhead_worker, "assemble", lambda *rest: SimpleNamespace(step=lambda number: None, state=state)
+        overhead_worker, "build_setup", lambda *rest: SimpleNamespace(step=lambda number: None, state=state)
     )
     monkeypatch.setattr(torch.mps, "synchronize", lambda: waited.append(True))
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: next(held))
@@ -139,7 +143,7 @@ def test_a_measurement_answers_in_lines(monkeypatch, tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_real_processes():
-    record = tab_overhead.study(Setting(scale="smoke", device="cpu"))
+    record = tab_overhead.study(StudyOptions(scale="smoke", device="cpu"))
     assert all(seconds > 0 for cost in record.costs for seconds in cost.epoch_seconds)
     assert {cost.parameters for cost in record.costs} == {889_248}
     assert all(0 < cost.memory_megabytes < 4000 for cost in record.costs)

@@ -6,8 +6,8 @@ import torch
 from truedrift.bias.exact import exact_moments
 from truedrift.bias.theory import compensation, pool_moments
 from truedrift.data.toys import FOUR_MODES
-from truedrift.grids.options import Setting
-from truedrift.paper.app_temperature import SIZES, interpolated, nodes, study
+from truedrift.grids.options import StudyOptions
+from truedrift.paper.app_temperature import SIZES, interpolate, nodes, study
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def told():
 
 @pytest.fixture(scope="module")
 def record(told):
-    return study(Setting(scale="smoke", seed=3, progress=lambda *what: told.append(what)))
+    return study(StudyOptions(scale="smoke", seed=3, progress=lambda *what: told.append(what)))
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +36,9 @@ def test_a_polynomial_is_interpolated_exactly():
     at = torch.tensor([0.3, 0.77, 1.0, float(r[3])], dtype=torch.float64)
     u, v = r.log(), at.log()
     torch.testing.assert_close(
-        interpolated(torch.stack((u**10 - 3 * u, u**2), -1), at), torch.stack((v**10 - 3 * v, v**2), -1)
+        interpolate(torch.stack((u**10 - 3 * u, u**2), -1), at), torch.stack((v**10 - 3 * v, v**2), -1)
     )
-    assert not torch.allclose(interpolated(u**11, at), v**11, rtol=1e-6, atol=1e-6)
+    assert not torch.allclose(interpolate(u**11, at), v**11, rtol=1e-6, atol=1e-6)
 
 
 def test_shifts_and_angles_are_those_of_theory(record, toy):

@@ -7,7 +7,7 @@ import torch
 
 from truedrift.cli.main import main
 from truedrift.data.load import load
-from truedrift.data.samples import to_model
+from truedrift.data.samples import to_model_range
 from truedrift.paper import digits
 from truedrift.paper import digits as report
 from truedrift.paper.digits import DigitsRun, TrainedDigits
@@ -22,7 +22,7 @@ class Replayed(torch.nn.Module):
 
     def __init__(self, data, shown):
         super().__init__()
-        self.images = [to_model(data.values[data.labels == label])[:shown] for label in range(10)]
+        self.images = [to_model_range(data.values[data.labels == label])[:shown] for label in range(10)]
 
     def forward(self, z, labels, strength, style_ids):
         uniform = torch.special.ndtr(z[:, 0])
@@ -37,17 +37,17 @@ def data():
 
 @pytest.fixture(scope="module")
 def judge(data):
-    return digits.classifier(data)
+    return digits.train_classifier(data)
 
 
 def test_real_images_are_recognized_and_as_various_as_the_data(data, judge):
-    recognized, ratio = digits.judged(Replayed(load("digits", split="test"), shown=1000), data, judge)
+    recognized, ratio = digits.recognized_share(Replayed(load("digits", split="test"), shown=1000), data, judge)
     assert recognized > 0.96
     assert ratio == pytest.approx(1, abs=0.06)  # about 36 held-out images a class
 
 
 def test_one_picture_a_class_is_recognized_but_has_no_variety(data, judge):
-    recognized, ratio = digits.judged(Replayed(data, shown=1), data, judge)
+    recognized, ratio = digits.recognized_share(Replayed(data, shown=1), data, judge)
     assert recognized == 1
     assert ratio == 0
 
@@ -57,7 +57,7 @@ def test_noise_is_not_recognized(data, judge):
         def forward(self, z, labels, strength, style_ids):
             return torch.randn(len(z), 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
-    recognized, _ = digits.judged(Noise(data, shown=1), data, judge)
+    recognized, _ = digits.recognized_share(Noise(data, shown=1), data, judge)
     assert recognized < 0.35
 
 
@@ -65,7 +65,7 @@ def test_variety_is_the_mean_distance_of_pairs_of_a_class():
     images = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 1.0], [1.0, 2.0], [0.0, 6.0]])
     labels = torch.tensor([0, 0, 1, 1, 0])
     distances = [(5 + 6 + (9 + 4) ** 0.5) / 3, 1]
-    assert digits.variety(images, labels, 2) == pytest.approx(sum(distances) / 2)
+    assert digits.distance_ratio(images, labels, 2) == pytest.approx(sum(distances) / 2)
 
 
 def test_the_table_has_mean_and_largest_deviation():

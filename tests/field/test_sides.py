@@ -10,7 +10,7 @@ from truedrift.centroids.analytical import ABC
 from truedrift.centroids.catalog import ESTIMATORS
 from truedrift.centroids.estimator import Standard
 from truedrift.centroids.resampling import Jackknife
-from truedrift.field.affinity import NORMALIZATIONS, Weighting, sides
+from truedrift.field.affinity import NORMALIZATIONS, FieldSpec, side_weights
 
 INF = math.inf
 FIXED_POOL = [name for name in ESTIMATORS if name != "br-snis"]
@@ -33,8 +33,8 @@ def log_kernel_of_unit_vectors(n=12, m=15, tau=0.02):
 def test_weights_sum_to_one_at_a_sharp_temperature_on_unit_vectors(normalization, name):
     estimator = ESTIMATORS[name]
     generator = torch.Generator().manual_seed(2)
-    both = sides(
-        log_kernel_of_unit_vectors(), 12, Weighting(normalization, "product", estimator, estimator), generator=generator
+    both = side_weights(
+        log_kernel_of_unit_vectors(), 12, FieldSpec(normalization, "product", estimator, estimator), generator=generator
     )
     for weights in (both.alpha_neg, both.alpha_pos, both.gamma_neg, both.gamma_pos):
         torch.testing.assert_close(weights.sum(-1), torch.ones(12), rtol=0, atol=1e-5)
@@ -54,8 +54,8 @@ def test_exponentiating_first_loses_the_weights():
 def test_weights_sum_to_one_at_ten_thousand(normalization, name):
     estimator = ESTIMATORS[name]
     log_k = -1e4 * torch.rand(6, 14, generator=torch.Generator().manual_seed(3)).sqrt()
-    weighting = Weighting(normalization, "product", estimator, estimator)
-    both = sides(log_k.fill_diagonal_(-INF), 6, weighting, generator=torch.Generator().manual_seed(4))
+    weighting = FieldSpec(normalization, "product", estimator, estimator)
+    both = side_weights(log_k.fill_diagonal_(-INF), 6, weighting, generator=torch.Generator().manual_seed(4))
     for weights in (both.alpha_neg, both.alpha_pos, both.gamma_neg, both.gamma_pos):
         torch.testing.assert_close(weights.sum(-1), torch.ones(6), rtol=0, atol=1e-5)
     assert torch.isfinite(both.log_mass).all()
@@ -70,7 +70,7 @@ def lopsided(B=4, neg=3, pos=5, seed=5):
 def test_alpha_gamma_and_masses_are_literal(normalization, neg):
     """Equal sides with equal estimators take a joint path; all must be the literal formula."""
     log_k = lopsided(neg=neg, pos=8 - neg)
-    both = sides(log_k, neg, Weighting(normalization, "product", ABC(), ABC()))
+    both = side_weights(log_k, neg, FieldSpec(normalization, "product", ABC(), ABC()))
     log_w, log_A = literal_log_affinity(log_k.tolist(), normalization)
     log_w = torch.tensor(log_w, dtype=torch.float64)
     for alpha, gamma, columns in (
@@ -88,7 +88,7 @@ def test_alpha_gamma_and_masses_are_literal(normalization, neg):
 def test_each_side_has_its_own_estimator():
     log_k = lopsided(neg=4, pos=4)
     for estimator_pos, estimator_neg in ((ABC(), Standard()), (Standard(), ABC()), (Jackknife(), ABC())):
-        both = sides(log_k, 4, Weighting("row", "separate", estimator_pos, estimator_neg))
+        both = side_weights(log_k, 4, FieldSpec("row", "separate", estimator_pos, estimator_neg))
         torch.testing.assert_close(both.gamma_pos, estimator_pos.reweight(log_k[:, 4:]))
         torch.testing.assert_close(both.gamma_neg, estimator_neg.reweight(log_k[:, :4]))
 
@@ -97,9 +97,9 @@ def test_each_side_has_its_own_estimator():
 def test_weights_of_negatives_multiply_after_the_root(normalization):
     """A_ij w_j: α is reweighted, S⁻ too, and the positives and the column sums do not see it."""
     log_k, w = lopsided(), torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
-    weighting = Weighting(normalization, "product", Standard(), Standard())
-    plain = sides(log_k, 3, weighting)
-    both = sides(log_k, 3, weighting, log_weight_neg=w.log()[None, :])
+    weighting = FieldSpec(normalization, "product", Standard(), Standard())
+    plain = side_weights(log_k, 3, weighting)
+    both = side_weights(log_k, 3, weighting, log_weight_neg=w.log()[None, :])
     expected = plain.alpha_neg * w / (plain.alpha_neg * w).sum(1, keepdim=True)
     torch.testing.assert_close(both.alpha_neg, expected)
     torch.testing.assert_close(both.alpha_pos, plain.alpha_pos)
@@ -111,7 +111,7 @@ def test_weights_of_negatives_multiply_after_the_root(normalization):
 def test_coefficients_make_the_field(form):
     """C·[Y⁻ | Y⁺] = V, rows of C sum to 0, masses relative to the largest."""
     log_k, y = lopsided(), torch.randn(8, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
-    both = sides(log_k, 3, Weighting("bidirectional", form, ABC(), ABC()))
+    both = side_weights(log_k, 3, FieldSpec("bidirectional", form, ABC(), ABC()))
     C = both.coefficients(form)
     torch.testing.assert_close(C.sum(1), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-15)
     V = both.gamma_pos @ y[3:] - both.gamma_neg @ y[:3]
@@ -123,7 +123,7 @@ def test_coefficients_make_the_field(form):
 def test_relative_masses_survive_where_the_masses_do_not():
     """Row normalization with positives 2000 temperatures further off than negatives: S⁺ is 0 in float32."""
     log_k = torch.tensor([[0.0, -1.0, -2000.0], [-1.0, 0.0, -2001.0]])
-    both = sides(log_k, 2, Weighting("row", "product", ABC(), ABC()))
+    both = side_weights(log_k, 2, FieldSpec("row", "product", ABC(), ABC()))
     assert (both.log_mass.exp() == 0).all()
     torch.testing.assert_close(both.relative_mass()[:, 0], torch.tensor([1.0, math.exp(-1)]), rtol=1e-3, atol=0)
 
@@ -132,7 +132,7 @@ def test_relative_masses_survive_where_the_masses_do_not():
 def test_an_empty_side_has_no_mass_and_no_weights(normalization):
     log_k = lopsided().float()
     log_k[1, :3] = -INF
-    both = sides(log_k, 3, Weighting(normalization, "product", ABC(), Jackknife()))
+    both = side_weights(log_k, 3, FieldSpec(normalization, "product", ABC(), Jackknife()))
     assert (both.alpha_neg[1] == 0).all()
     assert (both.gamma_neg[1] == 0).all()
     assert both.log_mass[1] < -1e38
@@ -143,5 +143,5 @@ def test_an_empty_side_has_no_mass_and_no_weights(normalization):
 def test_relative_masses_where_every_side_is_empty_are_zero():
     log_k = lopsided().float()
     log_k[:, :3] = -INF
-    both = sides(log_k, 3, Weighting("row", "product", ABC(), ABC()))
+    both = side_weights(log_k, 3, FieldSpec("row", "product", ABC(), ABC()))
     assert (both.relative_mass() == 0).all()

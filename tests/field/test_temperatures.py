@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from truedrift.field.affinity import combine, log_kernels, mean_square
+from truedrift.field.affinity import log_kernels, mean_square, sum_normalized
 
 
 def field(seed=0, T=3, B=4, D=5):
@@ -18,24 +18,24 @@ def test_each_field_is_normalized_by_its_rms_then_summed():
     for tau in range(3):
         mean = sum(float(v) ** 2 for v in V[tau].flatten()) / 20
         expected += V[tau] / math.sqrt(mean + 1e-8)
-    torch.testing.assert_close(combine(V), expected, rtol=1e-13, atol=1e-15)
+    torch.testing.assert_close(sum_normalized(V), expected, rtol=1e-13, atol=1e-15)
 
 
 def test_epsilon_is_inside_the_root():
     """A field of RMS 1e-4 keeps 1/√2 of its unit size: outside of the root the same 1e-8 would leave all of it."""
     V = torch.full((1, 2, 2), 1e-4, dtype=torch.float64)
-    torch.testing.assert_close(combine(V), torch.full((2, 2), 0.5**0.5, dtype=torch.float64))
+    torch.testing.assert_close(sum_normalized(V), torch.full((2, 2), 0.5**0.5, dtype=torch.float64))
 
 
 def test_a_zero_field_adds_nothing():
     V = field()
     V[1] = 0
-    torch.testing.assert_close(combine(V), combine(V[[0, 2]]))
+    torch.testing.assert_close(sum_normalized(V), sum_normalized(V[[0, 2]]))
 
 
 def test_groups_are_normalized_apart():
     V = torch.stack((field(0), 100 * field(1)))
-    torch.testing.assert_close(combine(V), torch.stack((combine(V[0]), combine(V[1]))))
+    torch.testing.assert_close(sum_normalized(V), torch.stack((sum_normalized(V[0]), sum_normalized(V[1]))))
     assert mean_square(V).shape == (2, 3, 1, 1)
 
 

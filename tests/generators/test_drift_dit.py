@@ -9,7 +9,7 @@ from oracles import driftdit
 from oracles.generator_zoo import DIT, inputs, made, shaken
 from safetensors.torch import load_file
 
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "driftdit.safetensors"
@@ -202,7 +202,7 @@ class Given(torch.nn.Module):
 
 
 def test_a_network_of_a_noise_vector_cannot_be_published():
-    with pytest.raises(Mistake, match=r"takes a noise vector of 5; published networks take a noise image; train one"):
+    with pytest.raises(UserError, match=r"takes a noise vector of 5; published networks take a noise image; train one"):
         made("drift-dit of a noise vector").to_published()
-    with pytest.raises(Mistake, match=r"^noise is 0; "):
+    with pytest.raises(UserError, match=r"^noise is 0; "):
         DriftDiTOptions(noise=0)

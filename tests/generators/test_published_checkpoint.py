@@ -5,7 +5,7 @@ import torch
 from oracles.generator_zoo import inputs, shaken
 
 from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
-from truedrift.generators.pretrained import generator_of
+from truedrift.generators.pretrained import load_published
 
 OPTIONS = DriftDiTOptions(width=24, depth=3, heads=2, patch=2, registers=5, style_draws=32, style_entries=9)
 
@@ -49,10 +49,10 @@ def test_style_draws_are_told_by_the_caller_or_32():
     assert all(torch.equal(again[name], published[name]) for name in published)
     assert DriftDiT.from_published(published).options.style_draws == 32
     for style_draws, told in ((8, True), (None, False)):
-        found = generator_of(published, style_draws=style_draws)
+        found = load_published(published, style_draws=style_draws)
         assert (found.generator.options.style_draws, found.style_draws_told) == (style_draws or 32, told)
     bare = network(style_draws=0, style_entries=0).to_published()
-    assert generator_of(bare).style_draws_told
+    assert load_published(bare).style_draws_told
     with pytest.raises(ValueError, match="style_draws is 8 and style_entries is 0; "):
         DriftDiT.from_published(bare, style_draws=8)
 
@@ -137,7 +137,7 @@ def test_the_average_is_preferred(model, prefix):
     step = {"optimizer.state.0.exp_avg": torch.zeros(3)}
     tensors = {**under("model.", other.to_published()), **under(prefix, model.state_dict()), **step}
     for weights, wanted in (("auto", model), ("ema", model), ("model", other)):
-        found = generator_of(tensors, weights=weights)
+        found = load_published(tensors, weights=weights)
         assert same(found.generator, wanted)
         assert found.averaged == (wanted is model)
         assert found.generator.sample_shape == (2, 12, 12)  # told by the network beside the average
@@ -147,7 +147,7 @@ def test_the_average_is_preferred(model, prefix):
 
 @pytest.mark.parametrize("prefix", ["", "model.", "state_dict.", "generator.module.", "schema."])
 def test_one_set_of_weights(model, prefix):
-    found = generator_of(under(prefix, model.state_dict()))
+    found = load_published(under(prefix, model.state_dict()))
     assert not found.averaged
     assert not found.image_size_told
     assert found.weights == prefix
@@ -157,9 +157,9 @@ def test_one_set_of_weights(model, prefix):
 def test_a_choice_that_is_none_is_told(model):
     state = model.to_published()
     with pytest.raises(ValueError, match=r"^the checkpoint holds the weights 'model' and weights is 'ema'; "):
-        generator_of(under("model.", state), weights="ema")
+        load_published(under("model.", state), weights="ema")
     both = {**under("student.", state), **under("teacher.", state)}
     with pytest.raises(ValueError, match=r"holds the weights 'student', 'teacher' and weights is 'auto'; "):
-        generator_of(both)
+        load_published(both)
     with pytest.raises(ValueError, match=r"^'patch_embed.proj.weight' is missing among 1 tensors"):
-        generator_of({"conv.weight": torch.zeros(1)})
+        load_published({"conv.weight": torch.zeros(1)})

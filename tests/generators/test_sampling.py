@@ -4,7 +4,7 @@ import pytest
 import torch
 from oracles.generator_zoo import CLASSES, ZOO, made, shaken
 
-from truedrift.generators.sampling import draws, sample
+from truedrift.generators.sampling import draw_inputs, sample
 from truedrift.seeding import stream
 
 EVERY = pytest.mark.parametrize("name", ZOO)
@@ -36,20 +36,20 @@ def test_what_else_is_sampled_does_not_matter(name):
 @EVERY
 def test_draws_are_those_of_the_blocks(name):
     generator = made(name)
-    z, style_ids = draws(generator, range(60, 140), seed=8)
+    z, style_ids = draw_inputs(generator, range(60, 140), seed=8)
     for i, at in ((60, 0), (63, 3), (64, 4), (139, 79)):
         numbers = stream(8, "sample", i // 64)
         noise = torch.randn(64, *generator.noise_shape, generator=numbers)
         styles = torch.randint(max(generator.style_entries, 1), (64, generator.style_draws), generator=numbers)
         assert torch.equal(z[at], noise[i % 64])
         assert torch.equal(style_ids[at], styles[i % 64])
-    other, _ = draws(generator, range(60, 140), seed=9)
+    other, _ = draw_inputs(generator, range(60, 140), seed=9)
     assert not torch.equal(z, other)
 
 
 def test_noise_is_normal_and_styles_are_uniform():
     generator = made("drift-dit")
-    z, style_ids = draws(generator, range(1000), seed=0)
+    z, style_ids = draw_inputs(generator, range(1000), seed=0)
     # 72 000 values: standard error 0.0037 of the mean and 0.0026 of the deviation; five of them.
     assert abs(z.mean()) < 0.019
     assert abs(z.std() - 1) < 0.014
@@ -59,7 +59,7 @@ def test_noise_is_normal_and_styles_are_uniform():
 
 
 def test_no_two_samples_share_their_noise():
-    z, _ = draws(made("mlp points"), range(500), seed=0)
+    z, _ = draw_inputs(made("mlp points"), range(500), seed=0)
     assert len(torch.unique(z, dim=0)) == 500
 
 
@@ -104,4 +104,4 @@ def test_mistakes(labels, options, message):
 
 def test_ids_run_without_gaps():
     with pytest.raises(ValueError, match=r"^ids are range\(0, 9, 2\); "):
-        draws(made("mlp points"), range(0, 9, 2), seed=0)
+        draw_inputs(made("mlp points"), range(0, 9, 2), seed=0)

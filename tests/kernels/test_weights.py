@@ -9,12 +9,12 @@ from hypothesis import given
 from oracles.centroids import alphas
 
 from truedrift.kernels.weights import (
+    apply_mask,
+    argmax_mask,
     effective_sample_size,
-    largest,
     leave_one_out_logsumexp,
     logsumexp,
-    lowest,
-    masked,
+    lowest_finite,
     normalize,
     power_sum,
     softmax,
@@ -107,7 +107,7 @@ def test_logsumexp_is_that_of_the_row_and_the_lowest_number_of_nothing(row, dtyp
     expected = max(literal_logsumexp(log_w.double().tolist()), LOWEST[dtype])
     assert logsumexp(log_w, -1).tolist() == pytest.approx([expected], rel=2 * torch.finfo(dtype).eps)
     assert normalize(log_w)[1].tolist() == pytest.approx([expected], rel=2 * torch.finfo(dtype).eps)
-    assert lowest(log_w) == LOWEST[dtype]
+    assert lowest_finite(log_w) == LOWEST[dtype]
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
@@ -135,24 +135,24 @@ def test_softmax_gradient_is_that_of_torch_and_zero_for_an_empty_row():
 
 def test_masked_writes_minus_infinity_over_whatever_stood_there():
     log_w = torch.tensor([[1.0, math.nan, INF, -2.0]])
-    result = masked(log_w, torch.tensor([True, False, False, True]))
+    result = apply_mask(log_w, torch.tensor([True, False, False, True]))
     assert result.tolist() == [[1.0, -INF, -INF, -2.0]]
-    assert masked(log_w, None) is log_w
+    assert apply_mask(log_w, None) is log_w
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_masked_widens_half_precision(dtype):
     log_w = torch.tensor([[-1.5, -70.25]], dtype=dtype)
     for mask in (None, torch.tensor([True, True])):
-        assert masked(log_w, mask).dtype is torch.float32
-        assert torch.equal(masked(log_w, mask), log_w.float())
+        assert apply_mask(log_w, mask).dtype is torch.float32
+        assert torch.equal(apply_mask(log_w, mask), log_w.float())
 
 
 def test_the_largest_is_one_entry_even_among_equals():
     log_w = torch.tensor([[1.0, 3.0, 2.0], [5.0, 5.0, 5.0], [-INF, -INF, -INF]])
-    assert largest(log_w, -1).sum(-1).tolist() == [1, 1, 1]
-    assert largest(log_w, -1)[0].tolist() == [False, True, False]
-    assert largest(log_w.mT, -2).mT.tolist() == largest(log_w, -1).tolist()
+    assert argmax_mask(log_w, -1).sum(-1).tolist() == [1, 1, 1]
+    assert argmax_mask(log_w, -1)[0].tolist() == [False, True, False]
+    assert argmax_mask(log_w.mT, -2).mT.tolist() == argmax_mask(log_w, -1).tolist()
 
 
 def test_power_sums_and_effective_sample_size():

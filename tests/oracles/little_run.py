@@ -9,9 +9,9 @@ import torch
 from truedrift.data.samples import Samples
 from truedrift.encoders.convnet import ConvNetOptions
 from truedrift.generators.mlp import MLPOptions
-from truedrift.progress import silent
+from truedrift.progress import no_progress
 from truedrift.training.config import RunConfig
-from truedrift.training.setup import Parts, assemble
+from truedrift.training.setup import Parts, build_setup
 from truedrift.training.step import Step
 
 CPU = torch.device("cpu")
@@ -52,7 +52,7 @@ def convnet(*channels: int) -> ConvNetOptions:
 
 
 def little_step(config: RunConfig, samples: Samples | None = None, parts: Parts | None = None) -> Step:
-    return assemble(config, parts or Parts(), samples or little_samples(), CPU, silent).step
+    return build_setup(config, parts or Parts(), samples or little_samples(), CPU, no_progress).step
 
 
 def gradients_of(step: Step, number: int = 0) -> torch.Tensor:

@@ -19,9 +19,9 @@ from truedrift.data.class_batches import ClassBatches
 from truedrift.data.samples import Samples
 from truedrift.field.affinity import NORMALIZATIONS
 from truedrift.objective.feature_scale import FEATURE_SCALES
-from truedrift.progress import silent
-from truedrift.training.batch import Positives, draw
-from truedrift.training.feature_cache import Kept, keep
+from truedrift.progress import no_progress
+from truedrift.training.batch import Positives, draw_inputs
+from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
 from truedrift.training.step import Step
 
 CASES = list(itertools.product(NORMALIZATIONS, FEATURE_SCALES, (0, 4), ("live", "kept")))
@@ -42,11 +42,11 @@ def step_of(normalization: str, feature_scale: str, u: int, source: str, directo
 def kept(step: Step, directory: Path) -> Positives:
     """Positives that each process looks up in one file."""
     samples, encoder = little_samples(), step.encode
-    options = {"directory": directory / "cache", "precision": "test", "device": CPU, "progress": silent}
-    path = keep(samples, encoder, lambda values: encoder(values.double()), **options)
+    options = {"directory": directory / "cache", "precision": "test", "device": CPU, "progress": no_progress}
+    path = build_feature_cache(samples, encoder, lambda values: encoder(values.double()), **options)
     batch = step.config.batch
     batches = ClassBatches(samples.labels, 3, n=batch.n, seed=step.config.seed, flips=samples.flips)
-    return Positives(batches, Kept(path, encoder.dimensions, CPU), batch.unconditional)
+    return Positives(batches, CachedFeatures(path, encoder.dimensions, CPU), batch.unconditional)
 
 
 def fewer_rows_than_processes() -> Step:
@@ -84,21 +84,21 @@ def results(directory: Path) -> dict[str, Tensor]:
 def own_draws() -> dict[str, Tensor]:
     """Rows that are this process's."""
     step = little_step(little_config(batch={"n": 5, "generated": 5}))
-    whole = draw(step.config, step.state.generator, 4)
-    rows = whole.rows(*distributed.bounds(len(whole)))
+    whole = draw_inputs(step.config, step.state.generator, 4)
+    rows = whole.rows(*distributed.row_range(len(whole)))
     return {f"own {field.name}": getattr(rows, field.name) for field in dataclasses.fields(rows)}
 
 
 def operations() -> dict[str, Tensor]:
     """The collectives themselves."""
     rank, size = distributed.rank(), distributed.size()
-    start, end = distributed.bounds(7)
+    start, end = distributed.row_range(7)
     rows = torch.arange(14.0).view(7, 2)[start:end]
     summed = [torch.full((2,), float(rank)), torch.ones(3, dtype=torch.float64), torch.ones((2, 2))]
-    distributed.add(summed)
+    distributed.all_reduce_sum(summed)
     copied = [torch.full((2,), float(rank) + 5)]
-    distributed.copy_from_first(copied)
-    flags = [distributed.any_of(flag) for flag in (False, rank == size - 1, True)]
+    distributed.broadcast_tensors(copied)
+    flags = [distributed.any_process(flag) for flag in (False, rank == size - 1, True)]
     return {
         "op gathered": distributed.gather_rows(rows.requires_grad_(), 7),
         **{f"op summed {i}": tensor for i, tensor in enumerate(summed)},
@@ -110,7 +110,7 @@ def operations() -> dict[str, Tensor]:
 def broken_gather(rows: Tensor, total: int) -> Tensor:
     """Every process believes that the batch is its own rows, again and again."""
     repeated = rows.detach().repeat(-(-total // len(rows)), *[1] * (rows.ndim - 1))[:total].clone()
-    start, end = distributed.bounds(total)
+    start, end = distributed.row_range(total)
     repeated[start:end] = rows.detach()
     return repeated
 
@@ -142,7 +142,7 @@ def work(rank: int, size: int, directory: Path, mutant: bool) -> None:
         step = step_of("bidirectional", "standardize-l2", 0, "live", directory)
         out = {"gradient": (step.gradients(1), torch.cat([p.grad.flatten() for p in step.state.parameters]))[1]}
     else:
-        with distributed.joined(CPU):  # they are joined already
+        with distributed.process_group(CPU):  # they are joined already
             out = results(directory) | own_draws() | operations()
     save_file(out, directory / f"{'mutant' if mutant else size}-{rank}.safetensors")
     if size > 1:

@@ -15,8 +15,8 @@ from oracles.drift_loss import literal_drift_loss
 from torch import Tensor
 
 from truedrift.data.class_batches import ClassBatches
-from truedrift.data.samples import Samples, to_model
-from truedrift.training.batch import draw
+from truedrift.data.samples import Samples, to_model_range
+from truedrift.training.batch import draw_inputs
 from truedrift.training.config import RunConfig
 
 
@@ -36,7 +36,7 @@ class LiteralRun:
         )
 
     def image(self, index: int, mirrored: bool) -> Tensor:
-        values = to_model(self.samples.values[index]).double()  # bytes become float32 first
+        values = to_model_range(self.samples.values[index]).double()  # bytes become float32 first
         return values.flip(-1) if mirrored else values
 
     def features(self, indices: Tensor, mirrored: Tensor) -> tuple[Tensor, ...]:
@@ -49,7 +49,7 @@ class LiteralRun:
         `hidden_drift_as` is the mistake that the tests must see: hidden labels drift as that class.
         """
         config, classes = self.config, len(self.samples.classes)
-        draws = draw(config, self.generator, step)
+        draws = draw_inputs(config, self.generator, step)
         made = self.generator(draws.z.double(), draws.labels, draws.strength.double(), draws.style_ids)
         member = torch.arange(classes).repeat_interleave(config.generated)
         if hidden_drift_as is not None:

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from truedrift.evaluation.evaluate import evaluate
-from truedrift.recipes.evaluator import compared_with, judge
+from truedrift.recipes.evaluator import build_evaluator, load_reference_data
 from truedrift.recipes.overrides import RECIPES, recipe
-from truedrift.training.load import open_generator
+from truedrift.training.load import load_generator
 from truedrift.training.train import train
 
 CPU = torch.device("cpu")
@@ -41,13 +41,13 @@ def entries(run):
 
 def test_evaluations_on_the_way_are_those_of_the_command(tmp_path):
     config = little()
-    asked = judge(config, device=CPU)
+    asked = build_evaluator(config, device=CPU)
     for _ in train(config, out=tmp_path / "run", device="cpu", evaluate=asked):
         pass
     evaluated = [entry for entry in entries(tmp_path / "run") if "evaluation" in entry]
     assert [entry["step"] for entry in evaluated] == [4, 8, 12]
     metrics, protocol = evaluate(
-        open_generator(tmp_path / "run").generator, asked.reference, asked.extractor, samples=60, seed=0
+        load_generator(tmp_path / "run").generator, asked.reference, asked.extractor, samples=60, seed=0
     )
     last = evaluated[-1]
     assert last["evaluation"] == pytest.approx(vars(metrics), rel=1e-9)
@@ -63,7 +63,7 @@ def test_a_resumed_run_has_the_evaluations_of_a_whole_one(tmp_path):
     def lines(name, *parts):
         for epochs in parts:
             config = little(f"cadence.epochs={epochs}")
-            for _ in train(config, out=tmp_path / name, device="cpu", evaluate=judge(config, device=CPU)):
+            for _ in train(config, out=tmp_path / name, device="cpu", evaluate=build_evaluator(config, device=CPU)):
                 pass
         return [entry for entry in entries(tmp_path / name) if "evaluation" in entry]
 
@@ -74,24 +74,26 @@ def test_a_resumed_run_has_the_evaluations_of_a_whole_one(tmp_path):
 
 def test_what_it_is_compared_with(monkeypatch):
     config = little("evaluation.split=test", "evaluation.reference=40")
-    some = compared_with(config.data, config.evaluation, seed=0)
-    again = compared_with(config.data, config.evaluation, seed=0)
+    some = load_reference_data(config.data, config.evaluation, seed=0)
+    again = load_reference_data(config.data, config.evaluation, seed=0)
     assert len(some) == 40
     assert some.values.equal(again.values)
     assert len(some.labels.unique()) > 5
-    whole = compared_with(config.data, little("evaluation.split=test", "evaluation.reference=9999").evaluation, seed=0)
+    whole = load_reference_data(
+        config.data, little("evaluation.split=test", "evaluation.reference=9999").evaluation, seed=0
+    )
     assert len(whole) == 360
 
 
 def test_a_run_without_an_extractor_is_not_judged():
-    assert judge(little("evaluation.extractor=none"), device=CPU) is None
+    assert build_evaluator(little("evaluation.extractor=none"), device=CPU) is None
 
 
 def test_mistakes_come_before_the_first_step():
     with pytest.raises(ValueError, match=r"the extractor is 'fid'; allowed are 'inception'"):
-        judge(little("evaluation.extractor=fid"), device=CPU)
+        build_evaluator(little("evaluation.extractor=fid"), device=CPU)
     with pytest.raises(ValueError, match=r"data.name cifar10: cifar10 is not in the cache"):
-        judge(recipe("cifar10"), device=CPU)
+        build_evaluator(recipe("cifar10"), device=CPU)
 
 
 def test_recipes_say_by_what_they_are_judged():

@@ -10,13 +10,13 @@ from oracles.little_run import CPU
 
 from truedrift.data.samples import Samples
 from truedrift.encoders.convnet import ConvNetOptions
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.generators.drift_dit import DriftDiTOptions
-from truedrift.options import from_tree
-from truedrift.progress import silent
+from truedrift.options import from_dict
+from truedrift.progress import no_progress
 from truedrift.recipes.overrides import RECIPES, recipe
 from truedrift.training.config import RunConfig, run_id
-from truedrift.training.setup import Parts, assemble
+from truedrift.training.setup import Parts, build_setup
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -24,7 +24,7 @@ def test_every_recipe_is_a_configuration_of_its_name_that_json_gives_back(name):
     config = recipe(name)
     assert isinstance(config, RunConfig)
     assert config.recipe == name
-    assert from_tree(RunConfig, json.loads(json.dumps(config.tree()))) == config
+    assert from_dict(RunConfig, json.loads(json.dumps(config.tree()))) == config
     assert recipe(name) == config
     assert RECIPES[name].__doc__
 
@@ -41,7 +41,9 @@ def test_arguments_are_those_of_the_function_and_none_is_the_recipes_own(name):
     assert (config.batch.n, config.seed) == (16, 7)
     assert (config.objective.estimator_pos, config.objective.estimator_neg) == ("standard", "standard")
     if "data" not in inspect.signature(RECIPES[name]).parameters:
-        with pytest.raises(Mistake, match=f"data was given for the recipe {name}; it takes n, seed, estimator; leave"):
+        with pytest.raises(
+            UserError, match=f"data was given for the recipe {name}; it takes n, seed, estimator; leave"
+        ):
             recipe(name, given={"data": "somewhere"})
 
 
@@ -96,7 +98,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("arguments", "told"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes_are_one_line(arguments, told):
-    with pytest.raises(Mistake, match=told) as caught:
+    with pytest.raises(UserError, match=told) as caught:
         recipe(**({"name": "digits"} | arguments))
     assert "\n" not in str(caught.value)
 
@@ -106,7 +108,7 @@ def test_the_papers_runs_see_as_many_positives_whatever_n():
     for n in (8, 16, 32, 64):
         config = recipe("cifar10", given={"n": n})
         assert config.positives_seen(config.cadence.steps) == 6_240_000
-    with pytest.raises(Mistake, match="n is 12; the paper's cifar100 has 8, 16, 32"):
+    with pytest.raises(UserError, match="n is 12; the paper's cifar100 has 8, 16, 32"):
         recipe("cifar100", given={"n": 12})
     ablation = recipe("cifar10", settings=["objective.estimator_neg=standard"])
     assert (ablation.objective.estimator_pos, ablation.objective.estimator_neg) == ("abc", "standard")
@@ -137,7 +139,7 @@ def test_every_recipe_takes_a_step(name, tmp_path, monkeypatch):
         config = dataclasses.replace(config, encoder=ConvNetOptions())
     if config.generator.kind == "drift-dit":  # as wide, less deep: time
         config = dataclasses.replace(config, generator=dataclasses.replace(config.generator, depth=1))
-    step = assemble(config, Parts(), samples, CPU, silent).step
+    step = build_setup(config, Parts(), samples, CPU, no_progress).step
     before = [parameter.detach().clone() for parameter in step.state.parameters]
     outcome = step(0)
     assert bool(outcome.finite)

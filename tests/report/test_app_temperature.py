@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from truedrift.paper.app_temperature import AtTemperature, Compensated, Temperature, draw, save, summary, verdicts
+from truedrift.paper.app_temperature import CompensationRow, Temperature, TemperatureRow, draw, save, summary, verdicts
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append, read
 
@@ -12,7 +12,7 @@ RATIOS = tuple(0.5 + 0.05 * k for k in range(13))
 
 
 def compensated(n, tau):
-    return Compensated(
+    return CompensationRow(
         n=n,
         standard=0.3 / n,
         abc=2 / n**2,
@@ -24,7 +24,7 @@ def compensated(n, tau):
 
 
 def at(tau):
-    return AtTemperature(
+    return TemperatureRow(
         tau=tau,
         shifts=(-2.5 * tau, -5 * tau, -4 * tau),
         angles_degrees=(3.0, 12.25, 40 * tau),

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from truedrift.paper.guidance import AtStrength, Guidance, draw, save, summary, verdicts
+from truedrift.paper.guidance import Guidance, GuidanceRow, draw, save, summary, verdicts
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append, read
 
@@ -14,7 +14,7 @@ RED, BLUE, AMBER = (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC), (0xD9, 0x82, 0x00)
 
 
 def at(strength, scale):
-    return AtStrength(
+    return GuidanceRow(
         strength=strength,
         w_u=2 * (strength - 1),
         standard=tuple(scale / sum(n) for n in SIZES),

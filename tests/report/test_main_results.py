@@ -8,7 +8,7 @@ import pytest
 from oracles.image_grids import PROTOCOL, grid, run
 
 from truedrift.paper import tab_cifar100, tab_main_results
-from truedrift.report.table import text_of
+from truedrift.report.table import cell_text
 
 # Lines of the paper's tables, as it prints them.
 MAIN_RESULTS = r"""
@@ -67,7 +67,7 @@ def literal(values):
 
 
 def rows(module, record):
-    return [[text_of(cell) for cell in row] for row in module.table(record).rows]
+    return [[cell_text(cell) for cell in row] for row in module.table(record).rows]
 
 
 def test_rows_are_the_literal_numbers():
@@ -89,7 +89,7 @@ def test_differences_are_paired_by_seed_with_their_interval():
     cell = tab_main_results.table(RECORD).rows[5][5]
     assert (cell.mean, cell.low, cell.high) == pytest.approx((mean, mean - half, mean + half))
     assert cell.pairs == 3
-    assert text_of(tab_main_results.table(RECORD).rows[5][6]) == "−0.91"
+    assert cell_text(tab_main_results.table(RECORD).rows[5][6]) == "−0.91"
 
 
 def test_missing_pairs_short_runs_and_other_n_are_told():

@@ -8,7 +8,7 @@ import pytest
 from truedrift.paper import tab_overhead
 from truedrift.paper.tab_overhead import Cost, Overhead
 from truedrift.records.provenance import provenance
-from truedrift.report.table import text_of
+from truedrift.report.table import cell_text
 
 # Lines of the paper's table, as it prints them.
 LINES = r"""
@@ -48,7 +48,7 @@ RECORD = Overhead(
 
 
 def rows(record):
-    return [[text_of(cell) for cell in row] for row in tab_overhead.table(record).rows]
+    return [[cell_text(cell) for cell in row] for row in tab_overhead.table(record).rows]
 
 
 def test_the_paper_s_values_are_those_that_it_prints():

@@ -15,7 +15,7 @@ from truedrift.page.charts import (
     TOP,
     WIDTH,
     Chart,
-    Look,
+    LineStyle,
     Series,
     figure,
     fitting,
@@ -26,10 +26,10 @@ from truedrift.page.charts import (
     short,
     stretches,
     svg,
-    thinned,
+    thin,
 )
 
-LOOK = Look(color="abc", shape="square")
+LOOK = LineStyle(color="abc", shape="square")
 VALUES = st.floats(min_value=-1e12, max_value=1e12, allow_subnormal=False).map(lambda value: round(value, 6))
 
 
@@ -111,14 +111,14 @@ def test_a_chart_without_values_is_none():
 
 def test_long_series_are_thinned_and_keep_both_ends():
     points = [(float(k), float(k)) for k in range(10 * MOST_POINTS + 3)]
-    kept = thinned(points)
+    kept = thin(points)
     assert len(kept) <= MOST_POINTS + 1
     assert (kept[0], kept[-1]) == (points[0], points[-1])
-    assert thinned(points[:MOST_POINTS]) == points[:MOST_POINTS]
+    assert thin(points[:MOST_POINTS]) == points[:MOST_POINTS]
 
 
 def test_the_legend_names_every_run():
-    html = legend(["a<b", "c"], [LOOK, Look(color="standard", shape="circle")], sides=True).html
+    html = legend(["a<b", "c"], [LOOK, LineStyle(color="standard", shape="circle")], sides=True).html
     assert "a&lt;b" in html
     assert html.count("<li>") == 4
     assert "<circle" in html

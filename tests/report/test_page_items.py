@@ -12,7 +12,7 @@ from truedrift.page import page as page_module
 from truedrift.page.markup import of_report, table
 from truedrift.page.page import write_page
 from truedrift.paper import fig_illustration
-from truedrift.records.provenance import Provenance, made_by
+from truedrift.records.provenance import Provenance, with_command
 from truedrift.report.table import Scientific, Table
 
 ORIGIN = Provenance(
@@ -51,7 +51,7 @@ def offered(monkeypatch):
         verdicts=lambda record: [f"ABC is lower by 1. {HOSTILE}", "second"],
     )
     for module in (page_module, findings):
-        monkeypatch.setattr(module, "item_of", lambda record: item)
+        monkeypatch.setattr(module, "find_item", lambda record: item)
     return Record(provenance=replace(ORIGIN, command=HOSTILE))
 
 
@@ -67,22 +67,22 @@ def test_everything_that_an_item_offers_is_shown(offered):
 
 
 def test_verdicts_of_items_are_a_sentence_each(offered):
-    said = findings.of_records([offered])
+    said = findings.findings_of_records([offered])
     assert [verdict.sentence for verdict in said] == [f"ABC is lower by 1. {HOSTILE}", "second"]
     assert {verdict.subject for verdict in said} == {HOSTILE}
 
 
 def test_verdicts_of_one_subject_share_a_card_in_the_color_of_the_worst():
     said = [
-        findings.Verdict(subject="a<b", sentence="one", tone="good"),
-        findings.Verdict(subject="c", sentence="two", about="how"),
-        findings.Verdict(subject="a<b", sentence="three", tone="note"),
+        findings.Finding(subject="a<b", sentence="one", tone="good"),
+        findings.Finding(subject="c", sentence="two", about="how"),
+        findings.Finding(subject="a<b", sentence="three", tone="note"),
     ]
     first, second = (
         '<li class="note"><strong><bdi>a&lt;b</bdi></strong><ul><li>one</li><li>three</li></ul></li>',
         '<li class="plain"><strong><bdi>c</bdi></strong>: two<span class="about">how</span></li>',
     )
-    assert html(findings.listed(said)) == f'<ul class="verdicts">{first}{second}</ul>'
+    assert html(findings.findings_list(said)) == f'<ul class="verdicts">{first}{second}</ul>'
 
 
 def test_an_item_of_the_catalog_has_its_figure_text_and_origin(tmp_path):
@@ -99,7 +99,7 @@ def test_an_item_of_the_catalog_has_its_figure_text_and_origin(tmp_path):
 
 def test_the_command_is_told_and_guessed_only_where_the_record_does_not_say_it():
     record = fig_illustration.run(fig_illustration.Options(n=4, draws=20, seed=3))
-    told = html(page_module.items_section(made_by(record, "truedrift demo --seed 3")))
+    told = html(page_module.items_section(with_command(record, "truedrift demo --seed 3")))
     assert "Made by <code>truedrift demo --seed 3</code>, " in told
     assert "or the like" not in told
     assert "Made by <code>truedrift reproduce fig:illustration</code> or the like, " in html(

@@ -5,10 +5,10 @@ import json
 import pytest
 from oracles.handmade_run import HISTORY, PROTOCOL, evaluation, telemetry, write_run
 
-from truedrift.page.discover import find
-from truedrift.page.findings import of_many
+from truedrift.page.discover import find_inputs
+from truedrift.page.findings import findings_of_many
 from truedrift.page.page import write_page
-from truedrift.page.run_data import are_many, counted, drawn, natural, ordered, read_runs
+from truedrift.page.run_data import is_overview, natural_key, pluralize, read_runs, runs_to_draw, sort_runs
 
 
 def many(directory):
@@ -29,25 +29,25 @@ def directory(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(directory):
-    return read_runs(find([directory]).runs)
+    return read_runs(find_inputs([directory]).runs)
 
 
 @pytest.fixture(scope="module")
 def page(directory, tmp_path_factory):
     path = tmp_path_factory.mktemp("page") / "page.html"
-    return write_page(path, title="t", records=[], runs=find([directory]).runs).read_text()
+    return write_page(path, title="t", records=[], runs=find_inputs([directory]).runs).read_text()
 
 
 def test_names_are_in_natural_order(runs):
     assert [run.name for run in runs] == [f"run{k}" for k in (1, 2, 3, 4, 5, 6, 7, 10)]
-    assert sorted(["b", "a10", "a9b", "a", "a9"], key=natural) == ["a", "a9", "a9b", "a10", "b"]
-    assert [counted(k, "run") for k in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]
+    assert sorted(["b", "a10", "a9b", "a", "a9"], key=natural_key) == ["a", "a9", "a9b", "a10", "b"]
+    assert [pluralize(k, "run") for k in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]
 
 
 def test_many_are_in_the_order_of_what_differs_and_then_of_their_seeds(runs):
     shuffled = [runs[k] for k in (7, 3, 0, 6, 4, 2, 5, 1)]
-    assert [run.name for run in ordered(shuffled)] == [run.name for run in runs]
-    assert ordered(shuffled[:6]) == shuffled[:6]
+    assert [run.name for run in sort_runs(shuffled)] == [run.name for run in runs]
+    assert sort_runs(shuffled[:6]) == shuffled[:6]
 
 
 def test_numbers_are_ordered_by_size(tmp_path):
@@ -58,21 +58,21 @@ def test_numbers_are_ordered_by_size(tmp_path):
         document["config"]["batch"]["n"] = n
         document["config"]["objective"]["temperatures"] = list(taus)
         (tmp_path / f"r{k}" / "config.json").write_text(json.dumps(document))
-    found = ordered(read_runs([tmp_path / f"r{k}" for k in range(12)]))
+    found = sort_runs(read_runs([tmp_path / f"r{k}" for k in range(12)]))
     assert [(run.config.batch.n, run.config.objective.temperatures) for run in found] == sorted(told)
 
 
 def test_few_are_drawn_of_every_configuration(runs):
-    assert [run.name for run in drawn(runs)] == ["run1", "run2", "run3", "run4", "run5", "run6"]
+    assert [run.name for run in runs_to_draw(runs)] == ["run1", "run2", "run3", "run4", "run5", "run6"]
     mixed = [*runs[:4], *runs[4:5], *runs[:3], runs[7]]  # the only standard is last
-    assert drawn(mixed)[-1] is runs[7]
-    assert len(drawn(mixed)) == 6
-    assert not are_many(runs[:6])
-    assert drawn(runs[:6]) == list(runs[:6])
+    assert runs_to_draw(mixed)[-1] is runs[7]
+    assert len(runs_to_draw(mixed)) == 6
+    assert not is_overview(runs[:6])
+    assert runs_to_draw(runs[:6]) == list(runs[:6])
 
 
 def test_one_card_tells_all_runs(runs):
-    state, distance = of_many(runs)
+    state, distance = findings_of_many(runs)
     assert state.subject == "8 runs"
     assert state.sentence == "7 of 8 complete; 1 (run6) collapsed."
     assert state.tone == "bad"
@@ -111,7 +111,7 @@ def test_several_protocols_are_numbered_and_problems_are_few(tmp_path):
         if k:
             (path / "history.jsonl").unlink()
     runs = read_runs([tmp_path / f"r{k}" for k in range(7)])
-    said = [verdict.sentence for verdict in of_many(runs)]
+    said = [verdict.sentence for verdict in findings_of_many(runs)]
     assert said[1] == "[1] FID at the end from 1 (r0) to 5 (r4), 5 runs."
     assert said[2] == "[2] FID at the end from 7 (r6) to 7 (r6), 1 run."
     assert said[3] == "1 of 7 not evaluated."
@@ -122,7 +122,7 @@ def test_several_protocols_are_numbered_and_problems_are_few(tmp_path):
 
 
 def test_six_runs_are_still_told_one_by_one(directory, tmp_path):
-    few = find([directory]).runs[:6]
+    few = find_inputs([directory]).runs[:6]
     page = write_page(tmp_path / "page.html", title="t", records=[], runs=few).read_text()
     assert '<section id="runs">' not in page
     assert page.count("complete after 300 steps") == 6

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 from oracles.handmade_run import METRICS, PROTOCOL, evaluation, telemetry, write_run
 
-from truedrift.evaluation.record import Evaluated, Metrics, Protocol
-from truedrift.page.discover import find
-from truedrift.page.findings import between, of_run, of_runs
+from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
+from truedrift.page.discover import find_inputs
+from truedrift.page.findings import compare_two, findings_of_run, findings_of_runs
 from truedrift.page.page import write_page
-from truedrift.page.run_data import best, read_run
-from truedrift.page.saved import rendered_runs
+from truedrift.page.run_data import best_evaluation, read_run
+from truedrift.page.saved import render_runs
 from truedrift.paper import fig_illustration
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append
@@ -21,7 +21,7 @@ METRICS_AT_THE_END = Metrics(**evaluation(300, 11.5)["evaluation"])
 
 def evaluated(run, fid, step=300, **changed):
     """A line of `truedrift evaluate`."""
-    record = Evaluated(
+    record = EvaluationRecord(
         run=run.name,
         step=step,
         metrics=replace(METRICS_AT_THE_END, fid=fid),
@@ -42,20 +42,20 @@ def test_no_number_stops_the_page_or_the_files(values, tmp_path):
     lines = [(telemetry(k + 1, gradient_norm=x, spread=x), evaluation(k + 1, x, kid=x)) for k, x in enumerate(values)]
     run = write_run(tmp_path / "run", metrics=[line for pair in lines for line in pair])
     assert "Curves" in write_page(tmp_path / "page.html", title="t", records=[], runs=[run]).read_text()
-    assert "curves.png" in rendered_runs([run], tmp_path)
+    assert "curves.png" in render_runs([run], tmp_path)
 
 
 def test_a_run_that_cannot_be_read_is_passed_over_below_a_directory(tmp_path):
     write_run(tmp_path / "runs" / "good")
     (write_run(tmp_path / "runs" / "torn") / "config.json").write_text("{")
     write_run(tmp_path / "runs" / "newer", schema=2)
-    found = find([tmp_path / "runs"])
+    found = find_inputs([tmp_path / "runs"])
     assert [path.name for path in found.runs] == ["good"]
     assert len(found.problems) == 2
     assert found.problems[0].startswith("newer is passed over: 'newer/config.json' has schema 2")
     assert found.problems[1].startswith("torn is passed over: 'torn/config.json' cannot be read as a run's (JSON")
     with pytest.raises(ValueError, match=r"torn/config.json' cannot be read"):
-        find([tmp_path / "runs", tmp_path / "runs" / "torn"])
+        find_inputs([tmp_path / "runs", tmp_path / "runs" / "torn"])
     page = write_page(tmp_path / "p.html", title="t", records=[], runs=found.runs, problems=found.problems).read_text()
     assert "<bdi>Not all can be read</bdi>" in page
     assert "has schema 2" in page
@@ -66,15 +66,15 @@ def test_a_bad_line_of_records_is_passed_over_unless_the_file_is_named(record, t
     below.mkdir()
     (below / "records.jsonl").write_text('{"record": "Illus\n')
     append(below / "records.jsonl", record)
-    found = find([tmp_path])
+    found = find_inputs([tmp_path])
     assert found.records == [record]
     assert found.problems == ["1 line of item/records.jsonl cannot be read."]
-    assert find([below]).records == [record]
+    assert find_inputs([below]).records == [record]
     with pytest.raises(ValueError, match=r"records.jsonl, line 1 is not a record"):
-        find([below / "records.jsonl"])
+        find_inputs([below / "records.jsonl"])
     (below / "records.jsonl").write_text('{"record": "Illus\n')
     with pytest.raises(ValueError, match=r"records.jsonl, line 1 is not a record"):
-        find([tmp_path])
+        find_inputs([tmp_path])
 
 
 def test_a_torn_line_leaves_the_other_evaluations(tmp_path):
@@ -103,8 +103,8 @@ def test_negative_distances_are_left_out_with_a_sentence(tmp_path):
 def test_a_distance_without_a_protocol_has_no_best_and_a_sentence(tmp_path):
     metrics = (evaluation(100, 3.0, protocol=None), evaluation(200, 4.0, protocol=None))
     run = read_run(write_run(tmp_path / "mine", metrics=metrics), "mine")
-    assert best(run) is None
-    assert of_run(run).sentence.startswith("FD (of unknown protocol) 4 at step 200; ")
+    assert best_evaluation(run) is None
+    assert findings_of_run(run).sentence.startswith("FD (of unknown protocol) 4 at step 200; ")
     assert run.problems == ["2 evaluations of metrics.jsonl do not say by which protocol, and cannot be compared."]
 
 
@@ -115,16 +115,16 @@ def test_runs_are_compared_by_what_evaluate_found_with_one_protocol(tmp_path):
     evaluated(b, 10.5, step=200)
     one, two = read_run(a, "a"), read_run(b, "b")
     said = "b ends 1.5 lower in FID than a, by truedrift evaluate at step 300 and step 200."
-    assert between(one, two).sentence == said
+    assert compare_two(one, two).sentence == said
     trained = read_run(write_run(tmp_path / "c"), "c")  # 13.25 by the same protocol, in its training
-    assert between(one, trained).sentence == "a ends 1.25 lower in FID than c, by truedrift evaluate at step 300."
+    assert compare_two(one, trained).sentence == "a ends 1.25 lower in FID than c, by truedrift evaluate at step 300."
 
 
 def test_a_run_that_evaluate_judged_is_not_called_unjudged(tmp_path):
     path = write_run(tmp_path / "mine", metrics=METRICS[:1])
-    assert of_run(read_run(path, "mine")).sentence.startswith("not evaluated; ")
+    assert findings_of_run(read_run(path, "mine")).sentence.startswith("not evaluated; ")
     evaluated(path, 12.0)
-    first, second = of_runs([read_run(path, "mine")])
+    first, second = findings_of_runs([read_run(path, "mine")])
     assert "not evaluated" not in first.sentence
     assert second.sentence.startswith("FID 12, ")
 
@@ -142,7 +142,7 @@ def test_runs_that_cannot_be_compared_say_why(tmp_path):
     unknown = write_run(tmp_path / "c", metrics=(evaluation(300, 1.0, protocol=None),))
     bare = read_run(write_run(tmp_path / "d", metrics=()), "d")
     reasons = [
-        between(a, run).sentence.removeprefix("the runs are not compared: ").split(";")[0]
+        compare_two(a, run).sentence.removeprefix("the runs are not compared: ").split(";")[0]
         for run in (read_run(other, "b"), read_run(unknown, "c"), bare)
     ]
     assert reasons == [
@@ -150,7 +150,7 @@ def test_runs_that_cannot_be_compared_say_why(tmp_path):
         "the protocol of an evaluation is not known",
         "d was not evaluated",
     ]
-    assert "d and d were not evaluated" in between(bare, bare).sentence
+    assert "d and d were not evaluated" in compare_two(bare, bare).sentence
 
 
 def test_a_folder_of_weights_is_called_one(tmp_path):
@@ -158,4 +158,4 @@ def test_a_folder_of_weights_is_called_one(tmp_path):
     (tmp_path / "exported" / "config.json").write_text('{"dim": 8}')
     (tmp_path / "exported" / "model.safetensors").write_bytes(b"")
     with pytest.raises(ValueError, match=r"exported' is a folder of weights, .*; allowed is a run, .*; name the run "):
-        find([tmp_path / "exported"])
+        find_inputs([tmp_path / "exported"])

@@ -8,23 +8,23 @@ import pytest
 from oracles.handmade_run import HISTORY, HOSTILE, METRICS, PROTOCOL, evaluation, telemetry, write_run
 from PIL import Image
 
-from truedrift.evaluation.record import Evaluated, Metrics, Protocol
+from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
 from truedrift.options import differences
 from truedrift.page.charts import (
+    dominance_level,
+    dominance_levels,
     evaluation_charts,
     force,
     gauge_charts,
     gauge_table,
-    light,
-    lights_of,
-    looks,
+    line_styles,
     strip,
     training_charts,
 )
-from truedrift.page.discover import find
-from truedrift.page.findings import between, of_run, of_runs
-from truedrift.page.page import Unshowable, on_the_way, picture, write_page
-from truedrift.page.run_data import differing_paths, dotted, number, read_run, read_runs
+from truedrift.page.discover import find_inputs
+from truedrift.page.findings import compare_two, findings_of_run, findings_of_runs
+from truedrift.page.page import UnreadablePicture, picture, samples_during_training, write_page
+from truedrift.page.run_data import differing_paths, flatten, number, read_run, read_runs
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append
 
@@ -46,7 +46,7 @@ def test_a_run_is_read_as_it_was_written(run):
 
 
 def test_the_verdict_of_a_run(run):
-    verdict = of_run(run)
+    verdict = findings_of_run(run)
     assert verdict.sentence == (
         "FID 13.2 at step 300, best 12.5 at step 200; not collapsed (spread 0.88); complete after 300 steps."
     )
@@ -67,14 +67,14 @@ def test_the_verdict_of_a_run(run):
     ],
 )
 def test_a_run_that_is_not_complete_says_so(history, said, tmp_path):
-    verdict = of_run(read_run(write_run(tmp_path / "mine", history=history), "mine"))
+    verdict = findings_of_run(read_run(write_run(tmp_path / "mine", history=history), "mine"))
     assert said in verdict.sentence
     assert verdict.tone == "note"
 
 
 def test_a_collapse_and_skipped_steps_are_told(tmp_path):
     metrics = (telemetry(300, collapsed=True, spread=0.03, skipped=5),)
-    verdict = of_run(read_run(write_run(tmp_path / "mine", metrics=metrics), "mine"))
+    verdict = findings_of_run(read_run(write_run(tmp_path / "mine", metrics=metrics), "mine"))
     assert verdict.sentence.startswith("not evaluated; collapsed (spread 0.03); 5 steps skipped")
     assert verdict.tone == "bad"
 
@@ -82,9 +82,9 @@ def test_a_collapse_and_skipped_steps_are_told(tmp_path):
 def test_two_runs_are_compared_in_the_right_direction(tmp_path):
     a = read_run(write_run(tmp_path / "a", metrics=(evaluation(300, 13.25),)), "a")
     b = read_run(write_run(tmp_path / "b", metrics=(evaluation(300, 15.0),)), "b")
-    assert between(a, b).sentence == between(b, a).sentence == "a ends 1.75 lower in FID than b."
-    assert "nothing of chance" in between(a, b).about
-    assert [verdict.subject for verdict in of_runs([a, b])] == ["Compared", "a", "b"]
+    assert compare_two(a, b).sentence == compare_two(b, a).sentence == "a ends 1.75 lower in FID than b."
+    assert "nothing of chance" in compare_two(a, b).about
+    assert [verdict.subject for verdict in findings_of_runs([a, b])] == ["Compared", "a", "b"]
 
 
 def test_evaluations_after_the_training_are_told(tmp_path):
@@ -94,9 +94,9 @@ def test_evaluations_after_the_training_are_told(tmp_path):
     for fid, samples in ((12.0, 5000), (11.5, 5000), (10.0, 50_000)):
         protocol = Protocol(**PROTOCOL | {"samples": samples})
         own = replace(metrics, fid=fid)
-        record = Evaluated(run="r", step=300, metrics=own, protocol=protocol, seconds=1.0, provenance=origin)
+        record = EvaluationRecord(run="r", step=300, metrics=own, protocol=protocol, seconds=1.0, provenance=origin)
         append(path / "evaluations.jsonl", record)
-    first, second, third = of_runs([read_run(path, "mine")])
+    first, second, third = findings_of_runs([read_run(path, "mine")])
     assert first.sentence.startswith("FID 13.2 at step 300")
     assert second.sentence == "FID 11.5, precision 0.625, recall 0.375 at step 300, by truedrift evaluate."
     assert third.sentence.startswith("FID 10,")
@@ -110,16 +110,16 @@ def test_runs_of_different_protocols_are_not_compared(tmp_path):
     a = read_run(write_run(tmp_path / "a"), "a")
     other = (evaluation(300, 15.0, protocol=PROTOCOL | {"samples": 100}),)
     b = read_run(write_run(tmp_path / "b", metrics=other), "b")
-    assert "different protocols" in between(a, b).sentence
+    assert "different protocols" in compare_two(a, b).sentence
     c = read_run(write_run(tmp_path / "c", metrics=()), "c")
-    assert between(a, c).sentence.startswith("the runs are not compared: c was not evaluated; ")
+    assert compare_two(a, c).sentence.startswith("the runs are not compared: c was not evaluated; ")
 
 
 def test_curves_stand_over_positives_seen(run):
-    charts = by_title(evaluation_charts([run], looks([run])))
+    charts = by_title(evaluation_charts([run], line_styles([run])))
     assert charts["FID, smaller is better"].series[0].points == [(800, 40.0), (1600, 12.5), (2400, 13.25)]
     assert not charts["Inception Score, larger is better"].shown
-    trained = by_title(training_charts([run], looks([run])))
+    trained = by_title(training_charts([run], line_styles([run])))
     assert trained["Gradient norm"].series[0].points == [
         (400, 2.0),
         (800, 1.0),
@@ -137,7 +137,7 @@ def test_an_unknown_extractor_is_not_called_fid(tmp_path):
 
 
 def test_both_sides_of_every_temperature_are_in_the_gauge(run):
-    charts = by_title(gauge_charts([run], looks([run])))
+    charts = by_title(gauge_charts([run], line_styles([run])))
     assert len(charts) == 9
     positive, negative = charts["Weight moved, τ = 0.2"].series
     assert (positive.points[0], negative.points[0]) == ((400, 0.01), (400, 0.02))
@@ -157,13 +157,13 @@ def test_both_sides_of_every_temperature_are_in_the_gauge(run):
     ],
 )
 def test_the_rule_of_the_lights(n_eff, dominated, color):
-    assert light(n_eff, dominated) == color
+    assert dominance_level(n_eff, dominated) == color
 
 
 def test_lights_of_a_run(run):
-    assert lights_of(run, 0.02, "pos") == ["red"] * 4
-    assert lights_of(run, 0.02, "neg") == ["yellow"] * 4
-    assert lights_of(run, 0.2, "neg") == ["green"] * 4
+    assert dominance_levels(run, 0.02, "pos") == ["red"] * 4
+    assert dominance_levels(run, 0.02, "neg") == ["yellow"] * 4
+    assert dominance_levels(run, 0.2, "neg") == ["green"] * 4
     table = gauge_table(run).html
     assert table.count("<tr>") == 7
     assert "2.00 of 8" in table
@@ -182,7 +182,7 @@ def test_configurations_differ_where_options_say_so(tmp_path):
         read_run(write_run(tmp_path / name, estimator=name, seed=seed), name).config.tree()
         for seed, name in enumerate(("abc", "standard"))
     ]
-    paths = differing_paths([dotted(tree) for tree in trees])
+    paths = differing_paths([flatten(tree) for tree in trees])
     assert sorted(paths) == ["objective.estimator_neg", "objective.estimator_pos", "seed"]
     assert sorted(paths) == sorted(each.split(" (")[0] for each in differences(*trees))
 
@@ -190,10 +190,10 @@ def test_configurations_differ_where_options_say_so(tmp_path):
 def test_estimators_have_the_colors_of_the_paper_and_runs_their_own(tmp_path):
     names = ("abc", "standard", "abc", "abc")
     runs = [read_run(write_run(tmp_path / str(k), estimator=name), str(k)) for k, name in enumerate(names)]
-    colors = [look.color for look in looks(runs)]
+    colors = [look.color for look in line_styles(runs)]
     assert colors[:2] == ["abc", "standard"]
     assert len(set(colors)) == 4
-    assert len(looks(runs * 5)) == 20
+    assert len(line_styles(runs * 5)) == 20
 
 
 def test_runs_of_one_name_are_told_apart_by_what_is_above_them(tmp_path):
@@ -256,7 +256,7 @@ def test_pictures_are_written_anew_and_others_refused(tmp_path):
     assert 'alt="a&lt;b" width="1500" height="15"' in html
     for content in (b"", b"GIF89a", b"\x89PNG\r\n\x1a\n", path.read_bytes()[:60]):
         path.write_bytes(content)
-        with pytest.raises(Unshowable, match=r"step-1\.png is no picture"):
+        with pytest.raises(UnreadablePicture, match=r"step-1\.png is no picture"):
             picture(path, widest=100, said="")
 
 
@@ -271,9 +271,9 @@ def test_a_broken_picture_is_a_sentence(tmp_path):
 
 def test_a_few_pictures_on_the_way_are_chosen_evenly():
     pictures = [(step, Path(str(step))) for step in range(0, 900, 100)]
-    assert [step for step, _ in on_the_way(pictures)] == [0, 200, 400, 600]
-    assert on_the_way(pictures[:2]) == pictures[:2]
-    assert on_the_way([]) == []
+    assert [step for step, _ in samples_during_training(pictures)] == [0, 200, 400, 600]
+    assert samples_during_training(pictures[:2]) == pictures[:2]
+    assert samples_during_training([]) == []
 
 
 def test_directories_are_found_one_level_down(tmp_path):
@@ -282,7 +282,7 @@ def test_directories_are_found_one_level_down(tmp_path):
     write_run(tmp_path / "runs" / "deeper" / "c")
     (tmp_path / "runs" / "exported").mkdir()
     (tmp_path / "runs" / "exported" / "config.json").write_text("{}")
-    found = find([tmp_path / "runs", tmp_path / "runs" / "a"])
+    found = find_inputs([tmp_path / "runs", tmp_path / "runs" / "a"])
     assert [path.name for path in found.runs] == ["a", "b"]
     assert found.records == []
 

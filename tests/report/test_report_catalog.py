@@ -6,7 +6,7 @@ import pytest
 from oracles.image_grids import grid, run
 
 from truedrift.grids.results import ImageGrid
-from truedrift.paper.catalog import ITEMS, item_of, latest
+from truedrift.paper.catalog import ITEMS, find_item, latest
 from truedrift.records.store import RECORDS, append
 from truedrift.report.item import Item
 from truedrift.report.table import Table
@@ -30,14 +30,14 @@ def test_every_image_experiment_has_an_item():
 
 @pytest.mark.parametrize("label", GRIDS)
 def test_a_grid_is_drawn_by_the_item_that_it_names(label):
-    assert item_of(grid(label, RUNS)).label == label
+    assert find_item(grid(label, RUNS)).label == label
 
 
 def test_an_item_that_is_not_known_is_a_mistake():
     with pytest.raises(
         ValueError, match=r"a record ImageGrid is of the item 'tab:next'; known are fig:illustration, .*"
     ):
-        item_of(grid("tab:next", RUNS))
+        find_item(grid("tab:next", RUNS))
 
 
 def test_the_last_record_of_each_item_counts(tmp_path):
@@ -56,11 +56,11 @@ def test_a_file_of_unknown_items_alone_is_a_mistake(tmp_path):
 
 def test_items_have_tables_figures_and_verdicts_as_their_labels_say():
     record = grid("fig:convergence", RUNS)
-    item = item_of(record)
+    item = find_item(record)
     assert isinstance(item.table(record), Table)
     assert item.figure(record).axes
     assert item.verdicts(record)
-    assert item_of(grid("tab:main_results", RUNS)).figure(grid("tab:main_results", RUNS)) is None
+    assert find_item(grid("tab:main_results", RUNS)).figure(grid("tab:main_results", RUNS)) is None
 
 
 def test_an_item_of_two_functions_has_no_table_figure_or_verdict():

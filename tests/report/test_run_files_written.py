@@ -9,9 +9,9 @@ import pytest
 from oracles.handmade_run import HOSTILE, METRICS, PROTOCOL, evaluation, telemetry, write_run
 from PIL import Image
 
-from truedrift.page.charts import LONGEST, Charts, curves, drawable, gauge, lines, shortened
+from truedrift.page.charts import LONGEST, Charts, curves, gauge, lines, remove_undrawable, shorten
 from truedrift.page.run_data import read_run, read_runs
-from truedrift.page.saved import rendered_runs, save_runs
+from truedrift.page.saved import render_runs, save_runs
 from truedrift.page.tables import differences, final
 from truedrift.report.figure import ABC, STANDARD
 
@@ -156,7 +156,7 @@ def test_the_gauge_has_both_sides_of_every_temperature_and_its_level(pair):
 
 
 def test_the_files_are_written_and_named_in_the_order_of_their_making(pair, tmp_path):
-    text = rendered_runs([tmp_path / "mine", tmp_path / "other"], tmp_path)
+    text = render_runs([tmp_path / "mine", tmp_path / "other"], tmp_path)
     names = [*FIGURES, *NUMBERS, *DIFFERENCES]
     assert text.splitlines() == [f"written: {tmp_path / name}" for name in names]
     assert all((tmp_path / name).stat().st_size for name in names)
@@ -177,9 +177,9 @@ def test_what_has_nothing_to_show_is_not_written(metrics, names, tmp_path):
     run = write_run(tmp_path / "mine", metrics=metrics)
     out = tmp_path / "out"
     out.mkdir()
-    assert rendered_runs([run], out).splitlines() == [f"written: {out / name}" for name in names]
+    assert render_runs([run], out).splitlines() == [f"written: {out / name}" for name in names]
     assert sorted(path.name for path in out.iterdir()) == sorted(names)
-    assert rendered_runs([], out) == ""
+    assert render_runs([], out) == ""
 
 
 def test_runs_without_metrics_still_differ_in_their_options(tmp_path):
@@ -207,12 +207,12 @@ def test_hostile_names_are_text_in_every_file(tmp_path):
 
 def test_long_names_keep_both_ends_and_long_titles_are_broken():
     name = "a" * 40 + "b" * 40
-    assert shortened(name).startswith("aaa")
-    assert shortened(name).endswith("bbb")
-    assert len(shortened(name)) == LONGEST - 1
-    assert shortened("a" * LONGEST) == "a" * LONGEST
+    assert shorten(name).startswith("aaa")
+    assert shorten(name).endswith("bbb")
+    assert len(shorten(name)) == LONGEST - 1
+    assert shorten("a" * LONGEST) == "a" * LONGEST
     assert lines("FD (encoder:efficientnet-lite0), smaller is better").splitlines() == [
         "FD (encoder:efficientnet-lite0),",
         "smaller is better",
     ]
-    assert drawable("Größe τ 数\t") == "Größe τ ??"
+    assert remove_undrawable("Größe τ 数\t") == "Größe τ ??"

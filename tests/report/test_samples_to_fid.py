@@ -7,7 +7,7 @@ import pytest
 from oracles.image_grids import PROTOCOL, grid, run
 
 from truedrift.paper import tab_samples_to_fid as item
-from truedrift.report.table import text_of
+from truedrift.report.table import cell_text
 
 # Lines of the paper's table, as it prints them.
 LINES = r"""
@@ -52,15 +52,15 @@ UNIT = 5000 * 8 * 10 / 1e6  # an evaluation, millions over ten classes
 
 def test_hits_are_positives_over_all_classes_of_the_seeds_that_reach():
     assert item.thresholds(RECORD) == (10.0, 7.0)
-    assert item.hits(RECORD, "standard", 8, 10.0) == pytest.approx({0: 2 * UNIT, 1: 4 * UNIT})
-    assert item.hits(RECORD, "abc", 8, 10.0) == pytest.approx({0: UNIT, 1: 2 * UNIT, 2: 2 * UNIT})
-    assert item.hits(RECORD, "standard", 8, 7.0) == pytest.approx({0: 3 * UNIT})
-    assert item.hits(RECORD, "abc", 8, 7.0) == pytest.approx({0: UNIT, 1: 4 * UNIT})
+    assert item.positives_until(RECORD, "standard", 8, 10.0) == pytest.approx({0: 2 * UNIT, 1: 4 * UNIT})
+    assert item.positives_until(RECORD, "abc", 8, 10.0) == pytest.approx({0: UNIT, 1: 2 * UNIT, 2: 2 * UNIT})
+    assert item.positives_until(RECORD, "standard", 8, 7.0) == pytest.approx({0: 3 * UNIT})
+    assert item.positives_until(RECORD, "abc", 8, 7.0) == pytest.approx({0: UNIT, 1: 4 * UNIT})
 
 
 def test_rows_have_the_attainment_and_the_paper_beside():
     table = item.table(RECORD)
-    rows = [[text_of(cell) for cell in row] for row in table.rows]
+    rows = [[cell_text(cell) for cell in row] for row in table.rows]
     assert table.header == (
         "n",
         "estimator",
@@ -91,7 +91,7 @@ def test_more_seeds_count_before_fewer_samples(standard, abc, winner):
     runs = [run("standard", 8, s, of) for s, of in enumerate(standard)] + [
         run("abc", 8, s, of) for s, of in enumerate(abc)
     ]
-    assert item.sooner(grid("tab:samples_to_fid", runs), 8, 7.0) == winner
+    assert item.sooner_by(grid("tab:samples_to_fid", runs), 8, 7.0) == winner
 
 
 def test_other_features_have_thresholds_in_the_paper_s_proportion():
@@ -106,7 +106,7 @@ def test_other_features_have_thresholds_in_the_paper_s_proportion():
     table = item.table(record)
     assert table.header[2] == "FD (digits) ≤ 54.72, thousands"
     assert "Thresholds are 10/7.31 and 7/7.31 of standard's last-5 average at n = 8" in table.caption
-    assert text_of(table.rows[0][2]) == "6.00 ± 2.00 (2/2)"  # evaluations 2 and 1 of 50·8·10 positives
+    assert cell_text(table.rows[0][2]) == "6.00 ± 2.00 (2/2)"  # evaluations 2 and 1 of 50·8·10 positives
     assert "Thresholds" not in item.table(RECORD).caption
 
 

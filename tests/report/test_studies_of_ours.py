@@ -6,13 +6,13 @@ from oracles.image_grids import grid, run
 
 from truedrift.paper import arithmetic, temperature_sweep
 from truedrift.report.figure import ABC, STANDARD
-from truedrift.report.table import text_of
+from truedrift.report.table import cell_text
 
 T_TWO = 4.302652729911275  # t(0.975; 2)
 
 
 def rows(module, record):
-    return [[text_of(cell) for cell in row] for row in module.table(record).rows]
+    return [[cell_text(cell) for cell in row] for row in module.table(record).rows]
 
 
 ROW = {"standard": [5.0, 6.0, 7.0], "abc": [4.0, 4.5, 6.5], "abc2": [6.0, 7.5, 7.5]}
@@ -85,7 +85,7 @@ def test_factors_are_in_the_order_of_numbers_and_best_is_the_smallest():
     assert temperature_sweep.factors(SHIFTED) == ["0.5", "2", "10"]
     assert temperature_sweep.best_by_mean(SHIFTED, "standard") == "2"
     assert temperature_sweep.best_by_mean(SHIFTED, "abc") == "0.5"
-    assert temperature_sweep.best_by_seed(SHIFTED, "standard") == {0: "2", 1: "2"}
+    assert temperature_sweep.best_factor_by_seed(SHIFTED, "standard") == {0: "2", 1: "2"}
     found = rows(temperature_sweep, SHIFTED)
     assert found[0][0:3] == ["0.5", "6.25 ± 0.25", "2.50 ± 0.50"]
     assert found[0][4:] == ["0/2", "2/2"]
@@ -128,7 +128,7 @@ def test_other_shifts_are_told_as_what_they_are(abc, start):
 
 def test_a_seed_that_lacks_a_factor_has_no_best():
     record = sweep({"1": [1.0, 2.0], "2": [3.0]}, {"1": [1.0]})
-    assert temperature_sweep.best_by_seed(record, "standard") == {0: "1"}
+    assert temperature_sweep.best_factor_by_seed(record, "standard") == {0: "1"}
     alone = sweep({"1": [1.0]}, {})
     assert temperature_sweep.verdicts(alone) == ["standard and ABC have not both been run: nothing is known of a shift"]
     assert rows(temperature_sweep, alone) == [["1", "1.00", "–", "–", "1/1", "0/0"]]

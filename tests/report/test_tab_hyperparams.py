@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from truedrift.grids.options import Setting
+from truedrift.grids.options import StudyOptions
 from truedrift.paper import tab_hyperparams
 from truedrift.recipes.recipes import CIFAR100_EPOCHS, CIFAR100_SEEDS, cifar10, cifar100
 
 
 @pytest.fixture(scope="module")
 def record():
-    return tab_hyperparams.study(Setting())
+    return tab_hyperparams.study(StudyOptions())
 
 
 def test_every_value_of_the_paper_is_the_recipes(record):
@@ -29,7 +29,7 @@ def test_the_numbers_behind_the_table(record):
 
 def test_a_changed_recipe_changes_the_table(record, monkeypatch):
     monkeypatch.setattr("truedrift.recipes.recipes.STEPS_PER_EPOCH", 196)
-    changed = tab_hyperparams.settings(tab_hyperparams.study(Setting()))
+    changed = tab_hyperparams.settings(tab_hyperparams.study(StudyOptions()))
     assert changed["Steps per epoch"] == "196"
     assert changed["Total positive samples per class seen"] == "6.27M"
 

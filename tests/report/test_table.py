@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from truedrift.report.table import (
     Interval,
+    MeanCell,
     Number,
     Scientific,
-    Spread,
     Table,
+    cell_text,
     escape,
+    format_number,
     harmless,
     is_bold,
-    shown,
-    text_of,
 )
 
 TABLE = Table(
@@ -75,8 +75,8 @@ NUMBERS = Table(
     header=("who", "how, much", "difference"),
     groups=[
         [
-            ("a", Spread(7.3141592653589793, 0.25, 3, bold=True), Number(-1 / 3)),
-            ("b", Spread(6.5, None, 1, note="(1/3)"), Number(None)),
+            ("a", MeanCell(7.3141592653589793, 0.25, 3, bold=True), Number(-1 / 3)),
+            ("b", MeanCell(6.5, None, 1, note="(1/3)"), Number(None)),
             ("c", Interval(-0.91, -1.62, -0.2, 4), Number(0.5, ".0%")),
             ("d", Interval(-0.91, None, None, 1), Number(12345, ",d")),
         ]
@@ -90,7 +90,7 @@ def parsed(table):
 
 
 def test_cells_of_several_numbers_are_told_as_people_write_them():
-    rows = [[text_of(cell) for cell in row] for row in NUMBERS.rows]
+    rows = [[cell_text(cell) for cell in row] for row in NUMBERS.rows]
     assert rows == [
         ["a", "7.31 ± 0.25", "−0.33"],
         ["b", "6.50 (1/3)", "–"],
@@ -144,7 +144,12 @@ def test_any_words_come_back_from_csv(words):
 
 
 def test_what_is_no_number_keeps_its_sign():
-    assert [shown(value, ".2f") for value in (-math.inf, math.inf, -0.0, -0.001)] == ["−inf", "inf", "0.00", "0.00"]
+    assert [format_number(value, ".2f") for value in (-math.inf, math.inf, -0.0, -0.001)] == [
+        "−inf",
+        "inf",
+        "0.00",
+        "0.00",
+    ]
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
@@ -154,7 +159,11 @@ def test_any_number_comes_back_from_csv(value):
 
 
 def test_zero_has_no_sign():
-    assert (shown(-0.001, ".2f"), shown(-0.006, ".2f"), shown(None, ".2f")) == ("0.00", "−0.01", "–")
+    assert (format_number(-0.001, ".2f"), format_number(-0.006, ".2f"), format_number(None, ".2f")) == (
+        "0.00",
+        "−0.01",
+        "–",
+    )
 
 
 def test_every_character_that_latex_takes_for_a_command_is_escaped():

@@ -6,9 +6,9 @@ from oracles.image_grids import grid, run
 from PIL import Image
 
 from truedrift.paper import fig_ablation_trajectory, fig_convergence
-from truedrift.paper.trajectory import trajectory, window_of
+from truedrift.paper.trajectory import smoothing_window, trajectory
 from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD
-from truedrift.report.table import text_of
+from truedrift.report.table import cell_text
 
 DISTANCES = {
     "standard": {
@@ -51,7 +51,7 @@ def expected(variant, n, window):
 
 @pytest.mark.parametrize(("n", "window"), [(8, 7), (16, 5), (32, 3), (64, 3), (24, 3)])
 def test_a_curve_is_the_mean_over_seeds_of_their_rolling_means(n, window):
-    assert window_of(n) == window
+    assert smoothing_window(n) == window
     for variant in DISTANCES:
         found = trajectory(RECORD, variant, n)
         means, deviations = expected(variant, n, window)
@@ -70,7 +70,7 @@ def test_panels_show_the_curves_in_the_paper_s_colors():
         assert (standard.get_color(), standard.get_marker(), standard.get_label()) == (STANDARD, "o", "standard")
         assert (abc.get_color(), abc.get_marker(), abc.get_label()) == (ABC, "s", "ABC")
         for line, variant in ((standard, "standard"), (abc, "abc")):
-            assert list(line.get_ydata()) == pytest.approx(expected(variant, n, window_of(n))[0])
+            assert list(line.get_ydata()) == pytest.approx(expected(variant, n, smoothing_window(n))[0])
             assert list(line.get_xdata()) == pytest.approx([3 * 50 * n * k / 1e3 for k in range(1, 10)])
         assert axes.get_yscale() == "log"
         assert axes.get_xlabel() == "positives seen, thousands"
@@ -108,7 +108,7 @@ def test_only_evaluations_that_all_seeds_have_are_drawn():
 
 def test_the_table_counts_where_abc_is_below():
     table = fig_convergence.table(RECORD)
-    at_8 = [[text_of(cell) for cell in row] for row in table.rows[:2]]
+    at_8 = [[cell_text(cell) for cell in row] for row in table.rows[:2]]
     standard, abc = (expected(variant, 8, 7)[0] for variant in ("standard", "abc"))
     below = sum(a < s for s, a in zip(standard, abc, strict=True))
     assert below > 0
@@ -145,7 +145,7 @@ def test_the_ablation_has_four_lines_and_a_table_against_none():
         k = LEVELS[variant]
         of_seeds = [smooth([20 + s, 11.0 + k, k + 0.1 * s, k + 0.5], 7) for s in (0, 1, 2)]
         assert list(line.get_ydata()) == pytest.approx([sum(each) / 3 for each in zip(*of_seeds, strict=True)])
-    rows = [[text_of(cell) for cell in row] for row in fig_ablation_trajectory.table(ABLATION).rows]
+    rows = [[cell_text(cell) for cell in row] for row in fig_ablation_trajectory.table(ABLATION).rows]
     averages = [(20 + s + 20 + 9 + 0.1 * s + 9.5) / 4 for s in (0, 1, 2)]
     assert rows[0][2] == f"{averages[1]:.2f} ± {averages[2] - averages[1]:.2f}"
     assert rows[0][3:] == ["", "9.10 ± 0.10", ""]
@@ -165,7 +165,7 @@ def test_a_variant_that_was_not_run_is_not_drawn():
     part = grid("fig:ablation_trajectory", [each for each in ABLATION.runs if each.variant != "negative"])
     (axes,) = fig_ablation_trajectory.draw(part).axes
     assert [line.get_label() for line in axes.get_lines()] == ["none (standard)", "positive only", "both (ABC)"]
-    rows = [[text_of(cell) for cell in row] for row in fig_ablation_trajectory.table(part).rows]
+    rows = [[cell_text(cell) for cell in row] for row in fig_ablation_trajectory.table(part).rows]
     assert rows[2] == ["negative only", "0", "–", "–", "–", "–"]
 
 

@@ -8,19 +8,19 @@ from oracles.little_run import CPU, convnet, little_config, little_samples, litt
 
 from truedrift.data.samples import Samples
 from truedrift.encoders.base import Encoder, PixelsOptions
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.generators.catalog import build
 from truedrift.generators.drift_dit import DriftDiTOptions
 from truedrift.generators.mlp import MLPOptions
-from truedrift.progress import silent
+from truedrift.progress import no_progress
 from truedrift.training import setup
 from truedrift.training.config import RunConfig
-from truedrift.training.setup import Assembly, Parts, assemble, find_device, samples_of
+from truedrift.training.setup import Parts, TrainingSetup, build_setup, load_samples, resolve_device
 
 
 def test_what_is_named_is_built():
-    made = assemble(little_config(), Parts(), little_samples(), CPU, silent)
-    assert isinstance(made, Assembly)
+    made = build_setup(little_config(), Parts(), little_samples(), CPU, no_progress)
+    assert isinstance(made, TrainingSetup)
     assert made.state is made.step.state
     assert made.state.generator.sample_shape == (1, 8, 8)
     assert {p.dtype for p in made.state.parameters} == {torch.float64}
@@ -52,26 +52,26 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("changed", "told"), MISTAKES.values(), ids=MISTAKES)
 def test_mistakes_about_the_batch_are_one_line(changed, told):
-    with pytest.raises(Mistake, match=told) as caught:
+    with pytest.raises(UserError, match=told) as caught:
         little_step(little_config(**changed))
     assert "\n" not in str(caught.value)
 
 
 def test_mistakes_of_generator_and_encoder_name_their_section():
     config = dataclasses.replace(little_config(), generator=DriftDiTOptions(patch=3, width=24, depth=1, heads=2))
-    with pytest.raises(Mistake, match=r"generator\.patch is 3"):
+    with pytest.raises(UserError, match=r"generator\.patch is 3"):
         little_step(config)
     points = Samples(torch.zeros(10, 2), torch.zeros(10, dtype=torch.int64), ("a",), "points", False)
-    with pytest.raises(Mistake, match=r'^encoder: sample_shape is .* the encoder "convnet" needs images'):
+    with pytest.raises(UserError, match=r'^encoder: sample_shape is .* the encoder "convnet" needs images'):
         little_step(little_config(), points)
 
 
 def test_data_that_is_not_there_is_told_with_its_option():
     config = dataclasses.replace(RunConfig(), data=dataclasses.replace(RunConfig().data, root="/no/such/place"))
-    with pytest.raises(Mistake, match=r"^data.name digits: .*'/no/such/place' does not exist"):
-        samples_of(config, Parts())
+    with pytest.raises(UserError, match=r"^data.name digits: .*'/no/such/place' does not exist"):
+        load_samples(config, Parts())
     given = little_samples()
-    assert samples_of(config, Parts(samples=given)) is given
+    assert load_samples(config, Parts(samples=given)) is given
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_data_that_is_not_there_is_told_with_its_option():
 )
 def test_a_generator_for_other_data_is_refused(shape, classes, told):
     generator = build(MLPOptions(width=8, depth=1), sample_shape=shape, classes=classes, seed=0)
-    with pytest.raises(Mistake, match=told):
+    with pytest.raises(UserError, match=told):
         little_step(little_config(), parts=Parts(generator=generator))
 
 
 def test_a_generator_that_is_frozen_whole_is_refused():
     generator = build(MLPOptions(width=8, depth=1), sample_shape=(1, 8, 8), classes=3, seed=0).requires_grad_(False)
-    with pytest.raises(Mistake, match=r"no parameter that requires a gradient; .*; unfreeze it"):
+    with pytest.raises(UserError, match=r"no parameter that requires a gradient; .*; unfreeze it"):
         little_step(little_config(), parts=Parts(generator=generator))
 
 
@@ -113,31 +113,33 @@ def machine(monkeypatch, cuda=0, mps=False):
 
 def test_auto_takes_a_gpu_if_there_is_one_and_each_process_its_own(monkeypatch):
     machine(monkeypatch)
-    assert find_device("auto") == CPU == find_device("cpu")
+    assert resolve_device("auto") == CPU == resolve_device("cpu")
     machine(monkeypatch, mps=True)
-    assert find_device("auto").type == "mps"
+    assert resolve_device("auto").type == "mps"
     machine(monkeypatch, cuda=2, mps=True)
-    assert find_device("auto") == torch.device("cuda", 0)
+    assert resolve_device("auto") == torch.device("cuda", 0)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert find_device("cuda") == torch.device("cuda", 1)
-    assert find_device("cpu") == CPU
+    assert resolve_device("cuda") == torch.device("cuda", 1)
+    assert resolve_device("cpu") == CPU
 
 
 def test_devices_that_are_not_there_are_one_line(monkeypatch):
     machine(monkeypatch)
-    with pytest.raises(Mistake, match="device is 'cuda', which this machine has not; here are cpu; choose one"):
-        find_device("cuda")
-    with pytest.raises(Mistake, match="device is 'tpu'; allowed are auto, cpu, cuda, mps"):
-        find_device("tpu")
+    with pytest.raises(UserError, match="device is 'cuda', which this machine has not; here are cpu; choose one"):
+        resolve_device("cuda")
+    with pytest.raises(UserError, match="device is 'tpu'; allowed are auto, cpu, cuda, mps"):
+        resolve_device("tpu")
     machine(monkeypatch, cuda=2)
     monkeypatch.setenv("LOCAL_RANK", "2")
-    with pytest.raises(Mistake, match=r"process 3 of this machine has no GPU of its own; here are 2; .*per-node 2 or"):
-        find_device("auto")
+    with pytest.raises(
+        UserError, match=r"process 3 of this machine has no GPU of its own; here are 2; .*per-node 2 or"
+    ):
+        resolve_device("auto")
 
 
 def test_pixels_are_never_kept(monkeypatch, tmp_path):
     """There is nothing to save: looking a file up costs what encoding does."""
-    monkeypatch.setattr(setup, "keep", None)
+    monkeypatch.setattr(setup, "build_feature_cache", None)
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
     config = little_config(engine={"precision": "float32", "cached_positives": True})
     little_step(dataclasses.replace(config, encoder=PixelsOptions()))

@@ -9,9 +9,9 @@ from oracles.training_step import LiteralRun
 
 from truedrift.encoders.base import PixelsOptions
 from truedrift.encoders.catalog import build
-from truedrift.errors import Mistake
-from truedrift.progress import silent
-from truedrift.training.setup import Parts, assemble
+from truedrift.errors import UserError
+from truedrift.progress import no_progress
+from truedrift.training.setup import Parts, build_setup
 
 BESIDE = {"pixels": True, "feature_scale": "mean-distance"}
 
@@ -39,7 +39,7 @@ def test_kept_features_and_live_ones_have_the_same_pixels_beside_them(tmp_path, 
     features = []
     for cached in (True, False):
         config = little_config(objective=BESIDE, engine={"precision": "float32", "cached_positives": cached})
-        features.append(assemble(config, Parts(), little_samples(), CPU, silent).step.positives.at(0))
+        features.append(build_setup(config, Parts(), little_samples(), CPU, no_progress).step.positives.at(0))
     kept, live = features
     assert len(list((tmp_path / "features").glob("*.npy"))) == 1
     assert kept.shape == live.shape
@@ -49,5 +49,5 @@ def test_kept_features_and_live_ones_have_the_same_pixels_beside_them(tmp_path, 
 
 def test_pixels_beside_pixels_are_refused():
     config = dataclasses.replace(little_config(objective=BESIDE), encoder=PixelsOptions())
-    with pytest.raises(Mistake, match=r"objective.pixels is true with encoder.kind pixels; .*; leave it out"):
+    with pytest.raises(UserError, match=r"objective.pixels is true with encoder.kind pixels; .*; leave it out"):
         little_step(config)

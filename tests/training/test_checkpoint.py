@@ -13,9 +13,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.training import checkpoint as module
-from truedrift.training.checkpoint import Checkpoint, Damaged, directory_name, load, newest, parse, save, steps
+from truedrift.training.checkpoint import (
+    Checkpoint,
+    DamagedCheckpoint,
+    directory_name,
+    latest_checkpoint,
+    load,
+    parse,
+    save,
+    steps,
+)
 
 RUN = "3f2a"
 NAMES = ("ema.safetensors", "generator.safetensors", "manifest.json", "optimizer.safetensors")
@@ -111,7 +120,7 @@ def test_the_comparison_of_bits_can_fail():
 
 
 def test_names_facts_and_step_come_back(two):
-    found = newest(two, run=RUN)
+    found = latest_checkpoint(two, run=RUN)
     assert identical(found.checkpoint, state(NEW))
     assert not identical(found.checkpoint, state(OLD))
     assert found.passed_over == ()
@@ -130,18 +139,18 @@ def test_shared_and_no_tensors(tmp_path):
 
 
 def test_what_comes_back_can_be_trained_on(two):
-    w = newest(two, run=RUN).checkpoint.tensors["generator"]["w"]
+    w = latest_checkpoint(two, run=RUN).checkpoint.tensors["generator"]["w"]
     w.add_(1.0)
     assert same(load(of(two), run=RUN).tensors["generator"]["w"], state(NEW).tensors["generator"]["w"])
 
 
 def test_tensors_go_where_they_are_wanted(two):
-    found = newest(two, run=RUN, map_location="meta")
+    found = latest_checkpoint(two, run=RUN, map_location="meta")
     assert {tensor.device.type for named in found.checkpoint.tensors.values() for tensor in named.values()} == {"meta"}
 
 
 def test_no_directory_is_no_checkpoint(tmp_path):
-    found = newest(tmp_path / "nothing", run=RUN)
+    found = latest_checkpoint(tmp_path / "nothing", run=RUN)
     assert (found.checkpoint, found.passed_over, steps(tmp_path / "nothing")) == (None, (), ())
 
 
@@ -149,14 +158,14 @@ def test_steps_are_ordered_as_numbers(tmp_path):
     for step in (100_000_000, 99_999_999, 5):
         save(tmp_path, Checkpoint(step, {"a": {}}), run=RUN)
     assert steps(tmp_path) == (5, 99_999_999, 100_000_000)
-    assert newest(tmp_path, run=RUN).checkpoint.step == 100_000_000
+    assert latest_checkpoint(tmp_path, run=RUN).checkpoint.step == 100_000_000
 
 
 def test_other_names_are_no_checkpoints(two):
     for name in ("step-13", "step-0000000x", "step-000000013", "old-step-00000013", ".writing-step-00000013-1"):
         shutil.copytree(of(two), two / name)
     assert steps(two) == (OLD, NEW)
-    assert newest(two, run=RUN).passed_over == ()
+    assert latest_checkpoint(two, run=RUN).passed_over == ()
 
 
 # --- the files, read without the library
@@ -240,10 +249,12 @@ def told(found, directory, *reasons):
 @pytest.mark.parametrize("damage", OF_A_FILE)
 def test_a_damaged_file_is_found_and_the_checkpoint_before_it_used(two, name, damage):
     OF_A_FILE[damage](of(two) / name)
-    found = newest(two, run=RUN)
+    found = latest_checkpoint(two, run=RUN)
     assert identical(found.checkpoint, state(OLD))
     told(found, two, (NEW, name))
-    with pytest.raises(Damaged, match=rf"no valid checkpoint \(.*{name}.*; allowed is .*; take another") as caught:
+    with pytest.raises(
+        DamagedCheckpoint, match=rf"no valid checkpoint \(.*{name}.*; allowed is .*; take another"
+    ) as caught:
         load(of(two), run=RUN)
     assert name in caught.value.what
 
@@ -305,14 +316,14 @@ def test_a_damaged_checkpoint_is_found_and_the_one_before_it_used(two, damage):
     apply(of(two))
     after = {path: path.read_bytes() for path in of(two).iterdir()} if of(two).is_dir() else None
     assert before != after
-    found = newest(two, run=RUN)
+    found = latest_checkpoint(two, run=RUN)
     assert identical(found.checkpoint, state(OLD))
     told(found, two, (NEW, reason))
 
 
 def test_resealing_alone_is_no_damage(two):
     resealed(of(two) / "manifest.json")
-    assert newest(two, run=RUN).checkpoint.step == NEW
+    assert latest_checkpoint(two, run=RUN).checkpoint.step == NEW
 
 
 def test_a_forged_file_with_the_right_sum_is_still_no_checkpoint(two):
@@ -320,34 +331,34 @@ def test_a_forged_file_with_the_right_sum_is_still_no_checkpoint(two):
     listed = json.loads((of(two) / "manifest.json").read_bytes())["files"]
     listed["ema.safetensors"] = {"sha256": hashlib.sha256(b"hello").hexdigest(), "bytes": 5}
     resealed(of(two) / "manifest.json", files=listed)
-    told(newest(two, run=RUN), two, (NEW, "ema.safetensors is not a safetensors file"))
+    told(latest_checkpoint(two, run=RUN), two, (NEW, "ema.safetensors is not a safetensors file"))
 
 
 def test_hidden_files_do_no_harm(two):
     (of(two) / ".DS_Store").write_text("")
-    assert newest(two, run=RUN).checkpoint.step == NEW
+    assert latest_checkpoint(two, run=RUN).checkpoint.step == NEW
 
 
 def test_both_damaged_gives_none_and_two_reasons(two):
     cut_to(of(two, NEW) / "ema.safetensors", 9)
     (of(two, OLD) / "optimizer.safetensors").unlink()
-    found = newest(two, run=RUN)
+    found = latest_checkpoint(two, run=RUN)
     assert found.checkpoint is None
     told(found, two, (NEW, "ema.safetensors has 9 bytes"), (OLD, "optimizer.safetensors is missing"))
 
 
 def test_an_older_damage_is_not_looked_at(two):
     (of(two, OLD) / "optimizer.safetensors").unlink()
-    found = newest(two, run=RUN)
+    found = latest_checkpoint(two, run=RUN)
     assert (found.checkpoint.step, found.passed_over) == (NEW, ())
 
 
 def test_another_run_finds_nothing_and_any_run_everything(two):
-    found = newest(two, run="other")
+    found = latest_checkpoint(two, run="other")
     assert found.checkpoint is None
     assert len(found.passed_over) == 2
     assert load(of(two), run=None).step == NEW
-    with pytest.raises(Damaged, match="is of run '3f2a' and not of 'other'"):
+    with pytest.raises(DamagedCheckpoint, match="is of run '3f2a' and not of 'other'"):
         load(of(two), run="other")
 
 
@@ -369,11 +380,11 @@ def test_no_flipped_bit_goes_unnoticed(kept, name, place, bit):
     path = of(kept) / name
     position = int(place * path.stat().st_size)
     flip(path, position, bit)
-    found = newest(kept, run=RUN)
+    found = latest_checkpoint(kept, run=RUN)
     flip(path, position, bit)
     assert found.checkpoint.step == OLD
     told(found, kept, (NEW, name))
-    assert newest(kept, run=RUN).checkpoint.step == NEW
+    assert latest_checkpoint(kept, run=RUN).checkpoint.step == NEW
 
 
 def test_no_bit_of_the_manifest_goes_unnoticed(kept):
@@ -419,7 +430,7 @@ def test_an_invalid_leftover_is_replaced(two, leftover):
         path.rename(two / "away")
         path.symlink_to(two / "nowhere") if leftover == "a link" else path.write_text("x")
     save(two, state(NEW), run=RUN)
-    assert identical(newest(two, run=RUN).checkpoint, state(NEW))
+    assert identical(latest_checkpoint(two, run=RUN).checkpoint, state(NEW))
     assert sorted(os.listdir(path)) == sorted(NAMES)
 
 
@@ -436,14 +447,14 @@ def test_leftovers_of_ended_processes_are_removed_and_others_stay(tmp_path):
 
 @pytest.mark.parametrize("facts", [{"best": float("nan")}, {"best": torch.tensor(1.0)}, {1: 1, "a": 2}])
 def test_facts_that_are_not_json_are_refused_and_leave_nothing(two, facts):
-    with pytest.raises(Mistake, match="facts of the checkpoint are not JSON"):
+    with pytest.raises(UserError, match="facts of the checkpoint are not JSON"):
         save(two, Checkpoint(20, {"a": {}}, facts), run=RUN)
     assert sorted(os.listdir(two)) == [directory_name(OLD), directory_name(NEW)]
 
 
 @pytest.mark.parametrize("stem", ["../x", "a/b", ".hidden", ""])
 def test_files_stay_in_the_directory(two, stem):
-    with pytest.raises(Mistake, match="a file of the checkpoint is"):
+    with pytest.raises(UserError, match="a file of the checkpoint is"):
         save(two, Checkpoint(20, {stem: {}}), run=RUN)
     assert sorted(os.listdir(two)) == [directory_name(OLD), directory_name(NEW)]
 
@@ -453,7 +464,7 @@ def test_an_interruption_of_saving_leaves_nothing(two, monkeypatch):
         path.write_bytes(content[:5])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "write_synced", interrupt)
+    monkeypatch.setattr(module, "write_fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
         save(two, state(20), run=RUN)
     assert sorted(os.listdir(two)) == [directory_name(OLD), directory_name(NEW)]
@@ -461,8 +472,8 @@ def test_an_interruption_of_saving_leaves_nothing(two, monkeypatch):
 
 def test_without_safetensors_it_says_what_to_install(two, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    with pytest.raises(Mistake, match=r"safetensors, which is not installed; .*pip install 'truedrift\[train\]'"):
-        newest(two, run=RUN)
+    with pytest.raises(UserError, match=r"safetensors, which is not installed; .*pip install 'truedrift\[train\]'"):
+        latest_checkpoint(two, run=RUN)
 
 
 # --- the order on the disk

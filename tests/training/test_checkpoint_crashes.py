@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from truedrift import storage
-from truedrift.training.checkpoint import Checkpoint, NotSaved, directory_name, newest, save, steps
+from truedrift.training.checkpoint import Checkpoint, CheckpointNotSaved, directory_name, latest_checkpoint, save, steps
 
 RUN = "3f2a"
 
@@ -21,9 +21,9 @@ from pathlib import Path
 import torch
 
 torch.set_num_threads(1)
-from truedrift.training.checkpoint import Checkpoint, newest, save, steps
+from truedrift.training.checkpoint import Checkpoint, latest_checkpoint, save, steps
 from truedrift.training.checkpoint import prune
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 
 directory = Path(sys.argv[1])
 
@@ -67,7 +67,7 @@ for _ in range(8):
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     returned = (returned + os.read(reader, 1 << 20)).split()
-    found = newest(directory, run="r")
+    found = latest_checkpoint(directory, run="r")
     assert right(found.checkpoint)
     print(len(returned), found.checkpoint.step - int(returned[-1]), len(os.listdir(directory)))
     step = found.checkpoint.step
@@ -120,7 +120,7 @@ def test_ended_at_every_single_call_of_a_save(start, tmp_path):
     """The step before stays until the manifest has its name, and the next save is complete."""
     code = """
 def check(limit):
-    found = newest(directory, run="r")
+    found = latest_checkpoint(directory, run="r")
     assert right(found.checkpoint), limit
     seen.append(found.checkpoint.step)
     (directory / "step-00000002" / "manifest.json").unlink(missing_ok=True)
@@ -129,7 +129,7 @@ seen = []
 save(directory, state(1), run="r")
 at_every_call(lambda: save(directory, state(2), run="r"), check)
 print(*sorted(set(seen)), seen == sorted(seen), sorted(os.listdir(directory)))
-assert right(newest(directory, run="r").checkpoint)
+assert right(latest_checkpoint(directory, run="r").checkpoint)
 """
     calls, seen = finished(start(SHARED + CRASH + code, tmp_path / "checkpoints"))
     assert int(calls) >= 20  # three files of three calls, their directories, two renames, the manifest
@@ -144,13 +144,13 @@ def damage():
         file.truncate(7)
 
 def check(limit):
-    assert right(newest(directory, run="r").checkpoint), limit
+    assert right(latest_checkpoint(directory, run="r").checkpoint), limit
     damage()
 
 save(directory, state(1), run="r")
 damage()
 at_every_call(lambda: save(directory, state(2), run="r"), check)
-print(newest(directory, run="r").checkpoint.step, sorted(os.listdir(directory)))
+print(latest_checkpoint(directory, run="r").checkpoint.step, sorted(os.listdir(directory)))
 """
     calls, last = finished(start(SHARED + CRASH + code, tmp_path / "checkpoints"))
     assert int(calls) >= 24
@@ -194,12 +194,12 @@ FULL = """
 save(directory, state(1), run="r")
 try:
     save(directory, state(2, size=100_000), run="r")
-except Mistake as error:
+except UserError as error:
     print(type(error).__name__, error)
-found = newest(directory, run="r")
+found = latest_checkpoint(directory, run="r")
 print(right(found.checkpoint), found.passed_over, sorted(os.listdir(directory)))
 save(directory, state(3), run="r")
-print(right(newest(directory, run="r").checkpoint), steps(directory))
+print(right(latest_checkpoint(directory, run="r").checkpoint), steps(directory))
 """
 
 READ_ONLY = """
@@ -208,15 +208,16 @@ subprocess.run(["mount", "-o", "remount,ro", directory.parent], check=True)
 for target in (directory, directory.parent / "new"):
     try:
         save(target, state(4), run="r")
-    except Mistake as error:
+    except UserError as error:
         print(type(error).__name__, error)
-print(right(newest(directory, run="r").checkpoint), steps(directory), save(directory, state(1), run="r").name)
+found = latest_checkpoint(directory, run="r").checkpoint
+print(right(found), steps(directory), save(directory, state(1), run="r").name)
 """
 
 
 def told_of_a_full_disk(lines, reason):
     message, after, small = lines
-    assert message.startswith("NotSaved the checkpoint of step 2 cannot be written to ")
+    assert message.startswith("CheckpointNotSaved the checkpoint of step 2 cannot be written to ")
     assert f"({reason}); the one before it, step 1, is intact; free some space and run the same command" in message
     assert one_line(message)
     assert after == "True () ['step-00000001']"
@@ -276,15 +277,17 @@ def test_whichever_call_fails_the_checkpoint_before_stays(tmp_path, monkeypatch,
         return original(*arguments, **options)
 
     monkeypatch.setattr(storage.os, call, failing)
-    with pytest.raises(NotSaved, match=rf"\({os.strerror(code)}\); the one before it, step 5, .*; {REASONS[code]} and"):
+    with pytest.raises(
+        CheckpointNotSaved, match=rf"\({os.strerror(code)}\); the one before it, step 5, .*; {REASONS[code]} and"
+    ):
         save(tmp_path, state(9), run=RUN)
     monkeypatch.undo()
-    found = newest(tmp_path, run=RUN)
+    found = latest_checkpoint(tmp_path, run=RUN)
     assert (found.checkpoint.step, found.passed_over) == (5, ())
     assert os.listdir(tmp_path) == [directory_name(5)]
     save(tmp_path, state(9), run=RUN)
     assert steps(tmp_path) == (5, 9)
-    assert newest(tmp_path, run=RUN).checkpoint.step == 9
+    assert latest_checkpoint(tmp_path, run=RUN).checkpoint.step == 9
 
 
 def test_a_file_in_the_way_of_the_directory(tmp_path):

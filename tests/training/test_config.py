@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from truedrift.cli.main import main
 from truedrift.data.load import NAMES
 from truedrift.encoders.catalog import OPTIONS as ENCODERS
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.generators.catalog import OPTIONS as GENERATORS
-from truedrift.options import to_tree
-from truedrift.progress import silent
+from truedrift.options import to_dict
+from truedrift.progress import no_progress
 from truedrift.recipes.overrides import RECIPES, recipe
-from truedrift.training.config import BatchOptions, RunConfig, require_consistent, run_id
-from truedrift.training.setup import Parts, assemble, find_device, samples_of, told_if_too_small
+from truedrift.training.config import BatchOptions, RunConfig, run_id, validated_config
+from truedrift.training.setup import Parts, build_setup, load_samples, memory_errors_as_user_errors, resolve_device
 
 train_module = import_module("truedrift.training.train")
 
@@ -37,7 +37,7 @@ def of_kinds():
     """Every option of every kind of generator and encoder, with the kind beside it."""
     for section, kinds in KINDS.items():
         for kind, options in kinds.items():
-            yield from ((section, name, kind) for name in to_tree(options()))
+            yield from ((section, name, kind) for name in to_dict(options()))
 
 
 PLAIN = [path for path in leaves(recipe("digits").tree()) if path[0] not in KINDS]
@@ -77,7 +77,7 @@ def taken(path, kind, value):
     """The configuration with that value, or None if it was refused with the field's name and in one line."""
     try:
         config = recipe("digits", tree=tree_of(path, kind, value))
-    except Mistake as error:
+    except UserError as error:
         said = str(error)
         assert ".".join(path) in said
         assert said.count("; ") >= 2
@@ -104,7 +104,7 @@ def test_junk(path, kind, value):
 
 @cache
 def digits():
-    return samples_of(recipe("digits"), Parts())
+    return load_samples(recipe("digits"), Parts())
 
 
 def small(value):
@@ -138,10 +138,10 @@ def test_what_is_taken_can_be_built(path, kind, tmp_path, monkeypatch):
         section = little.get(path[0], {}) | {path[-1]: value}
         try:
             config = recipe("digits", tree=little | ({path[0]: section} if len(path) > 1 else {path[0]: value}))
-            samples = digits() if path[0] != "data" else samples_of(config, Parts())
-            assemble(config, Parts(), samples, find_device("cpu"), silent)
+            samples = digits() if path[0] != "data" else load_samples(config, Parts())
+            build_setup(config, Parts(), samples, resolve_device("cpu"), no_progress)
             built += 1
-        except Mistake as error:
+        except UserError as error:
             refusals.append(str(error))
     assert built >= 1
     names = (".".join(path), "data.name") if path[0] == "data" else (".".join(path),)
@@ -224,7 +224,7 @@ PAIRS = {
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_fields_that_do_not_agree(name):
-    with pytest.raises(Mistake, match=rf"{name} is .*; .*; "):
+    with pytest.raises(UserError, match=rf"{name} is .*; .*; "):
         recipe("digits", tree=PAIRS[name])
 
 
@@ -253,7 +253,7 @@ def test_what_only_the_data_can_tell_is_one_line_too(setting, name, tmp_path, mo
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_is_consistent_and_has_an_id_of_its_own(name):
     config = recipe(name)
-    assert require_consistent(config) == config
+    assert validated_config(config) == config
     assert config.data.name in NAMES
     assert config.recipe == name
     ids = {run_id(recipe(each).tree()) for each in RECIPES} | {run_id(recipe(name, given={"seed": 5}).tree())}
@@ -265,17 +265,17 @@ def test_what_does_not_fit_into_memory_is_a_mistake():
     import torch
 
     with (
-        pytest.raises(Mistake, match=r"^this does not fit into memory; .*; set engine.micro_batch"),
-        told_if_too_small(),
+        pytest.raises(UserError, match=r"^this does not fit into memory; .*; set engine.micro_batch"),
+        memory_errors_as_user_errors(),
     ):
         torch.empty(1 << 55)
-    with pytest.raises(Mistake, match="free some"), told_if_too_small("free some"):
+    with pytest.raises(UserError, match="free some"), memory_errors_as_user_errors("free some"):
         raise MemoryError
-    with pytest.raises(RuntimeError, match="shape"), told_if_too_small():
+    with pytest.raises(RuntimeError, match="shape"), memory_errors_as_user_errors():
         raise RuntimeError("shape")
 
 
 def test_defaults_are_consistent():
-    assert require_consistent(RunConfig()) == RunConfig()
-    with pytest.raises(Mistake, match=r"^batch.n is 0; "):
-        require_consistent(RunConfig(batch=BatchOptions(n=0)))
+    assert validated_config(RunConfig()) == RunConfig()
+    with pytest.raises(UserError, match=r"^batch.n is 0; "):
+        validated_config(RunConfig(batch=BatchOptions(n=0)))

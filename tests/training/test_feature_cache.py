@@ -13,10 +13,10 @@ from oracles.little_run import CPU, convnet, little_config, little_samples, litt
 from truedrift.data.class_batches import Batch
 from truedrift.data.samples import Samples
 from truedrift.encoders.catalog import build
-from truedrift.errors import Mistake
-from truedrift.progress import silent
+from truedrift.errors import UserError
+from truedrift.progress import no_progress
 from truedrift.training import feature_cache
-from truedrift.training.feature_cache import Kept, keep
+from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
 
 
 class Counted:
@@ -41,8 +41,8 @@ def made(tmp_path):
     def make(samples=None, encoder=None, precision="float32", directory=tmp_path):
         encoder = encoder or encoder_of(3, 5)
         counted = Counted(encoder)
-        options = {"directory": directory, "precision": precision, "device": CPU, "progress": silent}
-        return keep(samples or little_samples(), encoder, counted, **options), counted.images
+        options = {"directory": directory, "precision": precision, "device": CPU, "progress": no_progress}
+        return build_feature_cache(samples or little_samples(), encoder, counted, **options), counted.images
 
     return make
 
@@ -72,7 +72,7 @@ def test_a_lookup_is_the_file_bit_for_bit_and_a_mirrored_one_the_mirrored_view(m
     monkeypatch.setattr(feature_cache, "AT_ONCE", 10)  # 27 images in 10, 10 and 7
     samples, encoder = little_samples(), encoder_of(3, 5)
     path, _ = made(samples, encoder)
-    kept = Kept(path, encoder.dimensions, CPU)
+    kept = CachedFeatures(path, encoder.dimensions, CPU)
     batch = Batch(torch.tensor([26, 0, 3, 3, 9]), torch.tensor([True, False, False, True, True]))
     features = kept(batch)
     assert features.shape == (5, 2, 5)
@@ -92,7 +92,7 @@ def test_a_lookup_is_the_file_bit_for_bit_and_a_mirrored_one_the_mirrored_view(m
 
 def test_the_file_is_mapped_and_not_read(made):
     path, _ = made()
-    assert isinstance(Kept(path, (3, 5), CPU).views, np.memmap)
+    assert isinstance(CachedFeatures(path, (3, 5), CPU).views, np.memmap)
 
 
 def test_the_whole_of_training_uses_it(monkeypatch, tmp_path):
@@ -102,7 +102,7 @@ def test_the_whole_of_training_uses_it(monkeypatch, tmp_path):
     for cached in (True, False):
         config = little_config(engine={"precision": "float32", "cached_positives": cached}, batch={"unconditional": 3})
         step = little_step(config)
-        assert isinstance(step.positives.lookup, Kept) == cached
+        assert isinstance(step.positives.lookup, CachedFeatures) == cached
         seen = []
         step.encode.register_forward_hook(lambda module, inputs, output, seen=seen: seen.append(len(inputs[0])))
         step.gradients(0)
@@ -193,7 +193,7 @@ def test_a_process_that_is_killed_while_it_makes_the_file_is_gone_on_with(made, 
         from pathlib import Path
         from oracles.little_run import CPU, convnet, little_samples
         from truedrift.encoders import build
-        from truedrift.progress import silent
+        from truedrift.progress import no_progress
         from truedrift.training import feature_cache
 
         feature_cache.AT_ONCE, feature_cache.SYNC_EVERY = 10, int(sys.argv[3])
@@ -206,8 +206,8 @@ def test_a_process_that_is_killed_while_it_makes_the_file_is_gone_on_with(made, 
                 time.sleep(60)
             return encoder(values)
 
-        options = {"directory": Path(sys.argv[2]), "precision": "float32", "device": CPU, "progress": silent}
-        feature_cache.keep(little_samples(), encoder, encode, **options)
+        options = {"directory": Path(sys.argv[2]), "precision": "float32", "device": CPU, "progress": no_progress}
+        feature_cache.build_feature_cache(little_samples(), encoder, encode, **options)
         """,
         os.path.dirname(os.path.dirname(__file__)),
         tmp_path / "cache",
@@ -231,8 +231,8 @@ def test_of_two_that_want_the_same_file_one_encodes_and_the_other_waits(made, tm
         from pathlib import Path
         from oracles.little_run import CPU, convnet, little_samples
         from truedrift.encoders import build
-        from truedrift.progress import silent
-        from truedrift.training.feature_cache import keep
+        from truedrift.progress import no_progress
+        from truedrift.training.feature_cache import build_feature_cache
 
         encoder = build(convnet(3, 5), sample_shape=(1, 8, 8))
 
@@ -242,8 +242,8 @@ def test_of_two_that_want_the_same_file_one_encodes_and_the_other_waits(made, tm
             return encoder(values)
 
         print("ready", flush=True)
-        options = {"directory": Path(sys.argv[2]), "precision": "float32", "device": CPU, "progress": silent}
-        keep(little_samples(), encoder, encode, **options)
+        options = {"directory": Path(sys.argv[2]), "precision": "float32", "device": CPU, "progress": no_progress}
+        build_feature_cache(little_samples(), encoder, encode, **options)
         """
     both = [start(code, os.path.dirname(os.path.dirname(__file__)), tmp_path / "cache") for _ in range(2)]
     assert [each.wait() for each in both] == [0, 0]
@@ -258,7 +258,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(made, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(Mistake, match=r"features of little cannot be kept in .*room.*TRUEDRIFT_CACHE") as caught:
+        with pytest.raises(UserError, match=r"features of little cannot be kept in .*room.*TRUEDRIFT_CACHE") as caught:
             made()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -270,7 +270,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(made, tmp_path):
 
 def test_a_place_that_is_none_is_told_in_one_line(made, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(Mistake, match=r"cannot be kept in '.*file' \(File exists\)"):
+    with pytest.raises(UserError, match=r"cannot be kept in '.*file' \(File exists\)"):
         made(directory=tmp_path / "file")
 
 
@@ -280,7 +280,7 @@ def test_a_cache_that_cannot_be_written_can_still_be_read(made, tmp_path):
     tmp_path.chmod(0o500)
     try:
         assert made() == (path, [])
-        with pytest.raises(Mistake, match="Permission denied"):
+        with pytest.raises(UserError, match="Permission denied"):
             made(encoder=encoder_of(2))
     finally:
         tmp_path.chmod(0o700)
@@ -290,7 +290,7 @@ def test_a_whole_file_needs_no_lock(made, monkeypatch):
     """A cache that others wrote may be read-only."""
     path, _ = made()
     path.with_suffix(".lock").unlink()
-    monkeypatch.setattr(feature_cache, "_alone", None)
+    monkeypatch.setattr(feature_cache, "_exclusive", None)
     assert made() == (path, [])
 
 
@@ -307,5 +307,7 @@ def test_progress_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(feature_cache, "AT_ONCE", 20)
     told = []
     options = {"directory": tmp_path, "precision": "float32", "device": CPU}
-    keep(little_samples(), encoder_of(3), encoder_of(3), progress=lambda *said: told.append(said), **options)
+    build_feature_cache(
+        little_samples(), encoder_of(3), encoder_of(3), progress=lambda *said: told.append(said), **options
+    )
     assert told == [("features of little", done, 54) for done in (20, 27, 47, 54)]

@@ -10,7 +10,7 @@ from torch import nn
 
 from truedrift.generators.catalog import build
 from truedrift.generators.drift_dit import DriftDiTOptions
-from truedrift.training.batch import draw
+from truedrift.training.batch import draw_inputs
 from truedrift.training.setup import Parts
 from truedrift.training.step import Step
 
@@ -62,7 +62,7 @@ def test_averages_of_the_losses_of_smaller_batches_are_something_else():
     """The control, accumulation as it is usually done: each half of the samples has its own targets."""
     step = made(None)
     pooled = gradients_of(step)
-    draws = draw(step.config, step.state.generator, 0).to(CPU, torch.float64)
+    draws = draw_inputs(step.config, step.state.generator, 0).to(CPU, torch.float64)
     gen = step.features(draws).transpose(0, 1).unflatten(1, (3, GENERATED))
     pos = step.positives.at(0)
     wanted = torch.cat([step.objective(half, pos).gradient / 2 for half in gen.chunk(2, 2)], 2)

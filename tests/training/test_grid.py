@@ -8,13 +8,13 @@ import torch
 from PIL import Image
 from short_runs import run, tiny
 
-from truedrift.data.samples import to_model
-from truedrift.training.pictures import COLORS, DATA_COLOR, columns_for, image_grid, point_map, write_png
+from truedrift.data.samples import to_model_range
+from truedrift.training.pictures import COLORS, DATA_COLOR, grid_columns, image_grid, scatter_image, write_png
 
 
 def test_images_stand_row_by_row_and_unchanged():
     bytes_ = torch.randint(256, (7, 3, 40, 36), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    grid = image_grid(to_model(bytes_), 3)
+    grid = image_grid(to_model_range(bytes_), 3)
     assert grid.shape == (3 * 42 + 2, 3 * 38 + 2, 3)
     for number, image in enumerate(bytes_):
         top, left = 2 + number // 3 * 42, 2 + number % 3 * 38
@@ -25,7 +25,7 @@ def test_images_stand_row_by_row_and_unchanged():
 
 def test_small_and_gray_ones_are_enlarged_by_a_whole_factor():
     byte = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
-    grid = image_grid(to_model(byte), 1)
+    grid = image_grid(to_model_range(byte), 1)
     assert grid.shape == (36, 36, 3)
     inside = grid[2:34, 2:34]
     assert torch.equal(inside[::4, ::4, 0], byte[0, 0])
@@ -37,13 +37,13 @@ def test_small_and_gray_ones_are_enlarged_by_a_whole_factor():
     [(100, 10, 10), (40, 10, 4), (3, 10, 1), (100, 1, 10), (5, 1, 3), (1, 1, 1), (2, 1, 2)],
 )
 def test_columns(count, rows, columns):
-    assert columns_for(count, rows) == columns
+    assert grid_columns(count, rows) == columns
 
 
 def test_points_are_where_they_are():
     data = torch.tensor([[-1.0, -1.0], [1.0, 1.0]])
     points = torch.tensor([[-1.0, 1.0], [1.0, -1.0], [50.0, 0.0], [torch.nan, 0.0]])
-    picture = point_map(points, torch.tensor([0, 1, 2, 3]), data)
+    picture = scatter_image(points, torch.tensor([0, 1, 2, 3]), data)
     side = len(picture)
     low, high = round(0.15 * 2 / 2.6 * side), round(2.3 / 2.6 * side)
 
@@ -59,7 +59,7 @@ def test_points_are_where_they_are():
 
 def test_a_single_place_can_be_drawn():
     zeros = torch.zeros(3, 2)
-    assert point_map(zeros, torch.zeros(3, dtype=torch.long), zeros).shape == (480, 480, 3)
+    assert scatter_image(zeros, torch.zeros(3, dtype=torch.long), zeros).shape == (480, 480, 3)
 
 
 def test_a_png_is_whole_or_not_there(tmp_path, monkeypatch):

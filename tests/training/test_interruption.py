@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD, Interruption
+from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD, StopSignal
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 
@@ -21,7 +21,7 @@ def handlers():
     [(signal.SIGTERM, "SIGTERM", 75), (signal.SIGUSR1, "SIGUSR1", 75), (signal.SIGINT, "SIGINT", 130)],
 )
 def test_a_signal_asks_and_names_itself(number, name, status):
-    with Interruption() as interruption:
+    with StopSignal() as interruption:
         assert (interruption.asked, interruption.exit_status) == (None, None)
         os.kill(os.getpid(), number)
         assert interruption.asked == name
@@ -35,7 +35,7 @@ def test_the_documented_numbers():
 
 
 def test_a_second_sigint_stops_immediately():
-    with Interruption() as interruption:
+    with StopSignal() as interruption:
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
@@ -43,7 +43,7 @@ def test_a_second_sigint_stops_immediately():
 
 
 def test_the_first_who_asks_is_named():
-    with Interruption() as interruption:
+    with StopSignal() as interruption:
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)  # a second one changes nothing
         os.kill(os.getpid(), signal.SIGINT)  # the first of its kind only asks
@@ -61,7 +61,7 @@ def test_handlers_are_restored(error):
     try:
         before = handlers()
         try:
-            with Interruption():
+            with StopSignal():
                 assert all(inside != outside for inside, outside in zip(handlers(), before, strict=True))
                 if error:
                     raise error
@@ -75,8 +75,8 @@ def test_handlers_are_restored(error):
 
 def test_one_inside_another():
     before = handlers()
-    with Interruption() as outer:
-        with Interruption() as inner:
+    with StopSignal() as outer:
+        with StopSignal() as inner:
             os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGTERM)
     assert (inner.asked, outer.asked) == ("SIGUSR1", "SIGTERM")
@@ -86,7 +86,7 @@ def test_one_inside_another():
 def test_an_ignored_sigint_stays_ignored_and_the_others_do_not():
     originals = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
-        with Interruption() as interruption:
+        with StopSignal() as interruption:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
             assert interruption.asked is None
@@ -102,7 +102,7 @@ def test_elsewhere_than_in_the_main_thread_it_does_nothing():
     before, seen = handlers(), []
 
     def work():
-        with Interruption() as interruption:
+        with StopSignal() as interruption:
             seen.append((interruption.asked, handlers() == before))
 
     thread = threading.Thread(target=work)
@@ -113,9 +113,9 @@ def test_elsewhere_than_in_the_main_thread_it_does_nothing():
 
 LOOP = """
 import sys, time
-from truedrift.training.signals import Interruption
+from truedrift.training.signals import StopSignal
 
-with Interruption() as interruption:
+with StopSignal() as interruption:
     for step in range(1000):
         print("step", flush=True)
         time.sleep(0.05)
@@ -141,9 +141,9 @@ def test_a_loop_ends_at_the_end_of_its_step(start, number, status):
 
 WITH_CHILD = """
 import os, time
-from truedrift.training.signals import Interruption
+from truedrift.training.signals import StopSignal
 
-with Interruption() as interruption:
+with StopSignal() as interruption:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -165,7 +165,7 @@ def test_a_forked_worker_still_dies_of_the_signal(start, number):
 
 
 def test_a_step_that_waits_is_not_broken_off():
-    with Interruption() as interruption:
+    with StopSignal() as interruption:
         started = time.monotonic()
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
         time.sleep(0.2)

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.training import run_directory
 from truedrift.training.run_directory import RunLock
 
@@ -27,12 +27,12 @@ TRY = """
 import sys
 from pathlib import Path
 from truedrift.training.run_directory import RunLock
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 
 try:
     with RunLock(Path(sys.argv[1])):
         print("held")
-except Mistake as error:
+except UserError as error:
     print(error)
 """
 
@@ -62,7 +62,7 @@ def test_a_second_process_is_refused_and_let_in_afterwards(start, tmp_path):
 def test_the_kernel_releases_the_lock_of_a_killed_process(start, tmp_path):
     owner = start(HOLD, tmp_path)
     owner.wait_for("held")
-    with pytest.raises(Mistake, match=f"is in use by process {owner.pid} on "), RunLock(tmp_path):
+    with pytest.raises(UserError, match=f"is in use by process {owner.pid} on "), RunLock(tmp_path):
         pytest.fail("two have the lock")
     assert owner.kill() == -9
     assert (tmp_path / "lock").read_text() == f"{owner.pid} {socket.gethostname()}\n"  # stale, and no obstacle
@@ -116,11 +116,11 @@ def test_a_started_program_does_not_get_the_file(tmp_path):
 
 def test_not_even_the_same_process_gets_it_twice(tmp_path):
     with RunLock(tmp_path) as held:
-        with pytest.raises(Mistake, match=f"is in use by process {os.getpid()} on"), RunLock(tmp_path):
+        with pytest.raises(UserError, match=f"is in use by process {os.getpid()} on"), RunLock(tmp_path):
             pytest.fail("two have the lock")
-        with pytest.raises(Mistake, match="is in use"), held:
+        with pytest.raises(UserError, match="is in use"), held:
             pytest.fail("two have the lock")
-        with pytest.raises(Mistake, match="is in use"), RunLock(tmp_path):
+        with pytest.raises(UserError, match="is in use"), RunLock(tmp_path):
             pytest.fail("a refusal released the lock")
 
 
@@ -135,7 +135,7 @@ def test_it_is_released_by_an_error_and_the_file_stays(tmp_path):
 def test_no_descriptor_is_left_open(tmp_path):
     before = len(os.listdir("/dev/fd"))
     for _ in range(3):
-        with RunLock(tmp_path), pytest.raises(Mistake, match="is in use"), RunLock(tmp_path):
+        with RunLock(tmp_path), pytest.raises(UserError, match="is in use"), RunLock(tmp_path):
             pass
     assert len(os.listdir("/dev/fd")) == before
 
@@ -144,7 +144,7 @@ def test_no_descriptor_is_left_open(tmp_path):
 def test_an_owner_that_did_not_sign_yet(tmp_path, content):
     with RunLock(tmp_path):
         (tmp_path / "lock").write_bytes(content)
-        with pytest.raises(Mistake, match="is in use by another process; "), RunLock(tmp_path):
+        with pytest.raises(UserError, match="is in use by another process; "), RunLock(tmp_path):
             pytest.fail("two have the lock")
 
 
@@ -156,7 +156,7 @@ def test_nothing_of_an_earlier_signature_stays(tmp_path):
 
 def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(Mistake, match=r"cannot be locked \(.*\); .*; "), RunLock(tmp_path / "file"):
+    with pytest.raises(UserError, match=r"cannot be locked \(.*\); .*; "), RunLock(tmp_path / "file"):
         pytest.fail("a file has a lock")
 
 
@@ -167,5 +167,5 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch, code):
 
     monkeypatch.setattr(run_directory, "_lock", refuse)
     reason = re.escape(os.strerror(code))
-    with pytest.raises(Mistake, match=rf"cannot be locked \({reason}\); allowed is a file system"), RunLock(tmp_path):
+    with pytest.raises(UserError, match=rf"cannot be locked \({reason}\); allowed is a file system"), RunLock(tmp_path):
         pytest.fail("locked without a lock")

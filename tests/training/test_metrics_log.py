@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.training import journal
-from truedrift.training.journal import MetricsLog, read
+from truedrift.training.journal import MetricsLog, read_metrics
 
 ENTRIES = [{"step": step, "loss": 0.1 * step, "name": "é\n"} for step in range(5)]
 
@@ -29,7 +29,7 @@ def write(path, entries):
 def test_one_json_object_a_line(path):
     length = write(path, ENTRIES)
     lines = path.read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line) for line in lines] == ENTRIES == read(path)
+    assert [json.loads(line) for line in lines] == ENTRIES == read_metrics(path)
     assert length == path.stat().st_size
     assert path.read_bytes().endswith(b"}\n")
 
@@ -37,21 +37,21 @@ def test_one_json_object_a_line(path):
 def test_every_digit_comes_back(path):
     numbers = [0.1 + 0.2, 1e-310, 2**60 + 1, -0.0, 1.7976931348623157e308]
     write(path, [{"numbers": numbers}])
-    assert list(map(repr, read(path)[0]["numbers"])) == list(map(repr, numbers))
+    assert list(map(repr, read_metrics(path)[0]["numbers"])) == list(map(repr, numbers))
 
 
 def test_what_is_not_finite_is_null(path):
     entry = {"loss": float("nan"), "n_eff": [1.0, float("inf")], "of": {"best": -float("inf"), "pair": (1, 2.0)}}
     write(path, [entry])
     assert b"NaN" not in path.read_bytes()
-    assert read(path) == [{"loss": None, "n_eff": [1.0, None], "of": {"best": None, "pair": [1, 2.0]}}]
+    assert read_metrics(path) == [{"loss": None, "n_eff": [1.0, None], "of": {"best": None, "pair": [1, 2.0]}}]
 
 
 def test_a_line_can_be_read_at_once(path):
     log = MetricsLog(path)
     for number, entry in enumerate(ENTRIES, start=1):
         log.append(entry)
-        assert len(read(path)) == number
+        assert len(read_metrics(path)) == number
     log.close()
     log.close()
 
@@ -59,7 +59,7 @@ def test_a_line_can_be_read_at_once(path):
 def test_appending_goes_on(path):
     write(path, ENTRIES[:2])
     write(path, ENTRIES[2:])
-    assert read(path) == ENTRIES
+    assert read_metrics(path) == ENTRIES
 
 
 @pytest.mark.parametrize("torn", [b'{"step": 9', b"\x00\x00\x00", b'{"step": 9}'])
@@ -67,9 +67,9 @@ def test_a_torn_last_line_is_not_read_and_cut_off(path, torn):
     write(path, ENTRIES[:2])
     with path.open("ab") as file:
         file.write(torn)
-    assert read(path) == ENTRIES[:2]
+    assert read_metrics(path) == ENTRIES[:2]
     write(path, ENTRIES[2:])
-    assert read(path) == ENTRIES
+    assert read_metrics(path) == ENTRIES
 
 
 @settings(max_examples=50)
@@ -90,20 +90,20 @@ def test_resumed_is_uninterrupted(tmp_path_factory, killed, saved):
 
 def test_resuming_at_nothing(path):
     MetricsLog.resume(path, 0).close()
-    assert read(path) == []
+    assert read_metrics(path) == []
 
 
 @pytest.mark.parametrize("more", [1, 100])
 def test_a_file_that_lost_something_is_refused_and_left_alone(path, more):
     offset = write(path, ENTRIES)
     before = path.read_bytes()
-    with pytest.raises(Mistake, match=f"has {offset} bytes and the checkpoint was made at {offset + more}; .*; "):
+    with pytest.raises(UserError, match=f"has {offset} bytes and the checkpoint was made at {offset + more}; .*; "):
         MetricsLog.resume(path, offset + more)
     assert path.read_bytes() == before
 
 
 def test_a_missing_file_is_refused(path):
-    with pytest.raises(Mistake, match="has 0 bytes and the checkpoint was made at 10"):
+    with pytest.raises(UserError, match="has 0 bytes and the checkpoint was made at 10"):
         MetricsLog.resume(path, 10)
     assert not path.exists()
 
@@ -113,14 +113,14 @@ def test_an_offset_within_a_line_is_refused(path, shift):
     offset = write(path, ENTRIES[:2]) + shift
     write(path, ENTRIES[2:])
     before = path.read_bytes()
-    with pytest.raises(Mistake, match=f"has no end of a line at {offset}, where"):
+    with pytest.raises(UserError, match=f"has no end of a line at {offset}, where"):
         MetricsLog.resume(path, offset)
     assert path.read_bytes() == before
 
 
 def test_a_negative_offset_is_refused(path):
     write(path, ENTRIES)
-    with pytest.raises(Mistake, match="made at -1"):
+    with pytest.raises(UserError, match="made at -1"):
         MetricsLog.resume(path, -1)
 
 
@@ -128,14 +128,14 @@ def test_a_negative_offset_is_refused(path):
 def test_a_bad_line_is_told_by_its_number(path, line):
     write(path, ENTRIES[:2])
     path.write_bytes(path.read_bytes() + line + b"\n" + b'{"step": 3}\n')
-    with pytest.raises(Mistake, match=r"line 3 of .* is not a JSON object; .*; remove"):
-        read(path)
+    with pytest.raises(UserError, match=r"line 3 of .* is not a JSON object; .*; remove"):
+        read_metrics(path)
 
 
 def test_no_file(path):
-    with pytest.raises(Mistake, match=r"cannot be read \(No such file or directory\)"):
-        read(path)
-    with pytest.raises(Mistake, match=r"metrics cannot be written to .* \(No such file or directory\)"):
+    with pytest.raises(UserError, match=r"cannot be read \(No such file or directory\)"):
+        read_metrics(path)
+    with pytest.raises(UserError, match=r"metrics cannot be written to .* \(No such file or directory\)"):
         MetricsLog(path / "below")
 
 
@@ -146,11 +146,11 @@ def test_a_full_disk_is_one_line(path, monkeypatch):
     log = MetricsLog(path)
     log.append(ENTRIES[0])
     monkeypatch.setattr(journal.os, "write", full)
-    with pytest.raises(Mistake, match=r"cannot be written to .* \(No space left on device\); .*; make room"):
+    with pytest.raises(UserError, match=r"cannot be written to .* \(No space left on device\); .*; make room"):
         log.append(ENTRIES[1])
     monkeypatch.undo()
     log.close()
-    assert read(path) == ENTRIES[:1]
+    assert read_metrics(path) == ENTRIES[:1]
 
 
 def test_the_offset_is_on_the_disk(path, monkeypatch):
@@ -166,5 +166,5 @@ def test_the_offset_is_on_the_disk(path, monkeypatch):
 def test_after_closing_nothing_is_written(path):
     log = MetricsLog(path)
     log.close()
-    with pytest.raises(Mistake, match="cannot be written"):
+    with pytest.raises(UserError, match="cannot be written"):
         log.append(ENTRIES[0])

@@ -11,9 +11,9 @@ from short_runs import Dropped, ask, at, drop, end, run, tiny
 from truedrift.cli.main import main
 from truedrift.data.class_batches import ClassBatches
 from truedrift.data.load import load
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.training import checkpoint, setup
-from truedrift.training.loop import NonFinite, Watch
+from truedrift.training.loop import NonFinite, NonFiniteMonitor
 from truedrift.training.run_directory import open_run
 from truedrift.training.setup import Parts
 from truedrift.training.train import replay
@@ -73,7 +73,7 @@ def all_finite(tensors):
 
 
 def newest(out):
-    return checkpoint.newest(out / "checkpoints", run=open_run(out).id).checkpoint
+    return checkpoint.latest_checkpoint(out / "checkpoints", run=open_run(out).id).checkpoint
 
 
 def test_raise_is_the_default_and_names_the_batch(tmp_path, parts, batches):
@@ -191,7 +191,7 @@ def test_replay_passes_over_a_damaged_checkpoint(tmp_path):
 )
 def test_what_replay_refuses(tmp_path, step, given, message):
     run(tiny("digits"), tmp_path)
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
         replay(tmp_path, step, **given)
 
 
@@ -229,7 +229,7 @@ def poisoned_module(parts):
 
 def test_steps_between_two_looks_are_told_by_their_numbers():
     """On a GPU values are read once in a while; every step since then is known all the same."""
-    watch = Watch(4, torch.device("cpu"))
+    watch = NonFiniteMonitor(4, torch.device("cpu"))
     finite = {6: False, 8: False}
     found = {}
     for step in range(5, 12):
@@ -247,5 +247,5 @@ def test_replay_refuses_data_that_have_changed(tmp_path, monkeypatch):
         return dataclasses.replace(samples, values=samples.values.flip(0))
 
     monkeypatch.setattr(setup, "load", changed)
-    with pytest.raises(Mistake, match=r"holds another run, which differs in data\.sha256"):
+    with pytest.raises(UserError, match=r"holds another run, which differs in data\.sha256"):
         replay(tmp_path, 1)

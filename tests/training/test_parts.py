@@ -9,7 +9,7 @@ from torch import nn
 
 from truedrift.centroids.analytical import ABC
 from truedrift.centroids.estimator import Standard
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.mlp import MLPOptions
 from truedrift.kernels.weights import softmax
@@ -124,7 +124,7 @@ def test_other_parts_are_refused_with_their_names(finished, name):
     other, told = OTHERS[name]
     before = everything()
     given = {part: getattr(before, part) for part in OTHERS} | {"estimator_neg": ABC(), name: other}
-    with pytest.raises(Mistake, match=told) as caught:
+    with pytest.raises(UserError, match=told) as caught:
         run(finished, Parts(**given))
     assert "\n" not in str(caught.value)
     assert "allowed is the same configuration and data" in str(caught.value)
@@ -132,7 +132,7 @@ def test_other_parts_are_refused_with_their_names(finished, name):
 
 def test_a_generator_of_the_same_name_and_another_size_is_refused_in_one_line(finished):
     given = {part: getattr(everything(), part) for part in OTHERS}
-    with pytest.raises(Mistake, match=r"weight of the generator is \[64, 9\]; the checkpoint has \[64, 7\]"):
+    with pytest.raises(UserError, match=r"weight of the generator is \[64, 9\]; the checkpoint has \[64, 7\]"):
         run(finished, Parts(**given | {"generator": Linear(noise=5), "estimator_neg": ABC()}))
 
 
@@ -187,7 +187,7 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_a_part_is_refused(name):
     part, told = WRONG[name]
-    with pytest.raises(Mistake, match=told) as caught:
+    with pytest.raises(UserError, match=told) as caught:
         Parts(**{name: part})
     assert "\n" not in str(caught.value)
 
@@ -204,7 +204,7 @@ RETURNED = {
 
 @pytest.mark.parametrize(("encoder", "told"), RETURNED.values(), ids=RETURNED)
 def test_an_encoder_must_return_one_tensor_a_scale(encoder, told):
-    with pytest.raises(Mistake, match=told) as caught:
+    with pytest.raises(UserError, match=told) as caught:
         little_step(little_config(), parts=Parts(encoder=encoder))
     assert "\n" not in str(caught.value)
 
@@ -212,7 +212,7 @@ def test_an_encoder_must_return_one_tensor_a_scale(encoder, told):
 @pytest.mark.parametrize("parts", [{"kernel": cauchy}, {"estimator_pos": ABC()}, {"estimator_neg": ABC()}])
 def test_the_published_arithmetic_has_no_place_for_them(parts):
     config = little_config(objective={"arithmetic": "abc-release"}, engine={"precision": "float32"})
-    with pytest.raises(Mistake, match=f"the part {next(iter(parts))} is given with objective.arithmetic abc-release"):
+    with pytest.raises(UserError, match=f"the part {next(iter(parts))} is given with objective.arithmetic abc-release"):
         little_step(config, parts=Parts(**parts))
 
 
@@ -236,6 +236,8 @@ def test_a_generator_that_is_no_function_of_a_samples_inputs_is_refused(layer, p
     if pure:
         assert list(reports)[-1].complete
     else:
-        with pytest.raises(Mistake, match="the generator gives other samples for the same noise, or looks at the rest"):
+        with pytest.raises(
+            UserError, match="the generator gives other samples for the same noise, or looks at the rest"
+        ):
             next(reports)
         assert not (tmp_path / "run").exists()

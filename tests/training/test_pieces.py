@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from truedrift.training import feature_cache
-from truedrift.training.feature_cache import remove, write_pieces
+from truedrift.training.feature_cache import remove, write_resumable
 
 PIECES = [b"head", b"a" * 10, b"bb" * 10, b"", b"c" * 7]
 SIZES = [len(piece) for piece in PIECES]
@@ -32,7 +32,7 @@ def write(tmp_path):
             return PIECES[number]
 
         try:
-            write_pieces(path, SIZES, piece)
+            write_resumable(path, SIZES, piece)
         except Interrupted:
             return None, made
         return path.read_bytes(), made
@@ -74,8 +74,10 @@ def test_what_number_and_file_do_not_agree_on_is_made_again(write, change, made)
 
 def test_the_disk_is_waited_for_now_and_then(write, monkeypatch):
     monkeypatch.setattr(feature_cache, "SYNC_EVERY", 2)
-    noted, note = [], feature_cache._note
-    monkeypatch.setattr(feature_cache, "_note", lambda path, file, done: (noted.append(done), note(path, file, done)))
+    noted, note = [], feature_cache._write_marker
+    monkeypatch.setattr(
+        feature_cache, "_write_marker", lambda path, file, done: (noted.append(done), note(path, file, done))
+    )
     write()
     assert noted == [2, 4, 5]
 

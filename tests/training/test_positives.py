@@ -5,7 +5,7 @@ import torch
 from oracles.little_run import CPU, little_samples
 
 from truedrift.data.class_batches import Batch, ClassBatches
-from truedrift.training.batch import Encoded, Positives
+from truedrift.training.batch import OnTheFlyFeatures, Positives
 
 
 def encode(values):
@@ -28,7 +28,9 @@ def samples():
 
 def positives(samples, at_once=None, unconditional=0, dtype=torch.float32):
     batches = ClassBatches(samples.labels, 3, n=5, seed=2, flips=samples.flips)
-    return Positives(batches, Encoded(samples, encode, device=CPU, dtype=dtype, at_once=at_once), unconditional)
+    return Positives(
+        batches, OnTheFlyFeatures(samples, encode, device=CPU, dtype=dtype, at_once=at_once), unconditional
+    )
 
 
 @pytest.mark.parametrize("at_once", [None, 4])
@@ -56,7 +58,7 @@ def test_unconditional_ones_are_of_any_class(samples):
 
 def test_features_are_at_least_float32_and_in_the_dtype_of_the_run(samples):
     assert positives(samples, dtype=torch.float64).at(0).dtype == torch.float64
-    half = Encoded(
+    half = OnTheFlyFeatures(
         samples, lambda v: tuple(f.bfloat16() for f in encode(v)), device=CPU, dtype=torch.float32, at_once=3
     )
     assert half(Batch(torch.arange(4), torch.zeros(4, dtype=torch.bool))).dtype == torch.float32
@@ -64,6 +66,8 @@ def test_features_are_at_least_float32_and_in_the_dtype_of_the_run(samples):
 
 def test_no_gradient_and_no_rows_is_fine(samples):
     weight = torch.ones(1, requires_grad=True)
-    lookup = Encoded(samples, lambda v: (v.flatten(1) * weight,), device=CPU, dtype=torch.float32, at_once=None)
+    lookup = OnTheFlyFeatures(
+        samples, lambda v: (v.flatten(1) * weight,), device=CPU, dtype=torch.float32, at_once=None
+    )
     assert not lookup(Batch(torch.arange(2), torch.zeros(2, dtype=torch.bool))).requires_grad
     assert lookup(Batch(torch.arange(0), torch.zeros(0, dtype=torch.bool))).shape == (0, 1, 64)

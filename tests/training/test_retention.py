@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truedrift import storage
-from truedrift.errors import Mistake
-from truedrift.training.checkpoint import Checkpoint, directory_name, newest, prune, save, steps
+from truedrift.errors import UserError
+from truedrift.training.checkpoint import Checkpoint, directory_name, latest_checkpoint, prune, save, steps
 
 RUN = "3f2a"
 
@@ -45,7 +45,7 @@ def test_what_stays(tmp_path, keep_last, keep_every, best, left):
     assert steps(tmp_path) == left
     assert removed == tuple(sorted({10, 20, 30, 40, 50, 60} - set(left)))
     assert sorted(os.listdir(tmp_path)) == [directory_name(step) for step in left]
-    assert newest(tmp_path, run=RUN).checkpoint.step == 60
+    assert latest_checkpoint(tmp_path, run=RUN).checkpoint.step == 60
 
 
 def test_step_0_is_a_multiple(tmp_path):
@@ -70,7 +70,7 @@ def test_the_newest_valid_one_always_stays(tmp_path_factory, those, broken, keep
     multiples = {step for step in those if keep_every is not None and step % keep_every == 0}
     valid = sorted(those - broken)[-1:]
     assert set(steps(directory)) == {*last, *multiples, *valid, *({best} & those)}
-    found = newest(directory, run=RUN).checkpoint
+    found = latest_checkpoint(directory, run=RUN).checkpoint
     assert ([] if found is None else [found.step]) == valid
 
 
@@ -79,12 +79,12 @@ def test_damaged_newer_ones_do_not_cost_the_last_valid_one(tmp_path):
     damage(tmp_path, 4)
     damage(tmp_path, 5)
     assert prune(tmp_path, keep_last=2, keep_every=None, best=None) == (1, 2)
-    assert newest(tmp_path, run=RUN).checkpoint.step == 3
+    assert latest_checkpoint(tmp_path, run=RUN).checkpoint.step == 3
 
 
 def test_nothing_is_read_where_nothing_goes(tmp_path, monkeypatch):
     fill(tmp_path, 1, 2)
-    monkeypatch.setattr("truedrift.training.checkpoint.newest_valid_step", lambda directory: pytest.fail("it was read"))
+    monkeypatch.setattr("truedrift.training.checkpoint.latest_valid_step", lambda directory: pytest.fail("it was read"))
     assert prune(tmp_path, keep_last=2, keep_every=None, best=None) == ()
     with pytest.raises(pytest.fail.Exception, match="it was read"):
         prune(tmp_path, keep_last=1, keep_every=None, best=None)
@@ -123,9 +123,9 @@ def test_what_cannot_be_removed_is_told(tmp_path, monkeypatch):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(storage.shutil, "rmtree", refuse)
-    with pytest.raises(Mistake, match=r"step-00000001' cannot be removed \(Read-only file system\); .*; make it"):
+    with pytest.raises(UserError, match=r"step-00000001' cannot be removed \(Read-only file system\); .*; make it"):
         prune(tmp_path, keep_last=1, keep_every=None, best=None)
-    assert newest(tmp_path, run=RUN).checkpoint.step == 2
+    assert latest_checkpoint(tmp_path, run=RUN).checkpoint.step == 2
 
 
 @pytest.mark.parametrize(
@@ -134,6 +134,6 @@ def test_what_cannot_be_removed_is_told(tmp_path, monkeypatch):
 )
 def test_counts_are_checked(tmp_path, keep_last, keep_every, message):
     fill(tmp_path, 1, 2)
-    with pytest.raises(Mistake, match=message):
+    with pytest.raises(UserError, match=message):
         prune(tmp_path, keep_last=keep_last, keep_every=keep_every, best=None)
     assert steps(tmp_path) == (1, 2)

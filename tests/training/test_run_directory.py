@@ -14,12 +14,12 @@ from short_runs import Dropped, ask, at, drop, end, run, tiny
 
 from truedrift.cli.main import main
 from truedrift.data.samples import Samples
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.training import checkpoint, loop
 from truedrift.training import run_directory as run_module
-from truedrift.training.checkpoint import NotSaved
+from truedrift.training.checkpoint import CheckpointNotSaved
 from truedrift.training.config import run_id
-from truedrift.training.journal import read
+from truedrift.training.journal import read_metrics
 from truedrift.training.run_directory import open_run
 from truedrift.training.setup import Parts
 from truedrift.training.train import run_directory
@@ -85,7 +85,7 @@ def test_the_name_is_the_recipe_and_a_hash_of_what_decides_a_step():
 def test_another_configuration_is_refused_with_the_fields(trained):
     before = files(trained)
     other = tiny("digits", "optimizer.learning_rate=0.5", "batch.n=2", "cadence.keep_every=2")
-    with pytest.raises(Mistake) as caught:
+    with pytest.raises(UserError) as caught:
         run(other, trained)
     assert str(caught.value) == (
         f"{str(trained)!r} holds another run, which differs in batch.n (3 and 2); "
@@ -96,8 +96,8 @@ def test_another_configuration_is_refused_with_the_fields(trained):
 
 
 def test_it_is_refused_before_any_work(trained, monkeypatch):
-    monkeypatch.setattr(train_module, "assemble", lambda *_: pytest.fail("work was begun"))
-    with pytest.raises(Mistake, match=r"differs in seed \(0 and 1\)"):
+    monkeypatch.setattr(train_module, "build_setup", lambda *_: pytest.fail("work was begun"))
+    with pytest.raises(UserError, match=r"differs in seed \(0 and 1\)"):
         run(tiny("digits", "seed=1"), trained)
 
 
@@ -110,11 +110,13 @@ def test_other_data_and_other_parts_are_refused(tmp_path):
 
     config = tiny("toy")
     run(config, tmp_path, parts=Parts(samples=samples(0.0)))
-    with pytest.raises(Mistake, match=r"differs in data.sha256 \(.*\); parts.samples \('moons .*' and 'moons .*'\); "):
+    with pytest.raises(
+        UserError, match=r"differs in data.sha256 \(.*\); parts.samples \('moons .*' and 'moons .*'\); "
+    ):
         run(config, tmp_path, parts=Parts(samples=samples(1.0)))
-    with pytest.raises(Mistake, match=r"parts.samples \('moons .*' and None\)"):
+    with pytest.raises(UserError, match=r"parts.samples \('moons .*' and None\)"):
         run(config, tmp_path)
-    with pytest.raises(Mistake, match=r"parts.encoder \(None and '.*flat'\)"):
+    with pytest.raises(UserError, match=r"parts.encoder \(None and '.*flat'\)"):
         run(config, tmp_path, parts=Parts(samples=samples(0.0), encoder=flat))
     assert run(config, tmp_path, parts=Parts(samples=samples(0.0)))[-1].complete
 
@@ -126,7 +128,9 @@ def flat(values):
 @pytest.mark.parametrize("name", ["notes.txt", "checkpoints"])
 def test_a_directory_with_foreign_files_is_refused(tmp_path, name):
     (tmp_path / name).mkdir()
-    with pytest.raises(Mistake, match=rf"holds '{name}' and no config.json; allowed is a run or an empty directory; "):
+    with pytest.raises(
+        UserError, match=rf"holds '{name}' and no config.json; allowed is a run or an empty directory; "
+    ):
         run(tiny(), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {name}
 
@@ -153,7 +157,7 @@ def test_hidden_files_and_a_stale_lock_are_no_obstacle(tmp_path):
 def test_a_config_that_is_none(tmp_path, content, message):
     (tmp_path / "config.json").write_text(content)
     for attempt in (lambda: run(tiny(), tmp_path), lambda: open_run(tmp_path)):
-        with pytest.raises(Mistake, match=message):
+        with pytest.raises(UserError, match=message):
             attempt()
     assert (tmp_path / "config.json").read_text() == content
 
@@ -162,17 +166,17 @@ def test_an_option_of_another_version_is_named_with_the_file(tmp_path, trained):
     tree = json.loads((trained / "config.json").read_text())
     tree["config"]["batch"]["m"] = 3
     (tmp_path / "config.json").write_text(json.dumps(tree))
-    with pytest.raises(Mistake, match=r"config\.json': batch\.m is no option; "):
+    with pytest.raises(UserError, match=r"config\.json': batch\.m is no option; "):
         open_run(tmp_path)
 
 
 def test_no_run_at_all(tmp_path):
-    with pytest.raises(Mistake, match=r"is no run; allowed is a directory with config.json; "):
+    with pytest.raises(UserError, match=r"is no run; allowed is a directory with config.json; "):
         open_run(tmp_path)
-    with pytest.raises(Mistake, match=r"does not exist; "):
+    with pytest.raises(UserError, match=r"does not exist; "):
         open_run(tmp_path / "none")
     (tmp_path / "file").touch()
-    with pytest.raises(Mistake, match=r"cannot be made \(it is a file\); "):
+    with pytest.raises(UserError, match=r"cannot be made \(it is a file\); "):
         run(tiny(), tmp_path / "file")
 
 
@@ -205,7 +209,9 @@ def test_a_full_disk_is_one_line_and_the_old_checkpoint_stays(tmp_path, monkeypa
 
     def refuse(directory, saved, *, run):
         if saved.step > 3:
-            raise NotSaved("the checkpoint of step 6 cannot be written (No space left on device); …; free some space")
+            raise CheckpointNotSaved(
+                "the checkpoint of step 6 cannot be written (No space left on device); …; free some space"
+            )
         return real(directory, saved, run=run)
 
     monkeypatch.setattr(checkpoint, "save", refuse)
@@ -220,7 +226,7 @@ def test_a_full_disk_is_one_line_and_the_old_checkpoint_stays(tmp_path, monkeypa
     assert end_of(out) == end_of(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("call", ["write_atomically", "picture", "note"])
+@pytest.mark.parametrize("call", ["write_atomically", "write_sample_picture", "note"])
 def test_a_disk_that_is_full_elsewhere_is_one_line_too(tmp_path, monkeypatch, capsys, call):
     def refuse(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -270,7 +276,7 @@ def test_evaluation_is_called_at_its_epochs_and_written(tmp_path):
     evaluate, called = scripted([9.0, 5.0, 7.0])
     run(tiny("digits", *CADENCE), tmp_path, evaluate=evaluate)
     assert called == [(4, False), (8, False), (12, False)]
-    entries = [line for line in read(tmp_path / "metrics.jsonl") if "evaluation" in line]
+    entries = [line for line in read_metrics(tmp_path / "metrics.jsonl") if "evaluation" in line]
     assert entries == [
         {"step": step, "evaluation": {"fid": fid, "is": 2.0}} for step, fid in ((4, 9.0), (8, 5.0), (12, 7.0))
     ]
@@ -315,11 +321,15 @@ def test_the_best_is_remembered_across_a_stop(tmp_path):
 def test_without_a_hook_nothing_is_evaluated(tmp_path):
     run(tiny("digits", *CADENCE, "cadence.keep_last=9"), tmp_path)
     assert steps_left(tmp_path) == (4, 8, 12)
-    assert not [line for line in read(tmp_path / "metrics.jsonl") if "evaluation" in line]
+    assert not [line for line in read_metrics(tmp_path / "metrics.jsonl") if "evaluation" in line]
 
 
 def judged(out):
-    return [(line["step"], line["evaluation"]["fid"]) for line in read(out / "metrics.jsonl") if "evaluation" in line]
+    return [
+        (line["step"], line["evaluation"]["fid"])
+        for line in read_metrics(out / "metrics.jsonl")
+        if "evaluation" in line
+    ]
 
 
 def test_a_complete_run_without_its_last_evaluation_is_judged_once(tmp_path):
@@ -401,7 +411,7 @@ def test_checkpoints_that_are_all_damaged_are_not_written_over(own):
         manifest.write_text(manifest.read_text().replace('"step"', '"stop"'))
     before = files(own)
     with pytest.raises(
-        Mistake, match=r"none of the \d checkpoints in .* can be used \(.*; restore one, or remove them"
+        UserError, match=r"none of the \d checkpoints in .* can be used \(.*; restore one, or remove them"
     ):
         run(tiny("digits", "cadence.epochs=6"), own)
     assert {name: content for name, content in files(own).items() if "checkpoints" in name} == {

@@ -7,13 +7,13 @@ import torch
 from oracles.little_run import little_config, little_step
 from torch import nn
 
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build
 from truedrift.generators.mlp import MLPOptions
 from truedrift.training.config import OptimizerOptions
 from truedrift.training.setup import Parts
-from truedrift.training.state import Average, TrainingState
+from truedrift.training.state import EMA, TrainingState
 
 OPTIONS = OptimizerOptions(warmup_steps=0, learning_rate=0.05, ema=0.9, weight_decay=0.5)
 
@@ -88,7 +88,7 @@ def test_moments_have_the_names_of_their_parameters():
 
 def test_the_average_follows_its_formula_and_samples_come_from_it():
     generator = build(MLPOptions(width=8, depth=1, noise=2, embedding=2), sample_shape=(2,), classes=1, seed=0).double()
-    average = Average(generator, 0.75)
+    average = EMA(generator, 0.75)
     expected = [parameter.detach().clone() for parameter in generator.parameters()]
     for number in range(3):
         with torch.no_grad():
@@ -146,6 +146,6 @@ def test_buffers_are_those_of_the_generator_in_the_average_too():
 )
 def test_weights_of_another_generator_are_refused_in_one_line(other, told):
     saved = TrainingState(own(), OPTIONS).tensors()
-    with pytest.raises(Mistake, match=told) as caught:
+    with pytest.raises(UserError, match=told) as caught:
         TrainingState(other(), OPTIONS).load(saved)
     assert "\n" not in str(caught.value)

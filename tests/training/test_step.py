@@ -14,10 +14,10 @@ from truedrift.encoders.base import PixelsOptions
 from truedrift.field.affinity import NORMALIZATIONS
 from truedrift.objective.feature_scale import FEATURE_SCALES
 from truedrift.training import step as step_module
-from truedrift.training.batch import draw
+from truedrift.training.batch import draw_inputs
 from truedrift.training.config import OptimizerOptions
 from truedrift.training.setup import Parts
-from truedrift.training.step import own_parts
+from truedrift.training.step import own_rows
 
 drift_loss_module = import_module("truedrift.objective.drift_loss")
 
@@ -87,7 +87,7 @@ def test_scales_of_unequal_size_have_the_gradients_that_they_have_alone():
 def test_a_hidden_label_still_drifts_as_its_class():
     config = little_config(condition={"label_dropout": 0.5}, objective={"feature_scale": "mean-distance"})
     step = little_step(config)
-    labels = draw(config, step.state.generator, 1).labels
+    labels = draw_inputs(config, step.state.generator, 1).labels
     assert 0 < int((labels == 3).sum()) < 12
     run = literal(config, step)
     expected = torch.autograd.grad(run.loss(1), run.theta)
@@ -102,7 +102,7 @@ def test_the_generator_is_told_the_null_class_where_the_label_is_hidden():
     step = little_step(little_config(condition={"label_dropout": 0.5}))
     step.state.generator.register_forward_hook(lambda module, inputs, output: seen.append(inputs[1]))
     step.gradients(1)
-    assert torch.equal(seen[0], draw(step.config, step.state.generator, 1).labels)
+    assert torch.equal(seen[0], draw_inputs(step.config, step.state.generator, 1).labels)
 
 
 # ---- engine --------------------------------------------------------------------------------------------------------
@@ -216,10 +216,10 @@ def test_infinite_gradients_of_a_finite_loss_change_nothing_either():
 
 def test_a_process_without_rows_has_a_part_without_rows():
     step = little_step(little_config())
-    draws = draw(step.config, step.state.generator, 0).to(CPU, torch.float64)
-    assert [len(part) for part in own_parts(draws.rows(4, 4), None)] == [0]
-    assert [len(part) for part in own_parts(draws.rows(4, 4), 5)] == [0]
-    assert [len(part) for part in own_parts(draws, 5)] == [5, 5, 2]
+    draws = draw_inputs(step.config, step.state.generator, 0).to(CPU, torch.float64)
+    assert [len(part) for part in own_rows(draws.rows(4, 4), None)] == [0]
+    assert [len(part) for part in own_rows(draws.rows(4, 4), 5)] == [0]
+    assert [len(part) for part in own_rows(draws, 5)] == [5, 5, 2]
     assert step.features(draws.rows(4, 4)).shape == (0, 2, 4)
 
 

@@ -13,12 +13,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from truedrift.data.load import load
 from truedrift.generators.mlp import MLP, MLPOptions
 from truedrift.objective.drift_loss import drift_loss
-from truedrift.progress import silent
-from truedrift.training.batch import draw
-from truedrift.training.journal import read
-from truedrift.training.setup import Parts, assemble, find_device, samples_of
+from truedrift.progress import no_progress
+from truedrift.training.batch import draw_inputs
+from truedrift.training.journal import read_metrics
+from truedrift.training.setup import Parts, build_setup, load_samples, resolve_device
 from truedrift.training.state import learning_rate
-from truedrift.training.telemetry import finite, scalars
+from truedrift.training.telemetry import finite_or_none, tensorboard_scalars
 
 LISTS = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
 
@@ -32,7 +32,7 @@ def trained(tmp_path_factory):
         settings = ("encoder.kind=convnet", "encoder.channels=3,4,5", "objective.temperatures=0.05,0.5")
         config = tiny("digits", *settings, "objective.estimator_neg=standard")
         run(config, out)
-        yield config, out, read(out / "metrics.jsonl")
+        yield config, out, read_metrics(out / "metrics.jsonl")
 
 
 def test_every_number_is_there(trained):
@@ -60,10 +60,10 @@ def test_every_number_is_there(trained):
 def test_they_are_those_of_the_loss(trained):
     """Against `drift_loss` of every class and scale by itself, on the features of the second step."""
     config, _, lines = trained
-    step = assemble(config, Parts(), samples_of(config, Parts()), find_device("cpu"), silent).step
+    step = build_setup(config, Parts(), load_samples(config, Parts()), resolve_device("cpu"), no_progress).step
     step(0)
     with torch.no_grad():
-        generated = step.features(draw(config, step.state.generator, 1)).transpose(0, 1).unflatten(1, (10, 3))
+        generated = step.features(draw_inputs(config, step.state.generator, 1)).transpose(0, 1).unflatten(1, (10, 3))
     positives = step.positives.at(1)
     options = config.objective
     single = [
@@ -134,7 +134,7 @@ def test_tensorboard_after_a_kill_shows_each_step_once(tmp_path):
     time.sleep(1.1)  # the files are read in the order of their names, which tell seconds
     run(config, tmp_path)
     seen = events(tmp_path)
-    lines = read(tmp_path / "metrics.jsonl")
+    lines = read_metrics(tmp_path / "metrics.jsonl")
     assert seen["loss"] == {line["step"]: pytest.approx(line["loss"], rel=1e-6) for line in lines}
     assert list(seen["loss"]) == [1, 2, 3, 4, 5, 6, 7, 8]
 
@@ -155,7 +155,7 @@ def test_the_alarm_of_a_collapse(tmp_path, kind, collapses):
     said = []
     settings = ("condition.label_dropout=0", "objective.feature_scale=mean-distance", "optimizer.warmup_steps=3")
     run(tiny("digits", *settings), tmp_path, parts=Parts(generator=small_generator(kind)), tell=said.append)
-    lines = read(tmp_path / "metrics.jsonl")
+    lines = read_metrics(tmp_path / "metrics.jsonl")
     assert [line["collapsed"] for line in lines] == [False] + [collapses] * 3  # never during warm-up
     assert all((line["spread"] < 0.1) is collapses for line in lines)
     alarms = [sentence for sentence in said if "a collapse?" in sentence]
@@ -175,12 +175,12 @@ def test_an_alarm_is_not_repeated_after_a_stop(tmp_path):
 
 
 def test_what_is_not_finite_is_none_and_no_event():
-    assert finite([1.0, math.nan, [math.inf, 2]]) == [1.0, None, [None, 2]]
-    assert finite(math.nan) is None
-    assert finite(False) is False
+    assert finite_or_none([1.0, math.nan, [math.inf, 2]]) == [1.0, None, [None, 2]]
+    assert finite_or_none(math.nan) is None
+    assert finite_or_none(False) is False
     metrics = {"step": 3, "temperatures": [0.1, 2.0], "loss": None, "force": [[None, 1.5]], "n_eff_pos": [1.0, None]}
     metrics |= {"evaluation": {"fid": 3.5, "kid": None}, "collapsed": True}
-    assert dict(scalars(metrics)) == {
+    assert dict(tensorboard_scalars(metrics)) == {
         "force/scale-0/tau-2": 1.5,
         "n_eff_pos/tau-0.1": 1.0,
         "evaluation/fid": 3.5,
@@ -191,5 +191,5 @@ def test_what_is_not_finite_is_none_and_no_event():
 def test_a_toy_has_one_group(tmp_path):
     run(tiny("toy"), tmp_path)
     assert len(load("eight-gaussians").classes) == 8
-    for line in read(tmp_path / "metrics.jsonl"):
+    for line in read_metrics(tmp_path / "metrics.jsonl"):
         assert [len(row) for row in line["force"]] == [3]

@@ -14,9 +14,9 @@ from oracles.little_run import CPU, little_config, little_step
 
 from truedrift.data.load import load
 from truedrift.data.toys import THREE_CLUSTERS
-from truedrift.progress import silent
+from truedrift.progress import no_progress
 from truedrift.recipes.overrides import recipe
-from truedrift.training.setup import Parts, assemble
+from truedrift.training.setup import Parts, build_setup
 
 STEPS = 250
 MEAN = torch.tensor(THREE_CLUSTERS.mean)
@@ -34,7 +34,7 @@ def trained(unconditional, seed):
         "condition.strength_high=4.0",
     )
     config = recipe("toy", given={"data": "three-clusters", "n": 16, "seed": seed}, settings=settings)
-    step = assemble(config, Parts(), load("three-clusters", seed=seed), CPU, silent).step
+    step = build_setup(config, Parts(), load("three-clusters", seed=seed), CPU, no_progress).step
     for number in range(STEPS):
         step(number)
     return step.state.average.generator

@@ -2,14 +2,14 @@
 
 from truedrift.bias.diagnose import diagnose
 from truedrift.bias.diagnosis import Diagnosis
-from truedrift.bias.exact import Moments, StrataBias, exact_bias_of_strata, exact_moments, exact_moments_of_several
+from truedrift.bias.exact import Moments, StrataBias, exact_moments, exact_moments_by_estimator, exact_stratified_bias
 
 __all__ = [
     "Diagnosis",
     "Moments",
     "StrataBias",
     "diagnose",
-    "exact_bias_of_strata",
     "exact_moments",
-    "exact_moments_of_several",
+    "exact_moments_by_estimator",
+    "exact_stratified_bias",
 ]

@@ -58,18 +58,27 @@ import torch
 from truedrift.axes import Float, Int, Tensor
 from truedrift.bias import uncertainty
 from truedrift.bias.diagnose_inputs import (
-    Sample,
-    Settings,
+    DiagnosisInput,
+    DiagnosisSettings,
+    input_from_distances,
+    input_from_features,
+    read_settings,
     require_seed,
     require_source,
-    rows_of,
-    sample_of_distances,
-    sample_of_features,
-    settings_of,
+    weight_rows,
 )
-from truedrift.bias.diagnosis import AtTemperature, Bias, Color, Dead, Diagnosis, Light, Quantiles, Weights
+from truedrift.bias.diagnosis import (
+    Bias,
+    Color,
+    Diagnosis,
+    Quantiles,
+    Reliability,
+    TemperatureDiagnosis,
+    TemperatureStatus,
+    Weights,
+)
 from truedrift.bias.expected_weights import FLOOR, References
-from truedrift.bias.uncertainty import GROUPS, Estimate, simulate, summary
+from truedrift.bias.uncertainty import GROUPS, Estimate, simulate_batches, summarize_batches
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.kernels.kernel import LogKernel
 from truedrift.kernels.weights import effective_sample_size
@@ -81,7 +90,7 @@ AGREEMENT = 1.7
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class Calibration:
     """Of `cases` populations that had no part in choosing the thresholds."""
 
     cases: int
@@ -101,7 +110,7 @@ class Measured:
     """Of the 95 % intervals for standard, ABC and ABC-2."""
 
 
-MEASURED = Measured(
+CALIBRATION = Calibration(
     cases=300,
     usable=0.55,
     false_green=0.014388,
@@ -114,7 +123,7 @@ MEASURED = Measured(
 )
 
 
-def color(*, noise: float, error: float, drift: float, agreement: float) -> Color:
+def reliability_color(*, noise: float, error: float, drift: float, agreement: float) -> Color:
     """The rule."""
     if noise > NOISE or error > ERROR or abs(drift) > DRIFT:
         return "red"
@@ -122,7 +131,7 @@ def color(*, noise: float, error: float, drift: float, agreement: float) -> Colo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence:
+class ReliabilityEvidence:
     """What the references are, beside the estimates from them."""
 
     distinct: int
@@ -132,14 +141,16 @@ class Evidence:
     """FLOOR times the spread."""
 
 
-def light(estimates: Sequence[Estimate], closed: float, weights: Weights, evidence: Evidence) -> Light:
+def rate_reliability(
+    estimates: Sequence[Estimate], closed: float, weights: Weights, evidence: ReliabilityEvidence
+) -> Reliability:
     """From the estimates, one of them ABC's, and the closed form of ABC's bias from the same references."""
     (abc,) = (each for each in estimates if each.estimator == "abc")
     if evidence.distinct < GROUPS or abc.norm <= evidence.floor:
-        return _without_the_rule(evidence)
+        return _rate_by_interval(evidence)
     agreement = closed / abc.norm
-    shown = color(noise=abc.noise, error=abc.error, drift=abc.drift, agreement=agreement)
-    return Light(
+    shown = reliability_color(noise=abc.noise, error=abc.error, drift=abc.drift, agreement=agreement)
+    return Reliability(
         color=shown,
         reason=_reason(shown, abc, agreement, weights.n_eff.p50),
         noise=abc.noise,
@@ -149,14 +160,16 @@ def light(estimates: Sequence[Estimate], closed: float, weights: Weights, eviden
     )
 
 
-def _without_the_rule(evidence: Evidence) -> Light:
+def _rate_by_interval(evidence: ReliabilityEvidence) -> Reliability:
     """Where the numbers of the rule are unknown."""
     if evidence.distinct < GROUPS:
-        return Light(color="red", reason=f"too few distinct references: {evidence.distinct}, of {GROUPS} at least")
+        return Reliability(
+            color="red", reason=f"too few distinct references: {evidence.distinct}, of {GROUPS} at least"
+        )
     if evidence.n_eff.p05 < GROUPS:
         seen = f"a query sees {evidence.n_eff.p05:.2g} of them"
-        return Light(color="red", reason=f"too few references: {seen}, which says nothing of a bias this small")
-    return Light(color="green", reason=f"below what matters: ABC's bias is less than {FLOOR:g} of the spread")
+        return Reliability(color="red", reason=f"too few references: {seen}, which says nothing of a bias this small")
+    return Reliability(color="green", reason=f"below what matters: ABC's bias is less than {FLOOR:g} of the spread")
 
 
 def _reason(shown: Color, abc: Estimate, agreement: float, n_eff: float) -> str:
@@ -182,36 +195,36 @@ MeanNorm = Callable[[Sequence[int]], list[float]]
 
 
 @dataclass(frozen=True)
-class Needed:
+class RequiredN:
     """n, or None if it would be beyond 2³¹."""
 
     n: int | None
     extrapolated: bool
 
 
-def between(low: int, high: int) -> tuple[int, ...]:
+def interpolate_size(low: int, high: int) -> tuple[int, ...]:
     """TRIES sizes between both, in equal ratios."""
     return tuple(sorted({round(low * (high / low) ** (k / (TRIES + 1))) for k in range(1, TRIES + 1)}))
 
 
-def grid(most: int) -> tuple[int, ...]:
+def candidate_sizes(most: int) -> tuple[int, ...]:
     """1 to `most` in about equal ratios."""
     return tuple(sorted({round(most ** (k / (POINTS - 1))) for k in range(POINTS)}))
 
 
-def smallest_n(sizes: Sequence[int], found: Sequence[float], wanted: float, order: int, more: MeanNorm) -> Needed:
+def smallest_n(sizes: Sequence[int], found: Sequence[float], wanted: float, order: int, more: MeanNorm) -> RequiredN:
     """From the biases `found` at `sizes`, asking for `more` where they cross `wanted`."""
     above = [k for k, bias in enumerate(found) if bias > wanted]
     if not above:
-        return Needed(sizes[0], False)
+        return RequiredN(sizes[0], False)
     if above[-1] == len(sizes) - 1:
-        return _beyond(sizes[-1], found[-1], wanted, order)
+        return _beyond_grid(sizes[-1], found[-1], wanted, order)
     points = list(zip(sizes, found, strict=True))[above[-1] : above[-1] + 2]
     for _ in range(ROUNDS):
         low, high = _crossing(points, wanted)
-        tries = [n for n in between(low[0], high[0]) if low[0] < n < high[0]]
+        tries = [n for n in interpolate_size(low[0], high[0]) if low[0] < n < high[0]]
         points = [low, *zip(tries, more(tries) if tries else [], strict=True), high]
-    return Needed(_crossing(points, wanted)[1][0], False)
+    return RequiredN(_crossing(points, wanted)[1][0], False)
 
 
 def _crossing(points: Sequence[tuple[int, float]], wanted: float) -> tuple[tuple[int, float], tuple[int, float]]:
@@ -220,10 +233,10 @@ def _crossing(points: Sequence[tuple[int, float]], wanted: float) -> tuple[tuple
     return points[last], points[last + 1]
 
 
-def _beyond(n: int, bias: float, wanted: float, order: int) -> Needed:
+def _beyond_grid(n: int, bias: float, wanted: float, order: int) -> RequiredN:
     """bias ∝ n^−order from the last size on."""
     log_n = math.log(n) + (math.log(bias) - math.log(wanted)) / order if wanted > 0 else math.inf
-    return Needed(math.ceil(math.exp(log_n)) if log_n < math.log(LARGEST) else None, True)
+    return RequiredN(math.ceil(math.exp(log_n)) if log_n < math.log(LARGEST) else None, True)
 
 
 TOO_COLD = 0.95
@@ -249,7 +262,7 @@ def diagnose(
     `tau` is one temperature or several and `n` the references that a centroid sees; weights need neither. `wanted` is
     the bias for which n is searched, as a share of the spread (None: no search). Large inputs are sampled with `seed`.
     """
-    return prepare(
+    return prepare_diagnosis(
         weights=weights,
         distances=distances,
         queries=queries,
@@ -262,7 +275,7 @@ def diagnose(
     )()
 
 
-def prepare(
+def prepare_diagnosis(
     *,
     weights: Tensor | None = None,
     distances: Tensor | None = None,
@@ -278,18 +291,18 @@ def prepare(
     require_source(weights=weights, distances=distances, queries=queries, references=references)
     if weights is not None:
         require_seed(seed)
-        return partial(_of_weights, rows_of(weights), seed)
-    settings = settings_of(tau, n, wanted, kernel, seed)
+        return partial(_diagnose_weights, weight_rows(weights), seed)
+    settings = read_settings(tau, n, wanted, kernel, seed)
     generator = torch.Generator().manual_seed(seed)
     if distances is not None:
-        return partial(_of_sample, sample_of_distances(distances, settings, generator), settings, generator)
+        return partial(_diagnose_sample, input_from_distances(distances, settings, generator), settings, generator)
     assert queries is not None and references is not None  # noqa: PT018  one of the three kinds is there
-    return partial(_of_sample, sample_of_features(queries, references, generator), settings, generator)
+    return partial(_diagnose_sample, input_from_features(queries, references, generator), settings, generator)
 
 
-def _of_weights(alpha: Float[Tensor, "rows n"], seed: int) -> Diagnosis:
+def _diagnose_weights(alpha: Float[Tensor, "rows n"], seed: int) -> Diagnosis:
     rows, n = alpha.shape
-    found = summary(effective_sample_size(alpha), alpha.amax(-1), n)
+    found = summarize_batches(effective_sample_size(alpha), alpha.amax(-1), n)
     return Diagnosis(
         source="weights",
         n=n,
@@ -302,14 +315,14 @@ def _of_weights(alpha: Float[Tensor, "rows n"], seed: int) -> Diagnosis:
         kernel=None,
         wanted=None,
         seed=seed,
-        temperatures=(AtTemperature(tau=None, weights=found, dead=_dead(found, pull=1.0)),),
+        temperatures=(TemperatureDiagnosis(tau=None, weights=found, dead=_temperature_status(found, pull=1.0)),),
     )
 
 
-def _of_sample(sample: Sample, settings: Settings, generator: torch.Generator) -> Diagnosis:
+def _diagnose_sample(sample: DiagnosisInput, settings: DiagnosisSettings, generator: torch.Generator) -> Diagnosis:
     queries_used, references_used = sample.used
     which = sample.distinct
-    groups = uncertainty.groups_of(which, generator)
+    groups = uncertainty.jackknife_groups(which, generator)
     pairs = zip(settings.temperatures, sample.seen(settings), strict=True)
     kernel = settings.kernel
     return Diagnosis(
@@ -324,59 +337,62 @@ def _of_sample(sample: Sample, settings: Settings, generator: torch.Generator) -
         kernel=kernel if isinstance(kernel, str) else getattr(kernel, "__name__", "a function"),
         wanted=settings.wanted,
         seed=settings.seed,
-        temperatures=tuple(_at(tau, seen, sample, settings, groups, generator) for tau, seen in pairs),
+        temperatures=tuple(
+            _diagnose_temperature(tau, seen, sample, settings, groups, generator) for tau, seen in pairs
+        ),
     )
 
 
-def _at(
+def _diagnose_temperature(
     tau: float,
     seen: References,
-    sample: Sample,
-    settings: Settings,
+    sample: DiagnosisInput,
+    settings: DiagnosisSettings,
     groups: Int[Tensor, " N"],
     generator: torch.Generator,
-) -> AtTemperature:
+) -> TemperatureDiagnosis:
     """One temperature."""
     n, spread = settings.n, float(seen.spread.mean())
-    simulated = simulate(seen, n, generator)
-    evidence = Evidence(
+    simulated = simulate_batches(seen, n, generator)
+    evidence = ReliabilityEvidence(
         distinct=int(sample.distinct.max()) + 1,
         n_eff=Quantiles.of(seen.n_eff(sample.distinct)),
         floor=FLOOR * spread,
     )
-    sizes = grid(evidence.distinct) if settings.wanted is not None else ()
-    estimates, at_sizes = uncertainty.estimates(seen, n, groups, sizes)
+    sizes = candidate_sizes(evidence.distinct) if settings.wanted is not None else ()
+    estimates, at_sizes = uncertainty.jackknife_estimates(seen, n, groups, sizes)
     wanted = None if settings.wanted is None else settings.wanted * spread
     enough = [
-        _enough(seen, *each, sizes, wanted, evidence.floor) for each in zip(estimates, at_sizes.tolist(), strict=True)
+        _precise_enough(seen, *each, sizes, wanted, evidence.floor)
+        for each in zip(estimates, at_sizes.tolist(), strict=True)
     ]
-    return AtTemperature(
+    return TemperatureDiagnosis(
         tau=tau,
         weights=simulated.weights,
         spread=spread,
         noise=simulated.noise,
         references_eff=evidence.n_eff,
         pull=seen.pull,
-        dead=_dead(simulated.weights, seen.pull),
+        dead=_temperature_status(simulated.weights, seen.pull),
         biases=tuple(
             _bias(*each, sample.queries, evidence.floor, spread, simulated.noise)
             for each in zip(estimates, enough, strict=True)
         ),
-        light=light(estimates, float(seen.abc_residual(n).norm(dim=-1).mean()), simulated.weights, evidence),
+        light=rate_reliability(estimates, float(seen.abc_residual(n).norm(dim=-1).mean()), simulated.weights, evidence),
     )
 
 
-def _enough(
+def _precise_enough(
     seen: References,
     estimate: Estimate,
     found: Sequence[float],
     sizes: Sequence[int],
     wanted: float | None,
     floor: float,
-) -> Needed:
+) -> RequiredN:
     """The n for the wanted bias, from the biases that were found at some sizes; those below the floor count as it."""
     if wanted is None:
-        return Needed(None, False)
+        return RequiredN(None, False)
     name = estimate.estimator
 
     def more(n: Sequence[int]) -> list[float]:
@@ -385,7 +401,7 @@ def _enough(
     return smallest_n(sizes, [max(floor, each) for each in found], wanted, estimator_of(name).bias_order, more)
 
 
-def _bias(estimate: Estimate, enough: Needed, queries: int, floor: float, spread: float, noise: float) -> Bias:
+def _bias(estimate: Estimate, enough: RequiredN, queries: int, floor: float, spread: float, noise: float) -> Bias:
     low, high = estimate.interval(queries, floor)
     return Bias(
         estimator=estimate.estimator,
@@ -406,7 +422,7 @@ def _ratio(a: float, b: float) -> float:
     return a / b if b > 0 else 0.0
 
 
-def _dead(weights: Weights, pull: float) -> Dead | None:
+def _temperature_status(weights: Weights, pull: float) -> TemperatureStatus | None:
     if weights.dominated >= TOO_COLD:
         return "too cold"
     return "too warm" if pull <= TOO_WARM else None

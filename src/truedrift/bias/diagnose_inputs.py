@@ -17,7 +17,6 @@ from truedrift.axes import Float, Int, Tensor
 from truedrift.bias import uncertainty
 from truedrift.bias.expected_weights import References
 from truedrift.errors import (
-    mistake,
     require_choice,
     require_features,
     require_finite,
@@ -25,6 +24,7 @@ from truedrift.errors import (
     require_same_dimension,
     require_temperature,
     require_weights,
+    user_error,
 )
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.kernels.kernel import KERNELS, LogKernel, log_kernel
@@ -43,7 +43,7 @@ _LARGEST_SEED = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
-class Settings:
+class DiagnosisSettings:
     """Temperatures, n, the wanted bias as a share of the spread, and the seed of everything that is sampled."""
 
     temperatures: tuple[float, ...]
@@ -54,7 +54,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Sample:
+class DiagnosisInput:
     """The queries x [Q, D] and references y [N, D] that are used; or y = distances [Q, N] and no queries."""
 
     x: Tensor | None
@@ -78,9 +78,11 @@ class Sample:
     @cached_property
     def distinct(self) -> Int[Tensor, " N"]:
         """Which of the distinct references each one is: copies have the same features, or columns of distances."""
-        return uncertainty.distinct(uncertainty.levels(self.y, self.rounding).mT if self.x is None else self.y)
+        return uncertainty.count_distinct(
+            uncertainty.jackknife_levels(self.y, self.rounding).mT if self.x is None else self.y
+        )
 
-    def seen(self, settings: Settings) -> Iterator[References]:
+    def seen(self, settings: DiagnosisSettings) -> Iterator[References]:
         """The references at one temperature after another; distances are taken once."""
         own, kernel = self.x is None, settings.kernel
         d = self.y if self.x is None else pairwise_distance(self.x, self.y) if isinstance(kernel, str) else None
@@ -102,48 +104,50 @@ def require_source(**given: Tensor | None) -> None:
     """Exactly one of the three kinds of input."""
     names = {name for name, value in given.items() if value is not None}
     if names not in ({"weights"}, {"distances"}, {"queries", "references"}):
-        raise mistake(
-            f"given are {', '.join(sorted(names)) or 'no arrays'}" + _without(names),
+        raise user_error(
+            f"given are {', '.join(sorted(names)) or 'no arrays'}" + _drop_own_columns(names),
             "allowed are weights, or distances, or queries and references",
             "pass one of the three",
         )
 
 
-def _without(names: set[str]) -> str:
+def _drop_own_columns(names: set[str]) -> str:
     """What one half of features lacks."""
     if names == {"queries"}:
         return ", and references are missing"
     return ", and queries are missing" if names == {"references"} else ""
 
 
-def settings_of(
+def read_settings(
     tau: float | Sequence[float] | None, n: int | None, wanted: float | None, kernel: str | LogKernel, seed: int
-) -> Settings:
+) -> DiagnosisSettings:
     """Checked; temperatures as a tuple."""
     temperatures = tuple(tau) if isinstance(tau, (tuple, list)) else (tau,)
     if tau is None or not 1 <= len(temperatures) <= MOST_TEMPERATURES:
         came = "tau is missing" if tau is None else f"tau has {len(temperatures)} temperatures"
-        raise mistake(came, f"allowed are 1 to {MOST_TEMPERATURES}", "pass that of your kernel, for example 0.05")
+        raise user_error(came, f"allowed are 1 to {MOST_TEMPERATURES}", "pass that of your kernel, for example 0.05")
     for each in temperatures:
         require_temperature(each)
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= LARGEST_N:
         came = "n is missing" if n is None else f"n is {n!r}"
-        raise mistake(came, f"allowed is an integer from 1 to {LARGEST_N}", "pass how many references a centroid sees")
+        raise user_error(
+            came, f"allowed is an integer from 1 to {LARGEST_N}", "pass how many references a centroid sees"
+        )
     if wanted is not None and not (isinstance(wanted, (int, float)) and 0 < wanted < math.inf):
-        raise mistake(f"wanted is {wanted!r}", "allowed is a positive share of the spread", "pass for example 0.01")
+        raise user_error(f"wanted is {wanted!r}", "allowed is a positive share of the spread", "pass for example 0.01")
     if not callable(kernel):
         require_choice("kernel", kernel, KERNELS)
     require_seed(seed)
-    return Settings(tuple(float(each) for each in temperatures), n, wanted, kernel, seed)
+    return DiagnosisSettings(tuple(float(each) for each in temperatures), n, wanted, kernel, seed)
 
 
 def require_seed(seed: int) -> None:
     """What a generator takes."""
     if not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
-        raise mistake(f"seed is {seed!r}", f"allowed is 0 to {_LARGEST_SEED}", "take for example 0")
+        raise user_error(f"seed is {seed!r}", f"allowed is 0 to {_LARGEST_SEED}", "take for example 0")
 
 
-def rows_of(weights: Tensor) -> Float[Tensor, "rows n"]:
+def weight_rows(weights: Tensor) -> Float[Tensor, "rows n"]:
     """α, one row a query, normalized to the last digit."""
     require_weights("weights", weights)
     alpha = weights.detach().to("cpu", torch.float64).reshape(-1, weights.shape[-1])
@@ -152,7 +156,7 @@ def rows_of(weights: Tensor) -> Float[Tensor, "rows n"]:
     within = sum_within(weights.dtype)
     wrong = (alpha.amin(-1) < 0) | ((total - 1).abs() > within)
     if bool(wrong.any()):
-        raise mistake(
+        raise user_error(
             f"{int(wrong.sum())} of {len(alpha)} rows of weights have a negative entry or do not sum to 1",
             f"allowed are normalized weights [..., n], to {within:.2g}",
             "divide each row by its sum",
@@ -169,22 +173,24 @@ def sum_within(dtype: torch.dtype) -> float:
     return max(SUM_WITHIN, 2 * torch.finfo(dtype).eps)
 
 
-def sample_of_distances(distances: Tensor, settings: Settings, generator: torch.Generator) -> Sample:
+def input_from_distances(distances: Tensor, settings: DiagnosisSettings, generator: torch.Generator) -> DiagnosisInput:
     """Some rows and columns."""
     if callable(settings.kernel):
-        raise mistake("kernel is a function of features", "allowed for distances are laplace and gaussian", "name one")
+        raise user_error(
+            "kernel is a function of features", "allowed for distances are laplace and gaussian", "name one"
+        )
     require_features("distances", distances, "Q, N")
     _require_matrix("distances", distances)
     _require_moderate("distances", distances)
     require_positive("distances", distances, or_zero=True)
     Q, N = distances.shape
-    rows, columns = _chosen(Q, N, 1, generator)
+    rows, columns = _choose_queries(Q, N, 1, generator)
     chosen = distances[rows][:, columns].detach().to("cpu", torch.float64)
     eps = min(torch.finfo(distances.dtype).eps, torch.finfo(torch.float32).eps)
-    return Sample(None, chosen, Q, N, ROUNDING * eps * float(chosen.max()))
+    return DiagnosisInput(None, chosen, Q, N, ROUNDING * eps * float(chosen.max()))
 
 
-def sample_of_features(queries: Tensor, references: Tensor, generator: torch.Generator) -> Sample:
+def input_from_features(queries: Tensor, references: Tensor, generator: torch.Generator) -> DiagnosisInput:
     """Some queries and references."""
     for name, value, axes in (("queries", queries, "Q, D"), ("references", references, "N, D")):
         require_features(name, value, axes)
@@ -192,14 +198,14 @@ def sample_of_features(queries: Tensor, references: Tensor, generator: torch.Gen
         _require_moderate(name, value)
     require_same_dimension(queries=queries, references=references)
     Q, (N, D) = len(queries), references.shape
-    rows, columns = _chosen(Q, N, D, generator)
+    rows, columns = _choose_queries(Q, N, D, generator)
     x, y = (each.detach().to("cpu", torch.float64) for each in (queries[rows], references[columns]))
-    return Sample(x, y, Q, N)
+    return DiagnosisInput(x, y, Q, N)
 
 
 def _require_matrix(name: str, value: Tensor) -> None:
     if value.ndim != 2 or (name != "queries" and value.shape[1 if name == "distances" else 0] < 2):
-        raise mistake(
+        raise user_error(
             f"{name} has shape {list(value.shape)}",
             "allowed is two dimensions, with 2 references or more",
             "flatten the leading ones, or leave out what has a single reference",
@@ -211,12 +217,12 @@ def _require_moderate(name: str, value: Tensor) -> None:
     require_finite(**{name: value})
     if float(value.abs().max()) > LARGEST_ENTRY:
         largest = float(value.abs().max())
-        raise mistake(
+        raise user_error(
             f"{name} has an entry of {largest:g}", f"allowed is up to {LARGEST_ENTRY:g}", "rescale it and tau"
         )
 
 
-def _chosen(Q: int, N: int, D: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _choose_queries(Q: int, N: int, D: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Indices of queries and references."""
     used = min(N, MOST_REFERENCES)
     most = max(FEWEST_QUERIES, min(MOST_QUERIES, int(WORK / (used * (D + 128)))))

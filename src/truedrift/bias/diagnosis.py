@@ -12,7 +12,7 @@ import torch
 from truedrift.axes import Tensor
 
 Color = Literal["green", "yellow", "red"]
-Dead = Literal["too cold", "too warm"]
+TemperatureStatus = Literal["too cold", "too warm"]
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
@@ -81,7 +81,7 @@ class Bias:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Light:
+class Reliability:
     """Whether to believe the numbers; `reason` says why not.
 
     The numbers of its rule are None where it does not apply: too few distinct references, or a bias below the floor.
@@ -100,7 +100,7 @@ class Light:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtTemperature:
+class TemperatureDiagnosis:
     """Everything at one temperature; None where the input does not tell."""
 
     tau: float | None
@@ -113,9 +113,9 @@ class AtTemperature:
     """1/Σα² over all references, copies taken together: how many of them a query really sees."""
     pull: float | None = None
     """‖T* − E[y]‖ over √(E‖y − E[y]‖²), root mean square over queries: 0 where the query no longer matters."""
-    dead: Dead | None = None
+    dead: TemperatureStatus | None = None
     biases: tuple[Bias, ...] = ()
-    light: Light | None = None
+    light: Reliability | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +135,7 @@ class Diagnosis:
     wanted: float | None
     """The bias that was asked for, as a share of the spread."""
     seed: int
-    temperatures: tuple[AtTemperature, ...]
+    temperatures: tuple[TemperatureDiagnosis, ...]
 
     def to_json(self) -> str:
         """One JSON object."""
@@ -149,15 +149,15 @@ class Diagnosis:
         return cls(**fields, temperatures=temperatures)
 
 
-def _at_temperature(fields: Mapping[str, Any]) -> AtTemperature:
+def _at_temperature(fields: Mapping[str, Any]) -> TemperatureDiagnosis:
     eff, light = fields["references_eff"], fields["light"]
-    return AtTemperature(
+    return TemperatureDiagnosis(
         **dict(fields)
         | {
             "weights": _with_quantiles(Weights, fields["weights"]),
             "references_eff": eff and Quantiles(**eff),
             "biases": tuple(_with_quantiles(Bias, each) for each in fields["biases"]),
-            "light": light and Light(**light),
+            "light": light and Reliability(**light),
         }
     )
 

@@ -47,41 +47,41 @@ from truedrift.axes import Float, Tensor
 from truedrift.bias import power_sums
 from truedrift.bias.power_sums import STRATA_ESTIMATORS, Blocks, Term, strata_mean
 from truedrift.bias.quadrature import (
-    Cells,
-    Nodes,
+    PoolCells,
+    QuadratureNodes,
     Solution,
     Transforms,
     blocks,
+    cells_from_points,
+    estimate_errors,
     histogram,
     integral,
-    judged,
     minus_log_kernel,
-    nodes,
-    points,
     powers,
-    refined,
-    require_room,
+    quadrature_nodes,
+    refine,
+    require_memory,
     transforms,
 )
 from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS, Jackknife
-from truedrift.errors import mistake, require_choice, require_finite, require_matrices, require_temperature
+from truedrift.errors import require_choice, require_finite, require_matrices, require_temperature, user_error
 from truedrift.kernels.kernel import LogKernel, log_kernel
-from truedrift.progress import Progress, silent
+from truedrift.progress import Progress, no_progress
 
 GRID_STEP = 1 / 128
 POINTS_AS_THEY_ARE = 512
 """A pool of up to this many points needs no histogram."""
 
 
-def deposited(
+def deposit_pool(
     s: Iterable[Float[Tensor, "some N"]], y: Float[Tensor, "N D"], step: float
-) -> tuple[Cells, list[tuple[Cells, float]]]:
+) -> tuple[PoolCells, list[tuple[PoolCells, float]]]:
     """The cells of queries whose s comes block by block; the coarser ones, each with how far nodes have to move."""
     try:
-        from truedrift.bias.histogram import coarser, deposit, joined  # noqa: PLC0415  numba is an extra
+        from truedrift.bias.histogram import coarsen, concatenate_grids, deposit  # noqa: PLC0415  numba is an extra
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
             f"{missing.name} is not installed; a pool of more than {POINTS_AS_THEY_ARE} points needs it; "
@@ -90,10 +90,10 @@ def deposited(
     grids = []
     for some in s:
         largest = float(some.max())
-        require_room(largest / step * max(16, (y.shape[1] + 2) / 8), largest)
+        require_memory(largest / step * max(16, (y.shape[1] + 2) / 8), largest)
         grids.append(deposit(some.numpy(), y.numpy(), step))
-    grid = joined(grids)
-    even, odd = (torch.from_numpy(coarser(grid, odd=odd)) for odd in (False, True))
+    grid = concatenate_grids(grids)
+    even, odd = (torch.from_numpy(coarsen(grid, odd=odd)) for odd in (False, True))
     return histogram(torch.from_numpy(grid), step), [
         (histogram(even, 2 * step), 0.0),
         (histogram(odd, 2 * step, -step), -step),
@@ -101,7 +101,7 @@ def deposited(
 
 
 def br_snis_mean(
-    cells: Cells, nodes: Nodes, n: Sequence[int], *, iterations: int, burn_in: int
+    cells: PoolCells, nodes: QuadratureNodes, n: Sequence[int], *, iterations: int, burn_in: int
 ) -> Float[Tensor, "Q S D"]:
     """E[T] − T* for centered cells: the mean of E[T_k] over the iterations that are kept."""
     z = nodes.values()[:, None] - cells.s.unsqueeze(-2)  # [Q or 1, K, J]
@@ -132,9 +132,9 @@ _HISTOGRAM_ELEMENTS = 1 << 23
 _MOST_QUERIES = 50
 """At a time, so that progress can be told."""
 
-_Built = tuple[Cells, Nodes, list[tuple[Cells, float]]]
+_Built = tuple[PoolCells, QuadratureNodes, list[tuple[PoolCells, float]]]
 
-Rule = Callable[[Cells, Nodes, tuple[int, ...]], list[tuple[Tensor, Tensor]]]
+Rule = Callable[[PoolCells, QuadratureNodes, tuple[int, ...]], list[tuple[Tensor, Tensor]]]
 """Centered cells, nodes and n → expectations [Q, len(n), D or 1], each with the same from every other node."""
 
 
@@ -177,13 +177,13 @@ def exact_moments(
     `estimator` is "standard", "abc", "abc2", "jackknife" or "br-snis" (or a `BRSNIS` with other settings), and n its
     minibatch, which for BR-SNIS is that of one iteration. Everything is computed in float64 on the CPU.
     """
-    (moments,) = exact_moments_of_several(
+    (moments,) = exact_moments_by_estimator(
         x, pool, tau=tau, n=n, estimators=(estimator,), kernel=kernel, rtol=rtol
     ).values()
     return moments
 
 
-def exact_moments_of_several(
+def exact_moments_by_estimator(
     x: Float[Tensor, "Q D"],
     pool: Float[Tensor, "N D"],
     *,
@@ -192,13 +192,15 @@ def exact_moments_of_several(
     estimators: Sequence[str | Estimator] = ("standard", "abc", "abc2"),
     kernel: str | LogKernel = "laplace",
     rtol: float = 1e-6,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Moments]:
     """The moments of several estimators by name, for one pass over the pool."""
     chosen = [_check_estimator(estimator) for estimator in estimators]
     if len({each.name for each in chosen}) < len(chosen) or not chosen:
         names = ", ".join(each.name for each in chosen) or "none"
-        raise mistake(f"estimators are {names}", "allowed are one or more, each once", "ask for another one separately")
+        raise user_error(
+            f"estimators are {names}", "allowed are one or more, each once", "ask for another one separately"
+        )
     sizes = _check(x, pool, tau, n, rtol)
     x, pool = x.detach().to("cpu", torch.float64), pool.detach().to("cpu", torch.float64)
     problem = _Problem(x, pool, tau, log_kernel(kernel), sizes, rtol)
@@ -217,20 +219,22 @@ def _mse(problem: _Problem, name: str) -> Tensor:
 
 
 def _second_moment(
-    terms: dict[Blocks, float], cells: Cells, at: Nodes, n: tuple[int, ...]
+    terms: dict[Blocks, float], cells: PoolCells, at: QuadratureNodes, n: tuple[int, ...]
 ) -> list[tuple[Tensor, Tensor]]:
     transformed = transforms(cells, at, powers(terms))
     return [(integral(transformed, terms, n), integral(transformed.every_other(), terms, n))]
 
 
-def _means(estimators: Sequence[Estimator], cells: Cells, at: Nodes, n: tuple[int, ...]) -> list[tuple[Tensor, Tensor]]:
+def _means(
+    estimators: Sequence[Estimator], cells: PoolCells, at: QuadratureNodes, n: tuple[int, ...]
+) -> list[tuple[Tensor, Tensor]]:
     """E[T] of every estimator, from the same transforms."""
     terms = {name: power_sums.mean(name) for name in power_sums.CENTROIDS}
     needed = {p for each in estimators for p in powers(terms.get(each.name, terms["standard"]))}
     transformed = transforms(cells, at, sorted(needed))
     fewer = transformed.every_other()
 
-    def mean(estimator: Estimator, transformed: Transforms, at: Nodes) -> Tensor:
+    def mean(estimator: Estimator, transformed: Transforms, at: QuadratureNodes) -> Tensor:
         if isinstance(estimator, BRSNIS):
             return br_snis_mean(cells, at, n, iterations=estimator.iterations, burn_in=estimator.burn_in)
         if estimator.name == "jackknife":
@@ -259,12 +263,14 @@ class _Problem:
     n: tuple[int, ...]
     rtol: float
 
-    def solve(self, rule: Rule, *, second: bool = False, progress: Progress = silent) -> tuple[Tensor, list[Solution]]:
+    def solve(
+        self, rule: Rule, *, second: bool = False, progress: Progress = no_progress
+    ) -> tuple[Tensor, list[Solution]]:
         """(T* [Q, D], of each expectation of the rule its value [Q, len(n), ·] and error [Q, len(n)])."""
         parts, done = [], 0
         for x in self.x.split(self._queries_at_a_time()):
             progress("exact", done, len(self.x))
-            parts.append(refined(partial(self._at, rule, second), x))
+            parts.append(refine(partial(self._at, rule, second), x))
             done += len(x)
         progress("exact", done, done)
         of_rule = zip(*(solutions for _, solutions in parts), strict=True)
@@ -287,20 +293,24 @@ class _Problem:
         coarser = [
             [value for value, _ in rule(coarse.centered(), at.shifted(shift), self.n)] for coarse, shift in coarser_ones
         ]
-        solutions, met = judged(rule(centered, at, self.n), coarser, unit, self.rtol)
+        solutions, met = estimate_errors(rule(centered, at, self.n), coarser, unit, self.rtol)
         return cells.target, solutions, met
 
     def _from_points(self, x: Tensor, scale: float) -> _Built:
         s = torch.cat(list(self._minus_log_weights(x)))
         step, largest = NODE_STEP * scale, float(s.max())
-        require_room(largest / step * len(self.pool), largest)
-        return points(s, self.pool - self.pool.mean(0)), nodes(largest, max(self.n), step, step), []
+        require_memory(largest / step * len(self.pool), largest)
+        return (
+            cells_from_points(s, self.pool - self.pool.mean(0)),
+            quadrature_nodes(largest, max(self.n), step, step),
+            [],
+        )
 
     def _from_histogram(self, x: Tensor, scale: float) -> _Built:
         step = GRID_STEP * scale
-        cells, coarser = deposited(self._minus_log_weights(x), self.pool - self.pool.mean(0), step)
+        cells, coarser = deposit_pool(self._minus_log_weights(x), self.pool - self.pool.mean(0), step)
         largest = step * cells.channels.shape[1]
-        return cells, nodes(largest, max(self.n), NODE_STEP, 2 * step), coarser
+        return cells, quadrature_nodes(largest, max(self.n), NODE_STEP, 2 * step), coarser
 
     def _minus_log_weights(self, x: Tensor) -> Iterator[Tensor]:
         """s = −log w [some queries, N], 0 at the largest weight."""
@@ -314,7 +324,7 @@ class _Problem:
 def _check_estimator(estimator: str | Estimator) -> Estimator:
     chosen = estimator_of(estimator)
     if type(chosen) not in (Standard, ABC, ABC2, Jackknife, BRSNIS):  # another one may have any name
-        raise mistake(
+        raise user_error(
             f"estimator is {chosen.name!r}, a {type(chosen).__name__}",
             f"exact are {', '.join(ESTIMATORS)}",
             "measure another one by Monte Carlo",
@@ -328,9 +338,9 @@ def _check(x: Tensor, pool: Tensor, tau: float, n: int | Sequence[int], rtol: fl
     require_finite(x=x, pool=pool)
     sizes = (n,) if isinstance(n, int) else tuple(n)
     if not sizes or not all(isinstance(size, int) and size >= 1 for size in sizes):
-        raise mistake(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
+        raise user_error(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
     if not 0 < rtol < 1:
-        raise mistake(f"rtol is {rtol!r}", "allowed is a number between 0 and 1", "the default is 1e-6")
+        raise user_error(f"rtol is {rtol!r}", "allowed is a number between 0 and 1", "the default is 1e-6")
     return sizes
 
 
@@ -340,7 +350,7 @@ _STRATA_HISTOGRAM_ELEMENTS = 1 << 23
 
 Sizes = tuple[int, ...]
 """n_s of every stratum."""
-_BuiltStrata = tuple[list[Cells], Nodes, list[tuple[list[Cells], float]]]
+_BuiltStrata = tuple[list[PoolCells], QuadratureNodes, list[tuple[list[PoolCells], float]]]
 """The cells of every stratum, the nodes, and coarser cells with how far nodes have to move."""
 
 
@@ -357,7 +367,7 @@ class StrataBias:
     """[Q, len(n)] what ‖bias‖ may be wrong by."""
 
 
-def exact_bias_of_strata(
+def exact_stratified_bias(
     x: Float[Tensor, "Q D"],
     pools: Sequence[Float[Tensor, "N D"]],
     *,
@@ -377,7 +387,7 @@ def exact_bias_of_strata(
     _check_strata(x, pools, tau, n, weights, estimators, rtol)
     queries, *strata = (each.detach().to("cpu", torch.float64) for each in (x, *pools))
     problem = _StrataProblem(strata, weights, tau, log_kernel(kernel), tuple(map(tuple, n)), tuple(estimators), rtol)
-    parts = [refined(problem.at, some) for some in queries.split(problem.queries_at_a_time(queries[:1]))]
+    parts = [refine(problem.at, some) for some in queries.split(problem.queries_at_a_time(queries[:1]))]
     T_star = torch.cat([found for found, _ in parts]) + problem.center
     joined = [
         [torch.cat(each) for each in zip(*solutions, strict=True)]
@@ -421,33 +431,33 @@ class _StrataProblem:
         T_star = strata_target(strata, self.n)
         spread = torch.stack([_mean_square(cells, T_star) for cells in strata]).amax(0).sqrt()
         unit = spread.clamp_min(torch.finfo(spread.dtype).tiny)
-        solutions, met = judged(self._means(strata, at), coarser, unit, self.rtol)
+        solutions, met = estimate_errors(self._means(strata, at), coarser, unit, self.rtol)
         return T_star, solutions, met
 
-    def _means(self, strata: Sequence[Cells], at: Nodes) -> list[tuple[Tensor, Tensor]]:
+    def _means(self, strata: Sequence[PoolCells], at: QuadratureNodes) -> list[tuple[Tensor, Tensor]]:
         """E[T] − T* of every estimator [Q, len(n), D], and the same from every other node."""
         T_star = strata_target(strata, self.n)
         transformed = [transforms(cells, at, POWERS) for cells in strata]
         found: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in self.estimators}
         for k, sizes in enumerate(self.n):
-            centered = [_centered(each, T_star[:, k]) for each in transformed]
+            centered = [_center(each, T_star[:, k]) for each in transformed]
             fewer = [each.every_other() for each in centered]
             for name in self.estimators:
                 terms = strata_mean(name, sizes)
                 found[name].append((strata_integral(centered, terms, sizes), strata_integral(fewer, terms, sizes)))
-        return [(_beside(value), _beside(less)) for value, less in (zip(*found[name], strict=True) for name in found)]
+        return [(_align(value), _align(less)) for value, less in (zip(*found[name], strict=True) for name in found)]
 
     def _from_points(self, x: Tensor, scale: float) -> _BuiltStrata:
         s = [torch.cat(list(each)) for each in self._minus_log_weights(x)]
         step, largest = NODE_STEP * scale, max(float(of.max()) for of in s)
-        require_room(largest / step * max(map(len, self.pools)), largest)
-        strata = [points(of, y) for of, y in zip(s, self._y, strict=True)]
+        require_memory(largest / step * max(map(len, self.pools)), largest)
+        strata = [cells_from_points(of, y) for of, y in zip(s, self._y, strict=True)]
         return strata, self._nodes(largest, step, step), []
 
     def _from_histograms(self, x: Tensor, scale: float) -> _BuiltStrata:
         step = GRID_STEP * scale
         s = self._minus_log_weights(x)
-        built = [deposited(of, y, step) for of, y in zip(s, self._y, strict=True)]
+        built = [deposit_pool(of, y, step) for of, y in zip(s, self._y, strict=True)]
         strata = [cells for cells, _ in built]
         coarser = [
             ([cells for cells, _ in same], same[0][1]) for same in zip(*(more for _, more in built), strict=True)
@@ -455,8 +465,8 @@ class _StrataProblem:
         largest = step * max(cells.channels.shape[1] for cells in strata)
         return strata, self._nodes(largest, NODE_STEP, 2 * step), coarser
 
-    def _nodes(self, largest_s: float, step: float, multiple_of: float) -> Nodes:
-        return nodes(largest_s, max(map(sum, self.n)), step, multiple_of)
+    def _nodes(self, largest_s: float, step: float, multiple_of: float) -> QuadratureNodes:
+        return quadrature_nodes(largest_s, max(map(sum, self.n)), step, multiple_of)
 
     def _minus_log_weights(self, x: Tensor) -> list[Iterator[Tensor]]:
         """s = −log w of every stratum, block by block; 0 at the largest weight that a query has in any stratum."""
@@ -472,7 +482,7 @@ class _StrataProblem:
             yield s.sub_(by.unsqueeze(-1)).clamp_min_(-math.inf if less is None else 0)
 
 
-def strata_target(strata: Sequence[Cells], n: Sequence[Sizes]) -> Float[Tensor, "Q S D"]:
+def strata_target(strata: Sequence[PoolCells], n: Sequence[Sizes]) -> Float[Tensor, "Q S D"]:
     """T* = Σ_s n_s Σ e^{−s} y / Σ_s n_s Σ e^{−s} for all sizes."""
     sums = torch.stack([((-cells.s).exp().unsqueeze(-2) @ cells.channels).squeeze(-2) for cells in strata], 1)
     total = torch.tensor(n, dtype=torch.float64) @ sums  # [Q, len(n), D + 2]
@@ -496,7 +506,7 @@ def strata_integral(strata: Sequence[Transforms], terms: dict[Term, float], n: S
     return strata[0].step * torch.as_tensor(total)
 
 
-def _centered(transformed: Transforms, T: Float[Tensor, "Q D"]) -> Transforms:
+def _center(transformed: Transforms, T: Float[Tensor, "Q D"]) -> Transforms:
     """Of y − T."""
     centered = {}
     for p, M in transformed.M.items():
@@ -505,14 +515,14 @@ def _centered(transformed: Transforms, T: Float[Tensor, "Q D"]) -> Transforms:
     return Transforms(transformed.step, centered, transformed.log_phi)
 
 
-def _mean_square(cells: Cells, T_star: Float[Tensor, "Q S D"]) -> Float[Tensor, "Q S"]:
+def _mean_square(cells: PoolCells, T_star: Float[Tensor, "Q S D"]) -> Float[Tensor, "Q S"]:
     """E_s‖y − T*‖²."""
     one, y, square = cells.channels.sum(-2).tensor_split((1, -1), -1)
     cross = (T_star * y.unsqueeze(-2)).sum(-1)
     return (square - 2 * cross + T_star.square().sum(-1) * one).clamp_min(0)
 
 
-def _beside(values: Sequence[Float[Tensor, "Q D"]]) -> Float[Tensor, "Q S D"]:
+def _align(values: Sequence[Float[Tensor, "Q D"]]) -> Float[Tensor, "Q S D"]:
     return torch.stack(list(values), -2)
 
 
@@ -527,18 +537,18 @@ def _check_strata(
 ) -> None:
     require_temperature(tau)
     if not pools:
-        raise mistake("pools is empty", "allowed is one pool or more", "pass for example (generated, unconditional)")
+        raise user_error("pools is empty", "allowed is one pool or more", "pass for example (generated, unconditional)")
     for k, pool in enumerate(pools):
         require_matrices(**{"x": x, f"pools[{k}]": pool})
         require_finite(**{"x": x, f"pools[{k}]": pool})
     if not n or not all(len(sizes) == len(pools) and all(_is_size(size) for size in sizes) for sizes in n):
-        raise mistake(
+        raise user_error(
             f"n is {n!r}",
             f"allowed are tuples of {len(pools)} integers from 1, one a pool",
             "pass for example ((8, 4), (16, 8)) for two pools",
         )
     if len(weights) != len(pools) or not all(0 < weight < math.inf for weight in weights):
-        raise mistake(
+        raise user_error(
             f"pool_weights is {weights!r}",
             f"allowed are {len(pools)} positive numbers, one a pool",
             "leave out a pool that has no weight",
@@ -547,9 +557,9 @@ def _check_strata(
         require_choice("estimator", name, STRATA_ESTIMATORS)
     if not estimators or len(set(estimators)) < len(estimators):
         names = ", ".join(estimators) or "none"
-        raise mistake(f"estimators are {names}", "allowed are one or more, each once", "leave them out for all")
+        raise user_error(f"estimators are {names}", "allowed are one or more, each once", "leave them out for all")
     if not 0 < rtol < 1:
-        raise mistake(f"rtol is {rtol!r}", "allowed is a number between 0 and 1", "the default is 1e-6")
+        raise user_error(f"rtol is {rtol!r}", "allowed is a number between 0 and 1", "the default is 1e-6")
 
 
 def _is_size(size: object) -> bool:

@@ -38,7 +38,17 @@ import torch
 
 from truedrift.axes import Float, Int, Tensor
 from truedrift.bias import power_sums
-from truedrift.bias.quadrature import HIGHEST, LOWEST, PAD, Nodes, Transforms, histogram, nodes, powers, transforms
+from truedrift.bias.quadrature import (
+    HIGHEST,
+    LOWEST,
+    PAD,
+    QuadratureNodes,
+    Transforms,
+    histogram,
+    powers,
+    quadrature_nodes,
+    transforms,
+)
 from truedrift.kernels.weights import effective_sample_size
 
 GRID_STEP = 1 / 16
@@ -83,7 +93,7 @@ def deviations(
         yield some, _deviations(s[some], means, groups, pools, cells)
 
 
-def resolvable(s: Float[Tensor, "Q N"]) -> Float[Tensor, "Q N"]:
+def is_resolvable(s: Float[Tensor, "Q N"]) -> Float[Tensor, "Q N"]:
     """s with a range of at most LONGEST: gaps beyond FARTHEST closed, and a query that is still colder made warmer."""
     if float(s.max()) <= LONGEST:
         return s
@@ -143,7 +153,7 @@ def _on_grid(mass: Tensor, means: Means) -> Tensor:
     """F(s) − e^{−s} / E[e^{−s}] of every cell [Q, pools, columns, cells], from masses [Q, pools, cells]."""
     Q, pools, cells = mass.shape
     grid = histogram(mass.reshape(Q * pools, cells, 1), GRID_STEP)
-    at = nodes(GRID_STEP * cells, max(means.n), NODE_STEP, NODE_STEP)
+    at = quadrature_nodes(GRID_STEP * cells, max(means.n), NODE_STEP, NODE_STEP)
     terms = [power_sums.mean(name) for name in means.estimators]
     transformed = transforms(grid, at, sorted({p for each in terms for p in powers(each)}))
     w = (-grid.s).exp()
@@ -179,7 +189,7 @@ def _density(transformed: Transforms, terms: dict[power_sums.Blocks, float], n: 
     return R
 
 
-def _spread_out(R: Tensor, p: int, at: Nodes, cells: int) -> Tensor:
+def _spread_out(R: Tensor, p: int, at: QuadratureNodes, cells: int) -> Tensor:
     """Σ_k H_p(u_k − s_j) R(u_k) · step for every cell j: cells in blocks, each with its window of the nodes."""
     blocks = -(-cells // _CELLS_A_BLOCK)
     advance = round(_CELLS_A_BLOCK * GRID_STEP / NODE_STEP)
@@ -207,7 +217,7 @@ class References:
     @classmethod
     def seen(cls, minus_log_w: Float[Tensor, "Q N"], y: Tensor, *, own: bool) -> References:
         """From −log w up to a constant of each query; y is centered, which changes no bias."""
-        s = resolvable(minus_log_w - minus_log_w.amin(-1, keepdim=True))
+        s = is_resolvable(minus_log_w - minus_log_w.amin(-1, keepdim=True))
         return cls(s, y - y.mean(-1 if own else 0, keepdim=True), own)
 
     @cached_property

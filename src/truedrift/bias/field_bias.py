@@ -33,13 +33,13 @@ import torch
 from numpy.typing import NDArray
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.monte_carlo import Kept, Sums, fingerprint
-from truedrift.bias.trial_moments import Sample, sample
-from truedrift.bias.trials import blocks_of, draw_one, key_of, power_sums
-from truedrift.errors import mistake, require_choice, require_finite, require_matrices, require_temperature
+from truedrift.bias.monte_carlo import Sums, TrialCache, fingerprint
+from truedrift.bias.trial_moments import TrialMoments, trial_moments
+from truedrift.bias.trials import block_count, draw_one, power_sums, stream_key
+from truedrift.errors import require_choice, require_finite, require_matrices, require_temperature, user_error
 from truedrift.field.affinity import NORMALIZATIONS, Normalization
 from truedrift.kernels.kernel import log_kernel
-from truedrift.progress import Progress, silent
+from truedrift.progress import Progress, no_progress
 
 Array = NDArray[np.float64]
 
@@ -52,7 +52,7 @@ class Influence(NamedTuple):
     h: Array
 
 
-def tally_field(
+def accumulate_field(
     x: Array,
     positives: Array,
     generated: Array,
@@ -67,7 +67,7 @@ def tally_field(
 ) -> tuple[Array, Array]:
     """(Σ e, Σ e eᵀ) [3, 3, 3, D (, D)], normalization × (T⁺, T⁻, V) × (standard, ABC, ABC-2), less the linear parts."""
     D = len(x)
-    blocks = blocks_of(trials, 27 * D * D)
+    blocks = block_count(trials, 27 * D * D)
     first, second = np.zeros((blocks, 3, 3, 3, D)), np.zeros((blocks, 3, 3, 3, D, D))
     _tally(x, positives, generated, pos, neg, gaussian, tau, n, trials, *keys, first, second)
     return first.sum(0), second.sum(0)
@@ -169,15 +169,15 @@ _LARGEST_RANGE = 200.0
 
 
 @dataclass(frozen=True)
-class FieldSample:
+class FieldMoments:
     """Bias of both centroids and of the field at every query and n; covariances are what is left of the noise."""
 
-    T_pos: Sample
-    T_neg: Sample
-    V: Sample
+    T_pos: TrialMoments
+    T_neg: TrialMoments
+    V: TrialMoments
 
 
-def trained_field(
+def field_bias_trials(
     x: Float[Tensor, "Q D"],
     positives: Float[Tensor, "N D"],
     generated: Float[Tensor, "M D"],
@@ -187,9 +187,9 @@ def trained_field(
     trials: int,
     kernel: Literal["laplace", "gaussian"] = "laplace",
     seed: int = 0,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     keep: Path | None = None,
-) -> dict[tuple[Normalization, str], FieldSample]:
+) -> dict[tuple[Normalization, str], FieldMoments]:
     """By normalization and estimator, over batches of x with n − 1 other generated samples, and n positives.
 
     With `keep`, finished queries are added to a file of that directory, and not computed again.
@@ -201,7 +201,7 @@ def trained_field(
     sizes, work, done = tuple(n), len(x) * sum(size**2 for size in n), 0
     shape = (3, 3, 3, len(sizes), x.shape[1])
     told = (tau, sizes, trials, kernel, seed)
-    kept = None if keep is None else Kept(keep, fingerprint(told, x, positives, generated), {"field": shape})
+    kept = None if keep is None else TrialCache(keep, fingerprint(told, x, positives, generated), {"field": shape})
     pools.tally(x[0], pos.at(0), neg.at(0), 3, 1, (0, 0, 0))  # compiles, or it would count as the first query's time
     sums: list[Sums] = []
     for q in range(len(x)):
@@ -219,8 +219,11 @@ def trained_field(
     progress("Monte Carlo of the field", work, work)
     targets = [torch.stack((pos.T_star, neg.T_star, pos.T_star - neg.T_star))[:, s] for s in (0, 1, 1)]
     return {
-        (normalization, estimator): FieldSample(
-            *(sample(sizes, trials, targets[a][side], first[a, side, b], second[a, side, b]) for side in range(3))
+        (normalization, estimator): FieldMoments(
+            *(
+                trial_moments(sizes, trials, targets[a][side], first[a, side, b], second[a, side, b])
+                for side in range(3)
+            )
         )
         for a, normalization in enumerate(NORMALIZATIONS)
         for b, estimator in enumerate(ESTIMATORS)
@@ -276,7 +279,7 @@ class _Pools:
     def tally(
         self, x: Tensor, pos: Influence, neg: Influence, n: int, trials: int, stream: tuple[int, int, int]
     ) -> tuple[Tensor, Tensor]:
-        first, second = tally_field(
+        first, second = accumulate_field(
             x.numpy(),
             self.positives.numpy(),
             self.generated.numpy(),
@@ -286,7 +289,7 @@ class _Pools:
             tau=self.tau,
             n=n,
             trials=trials,
-            keys=(key_of(*stream, 0), key_of(*stream, 1)),
+            keys=(stream_key(*stream, 0), stream_key(*stream, 1)),
         )
         return torch.from_numpy(first), torch.from_numpy(second)
 
@@ -299,14 +302,16 @@ def _check(
     require_matrices(x=x, positives=positives, generated=generated)
     require_finite(x=x, positives=positives, generated=generated)
     if not n or not all(isinstance(size, int) and size >= 3 for size in n):
-        raise mistake(f"n is {n!r}", "allowed are integers from 3: a query and two others", "pass for example (8, 16)")
+        raise user_error(
+            f"n is {n!r}", "allowed are integers from 3: a query and two others", "pass for example (8, 16)"
+        )
     if not isinstance(trials, int) or trials < 2:
-        raise mistake(f"trials is {trials!r}", "allowed is an integer from 2", "take for example 2000")
+        raise user_error(f"trials is {trials!r}", "allowed is an integer from 2", "take for example 2000")
     points = torch.cat((x, positives, generated))
     widest = float(torch.linalg.vector_norm(points.amax(0) - points.amin(0)))
     range_of_log_w = widest / tau if kernel == "laplace" else (widest / tau) ** 2 / 2
     if range_of_log_w > _LARGEST_RANGE:
-        raise mistake(
+        raise user_error(
             f"log k reaches over {range_of_log_w:.0f}",
             f"allowed is up to {_LARGEST_RANGE:.0f}",
             "take a larger tau or nearer points",

@@ -52,13 +52,13 @@ def _deposit(s: Array, y: Array, per_step: float, grid: Array) -> None:
                 grid[q, first + k, 1 + D] += weights[k] * norm
 
 
-def joined(grids: Sequence[Array]) -> Array:
+def concatenate_grids(grids: Sequence[Array]) -> Array:
     """The histograms of some queries after another, with as many cells as the longest has."""
     cells = max(grid.shape[1] for grid in grids)
     return np.concatenate([np.pad(grid, ((0, 0), (0, cells - grid.shape[1]), (0, 0))) for grid in grids])
 
 
-def coarser(grid: Array, *, odd: bool = False) -> Array:
+def coarsen(grid: Array, *, odd: bool = False) -> Array:
     """The histogram with steps of twice the size, made of this one: a cell that falls away goes to the four around it.
 
     Even cells stay, cell PAD at s = 0 among them; or the odd ones, and cell PAD is then one old step below.

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.trial_moments import Sample, sample
+from truedrift.bias.trial_moments import TrialMoments, trial_moments
 from truedrift.bias.trials import (
     BR_SNIS,
     JACKKNIFE,
@@ -39,20 +39,20 @@ from truedrift.bias.trials import (
     POWER_SUMS,
     Rule,
     Table,
+    accumulate,
     bootstrap_rule,
     br_snis_rule,
     compile_now,
     draw,
-    key_of,
-    tally,
+    stream_key,
 )
 from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
-from truedrift.errors import mistake, require_finite, require_matrices, require_temperature
+from truedrift.errors import require_finite, require_matrices, require_temperature, user_error
 from truedrift.kernels.kernel import LogKernel, log_kernel
-from truedrift.progress import Progress, silent
+from truedrift.progress import Progress, no_progress
 
 Sums = tuple[Tensor, Tensor]
 """(Σ e [len(n), D], Σ e eᵀ [len(n), D, D]) over trials."""
@@ -66,7 +66,7 @@ def fingerprint(told: tuple[Any, ...], *tensors: Tensor) -> str:
     return digest.hexdigest()
 
 
-class Kept:
+class TrialCache:
     """Finished queries in a file of the directory: for each name sums of the given shape."""
 
     def __init__(self, directory: Path, fingerprint: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -124,9 +124,9 @@ def monte_carlo(
     kernel: str | LogKernel = "laplace",
     replacement: bool = True,
     seed: int = 0,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     keep: Path | None = None,
-) -> dict[str, Sample]:
+) -> dict[str, TrialMoments]:
     """The moments of every estimator over `trials` minibatches from the pool, at queries x and each n, by name.
 
     An estimator that needs more than n references (BR-SNIS) draws its budget. With `keep`, finished queries are added
@@ -140,7 +140,7 @@ def monte_carlo(
     )
     x = x.detach().to("cpu", torch.float64)
     shape = (len(sizes), x.shape[1])
-    kept = None if keep is None else Kept(keep, _fingerprint(task, x), {each.name: shape for each in chosen})
+    kept = None if keep is None else TrialCache(keep, _fingerprint(task, x), {each.name: shape for each in chosen})
     work = sum(each.budget(size) for each in chosen for size in sizes) * trials
     T_star, sums = [], []
     progress("Monte Carlo", 0, len(x) * work)
@@ -156,7 +156,9 @@ def monte_carlo(
     progress("Monte Carlo", len(x) * work, len(x) * work)
     targets = torch.stack(T_star)
     return {
-        each.name: sample(sizes, trials, targets, *map(torch.stack, zip(*(of[each.name] for of in sums), strict=True)))
+        each.name: trial_moments(
+            sizes, trials, targets, *map(torch.stack, zip(*(of[each.name] for of in sums), strict=True))
+        )
         for each in chosen
     }
 
@@ -206,7 +208,7 @@ class _AtQuery:
         for n in self.task.n:
             m = rule.settings[0] * (n - 1) + 1 if rule.kind == BR_SNIS else n
             keys = {"key": self._key(0, m), "own_key": self._key(1, m)}
-            found.append(tally(table, rule, m, trials, replacement=self.task.replacement, **keys))
+            found.append(accumulate(table, rule, m, trials, replacement=self.task.replacement, **keys))
         first, second = (torch.stack([torch.from_numpy(sums[k]) for sums in found]) for k in (0, 1))
         cross = first.unsqueeze(-1) * residue  # the sums of e less the rounded table's own T*
         second = second - cross - cross.mT + trials * residue.unsqueeze(-1) * residue
@@ -245,7 +247,7 @@ class _AtQuery:
         return first, second
 
     def _key(self, purpose: int, m: int) -> np.uint64:
-        return key_of(self.task.seed, purpose, self.query, m)
+        return stream_key(self.task.seed, purpose, self.query, m)
 
 
 def _rule(estimator: Estimator) -> Rule | None:
@@ -291,20 +293,22 @@ def check(
     require_matrices(x=x, pool=pool)
     require_finite(x=x, pool=pool)
     if not n or not all(isinstance(size, int) and size >= 1 for size in n):
-        raise mistake(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
+        raise user_error(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
     if not isinstance(trials, int) or trials < 2:
-        raise mistake(f"trials is {trials!r}", "allowed is an integer from 2", "the paper takes 200000")
+        raise user_error(f"trials is {trials!r}", "allowed is an integer from 2", "the paper takes 200000")
     if not isinstance(seed, int) or not 0 <= seed < 1 << 63:
-        raise mistake(f"seed is {seed!r}", "allowed is 0 to 2⁶³ − 1", "take for example 0")
+        raise user_error(f"seed is {seed!r}", "allowed is 0 to 2⁶³ − 1", "take for example 0")
     if not estimators or len({each.name for each in estimators}) < len(estimators):
         names = ", ".join(each.name for each in estimators) or "none"
-        raise mistake(f"estimators are {names}", "allowed are one or more, each once", "ask for another one separately")
+        raise user_error(
+            f"estimators are {names}", "allowed are one or more, each once", "ask for another one separately"
+        )
     most = max(each.budget(size) for each in estimators for size in n)
     if not replacement and most > len(pool):
-        raise mistake(
+        raise user_error(
             f"{most} references are to be drawn without replacement from a pool of {len(pool)}",
             "allowed is up to the size of the pool",
             "draw with replacement or fewer",
         )
     if len(pool) >= 1 << 32:
-        raise mistake(f"the pool has {len(pool)} points", f"allowed are fewer than {1 << 32}", "take a part of it")
+        raise user_error(f"the pool has {len(pool)} points", f"allowed are fewer than {1 << 32}", "take a part of it")

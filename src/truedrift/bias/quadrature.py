@@ -36,7 +36,7 @@ import torch
 
 from truedrift.axes import Bool, Float, Tensor
 from truedrift.bias.power_sums import Blocks
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.kernels.kernel import LogKernel, gaussian, laplace
 
 ELEMENTS = 1 << 23
@@ -64,7 +64,7 @@ PAD = 2
 
 
 @dataclass(frozen=True)
-class Cells:
+class PoolCells:
     """`channels` [Q, J, D + 2] (mass, y, ‖y‖², masses of a query sum to 1) at `s` [Q or 1, J]."""
 
     s: Tensor
@@ -78,51 +78,51 @@ class Cells:
         sums = ((-self.s).exp().unsqueeze(-2) @ self.channels).squeeze(-2)
         return sums[:, 1:-1] / sums[:, :1]
 
-    def centered(self) -> Cells:
+    def centered(self) -> PoolCells:
         """The same for y − T*."""
         one, y, norm = self.channels[..., :1], self.channels[..., 1:-1], self.channels[..., -1:]
         T = self.target.unsqueeze(-2)
         norm = norm - 2 * (y * T).sum(-1, keepdim=True) + T.square().sum(-1, keepdim=True) * one
-        return Cells(self.s, torch.cat((one, y - T * one, norm), -1), self.step)
+        return PoolCells(self.s, torch.cat((one, y - T * one, norm), -1), self.step)
 
 
-def points(s: Float[Tensor, "Q N"], y: Float[Tensor, "N D"]) -> Cells:
+def cells_from_points(s: Float[Tensor, "Q N"], y: Float[Tensor, "N D"]) -> PoolCells:
     """Every point a cell of its own."""
     channels = torch.cat((torch.ones_like(y[:, :1]), y, y.square().sum(-1, keepdim=True)), -1) / len(y)
-    return Cells(s, channels.expand(len(s), -1, -1), None)
+    return PoolCells(s, channels.expand(len(s), -1, -1), None)
 
 
-def histogram(grid: Float[Tensor, "Q J C"], step: float, origin: float = 0.0) -> Cells:
+def histogram(grid: Float[Tensor, "Q J C"], step: float, origin: float = 0.0) -> PoolCells:
     """The cells of a uniform grid whose cell PAD is at s = origin."""
     s = step * (torch.arange(grid.shape[1], dtype=grid.dtype) - PAD) + origin
-    return Cells(s.unsqueeze(0), grid, step)
+    return PoolCells(s.unsqueeze(0), grid, step)
 
 
 @dataclass(frozen=True)
-class Nodes:
+class QuadratureNodes:
     """u_k = first + k·step for k < count, where the trapezoid rule looks."""
 
     first: float
     step: float
     count: int
 
-    def shifted(self, by: float) -> Nodes:
+    def shifted(self, by: float) -> QuadratureNodes:
         """The same nodes, moved."""
-        return Nodes(self.first + by, self.step, self.count)
+        return QuadratureNodes(self.first + by, self.step, self.count)
 
-    def every_other(self) -> Nodes:
+    def every_other(self) -> QuadratureNodes:
         """Half of them, at twice the distance."""
-        return Nodes(self.first, 2 * self.step, -(-self.count // 2))
+        return QuadratureNodes(self.first, 2 * self.step, -(-self.count // 2))
 
     def values(self) -> Float[Tensor, " K"]:
         """[K]."""
         return self.first + self.step * torch.arange(self.count, dtype=torch.float64)
 
 
-def nodes(largest_s: float, largest_n: int, step: float, multiple_of: float) -> Nodes:
+def quadrature_nodes(largest_s: float, largest_n: int, step: float, multiple_of: float) -> QuadratureNodes:
     """From −log n − 37, below which nothing is left of n·t, to 5 above the largest s; the first at such a multiple."""
     first = math.floor((-math.log(largest_n) - 37) / multiple_of) * multiple_of
-    return Nodes(first, step, 1 + math.ceil((largest_s + 5 - first) / step))
+    return QuadratureNodes(first, step, 1 + math.ceil((largest_s + 5 - first) / step))
 
 
 HIGHEST = 5.0
@@ -146,7 +146,7 @@ class Transforms:
         return Transforms(2 * self.step, {p: M[:, ::2] for p, M in self.M.items()}, self.log_phi[:, ::2])
 
 
-def transforms(cells: Cells, nodes: Nodes, powers: Sequence[int]) -> Transforms:
+def transforms(cells: PoolCells, nodes: QuadratureNodes, powers: Sequence[int]) -> Transforms:
     """Of the cells at the nodes, which on a grid have to be at multiples of its step from the cells."""
     if len(cells.s) == 1 and cells.s.numel() * nodes.count <= _ELEMENTS:
         return _shared_sums(cells.s[0], cells.channels, nodes, powers)
@@ -158,7 +158,7 @@ def transforms(cells: Cells, nodes: Nodes, powers: Sequence[int]) -> Transforms:
     return Transforms(nodes.step, M, torch.cat([part.log_phi for part in parts]))
 
 
-def _sums(s: Tensor, channels: Tensor, nodes: Nodes, powers: Sequence[int]) -> Transforms:
+def _sums(s: Tensor, channels: Tensor, nodes: QuadratureNodes, powers: Sequence[int]) -> Transforms:
     z = nodes.values()[:, None] - s.unsqueeze(-2)  # [Q, K, J]
     e_z = z.exp()
     mass = channels[..., :1]
@@ -166,7 +166,7 @@ def _sums(s: Tensor, channels: Tensor, nodes: Nodes, powers: Sequence[int]) -> T
     return Transforms(nodes.step, {p: (p * z - e_z).exp() @ channels for p in powers}, _log(phi, rest))
 
 
-def _shared_sums(s: Tensor, channels: Tensor, nodes: Nodes, powers: Sequence[int]) -> Transforms:
+def _shared_sums(s: Tensor, channels: Tensor, nodes: QuadratureNodes, powers: Sequence[int]) -> Transforms:
     """For a short grid, which is the same for every query: one product for all of them."""
     Q, J, C = channels.shape
     z = nodes.values()[:, None] - s  # [K, J]
@@ -178,7 +178,7 @@ def _shared_sums(s: Tensor, channels: Tensor, nodes: Nodes, powers: Sequence[int
     return Transforms(nodes.step, M, _log(phi, rest))
 
 
-def _convolution(grid: Tensor, step: float, first: float, nodes: Nodes, powers: Sequence[int]) -> Transforms:
+def _convolution(grid: Tensor, step: float, first: float, nodes: QuadratureNodes, powers: Sequence[int]) -> Transforms:
     Q, cells, channels = grid.shape
     stride, before = round(nodes.step / step), round((first - nodes.first) / step)
     above, below = math.ceil(HIGHEST / step), math.ceil(-LOWEST / step)
@@ -265,21 +265,21 @@ AtLevel = Callable[[Tensor, int], tuple[Tensor, list[Solution], Tensor]]
 """Queries and how often steps are halved → T* [Q, ...], the solutions, and whether they meet the tolerance [Q]."""
 
 
-class NoRoom(Mistake):
+class GridTooLarge(UserError):
     """Steps as small as that would not fit in memory."""
 
 
-def require_room(elements: float, largest_s: float) -> None:
+def require_memory(elements: float, largest_s: float) -> None:
     """`elements` numbers fit in memory, for log w that ranges over `largest_s`."""
     if elements > ROOM:
         room = largest_s * ROOM / elements
-        raise NoRoom(
+        raise GridTooLarge(
             f"log w ranges over {largest_s:.3g} at a query; allowed is about {room:.3g} for this pool; "
             "take a larger tau, at which more than the nearest reference counts"
         )
 
 
-def refined(at: AtLevel, x: Float[Tensor, "Q D"]) -> tuple[Tensor, list[Solution]]:
+def refine(at: AtLevel, x: Float[Tensor, "Q D"]) -> tuple[Tensor, list[Solution]]:
     """T* and the solutions, each query with steps as small as it needs them and as there is room for."""
     T_star, solutions, met = at(x, 0)
     for level in range(1, LEVELS):
@@ -288,7 +288,7 @@ def refined(at: AtLevel, x: Float[Tensor, "Q D"]) -> tuple[Tensor, list[Solution
             break
         try:
             T_star[left], better, met[left] = at(x[left], level)
-        except NoRoom:
+        except GridTooLarge:
             break
         for kept, new in zip(solutions, better, strict=True):
             for old, now in zip(kept, new, strict=True):
@@ -296,7 +296,7 @@ def refined(at: AtLevel, x: Float[Tensor, "Q D"]) -> tuple[Tensor, list[Solution
     return T_star, solutions
 
 
-def judged(
+def estimate_errors(
     values: Sequence[tuple[Tensor, Tensor]],
     coarser: Sequence[Sequence[Tensor]],
     unit: Tensor,

@@ -17,7 +17,7 @@ from truedrift.axes import Float, Tensor
 
 
 @dataclass(frozen=True)
-class Sample:
+class TrialMoments:
     """What M trials of one estimator gave at every query and every n."""
 
     n: tuple[int, ...]
@@ -70,8 +70,8 @@ class Sample:
         return torch.einsum("...d,...df,...f->...", self.bias, self.covariance, self.bias)
 
 
-def sample(n: tuple[int, ...], trials: int, T_star: Tensor, first: Tensor, second: Tensor) -> Sample:
+def trial_moments(n: tuple[int, ...], trials: int, T_star: Tensor, first: Tensor, second: Tensor) -> TrialMoments:
     """From Σ_t e_t [Q, len(n), D] and Σ_t e_t e_tᵀ [Q, len(n), D, D]."""
     mean = first / trials
     covariance = (second - trials * mean.unsqueeze(-1) * mean.unsqueeze(-2)) / (trials - 1)
-    return Sample(n, trials, T_star, mean, covariance)
+    return TrialMoments(n, trials, T_star, mean, covariance)

@@ -39,7 +39,7 @@ def _mix(z: np.uint64) -> np.uint64:
     return z ^ (z >> _31)
 
 
-def key_of(seed: int, *path: int) -> np.uint64:
+def stream_key(seed: int, *path: int) -> np.uint64:
     """The key of a stream: of a seed, and of the numbers that name the stream under it."""
     with np.errstate(over="ignore"):
         key = _mix.py_func(np.uint64(seed) + _GOLDEN)
@@ -227,7 +227,7 @@ def br_snis_rule(iterations: int, burn_in: int) -> Rule:
     return Rule(BR_SNIS, 1, (iterations, burn_in))
 
 
-def tally(
+def accumulate(
     table: Table, rule: Rule, m: int, trials: int, *, key: np.uint64, own_key: np.uint64, replacement: bool
 ) -> tuple[Array, Array]:
     """(Σ e [outputs, D], Σ e eᵀ [outputs, D, D]) over minibatches of m; table [N, 1 + D] holds w > 0 and y − T*.
@@ -235,13 +235,13 @@ def tally(
     Minibatches are those of `key`; what an estimator draws itself is of `own_key`.
     """
     D = table.shape[1] - 1
-    blocks = blocks_of(trials, rule.outputs * D * D)
+    blocks = block_count(trials, rule.outputs * D * D)
     first, second = np.zeros((blocks, rule.outputs, D)), np.zeros((blocks, rule.outputs, D, D))
     _tally(table, rule.kind, *rule.settings, m, trials, key, own_key, replacement, first, second)
     return first.sum(0), second.sum(0)
 
 
-def blocks_of(trials: int, numbers: int) -> int:
+def block_count(trials: int, numbers: int) -> int:
     """Into how many blocks trials are split, each with sums of that many numbers.
 
     It does not depend on the threads, so that the digits do not either.
@@ -252,7 +252,7 @@ def blocks_of(trials: int, numbers: int) -> int:
 def compile_now() -> None:
     """Have the loop compiled, which takes a while the first time after an installation."""
     key = np.uint64(0)
-    tally(np.ones((1, 2), np.float32), POWER_SUMS, 1, 1, key=key, own_key=key, replacement=True)
+    accumulate(np.ones((1, 2), np.float32), POWER_SUMS, 1, 1, key=key, own_key=key, replacement=True)
 
 
 @numba.njit(parallel=True, fastmath=True, cache=True)  # type: ignore[misc]

@@ -49,13 +49,13 @@ WIDENING = 0.4
 ESTIMATORS = ("standard", "abc", "abc2")
 
 
-def groups(N: int, generator: torch.Generator) -> Int[Tensor, " N"]:
+def jackknife_group_count(N: int, generator: torch.Generator) -> Int[Tensor, " N"]:
     """Labels 0 … G − 1 of the references, in random order, as equally often as can be."""
     labels = torch.arange(N) % min(GROUPS, N)
     return labels[torch.randperm(N, generator=generator)]
 
 
-def distinct(rows: Float[Tensor, "N D"]) -> Int[Tensor, " N"]:
+def count_distinct(rows: Float[Tensor, "N D"]) -> Int[Tensor, " N"]:
     """Which of the distinct rows each row is: 0, 1, … in the order of their first appearance, bit by bit but for −0.
 
     By a hash of 128 bits: the rows themselves are large, and a sum of floats depends on its order.
@@ -65,7 +65,7 @@ def distinct(rows: Float[Tensor, "N D"]) -> Int[Tensor, " N"]:
     return torch.tensor([known.setdefault(each, len(known)) for each in hashes])
 
 
-def levels(d: Float[Tensor, "Q N"], within: float) -> Float[Tensor, "Q N"]:
+def jackknife_levels(d: Float[Tensor, "Q N"], within: float) -> Float[Tensor, "Q N"]:
     """Numbers in place of the values of each row, the same for values that gaps of at most `within` connect.
 
     Distances of copies differ by rounding: a product of matrices adds up in another order at its edges.
@@ -75,13 +75,13 @@ def levels(d: Float[Tensor, "Q N"], within: float) -> Float[Tensor, "Q N"]:
     return torch.empty_like(d).scatter_(-1, order, steps)
 
 
-def groups_of(which: Int[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:
+def jackknife_groups(which: Int[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:
     """Labels of references of which row i is the distinct one `which[i]`: `groups` of the distinct ones.
 
     Where all are the same there is nothing else to leave out, and `groups` of the copies are as good as any.
     """
     count = int(which.max()) + 1
-    return groups(count, generator)[which] if count > 1 else groups(len(which), generator)
+    return jackknife_group_count(count, generator)[which] if count > 1 else jackknife_group_count(len(which), generator)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def half_width(*, error: float, drift: float, noise: float, of_queries: float = 
     return math.hypot(STUDENT * error, REACH * drift, WIDENING * noise, STUDENT * of_queries)
 
 
-def estimates(
+def jackknife_estimates(
     seen: References, n: int, labels: Int[Tensor, " N"], sizes: tuple[int, ...] = ()
 ) -> tuple[tuple[Estimate, ...], Float[Tensor, "estimators sizes"]]:
     """Of every estimator at n, and θ at further `sizes`, which cost little beside it."""
@@ -151,7 +151,7 @@ _ELEMENTS = 1 << 23
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedBatches:
     """What the minibatches showed."""
 
     weights: Weights
@@ -159,7 +159,7 @@ class Simulated:
     """√(tr Var T_n), root mean square over queries."""
 
 
-def simulate(references: References, n: int, generator: torch.Generator) -> Simulated:
+def simulate_batches(references: References, n: int, generator: torch.Generator) -> SimulatedBatches:
     """Up to 256 minibatches of n references, fewer when n is large."""
     Q, N = references.s.shape
     draws = max(FEWEST_DRAWS, min(MOST_DRAWS, _ELEMENTS // n))
@@ -172,7 +172,7 @@ def simulate(references: References, n: int, generator: torch.Generator) -> Simu
         dominance.append(alpha.amax(-1))
         T.append(_centroids(references, some, alpha))
     variance = torch.cat(T, 1).var(1).sum(-1).mean()
-    return Simulated(summary(torch.cat(n_eff, 1), torch.cat(dominance, 1), n), float(variance.sqrt()))
+    return SimulatedBatches(summarize_batches(torch.cat(n_eff, 1), torch.cat(dominance, 1), n), float(variance.sqrt()))
 
 
 def _centroids(references: References, index: Tensor, alpha: Tensor) -> Tensor:
@@ -182,7 +182,7 @@ def _centroids(references: References, index: Tensor, alpha: Tensor) -> Tensor:
     return (alpha.transpose(0, 1) @ references.y[index]).transpose(0, 1)
 
 
-def summary(n_eff: Tensor, dominance: Tensor, n: int) -> Weights:
+def summarize_batches(n_eff: Tensor, dominance: Tensor, n: int) -> Weights:
     """Of rows of weights, from 1/Σα² and the largest α of each."""
     return Weights(
         rows=n_eff.numel(),

@@ -3,7 +3,7 @@
 from truedrift.centroids.analytical import ABC, ABC2, StratifiedABC, abc_weights
 from truedrift.centroids.catalog import ESTIMATORS, estimator
 from truedrift.centroids.centroid import centroid
-from truedrift.centroids.estimator import Estimator, OfAlpha, Standard, weighted_mean
+from truedrift.centroids.estimator import AlphaEstimator, Estimator, Standard, weighted_mean
 from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
 from truedrift.centroids.streaming import streaming_centroid
 
@@ -12,10 +12,10 @@ __all__ = [
     "ABC2",
     "BRSNIS",
     "ESTIMATORS",
+    "AlphaEstimator",
     "Bootstrap",
     "Estimator",
     "Jackknife",
-    "OfAlpha",
     "Standard",
     "StratifiedABC",
     "abc_weights",

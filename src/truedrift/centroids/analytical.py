@@ -30,9 +30,9 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
-from truedrift.centroids.estimator import OfAlpha
-from truedrift.errors import mistake, require_broadcastable, require_mask, require_weights
-from truedrift.kernels.precision import at_least_float32, rounded, wide
+from truedrift.centroids.estimator import AlphaEstimator
+from truedrift.errors import require_broadcastable, require_mask, require_weights, user_error
+from truedrift.kernels.precision import at_least_float32, cast_like, to_widest
 from truedrift.kernels.weights import power_sum, softmax
 
 
@@ -52,15 +52,15 @@ def abc_weights(
     A reference that is given twice counts as two draws: copies change p_2 and so the correction.
     """
     if order not in (1, 2):
-        raise mistake(f"order is {order!r}", "allowed are 1 (ABC) and 2 (ABC-2)", "choose one of them")
+        raise user_error(f"order is {order!r}", "allowed are 1 (ABC) and 2 (ABC-2)", "choose one of them")
     require_weights("alpha", alpha)
     a = at_least_float32(alpha)
     if strata is None:
         if mask is not None:
-            raise mistake("mask is given without strata", "allowed is both or strata alone", "leave mask out")
+            raise user_error("mask is given without strata", "allowed is both or strata alone", "leave mask out")
         return (_order_1(a) if order == 1 else _order_2(a)).to(alpha.dtype)
     if order == 2:
-        raise mistake("order is 2 with strata", "the stratified correction is of order 1", "drop one of the two")
+        raise user_error("order is 2 with strata", "the stratified correction is of order 1", "drop one of the two")
     if mask is None:
         drawn = torch.ones_like(a, dtype=torch.bool)
     else:
@@ -85,24 +85,24 @@ def _order_2(alpha: Tensor) -> Tensor:
 def _stratified(alpha: Tensor, strata: Tensor, drawn: Tensor) -> Tensor:
     if not isinstance(strata, Tensor) or strata.shape != alpha.shape[-1:]:
         came = f"has shape {list(strata.shape)}" if isinstance(strata, Tensor) else f"is a {type(strata).__name__}"
-        raise mistake(f"strata {came}", f"allowed is a tensor [{alpha.shape[-1]}]", "give one id a reference")
+        raise user_error(f"strata {came}", f"allowed is a tensor [{alpha.shape[-1]}]", "give one id a reference")
     together = (strata.unsqueeze(-1) == strata).to(alpha.dtype)  # [n, n]: one product sums every stratum at once
     with torch.autocast(alpha.device.type, enabled=False):
         A = alpha @ together
         n = (drawn.to(alpha.dtype) @ together).clamp_min(1)
     excess = A / n - (alpha * A / n).sum(-1, keepdim=True)  # Σ_i α_i A_{s(i)}/n_{s(i)} = Σ_s A_s²/n_s
-    return alpha * (_unlike(alpha) + alpha - excess)
+    return alpha * (_one_minus_p2(alpha) + alpha - excess)
 
 
-def _unlike(alpha: Tensor) -> Tensor:
+def _one_minus_p2(alpha: Tensor) -> Tensor:
     """1 − p_2 = ((Σα)² − Σα²) / (Σα)², summed in float64: it cancels where one weight dominates."""
-    a = wide(alpha)
+    a = to_widest(alpha)
     squared = a.sum(-1, keepdim=True).square().clamp_min(torch.finfo(a.dtype).tiny)  # 0 where everything is masked
     return (1 - a.square().sum(-1, keepdim=True) / squared).to(alpha.dtype)
 
 
 @dataclass(frozen=True)
-class ABC(OfAlpha):
+class ABC(AlphaEstimator):
     """γ_i = α_i (1 − p_2 + α_i) (`eq:abc`)."""
 
     name: str = "abc"
@@ -113,7 +113,7 @@ class ABC(OfAlpha):
 
 
 @dataclass(frozen=True)
-class ABC2(OfAlpha):
+class ABC2(AlphaEstimator):
     """γ_i = α_i (1 − p_2 + 3p_2² − 2p_3 + (1 − 3p_2) α_i + 2α_i²), the second order."""
 
     name: str = "abc2"
@@ -136,5 +136,5 @@ class StratifiedABC:
         return n
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
-        gamma = _stratified(softmax(wide(log_w)), self.strata.to(log_w.device), log_w > -torch.inf)
-        return rounded(gamma, log_w)
+        gamma = _stratified(softmax(to_widest(log_w)), self.strata.to(log_w.device), log_w > -torch.inf)
+        return cast_like(gamma, log_w)

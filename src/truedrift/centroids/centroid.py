@@ -15,7 +15,6 @@ from truedrift.axes import Bool, Float, Tensor
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, weighted_mean
 from truedrift.errors import (
-    mistake,
     require_broadcastable,
     require_features,
     require_finite,
@@ -24,21 +23,22 @@ from truedrift.errors import (
     require_positive,
     require_same_dimension,
     require_temperature,
+    user_error,
 )
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.precision import full_precision
-from truedrift.kernels.weights import masked
+from truedrift.kernels.weights import apply_mask
 
 
-def usable(mask: Tensor | None, x: Tensor, y: Tensor, what: str = "mask") -> tuple[Tensor | None, Tensor]:
+def prepare_mask(mask: Tensor | None, x: Tensor, y: Tensor, what: str = "mask") -> tuple[Tensor | None, Tensor]:
     """The mask as [..., B or 1, n], and y with zeros where no query uses it, whatever stood there."""
     if mask is None:
         return None, y
-    mask = spread_mask(mask, x, y, what)
+    mask = broadcast_mask(mask, x, y, what)
     return mask, y.masked_fill(~mask.any(-2).unsqueeze(-1), 0)
 
 
-def spread_mask(mask: Tensor, x: Tensor, y: Tensor, what: str = "mask") -> Tensor:
+def broadcast_mask(mask: Tensor, x: Tensor, y: Tensor, what: str = "mask") -> Tensor:
     """The mask as [..., B or 1, n]. With as many dimensions as x or y it is that already, with fewer it is [..., n]."""
     B, n, dimensions = x.shape[-2], y.shape[-2], max(x.ndim, y.ndim)
     allowed = f"[..., {n}] or [..., {B}, {n}]"
@@ -47,12 +47,12 @@ def spread_mask(mask: Tensor, x: Tensor, y: Tensor, what: str = "mask") -> Tenso
         mask = mask.unsqueeze(-2)
     if mask.shape[-2] not in (1, B):
         came = f"{what} has shape {list(mask.shape)}"
-        raise mistake(came, f"allowed is {allowed}", "give one row a query and one column a reference")
+        raise user_error(came, f"allowed is {allowed}", "give one row a query and one column a reference")
     require_broadcastable(f"{what}, x and y", mask.shape[:-2], x.shape[:-2], y.shape[:-2])
     leading = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     if torch.broadcast_shapes(mask.shape[:-2], leading) != leading:
         came = f"{what} has leading dimensions {list(mask.shape[:-2])}, which would repeat x and y"
-        raise mistake(came, f"allowed are those of x and y, {list(leading)}", "unsqueeze it to [..., B, n]")
+        raise user_error(came, f"allowed are those of x and y, {list(leading)}", "unsqueeze it to [..., B, n]")
     return mask
 
 
@@ -80,12 +80,12 @@ def centroid(
     require_features("y", y, "n, D")
     require_same_dimension(x=x, y=y)
     require_broadcastable("x, y", x.shape[:-2], y.shape[:-2])
-    mask, y = usable(mask, x, y)
+    mask, y = prepare_mask(mask, x, y)
     if check_finite:
         require_finite(x=x, y=y)
         require_positive("tau", tau)
     with full_precision(x):
-        log_w = masked(kernel(x, y, tau), mask)
+        log_w = apply_mask(kernel(x, y, tau), mask)
         if check_finite:
             require_log_kernel(log_w)
         T = weighted_mean(estimator.reweight(log_w, generator), y)

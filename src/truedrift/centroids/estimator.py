@@ -23,7 +23,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.kernels.precision import rounded, wide
+from truedrift.kernels.precision import cast_like, to_widest
 from truedrift.kernels.weights import softmax
 
 
@@ -49,7 +49,7 @@ class Estimator(Protocol):
         """γ in at least float32. `generator` is for estimators that draw."""
 
 
-class OfAlpha(ABC):
+class AlphaEstimator(ABC):
     """An estimator on the n references given whose γ is a function of α = softmax(log w) alone."""
 
     @abstractmethod
@@ -58,7 +58,7 @@ class OfAlpha(ABC):
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
         """γ(softmax(log w))."""
-        return rounded(self.gamma(softmax(wide(log_w))), log_w)
+        return cast_like(self.gamma(softmax(to_widest(log_w))), log_w)
 
     def budget(self, n: int) -> int:
         """n: nothing is drawn beyond the references given."""
@@ -71,7 +71,7 @@ def weighted_mean(gamma: Float[Tensor, "*#batch B n"], y: Float[Tensor, "*#batch
 
 
 @dataclass(frozen=True)
-class Standard(OfAlpha):
+class Standard(AlphaEstimator):
     """γ = α."""
 
     name: str = "standard"

@@ -35,9 +35,9 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import mistake
-from truedrift.kernels.precision import rounded, wide
-from truedrift.kernels.weights import largest, masked, softmax
+from truedrift.errors import user_error
+from truedrift.kernels.precision import cast_like, to_widest
+from truedrift.kernels.weights import apply_mask, argmax_mask, softmax
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Jackknife:
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
         """γ_j = α_j (2 − 1/n − (1 − 1/n) Σ_{i≠j} o_i)."""
-        is_top, log_w_wide = largest(log_w, -1), wide(log_w)
+        is_top, log_w_wide = argmax_mask(log_w, -1), to_widest(log_w)
         alpha = softmax(log_w_wide)
         beta = softmax(log_w_wide.masked_fill(is_top, -math.inf))
         alpha_top = alpha.amax(-1, keepdim=True)
@@ -61,7 +61,7 @@ class Jackknife:
         odds = below / (1 - below)
         n = (log_w > -math.inf).sum(-1, keepdim=True).clamp_min(1).to(alpha.dtype)
         others = alpha * (odds.sum(-1, keepdim=True) - odds) + alpha_top * beta  # α_j Σ_{i≠j} o_i
-        return rounded((2 - 1 / n) * alpha - (1 - 1 / n) * others, log_w)
+        return cast_like((2 - 1 / n) * alpha - (1 - 1 / n) * others, log_w)
 
 
 @dataclass(frozen=True)
@@ -74,18 +74,18 @@ class Bootstrap:
 
     def __post_init__(self) -> None:
         if not isinstance(self.resamples, int) or self.resamples < 1:
-            raise mistake(f"resamples is {self.resamples!r}", "allowed is an integer from 1", "the paper takes 100")
+            raise user_error(f"resamples is {self.resamples!r}", "allowed is an integer from 1", "the paper takes 100")
 
     def budget(self, n: int) -> int:
         """n: resamples reuse the references given."""
         return n
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
-        log_w_wide = wide(log_w)
+        log_w_wide = to_widest(log_w)
         counts = self._counts(log_w > -math.inf, log_w_wide.dtype, generator)
-        resampled = counts * softmax(masked(log_w_wide, counts > 0))
+        resampled = counts * softmax(apply_mask(log_w_wide, counts > 0))
         resampled = resampled / resampled.sum(-1, keepdim=True).clamp_min(1)  # at least 1, but 0 for an empty row
-        return rounded(2 * softmax(log_w_wide) - resampled.mean(0), log_w)
+        return cast_like(2 * softmax(log_w_wide) - resampled.mean(0), log_w)
 
     def _counts(self, drawn: Tensor, dtype: torch.dtype, generator: torch.Generator | None) -> Tensor:
         """c [resamples, ..., n]: how often each of the n drawn references is drawn again in n draws."""
@@ -109,7 +109,7 @@ class BRSNIS:
     def __post_init__(self) -> None:
         whole = isinstance(self.burn_in, int) and isinstance(self.iterations, int)
         if not whole or not 0 <= self.burn_in < self.iterations:
-            raise mistake(
+            raise user_error(
                 f"burn_in is {self.burn_in!r} of {self.iterations!r} iterations",
                 "allowed are integers with 0 ≤ burn_in < iterations",
                 "the paper takes 1 of 10",
@@ -125,7 +125,7 @@ class BRSNIS:
         return self.iterations * (n - 1) + 1
 
     def reweight(self, log_w: Float[Tensor, "*batch m"], generator: torch.Generator | None = None) -> Tensor:
-        fresh, log_w_wide = self._fresh(log_w.shape[-1]), wide(log_w)
+        fresh, log_w_wide = self._fresh(log_w.shape[-1]), to_widest(log_w)
         state = torch.zeros_like(log_w[..., :1], dtype=torch.long)
         kept = torch.zeros_like(log_w_wide)
         for k in range(self.iterations):
@@ -136,14 +136,14 @@ class BRSNIS:
                 kept = kept.scatter_add(-1, pool, alpha)
             state = pool.gather(-1, _draw(alpha, generator))
         # Every pool adds 1, or 0 if all of it is masked.
-        return rounded(kept / kept.sum(-1, keepdim=True).clamp_min(1), log_w)
+        return cast_like(kept / kept.sum(-1, keepdim=True).clamp_min(1), log_w)
 
     def _fresh(self, m: int) -> int:
         """n − 1 of m = K(n − 1) + 1."""
         fresh, rest = divmod(m - 1, self.iterations)
         if rest:
             below, above = self.iterations * fresh + 1, self.iterations * (fresh + 1) + 1
-            raise mistake(
+            raise user_error(
                 f"br-snis was given {m} references",
                 f"allowed is iterations·(n − 1) + 1 with {self.iterations} iterations",
                 f"pass {below} or {above}",

@@ -17,19 +17,19 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.centroids.centroid import usable
+from truedrift.centroids.centroid import prepare_mask
 from truedrift.errors import (
-    mistake,
     require_broadcastable,
     require_choice,
     require_features,
     require_finite,
     require_same_dimension,
     require_temperature,
+    user_error,
 )
 from truedrift.kernels.kernel import LogKernel, log_kernel
-from truedrift.kernels.precision import full_precision, wide
-from truedrift.kernels.weights import masked
+from truedrift.kernels.precision import full_precision, to_widest
+from truedrift.kernels.weights import apply_mask
 
 ORDERS = {"standard": 1, "abc": 2, "abc2": 3}
 """How many powers of w the estimator needs."""
@@ -59,20 +59,20 @@ def streaming_centroid(
     if check_finite:
         require_finite(x=x)
     kernel = log_kernel(kernel)
-    moments = Moments(x, ORDERS[estimator])
+    moments = RunningSums(x, ORDERS[estimator])
     with full_precision(x):
-        for y, mask in _checked(x, chunks, check_finite):
+        for y, mask in _check_chunk(x, chunks, check_finite):
             for columns in _blocks(x.shape[-2], y.shape[-2]):
                 part = None if mask is None else mask[..., columns]
-                moments.add(masked(kernel(x, y[..., columns, :], tau), part), y[..., columns, :])
+                moments.add(apply_mask(kernel(x, y[..., columns, :], tau), part), y[..., columns, :])
     if moments.chunks == 0:
-        raise mistake(
+        raise user_error(
             "chunks held no references", "allowed is one chunk or more", "check that the iterator is not used up"
         )
     return moments.centroid().to(x.dtype)
 
 
-def _checked(
+def _check_chunk(
     x: Tensor, chunks: Iterable[Tensor | tuple[Tensor, Tensor]], check_finite: bool
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     for chunk in chunks:
@@ -80,7 +80,7 @@ def _checked(
         require_features("a chunk", y, "n, D")
         require_same_dimension(x=x, chunk=y)
         require_broadcastable("x, chunk", x.shape[:-2], y.shape[:-2])
-        mask, y = usable(mask, x, y)
+        mask, y = prepare_mask(mask, x, y)
         if check_finite:
             require_finite(chunk=y)
         yield y, mask
@@ -92,9 +92,9 @@ def _pair(chunk: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
         return chunk, None
     if not isinstance(chunk, (tuple, list)):
         came = f"a chunk is a {type(chunk).__name__}"
-        raise mistake(came, "allowed is a tensor [..., n, D]", "convert it with torch.as_tensor")
+        raise user_error(came, "allowed is a tensor [..., n, D]", "convert it with torch.as_tensor")
     if not 1 <= len(chunk) <= 2:
-        raise mistake(f"a chunk has {len(chunk)} parts", "allowed is y, (y,) or (y, mask)", "leave out the others")
+        raise user_error(f"a chunk has {len(chunk)} parts", "allowed is y, (y,) or (y, mask)", "leave out the others")
     return chunk[0], chunk[1] if len(chunk) == 2 else None
 
 
@@ -103,14 +103,14 @@ def _blocks(B: int, n: int) -> Iterator[slice]:
     return (slice(start, start + step) for start in range(0, n, step))
 
 
-class Moments:
+class RunningSums:
     """S_k [..., B, 1] and P_k [..., B, D] for k = 1 … order, relative to the largest log-weight seen."""
 
     def __init__(self, x: Tensor, order: int) -> None:
         self.x, self.order, self.chunks = x, order, 0
-        self.top = torch.full_like(wide(x[..., :1]), -math.inf)
+        self.top = torch.full_like(to_widest(x[..., :1]), -math.inf)
         self.S = [torch.zeros_like(self.top) for _ in range(order)]
-        self.P = [torch.zeros_like(wide(x)) for _ in range(order)]
+        self.P = [torch.zeros_like(to_widest(x)) for _ in range(order)]
 
     def add(self, log_w: Tensor, y: Tensor) -> None:
         """Take in the references y with log-weights l [..., B, n]."""

@@ -12,13 +12,13 @@ import torch
 import tyro
 
 from truedrift.axes import Tensor
-from truedrift.cli.progress import Shown
+from truedrift.cli.progress import ProgressDisplay
 from truedrift.data.array_files import read_arrays
 from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.paper import pool_bias
-from truedrift.paper.catalog import rendered
-from truedrift.paper.pool_bias import Question, answer
+from truedrift.paper.catalog import render_record
+from truedrift.paper.pool_bias import Question, compute_pool_bias
 from truedrift.records.store import RECORDS, append, writable_directory
 
 TOYS: dict[str, GaussianMixture] = {"four-modes": FOUR_MODES, "three-clusters": THREE_CLUSTERS}
@@ -72,9 +72,9 @@ class Bias:
     def prepare(self) -> Callable[[], str]:
         """Read the pool, check the question and the directory."""
         if not self.tau:
-            raise mistake("no tau was given", "allowed is one or more", "take for example --tau 0.1")
+            raise user_error("no tau was given", "allowed is one or more", "take for example --tau 0.1")
         if not 0 <= self.seed < 1 << 31:
-            raise mistake(f"seed is {self.seed}", f"allowed is 0 to {(1 << 31) - 1}", "take for example 0")
+            raise user_error(f"seed is {self.seed}", f"allowed is 0 to {(1 << 31) - 1}", "take for example 0")
         pool, x = self._pool_and_queries()
         questions = [
             Question(
@@ -95,7 +95,7 @@ class Bias:
 
     def _pool_and_queries(self) -> tuple[Tensor, Tensor]:
         if self.queries < 1:
-            raise mistake(f"queries is {self.queries}", "allowed is an integer from 1", "take for example 50")
+            raise user_error(f"queries is {self.queries}", "allowed is an integer from 1", "take for example 50")
         generator = torch.Generator().manual_seed(self.seed)
         if self.pool in TOYS:
             toy = TOYS[self.pool]
@@ -110,13 +110,13 @@ class Bias:
 def _from_file(name: str) -> tuple[Tensor, Tensor | None]:
     path = Path(name)
     if not path.suffix and not path.exists():
-        raise mistake(
+        raise user_error(
             f"pool is {name!r}", f"allowed are {', '.join(TOYS)}, or a .npy, .npz or .safetensors file", "choose one"
         )
     arrays = read_arrays(path)
     queries = arrays.pop("queries", None)
     if "pool" not in arrays and len(arrays) != 1:
-        raise mistake(
+        raise user_error(
             f"{name!r} holds {', '.join(arrays) or 'nothing'} beside queries",
             "allowed is an array named pool, or a single one",
             "save the points under the name pool",
@@ -127,11 +127,11 @@ def _from_file(name: str) -> tuple[Tensor, Tensor | None]:
 def _answers(questions: list[Question], out: Path | None) -> str:
     told = []
     for question in questions:
-        with Shown() as progress:
-            record = answer(question, progress)
+        with ProgressDisplay() as progress:
+            record = compute_pool_bias(question, progress)
         if out is None:
             told.append(pool_bias.summary(record))
         else:
             append(out / RECORDS, record)
-            told.append(rendered(record, out))
+            told.append(render_record(record, out))
     return "\n\n".join(told)

@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from truedrift.errors import mistake, require_whole
+from truedrift.errors import require_whole, user_error
 from truedrift.quarantine.convert import convert_pickle, require_checkpoint
 from truedrift.records.store import writable_directory
 
@@ -52,7 +52,7 @@ class Convert:
         _require_new(out)
         if self.image_size is not None and self.image_size < 1:
             came = f"image_size is {self.image_size}"
-            raise mistake(came, "allowed is an integer from 1", "take for example --image-size 32")
+            raise user_error(came, "allowed is an integer from 1", "take for example --image-size 32")
         if self.style_draws is not None:
             require_whole("style_draws", self.style_draws, 0, 32)
         writable_directory(out.absolute().parent)
@@ -62,19 +62,19 @@ class Convert:
 def _require_new(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         came = f"{str(out)!r} is {'a folder with files in it' if out.is_dir() else 'a file'}"
-        raise mistake(came, "allowed is a new or an empty folder", "name another one with --out")
+        raise user_error(came, "allowed is a new or an empty folder", "name another one with --out")
 
 
 def _convert(options: Convert, out: Path) -> str:
     from safetensors.torch import load_file  # noqa: PLC0415  with the networks below, half a second of imports
 
     from truedrift.generators.base import CONFIG, WEIGHTS  # noqa: PLC0415
-    from truedrift.generators.pretrained import generator_of  # noqa: PLC0415
+    from truedrift.generators.pretrained import load_published  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=".truedrift-") as room:
         tensors = Path(room) / "tensors.safetensors"
         convert_pickle(options.file, tensors)
-        found = generator_of(
+        found = load_published(
             load_file(tensors),
             weights=options.weights,
             image_size=options.image_size,

@@ -9,15 +9,15 @@ from typing import Annotated, Literal
 
 import tyro
 
-from truedrift.cli.progress import Shown
-from truedrift.data.fetch import Fetched, fetch, is_present
+from truedrift.cli.progress import ProgressDisplay
+from truedrift.data.fetch import FetchResult, fetch, is_present
 from truedrift.data.images import holds_idx
-from truedrift.data.load import ELSEWHERE, NAMES
-from truedrift.data.registry import OFFERS, Offer
-from truedrift.errors import mistake
+from truedrift.data.load import NAMES, SYSTEM_PATHS
+from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
+from truedrift.errors import user_error
 from truedrift.storage import cache_directory
 
-OWN = tuple(name for name in NAMES if name not in OFFERS)
+OWN = tuple(name for name in NAMES if name not in REMOTE_ASSETS)
 """Data sets that need no fetching."""
 
 
@@ -45,42 +45,45 @@ class Data:
         if self.action == "list":
             if self.names:
                 came = f"list was given {' '.join(self.names)}"
-                raise mistake(came, "allowed is list alone", f"run truedrift data fetch {' '.join(self.names)}")
-            return _listed
-        unknown = [name for name in self.names if name not in (*OFFERS, *OWN)]
+                raise user_error(came, "allowed is list alone", f"run truedrift data fetch {' '.join(self.names)}")
+            return _list_assets
+        unknown = [name for name in self.names if name not in (*REMOTE_ASSETS, *OWN)]
         if unknown or not self.names:
             came = f"{unknown[0]!r} is nothing that can be fetched" if unknown else "no name was given"
-            raise mistake(came, f"allowed are {', '.join(OFFERS)}", "run truedrift data list")
-        return partial(_fetched, tuple(dict.fromkeys(self.names)))
+            raise user_error(came, f"allowed are {', '.join(REMOTE_ASSETS)}", "run truedrift data list")
+        return partial(_fetch_all, tuple(dict.fromkeys(self.names)))
 
 
-def _fetched(names: tuple[str, ...]) -> str:
-    with Shown() as progress:
-        return "\n".join(_told(fetch(name, progress)) if name in OFFERS else _nothing(name) for name in names)
+def _fetch_all(names: tuple[str, ...]) -> str:
+    with ProgressDisplay() as progress:
+        return "\n".join(
+            _describe_result(fetch(name, progress)) if name in REMOTE_ASSETS else _nothing_to_fetch(name)
+            for name in names
+        )
 
 
-def _told(fetched: Fetched) -> str:
+def _describe_result(fetched: FetchResult) -> str:
     came = "was there already, complete and valid" if fetched.source is None else f"from {fetched.source}, verified"
     return f"{fetched.name}: {came}: {fetched.directory}"
 
 
-def _nothing(name: str) -> str:
+def _nothing_to_fetch(name: str) -> str:
     why = "is a directory of yours, given by --data DIR" if name == "folder" else "comes with the library"
     return f"{name}: nothing to fetch, it {why}"
 
 
-def _listed() -> str:
-    offers = "\n".join(map(_line, OFFERS.values()))
+def _list_assets() -> str:
+    offers = "\n".join(map(_line, REMOTE_ASSETS.values()))
     own = f"nothing to fetch for {', '.join(OWN[:-1])}, nor for {OWN[-1]} (--data DIR)"
     return f"{offers}\n\n{own}\ncache: {cache_directory()}"
 
 
-def _line(offer: Offer) -> str:
+def _line(offer: RemoteAsset) -> str:
     sources = ", ".join(source.title for source in offer.sources)
     return f"{offer.name:19}{_state(offer):11}{offer.size / 1e6:5.0f} MB  {offer.what}\n{'':19}from {sources}"
 
 
-def _state(offer: Offer) -> str:
+def _state(offer: RemoteAsset) -> str:
     if is_present(offer, cache_directory(offer.name)):
         return "present"
-    return "installed" if any(map(holds_idx, ELSEWHERE.get(offer.name, ()))) else "–"
+    return "installed" if any(map(holds_idx, SYSTEM_PATHS.get(offer.name, ()))) else "–"

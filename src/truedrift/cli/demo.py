@@ -8,19 +8,19 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
-from truedrift.cli.main import Stop
-from truedrift.cli.progress import Shown
+from truedrift.cli.main import CommandExit
+from truedrift.cli.progress import ProgressDisplay
 from truedrift.cli.report import PAGE
 from truedrift.errors import require_whole
 from truedrift.grids.local import Interrupted, Pool
-from truedrift.grids.options import Setting
-from truedrift.grids.plan import run_of
+from truedrift.grids.options import StudyOptions
+from truedrift.grids.plan import run_path
 from truedrift.page.page import write_page
-from truedrift.page.saved import rendered_runs
+from truedrift.page.saved import render_runs
 from truedrift.paper import demo, fig_bias_loglog, fig_illustration
-from truedrift.paper.catalog import rendered
+from truedrift.paper.catalog import render_record
 from truedrift.progress import Progress
-from truedrift.records.provenance import made_by
+from truedrift.records.provenance import with_command
 from truedrift.records.store import RECORDS, append, writable_directory
 from truedrift.training.signals import EXIT_STATUS
 
@@ -70,32 +70,34 @@ class Demo:
 
 
 def _demo(options: fig_illustration.Options, out: Path, epochs: int, command: str) -> str:
-    with Shown() as progress:
-        setting = Setting(seed=options.seed, progress=progress)
+    with ProgressDisplay() as progress:
+        setting = StudyOptions(seed=options.seed, progress=progress)
         drawn = fig_illustration.run(options)
         curves = fig_bias_loglog.run(setting, trials=0)
-        runs = _trained(options.seed, epochs, out, progress) if epochs else []
-    records = [made_by(record, command) for record in (drawn, curves)]
+        runs = _train_both(options.seed, epochs, out, progress) if epochs else []
+    records = [with_command(record, command) for record in (drawn, curves)]
     for record in records:
         append(out / RECORDS, record)
-    said = [*(rendered(record, out) for record in records), *(f"run: {run}" for run in runs)]
-    of_runs = rendered_runs(runs, out)
+    said = [*(render_record(record, out) for record in records), *(f"run: {run}" for run in runs)]
+    of_runs = render_runs(runs, out)
     page = write_page(out / PAGE, title=TITLE, records=records, runs=runs)
     return "\n\n".join(filter(None, (*said, of_runs, f"records: {out / RECORDS}", f"page: {page}")))
 
 
-def _trained(seed: int, epochs: int, out: Path, progress: Progress) -> list[Path]:
+def _train_both(seed: int, epochs: int, out: Path, progress: Progress) -> list[Path]:
     """The run directories of both estimators."""
-    plan = demo.both(seed, epochs)
+    plan = demo.demo_plan(seed, epochs)
     again = "run the same command again to go on"
     try:
         left = Pool(runs=out, device="cpu").run(plan, progress)
     except Interrupted as stopped:
-        raise Stop(f"{stopped}: the runs saved where they were; {again}", status=stopped.status) from None
+        raise CommandExit(f"{stopped}: the runs saved where they were; {again}", status=stopped.status) from None
     failed = [each for each in left if not each.busy]
     if failed:
-        raise Stop(f"{failed[0].task.name} failed: {failed[0].why}; its log is {failed[0].log}; {again}", status=1)
+        raise CommandExit(
+            f"{failed[0].task.name} failed: {failed[0].why}; its log is {failed[0].log}; {again}", status=1
+        )
     if left:
         busy = f"another command is at {left[0].task.name} in {out}"
-        raise Stop(f"{busy}; run this again when it has finished, or name another --out", status=EXIT_STATUS)
-    return [run_of(task, out) for task in plan.tasks]
+        raise CommandExit(f"{busy}; run this again when it has finished, or name another --out", status=EXIT_STATUS)
+    return [run_path(task, out) for task in plan.tasks]

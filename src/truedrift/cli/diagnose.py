@@ -11,13 +11,13 @@ from typing import Annotated, Literal
 import tyro
 
 from truedrift.axes import Tensor
-from truedrift.bias.diagnose import prepare
+from truedrift.bias.diagnose import prepare_diagnosis
 from truedrift.bias.diagnose_inputs import require_source
 from truedrift.bias.diagnosis import Diagnosis
 from truedrift.data.array_files import ONLY, read_arrays
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.records.store import writable_directory
-from truedrift.report.screens import screen
+from truedrift.report.screens import diagnosis_summary
 
 KEYS = ("weights", "distances", "queries", "references")
 ALONE = ("weights", "distances")
@@ -66,31 +66,31 @@ class Diagnose:
 
     def prepare(self) -> Callable[[], str]:
         """Read the file, and check it and the options."""
-        arrays = _named(self.file, self.array)
+        arrays = _named_arrays(self.file, self.array)
         require_source(**arrays)
         if "weights" not in arrays and not self.tau:
             came = f"{str(self.file)!r} holds {' and '.join(arrays)}, and --tau is missing"
-            raise mistake(came, "allowed is a positive number, or several", "add for example --tau 0.05")
-        work = prepare(**arrays, tau=self.tau, n=self.n, wanted=self.want, kernel=self.kernel, seed=self.seed)
+            raise user_error(came, "allowed is a positive number, or several", "add for example --tau 0.05")
+        work = prepare_diagnosis(**arrays, tau=self.tau, n=self.n, wanted=self.want, kernel=self.kernel, seed=self.seed)
         if self.out is not None:
-            _require_place(self.out)
+            _require_output(self.out)
         return partial(_diagnose, work, self)
 
 
-def _named(file: Path, array: str | None) -> dict[str, Tensor]:
+def _named_arrays(file: Path, array: str | None) -> dict[str, Tensor]:
     """The arrays that the gauge knows; the single one of a .npy file takes the name that the user gives it."""
     arrays = read_arrays(file)
     if ONLY in arrays and file.suffix == ".npy":
         if array is None:
             came = f"{str(file)!r} holds one array without a name"
-            raise mistake(came, f"allowed are {' and '.join(ALONE)}", f"add --array {' or --array '.join(ALONE)}")
+            raise user_error(came, f"allowed are {' and '.join(ALONE)}", f"add --array {' or --array '.join(ALONE)}")
         return {array: arrays[ONLY]}
     if array is not None:
         came = f"--array is {array}, and {str(file)!r} has names of its own"
-        raise mistake(came, "allowed is --array for .npy files", "leave it out")
+        raise user_error(came, "allowed is --array for .npy files", "leave it out")
     known = {name: arrays[name] for name in KEYS if name in arrays}
     if not known:
-        raise mistake(
+        raise user_error(
             f"{str(file)!r} holds {', '.join(arrays)}",
             "allowed are the keys weights, or distances, or queries and references",
             "save the arrays under these names",
@@ -98,9 +98,9 @@ def _named(file: Path, array: str | None) -> dict[str, Tensor]:
     return known
 
 
-def _require_place(out: Path) -> None:
+def _require_output(out: Path) -> None:
     if out.is_dir():
-        raise mistake(f"--out {str(out)!r} is a directory", "allowed is a file", "name one in it")
+        raise user_error(f"--out {str(out)!r} is a directory", "allowed is a file", "name one in it")
     writable_directory(out.parent)
 
 
@@ -108,4 +108,4 @@ def _diagnose(work: Callable[[], Diagnosis], options: Diagnose) -> str:
     diagnosis = work()
     if options.out is not None:
         options.out.write_text(diagnosis.to_json() + "\n", encoding="utf-8")
-    return diagnosis.to_json() if options.json else screen(diagnosis, options.file.name)
+    return diagnosis.to_json() if options.json else diagnosis_summary(diagnosis, options.file.name)

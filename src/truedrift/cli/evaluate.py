@@ -14,23 +14,23 @@ from typing import Annotated, Literal
 import tyro
 
 from truedrift import distributed
-from truedrift.cli.progress import Shown
+from truedrift.cli.progress import ProgressDisplay
 from truedrift.data.samples import Samples
-from truedrift.errors import Mistake, mistake, require_whole
-from truedrift.evaluation.catalog import build_extractor, suitable_extractor
+from truedrift.errors import UserError, require_whole, user_error
+from truedrift.evaluation.catalog import build_extractor, default_extractor
 from truedrift.evaluation.evaluate import evaluate
 from truedrift.evaluation.extractors import Extractor
-from truedrift.evaluation.record import EVALUATIONS, Evaluated
-from truedrift.evaluation.reference import reference_of
-from truedrift.options import checked
-from truedrift.recipes.evaluator import compared_with
+from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord
+from truedrift.evaluation.reference import compute_reference
+from truedrift.options import validated
+from truedrift.recipes.evaluator import load_reference_data
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append, writable_directory
-from truedrift.report.screens import summary
+from truedrift.report.screens import evaluation_summary
 from truedrift.training.config import DataOptions, EvaluationOptions
-from truedrift.training.load import Trained, Weights, open_generator
+from truedrift.training.load import LoadedGenerator, Weights, load_generator
 from truedrift.training.run_directory import is_run, open_run
-from truedrift.training.setup import find_device, told_if_too_small
+from truedrift.training.setup import memory_errors_as_user_errors, resolve_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,12 +90,12 @@ class Evaluate:
         """The generator and the extractor, loaded, and the data, found."""
         require_whole("batch", self.batch, 1, 256)
         if not 0 <= self.strength <= 1e6:
-            raise mistake(f"strength is {self.strength}", "allowed is 0 to 1e6", "training draws from 1 to 4")
-        device = find_device(self.device)
-        trained = open_generator(self.run, weights=self.weights)
+            raise user_error(f"strength is {self.strength}", "allowed is 0 to 1e6", "training draws from 1 to 4")
+        device = resolve_device(self.device)
+        trained = load_generator(self.run, weights=self.weights)
         options, data = self._compared()
         _require_fit(trained, data)
-        name = self.extractor or options.extractor or suitable_extractor(data.sample_shape)
+        name = self.extractor or options.extractor or default_extractor(data.sample_shape)
         extractor = build_extractor(name, sample_shape=data.sample_shape, device=device)
         return partial(_evaluate, self, options, trained, data, extractor, writable_directory(self.out or self.run))
 
@@ -108,7 +108,7 @@ class Evaluate:
             data = config.data if self.data is None else data
         elif self.data is None:
             came = f"{str(self.run)!r} is a folder of weights"
-            raise mistake(came, "what it is compared with must be named", "add --data cifar10, say")
+            raise user_error(came, "what it is compared with must be named", "add --data cifar10, say")
         if self.root is not None:
             data = dataclasses.replace(data, root=str(self.root))
         options = dataclasses.replace(
@@ -119,28 +119,33 @@ class Evaluate:
             seed=options.seed if self.seed is None else self.seed,
         )
         try:
-            return checked(options), compared_with(data, options, seed=seed)
-        except Mistake as error:
-            raise Mistake(str(error).replace("--data DIR", "--root DIR")) from None
+            return validated(options), load_reference_data(data, options, seed=seed)
+        except UserError as error:
+            raise UserError(str(error).replace("--data DIR", "--root DIR")) from None
 
 
-def _require_fit(trained: Trained, data: Samples) -> None:
+def _require_fit(trained: LoadedGenerator, data: Samples) -> None:
     if tuple(trained.generator.sample_shape) != data.sample_shape:
         came = f"the generator makes samples {tuple(trained.generator.sample_shape)}"
-        raise mistake(came, f"{data.name} has {data.sample_shape}", "name the data that it was trained on")
+        raise user_error(came, f"{data.name} has {data.sample_shape}", "name the data that it was trained on")
 
 
 def _evaluate(
-    asked: Evaluate, options: EvaluationOptions, trained: Trained, data: Samples, extractor: Extractor, out: Path
+    asked: Evaluate,
+    options: EvaluationOptions,
+    trained: LoadedGenerator,
+    data: Samples,
+    extractor: Extractor,
+    out: Path,
 ) -> str:
     started = time.monotonic()
     first = os.environ.get("RANK", "0") == "0"
     with (
-        told_if_too_small("take a smaller --batch"),
-        distributed.joined(extractor.device),
-        Shown(quiet=not first) as progress,
+        memory_errors_as_user_errors("take a smaller --batch"),
+        distributed.process_group(extractor.device),
+        ProgressDisplay(quiet=not first) as progress,
     ):
-        reference = reference_of(data, extractor, split=options.split, progress=progress)
+        reference = compute_reference(data, extractor, split=options.split, progress=progress)
         metrics, protocol = evaluate(
             trained.generator.to(extractor.device),
             reference,
@@ -155,7 +160,7 @@ def _evaluate(
     if not first:
         return ""
     seconds = time.monotonic() - started
-    record = Evaluated(
+    record = EvaluationRecord(
         run=asked.run.resolve().name,
         step=trained.step,
         metrics=metrics,
@@ -164,4 +169,4 @@ def _evaluate(
         provenance=provenance(seed=options.seed, wall_seconds=seconds),
     )
     append(out / EVALUATIONS, record)
-    return f"{trained.source}\n{summary(record)}\nwritten: {out / EVALUATIONS}"
+    return f"{trained.source}\n{evaluation_summary(record)}\nwritten: {out / EVALUATIONS}"

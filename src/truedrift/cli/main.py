@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from truedrift import __version__
-from truedrift.errors import Mistake, mistake
+from truedrift.errors import UserError, user_error
 
 NEEDED = ("huggingface_hub", "matplotlib", "numba", "numpy", "PIL", "rich", "safetensors", "scipy", "sklearn", "tyro")
 """The packages of the `app` extra."""
@@ -24,11 +24,11 @@ NEEDED = ("huggingface_hub", "matplotlib", "numba", "numpy", "PIL", "rich", "saf
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
-    _never_fail_to_print()
+    _replace_unprintable()
     try:
         return _run(list(sys.argv[1:] if arguments is None else arguments))
     except KeyboardInterrupt:
-        return _complain("interrupted", status=130)
+        return _print_error("interrupted", status=130)
 
 
 def _run(arguments: list[str]) -> int:
@@ -38,57 +38,59 @@ def _run(arguments: list[str]) -> int:
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         come = f"{', '.join(missing)} not installed"
-        return _complain(f"error: {come}; the command needs the app extra; run pip install 'truedrift[app]'", status=2)
+        return _print_error(
+            f"error: {come}; the command needs the app extra; run pip install 'truedrift[app]'", status=2
+        )
     try:
         job = parse(arguments).prepare()
     except ValueError as mistake:
-        return _complain(f"error: {mistake}", status=2)
+        return _print_error(f"error: {mistake}", status=2)
     except OSError as error:
-        return _complain(_of_a_path(error), status=2)
-    return _done(job)
+        return _print_error(_path_error(error), status=2)
+    return _run_job(job)
 
 
-def _done(job: Callable[[], str]) -> int:
+def _run_job(job: Callable[[], str]) -> int:
     try:
         said = job()
         if said:
             print(said)
-    except Mistake as mistake:  # seen only while working: no room for such weights, say
-        return _complain(f"error: {mistake}", status=2)
-    except Stop as stop:
-        return _complain(str(stop), status=stop.status)
+    except UserError as mistake:  # seen only while working: no room for such weights, say
+        return _print_error(f"error: {mistake}", status=2)
+    except CommandExit as stop:
+        return _print_error(str(stop), status=stop.status)
     except OSError as error:
         # Without a path there is none that the user could have meant.
-        return _failed(error) if error.filename is None else _complain(_of_a_path(error), status=2)
+        return _report_failure(error) if error.filename is None else _print_error(_path_error(error), status=2)
     except Exception as failure:
-        return _failed(failure)
+        return _report_failure(failure)
     return 0
 
 
-def _failed(failure: Exception) -> int:
+def _report_failure(failure: Exception) -> int:
     traceback.print_exception(failure)
-    return _complain(f"failure: {type(failure).__name__}: {failure}; please report the lines above", status=1)
+    return _print_error(f"failure: {type(failure).__name__}: {failure}; please report the lines above", status=1)
 
 
-def _of_a_path(error: OSError) -> str:
+def _path_error(error: OSError) -> str:
     """A path that the system refuses, and that nothing below had words for."""
     path = repr(str(error.filename))
     shown = path if len(path) <= 200 else f"{path[:100]}…{path[-20:]}"
     return f"error: {shown} cannot be used ({error.strerror}); allowed is a path that can be opened; name another one"
 
 
-def _complain(message: str, *, status: int) -> int:
+def _print_error(message: str, *, status: int) -> int:
     print("truedrift:", " ".join(message.split()), file=sys.stderr)
     return status
 
 
-def _never_fail_to_print() -> None:
+def _replace_unprintable() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # τ on a terminal that has no Greek
 
 
-class Stop(Exception):
+class CommandExit(Exception):
     """What to say and the status to exit with."""
 
     def __init__(self, message: str, *, status: int) -> None:
@@ -166,7 +168,7 @@ def parse(arguments: list[str]) -> Command:
         raise SystemExit(0)
     if name not in COMMANDS:
         came = f"{name!r} is not a command" if name else "no command was given"
-        raise mistake(came, f"allowed are: {', '.join(COMMANDS)}", "run truedrift --help")
+        raise user_error(came, f"allowed are: {', '.join(COMMANDS)}", "run truedrift --help")
     return _options(name, options)
 
 

@@ -13,7 +13,7 @@ from rich.progress import Progress as Bars
 HEARTBEAT_SECONDS = 30.0
 
 
-class Shown:
+class ProgressDisplay:
     """A `Progress` to be called inside of `with`; a quiet one says nothing, for all processes but the first."""
 
     def __init__(self, *, quiet: bool = False) -> None:
@@ -24,7 +24,7 @@ class Shown:
         self._started: dict[str, tuple[float, float]] = {}
         self._told = time.monotonic()
 
-    def __enter__(self) -> Shown:
+    def __enter__(self) -> ProgressDisplay:
         if self._console.is_terminal and not self._quiet:
             columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
             self._bars = Bars(*columns, console=self._console, transient=True)
@@ -61,9 +61,13 @@ class Shown:
         since, already = self._started.setdefault(what, (now, done))
         if now - self._told >= HEARTBEAT_SECONDS and already < done < total:
             left = (now - since) * (total - done) / (done - already)
-            print(f"truedrift: {what}: {done / total:.0%}, about {_spoken(left)} left", file=sys.stderr, flush=True)
+            print(
+                f"truedrift: {what}: {done / total:.0%}, about {_format_seconds(left)} left",
+                file=sys.stderr,
+                flush=True,
+            )
             self._told = now
 
 
-def _spoken(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

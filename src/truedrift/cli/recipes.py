@@ -30,13 +30,13 @@ class Recipes:
         """Check the name."""
         if self.name is not None:
             require_choice("the recipe", self.name, RECIPES)
-        return partial(_listed) if self.name is None else partial(_printed, self.name)
+        return partial(_list_recipes) if self.name is None else partial(_print_recipe, self.name)
 
 
-def _listed() -> str:
+def _list_recipes() -> str:
     lines = [f"{name:15}{(function.__doc__ or '').splitlines()[0]}" for name, function in RECIPES.items()]
     return "\n".join((*lines, "", "truedrift train RECIPE trains one; truedrift recipes RECIPE prints it in full"))
 
 
-def _printed(name: str) -> str:
+def _print_recipe(name: str) -> str:
     return json.dumps(recipe(name).tree(), indent=2)

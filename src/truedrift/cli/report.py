@@ -10,11 +10,11 @@ from typing import Annotated
 
 import tyro
 
-from truedrift.errors import Mistake, mistake
-from truedrift.page.discover import Found, find
+from truedrift.errors import UserError, user_error
+from truedrift.page.discover import ReportInput, find_inputs
 from truedrift.page.page import write_page
-from truedrift.page.saved import rendered_runs
-from truedrift.paper.catalog import item_of, rendered
+from truedrift.page.saved import render_runs
+from truedrift.paper.catalog import find_item, render_record
 from truedrift.records.store import writable_directory
 
 PAGE = "report.html"
@@ -49,8 +49,8 @@ class Report:
         """Read the records, look at the runs and check the directory."""
         places = self.directories
         if not places:
-            raise mistake("no directory was named", "allowed are one or more", "name for example runs/demo")
-        found = find(places)
+            raise user_error("no directory was named", "allowed are one or more", "name for example runs/demo")
+        found = find_inputs(places)
         beside = places[0] if places[0].is_dir() else places[0].parent
         out = writable_directory(self.out or (beside if len(places) == 1 else SEVERAL))
         return partial(_report, found, out, self.title or _title(places))
@@ -62,18 +62,18 @@ def _title(places: Sequence[Path]) -> str:
     return f"truedrift: {', '.join(names[:NAMED])}{more}"
 
 
-def _report(found: Found, out: Path, title: str) -> str:
+def _report(found: ReportInput, out: Path, title: str) -> str:
     """A record that cannot be drawn is told and passed over, unless nothing else is there."""
     said, shown, failures = [], [], []
     for record in found.records:
         try:
-            said.append(rendered(record, out))
+            said.append(render_record(record, out))
             shown.append(record)
-        except Mistake as error:
-            failures.append((item_of(record).label, error))
+        except UserError as error:
+            failures.append((find_item(record).label, error))
     if failures and not shown and not found.runs:
         raise failures[0][1]
     problems = [*found.problems, *(f"{label} is passed over: {error}." for label, error in failures)]
-    of_runs = rendered_runs(found.runs, out)
+    of_runs = render_runs(found.runs, out)
     page = write_page(out / PAGE, title=title, records=shown, runs=found.runs, problems=problems)
     return "\n\n".join(filter(None, (*said, of_runs, *problems, f"page: {page}")))

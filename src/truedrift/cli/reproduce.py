@@ -10,20 +10,20 @@ from typing import Annotated, Any
 
 import tyro
 
-from truedrift.cli.main import Stop
-from truedrift.cli.progress import Shown
-from truedrift.errors import Mistake, mistake, require_choice
-from truedrift.grids.estimate import outlook
+from truedrift.cli.main import CommandExit
+from truedrift.cli.progress import ProgressDisplay
+from truedrift.errors import UserError, require_choice, user_error
+from truedrift.grids.estimate import describe_plan
 from truedrift.grids.local import Interrupted
-from truedrift.grids.options import Scale, Setting
+from truedrift.grids.options import Scale, StudyOptions
 from truedrift.grids.plan import Plan
 from truedrift.grids.run import Execution, Executor, RunsBusy, RunsFailed
 from truedrift.grids.slurm import SlurmOptions, Submission
 from truedrift.paper import tab_overhead
-from truedrift.paper.catalog import GRIDS, REPRODUCIBLE, STUDIES, computed, planned, rendered
+from truedrift.paper.catalog import GRIDS, REPRODUCIBLE, STUDIES, plan_grid, render_record, run_study
 from truedrift.paper.tab_overhead import measurements
 from truedrift.records.store import RECORDS, append, writable_directory
-from truedrift.training.setup import find_device
+from truedrift.training.setup import resolve_device
 from truedrift.training.signals import EXIT_STATUS
 
 ALL = "all"
@@ -86,9 +86,9 @@ class Reproduce:
     def prepare(self) -> Callable[[], str]:
         """Check the options, what runs need, and the directory."""
         require_choice("item", self.item, (*REPRODUCIBLE, ALL))
-        find_device(self.device)
+        resolve_device(self.device)
         self._require_use()
-        setting = Setting(
+        setting = StudyOptions(
             scale=self.scale,
             seed=self.seed,
             dataset=self.dataset,
@@ -101,7 +101,7 @@ class Reproduce:
         items = REPRODUCIBLE if self.item == ALL else (self.item,)
         plans, absent = _plans(items, setting, execution, leave_out=self.item == ALL, only_look=self.dry_run)
         if self.dry_run:
-            return partial(_looked_at, plans, execution, setting)
+            return partial(_describe_plans, plans, execution, setting)
         out = writable_directory(self.out or Path("runs") / f"{self.item.replace(':', '_')}-{self.scale}")
         return partial(_reproduce, plans, absent, execution, setting, out)
 
@@ -118,7 +118,7 @@ class Reproduce:
         if named:
             came = f"--{named[0]} was given for {self.item}, which has no use for it"
             users = (*GRIDS, tab_overhead.ITEM) if named[0] == "dataset" else GRIDS
-            raise mistake(came, f"it is for {', '.join(users)}", "leave it out")
+            raise user_error(came, f"it is for {', '.join(users)}", "leave it out")
 
 
 Plans = dict[str, Plan | None]
@@ -126,77 +126,77 @@ Plans = dict[str, Plan | None]
 
 
 def _plans(
-    items: tuple[str, ...], setting: Setting, execution: Execution, *, leave_out: bool, only_look: bool
+    items: tuple[str, ...], setting: StudyOptions, execution: Execution, *, leave_out: bool, only_look: bool
 ) -> tuple[Plans, list[str]]:
     """What is to be done, and sentences on what is left out of `all`, since something is missing for it."""
     plans: Plans = {}
     absent = []
     for item in items:
         try:
-            plan = None if item in STUDIES else planned(item, setting)
+            plan = None if item in STUDIES else plan_grid(item, setting)
             if plan is not None and not only_look:
                 execution.require_able(plan, setting.device)
             if item == tab_overhead.ITEM:
                 check = tab_overhead.configs if only_look else tab_overhead.require_able
                 check(setting)
             plans[item] = plan
-        except Mistake as error:
+        except UserError as error:
             if not leave_out:
                 raise
             absent.append(f"{item} is left out: {error}")
     return plans, absent
 
 
-def _looked_at(plans: Plans, execution: Execution, setting: Setting) -> str:
+def _describe_plans(plans: Plans, execution: Execution, setting: StudyOptions) -> str:
     def looked_at(item: str, plan: Plan | None) -> str:
         if plan is not None:
-            return outlook(plan, execution.runs, setting.device, execution.workers)
+            return describe_plan(plan, execution.runs, setting.device, execution.workers)
         return measurements(setting) if item == tab_overhead.ITEM else f"{item}: computed here at once, no grid of runs"
 
     return "\n\n".join(looked_at(item, plan) for item, plan in plans.items())
 
 
-def _reproduce(plans: Plans, absent: list[str], execution: Execution, setting: Setting, out: Path) -> str:
-    said = [_one(item, plan, execution, setting, out) for item, plan in plans.items()]
+def _reproduce(plans: Plans, absent: list[str], execution: Execution, setting: StudyOptions, out: Path) -> str:
+    said = [_reproduce_item(item, plan, execution, setting, out) for item, plan in plans.items()]
     return "\n\n".join((*said, *absent))
 
 
-def _one(item: str, plan: Plan | None, execution: Execution, setting: Setting, out: Path) -> str:
-    with Shown() as progress:
+def _reproduce_item(item: str, plan: Plan | None, execution: Execution, setting: StudyOptions, out: Path) -> str:
+    with ProgressDisplay() as progress:
         shown = replace(setting, progress=progress, directory=out)
-        found = computed(item, shown) if plan is None else _carried_out(plan, execution, shown)
+        found = run_study(item, shown) if plan is None else _run_grid(plan, execution, shown)
     if isinstance(found, Submission):
-        return _queued(item, found)
+        return _submitted_message(item, found)
     append(out / RECORDS, found)
-    return rendered(found, out)
+    return render_record(found, out)
 
 
-def _carried_out(plan: Plan, execution: Execution, setting: Setting) -> Any:
+def _run_grid(plan: Plan, execution: Execution, setting: StudyOptions) -> Any:
     again = "run the same command again to go on"
     try:
         return execution.carry_out(plan, setting)
     except RunsFailed as stopped:
         several = "; ".join(f"{each.task.name} ({each.task.variant}): {each.why}" for each in stopped.failed[:5])
         logs = f"their logs are in {execution.runs}"
-        raise Stop(
+        raise CommandExit(
             f"{plan.item}: {len(stopped.failed)} of {len(plan.tasks)} runs failed: {several}; {logs}; {again}",
             status=1,
         ) from None
     except RunsBusy as stopped:
         several = ", ".join(f"{each.task.name} ({each.task.variant})" for each in stopped.busy[:5])
         count = f"{len(stopped.busy)} of {len(plan.tasks)} runs"
-        raise Stop(
+        raise CommandExit(
             f"{plan.item}: another command is working on {count}: {several}; "
             "run the same command again when it has finished",
             status=EXIT_STATUS,
         ) from None
     except Interrupted as stopped:
-        raise Stop(
+        raise CommandExit(
             f"{stopped}: the runs of {plan.item} saved where they were; {again}", status=stopped.status
         ) from None
 
 
-def _queued(item: str, found: Submission) -> str:
+def _submitted_message(item: str, found: Submission) -> str:
     lines = [f"{item}: {len(found.submitted)} jobs submitted, {len(found.waiting)} in the queue already"]
     lines += [f"  job {job.id}: {job.task.name} ({job.task.variant})" for job in (*found.waiting, *found.submitted)]
     lines += [f"  job {job.id} had ended before its end: {why}" for job, why in found.ended_early]

@@ -14,12 +14,12 @@ import tyro
 
 from truedrift.axes import Tensor
 from truedrift.data.samples import to_uint8
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.generators.sampling import sample
 from truedrift.records.store import writable_directory
-from truedrift.training.load import Trained, Weights, open_generator
-from truedrift.training.pictures import columns_for, image_grid, point_map, require_file_place, write_png
-from truedrift.training.setup import find_device, told_if_too_small
+from truedrift.training.load import LoadedGenerator, Weights, load_generator
+from truedrift.training.pictures import grid_columns, image_grid, require_writable_file, scatter_image, write_png
+from truedrift.training.setup import memory_errors_as_user_errors, resolve_device
 
 LARGEST_COUNT = 10_000_000
 LONGEST_NAME = 60
@@ -73,56 +73,56 @@ class Sample:
         """The generator, loaded, and the options, checked."""
         for name, value, most in (("count", self.count, LARGEST_COUNT), ("batch", self.batch, LARGEST_COUNT)):
             if not 1 <= value <= most:
-                raise mistake(f"{name} is {value}", f"allowed is 1 to {most}", "the default suits most machines")
+                raise user_error(f"{name} is {value}", f"allowed is 1 to {most}", "the default suits most machines")
         if not 0 <= self.strength <= 1e6:
-            raise mistake(f"strength is {self.strength}", "allowed is 0 to 1e6", "training draws from 1 to 4")
-        device = find_device(self.device)
-        trained = open_generator(self.run, weights=self.weights)
+            raise user_error(f"strength is {self.strength}", "allowed is 0 to 1e6", "training draws from 1 to 4")
+        device = resolve_device(self.device)
+        trained = load_generator(self.run, weights=self.weights)
         chosen = [_class(trained, name) for name in self.classes] or list(range(len(trained.classes)))
         if self.form == "folder" and len(trained.generator.sample_shape) != 3:
-            raise mistake("these samples are points", "a folder holds images", "take --form npz")
-        return partial(_sample, self, _place(self), trained, chosen, device)
+            raise user_error("these samples are points", "a folder holds images", "take --form npz")
+        return partial(_sample, self, _output_path(self), trained, chosen, device)
 
 
-def _place(options: Sample) -> Path:
+def _output_path(options: Sample) -> Path:
     """Where the samples go, after a trial that they can."""
-    path = options.out or options.run / f"{_stem(options)}{ENDINGS[options.form]}"
+    path = options.out or options.run / f"{_file_stem(options)}{ENDINGS[options.form]}"
     if options.form != "folder" and path.is_dir():
-        raise mistake(f"{str(path)!r} is a directory", f"a {options.form} is a file", "name a file with --out")
+        raise user_error(f"{str(path)!r} is a directory", f"a {options.form} is a file", "name a file with --out")
     if options.form != "folder":
-        require_file_place(path)
+        require_writable_file(path)
     elif path.is_dir() and any(path.iterdir()):
         came = f"{str(path)!r} is a folder with files in it"
-        raise mistake(came, "allowed is a new or an empty folder", "name another one with --out")
+        raise user_error(came, "allowed is a new or an empty folder", "name another one with --out")
     writable_directory(path if options.form == "folder" else path.parent)
     return path
 
 
-def _class(trained: Trained, name: str) -> int:
+def _class(trained: LoadedGenerator, name: str) -> int:
     if name in trained.classes:
         return trained.classes.index(name)
     if name.isdecimal() and int(name) < len(trained.classes):
         return int(name)
     known = ", ".join(trained.classes[:12]) + (", …" if len(trained.classes) > 12 else "")
-    raise mistake(f"the class is {name!r}", f"allowed are {known}", "choose one, or its number")
+    raise user_error(f"the class is {name!r}", f"allowed are {known}", "choose one, or its number")
 
 
-def _sample(options: Sample, path: Path, trained: Trained, classes: list[int], device: torch.device) -> str:
-    labels = _dealt(classes, options.count, whole_rows=options.form == "grid")
+def _sample(options: Sample, path: Path, trained: LoadedGenerator, classes: list[int], device: torch.device) -> str:
+    labels = _balanced_labels(classes, options.count, whole_rows=options.form == "grid")
     generator = trained.generator.to(device)
     how: dict[str, Any] = {"seed": options.seed, "strength": options.strength, "batch": options.batch}
-    with told_if_too_small("take a smaller --batch or --count"):
+    with memory_errors_as_user_errors("take a smaller --batch or --count"):
         values = sample(generator, labels, device=device, **how)
     try:
         _WRITERS[options.form](path, labels, values)
     except OSError as error:
         came = f"the samples cannot be written to {str(path)!r} ({error.strerror or error})"
-        raise mistake(came, "allowed is a place to write to, with room", "name another one with --out") from None
+        raise user_error(came, "allowed is a place to write to, with room", "name another one with --out") from None
     told = f"strength {options.strength:g}, seed {options.seed}"
     return f"{len(labels)} samples of {trained.source}, {told}\nwritten: {path}"
 
 
-def _dealt(classes: list[int], count: int, *, whole_rows: bool) -> Tensor:
+def _balanced_labels(classes: list[int], count: int, *, whole_rows: bool) -> Tensor:
     """The class of each sample: count // C of every class, and one more of the first count mod C.
 
     Of a grid, rows of one length: those that are left over stay out, unless there are no others.
@@ -132,7 +132,7 @@ def _dealt(classes: list[int], count: int, *, whole_rows: bool) -> Tensor:
     return torch.tensor(classes).repeat_interleave(each + (torch.arange(len(classes)) < extra).long())
 
 
-def _stem(options: Sample) -> str:
+def _file_stem(options: Sample) -> str:
     """A name that tells what was asked for; classes of many or long names are told by a hash."""
     named = "-".join(("", *options.classes)) if options.classes else ""
     if len(named) > LONGEST_NAME:
@@ -144,9 +144,9 @@ def _stem(options: Sample) -> str:
 
 def _grid(path: Path, labels: Tensor, values: Tensor) -> None:
     if values.ndim == 4:
-        write_png(image_grid(values, columns_for(len(values), len(labels.unique()))), path)
+        write_png(image_grid(values, grid_columns(len(values), len(labels.unique()))), path)
     else:
-        write_png(point_map(values[:, :2], labels, values[:, :2]), path)
+        write_png(scatter_image(values[:, :2], labels, values[:, :2]), path)
 
 
 def _folder(path: Path, labels: Tensor, values: Tensor) -> None:

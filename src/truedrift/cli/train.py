@@ -12,16 +12,16 @@ from typing import Annotated, Any
 
 import tyro
 
-from truedrift.cli.main import Stop
-from truedrift.cli.progress import Shown
-from truedrift.errors import mistake
-from truedrift.recipes.evaluator import judge
+from truedrift.cli.main import CommandExit
+from truedrift.cli.progress import ProgressDisplay
+from truedrift.errors import user_error
+from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
 from truedrift.training.config import Estimator, RunConfig
-from truedrift.training.journal import read as read_metrics
-from truedrift.training.loop import NonFinite, Report
+from truedrift.training.journal import read_metrics
+from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.run_directory import METRICS
-from truedrift.training.setup import find_device
+from truedrift.training.setup import resolve_device
 from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD
 from truedrift.training.train import train
 
@@ -80,8 +80,8 @@ class Train:
         config = recipe(self.recipe, given=given, tree=tree, settings=self.set)
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
-        progress = Shown(quiet=not _first())
-        evaluate = judge(config, device=find_device(self.device), progress=progress)
+        progress = ProgressDisplay(quiet=not _is_rank_zero())
+        evaluate = build_evaluator(config, device=resolve_device(self.device), progress=progress)
         reports = train(
             config, out=self.out, device=self.device, evaluate=evaluate, progress=progress, tell=progress.say
         )
@@ -94,52 +94,52 @@ def _read(path: Path) -> dict[str, Any]:
             tree = json.loads(file.read(LARGEST_CONFIG_BYTES).decode())
     except (OSError, ValueError, RecursionError) as error:
         came = f"the configuration {str(path)!r} cannot be read ({error})"
-        raise mistake(came, "allowed is a JSON file", "write one with --print-config") from None
+        raise user_error(came, "allowed is a JSON file", "write one with --print-config") from None
     if isinstance(tree, dict) and set(tree) >= {"schema", "config"}:  # config.json of a run
         tree = tree["config"]
     if not isinstance(tree, dict):
         came = f"the configuration {str(path)!r} holds no options"
-        raise mistake(came, "allowed is one JSON object", "write one with --print-config")
+        raise user_error(came, "allowed is one JSON object", "write one with --print-config")
     return tree
 
 
-def _train(config: RunConfig, reports: Iterator[Report], progress: Shown) -> str:
-    last: Report | None = None
+def _train(config: RunConfig, reports: Iterator[TrainingReport], progress: ProgressDisplay) -> str:
+    last: TrainingReport | None = None
     with progress:
         try:
             for report in reports:
                 last = report
         except NonFinite as failure:
-            raise Stop(str(failure), status=1) from None
+            raise CommandExit(str(failure), status=1) from None
     if last is None:
-        raise Stop("no step was taken", status=1)
+        raise CommandExit("no step was taken", status=1)
     if last.interrupted is not None:
         status = EXIT_STATUS_KEYBOARD if last.interrupted == "SIGINT" else EXIT_STATUS
         said = f"{last.interrupted}: saved at step {last.step} of {last.steps} in {last.directory}"
-        raise Stop(f"{said}; run the same command again to go on", status=status)
-    return _told(config, last) if _first() else ""
+        raise CommandExit(f"{said}; run the same command again to go on", status=status)
+    return _summary(config, last) if _is_rank_zero() else ""
 
 
-def _first() -> bool:
+def _is_rank_zero() -> bool:
     """Of the processes that torchrun started: the one that talks."""
     return os.environ.get("RANK", "0") == "0"
 
 
-def _told(config: RunConfig, last: Report) -> str:
+def _summary(config: RunConfig, last: TrainingReport) -> str:
     metrics = last.metrics
     taus = ", ".join(f"{tau:g}" for tau in config.objective.temperatures)
     effective = ", ".join(map(_number, metrics.get("n_eff_pos", ())))
     lines = (
         f"complete: {last.steps} steps, {metrics.get('positives_seen', 0)} positives a class seen",
         f"effective positives of {config.batch.n}: {effective} (τ = {taus});  spread {_number(metrics.get('spread'))}",
-        *_judged(last.directory),
+        *_evaluation_line(last.directory),
         f"samples:  {last.directory / 'samples'}",
         f"next:     truedrift sample {last.directory}",
     )
     return "\n".join(lines)
 
 
-def _judged(directory: Path) -> tuple[str, ...]:
+def _evaluation_line(directory: Path) -> tuple[str, ...]:
     """The last evaluation on the way, if there was one."""
     evaluated = [entry for entry in read_metrics(directory / METRICS) if "protocol" in entry]
     if not evaluated:

@@ -1,9 +1,9 @@
 """Where samples come from."""
 
 from truedrift.data.array_files import read_arrays
-from truedrift.data.class_batches import Batch, ClassBatches, gathered
+from truedrift.data.class_batches import Batch, ClassBatches, gather_samples
 from truedrift.data.load import NAMES, load
-from truedrift.data.samples import Samples, to_model, to_uint8
+from truedrift.data.samples import Samples, to_model_range, to_uint8
 from truedrift.data.toys import EIGHT_GAUSSIANS, FOUR_MODES, THREE_CLUSTERS, GaussianMixture
 from truedrift.storage import cache_directory
 
@@ -17,9 +17,9 @@ __all__ = [
     "GaussianMixture",
     "Samples",
     "cache_directory",
-    "gathered",
+    "gather_samples",
     "load",
     "read_arrays",
-    "to_model",
+    "to_model_range",
     "to_uint8",
 ]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import mistake, require_finite
+from truedrift.errors import require_finite, user_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,13 +37,13 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
     """Every array of the file by name: floating-point as stored, integers and booleans as float64."""
     reader = _reader(path)
     try:
-        arrays = {name: _checked(f"{name} in {str(path)!r}", tensor) for name, tensor in reader(path)}
+        arrays = {name: _check_array(f"{name} in {str(path)!r}", tensor) for name, tensor in reader(path)}
     except OSError as error:
-        raise _unreadable(path, error.strerror or str(error)) from None
+        raise _unreadable_file(path, error.strerror or str(error)) from None
     except MemoryError:
-        raise _unreadable(path, "it does not fit in memory") from None
+        raise _unreadable_file(path, "it does not fit in memory") from None
     if not arrays:
-        raise mistake(f"{str(path)!r} holds no arrays", "allowed is a file with one or more", "save them again")
+        raise user_error(f"{str(path)!r} holds no arrays", "allowed is a file with one or more", "save them again")
     return arrays
 
 
@@ -55,25 +55,27 @@ def _reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Tensor]]]:
         ".safetensors": _safetensors,
     }
     if path.is_dir():
-        raise mistake(f"{str(path)!r} is a directory", "allowed is a file", f"name one that ends in {_or(readers)}")
+        raise user_error(
+            f"{str(path)!r} is a directory", "allowed is a file", f"name one that ends in {_join_or(readers)}"
+        )
     if path.suffix not in readers:
         came = f"{str(path)!r} ends in {path.suffix!r}" if path.suffix else f"{str(path)!r} has no extension"
-        raise mistake(came, f"allowed are {_or(readers)}", "save the arrays as one of these")
+        raise user_error(came, f"allowed are {_join_or(readers)}", "save the arrays as one of these")
     if not path.exists():
-        raise mistake(
-            f"{str(path)!r} does not exist", f"allowed is a file that ends in {_or(readers)}", "check its name"
+        raise user_error(
+            f"{str(path)!r} does not exist", f"allowed is a file that ends in {_join_or(readers)}", "check its name"
         )
     if path.stat().st_size == 0:
-        raise mistake(f"{str(path)!r} is empty", "allowed is a file with one array or more", "save it again")
+        raise user_error(f"{str(path)!r} is empty", "allowed is a file with one array or more", "save it again")
     return readers[path.suffix]
 
 
-def _or(names: Mapping[str, Any]) -> str:
+def _join_or(names: Mapping[str, Any]) -> str:
     return ", ".join(names)
 
 
-def _unreadable(path: Path, why: str) -> ValueError:
-    return mistake(
+def _unreadable_file(path: Path, why: str) -> ValueError:
+    return user_error(
         f"{str(path)!r} cannot be read as {path.suffix} ({' '.join(why.split())})",
         "allowed is a complete file without pickled objects",
         "save it again with numpy.save, numpy.savez or safetensors",
@@ -92,21 +94,21 @@ def _npz(path: Path) -> Iterator[tuple[str, Tensor]]:
                 with archive.open(entry) as file:
                     yield entry.filename.removesuffix(".npy"), _array(path, file, entry.file_size)
     except _OF_ARCHIVES as error:
-        raise _unreadable(path, str(error)) from None
+        raise _unreadable_file(path, str(error)) from None
 
 
 def _array(path: Path, file: Any, size: int) -> Tensor:
     """One array in NumPy's format; its header's claim is held against `size`, the bytes that there are."""
     import numpy as np  # noqa: PLC0415  an extra
 
-    with _in_words(path):
+    with _describe_dtype(path):
         shape, fortran, dtype = _header(np.lib.format, file)
     _require_numeric(path, dtype)
     claimed = math.prod(shape) * dtype.itemsize
     if claimed > LARGEST_BYTES:
         came = f"{str(path)!r} claims an array of {claimed / 2**30:.3g} GiB"
-        raise mistake(came, f"allowed are {LARGEST_BYTES >> 30} GiB", "save a sample of its rows")
-    with _in_words(path):
+        raise user_error(came, f"allowed are {LARGEST_BYTES >> 30} GiB", "save a sample of its rows")
+    with _describe_dtype(path):
         if claimed > size:
             raise EOFError(f"its header claims {claimed} bytes of data and the file has {size}")
         values = np.frombuffer(file.read(claimed), dtype=dtype)
@@ -114,12 +116,12 @@ def _array(path: Path, file: Any, size: int) -> Tensor:
 
 
 @contextlib.contextmanager
-def _in_words(path: Path) -> Iterator[None]:
+def _describe_dtype(path: Path) -> Iterator[None]:
     """What NumPy and zipfile raise over a damaged file, as a mistake."""
     try:
         yield
     except (ValueError, EOFError, SyntaxError, TypeError, KeyError, *_OF_ARCHIVES) as error:
-        raise _unreadable(path, str(error) or type(error).__name__) from None
+        raise _unreadable_file(path, str(error) or type(error).__name__) from None
 
 
 def _header(numpy_format: Any, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -134,7 +136,7 @@ def _header(numpy_format: Any, file: BinaryIO) -> tuple[tuple[int, ...], bool, n
 def _require_numeric(path: Path, dtype: np.dtype[Any]) -> None:
     if dtype.hasobject or dtype.kind not in "fiub":
         came = "pickled Python objects" if dtype.hasobject else f"entries of type {dtype}"
-        raise mistake(f"{str(path)!r} holds {came}", "allowed are real numbers", "convert them with .astype(float)")
+        raise user_error(f"{str(path)!r} holds {came}", "allowed are real numbers", "convert them with .astype(float)")
 
 
 def _tensor(array: Any) -> Tensor:
@@ -149,21 +151,21 @@ def _safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
         from safetensors import SafetensorError, safe_open  # noqa: PLC0415  an extra
     except ModuleNotFoundError:
         came = f"{str(path)!r} needs safetensors, which is not installed"
-        raise mistake(came, "allowed without it are .npy and .npz", "run pip install 'truedrift[app]'") from None
+        raise user_error(came, "allowed without it are .npy and .npz", "run pip install 'truedrift[app]'") from None
     try:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118  it is no dictionary
                 yield name, file.get_tensor(name)
     except SafetensorError as error:
-        raise _unreadable(path, str(error)) from None
+        raise _unreadable_file(path, str(error)) from None
 
 
-def _checked(what: str, tensor: Tensor) -> Tensor:
+def _check_array(what: str, tensor: Tensor) -> Tensor:
     """Real, not empty, finite, and floating-point of a kind that the library computes with."""
     if tensor.is_complex():
-        raise mistake(f"{what} is complex", "allowed are real numbers", "save its real part")
+        raise user_error(f"{what} is complex", "allowed are real numbers", "save its real part")
     if tensor.numel() == 0:
-        raise mistake(
+        raise user_error(
             f"{what} has shape {list(tensor.shape)}, which holds nothing", "allowed is no axis of 0", "save rows"
         )
     if tensor.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):

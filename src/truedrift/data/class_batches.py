@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import mistake, require_choice
+from truedrift.errors import require_choice, user_error
 from truedrift.seeding import stream
 
 Sampling = Literal["without-replacement", "queue"]
@@ -38,7 +38,7 @@ class Batch(NamedTuple):
     """bool, of the same shape."""
 
 
-def gathered(values: Tensor, batch: Batch) -> Tensor:
+def gather_samples(values: Tensor, batch: Batch) -> Tensor:
     """The samples of a batch [*batch, *sample_shape], mirrored where it says so."""
     picked = values.index_select(0, batch.indices.flatten())
     mirrored = batch.mirrored.flatten().nonzero()[:, 0]
@@ -65,7 +65,7 @@ class ClassBatches:
         counts = torch.bincount(labels, minlength=classes)
         _require_sizes(counts, classes, n, sampling, names)
         if queue_size < 1:
-            raise mistake(f"queue size is {queue_size}", "allowed is 1 or more", "the paper's is 256")
+            raise user_error(f"queue size is {queue_size}", "allowed is 1 or more", "the paper's is 256")
         self.n, self.seed, self.flips, self.sampling, self.queue_size = n, seed, flips, sampling, queue_size
         self.total = len(labels)
         self.counts = counts
@@ -88,7 +88,7 @@ class ClassBatches:
         """u images of all classes, uniformly and without replacement within the batch: indices and mirrored [u]."""
         _require_step(step)
         if not 0 <= u <= self.total:
-            raise mistake(f"u is {u}", f"allowed is 0 to {self.total}, the number of images", "take fewer")
+            raise user_error(f"u is {u}", f"allowed is 0 to {self.total}, the number of images", "take fewer")
         indices = torch.randperm(self.total, generator=stream(self.seed, "unconditional", step))[:u]
         return Batch(indices, self._mirrored("unconditional-flips", step, (u,)))
 
@@ -141,15 +141,15 @@ def _padded(labels: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 def _require_sizes(counts: Tensor, classes: int, n: int, sampling: Sampling, names: Sequence[str] | None) -> None:
     if len(counts) != classes or classes < 1:
         came = f"labels reach to {len(counts) - 1} and classes is {classes}"
-        raise mistake(came, "allowed are labels below the number of classes", "count the classes again")
+        raise user_error(came, "allowed are labels below the number of classes", "count the classes again")
     if n < 1:
-        raise mistake(f"n is {n}", "allowed is 1 or more", "the paper takes 64")
+        raise user_error(f"n is {n}", "allowed is 1 or more", "the paper takes 64")
     smallest = int(counts.argmin())
     size = int(counts[smallest])
     least = n if sampling == "without-replacement" else 1
     if size < least:
         name = repr(names[smallest]) if names else str(smallest)
-        raise mistake(
+        raise user_error(
             f"class {name} has {size} images and n is {n}",
             f"allowed is n up to the smallest class, with {least} or more images in each",
             f"take n = {size} or less, or sampling queue, which draws with replacement"
@@ -160,4 +160,4 @@ def _require_sizes(counts: Tensor, classes: int, n: int, sampling: Sampling, nam
 
 def _require_step(step: int) -> None:
     if step < 0:
-        raise mistake(f"step is {step}", "allowed is 0 or more", "count steps from 0")
+        raise user_error(f"step is {step}", "allowed is 0 or more", "count steps from 0")

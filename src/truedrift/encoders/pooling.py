@@ -18,7 +18,7 @@ from typing import Literal, get_args
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import mistake, require_choice
+from truedrift.errors import require_choice, user_error
 
 Pooling = Literal["mean", "mean+std", "patches"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
@@ -27,14 +27,14 @@ EPSILON = 1e-8
 """ε inside the root: the deviation of a constant map is 1e-4."""
 
 
-def pool(features: Float[Tensor, "B D h w"], pooling: Pooling) -> list[Float[Tensor, "B D"]]:
+def pool_map(features: Float[Tensor, "B D h w"], pooling: Pooling) -> list[Float[Tensor, "B D"]]:
     """The groups of one feature map."""
     return _POOL[pooling](features)
 
 
-def pooled(maps: Iterable[Float[Tensor, "B D h w"]], pooling: Pooling) -> tuple[Tensor, ...]:
+def pool_maps(maps: Iterable[Float[Tensor, "B D h w"]], pooling: Pooling) -> tuple[Tensor, ...]:
     """The groups of several maps, all of the first one first."""
-    return tuple(group for features in maps for group in pool(features, pooling))
+    return tuple(group for features in maps for group in pool_map(features, pooling))
 
 
 def pooled_dimensions(channels: Iterable[int], pooling: Pooling) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ def require_map(pooling: Pooling, smallest: tuple[int, int]) -> None:
     """A single place has no deviation and no quadrants: other groups than the mean need 2×2 of them."""
     if pooling != "mean" and min(smallest) < 2:
         h, w = smallest
-        raise mistake(
+        raise user_error(
             f"pooling is {pooling!r} and the smallest feature map is {h}×{w}",
             "allowed is 2×2 or more for it",
             'take pooling "mean", larger images or fewer stages',

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import require_image
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -42,7 +42,7 @@ class ImageNetNormalization(nn.Module):
         return (values - self.center) / self.spread
 
 
-def resized(values: Float[Tensor, "B C H W"], side: int) -> Float[Tensor, "B C {side} {side}"]:
+def resize(values: Float[Tensor, "B C H W"], side: int) -> Float[Tensor, "B C {side} {side}"]:
     """Bilinear with pixel centers at half-integers (align_corners=False).
 
     Larger images are smoothed first (antialias); for smaller ones that would change nothing.
@@ -58,4 +58,4 @@ def require_square_image(what: str, sample_shape: Sequence[int]) -> None:
     require_image(what, sample_shape, channels=(1, 3))
     _, height, width = sample_shape
     if height != width:
-        raise mistake(f"sample_shape is {tuple(sample_shape)}", f"{what} takes square images", "crop or pad them")
+        raise user_error(f"sample_shape is {tuple(sample_shape)}", f"{what} takes square images", "crop or pad them")

@@ -7,6 +7,6 @@ generator → `draw` → values → `extractors` → features → `collected` �
 from truedrift.evaluation.catalog import EXTRACTORS, build_extractor
 from truedrift.evaluation.evaluate import evaluate
 from truedrift.evaluation.extractors import Extractor
-from truedrift.evaluation.reference import Reference, is_kept, reference_of
+from truedrift.evaluation.reference import Reference, compute_reference, is_cached
 
-__all__ = ["EXTRACTORS", "Extractor", "Reference", "build_extractor", "evaluate", "is_kept", "reference_of"]
+__all__ = ["EXTRACTORS", "Extractor", "Reference", "build_extractor", "compute_reference", "evaluate", "is_cached"]

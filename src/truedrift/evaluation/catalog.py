@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from truedrift.encoders.catalog import OPTIONS
-from truedrift.errors import mistake, require_choice
+from truedrift.errors import require_choice, user_error
 from truedrift.evaluation.digits_classifier import SHAPE, DigitsExtractor
 from truedrift.evaluation.extractors import ABCRelease, EncoderExtractor, Extractor
 from truedrift.evaluation.inception import inception
@@ -27,7 +27,7 @@ def build_extractor(name: str, *, sample_shape: Sequence[int], device: torch.dev
     return ABCRelease(device) if name == "abc-release" else inception(device)
 
 
-def suitable_extractor(sample_shape: Sequence[int]) -> str:
+def default_extractor(sample_shape: Sequence[int]) -> str:
     """What samples of this shape are judged by if nobody says: points by themselves, images by the FID network."""
     if len(sample_shape) == 1:
         return "encoder:pixels"
@@ -37,4 +37,4 @@ def suitable_extractor(sample_shape: Sequence[int]) -> str:
 def _require_image(name: str, sample_shape: Sequence[int]) -> None:
     if len(sample_shape) != 3 or sample_shape[0] not in (1, 3):
         came = f"samples have shape {tuple(sample_shape)}"
-        raise mistake(came, f"the extractor {name} takes images of 1 or 3 channels", "take encoder:pixels")
+        raise user_error(came, f"the extractor {name} takes images of 1 or 3 channels", "take encoder:pixels")

@@ -18,11 +18,11 @@ from torch.nn import functional as F
 
 from truedrift.axes import Tensor
 from truedrift.data.images import digits
-from truedrift.data.samples import to_model
-from truedrift.errors import mistake
-from truedrift.evaluation.extractors import Extracted, Extractor
+from truedrift.data.samples import to_model_range
+from truedrift.errors import user_error
+from truedrift.evaluation.extractors import ExtractedFeatures, Extractor
 from truedrift.seeding import stream
-from truedrift.storage import cache_directory, keep_tensors, read_tensors, sha256_of
+from truedrift.storage import cache_directory, cache_tensors, read_tensors, sha256_of
 
 FORMAT = 1
 SHAPE = (1, 8, 8)
@@ -41,15 +41,15 @@ class DigitsExtractor(Extractor):
     def __init__(self, sample_shape: Sequence[int], device: torch.device) -> None:
         if tuple(sample_shape) != SHAPE:
             came = f"samples have shape {tuple(sample_shape)}"
-            raise mistake(came, f"the extractor digits takes {SHAPE}", "take inception, or encoder:NAME")
+            raise user_error(came, f"the extractor digits takes {SHAPE}", "take inception, or encoder:NAME")
         network, spread, self.sha256 = classifier()
         self.device = device
         self._network, self._spread = network.to(device), spread.to(device)
 
-    def __call__(self, values: Tensor) -> Extracted:
+    def __call__(self, values: Tensor) -> ExtractedFeatures:
         with torch.no_grad():
-            features = self._network[:-1](to_model(values.to(self.device)))
-            return Extracted(features / self._spread, self._network[-1](features).softmax(1))
+            features = self._network[:-1](to_model_range(values.to(self.device)))
+            return ExtractedFeatures(features / self._spread, self._network[-1](features).softmax(1))
 
 
 def classifier() -> tuple[nn.Sequential, Tensor, str]:
@@ -60,7 +60,7 @@ def classifier() -> tuple[nn.Sequential, Tensor, str]:
     kept = read_tensors(path)
     if kept is None:
         kept = _trained()
-        keep_tensors(path, kept)
+        cache_tensors(path, kept)
     network = _network()
     network.load_state_dict({name: tensor for name, tensor in kept.items() if name != "spread"})
     return network.eval().requires_grad_(False), kept["spread"], sha256_of(kept)
@@ -81,7 +81,7 @@ def _network() -> nn.Sequential:
 def _trained() -> dict[str, Tensor]:
     """The weights after training, and the root mean variance of the features."""
     data, network = digits("train"), _network()
-    images = to_model(data.values)
+    images = to_model_range(data.values)
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     with _one_thread(), torch.enable_grad():
         for _ in range(STEPS):

@@ -18,12 +18,12 @@ import torch
 from truedrift import distributed
 from truedrift.axes import Tensor
 from truedrift.data.samples import to_uint8
-from truedrift.errors import mistake, require_whole
+from truedrift.errors import require_whole, user_error
 from truedrift.evaluation.extractors import Extractor
 from truedrift.evaluation.metrics import (
     COMPARED,
     NEIGHBORS,
-    Collected,
+    FeatureStatistics,
     Moments,
     first_ids,
     frechet_distance,
@@ -34,16 +34,16 @@ from truedrift.evaluation.record import Metrics, Protocol
 from truedrift.evaluation.reference import Reference
 from truedrift.generators.base import Generator
 from truedrift.generators.sampling import sample
-from truedrift.progress import Progress, silent
+from truedrift.progress import Progress, no_progress
 
 LABELS = "balanced"
 
 
-def drawn(
+def generate_batches(
     generator: Generator, count: int, *, seed: int, strength: float, batch: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """(ids, values) of this process's part of the samples, batch by batch; uint8 images or float32 points."""
-    first, end = distributed.bounds(count)
+    first, end = distributed.row_range(count)
     for start in range(first, end, batch):
         ids = torch.arange(start, min(start + batch, end))
         values = sample(generator, ids % generator.classes, seed=seed, strength=strength, batch=batch, first_id=start)
@@ -56,7 +56,7 @@ def _require_finite(values: Tensor, first: int) -> None:
     bad = ~torch.isfinite(values).flatten(1).all(1)
     if bad.any():
         number = first + int(bad.nonzero()[0])
-        raise mistake(f"sample {number} is not finite", "allowed are numbers", "take weights that have not diverged")
+        raise user_error(f"sample {number} is not finite", "allowed are numbers", "take weights that have not diverged")
 
 
 def evaluate(
@@ -69,7 +69,7 @@ def evaluate(
     strength: float = 1.0,
     batch: int = 256,
     weights: str = "ema",
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> tuple[Metrics, Protocol]:
     """Metrics of `samples` samples against the reference, by the extractor that made it, and how they were made.
 
@@ -77,10 +77,10 @@ def evaluate(
     """
     require_whole("samples", samples, 2, 50_000)
     require_whole("batch", batch, 1, 256)
-    collected = Collected.begin(
+    collected = FeatureStatistics.begin(
         samples, first_ids(samples), extractor.dimensions, classes=extractor.classes, device=extractor.device
     )
-    for ids, values in drawn(generator, samples, seed=seed, strength=strength, batch=batch):
+    for ids, values in generate_batches(generator, samples, seed=seed, strength=strength, batch=batch):
         collected.add(ids, extractor(values))
         progress("samples judged", int(ids[-1]) + 1, samples)
     protocol = Protocol(
@@ -100,10 +100,10 @@ def evaluate(
         neighbors=NEIGHBORS,
         compared=COMPARED,
     )
-    return compared(collected.over_processes(), reference), protocol
+    return compute_metrics(collected.over_processes(), reference), protocol
 
 
-def compared(collected: Collected, reference: Reference) -> Metrics:
+def compute_metrics(collected: FeatureStatistics, reference: Reference) -> Metrics:
     """The numbers of what was collected."""
     kept = collected.kept.cpu()
     moments = Moments(*(part.cpu() for part in vars(collected.moments).values()))

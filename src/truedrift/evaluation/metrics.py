@@ -48,7 +48,7 @@ import torch
 
 from truedrift import distributed
 from truedrift.axes import Float, Int, Tensor
-from truedrift.evaluation.extractors import Extracted
+from truedrift.evaluation.extractors import ExtractedFeatures
 from truedrift.kernels.distance import squared_distance
 
 
@@ -78,21 +78,21 @@ class Moments:
         if distributed.size() == 1:
             return self
         count, total = self.count.clone(), self.mean * self.count
-        distributed.add((count, total))
+        distributed.all_reduce_sum((count, total))
         mean = total / count.clamp_min(1)
         delta = self.mean - mean
         scatter = self.scatter + torch.outer(delta, delta) * self.count
-        distributed.add((scatter,))
+        distributed.all_reduce_sum((scatter,))
         return Moments(count, mean, scatter)
 
 
-def no_moments(dimensions: int, device: torch.device | None = None) -> Moments:
+def empty_moments(dimensions: int, device: torch.device | None = None) -> Moments:
     """Of no features."""
     zero = torch.zeros((), dtype=torch.float64, device=device)
     return Moments(zero, zero.expand(dimensions), zero.expand(dimensions, dimensions))
 
 
-def moments_of(features: Float[Tensor, "N D"]) -> Moments:
+def batch_moments(features: Float[Tensor, "N D"]) -> Moments:
     """Of one batch."""
     wide = features.double()
     mean = wide.mean(0)
@@ -131,8 +131,8 @@ def kernel_distance(f: Float[Tensor, "n D"], g: Float[Tensor, "m D"]) -> tuple[f
     if min(n, m) < 2:
         return None, None
     f, g = f.double(), g.double()
-    own_f = (_row_sums(f, f) - _own(f)) / (n - 1)
-    own_g = (_row_sums(g, g) - _own(g)) / (m - 1)
+    own_f = (_row_sums(f, f) - _own_block(f)) / (n - 1)
+    own_g = (_row_sums(g, g) - _own_block(g)) / (m - 1)
     f_to_g, g_to_f = _row_sums(f, g) / m, _row_sums(g, f) / n
     distance = own_f.mean() + own_g.mean() - 2 * f_to_g.mean()
     error = 2 * torch.sqrt((own_f - f_to_g).var() / n + (own_g - g_to_f).var() / m)
@@ -143,7 +143,7 @@ def _row_sums(f: Tensor, g: Tensor) -> Float[Tensor, " n"]:
     return torch.cat([(rows @ g.mT / f.shape[1] + 1).pow(3).sum(1) for rows in f.split(KERNEL_ROWS)])
 
 
-def _own(f: Tensor) -> Float[Tensor, " n"]:
+def _own_block(f: Tensor) -> Float[Tensor, " n"]:
     return (f.square().sum(1) / f.shape[1] + 1).pow(3)
 
 
@@ -186,7 +186,7 @@ FEWEST = 1000
 """Samples that are taken apart."""
 
 
-def parts_of(samples: int) -> int:
+def split_count(samples: int) -> int:
     """In how many parts so many samples are judged."""
     return PARTS if samples >= FEWEST else 1
 
@@ -218,7 +218,7 @@ class ScoreSums:
     def over_processes(self) -> ScoreSums:
         """Of the samples of all processes."""
         sums = (self.counts.clone(), self.marginals.clone(), self.negative_entropies.clone())
-        distributed.add(sums)
+        distributed.all_reduce_sum(sums)
         return ScoreSums(*sums)
 
     def score(self) -> tuple[float, float]:
@@ -236,7 +236,7 @@ COMPARED = 10_000
 
 
 @dataclass
-class Collected:
+class FeatureStatistics:
     """Of `total` features, those of the sorted ids `chosen` in full."""
 
     total: int
@@ -249,33 +249,33 @@ class Collected:
     @classmethod
     def begin(
         cls, total: int, chosen: Int[Tensor, " K"], dimensions: int, classes: int | None, device: torch.device
-    ) -> Collected:
+    ) -> FeatureStatistics:
         """Before the first batch. Sums are in float64, which Apple's GPUs do not have."""
         where = device if device.type == "cuda" else torch.device("cpu")
         return cls(
             total,
             chosen,
-            no_moments(dimensions, where),
+            empty_moments(dimensions, where),
             torch.zeros(len(chosen), dimensions, device=where),
-            None if classes is None else ScoreSums.empty(classes, parts_of(total), where),
+            None if classes is None else ScoreSums.empty(classes, split_count(total), where),
         )
 
-    def add(self, ids: Int[Tensor, " B"], extracted: Extracted) -> None:
+    def add(self, ids: Int[Tensor, " B"], extracted: ExtractedFeatures) -> None:
         """A batch: `ids` are consecutive."""
         features = extracted.features.to(self.kept.device)
-        self.moments = self.moments.merged(moments_of(features))
+        self.moments = self.moments.merged(batch_moments(features))
         first, end = torch.searchsorted(self.chosen, torch.stack((ids[0], ids[-1] + 1))).tolist()
         self.kept[first:end] = features[self.chosen[first:end] - ids[0]].float()
         if self.scores is not None and extracted.probabilities is not None:
             self.scores = self.scores.add(ids, self.total, extracted.probabilities.to(self.kept.device))
         self.seen += len(ids)
 
-    def over_processes(self) -> Collected:
+    def over_processes(self) -> FeatureStatistics:
         """Of all processes; every chosen feature is in one of them, and zero elsewhere."""
         kept = self.kept.clone()
-        distributed.add((kept,))
+        distributed.all_reduce_sum((kept,))
         scores = None if self.scores is None else self.scores.over_processes()
-        return Collected(self.total, self.chosen, self.moments.over_processes(), kept, scores, self.total)
+        return FeatureStatistics(self.total, self.chosen, self.moments.over_processes(), kept, scores, self.total)
 
 
 def first_ids(total: int) -> Int[Tensor, " K"]:

@@ -63,8 +63,10 @@ class Metrics:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluated:
+class EvaluationRecord:
     """A run's generator after `step` steps, or saved weights (step None)."""
+
+    KIND = "Evaluated"
 
     run: str
     step: int | None

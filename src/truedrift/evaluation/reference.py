@@ -17,12 +17,12 @@ import torch
 from truedrift import distributed
 from truedrift.axes import Float, Int, Tensor
 from truedrift.data.samples import Samples
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.evaluation.extractors import Extractor
-from truedrift.evaluation.metrics import COMPARED, Collected, Moments
-from truedrift.progress import Progress, silent
+from truedrift.evaluation.metrics import COMPARED, FeatureStatistics, Moments
+from truedrift.progress import Progress, no_progress
 from truedrift.seeding import stream
-from truedrift.storage import cache_directory, keep_tensors, read_tensors, remove_tensors
+from truedrift.storage import cache_directory, cache_tensors, read_tensors, remove_tensors
 
 FORMAT = "1"
 SAVE_EVERY_SECONDS = 60.0
@@ -41,26 +41,26 @@ class Reference:
     kept: Float[Tensor, "K D"]
 
 
-def reference_of(
-    samples: Samples, extractor: Extractor, *, split: str, batch: int = 64, progress: Progress = silent
+def compute_reference(
+    samples: Samples, extractor: Extractor, *, split: str, batch: int = 64, progress: Progress = no_progress
 ) -> Reference:
     """The statistics of these samples, from the cache if they are there."""
     if len(samples) < 2:
         came = f"{samples.name} ({split}) has {len(samples)} samples"
-        raise mistake(came, "allowed are 2 or more", "take another split")
+        raise user_error(came, "allowed are 2 or more", "take another split")
     digest = values_digest(samples)
     path = _path(extractor, digest)
     kept = read_tensors(path)
-    if not distributed.any_of(kept is None) and kept is not None:
+    if not distributed.any_process(kept is None) and kept is not None:
         return _reference(samples, split, digest, kept)
-    collected = _collected(samples, extractor, path, batch, progress).over_processes()
+    collected = _collect(samples, extractor, path, batch, progress).over_processes()
     tensors = _tensors(collected)
     if distributed.rank() == 0:
-        keep_tensors(path, tensors)
+        cache_tensors(path, tensors)
     return _reference(samples, split, digest, tensors)
 
 
-def is_kept(samples: Samples, extractor: Extractor) -> bool:
+def is_cached(samples: Samples, extractor: Extractor) -> bool:
     """Whether the cache has them."""
     return _path(extractor, values_digest(samples)).exists()
 
@@ -72,7 +72,7 @@ def values_digest(samples: Samples) -> str:
     return sha256.hexdigest()
 
 
-def chosen_ids(total: int) -> Int[Tensor, " K"]:
+def choose_ids(total: int) -> Int[Tensor, " K"]:
     """Of data, which may be sorted by class: any, by a fixed seed, in order."""
     return torch.randperm(total, generator=stream(0, "reference"))[:COMPARED].sort().values
 
@@ -82,37 +82,37 @@ def _path(extractor: Extractor, digest: str) -> Path:
     return cache_directory("references") / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.safetensors"
 
 
-def _collected(samples: Samples, extractor: Extractor, path: Path, batch: int, progress: Progress) -> Collected:
+def _collect(samples: Samples, extractor: Extractor, path: Path, batch: int, progress: Progress) -> FeatureStatistics:
     """Of this process's part of the samples."""
-    first, end = distributed.bounds(len(samples))
+    first, end = distributed.row_range(len(samples))
     partial = path.with_name(f"{path.stem}.part-{distributed.rank()}-of-{distributed.size()}.safetensors")
-    collected = _resumed(partial, samples, extractor)
+    collected = _resume(partial, samples, extractor)
     saved = time.monotonic()
     for start in range(first + collected.seen, end, batch):
         ids = torch.arange(start, min(start + batch, end))
         collected.add(ids, extractor(samples.values[start : start + len(ids)]))
         progress(f"features of {samples.name}", collected.seen, end - first)
         if time.monotonic() - saved > SAVE_EVERY_SECONDS:
-            keep_tensors(partial, _tensors(collected))
+            cache_tensors(partial, _tensors(collected))
             saved = time.monotonic()
     remove_tensors(partial)
     return collected
 
 
-def _resumed(partial: Path, samples: Samples, extractor: Extractor) -> Collected:
+def _resume(partial: Path, samples: Samples, extractor: Extractor) -> FeatureStatistics:
     """Where an earlier process was, or the beginning."""
-    begun = Collected.begin(
-        len(samples), chosen_ids(len(samples)), extractor.dimensions, classes=None, device=extractor.device
+    begun = FeatureStatistics.begin(
+        len(samples), choose_ids(len(samples)), extractor.dimensions, classes=None, device=extractor.device
     )
     there = read_tensors(partial)
     if there is None:
         return begun
     where = begun.kept.device
     moments = Moments(*(there[name].to(where) for name in ("count", "mean", "scatter")))
-    return Collected(begun.total, begun.chosen, moments, there["kept"].to(where), None, int(there["count"]))
+    return FeatureStatistics(begun.total, begun.chosen, moments, there["kept"].to(where), None, int(there["count"]))
 
 
-def _tensors(collected: Collected) -> dict[str, Tensor]:
+def _tensors(collected: FeatureStatistics) -> dict[str, Tensor]:
     moments = collected.moments
     return {"count": moments.count, "mean": moments.mean, "scatter": moments.scatter, "kept": collected.kept}
 

@@ -3,13 +3,13 @@
 from truedrift.field.affinity import (
     FORMS,
     NORMALIZATIONS,
+    FieldSpec,
     Form,
     Normalization,
-    Sides,
-    Weighting,
-    combine,
+    SideWeights,
     log_affinity,
-    sides,
+    side_weights,
+    sum_normalized,
 )
 from truedrift.field.drift import Drift, drift
 
@@ -17,12 +17,12 @@ __all__ = [
     "FORMS",
     "NORMALIZATIONS",
     "Drift",
+    "FieldSpec",
     "Form",
     "Normalization",
-    "Sides",
-    "Weighting",
-    "combine",
+    "SideWeights",
     "drift",
     "log_affinity",
-    "sides",
+    "side_weights",
+    "sum_normalized",
 ]

@@ -45,8 +45,8 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.centroids.estimator import Estimator, OfAlpha
-from truedrift.kernels.weights import log_softmax, logsumexp, logsumexp_and_without, lowest, normalize
+from truedrift.centroids.estimator import AlphaEstimator, Estimator
+from truedrift.kernels.weights import log_softmax, logsumexp, logsumexp_and_leave_one_out, lowest_finite, normalize
 
 EPSILON = 1e-8
 """ε inside the root, as in the published code."""
@@ -57,7 +57,7 @@ def mean_square(V: Float[Tensor, "*batch B D"]) -> Float[Tensor, "*batch 1 1"]:
     return V.square().mean((-2, -1), keepdim=True)
 
 
-def combine(V: Float[Tensor, "*batch T B D"]) -> Float[Tensor, "*batch B D"]:
+def sum_normalized(V: Float[Tensor, "*batch T B D"]) -> Float[Tensor, "*batch B D"]:
     """Σ_τ V_τ / √(mean V_τ² + ε)."""
     return (V * (mean_square(V) + EPSILON).rsqrt()).sum(-3)
 
@@ -94,7 +94,7 @@ def log_affinity(
     if normalization == "bidirectional":
         log_A = (log_row + log_softmax(log_k, -2, nowhere_empty=nowhere_empty)).mul_(0.5)
         return LogAffinity(log_A, log_A)
-    log_c, log_c_others = logsumexp_and_without(log_k, -2)
+    log_c, log_c_others = logsumexp_and_leave_one_out(log_k, -2)
     log_column = torch.where(log_c_others > -math.inf, log_k - log_c_others, log_row)
     return LogAffinity(log_w=(log_row + log_column).mul_(0.5), log_A=(log_row + (log_k - log_c)).mul_(0.5))
 
@@ -104,7 +104,7 @@ FORMS: tuple[Form, ...] = get_args(Form)
 
 
 @dataclass(frozen=True)
-class Weighting:
+class FieldSpec:
     """How a kernel matrix becomes a field: everything but the features."""
 
     normalization: Normalization
@@ -114,7 +114,7 @@ class Weighting:
 
 
 @dataclass(frozen=True)
-class Sides:
+class SideWeights:
     """The weights of both sides at every query, over columns [neg | pos] of which the first `neg` are negatives."""
 
     neg: int
@@ -158,15 +158,15 @@ class Sides:
         return C
 
 
-def sides(
+def side_weights(
     log_k: Float[Tensor, "*batch B columns"],
     neg: int,
-    weighting: Weighting,
+    weighting: FieldSpec,
     *,
     log_weight_neg: Tensor | None = None,
     nowhere_empty: bool = False,
     generator: torch.Generator | None = None,
-) -> Sides:
+) -> SideWeights:
     """The weights of both sides from log k over columns [neg | pos], of which the first `neg` are negatives.
 
     `log_weight_neg` [..., 1, neg] multiplies the affinity of the negatives after its normalization. `nowhere_empty`
@@ -174,51 +174,53 @@ def sides(
     """
     affinity = log_affinity(log_k, weighting.normalization, nowhere_empty=nowhere_empty)
     if log_weight_neg is not None:
-        affinity = LogAffinity(*(_weighted(log_A, log_weight_neg) for log_A in affinity))
-    alpha, gamma, log_mass = _both(affinity.log_w, neg, weighting, nowhere_empty, generator)
+        affinity = LogAffinity(*(_weighted_side(log_A, log_weight_neg) for log_A in affinity))
+    alpha, gamma, log_mass = _weigh_both(affinity.log_w, neg, weighting, nowhere_empty, generator)
     if affinity.log_w is not affinity.log_A:
         log_mass = logsumexp(affinity.log_A[..., :neg], -1) + logsumexp(affinity.log_A[..., neg:], -1)
-    log_mass = log_mass.clamp_min(lowest(log_mass))  # two empty sides would be −∞
-    largest = log_mass.amax(-2, keepdim=True).clamp_min(lowest(log_mass) / 2)
-    return Sides(neg, alpha, gamma, log_mass, largest)
+    log_mass = log_mass.clamp_min(lowest_finite(log_mass))  # two empty sides would be −∞
+    largest = log_mass.amax(-2, keepdim=True).clamp_min(lowest_finite(log_mass) / 2)
+    return SideWeights(neg, alpha, gamma, log_mass, largest)
 
 
-def _both(
-    log_w: Tensor, neg: int, weighting: Weighting, nowhere_empty: bool, generator: torch.Generator | None
+def _weigh_both(
+    log_w: Tensor, neg: int, weighting: FieldSpec, nowhere_empty: bool, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(α, γ, log S⁺S⁻) of both sides: as a dimension where they are alike, else one by one."""
     *leading, columns = log_w.shape
     if 2 * neg == columns and weighting.estimator_neg == weighting.estimator_pos:
-        alpha, gamma, log_S = _side(log_w.view(*leading, 2, neg), weighting.estimator_pos, nowhere_empty, generator)
+        alpha, gamma, log_S = _weigh_side(
+            log_w.view(*leading, 2, neg), weighting.estimator_pos, nowhere_empty, generator
+        )
         return alpha.view(log_w.shape), gamma.view(log_w.shape), log_S.sum(-2)
-    alpha_neg, gamma_neg, log_S_neg = _side(log_w[..., :neg], weighting.estimator_neg, nowhere_empty, generator)
-    alpha_pos, gamma_pos, log_S_pos = _side(log_w[..., neg:], weighting.estimator_pos, nowhere_empty, generator)
+    alpha_neg, gamma_neg, log_S_neg = _weigh_side(log_w[..., :neg], weighting.estimator_neg, nowhere_empty, generator)
+    alpha_pos, gamma_pos, log_S_pos = _weigh_side(log_w[..., neg:], weighting.estimator_pos, nowhere_empty, generator)
     return torch.cat((alpha_neg, alpha_pos), -1), torch.cat((gamma_neg, gamma_pos), -1), log_S_neg + log_S_pos
 
 
-def _side(
+def _weigh_side(
     log_w: Tensor, estimator: Estimator, nowhere_empty: bool, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(α, γ, log S) of one side, or of two as a dimension."""
     alpha, log_S = normalize(log_w, nowhere_empty=nowhere_empty)
-    gamma = estimator.gamma(alpha) if isinstance(estimator, OfAlpha) else estimator.reweight(log_w, generator)
+    gamma = estimator.gamma(alpha) if isinstance(estimator, AlphaEstimator) else estimator.reweight(log_w, generator)
     return alpha, gamma, log_S
 
 
-def _weighted(log_A: Tensor, log_weight_neg: Tensor) -> Tensor:
+def _weighted_side(log_A: Tensor, log_weight_neg: Tensor) -> Tensor:
     pos = log_A.shape[-1] - log_weight_neg.shape[-1]
     return log_A + torch.nn.functional.pad(log_weight_neg, (0, pos))
 
 
-def weigh(
+def batch_weights(
     log_k: Float[Tensor, "*batch T n columns"],
     negatives: int,
     weight_neg: Tensor | None,
-    weighting: Weighting,
+    weighting: FieldSpec,
     *,
     bounded: bool = False,
     generator: torch.Generator | None = None,
-) -> Sides:
+) -> SideWeights:
     """γ± and masses [..., T, n, ·] of every group at every temperature; `bounded` says that no log k is infinite.
 
     The own columns of `log_k` are masked in place.
@@ -228,7 +230,7 @@ def weigh(
     log_weight = None
     if weight_neg is not None:
         log_weight = torch.nn.functional.pad(weight_neg.log(), (n, 0))[..., None, None, :]
-    both = sides(
+    both = side_weights(
         log_k,
         negatives,
         weighting,
@@ -236,17 +238,17 @@ def weigh(
         nowhere_empty=bounded and n > 1,
         generator=generator,
     )
-    return both if n > 1 else _its_own_centroid(both)
+    return both if n > 1 else _own_centroid(both)
 
 
-def _its_own_centroid(both: Sides) -> Sides:
+def _own_centroid(both: SideWeights) -> SideWeights:
     """γ⁻ = 1 on the own column, the first, of a single query whose negatives have no weight."""
     alone = (both.alpha_neg == 0).all(-1, keepdim=True)
     own = torch.nn.functional.pad(alone.to(both.gamma.dtype), (0, both.gamma.shape[-1] - 1))
     return replace(both, gamma=both.gamma + own)
 
 
-def largest_log_mass(both: Sides, form: Form) -> Float[Tensor, "*batch T"]:
+def largest_log_mass(both: SideWeights, form: Form) -> Float[Tensor, "*batch T"]:
     """[..., T] the logarithm of the largest mass, 0 for the separate form."""
     largest = both.largest_log_mass[..., 0, 0]
     return largest if form == "product" else torch.zeros_like(largest)

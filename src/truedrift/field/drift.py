@@ -8,10 +8,9 @@ import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.catalog import estimator as estimator_of
-from truedrift.centroids.centroid import spread_mask, usable
+from truedrift.centroids.centroid import broadcast_mask, prepare_mask
 from truedrift.centroids.estimator import Estimator, weighted_mean
 from truedrift.errors import (
-    mistake,
     require_broadcastable,
     require_choice,
     require_features,
@@ -20,11 +19,12 @@ from truedrift.errors import (
     require_positive,
     require_same_dimension,
     require_temperature,
+    user_error,
 )
-from truedrift.field.affinity import FORMS, NORMALIZATIONS, Form, Normalization, Weighting, sides
+from truedrift.field.affinity import FORMS, NORMALIZATIONS, FieldSpec, Form, Normalization, side_weights
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.precision import full_precision
-from truedrift.kernels.weights import effective_sample_size, masked
+from truedrift.kernels.weights import apply_mask, effective_sample_size
 
 
 @dataclass(frozen=True)
@@ -70,22 +70,22 @@ def drift(
     query's own column (−1: none). It is never guessed. A side with nothing to use has T = x, hence no force of its
     own in the separate form and no field at all in the product form.
     """
-    weighting = Weighting(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
+    weighting = FieldSpec(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
     _check(x, y_pos, y_neg, tau, weighting)
     kernel = log_kernel(kernel)
-    mask_pos, y_pos = usable(mask_pos, x, y_pos, "mask_pos")
-    mask_neg, y_neg = usable(_with_self_mask(mask_neg, self_mask, x, y_neg), x, y_neg, "mask_neg")
+    mask_pos, y_pos = prepare_mask(mask_pos, x, y_pos, "mask_pos")
+    mask_neg, y_neg = prepare_mask(_with_self_mask(mask_neg, self_mask, x, y_neg), x, y_neg, "mask_neg")
     if check_finite:
         require_finite(x=x, y_pos=y_pos, y_neg=y_neg)
         _check_columns(self_mask, y_neg.shape[-2])
         require_positive("tau", tau)
     with full_precision(x):
-        log_k_pos = masked(kernel(x, y_pos, tau), mask_pos)
-        log_k_neg = masked(kernel(x, y_neg, tau), mask_neg)
+        log_k_pos = apply_mask(kernel(x, y_pos, tau), mask_pos)
+        log_k_neg = apply_mask(kernel(x, y_neg, tau), mask_neg)
         if check_finite:
             require_log_kernel(log_k_pos)
             require_log_kernel(log_k_neg)
-        both = sides(_side_by_side(log_k_neg, log_k_pos), y_neg.shape[-2], weighting, generator=generator)
+        both = side_weights(_side_by_side(log_k_neg, log_k_pos), y_neg.shape[-2], weighting, generator=generator)
         has_pos, has_neg = ((log_k > -torch.inf).any(-1, keepdim=True) for log_k in (log_k_pos, log_k_neg))
         T_pos = torch.where(has_pos, weighted_mean(both.gamma_pos, y_pos), x)
         T_neg = torch.where(has_neg, weighted_mean(both.gamma_neg, y_neg), x)
@@ -102,7 +102,7 @@ def drift(
     )
 
 
-def _check(x: Tensor, y_pos: Tensor, y_neg: Tensor, tau: float | Tensor, weighting: Weighting) -> None:
+def _check(x: Tensor, y_pos: Tensor, y_neg: Tensor, tau: float | Tensor, weighting: FieldSpec) -> None:
     require_temperature(tau)
     require_choice("normalization", weighting.normalization, NORMALIZATIONS)
     require_choice("form", weighting.form, FORMS)
@@ -120,7 +120,7 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
     B, m = x.shape[-2], y_neg.shape[-2]
     if self_mask is True:
         if m != B:
-            raise mistake(
+            raise user_error(
                 f"self_mask is True with {B} queries and {m} negatives",
                 "that needs y_neg[i] to be x[i]",
                 "pass a LongTensor with each query's own column instead",
@@ -128,20 +128,20 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
         self_mask = torch.arange(B, device=x.device)
     if not isinstance(self_mask, Tensor) or self_mask.dtype is not torch.long or self_mask.shape != (B,):
         came = f"{self_mask.dtype} {list(self_mask.shape)}" if isinstance(self_mask, Tensor) else f"{self_mask!r}"
-        raise mistake(
+        raise user_error(
             f"self_mask is {came}",
             f"allowed is False, True or a LongTensor [{B}]",
             "give each query's own column, −1 for none",
         )
     other = self_mask.to(x.device).unsqueeze(-1) != torch.arange(m, device=x.device)
     other = other.expand(*(1,) * (max(x.ndim, y_neg.ndim) - 2), B, m)
-    return other if mask is None else spread_mask(mask, x, y_neg, "mask_neg") & other
+    return other if mask is None else broadcast_mask(mask, x, y_neg, "mask_neg") & other
 
 
 def _check_columns(self_mask: bool | Tensor, m: int) -> None:
     """Every column of `self_mask` is a negative's, or −1. Looks at values, hence only on request."""
     if isinstance(self_mask, Tensor) and bool(((self_mask < -1) | (self_mask >= m)).any()):
-        raise mistake(
+        raise user_error(
             f"self_mask has columns from {int(self_mask.min())} to {int(self_mask.max())}",
             f"allowed are −1 to {m - 1}",
             "give each query's own column, −1 for none",

@@ -5,7 +5,7 @@ from truedrift.generators.catalog import OPTIONS, build
 from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
 from truedrift.generators.mlp import MLP, MLPOptions
 from truedrift.generators.pretrained import from_pretrained
-from truedrift.generators.sampling import draws, sample
+from truedrift.generators.sampling import draw_inputs, sample
 
 GeneratorOptions = MLPOptions | DriftDiTOptions
 """Of a generator by name."""
@@ -19,7 +19,7 @@ __all__ = [
     "GeneratorOptions",
     "MLPOptions",
     "build",
-    "draws",
+    "draw_inputs",
     "from_pretrained",
     "sample",
 ]

@@ -26,10 +26,10 @@ import torch
 from torch import nn
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.errors import mistake
-from truedrift.generators.layers import Drawn
+from truedrift.errors import user_error
+from truedrift.generators.layers import SeededInit
 
-__all__ = ["CARD", "CONFIG", "WEIGHTS", "PyTorchModelHubMixin", "downloaded"]
+__all__ = ["CARD", "CONFIG", "WEIGHTS", "PyTorchModelHubMixin", "download_weights"]
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
@@ -61,24 +61,24 @@ else:
                 super().__init_subclass__()
 
             def save_pretrained(self, *_: Any, **__: Any) -> None:
-                raise _missing()
+                raise _missing_hub()
 
             push_to_hub = save_pretrained
 
             @classmethod
             def from_pretrained(cls, *_: Any, **__: Any) -> None:
-                raise _missing()
+                raise _missing_hub()
 
 
-def _missing() -> ValueError:
-    return mistake(
+def _missing_hub() -> ValueError:
+    return user_error(
         "huggingface_hub is not installed",
         "saving and loading generators needs it",
         "run pip install 'truedrift[train]'",
     )
 
 
-def downloaded(repository: str, **where: Any) -> str:
+def download_weights(repository: str, **where: Any) -> str:
     """The weights of a repository on the hub, in its cache: safetensors or nothing."""
     from huggingface_hub import hf_hub_download  # noqa: PLC0415  an extra
 
@@ -95,7 +95,7 @@ def options_of(options_type: type[T], values: Any) -> T:
     known = {field.name: field for field in dataclasses.fields(options_type)}  # type: ignore[arg-type]
     if not isinstance(values, dict) or not set(values) <= set(known):
         came = f"has {', '.join(map(repr, values))}" if isinstance(values, dict) else f"is {values!r}"
-        raise mistake(
+        raise user_error(
             f"options of {options_type.__name__} {came}",
             f"allowed are {', '.join(name for name in known if name != 'kind')}",
             "take the config.json that save_pretrained wrote",
@@ -145,7 +145,7 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         """Draw every parameter again, in the order of the modules."""
         with torch.no_grad():
             for module in self.modules():
-                if isinstance(module, Drawn):
+                if isinstance(module, SeededInit):
                     module.draw(generator)
 
     def forward(
@@ -174,10 +174,10 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         for name, (value, shape) in wanted.items():
             if value.shape != shape:
                 came = f"{name} has shape {list(value.shape)} beside {B} noises z"
-                raise mistake(came, f"allowed is {list(shape)}", "give each sample its own row")
+                raise user_error(came, f"allowed is {list(shape)}", "give each sample its own row")
         for name, value in (("labels", labels), ("style_ids", style_ids)):
             if value.dtype not in (torch.int64, torch.int32):
-                raise mistake(f"{name} has dtype {value.dtype}", "allowed is int64", "call .long() on it")
+                raise user_error(f"{name} has dtype {value.dtype}", "allowed is int64", "call .long() on it")
 
     @classmethod
     def _from_pretrained(
@@ -195,7 +195,7 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         make: Any = cls  # of a subclass, which knows its noise_shape
         model = make(options_of(cls.options_type, options), sample_shape=_sizes(sample_shape), classes=classes)
         folder = Path(model_id)
-        file = str(folder / WEIGHTS) if folder.is_dir() else downloaded(model_id, **where)
+        file = str(folder / WEIGHTS) if folder.is_dir() else download_weights(model_id, **where)
         return cls._load_as_safetensor(model, file, map_location, strict)
 
 
@@ -206,10 +206,10 @@ def _sizes(value: Any) -> tuple[Any, ...]:
 def _require_sizes(sample_shape: tuple[int, ...], classes: int) -> None:
     whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sample_shape)
     if not whole or len(sample_shape) not in (1, 3):
-        raise mistake(
+        raise user_error(
             f"sample_shape is {tuple(sample_shape)!r}",
             "allowed are (D,) for points and (C, H, W) for images",
             "pass the shape of one sample",
         )
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
-        raise mistake(f"classes is {classes!r}", "allowed is an integer from 1", "pass 1 for data without labels")
+        raise user_error(f"classes is {classes!r}", "allowed is an integer from 1", "pass 1 for data without labels")

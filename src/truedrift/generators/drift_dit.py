@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import mistake, require_whole
+from truedrift.errors import require_whole, user_error
 from truedrift.generators import published
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import (
@@ -44,7 +44,7 @@ from truedrift.generators.layers import (
     StyleEmbedding,
     SwiGLU,
     normal_,
-    turns,
+    rope_angles,
 )
 
 HIDDEN = 4
@@ -75,10 +75,10 @@ class DriftDiTOptions:
             require_whole("noise", self.noise, 1, 64)
         if self.width % (2 * self.heads):
             came = f"width is {self.width} and heads is {self.heads}"
-            raise mistake(came, "allowed is a width that 2·heads divides", "take for example 384 and 6")
+            raise user_error(came, "allowed is a width that 2·heads divides", "take for example 384 and 6")
         if (self.style_draws == 0) != (self.style_entries == 0):
             came = f"style_draws is {self.style_draws} and style_entries is {self.style_entries}"
-            raise mistake(came, "allowed is both 0 (no styles) or none", "take for example 32 and 64")
+            raise user_error(came, "allowed is both 0 (no styles) or none", "take for example 32 and 64")
 
 
 TINY = DriftDiTOptions(width=256, depth=6, heads=4)
@@ -116,7 +116,7 @@ class DriftDiT(Generator):
         self.style_embed = StyleEmbedding(options.style_entries, width) if options.style_entries else None
         self.blocks = nn.ModuleList(Block(width, options.heads) for _ in range(options.depth))
         self.final_layer = FinalLayer(width, channels * options.patch**2)
-        cos, sin = turns(self.tokens, width // options.heads)
+        cos, sin = rope_angles(self.tokens, width // options.heads)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
         self.initialize(torch.Generator().manual_seed(0))
@@ -169,7 +169,7 @@ class DriftDiT(Generator):
         `style_draws`, unless it is the published 32 (or 0, without styles).
         """
         state = published.without_wrappers(state_dict)
-        layout = published.layout(state, image_size, style_draws)
+        layout = published.read_shape(state, image_size, style_draws)
         names = [field.name for field in dataclasses.fields(DriftDiTOptions) if field.name not in ("kind", "noise")]
         sizes = {name: getattr(layout, name) for name in names}
         image = (layout.channels, layout.image_size, layout.image_size)
@@ -183,14 +183,14 @@ class DriftDiT(Generator):
         """The state dict of a published checkpoint, with its position cache."""
         if self.options.noise is not None:
             came = f"the network takes a noise vector of {self.options.noise}"
-            raise mistake(came, "published networks take a noise image", "train one with generator.noise=none")
+            raise user_error(came, "published networks take a noise image", "train one with generator.noise=none")
         head = self.options.width // self.options.heads
         return published.with_positions(self.state_dict(), tokens=self.tokens, head=head)
 
 
 def _require_patches(sample_shape: tuple[int, ...], patch: int) -> None:
     if len(sample_shape) != 3 or sample_shape[1] % patch or sample_shape[2] % patch:
-        raise mistake(
+        raise user_error(
             f"sample_shape is {sample_shape} and patch is {patch}",
             "allowed is (C, H, W) with H and W multiples of patch",
             "choose another patch, or take an MLP for points",

@@ -33,7 +33,7 @@ LONGEST_PERIOD = 10.0
 
 
 @runtime_checkable
-class Drawn(Protocol):
+class SeededInit(Protocol):
     """A layer that draws its own parameters, not those of layers inside it."""
 
     def draw(self, generator: torch.Generator) -> None: ...
@@ -144,13 +144,13 @@ def inverse_periods(head: int) -> Float[Tensor, " half"]:
     return BASE ** (-torch.arange(0, head, 2, dtype=torch.float64) / head)
 
 
-def turns(tokens: int, head: int) -> tuple[Float[Tensor, "tokens head"], Float[Tensor, "tokens head"]]:
+def rope_angles(tokens: int, head: int) -> tuple[Float[Tensor, "tokens head"], Float[Tensor, "tokens head"]]:
     """cos and sin of every position's angles, each half of the head alike; computed in float64, kept in float32."""
     angles = torch.outer(torch.arange(tokens, dtype=torch.float64), inverse_periods(head)).repeat(1, 2)
     return angles.cos().float(), angles.sin().float()
 
 
-def turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [..., tokens, head] turned by each token's angles."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
@@ -170,8 +170,8 @@ class Attention(nn.Module):
     def forward(self, x: Float[Tensor, "B tokens D"], cos: Tensor, sin: Tensor) -> Float[Tensor, "B tokens D"]:
         B, tokens, width = x.shape
         q, k, v = self.qkv(x).view(B, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        q = turned(self.q_norm(q), cos, sin).type_as(v)  # under autocast the norms are wider than v
-        k = turned(self.k_norm(k), cos, sin).type_as(v)
+        q = apply_rope(self.q_norm(q), cos, sin).type_as(v)  # under autocast the norms are wider than v
+        k = apply_rope(self.k_norm(k), cos, sin).type_as(v)
         mixed = F.scaled_dot_product_attention(q, k, v)
         return self.proj(mixed.transpose(1, 2).reshape(B, tokens, width))
 

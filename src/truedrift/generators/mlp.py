@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import mistake, require_whole
+from truedrift.errors import require_whole, user_error
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import Embedding, Linear, RMSNorm, strength_features
 
@@ -38,7 +38,7 @@ class MLPOptions:
             require_whole(name, getattr(self, name), 1, example)
         if self.embedding % 2:
             came = f"embedding is {self.embedding}"
-            raise mistake(came, "allowed is an even number, for a cosine and a sine each", "take for example 32")
+            raise user_error(came, "allowed is an even number, for a cosine and a sine each", "take for example 32")
 
 
 class MLP(Generator):

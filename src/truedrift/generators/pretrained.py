@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.axes import Tensor
-from truedrift.errors import Mistake, mistake
+from truedrift.errors import UserError, user_error
 from truedrift.generators import published
 from truedrift.generators.base import CONFIG, WEIGHTS, Generator
 from truedrift.generators.catalog import GENERATORS
@@ -36,14 +36,14 @@ def from_pretrained(folder: Path | str) -> Generator:
     architecture = config.get("architecture")
     if not isinstance(architecture, str) or architecture not in GENERATORS:
         came = f"{str(folder / CONFIG)!r} names the architecture {architecture!r}"
-        raise mistake(came, f"allowed are {', '.join(GENERATORS)}", f"take {_SAVED}")
+        raise user_error(came, f"allowed are {', '.join(GENERATORS)}", f"take {_SAVED}")
     try:
         return GENERATORS[architecture].from_pretrained(folder, local_files_only=True)
-    except Mistake as error:
-        raise Mistake(f"{str(folder / CONFIG)!r}: {error}") from None
+    except UserError as error:
+        raise UserError(f"{str(folder / CONFIG)!r}: {error}") from None
     except _weight_errors() as error:
         why = " ".join(str(error).split())[:300]
-        raise mistake(
+        raise user_error(
             f"{str(folder / WEIGHTS)!r} does not hold the weights of its {CONFIG} ({why})",
             f"allowed is {_SAVED}",
             "save or convert it again",
@@ -53,17 +53,17 @@ def from_pretrained(folder: Path | str) -> Generator:
 def _config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         came = "is a file" if folder.exists() else "does not exist"
-        raise mistake(f"{str(folder)!r} {came}", f"allowed is {_SAVED}", "check its name")
+        raise user_error(f"{str(folder)!r} {came}", f"allowed is {_SAVED}", "check its name")
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise mistake(f"{str(folder)!r} has no {name}", f"allowed is {_SAVED}", "save or convert it again")
+            raise user_error(f"{str(folder)!r} has no {name}", f"allowed is {_SAVED}", "save or convert it again")
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except ValueError as error:
         came = f"{str(folder / CONFIG)!r} is not JSON ({error})"
-        raise mistake(came, f"allowed is {_SAVED}", "save or convert it again") from None
+        raise user_error(came, f"allowed is {_SAVED}", "save or convert it again") from None
     if not isinstance(config, dict):
-        raise mistake(f"{str(folder / CONFIG)!r} is no JSON object", f"allowed is {_SAVED}", "save it again")
+        raise user_error(f"{str(folder / CONFIG)!r} is no JSON object", f"allowed is {_SAVED}", "save it again")
     return config
 
 
@@ -79,7 +79,7 @@ WEIGHT_KEYS = ("auto", "ema", "model")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class PublishedWeights:
     """A network, and where in the checkpoint it was."""
 
     generator: DriftDiT
@@ -92,19 +92,19 @@ class Found:
     """By the caller, or by a network without styles, and not by default."""
 
 
-def generator_of(
+def load_published(
     tensors: Mapping[str, Tensor],
     *,
     weights: str = "auto",
     image_size: int | None = None,
     style_draws: int | None = None,
-) -> Found:
+) -> PublishedWeights:
     """The DriftDiT of a flattened checkpoint."""
-    prefix = _chosen(_prefixes(tensors), weights)
+    prefix = _choose_weights(_prefixes(tensors), weights)
     state = _under(tensors, prefix)
-    size = image_size or _told_anywhere(tensors)
+    size = image_size or _find_option(tensors)
     generator = DriftDiT.from_published(state, image_size=size, style_draws=style_draws)
-    return Found(
+    return PublishedWeights(
         generator=generator,
         weights=prefix,
         averaged=_is_average(prefix),
@@ -119,7 +119,7 @@ def _prefixes(tensors: Mapping[str, Tensor]) -> list[str]:
     prefixes = [prefix for prefix in ends if not prefix or prefix.endswith(".")]
     if not prefixes:
         some = ", ".join(list(tensors)[:3])
-        raise mistake(
+        raise user_error(
             f"{published.PATCHES!r} is missing among {len(tensors)} tensors ({some} …)",
             "allowed is a checkpoint of a DriftDiT",
             "check that this is one",
@@ -127,13 +127,13 @@ def _prefixes(tensors: Mapping[str, Tensor]) -> list[str]:
     return prefixes
 
 
-def _chosen(prefixes: list[str], weights: str) -> str:
+def _choose_weights(prefixes: list[str], weights: str) -> str:
     averages = [prefix for prefix in prefixes if _is_average(prefix)]
     others = [prefix for prefix in prefixes if not _is_average(prefix)]
     wanted = {"ema": averages, "model": others, "auto": averages or others}[weights]
     if len(wanted) != 1:
         there = ", ".join(repr(prefix.rstrip(".") or "a bare state dict") for prefix in prefixes)
-        raise mistake(
+        raise user_error(
             f"the checkpoint holds the weights {there} and weights is {weights!r}",
             "allowed is a choice of exactly one",
             "choose ema or model, or save that state dict alone",
@@ -150,10 +150,10 @@ def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _told_anywhere(tensors: Mapping[str, Tensor]) -> int | None:
+def _find_option(tensors: Mapping[str, Tensor]) -> int | None:
     """An EMA of parameters alone has no position cache; the network beside it has."""
     for prefix in _prefixes(tensors):
-        size = published.told_image_size(_under(tensors, prefix))
+        size = published.infer_image_size(_under(tensors, prefix))
         if size is not None:
             return size
     return None

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.generators.layers import inverse_periods
 
 PATCHES = "patch_embed.proj.weight"
@@ -42,7 +42,7 @@ _COMPLETE = "take a complete checkpoint of a DriftDiT"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class PublishedShape:
     """What the tensors of a checkpoint tell."""
 
     width: int
@@ -67,7 +67,9 @@ def parameters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in state.items() if not name.startswith("rope.")}
 
 
-def layout(state: Mapping[str, Tensor], image_size: int | None = None, style_draws: int | None = None) -> Layout:
+def read_shape(
+    state: Mapping[str, Tensor], image_size: int | None = None, style_draws: int | None = None
+) -> PublishedShape:
     """The configuration that the shapes imply; 0 heads and the like are told as a mistake."""
     width, channels, patch, _ = _shape(state, PATCHES, 4)
     _, registers, _ = _shape(state, REGISTERS, 3)
@@ -75,10 +77,10 @@ def layout(state: Mapping[str, Tensor], image_size: int | None = None, style_dra
     (head,) = _shape(state, HEAD, 1)
     if width % head:
         came = f"{HEAD!r} has {head} entries and the width is {width}"
-        raise mistake(came, "allowed is a divisor of the width", _COMPLETE)
+        raise user_error(came, "allowed is a divisor of the width", _COMPLETE)
     entries = _shape(state, STYLES, 2)[0] if STYLES in state else 0
     blocks = {name.split(".")[1] for name in state if name.startswith("blocks.")}
-    return Layout(
+    return PublishedShape(
         width=width,
         depth=len(blocks),
         heads=width // head,
@@ -88,11 +90,11 @@ def layout(state: Mapping[str, Tensor], image_size: int | None = None, style_dra
         style_entries=entries,
         channels=channels,
         classes=rows - 1,
-        image_size=image_size or told_image_size(state) or IMAGE_SIZE,
+        image_size=image_size or infer_image_size(state) or IMAGE_SIZE,
     )
 
 
-def told_image_size(state: Mapping[str, Tensor]) -> int | None:
+def infer_image_size(state: Mapping[str, Tensor]) -> int | None:
     """p·√tokens from the length of the position cache; None without one."""
     if POSITIONS not in state:
         return None
@@ -102,16 +104,18 @@ def told_image_size(state: Mapping[str, Tensor]) -> int | None:
     side = math.isqrt(max(tokens, 0))
     if side < 1 or side**2 != tokens:
         came = f"{POSITIONS!r} has {length} positions beside {registers} registers"
-        raise mistake(came, f"allowed is registers + a square + {SPARE_POSITIONS}", "tell the image size")
+        raise user_error(came, f"allowed is registers + a square + {SPARE_POSITIONS}", "tell the image size")
     return _shape(state, PATCHES, 4)[3] * side
 
 
 def _shape(state: Mapping[str, Tensor], name: str, dimensions: int) -> tuple[int, ...]:
     if name not in state:
-        raise mistake(f"{name!r} is missing", "allowed is the state dict of a published DriftDiT", _COMPLETE)
+        raise user_error(f"{name!r} is missing", "allowed is the state dict of a published DriftDiT", _COMPLETE)
     shape = tuple(state[name].shape)
     if len(shape) != dimensions or (0 in shape and name != REGISTERS):
-        raise mistake(f"{name!r} has shape {list(shape)}", f"allowed are {dimensions} dimensions, none of 0", _COMPLETE)
+        raise user_error(
+            f"{name!r} has shape {list(shape)}", f"allowed are {dimensions} dimensions, none of 0", _COMPLETE
+        )
     return shape
 
 
@@ -122,14 +126,14 @@ def require_same(came: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> No
     for name, tensor in wanted.items():
         if came[name].shape != tensor.shape:
             shapes = (list(came[name].shape), list(tensor.shape))
-            raise mistake(f"{name!r} has shape {shapes[0]}", f"allowed beside the others is {shapes[1]}", _COMPLETE)
+            raise user_error(f"{name!r} has shape {shapes[0]}", f"allowed beside the others is {shapes[1]}", _COMPLETE)
 
 
 def _require_none(names: Collection[str], what: str) -> None:
     if names:
         first, *others = sorted(names)
         more = f" (and {len(others)} more)" if others else ""
-        raise mistake(f"{first!r} is {what}{more}", "allowed is the state dict of a published DriftDiT", _COMPLETE)
+        raise user_error(f"{first!r} is {what}{more}", "allowed is the state dict of a published DriftDiT", _COMPLETE)
 
 
 def with_positions(state: Mapping[str, Tensor], *, tokens: int, head: int) -> dict[str, Tensor]:

@@ -23,9 +23,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from truedrift.errors import mistake, require_choice
+from truedrift.errors import require_choice, user_error
 from truedrift.evaluation.catalog import EXTRACTORS
-from truedrift.grids.options import Scale, Setting
+from truedrift.grids.options import Scale, StudyOptions
 from truedrift.recipes.overrides import recipe
 from truedrift.recipes.recipes import CIFAR10_EPOCHS, CIFAR10_SEEDS, CIFAR100_EPOCHS, CIFAR100_SEEDS
 from truedrift.training.config import RunConfig
@@ -36,7 +36,7 @@ SMOKE_JUDGED = {"samples": 100, "reference": 200}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
+class BenchmarkSetting:
     """Where runs of one experiment come from."""
 
     data: str
@@ -64,7 +64,7 @@ class Ground:
 
 
 SMALL = {"steps_per_epoch": 20, "log_every": 20, "checkpoint_every": 320, "evaluate_every_epochs": 2}
-DIGITS = Ground(
+DIGITS = BenchmarkSetting(
     data="digits",
     recipe="digits",
     sizes=(8, 16, 32, 64),
@@ -77,7 +77,7 @@ DIGITS = Ground(
     },
     judge="digits",
 )
-FASHION = Ground(
+FASHION = BenchmarkSetting(
     data="fashion-mnist",
     recipe="fashion-mnist",
     sizes=(8, 16, 32, 64),
@@ -90,7 +90,7 @@ FASHION = Ground(
     },
     judge="encoder:efficientnet-lite0",  # fair, since it trains on pixels, and much cheaper on a CPU than inception
 )
-CIFAR10_CPU = Ground(
+CIFAR10_CPU = BenchmarkSetting(
     data="cifar10",
     recipe="cifar10-cpu",
     sizes=(8, 16, 32, 64),
@@ -113,7 +113,7 @@ CIFAR100_CPU = replace(
     options={**CIFAR10_CPU.options, "data": {"name": "cifar100"}, "cadence": SMALL | {"steps_per_epoch": 5}},
 )
 PAPER = {"evaluation": {"samples": 50_000}}
-CIFAR10 = Ground(
+CIFAR10 = BenchmarkSetting(
     data="cifar10",
     recipe="cifar10",
     sizes=tuple(CIFAR10_EPOCHS),
@@ -124,34 +124,34 @@ CIFAR10 = Ground(
 )
 CIFAR100 = replace(CIFAR10, data="cifar100", recipe="cifar100", sizes=tuple(CIFAR100_EPOCHS), seeds=CIFAR100_SEEDS)
 
-GROUNDS: Mapping[Scale, Mapping[str, Ground]] = {
+GROUNDS: Mapping[Scale, Mapping[str, BenchmarkSetting]] = {
     "paper": {each.data: each for each in (CIFAR10, CIFAR100)},
     "cpu": {each.data: each for each in (DIGITS, FASHION, CIFAR10_CPU, CIFAR100_CPU)},
 }
 
 
-def ground(setting: Setting, data_sets: tuple[str, ...], item: str) -> Ground:
+def benchmark_setting(setting: StudyOptions, data_sets: tuple[str, ...], item: str) -> BenchmarkSetting:
     """The ground of the setting, for an item that may be tried on `data_sets`; the first of them if none is named."""
     grounds = GROUNDS["paper" if setting.scale == "paper" else "cpu"]
     allowed = [name for name in data_sets if name in grounds]
     name = setting.dataset or allowed[0]
     if name not in allowed:
         came = f"the data set is {name!r} for {item} at scale {setting.scale}"
-        raise mistake(came, f"allowed are {', '.join(allowed)}", "choose one of them, or another scale")
+        raise user_error(came, f"allowed are {', '.join(allowed)}", "choose one of them, or another scale")
     found = grounds[name]
     if setting.extractor is not None:
         require_choice("the extractor", setting.extractor, EXTRACTORS)
         found = replace(found, judge=setting.extractor)
-    return _seeded(_smoke(found) if setting.scale == "smoke" else found, setting)
+    return _with_seeds(_smoke(found) if setting.scale == "smoke" else found, setting)
 
 
-def _smoke(found: Ground) -> Ground:
+def _smoke(found: BenchmarkSetting) -> BenchmarkSetting:
     positives = None if found.positives is None else found.positives // SMOKE_SHARE
     seeds, options = found.seeds[:SMOKE_SEEDS], {**found.options, "evaluation": SMOKE_JUDGED}
     return replace(found, sizes=SMOKE_SIZES, positives=positives, seeds=seeds, options=options)
 
 
-def _seeded(found: Ground, setting: Setting) -> Ground:
+def _with_seeds(found: BenchmarkSetting, setting: StudyOptions) -> BenchmarkSetting:
     """As many seeds as asked for, from the ground's first one on, `setting.seed` further."""
     first, count = found.seeds[0] + setting.seed, setting.seeds or len(found.seeds)
     return replace(found, seeds=tuple(range(first, first + count)))

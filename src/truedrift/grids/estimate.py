@@ -26,39 +26,39 @@ import torch
 from truedrift.data.samples import Samples
 from truedrift.evaluation.catalog import build_extractor
 from truedrift.evaluation.extractors import Extractor
-from truedrift.evaluation.reference import is_kept
-from truedrift.grids.local import cores, threads_of_each, worker_count
-from truedrift.grids.plan import HUB, Plan, Task, missing, run_of
-from truedrift.grids.status import is_done, seconds, steps_taken
-from truedrift.progress import silent
-from truedrift.recipes.evaluator import compared_with
+from truedrift.evaluation.reference import is_cached
+from truedrift.grids.local import core_count, threads_per_worker, worker_count
+from truedrift.grids.plan import HUB, Plan, Task, missing_requirements, run_path
+from truedrift.grids.status import is_done, steps_taken, wall_seconds
+from truedrift.progress import no_progress
+from truedrift.recipes.evaluator import load_reference_data
 from truedrift.recipes.recipes import CIFAR10_EPOCHS, CIFAR10_SEEDS, STEPS_PER_EPOCH
 from truedrift.training.config import RunConfig
-from truedrift.training.setup import Parts, assemble, find_device, samples_of
+from truedrift.training.setup import Parts, build_setup, load_samples, resolve_device
 
 WARM_UP, STEPS, IMAGES = 2, 5, 20
 
 
-def timed(task: Task, device: str, threads: int) -> float:
+def time_run(task: Task, device: str, threads: int) -> float:
     """Seconds of the whole run, as one of the workers does it."""
     with _with_threads(threads):
-        where = find_device(device)
-        samples = samples_of(task.config, Parts())
-        training = task.steps * seconds_a_step(task.config, samples, where)
+        where = resolve_device(device)
+        samples = load_samples(task.config, Parts())
+        training = task.steps * seconds_per_step(task.config, samples, where)
         if task.config.evaluation.extractor is None:
             return training
-        image = _seconds_an_image(_extractor(task.config, samples, where), samples)
+        image = _seconds_per_image(_extractor(task.config, samples, where), samples)
         return training + evaluations(task.config) * task.config.evaluation.samples * image
 
 
-def timed_reference(config: RunConfig, device: str, threads: int) -> float:
+def time_reference(config: RunConfig, device: str, threads: int) -> float:
     """Seconds of the features of the data that runs are compared with; none if they are in the cache."""
     if config.evaluation.extractor is None:
         return 0.0
     with _with_threads(threads):
-        data = compared_with(config.data, config.evaluation, seed=config.seed)
-        extractor = _extractor(config, data, find_device(device))
-        return 0.0 if is_kept(data, extractor) else len(data) * _seconds_an_image(extractor, data)
+        data = load_reference_data(config.data, config.evaluation, seed=config.seed)
+        extractor = _extractor(config, data, resolve_device(device))
+        return 0.0 if is_cached(data, extractor) else len(data) * _seconds_per_image(extractor, data)
 
 
 def evaluations(config: RunConfig) -> int:
@@ -68,10 +68,10 @@ def evaluations(config: RunConfig) -> int:
     return math.ceil(config.cadence.epochs / config.cadence.evaluate_every_epochs)
 
 
-def seconds_a_step(config: RunConfig, samples: Samples, device: torch.device) -> float:
+def seconds_per_step(config: RunConfig, samples: Samples, device: torch.device) -> float:
     """The mean of a few."""
     plain = replace(config, engine=replace(config.engine, cached_positives=False))
-    step = assemble(plain, Parts(), samples, device, silent).step
+    step = build_setup(plain, Parts(), samples, device, no_progress).step
     numbers = iter(range(WARM_UP + STEPS))
     return _seconds(lambda: float(step(next(numbers)).gradient_norm), STEPS)  # a number waits for the device
 
@@ -81,7 +81,7 @@ def _extractor(config: RunConfig, samples: Samples, device: torch.device) -> Ext
     return build_extractor(config.evaluation.extractor, sample_shape=samples.sample_shape, device=device)
 
 
-def _seconds_an_image(extractor: Extractor, samples: Samples) -> float:
+def _seconds_per_image(extractor: Extractor, samples: Samples) -> float:
     images = samples.values[:IMAGES]
     return _seconds(lambda: float(extractor(images).features.sum()), 1) / len(images)
 
@@ -125,12 +125,12 @@ class Estimate:
 
 def estimate(plan: Plan, runs: Path, device: str, asked: int | None) -> Estimate:
     """The time that is left; at paper scale of one A100, else of this machine with its workers."""
-    left = {task: 1 - steps_taken(task, run_of(task, runs)) / task.steps for task in plan.tasks}
-    left = {task: share for task, share in left.items() if not is_done(task, run_of(task, runs))}
+    left = {task: 1 - steps_taken(task, run_path(task, runs)) / task.steps for task in plan.tasks}
+    left = {task: share for task, share in left.items() if not is_done(task, run_path(task, runs))}
     if plan.scale == "paper":
         total = sum(share * paper_seconds(task) for task, share in left.items())
         return Estimate(seconds=total, basis="on one A100, from the times that the paper tells")
-    return _here(plan, runs, left, device, worker_count(device, asked, len(left)))
+    return _estimate_local(plan, runs, left, device, worker_count(device, asked, len(left)))
 
 
 def paper_seconds(task: Task) -> float:
@@ -141,10 +141,10 @@ def paper_seconds(task: Task) -> float:
         standard = (config.objective.estimator_pos, config.objective.estimator_neg) == ("standard", "standard")
         return epochs * (STANDARD_EPOCH_SECONDS if standard else ABC_EPOCH_SECONDS)
     samples = epochs * STEPS_PER_EPOCH * n * CLASSES[config.data.name]
-    return samples * _seconds_a_sample()
+    return samples * _seconds_per_sample()
 
 
-def _seconds_a_sample() -> float:
+def _seconds_per_sample() -> float:
     """Of the runs of the main grid that are not at n = 8, which all see as many samples."""
     at_8 = CIFAR10_EPOCHS[8] * len(CIFAR10_SEEDS) * (STANDARD_EPOCH_SECONDS + ABC_EPOCH_SECONDS)
     runs = 2 * len(CIFAR10_SEEDS) * (len(CIFAR10_EPOCHS) - 1)
@@ -152,43 +152,43 @@ def _seconds_a_sample() -> float:
     return (3600 * MAIN_GRID_HOURS - at_8) / runs / samples
 
 
-def _here(plan: Plan, runs: Path, left: dict[Task, float], device: str, workers: int) -> Estimate:
+def _estimate_local(plan: Plan, runs: Path, left: dict[Task, float], device: str, workers: int) -> Estimate:
     """Every kind of run by those of it that are done, else by a few steps of one."""
-    known = _seconds_of_done(plan, runs)
-    kinds = {_kind(task): task for task in left if _kind(task) not in known}
-    of_kind = known | {kind: timed(task, device, threads_of_each(workers)) for kind, task in kinds.items()}
-    total = sum(START_SECONDS + share * of_kind[_kind(task)] for task, share in left.items())
-    first = timed_reference(plan.tasks[0].config, device, cores()) if left else 0.0
-    seen = ["runs that were done here"] if len(kinds) < len({_kind(task) for task in left}) else []
+    known = _seconds_of_done_runs(plan, runs)
+    kinds = {_run_kind(task): task for task in left if _run_kind(task) not in known}
+    of_kind = known | {kind: time_run(task, device, threads_per_worker(workers)) for kind, task in kinds.items()}
+    total = sum(START_SECONDS + share * of_kind[_run_kind(task)] for task, share in left.items())
+    first = time_reference(plan.tasks[0].config, device, core_count()) if left else 0.0
+    seen = ["runs that were done here"] if len(kinds) < len({_run_kind(task) for task in left}) else []
     tried = [f"{STEPS} steps of a run of each kind and some images before its judge"] if kinds else []
     by = f"{workers} worker{'s' if workers > 1 else ''}"
     basis = f"with {by}, from {' and '.join(seen + tried)}" if left else "since nothing is left to do"
     return Estimate(seconds=first + total / workers, basis=basis)
 
 
-def _kind(task: Task) -> Hashable:
+def _run_kind(task: Task) -> Hashable:
     """What decides the time of a run."""
     objective = task.config.objective
     return task.config.batch.n, objective.arithmetic, objective.normalization
 
 
-def _seconds_of_done(plan: Plan, runs: Path) -> dict[Hashable, float]:
+def _seconds_of_done_runs(plan: Plan, runs: Path) -> dict[Hashable, float]:
     """Of every kind, the mean."""
     found: dict[Hashable, list[float]] = {}
     for task in plan.tasks:
-        if is_done(task, run_of(task, runs)):
-            found.setdefault(_kind(task), []).append(seconds(run_of(task, runs)))
+        if is_done(task, run_path(task, runs)):
+            found.setdefault(_run_kind(task), []).append(wall_seconds(run_path(task, runs)))
     return {kind: sum(times) / len(times) for kind, times in found.items()}
 
 
 COLUMNS = "{:28} {:26} {:>3} {:>5} {:>7} {:>8}  {}"
 
 
-def outlook(plan: Plan, runs: Path, device: str, workers: int | None) -> str:
+def describe_plan(plan: Plan, runs: Path, device: str, workers: int | None) -> str:
     """What `--dry-run` prints."""
     head = COLUMNS.format("run", "variant", "n", "seed", "epochs", "steps", "state")
     lines = [_line(task, runs) for task in plan.tasks]
-    done = sum(is_done(task, run_of(task, runs)) for task in plan.tasks)
+    done = sum(is_done(task, run_path(task, runs)) for task in plan.tasks)
     count = f"{plan.item} at scale {plan.scale} on {plan.data}: {len(plan.tasks)} runs, {done} done"
     return "\n".join((head, *lines, "", count, *_networks(plan.tasks[0].config), _cost(plan, runs, device, workers)))
 
@@ -202,8 +202,8 @@ def _line(task: Task, runs: Path) -> str:
 
 
 def _state(task: Task, runs: Path) -> str:
-    taken = steps_taken(task, run_of(task, runs))
-    if is_done(task, run_of(task, runs)):
+    taken = steps_taken(task, run_path(task, runs))
+    if is_done(task, run_path(task, runs)):
         return "done"
     return f"{taken} of {task.steps} steps" if taken else "to do"
 
@@ -216,18 +216,18 @@ def _networks(config: RunConfig) -> list[str]:
 
 
 def _cost(plan: Plan, runs: Path, device: str, workers: int | None) -> str:
-    absent = missing(plan)
+    absent = missing_requirements(plan)
     if absent is not None and plan.scale != "paper":
         return f"no estimate: {absent}"
-    said = _told(estimate(plan, runs, device, workers))
+    said = _describe_estimate(estimate(plan, runs, device, workers))
     return said if absent is None else f"{said}\nmissing here: {absent}"
 
 
-def _told(found: Estimate) -> str:
-    return f"estimate: {spoken(found.seconds)} {found.basis}"
+def _describe_estimate(found: Estimate) -> str:
+    return f"estimate: {format_duration(found.seconds)} {found.basis}"
 
 
-def spoken(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A time as people say it."""
     if seconds < 90:
         return f"{seconds:.0f} s"

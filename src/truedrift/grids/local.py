@@ -19,39 +19,39 @@ from pathlib import Path
 import torch
 
 from truedrift.errors import require_whole
-from truedrift.grids.plan import Plan, Task, beside, command, last_line, run_of
+from truedrift.grids.plan import Plan, Task, last_log_line, run_path, sidecar_path, train_command
 from truedrift.grids.status import is_done, steps_taken
 from truedrift.progress import Progress
-from truedrift.training.run_directory import METRICS, is_taken
-from truedrift.training.setup import find_device
-from truedrift.training.signals import Interruption
+from truedrift.training.run_directory import METRICS, is_locked
+from truedrift.training.setup import resolve_device
+from truedrift.training.signals import StopSignal
 
 THREADS = "OMP_NUM_THREADS"
 
 
-def cores() -> int:
+def core_count() -> int:
     """That this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def worker_count(device: str, asked: int | None, tasks: int) -> int:
     """As many as asked for, else one a GPU or core; never more than there is to do."""
-    kind = find_device(device).type
-    own = len(_gpus()) if kind == "cuda" else 1 if kind == "mps" else cores()
+    kind = resolve_device(device).type
+    own = len(_gpus()) if kind == "cuda" else 1 if kind == "mps" else core_count()
     return max(1, min(asked or own, tasks))
 
 
-def threads_of_each(workers: int) -> int:
+def threads_per_worker(workers: int) -> int:
     """Its share of the cores, or fewer if the environment asks for that."""
     asked = os.environ.get(THREADS, "")
-    share = max(1, cores() // workers)
+    share = max(1, core_count() // workers)
     return min(share, int(asked)) if asked.isdecimal() and int(asked) else share
 
 
-def places(device: str, workers: int) -> list[Mapping[str, str]]:
+def worker_environments(device: str, workers: int) -> list[Mapping[str, str]]:
     """What each worker finds in its environment: its share of the cores, and its GPU."""
-    threads = {THREADS: str(threads_of_each(workers))}
-    if find_device(device).type != "cuda":
+    threads = {THREADS: str(threads_per_worker(workers))}
+    if resolve_device(device).type != "cuda":
         return [threads] * workers
     gpus = _gpus()
     return [threads | {"CUDA_VISIBLE_DEVICES": gpus[place % len(gpus)]} for place in range(workers)]
@@ -78,7 +78,7 @@ class Interrupted(Exception):
 
 
 @dataclass(frozen=True)
-class Unfinished:
+class UnfinishedRun:
     """A run that ended before its end, or that another command works on."""
 
     task: Task
@@ -96,18 +96,18 @@ class Unfinished:
         if self.status == 0:
             line = "line" if self.task.config.evaluation.extractor is None else "evaluation"
             return f"it ended, but {METRICS} has no {line} at step {self.task.steps}"
-        return last_line(self.log)
+        return last_log_line(self.log)
 
 
 @dataclass(frozen=True)
-class Child:
+class RunningProcess:
     """A run and its process."""
 
     task: Task
     process: subprocess.Popen[bytes]
 
 
-Children = dict[int, Child]
+Children = dict[int, RunningProcess]
 """Those that run, by their place in the pool."""
 
 
@@ -123,33 +123,33 @@ class Pool:
         if self.workers is not None:
             require_whole("workers", self.workers, 1, 2)
 
-    def run(self, plan: Plan, progress: Progress) -> list[Unfinished]:
+    def run(self, plan: Plan, progress: Progress) -> list[UnfinishedRun]:
         """Do what is missing of the plan; returns the runs that are not done then."""
         left = [task for task in plan.tasks if not self._is_done(task)]
-        look = _now_and_then(plan, self.runs, progress)
-        with Interruption() as interruption, _children() as children:
+        look = _report_periodically(plan, self.runs, progress)
+        with StopSignal() as interruption, _children() as children:
             status = dict(self._ended(left, children, interruption, look))
         if interruption.asked is not None:
             raise Interrupted(interruption.asked, interruption.exit_status or 1)
         return [self._unfinished(task, status.get(task)) for task in left if not self._is_done(task)]
 
     def _is_done(self, task: Task) -> bool:
-        return is_done(task, run_of(task, self.runs))
+        return is_done(task, run_path(task, self.runs))
 
     def _is_free(self, task: Task) -> bool:
         """Whether it is to be started: another command may have done it meanwhile, or be at it."""
-        return not self._is_done(task) and not is_taken(run_of(task, self.runs))
+        return not self._is_done(task) and not is_locked(run_path(task, self.runs))
 
-    def _unfinished(self, task: Task, status: int | None) -> Unfinished:
-        busy = status is None or is_taken(run_of(task, self.runs))
-        return Unfinished(task, beside(task, self.runs, "log"), status, busy)
+    def _unfinished(self, task: Task, status: int | None) -> UnfinishedRun:
+        busy = status is None or is_locked(run_path(task, self.runs))
+        return UnfinishedRun(task, sidecar_path(task, self.runs, "log"), status, busy)
 
     def _ended(
-        self, left: list[Task], children: Children, interruption: Interruption, look: Iterator[None]
+        self, left: list[Task], children: Children, interruption: StopSignal, look: Iterator[None]
     ) -> Iterator[tuple[Task, int]]:
         """Every run and its status when its process has ended; once a signal asked to stop none is started."""
         waiting, asked = filter(self._is_free, left), False
-        environments = places(self.device, worker_count(self.device, self.workers, len(left)))
+        environments = worker_environments(self.device, worker_count(self.device, self.workers, len(left)))
         while True:
             for place, environment in enumerate(environments):
                 task = None if place in children or interruption.asked else next(waiting, None)
@@ -157,17 +157,17 @@ class Pool:
                     children[place] = self._started(task, environment)
             if interruption.asked and not asked:
                 asked = True
-                _ask_to_end(children)
+                _request_stop(children)
             if not children:
                 return
             time.sleep(LOOK_SECONDS)
             next(look)
-            yield from _those_that_ended(children)
+            yield from _finished(children)
 
-    def _started(self, task: Task, environment: Mapping[str, str]) -> Child:
+    def _started(self, task: Task, environment: Mapping[str, str]) -> RunningProcess:
         """In a session of its own: Ctrl-C reaches this process alone, which passes it on once."""
-        arguments = command(task, self.runs, self.device)
-        with beside(task, self.runs, "log").open("ab") as log:
+        arguments = train_command(task, self.runs, self.device)
+        with sidecar_path(task, self.runs, "log").open("ab") as log:
             process = subprocess.Popen(
                 arguments,
                 stdin=subprocess.DEVNULL,
@@ -176,10 +176,10 @@ class Pool:
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
-        return Child(task, process)
+        return RunningProcess(task, process)
 
 
-def _those_that_ended(children: Children) -> Iterator[tuple[Task, int]]:
+def _finished(children: Children) -> Iterator[tuple[Task, int]]:
     for place, child in list(children.items()):
         status = child.process.poll()
         if status is not None:
@@ -187,7 +187,7 @@ def _those_that_ended(children: Children) -> Iterator[tuple[Task, int]]:
             yield child.task, status
 
 
-def _ask_to_end(children: Children) -> None:
+def _request_stop(children: Children) -> None:
     for child in children.values():
         child.process.terminate()
 
@@ -204,12 +204,12 @@ def _children() -> Iterator[Children]:
             child.process.wait()
 
 
-def _now_and_then(plan: Plan, runs: Path, progress: Progress) -> Iterator[None]:
+def _report_periodically(plan: Plan, runs: Path, progress: Progress) -> Iterator[None]:
     """Progress over all runs in steps, if the last look is some time ago."""
     looked = time.monotonic()
     while True:
         if time.monotonic() - looked >= READ_SECONDS:
             looked = time.monotonic()
-            taken = sum(steps_taken(task, run_of(task, runs)) for task in plan.tasks)
+            taken = sum(steps_taken(task, run_path(task, runs)) for task in plan.tasks)
             progress(plan.item, taken, plan.steps)
         yield

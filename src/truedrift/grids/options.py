@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from truedrift.errors import mistake, require_whole
-from truedrift.progress import Progress, silent
+from truedrift.errors import require_whole, user_error
+from truedrift.progress import Progress, no_progress
 
 Scale = Literal["smoke", "cpu", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
+class StudyOptions:
     """`smoke` takes seconds, `cpu` minutes on two cores, `paper` is the paper's own size."""
 
     scale: Scale = "cpu"
     seed: int = 0
-    progress: Progress = silent
+    progress: Progress = no_progress
     directory: Path | None = None
     """For what a study keeps to go on from, if it is interrupted; nothing is kept without one."""
     dataset: str | None = None
@@ -33,7 +33,7 @@ class Setting:
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 1 << 31:
-            raise mistake(f"seed is {self.seed}", f"allowed is 0 to {(1 << 31) - 1}", "take for example 0")
+            raise user_error(f"seed is {self.seed}", f"allowed is 0 to {(1 << 31) - 1}", "take for example 0")
         if self.seeds is not None:
             require_whole("seeds", self.seeds, 1, 3)
 

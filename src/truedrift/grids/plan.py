@@ -22,8 +22,8 @@ from pathlib import Path
 
 from truedrift.data.fetch import is_present
 from truedrift.data.load import load
-from truedrift.data.registry import OFFERS
-from truedrift.errors import Mistake, mistake
+from truedrift.data.registry import REMOTE_ASSETS
+from truedrift.errors import UserError, user_error
 from truedrift.grids.options import Scale
 from truedrift.storage import cache_directory, make_directory, write_atomically
 from truedrift.training.config import DataOptions, RunConfig, run_id
@@ -72,7 +72,7 @@ class Plan:
         return sum(task.steps for task in self.tasks)
 
 
-def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
+def distinct_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """The tasks; no two of them may be the same run."""
     if len({task.id for task in tasks}) < len(tasks):
         raise AssertionError("two variants of a grid are the same run")
@@ -82,26 +82,26 @@ def distinct(tasks: Sequence[Task]) -> tuple[Task, ...]:
 LAST_BYTES = 4096
 
 
-def run_of(task: Task, runs: Path) -> Path:
+def run_path(task: Task, runs: Path) -> Path:
     """Its run directory."""
     return runs / task.name
 
 
-def beside(task: Task, runs: Path, kind: str) -> Path:
+def sidecar_path(task: Task, runs: Path, kind: str) -> Path:
     """The file of that kind beside its run directory."""
     return runs / f"{task.name}.{kind}"
 
 
-def command(task: Task, runs: Path, device: str) -> list[str]:
+def train_command(task: Task, runs: Path, device: str) -> list[str]:
     """What starts the run or goes on with it; its configuration is written."""
     make_directory(runs)
-    config = beside(task, runs, "json")
+    config = sidecar_path(task, runs, "json")
     write_atomically(config, (json.dumps(task.config.tree(), indent=2) + "\n").encode())
     train = (sys.executable, "-m", "truedrift", "train", task.config.recipe)
-    return [*train, "--config", str(config), "--out", str(run_of(task, runs)), "--device", device]
+    return [*train, "--config", str(config), "--out", str(run_path(task, runs)), "--device", device]
 
 
-def last_line(log: Path) -> str:
+def last_log_line(log: Path) -> str:
     """The last line that a run said, which tells why it ended."""
     try:
         said = log.read_bytes()[-LAST_BYTES:].decode(errors="replace").split("\n")
@@ -115,7 +115,7 @@ HUB = "its weights come from the Hugging Face hub, or from encoder.folder"
 
 
 @dataclass(frozen=True)
-class Absent:
+class MissingRequirement:
     """Something that is not here."""
 
     what: str
@@ -125,71 +125,71 @@ class Absent:
     """How to get a package."""
 
 
-def missing(plan: Plan) -> Mistake | None:
+def missing_requirements(plan: Plan) -> UserError | None:
     """Everything that is not here, in one sentence, with what gets it."""
     config = plan.tasks[0].config
-    absent = [*_judge(config), *_encoder(config), *_data(config.data)]
+    absent = [*_missing_extractor(config), *_encoder(config), *_data(config.data)]
     if not absent:
         return None
     names = dict.fromkeys(each.fetch for each in absent if each.fetch)
     fetched = [f"run truedrift data fetch {' '.join(names)}"] if names else []
     came = " and ".join(each.what for each in absent)
-    return mistake(
+    return user_error(
         came,
         "a grid starts when everything that its runs use is here",
         ", and ".join([*(a.do for a in absent if a.do), *fetched]),
     )
 
 
-def require_here(plan: Plan) -> None:
+def require_available(plan: Plan) -> None:
     """Everything that the runs need is here."""
-    found = missing(plan)
+    found = missing_requirements(plan)
     if found is not None:
         raise found
 
 
-def extractor_is_here(extractor: str) -> bool:
+def extractor_is_available(extractor: str) -> bool:
     """Whether its weights are in the cache, or come with a package."""
     name = extractor.removeprefix(ENCODER)
     if name == "abc-release":
         return find_spec("torchvision") is not None
     if name == "inception" and find_spec("torch_fidelity") is not None:
         return True
-    return _is_here(name)
+    return _is_available(name)
 
 
-def _is_here(name: str) -> bool:
+def _is_available(name: str) -> bool:
     if name == "dinov2":
         return find_spec("transformers") is not None
-    return name not in OFFERS or is_present(OFFERS[name], cache_directory(name))
+    return name not in REMOTE_ASSETS or is_present(REMOTE_ASSETS[name], cache_directory(name))
 
 
-def _judge(config: RunConfig) -> Iterator[Absent]:
+def _missing_extractor(config: RunConfig) -> Iterator[MissingRequirement]:
     extractor = config.evaluation.extractor
-    if extractor is None or extractor_is_here(extractor):
+    if extractor is None or extractor_is_available(extractor):
         return
     name = extractor.removeprefix(ENCODER)
     if name == "abc-release":
         what = "the extractor abc-release needs torchvision, which is not installed"
-        yield Absent(what, None, "install one that fits your torch, or take the extractor inception")
+        yield MissingRequirement(what, None, "install one that fits your torch, or take the extractor inception")
     else:
         yield _network(name, f"judges {config.recipe}")
 
 
-def _encoder(config: RunConfig) -> Iterator[Absent]:
-    if not _is_here(config.encoder.kind):
+def _encoder(config: RunConfig) -> Iterator[MissingRequirement]:
+    if not _is_available(config.encoder.kind):
         yield _network(config.encoder.kind, f"gives {config.recipe} its features")
 
 
-def _network(name: str, role: str) -> Absent:
+def _network(name: str, role: str) -> MissingRequirement:
     if name == "dinov2":
         what = f"the network dinov2, which {role}, needs transformers, which is not installed ({HUB})"
-        return Absent(what, None, "run pip install 'truedrift[dinov2]'")
-    return Absent(f"the network {name}, which {role}, is not in the cache", name)
+        return MissingRequirement(what, None, "run pip install 'truedrift[dinov2]'")
+    return MissingRequirement(f"the network {name}, which {role}, is not in the cache", name)
 
 
-def _data(data: DataOptions) -> Iterator[Absent]:
+def _data(data: DataOptions) -> Iterator[MissingRequirement]:
     try:
         load(data.name, root=None if data.root is None else Path(data.root), image_size=data.image_size)
-    except Mistake as error:
-        yield Absent(str(error).split("; ")[0], data.name)
+    except UserError as error:
+        yield MissingRequirement(str(error).split("; ")[0], data.name)

@@ -14,13 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from truedrift.errors import Mistake, mistake
+from truedrift.errors import UserError, user_error
 from truedrift.evaluation.record import Metrics, Protocol
 from truedrift.generators import GeneratorOptions
 from truedrift.generators.catalog import build
-from truedrift.grids.plan import Plan, Task, run_of
-from truedrift.grids.status import evaluated, seconds
-from truedrift.options import from_tree
+from truedrift.grids.plan import Plan, Task, run_path
+from truedrift.grids.status import evaluations_by_step, wall_seconds
+from truedrift.options import from_dict
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.training.run_directory import METRICS, RunDirectory, open_run
 
@@ -73,9 +73,9 @@ class ImageGrid:
     provenance: Provenance
 
 
-def harvest(plan: Plan, runs: Path, *, seed: int, started: float) -> ImageGrid:
+def collect_results(plan: Plan, runs: Path, *, seed: int, started: float) -> ImageGrid:
     """The record of a plan whose runs are all done; `started` is the monotonic time of the command's start."""
-    opened = {task.id: open_run(run_of(task, runs)) for task in plan.tasks}
+    opened = {task.id: open_run(run_path(task, runs)) for task in plan.tasks}
     config = plan.tasks[0].config
     return ImageGrid(
         item=plan.item,
@@ -105,7 +105,7 @@ def _run(task: Task, run: RunDirectory) -> ImageRun:
         epochs=config.cadence.epochs,
         steps_per_epoch=config.cadence.steps_per_epoch,
         parameters=_parameters(config.generator, tuple(run.data["sample_shape"]), len(run.data["classes"])),
-        seconds=seconds(run.path),
+        seconds=wall_seconds(run.path),
         evaluations=_evaluations(task, run.path),
     )
 
@@ -115,9 +115,9 @@ def _evaluations(task: Task, run: Path) -> tuple[EvaluatedStep, ...]:
         EvaluatedStep(
             step=step,
             positives_seen=task.config.positives_seen(step),
-            metrics=_typed(Metrics, entry["evaluation"], run),
+            metrics=_parse_metrics(Metrics, entry["evaluation"], run),
         )
-        for step, entry in sorted(evaluated(run).items())
+        for step, entry in sorted(evaluations_by_step(run).items())
     )
 
 
@@ -125,12 +125,12 @@ def _common_protocol(plan: Plan, runs: Path) -> Protocol:
     """How all numbers were made: runs that were judged in another way cannot be compared."""
     found: dict[Protocol, Path] = {}
     for task in plan.tasks:
-        run = run_of(task, runs)
-        for entry in evaluated(run).values():
-            found.setdefault(_typed(Protocol, entry.get("protocol"), run), run)
+        run = run_path(task, runs)
+        for entry in evaluations_by_step(run).values():
+            found.setdefault(_parse_metrics(Protocol, entry.get("protocol"), run), run)
     if len(found) > 1:
         first, second, *_ = found.values()
-        raise mistake(
+        raise user_error(
             f"{str(first)!r} and {str(second)!r} were judged in different ways",
             "allowed is one protocol for a whole grid: the same data and the same network",
             "move one of them away and run the same command again",
@@ -139,12 +139,12 @@ def _common_protocol(plan: Plan, runs: Path) -> Protocol:
     return protocol
 
 
-def _typed(kind: Any, tree: Any, run: Path) -> Any:
+def _parse_metrics(kind: Any, tree: Any, run: Path) -> Any:
     """What a line of metrics.jsonl says, held against its type."""
     try:
-        return from_tree(kind, tree)
-    except Mistake as error:
-        raise Mistake(f"{str(run / METRICS)!r}: {error}") from None
+        return from_dict(kind, tree)
+    except UserError as error:
+        raise UserError(f"{str(run / METRICS)!r}: {error}") from None
 
 
 @cache

@@ -13,24 +13,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from truedrift.evaluation.reference import reference_of
-from truedrift.grids.local import Pool, Unfinished
-from truedrift.grids.options import Setting
-from truedrift.grids.plan import Plan, require_here, run_of
-from truedrift.grids.results import ImageGrid, harvest
+from truedrift.evaluation.reference import compute_reference
+from truedrift.grids.local import Pool, UnfinishedRun
+from truedrift.grids.options import StudyOptions
+from truedrift.grids.plan import Plan, require_available, run_path
+from truedrift.grids.results import ImageGrid, collect_results
 from truedrift.grids.slurm import SlurmOptions, Submission, require_slurm, submit
 from truedrift.grids.status import is_done
 from truedrift.progress import Progress
-from truedrift.recipes.evaluator import judge
-from truedrift.training.setup import find_device
+from truedrift.recipes.evaluator import build_evaluator
+from truedrift.training.setup import resolve_device
 
 
-def keep_reference(plan: Plan, device: str, progress: Progress) -> None:
+def precompute_reference(plan: Plan, device: str, progress: Progress) -> None:
     """They are in the cache then."""
-    where = find_device(device)
-    found = judge(plan.tasks[0].config, device=where) if where.type == "cpu" else None
+    where = resolve_device(device)
+    found = build_evaluator(plan.tasks[0].config, device=where) if where.type == "cpu" else None
     if found is not None:
-        reference_of(found.data, found.extractor, split=found.options.split, progress=progress)
+        compute_reference(found.data, found.extractor, split=found.options.split, progress=progress)
 
 
 Executor = Literal["local", "slurm"]
@@ -39,7 +39,7 @@ Executor = Literal["local", "slurm"]
 class RunsFailed(Exception):
     """Runs of a plan ended before their end; the others are done."""
 
-    def __init__(self, failed: list[Unfinished]) -> None:
+    def __init__(self, failed: list[UnfinishedRun]) -> None:
         super().__init__(f"{len(failed)} runs failed")
         self.failed = failed
 
@@ -47,7 +47,7 @@ class RunsFailed(Exception):
 class RunsBusy(Exception):
     """Another command works on runs of a plan; the others are done."""
 
-    def __init__(self, busy: list[Unfinished]) -> None:
+    def __init__(self, busy: list[UnfinishedRun]) -> None:
         super().__init__(f"{len(busy)} runs are another command's")
         self.busy = busy
 
@@ -66,24 +66,24 @@ class Execution:
         self.pool(device)
         if self.executor == "slurm":
             require_slurm()
-        require_here(plan)
+        require_available(plan)
 
     def pool(self, device: str) -> Pool:
         """The workers of this machine."""
         return Pool(runs=self.runs, device=device, workers=self.workers)
 
-    def carry_out(self, plan: Plan, setting: Setting) -> ImageGrid | Submission:
+    def carry_out(self, plan: Plan, setting: StudyOptions) -> ImageGrid | Submission:
         """The record if every run is done; else what stands in the queue, or `RunsFailed`, or `RunsBusy`."""
         started = time.monotonic()
-        if not all(is_done(task, run_of(task, self.runs)) for task in plan.tasks):
+        if not all(is_done(task, run_path(task, self.runs)) for task in plan.tasks):
             if self.executor == "slurm":
                 return submit(plan, self.runs, self.slurm, setting.device)
-            keep_reference(plan, setting.device, setting.progress)
+            precompute_reference(plan, setting.device, setting.progress)
             _require_done(self.pool(setting.device).run(plan, setting.progress))
-        return harvest(plan, self.runs, seed=setting.seed, started=started)
+        return collect_results(plan, self.runs, seed=setting.seed, started=started)
 
 
-def _require_done(left: list[Unfinished]) -> None:
+def _require_done(left: list[UnfinishedRun]) -> None:
     failed = [each for each in left if not each.busy]
     if failed:
         raise RunsFailed(failed)

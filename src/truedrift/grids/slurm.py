@@ -20,10 +20,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from truedrift.errors import mistake
-from truedrift.grids.plan import Plan, Task, beside, command, last_line, run_of
+from truedrift.errors import user_error
+from truedrift.grids.plan import Plan, Task, last_log_line, run_path, sidecar_path, train_command
 from truedrift.grids.status import is_done
-from truedrift.storage import make_directory, objects, write_atomically
+from truedrift.storage import make_directory, read_json_lines, write_atomically
 from truedrift.training.run_directory import RunLock
 
 FOLDER = "slurm"
@@ -78,7 +78,7 @@ class Job:
     @property
     def file(self) -> Path:
         """Where it is remembered; without that file the run is submitted again."""
-        return beside(self.task, self.runs, "job")
+        return sidecar_path(self.task, self.runs, "job")
 
     def is_over(self) -> bool:
         """Whether it neither waits nor runs; what is not known yet is taken for waiting, for a day."""
@@ -88,13 +88,13 @@ class Job:
             said = self._state()
             return said in OVER or (said == UNKNOWN and self._is_old())
         job: Any = submitit.LocalJob(self.runs / FOLDER, self.id)
-        return job.paths.result_pickle.exists() or not _alive(int(self.id))
+        return job.paths.result_pickle.exists() or not _is_alive(int(self.id))
 
     def why(self) -> str:
         """What is known of the end of a job that is over."""
         if self.cluster == "slurm" and self._state() == UNKNOWN:
             return f"Slurm does not know it, a day after {self.file} was written"
-        return last_line(beside(self.task, self.runs, "log"))
+        return last_log_line(sidecar_path(self.task, self.runs, "log"))
 
     def _state(self) -> str:
         import submitit  # noqa: PLC0415
@@ -114,7 +114,7 @@ class Submission:
     ended_early: tuple[tuple[Job, str], ...]
 
 
-class OnNode:
+class SlurmTask:
     """The run on the node that Slurm chose; submitit calls `checkpoint` when the time is nearly over."""
 
     def __init__(self, arguments: list[str], log: Path) -> None:
@@ -123,11 +123,11 @@ class OnNode:
 
     def __call__(self) -> None:
         """Until it is done; a status that is not 0 is an error of the job too."""
-        with self.log.open("ab") as log, _deaf_to_the_warning():
+        with self.log.open("ab") as log, _ignore_sigusr2():
             self._process = subprocess.Popen(self.arguments, stdout=log, stderr=subprocess.STDOUT)
         status = self._process.wait()
         if status != 0:
-            raise RuntimeError(f"status {status}: {last_line(self.log)}")
+            raise RuntimeError(f"status {status}: {last_log_line(self.log)}")
 
     def checkpoint(self) -> Any:
         """The run saves and ends, and the same command is to be called again."""
@@ -138,11 +138,11 @@ class OnNode:
             with suppress(ChildProcessError):
                 # `__call__` is inside wait(), whose lock this handler would wait for without end.
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
-        return submitit.helpers.DelayedSubmission(OnNode(self.arguments, self.log))
+        return submitit.helpers.DelayedSubmission(SlurmTask(self.arguments, self.log))
 
 
 @contextmanager
-def _deaf_to_the_warning() -> Iterator[None]:
+def _ignore_sigusr2() -> Iterator[None]:
     """For what is started inside: Slurm warns all processes of a job, which would end a run that does not know it."""
     before = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     try:
@@ -155,18 +155,18 @@ def require_slurm() -> None:
     """submitit is installed, and Slurm's commands are here."""
     if find_spec("submitit") is None:
         came = "submitit is not installed"
-        raise mistake(came, "the executor slurm needs the slurm extra", "run pip install 'truedrift[slurm]'")
+        raise user_error(came, "the executor slurm needs the slurm extra", "run pip install 'truedrift[slurm]'")
     if shutil.which("sbatch") is None:
         came = "the command sbatch is not here"
-        raise mistake(came, "allowed is a machine of a Slurm cluster", "run it on a login node, or --executor local")
+        raise user_error(came, "allowed is a machine of a Slurm cluster", "run it on a login node, or --executor local")
 
 
 def submit(plan: Plan, runs: Path, options: SlurmOptions, device: str, cluster: str = "slurm") -> Submission:
     """Submit what is neither done nor waits; `cluster` "local" runs the same jobs on this machine."""
     make_directory(runs / FOLDER)
     with RunLock(runs / FOLDER):
-        left = [task for task in plan.tasks if not is_done(task, run_of(task, runs))]
-        known = [job for task in left for job in _remembered(task, runs)]
+        left = [task for task in plan.tasks if not is_done(task, run_path(task, runs))]
+        known = [job for task in left for job in _read_submissions(task, runs)]
         waiting = tuple(job for job in known if not job.is_over())
         ended = tuple((job, job.why()) for job in known if job not in waiting)
         free = [task for task in left if task not in [job.task for job in waiting]]
@@ -196,29 +196,29 @@ def _extra(settings: tuple[str, ...]) -> dict[str, str]:
     pairs = [setting.partition("=") for setting in settings]
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise mistake(f"slurm.extra is {name!r}", "allowed is name=value", "write constraint=a100, say")
+            raise user_error(f"slurm.extra is {name!r}", "allowed is name=value", "write constraint=a100, say")
     return {name: value for name, _, value in pairs}
 
 
 def _submitted(executor: Any, task: Task, runs: Path, device: str) -> Job:
     """The id is written as soon as there is one, before the next run is submitted."""
-    arguments = command(task, runs, device)
-    job = executor.submit(OnNode(arguments, beside(task, runs, "log")))
+    arguments = train_command(task, runs, device)
+    job = executor.submit(SlurmTask(arguments, sidecar_path(task, runs, "log")))
     found = Job(task, str(job.job_id), executor.cluster, runs)
     content = json.dumps({"job": found.id, "cluster": found.cluster}) + "\n"
     write_atomically(found.file, content.encode())
     return found
 
 
-def _remembered(task: Task, runs: Path) -> list[Job]:
+def _read_submissions(task: Task, runs: Path) -> list[Job]:
     """The last job of the run, if there was one and its file can be read."""
-    found = objects(beside(task, runs, "job"))[-1:]
+    found = read_json_lines(sidecar_path(task, runs, "job"))[-1:]
     return [
         Job(task, tree["job"], tree["cluster"], runs.absolute()) for tree in found if {"job", "cluster"} <= set(tree)
     ]
 
 
-def _alive(process: int) -> bool:
+def _is_alive(process: int) -> bool:
     try:
         os.kill(process, 0)
     except OSError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.grids.plan import Task
-from truedrift.storage import objects
+from truedrift.storage import read_json_lines
 from truedrift.training import journal
 from truedrift.training.run_directory import HISTORY, METRICS
 
@@ -20,15 +20,15 @@ LATEST_BYTES = 1 << 16
 STARTS, ENDS = ("started", "resumed"), ("interrupted", "complete")
 
 
-def entries(run: Path) -> list[dict[str, Any]]:
+def metrics_entries(run: Path) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl; none where there is no file yet."""
     path = run / METRICS
-    return journal.read(path) if path.exists() else []
+    return journal.read_metrics(path) if path.exists() else []
 
 
-def evaluated(run: Path) -> dict[int, dict[str, Any]]:
+def evaluations_by_step(run: Path) -> dict[int, dict[str, Any]]:
     """The lines that are evaluations, by step."""
-    return {entry["step"]: entry for entry in entries(run) if "evaluation" in entry}
+    return {entry["step"]: entry for entry in metrics_entries(run) if "evaluation" in entry}
 
 
 def steps_taken(task: Task, run: Path) -> int:
@@ -45,10 +45,10 @@ def is_done(task: Task, run: Path) -> bool:
 
 def _latest(run: Path) -> list[dict[str, Any]]:
     """The last lines of metrics.jsonl, which may be long."""
-    return objects(run / METRICS, last_bytes=LATEST_BYTES)
+    return read_json_lines(run / METRICS, last_bytes=LATEST_BYTES)
 
 
-def seconds(run: Path) -> float:
+def wall_seconds(run: Path) -> float:
     """Between start and end, over all starts: an estimate where a process was killed and left no end.
 
     Such a one is counted to its last sign of life: when metrics.jsonl was last written, as the next start found it, or
@@ -59,7 +59,7 @@ def seconds(run: Path) -> float:
 
 def _spans(run: Path) -> Iterator[float]:
     began: datetime | None = None
-    for entry in objects(run / HISTORY):
+    for entry in read_json_lines(run / HISTORY):
         event, now = entry.get("event"), _time(entry.get("time"))
         if event not in (*STARTS, *ENDS) or now is None:
             continue

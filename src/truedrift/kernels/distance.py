@@ -17,7 +17,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.errors import require_choice
-from truedrift.kernels.precision import wide
+from truedrift.kernels.precision import to_widest
 
 Method = Literal["auto", "exact", "matmul"]
 
@@ -39,7 +39,7 @@ def pairwise_distance(
 
     The gradient at distance zero is zero.
     """
-    return root(_squared(x, y, method, same)).to(_result_dtype(x, y))
+    return safe_sqrt(_squared(x, y, method, same)).to(_result_dtype(x, y))
 
 
 def squared_distance(
@@ -58,7 +58,7 @@ def _squared(x: Tensor, y: Tensor, method: Method, same: bool) -> Tensor:
     require_choice("method", method, get_args(Method))
     if method == "auto":
         method = "exact" if _is_small(x, y) else "matmul"
-    squared = (_exact if method == "exact" else _matmul)(wide(x), wide(y))
+    squared = (_exact if method == "exact" else _matmul)(to_widest(x), to_widest(y))
     if same:
         squared = squared.masked_fill(torch.eye(x.shape[-2], dtype=torch.bool, device=x.device), 0)
     return squared
@@ -68,7 +68,7 @@ def _result_dtype(x: Tensor, y: Tensor) -> torch.dtype:
     return torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
 
 
-def root(squared: Tensor) -> Tensor:
+def safe_sqrt(squared: Tensor) -> Tensor:
     """√s with derivative 0, instead of ∞, at s = 0."""
     positive = squared > 0
     return torch.where(positive, torch.where(positive, squared, 1).sqrt(), 0)

@@ -10,12 +10,12 @@ def full_precision(x: Tensor) -> torch.autocast:
     return torch.autocast(x.device.type, enabled=False)
 
 
-def rounded(gamma: Tensor, log_w: Tensor) -> Tensor:
+def cast_like(gamma: Tensor, log_w: Tensor) -> Tensor:
     """γ in the dtype of log w, and at least in float32."""
     return gamma.to(torch.promote_types(log_w.dtype, torch.float32))
 
 
-def wide(x: Tensor) -> Tensor:
+def to_widest(x: Tensor) -> Tensor:
     """x in the widest format that its device can multiply: float64, but float32 on Apple's MPS."""
     return at_least_float32(x) if x.device.type == "mps" else x.double()
 

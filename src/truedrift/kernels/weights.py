@@ -15,7 +15,7 @@ from truedrift.axes import Bool, Float, Tensor
 from truedrift.kernels.precision import at_least_float32
 
 
-def masked(log_w: Float[Tensor, "*#batch n"], mask: Bool[Tensor, "*#batch n"] | None) -> Float[Tensor, "*batch n"]:
+def apply_mask(log_w: Float[Tensor, "*#batch n"], mask: Bool[Tensor, "*#batch n"] | None) -> Float[Tensor, "*batch n"]:
     """l in at least float32, with −∞ where `mask` is False, whatever stood there."""
     log_w = at_least_float32(log_w)
     return log_w if mask is None else log_w.masked_fill(~mask, -math.inf)
@@ -58,10 +58,10 @@ def log_softmax(log_w: Tensor, dim: int, *, nowhere_empty: bool = False) -> Tens
 
 def leave_one_out_logsumexp(log_w: Tensor, dim: int) -> Tensor:
     """log Σ_{j≠i} exp(l_j) for every i along `dim`, in O(n); −∞ where nothing is left."""
-    return logsumexp_and_without(log_w, dim)[1]
+    return logsumexp_and_leave_one_out(log_w, dim)[1]
 
 
-def logsumexp_and_without(log_w: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+def logsumexp_and_leave_one_out(log_w: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """`logsumexp`, and `leave_one_out_logsumexp`, for one exponential an entry.
 
     Only without the largest term, e^t, can the sum be of another magnitude. Let R be the sum of the rest, in units of
@@ -69,24 +69,24 @@ def logsumexp_and_without(log_w: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     e^t (1 + (R − w_i) e^{s−t}), where the difference may cancel but is then lost beside 1.
     """
     t, top = log_w.max(dim, keepdim=True)
-    is_top = _only(top, log_w, dim)
+    is_top = _one_hot_max(top, log_w, dim)
     others = log_w.masked_fill(is_top, -math.inf)
     s = _maximum(others, dim)
     w = (others - s).exp()
     R = w.sum(dim, keepdim=True)
-    finite_t = t.clamp_min(lowest(log_w))
+    finite_t = t.clamp_min(lowest_finite(log_w))
     ratio = (s - finite_t).exp()
     without_t = torch.where(R > 0, R.clamp_min(1).log() + s, -math.inf)
     without_another = t + torch.log1p((R - w) * ratio)
     return finite_t + torch.log1p(R * ratio), torch.where(is_top, without_t, without_another)
 
 
-def largest(log_w: Tensor, dim: int) -> Tensor:
+def argmax_mask(log_w: Tensor, dim: int) -> Tensor:
     """True at the largest entry along `dim`, and only at one of them where several are equal."""
-    return _only(log_w.argmax(dim, keepdim=True), log_w, dim)
+    return _one_hot_max(log_w.argmax(dim, keepdim=True), log_w, dim)
 
 
-def _only(index: Tensor, like: Tensor, dim: int) -> Tensor:
+def _one_hot_max(index: Tensor, like: Tensor, dim: int) -> Tensor:
     """True at that index along `dim`."""
     return torch.zeros_like(like, dtype=torch.bool).scatter(dim, index, True)
 
@@ -104,9 +104,9 @@ def effective_sample_size(alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*b
 
 def _maximum(log_w: Tensor, dim: int) -> Tensor:
     """The shift before exponentiating: the maximum, or the lowest finite number where everything is masked."""
-    return log_w.detach().amax(dim, keepdim=True).clamp_min(lowest(log_w))
+    return log_w.detach().amax(dim, keepdim=True).clamp_min(lowest_finite(log_w))
 
 
-def lowest(values: Tensor) -> float:
+def lowest_finite(values: Tensor) -> float:
     """The lowest finite number of the dtype."""
     return torch.finfo(values.dtype).min

@@ -23,31 +23,31 @@ from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard, weighted_mean
 from truedrift.centroids.resampling import BRSNIS
 from truedrift.errors import (
-    mistake,
     require_choice,
     require_features,
     require_finite,
     require_positive,
     require_same_dimension,
     require_temperatures,
+    user_error,
 )
 from truedrift.field.affinity import (
     FORMS,
     NORMALIZATIONS,
+    FieldSpec,
     Form,
     Normalization,
-    Weighting,
-    combine,
+    batch_weights,
     largest_log_mass,
     log_kernels,
     mean_square,
-    weigh,
+    sum_normalized,
 )
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.precision import full_precision
-from truedrift.objective.feature_scale import FEATURE_SCALES, Features, FeatureScale, Scaled, scale
+from truedrift.objective.feature_scale import FEATURE_SCALES, Features, FeatureScale, ScaledFeatures, scale
 from truedrift.objective.gram import gram_loss
-from truedrift.objective.report import DriftReport, Outcome
+from truedrift.objective.report import DriftReport, LossTerms
 
 Path = Literal["auto", "general", "gram"]
 PATHS: tuple[Path, ...] = get_args(Path)
@@ -88,61 +88,63 @@ def drift_loss(
     scale and takes the general path. `path` is "general", for every option, "gram", for standardize-l2, which
     computes the same loss and (first) gradient several times faster, or "auto".
     """
-    weighting = Weighting(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
+    weighting = FieldSpec(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
     _check(gen, pos, neg, weight_neg, temperatures, weighting, feature_scale, path)
     if scale_over_batch and feature_scale != "mean-distance":
-        raise mistake(
+        raise user_error(
             f"scale_over_batch is given with feature_scale {feature_scale!r}",
             'it belongs to "mean-distance"',
             "leave it out",
         )
     if path == "gram" and kernel != "laplace":
-        raise mistake(f'path is "gram" with kernel {kernel!r}', 'it needs "laplace"', 'take "auto"')
+        raise user_error(f'path is "gram" with kernel {kernel!r}', 'it needs "laplace"', 'take "auto"')
     log_k = None if kernel == "laplace" else log_kernel(kernel)
-    features = _features(gen, pos, neg, weight_neg)
+    features = _join_features(gen, pos, neg, weight_neg)
     if neg is not None:
-        weighting = _stratified(weighting, gen, neg)
+        weighting = _stratify(weighting, gen, neg)
     if check_finite:
         require_finite(gen=gen, pos=pos, neg=neg, weight_neg=features.weight_neg)
         require_positive("weight_neg", features.weight_neg, or_zero=True)
     if path == "auto":
-        fast = feature_scale == "standardize-l2" and log_k is None and not _transformed(features)
+        fast = feature_scale == "standardize-l2" and log_k is None and not _inside_functorch(features)
         path = "gram" if fast else "general"
     with full_precision(gen):
         if path == "gram":
             outcome = gram_loss(features, temperatures, weighting, generator)
         else:
-            outcome = _general(features, temperatures, weighting, feature_scale, scale_over_batch, log_k, generator)
+            outcome = _general_loss(
+                features, temperatures, weighting, feature_scale, scale_over_batch, log_k, generator
+            )
     return DriftLoss(outcome.loss, DriftReport(outcome, tuple(temperatures), weighting))
 
 
-def _general(
+def _general_loss(
     features: Features,
     temperatures: Sequence[float],
-    weighting: Weighting,
+    weighting: FieldSpec,
     feature_scale: FeatureScale,
     scale_over_batch: bool,
     kernel: LogKernel | None,
     generator: torch.Generator | None,
-) -> Outcome:
+) -> LossTerms:
     """The definition, step by step, for every option."""
     scaled = scale(features, feature_scale, over_batch=scale_over_batch)
     columns, d = scaled.features, scaled.distances
     f = columns.gen
     fixed = f.detach()  # forward-mode differentiation goes through no_grad
     with torch.no_grad():
-        log_k = log_kernels(d, temperatures) if kernel is None else _of_features(kernel, scaled, temperatures)
+        log_k = log_kernels(d, temperatures) if kernel is None else _kernel_of_features(kernel, scaled, temperatures)
         kept = None if kernel is None else log_k.clone()
-        both = weigh(log_k, columns.negatives, columns.weight_neg, weighting, generator=generator)
+        both = batch_weights(log_k, columns.negatives, columns.weight_neg, weighting, generator=generator)
         y_neg = fixed if columns.neg is None else torch.cat((fixed, columns.neg), -2)
         V = weighted_mean(both.gamma_pos, columns.pos.unsqueeze(-3)) - weighted_mean(
             both.gamma_neg, y_neg.unsqueeze(-3)
         )
         V = V if weighting.form == "separate" else both.relative_mass() * V
-        total = combine(V)
+        total = sum_normalized(V)
     # f − sg(f + V), but V is not added to f first, which would round it to the digits of f.
     residual = f - fixed - total
-    return Outcome(
+    return LossTerms(
         loss=residual.square().mean((-2, -1)),
         negatives=columns.negatives,
         distances=d,
@@ -153,7 +155,7 @@ def _general(
     )
 
 
-def _of_features(kernel: LogKernel, scaled: Scaled, temperatures: Sequence[float]) -> Tensor:
+def _kernel_of_features(kernel: LogKernel, scaled: ScaledFeatures, temperatures: Sequence[float]) -> Tensor:
     """[..., T, n, columns] a kernel of features, on the scale of the distances that the paper's kernel sees."""
     columns = scaled.features.map(lambda f: f.detach() / scaled.unit)
     x = columns.gen
@@ -161,7 +163,7 @@ def _of_features(kernel: LogKernel, scaled: Scaled, temperatures: Sequence[float
     return torch.stack([kernel(x, y, tau) for tau in temperatures], -3)
 
 
-def _transformed(features: Features) -> bool:
+def _inside_functorch(features: Features) -> bool:
     """Whether torch.func or forward-mode AD is at work, which a loss with its own gradient cannot follow."""
     if torch.compiler.is_compiling():
         return False
@@ -171,7 +173,7 @@ def _transformed(features: Features) -> bool:
     return any(t is not None and torch._C._functorch.is_functorch_wrapped_tensor(t) for t in tensors)
 
 
-def _features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: float | Tensor | None) -> Features:
+def _join_features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: float | Tensor | None) -> Features:
     """All sides in at least float32, positives and negatives without gradient."""
     dtype = torch.promote_types(gen.dtype, torch.promote_types(pos.dtype, torch.float32))
     gen, pos = gen.to(dtype), pos.detach().to(dtype)
@@ -182,20 +184,20 @@ def _features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: float | 
     return Features(gen, pos, neg.detach().to(dtype), weight.expand(neg.shape[:-1]))
 
 
-def _stratified(weighting: Weighting, gen: Tensor, neg: Tensor) -> Weighting:
+def _stratify(weighting: FieldSpec, gen: Tensor, neg: Tensor) -> FieldSpec:
     """The same weighting with ABC on the negative side told which pool each negative was drawn from."""
     estimator = weighting.estimator_neg
     if isinstance(estimator, Standard | StratifiedABC):
         return weighting
     if not isinstance(estimator, ABC):
-        raise mistake(
+        raise user_error(
             f"estimator_neg is {estimator.name!r} with unconditional negatives",
             "its correction assumes one pool of references",
             'choose "abc", which is stratified there, or "standard"',
         )
     n, u = gen.shape[-2], neg.shape[-2]
     strata = (torch.arange(n + u, device=gen.device) >= n).long()
-    return Weighting(weighting.normalization, weighting.form, weighting.estimator_pos, StratifiedABC(strata))
+    return FieldSpec(weighting.normalization, weighting.form, weighting.estimator_pos, StratifiedABC(strata))
 
 
 def _check(
@@ -204,7 +206,7 @@ def _check(
     neg: Tensor | None,
     weight_neg: float | Tensor | None,
     temperatures: Sequence[float],
-    weighting: Weighting,
+    weighting: FieldSpec,
     feature_scale: FeatureScale,
     path: Path,
 ) -> None:
@@ -214,12 +216,12 @@ def _check(
     require_choice("feature_scale", feature_scale, FEATURE_SCALES)
     require_choice("path", path, PATHS)
     if path == "gram" and feature_scale != "standardize-l2":
-        raise mistake(
+        raise user_error(
             f'path is "gram" with feature_scale {feature_scale!r}', 'it needs "standardize-l2"', 'take "auto"'
         )
     for side, estimator in (("pos", weighting.estimator_pos), ("neg", weighting.estimator_neg)):
         if isinstance(estimator, BRSNIS):
-            raise mistake(
+            raise user_error(
                 f'estimator_{side} is "br-snis"',
                 f"that laboratory estimator needs {estimator.iterations} times the references",
                 'choose "abc"',
@@ -232,13 +234,13 @@ def _check(
         sides["neg"] = neg
         _check_weight(weight_neg, neg)
     elif weight_neg is not None:
-        raise mistake(
+        raise user_error(
             "weight_neg is given without neg", "allowed is both or neither", "pass the unconditional negatives as neg"
         )
     require_same_dimension(**sides)
     for name, features in sides.items():
         if features.shape[:-2] != gen.shape[:-2]:
-            raise mistake(
+            raise user_error(
                 f"gen has leading dimensions {list(gen.shape[:-2])} and {name} {list(features.shape[:-2])}",
                 "they must be equal, one entry a group",
                 "expand the missing ones",
@@ -255,7 +257,7 @@ def _check_weight(weight_neg: float | Tensor | None, neg: Tensor) -> None:
         fits = weight_neg is None or (isinstance(weight_neg, (int, float)) and 0 <= weight_neg < math.inf)
         came = f"weight_neg is {weight_neg!r}"
     if not fits:
-        raise mistake(
+        raise user_error(
             came,
             f"allowed is a number of at least 0 or a tensor that broadcasts to {list(shape)}",
             "give one weight an unconditional negative",

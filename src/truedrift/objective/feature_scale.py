@@ -61,7 +61,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Scaled:
+class ScaledFeatures:
     """Features on the common scale, and their distances as the kernel sees them."""
 
     features: Features
@@ -70,13 +70,13 @@ class Scaled:
     """A distance of features over this is the distance as the kernel sees it."""
 
 
-def scale(features: Features, by: FeatureScale, *, over_batch: bool = False) -> Scaled:
+def scale(features: Features, by: FeatureScale, *, over_batch: bool = False) -> ScaledFeatures:
     """Features and distances on the scale of that name. `over_batch` takes one mean distance for all groups."""
     if by == "standardize-l2":
         features = standardize_l2(features)
     if by == "mean-distance":
         return mean_distance(features, over_batch=over_batch)
-    return Scaled(features, features.distances())
+    return ScaledFeatures(features, features.distances())
 
 
 def standardize_l2(features: Features) -> Features:
@@ -112,7 +112,7 @@ def _unit(z: Tensor) -> Tensor:
     return torch.where(directed, z * torch.where(directed, square, 1).rsqrt(), 0)
 
 
-def mean_distance(features: Features, *, over_batch: bool = False) -> Scaled:
+def mean_distance(features: Features, *, over_batch: bool = False) -> ScaledFeatures:
     """f / c with c = max(s/√D, 1e-3), and d / max(s, 1e-3), for the weighted mean distance s."""
     d = features.distances()
     weights = column_weights(features, d)
@@ -120,7 +120,7 @@ def mean_distance(features: Features, *, over_batch: bool = False) -> Scaled:
     s = (d * weights).mean(everything, keepdim=True) / weights.expand_as(d).mean(everything, keepdim=True)
     c = (s * features.gen.shape[-1] ** -0.5).clamp_min(SMALLEST_SCALE)
     unit = features.gen.shape[-1] ** 0.5
-    return Scaled(features.map(lambda f: f / c), d / s.clamp_min(SMALLEST_SCALE), unit)
+    return ScaledFeatures(features.map(lambda f: f / c), d / s.clamp_min(SMALLEST_SCALE), unit)
 
 
 def column_weights(features: Features, d: Tensor) -> Tensor:

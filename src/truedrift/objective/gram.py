@@ -24,10 +24,10 @@ import torch
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from truedrift.axes import Tensor
-from truedrift.field.affinity import EPSILON, Weighting, largest_log_mass, log_kernels, weigh
-from truedrift.kernels.precision import wide
+from truedrift.field.affinity import EPSILON, FieldSpec, batch_weights, largest_log_mass, log_kernels
+from truedrift.kernels.precision import to_widest
 from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM, Features, standardize
-from truedrift.objective.report import Outcome
+from truedrift.objective.report import LossTerms
 
 BLOCK_ELEMENTS = 1 << 19
 """Feature elements in a block of groups on the CPU, two megabytes of float32: bounds memory, stays in the cache."""
@@ -39,19 +39,19 @@ NEAR = 3e-3
 def gram_loss(
     features: Features,
     temperatures: Sequence[float],
-    weighting: Weighting,
+    weighting: FieldSpec,
     generator: torch.Generator | None = None,
-) -> Outcome:
+) -> LossTerms:
     """The outcome of the general path with standardize-l2, for features in one dtype with equal leading dimensions."""
     leading = features.gen.shape[:-2]
     groups = _flat(features)
     with torch.no_grad():
         gradient = torch.empty_like(groups.gen)
         parts = [_block(block, out, temperatures, weighting, generator) for block, out in _blocks(groups, gradient)]
-        whole = parts[0] if len(parts) == 1 else Block(*map(torch.cat, zip(*parts, strict=True)))
-        whole = Block(*(part.view(leading + part.shape[1:]) for part in whole))
+        whole = parts[0] if len(parts) == 1 else GroupBlock(*map(torch.cat, zip(*parts, strict=True)))
+        whole = GroupBlock(*(part.view(leading + part.shape[1:]) for part in whole))
     loss = KnownGradient.apply(features.gen, whole.loss, gradient.view_as(features.gen))
-    return Outcome(
+    return LossTerms(
         loss=loss,
         negatives=features.negatives,
         distances=whole.distances,
@@ -76,7 +76,7 @@ class KnownGradient(torch.autograd.Function):
         return grad_loss.unsqueeze(-1).unsqueeze(-1) * gradient, None, None
 
 
-class Block(NamedTuple):
+class GroupBlock(NamedTuple):
     """The results of some groups, one row a group."""
 
     loss: Tensor
@@ -118,17 +118,17 @@ def _block(
     groups: Features,
     gradient: Tensor,
     temperatures: Sequence[float],
-    weighting: Weighting,
+    weighting: FieldSpec,
     generator: torch.Generator | None,
-) -> Block:
+) -> GroupBlock:
     """The results of a block of groups; ∂loss/∂gen is written to `gradient`."""
     G, n, D = groups.gen.shape
-    z, deviation = _standardized(groups, gradient)
+    z, deviation = _standardize(groups, gradient)
     directions = _directions_op if torch.compiler.is_compiling() else _directions
     squared, inverse_norm = directions(z, n, NEAR / min(temperatures))
     d = squared[:, :n].clone().sqrt_()
     log_k = log_kernels(d, temperatures)
-    both = weigh(log_k, groups.negatives, groups.weight_neg, weighting, bounded=True, generator=generator)
+    both = batch_weights(log_k, groups.negatives, groups.weight_neg, weighting, bounded=True, generator=generator)
     C = both.coefficients(weighting.form).view(G, len(temperatures), -1)  # [G, T, n × columns]
     log_mass = largest_log_mass(both, weighting.form)
     del both
@@ -139,10 +139,10 @@ def _block(
     total = C.mul_(inverse_rms).sum(1).view(G, n, -1)  # Σ_τ C_τ/rms_τ
     torch.bmm(_gradient_coefficients(total, squared, inverse_norm, D), z, out=gradient)
     gradient /= deviation
-    return Block(loss, d, square, log_mass)
+    return GroupBlock(loss, d, square, log_mass)
 
 
-def _standardized(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
+def _standardize(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
     """z = (f − μ)/σ over columns [gen | neg | pos], and σ [G, 1, D]: `standardize`, in place where that is faster."""
     if torch.compiler.is_compiling() or groups.neg is not None or groups.pos.shape != scratch.shape:
         standardized, deviation = standardize(groups)
@@ -166,15 +166,15 @@ def _columns(features: Features) -> Tensor:
 def _directions(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
     """d² [G, columns, columns] of f = z/‖z‖ and 1/‖z‖ [G, columns], with the digits that pairs within `near` need."""
     if z.device.type == "cpu":
-        squared, inverse_norm = _expanded(z)
+        squared, inverse_norm = _expand(z)
         queries = squared[:, :n]
         if int((queries < near * near).count_nonzero()) == queries.shape[0] * n:  # each is near itself alone
             return squared, inverse_norm
-    squared, inverse_norm = _expanded(wide(z))
+    squared, inverse_norm = _expand(to_widest(z))
     return squared.to(z.dtype), inverse_norm.to(z.dtype)
 
 
-def _expanded(z: Tensor) -> tuple[Tensor, Tensor]:
+def _expand(z: Tensor) -> tuple[Tensor, Tensor]:
     """f·f + f′·f′ − 2 f·f′ and 1/‖z‖. A vector z = 0 has no direction: f = 0, and 1/‖z‖ counts as 0."""
     product = torch.bmm(z, z.mT)
     square = product.diagonal(dim1=-2, dim2=-1)

@@ -14,12 +14,12 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.centroids.resampling import Bootstrap
-from truedrift.field.affinity import Sides, Weighting, log_kernels, weigh
+from truedrift.field.affinity import FieldSpec, SideWeights, batch_weights, log_kernels
 from truedrift.kernels.weights import effective_sample_size
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LossTerms:
     """What a path computes: the loss, and what the report is made of."""
 
     loss: Tensor
@@ -56,10 +56,10 @@ OF_A_TEMPERATURE = (
 class DriftReport:
     """Telemetry of one batch; every entry is a tensor without gradient on the device of the features."""
 
-    _outcome: Outcome
+    _outcome: LossTerms
     temperatures: tuple[float, ...]
-    weighting: Weighting
-    _memo: list[Sides] = field(default_factory=list, init=False, repr=False, compare=False)
+    weighting: FieldSpec
+    _memo: list[SideWeights] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def log_force(self) -> Tensor:
@@ -87,22 +87,22 @@ class DriftReport:
     @property
     def dominated_pos(self) -> Tensor:
         """[..., T] share of queries for which one positive holds more than half of the weight."""
-        return _dominated(self._sides.alpha_pos)
+        return _dominated_share(self._sides.alpha_pos)
 
     @property
     def dominated_neg(self) -> Tensor:
         """[..., T] share of queries for which one negative holds more than half of the weight."""
-        return _dominated(self._sides.alpha_neg)
+        return _dominated_share(self._sides.alpha_neg)
 
     @property
     def correction_pos(self) -> Tensor:
         """[..., T] share of the weight that the estimator moves between positives, Σ max(α − γ, 0) = ½ Σ|γ − α|."""
-        return _moved(self._sides.alpha_pos, self._sides.gamma_pos)
+        return _relative_shift(self._sides.alpha_pos, self._sides.gamma_pos)
 
     @property
     def correction_neg(self) -> Tensor:
         """[..., T] share of the weight that the estimator moves between negatives, mean over queries; 0 without any."""
-        return _moved(self._sides.alpha_neg, self._sides.gamma_neg)
+        return _relative_shift(self._sides.alpha_neg, self._sides.gamma_neg)
 
     @property
     def spread(self) -> Tensor:
@@ -123,25 +123,25 @@ class DriftReport:
         return means | {"spread": self.spread.mean()}
 
     @property
-    def _sides(self) -> Sides:
+    def _sides(self) -> SideWeights:
         """Weighed again from the distances of the batch, once; no lock, so that compiled code can read it."""
         if not self._memo:
             self._memo.append(self._weigh())
         return self._memo[0]
 
-    def _weigh(self) -> Sides:
+    def _weigh(self) -> SideWeights:
         outcome = self._outcome
         # Draws of its own where an estimator draws: reading a number must not move the random numbers of a run.
         draws = Bootstrap in (type(self.weighting.estimator_pos), type(self.weighting.estimator_neg))
         generator = torch.Generator(outcome.distances.device).manual_seed(0) if draws else None
         with torch.no_grad():
             log_k = outcome.log_kernels(self.temperatures)
-            return weigh(log_k, outcome.negatives, outcome.weight_neg, self.weighting, generator=generator)
+            return batch_weights(log_k, outcome.negatives, outcome.weight_neg, self.weighting, generator=generator)
 
 
-def _dominated(alpha: Tensor) -> Tensor:
+def _dominated_share(alpha: Tensor) -> Tensor:
     return (alpha.amax(-1) > DOMINATES_ABOVE).to(alpha.dtype).mean(-1)
 
 
-def _moved(alpha: Tensor, gamma: Tensor) -> Tensor:
+def _relative_shift(alpha: Tensor, gamma: Tensor) -> Tensor:
     return (alpha - gamma).clamp_min(0).sum(-1).mean(-1)

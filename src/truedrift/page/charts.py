@@ -52,7 +52,7 @@ from matplotlib.ticker import NullLocator
 
 from truedrift.page.markup import COLORS, Content, Markup, element, table
 from truedrift.page.run_data import Evaluation, Run, number, step_of
-from truedrift.report.figure import MUTED, framed
+from truedrift.report.figure import MUTED, style_axes
 
 MOST_POINTS = 240
 SHAPES = {
@@ -69,7 +69,7 @@ Point = tuple[float, float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class LineStyle:
     """How the line of a run looks, in every chart: a class of the style sheet and a mark at its end."""
 
     color: str
@@ -81,14 +81,14 @@ class Series:
     """One line. `negative` ones are dashed."""
 
     name: str
-    look: Look
+    look: LineStyle
     points: Sequence[Point]
     negative: bool = False
     dotted: bool = False
     """Every point has a mark: evaluations are few."""
 
 
-def looks(runs: Sequence[Run]) -> list[Look]:
+def line_styles(runs: Sequence[Run]) -> list[LineStyle]:
     """The estimator's color in the paper for the first run that has it, the next free one for the others."""
     free, taken = list(COLORS), []
     for position, run in enumerate(runs):
@@ -97,7 +97,7 @@ def looks(runs: Sequence[Run]) -> list[Look]:
         color = wanted if both and wanted in free else _next(free, position)
         if color in free:
             free.remove(color)
-        taken.append(Look(color=color, shape=SHAPES[color]))
+        taken.append(LineStyle(color=color, shape=SHAPES[color]))
     return taken
 
 
@@ -107,25 +107,25 @@ def _next(free: Sequence[str], position: int) -> str:
     return (others or list(free) or list(COLORS))[0 if free else position % len(COLORS)]
 
 
-def of_telemetry(run: Run, value: Callable[[Mapping[str, Any]], Any]) -> list[Point]:
+def telemetry_series(run: Run, value: Callable[[Mapping[str, Any]], Any]) -> list[Point]:
     """What `value` finds in every logged step."""
-    points = [(seen(run, entry), number(value(entry))) for entry in run.telemetry]
-    return thinned(_forward(points))
+    points = [(visible_steps(run, entry), number(value(entry))) for entry in run.telemetry]
+    return thin(_forward(points))
 
 
-def of_evaluations(run: Run, value: Callable[[Evaluation], Any], distance_name: str) -> list[Point]:
+def evaluation_series(run: Run, value: Callable[[Evaluation], Any], distance_name: str) -> list[Point]:
     """What `value` finds in every evaluation by that distance."""
     chosen = (each for each in run.evaluations if each.distance_name == distance_name)
-    return thinned(_forward([(float(run.config.positives_seen(each.step)), number(value(each))) for each in chosen]))
+    return thin(_forward([(float(run.config.positives_seen(each.step)), number(value(each))) for each in chosen]))
 
 
-def seen(run: Run, entry: Mapping[str, Any]) -> float:
+def visible_steps(run: Run, entry: Mapping[str, Any]) -> float:
     """Positives of a class until that line."""
     written = number(entry.get("positives_seen"))
     return float(run.config.positives_seen(step_of(entry) or 0)) if written is None else written
 
 
-def thinned(points: Sequence[Point]) -> list[Point]:
+def thin(points: Sequence[Point]) -> list[Point]:
     """At most MOST_POINTS of them and the last."""
     every = -(-len(points) // MOST_POINTS)
     return list(points) if every <= 1 else [*points[:-1:every], points[-1]]
@@ -346,7 +346,7 @@ def _mark(place: tuple[float, float], series: Series, point: tuple[float, float]
     return mark(place, series.look, told)
 
 
-def mark(place: tuple[float, float], look: Look, told: Markup | None = None) -> Markup:
+def mark(place: tuple[float, float], look: LineStyle, told: Markup | None = None) -> Markup:
     """The shape of a run, around that place."""
     (x, y), name = place, f"mark {look.color}"
     if look.shape == "circle":
@@ -359,7 +359,7 @@ def mark(place: tuple[float, float], look: Look, told: Markup | None = None) -> 
     return element("polygon", told, class_=name, points=" ".join(f"{x + dx:g},{y + dy:g}" for dx, dy in corners))
 
 
-def legend(names: Sequence[str], looks: Sequence[Look], *, sides: bool = False) -> Markup:
+def legend(names: Sequence[str], looks: Sequence[LineStyle], *, sides: bool = False) -> Markup:
     """Which line is which run's, and what dashes mean."""
     runs = [_entry(name, f"line {look.color}", mark((17, 7), look)) for name, look in zip(names, looks, strict=True)]
     both = (("positive side", "line muted"), ("negative side", "line muted negative")) if sides else ()
@@ -375,32 +375,32 @@ def _entry(name: str, line: str, shape: Markup | None) -> Markup:
 Telemetry = Callable[[Mapping[str, Any]], Any]
 
 
-def evaluation_charts(runs: Sequence[Run], looks: Sequence[Look]) -> list[Chart]:
+def evaluation_charts(runs: Sequence[Run], looks: Sequence[LineStyle]) -> list[Chart]:
     """Of every distance by which a run was judged: itself, KID, precision, recall, and the Inception Score."""
     names = dict.fromkeys(each.distance_name for run in runs for each in run.evaluations)
     return [chart for name in names for chart in _of_distance(name, runs, looks)]
 
 
-def _of_distance(name: str, runs: Sequence[Run], looks: Sequence[Look]) -> list[Chart]:
+def _of_distance(name: str, runs: Sequence[Run], looks: Sequence[LineStyle]) -> list[Chart]:
     said = {"fid": f"{name}, smaller is better", "kid": "KID, smaller is better"}
     said |= {key: f"{key}, larger is better" for key in ("precision", "recall")}
     said |= {"inception_score": "Inception Score, larger is better"}
     return [_evaluated(key, title[:1].upper() + title[1:], name, runs, looks) for key, title in said.items()]
 
 
-def _evaluated(key: str, title: str, distance: str, runs: Sequence[Run], looks: Sequence[Look]) -> Chart:
+def _evaluated(key: str, title: str, distance: str, runs: Sequence[Run], looks: Sequence[LineStyle]) -> Chart:
     def value(each: Evaluation) -> Any:
         return each.metrics.get(key)
 
     series = [
-        Series(name=run.name, look=look, points=of_evaluations(run, value, distance), dotted=True)
+        Series(name=run.name, look=look, points=evaluation_series(run, value, distance), dotted=True)
         for run, look in zip(runs, looks, strict=True)
     ]
     about = f"{title}, in features of {distance}" if key != "fid" else title
     return Chart(title=title, about=about, series=series, from_zero=key not in ("fid", "kid"))
 
 
-def training_charts(runs: Sequence[Run], looks: Sequence[Look]) -> list[Chart]:
+def training_charts(runs: Sequence[Run], looks: Sequence[LineStyle]) -> list[Chart]:
     """Forces at every temperature, spread, gradient, speed."""
     plain = (
         Chart(title=title, about=about, series=_telemetry_series(runs, looks, _always(read)), from_zero=from_zero)
@@ -414,26 +414,28 @@ def _always(read: Telemetry) -> Callable[[Run], Telemetry]:
     return lambda run: read
 
 
-def _force(tau: float, runs: Sequence[Run], looks: Sequence[Look]) -> Chart:
+def _force(tau: float, runs: Sequence[Run], looks: Sequence[LineStyle]) -> Chart:
     about = "RMS of the raw field before it is normalized, mean over scales; falls to the noise of a batch"
     series = _telemetry_series(runs, looks, lambda run: force(position(run, tau)))
     return Chart(title=f"Force at τ = {tau:g}", about=about, series=series)
 
 
-def _telemetry_series(runs: Sequence[Run], looks: Sequence[Look], reader: Callable[[Run], Telemetry]) -> list[Series]:
+def _telemetry_series(
+    runs: Sequence[Run], looks: Sequence[LineStyle], reader: Callable[[Run], Telemetry]
+) -> list[Series]:
     return [
-        Series(name=run.name, look=look, points=of_telemetry(run, reader(run)))
+        Series(name=run.name, look=look, points=telemetry_series(run, reader(run)))
         for run, look in zip(runs, looks, strict=True)
     ]
 
 
-def sides(name: str, tau: float, runs: Sequence[Run], looks: Sequence[Look]) -> list[Series]:
+def sides(name: str, tau: float, runs: Sequence[Run], looks: Sequence[LineStyle]) -> list[Series]:
     """`name`_pos and `name`_neg at that temperature, of every run that has it."""
     return [
         Series(
             name=f"{run.name}, {'negative' if negative else 'positive'} side",
             look=look,
-            points=of_telemetry(run, entry_at(f"{name}_{'neg' if negative else 'pos'}", position(run, tau))),
+            points=telemetry_series(run, entry_at(f"{name}_{'neg' if negative else 'pos'}", position(run, tau))),
             negative=negative,
         )
         for run, look in zip(runs, looks, strict=True)
@@ -502,7 +504,7 @@ HONEST = (
 )
 
 
-def gauge_charts(runs: Sequence[Run], looks: Sequence[Look]) -> list[Chart]:
+def gauge_charts(runs: Sequence[Run], looks: Sequence[LineStyle]) -> list[Chart]:
     """A row of charts a quantity, a column a temperature."""
     return [_chart(name, tau, runs, looks) for name in _SAID for tau in temperatures(runs)]
 
@@ -514,7 +516,7 @@ _SAID = {
 }
 
 
-def _chart(name: str, tau: float, runs: Sequence[Run], looks: Sequence[Look]) -> Chart:
+def _chart(name: str, tau: float, runs: Sequence[Run], looks: Sequence[LineStyle]) -> Chart:
     title, about = _SAID[name]
     sizes = {run.config.batch.n for run in runs}
     level = float(sizes.pop()) if name == "n_eff" and len(sizes) == 1 else None
@@ -522,7 +524,7 @@ def _chart(name: str, tau: float, runs: Sequence[Run], looks: Sequence[Look]) ->
     return Chart(title=f"{title}, τ = {tau:g}", about=about, series=drawn, level=level, from_zero=True)
 
 
-def light(n_eff: float | None, dominated: float | None) -> Color:
+def dominance_level(n_eff: float | None, dominated: float | None) -> Color:
     """The rule; "none" where a number is missing."""
     if n_eff is None or dominated is None:
         return "none"
@@ -531,10 +533,10 @@ def light(n_eff: float | None, dominated: float | None) -> Color:
     return "yellow" if n_eff < FEW else "green"
 
 
-def lights_of(run: Run, tau: float, side: str) -> list[Color]:
+def dominance_levels(run: Run, tau: float, side: str) -> list[Color]:
     """One a logged step."""
     at = position(run, tau)
-    return [light(*_numbers(entry, at, side)) for entry in run.telemetry]
+    return [dominance_level(*_numbers(entry, at, side)) for entry in run.telemetry]
 
 
 def _numbers(entry: Mapping[str, Any], at: int, side: str) -> tuple[float | None, float | None]:
@@ -555,7 +557,7 @@ def _row(run: Run, tau: float, side: str) -> Sequence[Content]:
     n_eff, dominated = _numbers(last, at, side)
     moved = number(entry_at(f"correction_{side}", at)(last))
     of = run.config.batch.n if side == "pos" else run.config.generated - 1 + run.config.batch.unconditional
-    shown = light(n_eff, dominated)
+    shown = dominance_level(n_eff, dominated)
     return (
         f"{tau:g}",
         "positive" if side == "pos" else "negative",
@@ -563,7 +565,10 @@ def _row(run: Run, tau: float, side: str) -> Sequence[Content]:
         "–" if n_eff is None else f"{n_eff:.2f} of {of}",
         "–" if dominated is None else f"{dominated:.0%}",
         "–" if moved is None else f"{moved:.1%}",
-        strip(lights_of(run, tau, side), f"from {seen(run, run.telemetry[0]):,.0f} to {seen(run, last):,.0f}"),
+        strip(
+            dominance_levels(run, tau, side),
+            f"from {visible_steps(run, run.telemetry[0]):,.0f} to {visible_steps(run, last):,.0f}",
+        ),
     )
 
 
@@ -597,7 +602,7 @@ class Charts:
     """A look a run, and what evaluations, training and the gauge have to show."""
 
     runs: Sequence[Run]
-    looks: Sequence[Look]
+    looks: Sequence[LineStyle]
     judged: Sequence[Chart]
     trained: Sequence[Chart]
     gauged: Sequence[Chart]
@@ -605,7 +610,7 @@ class Charts:
     @classmethod
     def of(cls, runs: Sequence[Run]) -> Charts:
         """Of these runs."""
-        chosen = looks(runs)
+        chosen = line_styles(runs)
         made = (evaluation_charts(runs, chosen), training_charts(runs, chosen), gauge_charts(runs, chosen))
         return cls(runs=runs, looks=chosen, judged=made[0], trained=made[1], gauged=made[2])
 
@@ -623,20 +628,20 @@ def _letters() -> frozenset[int]:
     return frozenset(get_font(findfont(FONT)).get_charmap())
 
 
-def drawable(text: str) -> str:
+def remove_undrawable(text: str) -> str:
     """The text with letters of the font alone."""
     return "".join(letter if letter.isprintable() and ord(letter) in _letters() else "?" for letter in text)
 
 
-def shortened(name: str) -> str:
+def shorten(name: str) -> str:
     """Both ends of a long name."""
-    shown, half = drawable(name), (LONGEST - 1) // 2
+    shown, half = remove_undrawable(name), (LONGEST - 1) // 2
     return shown if len(shown) <= LONGEST else f"{shown[:half]}…{shown[-half:]}"
 
 
 def lines(title: str) -> str:
     """A long title in several lines, at most three."""
-    return "\n".join(wrap(drawable(title), LINE, max_lines=3, placeholder=" …"))
+    return "\n".join(wrap(remove_undrawable(title), LINE, max_lines=3, placeholder=" …"))
 
 
 FIGURE_WIDTH, PANEL_HEIGHT, LINE_HEIGHT = 6.6, 1.6, 0.18  # inches; a text width
@@ -650,7 +655,7 @@ DASHED, DOTTED = (0, (3, 1.6)), ":"
 
 def curves(charts: Charts) -> Figure | None:
     """Evaluations, then training; None where nothing was logged."""
-    return plotted([*charts.judged, *charts.trained], _runs(charts), columns=3)
+    return plot_figure([*charts.judged, *charts.trained], _runs(charts), columns=3)
 
 
 def gauge(charts: Charts) -> Figure | None:
@@ -658,17 +663,17 @@ def gauge(charts: Charts) -> Figure | None:
     sides = [_sample("positive side"), _sample("negative side", linestyle=DASHED)]
     level = [_sample("n", linestyle=DOTTED)] if any(chart.level is not None for chart in charts.gauged) else []
     columns = 2 if len(temperatures(charts.runs)) in (2, 4) else 3
-    return plotted(charts.gauged, [*_runs(charts), *sides, *level], columns=columns)
+    return plot_figure(charts.gauged, [*_runs(charts), *sides, *level], columns=columns)
 
 
-def plotted(charts: Sequence[Chart], legend: Sequence[Line2D], *, columns: int) -> Figure | None:
+def plot_figure(charts: Sequence[Chart], legend: Sequence[Line2D], *, columns: int) -> Figure | None:
     """A panel a chart that has a value; None where none has."""
     shown = [chart for chart in charts if chart.shown]
     if not shown:
         return None
     columns = min(columns, len(shown))
     rows = math.ceil(len(shown) / columns)
-    beside = _beside(legend)
+    beside = _legend_beside(legend)
     height = PANEL_HEIGHT * rows + LINE_HEIGHT * (1 + math.ceil(len(legend) / beside))
     figure = Figure(figsize=(FIGURE_WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05))
     for k, chart in enumerate(shown):
@@ -680,7 +685,7 @@ def plotted(charts: Sequence[Chart], legend: Sequence[Line2D], *, columns: int) 
     return figure
 
 
-def _beside(legend: Sequence[Line2D]) -> int:
+def _legend_beside(legend: Sequence[Line2D]) -> int:
     """How many of these stand beside each other in the width of the figure."""
     longest = max(len(str(line.get_label())) for line in legend)
     return max(1, min(len(legend), int(FIGURE_WIDTH / (SAMPLE + LETTER * longest))))
@@ -688,14 +693,14 @@ def _beside(legend: Sequence[Line2D]) -> int:
 
 def _runs(charts: Charts) -> list[Line2D]:
     """A sample of every run's line."""
-    return [_sample(shortened(run.name), **_look(look)) for run, look in zip(charts.runs, charts.looks, strict=True)]
+    return [_sample(shorten(run.name), **_look(look)) for run, look in zip(charts.runs, charts.looks, strict=True)]
 
 
 def _sample(name: str, **look: Any) -> Line2D:
     return Line2D([], [], label=name, **{"color": MUTED, **LINE_WIDTH, **look})
 
 
-def _look(look: Look) -> dict[str, Any]:
+def _look(look: LineStyle) -> dict[str, Any]:
     return {"color": COLORS[look.color][0], "marker": MARKERS[look.shape]}
 
 
@@ -710,7 +715,7 @@ def _panel(axes: Axes, chart: Chart) -> None:
     axes.set_xticks(frame.across.ticks, [short(tick) for tick in frame.across.ticks])
     axes.set_yticks(frame.up.ticks, [short(tick) for tick in frame.up.ticks])
     axes.yaxis.set_minor_locator(NullLocator())
-    framed(axes, across="", title=lines(chart.title), size=8)
+    style_axes(axes, across="", title=lines(chart.title), size=8)
     axes.title.set_parse_math(False)
 
 
@@ -722,14 +727,14 @@ def _line(axes: Axes, series: Series) -> None:
         across,
         up,
         linestyle=DASHED if series.negative else "-",
-        markevery=_marked(series.points, every=series.dotted),
+        markevery=_marked_points(series.points, every=series.dotted),
         **LINE_WIDTH,
         **ABOVE_THE_FRAME,
         **_look(series.look),
     )
 
 
-def _marked(points: Sequence[Point], *, every: bool) -> list[int]:
+def _marked_points(points: Sequence[Point], *, every: bool) -> list[int]:
     """Positions of all points, or of the last and of those between two gaps, which have no line."""
     known = [k for k, (_, y) in enumerate(points) if y is not None]
     return [k for k in known if every or k == known[-1] or not {k - 1, k + 1} & set(known)]

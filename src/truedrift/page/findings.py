@@ -15,13 +15,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from truedrift.evaluation.record import Evaluated, Protocol
+from truedrift.evaluation.record import EvaluationRecord, Protocol
 from truedrift.page.markup import Content, Markup, element, table
-from truedrift.page.run_data import End, Run, best, counted, differing, dotted, ends, judging, number, step_of, written
-from truedrift.paper.catalog import item_of
+from truedrift.page.run_data import (
+    FinalDistance,
+    Run,
+    best_evaluation,
+    differing_options,
+    final_distances,
+    flatten,
+    format_value,
+    last_evaluation,
+    number,
+    pluralize,
+    step_of,
+)
+from truedrift.paper.catalog import find_item
 from truedrift.report.item import Item
 from truedrift.report.screens import share
-from truedrift.report.table import DASH, Number, Row, Table, text_of
+from truedrift.report.table import DASH, Number, Row, Table, cell_text
 
 Tone: TypeAlias = Literal["plain", "good", "note", "bad"]
 TONES = ("plain", "good", "note", "bad")
@@ -38,7 +50,7 @@ def anchor(item: Item) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Finding:
     """`subject` is an item's label or a run's name; `about` says by which protocol."""
 
     subject: str
@@ -49,14 +61,14 @@ class Verdict:
     """Where on the page the rest of it is."""
 
 
-def listed(verdicts: Sequence[Verdict]) -> Markup:
+def findings_list(verdicts: Sequence[Finding]) -> Markup:
     """A card a subject, in their order."""
     subjects = dict.fromkeys(verdict.subject for verdict in verdicts)
     cards = ([verdict for verdict in verdicts if verdict.subject == subject] for subject in subjects)
     return element("ul", (_card(card) for card in cards), class_="verdicts")
 
 
-def _card(verdicts: Sequence[Verdict]) -> Markup:
+def _card(verdicts: Sequence[Finding]) -> Markup:
     """What is said of one subject, in the color of the worst of it."""
     tone = max((verdict.tone for verdict in verdicts), key=TONES.index)
     name, anchor = element("bdi", verdicts[0].subject), verdicts[0].anchor
@@ -66,7 +78,7 @@ def _card(verdicts: Sequence[Verdict]) -> Markup:
     return element("li", subject, element("ul", (element("li", _said(each)) for each in verdicts)), class_=tone)
 
 
-def _said(verdict: Verdict) -> list[Content]:
+def _said(verdict: Finding) -> list[Content]:
     return [verdict.sentence, element("span", verdict.about, class_="about") if verdict.about else None]
 
 
@@ -74,22 +86,27 @@ SUBJECT = "Compared"
 _CHANCE = "One run of each: this says nothing of chance. Take several seeds."
 
 
-def between(a: Run, b: Run) -> Verdict:
+def compare_two(a: Run, b: Run) -> Finding:
     """By the training's own evaluations, or else by those of `truedrift evaluate` with one protocol."""
-    both = [(own, other) for own in ends(a) for other in ends(b) if own.protocol and own.protocol == other.protocol]
+    both = [
+        (own, other)
+        for own in final_distances(a)
+        for other in final_distances(b)
+        if own.protocol and own.protocol == other.protocol
+    ]
     if not both:
-        return Verdict(subject=SUBJECT, sentence=f"the runs are not compared: {_why_not(a, b)}.", tone="note")
+        return Finding(subject=SUBJECT, sentence=f"the runs are not compared: {_why_not(a, b)}.", tone="note")
     first, second = both[0]
     how = "" if first.in_training and second.in_training else _afterwards(first, second)
     if first.distance == second.distance:
-        return Verdict(subject=SUBJECT, sentence=f"both runs end at the same {first.distance_name}{how}.")
+        return Finding(subject=SUBJECT, sentence=f"both runs end at the same {first.distance_name}{how}.")
     nearer, other = (a, b) if first.distance < second.distance else (b, a)
     difference = abs(first.distance - second.distance)
     said = f"{nearer.name} ends {difference:.3g} lower in {first.distance_name} than {other.name}{how}."
-    return Verdict(subject=SUBJECT, sentence=said, about=_CHANCE)
+    return Finding(subject=SUBJECT, sentence=said, about=_CHANCE)
 
 
-def _afterwards(*found: End) -> str:
+def _afterwards(*found: FinalDistance) -> str:
     """Which of the numbers are not the training's own."""
     steps = dict.fromkeys("saved weights" if each.step is None else f"step {each.step:,}" for each in found)
     return f", by truedrift evaluate at {' and '.join(steps)}"
@@ -99,38 +116,38 @@ def _why_not(a: Run, b: Run) -> str:
     names = [run.config.data.name for run in (a, b)]
     if names[0] != names[1]:
         return f"they are of different data, {names[0]} and {names[1]}"
-    without = [run.name for run in (a, b) if not ends(run)]
+    without = [run.name for run in (a, b) if not final_distances(run)]
     if without:
         were = "was" if len(without) == 1 else "were"
         return f"{' and '.join(without)} {were} not evaluated; truedrift evaluate judges a run after its training"
-    if any(all(each.protocol is None for each in ends(run)) for run in (a, b)):
+    if any(all(each.protocol is None for each in final_distances(run)) for run in (a, b)):
         return "the protocol of an evaluation is not known; truedrift evaluate states it"
     return "they are judged by different protocols; truedrift evaluate judges both by one"
 
 
-def of_records(records: Sequence[Any]) -> list[Verdict]:
+def findings_of_records(records: Sequence[Any]) -> list[Finding]:
     """What the items say of their records."""
-    items = [(item_of(record), record) for record in records]
+    items = [(find_item(record), record) for record in records]
     return [
-        Verdict(subject=item.label, sentence=sentence, anchor=anchor(item))
+        Finding(subject=item.label, sentence=sentence, anchor=anchor(item))
         for item, record in items
         for sentence in item.verdicts(record)
     ]
 
 
-def of_runs(runs: Sequence[Run]) -> list[Verdict]:
+def findings_of_runs(runs: Sequence[Run]) -> list[Finding]:
     """One a run, and what of it cannot be read; where two are compared, first what stands between them."""
-    own = [verdict for run in runs for verdict in (of_run(run), *_judged(run), *_unread(run))]
-    return [between(*runs), *own] if len(runs) == 2 else own
+    own = [verdict for run in runs for verdict in (findings_of_run(run), *_evaluated_finding(run), *_unread(run))]
+    return [compare_two(*runs), *own] if len(runs) == 2 else own
 
 
-def _judged(run: Run) -> list[Verdict]:
+def _evaluated_finding(run: Run) -> list[Finding]:
     """The last word of `truedrift evaluate` by every protocol."""
-    last = {told(each.protocol): each for each in run.judged}
-    return [Verdict(subject=run.name, sentence=_sentence(each), about=about) for about, each in last.items()]
+    last = {describe_protocol(each.protocol): each for each in run.judged}
+    return [Finding(subject=run.name, sentence=_sentence(each), about=about) for about, each in last.items()]
 
 
-def _sentence(of: Evaluated) -> str:
+def _sentence(of: EvaluationRecord) -> str:
     at = "" if of.step is None else f" at step {of.step:,}"
     return (
         f"{of.protocol.distance_name} {of.metrics.fid:.3g}, precision {share(of.metrics.precision)}, "
@@ -138,13 +155,13 @@ def _sentence(of: Evaluated) -> str:
     )
 
 
-def _unread(run: Run) -> list[Verdict]:
-    return [Verdict(subject=run.name, sentence=problem, tone="note") for problem in run.problems]
+def _unread(run: Run) -> list[Finding]:
+    return [Finding(subject=run.name, sentence=problem, tone="note") for problem in run.problems]
 
 
-def of_run(run: Run) -> Verdict:
+def findings_of_run(run: Run) -> Finding:
     """How far it is, how near its samples are to the data, and whether it collapsed."""
-    state, tone = standing(run)
+    state, tone = run_status(run)
     collapsed = run.last.get("collapsed") is True
     skipped = number(run.last.get("skipped")) or 0
     spread = number(run.last.get("spread"))
@@ -155,14 +172,14 @@ def of_run(run: Run) -> Verdict:
         f"{skipped:,.0f} steps skipped, as they were not finite" if skipped else "",
         state,
     ]
-    judged = judging(run)
-    about = told(judged.protocol) if judged and judged.protocol else ""
-    return Verdict(
+    judged = last_evaluation(run)
+    about = describe_protocol(judged.protocol) if judged and judged.protocol else ""
+    return Finding(
         subject=run.name, sentence="; ".join(filter(None, said)) + ".", tone="bad" if collapsed else tone, about=about
     )
 
 
-def standing(run: Run) -> tuple[str, Tone]:
+def run_status(run: Run) -> tuple[str, Tone]:
     """Complete, interrupted, or neither, from the last line of the history that says so."""
     steps = run.config.cadence.steps
     events = [entry for entry in run.history if entry.get("event") in ("started", "resumed", "interrupted", "complete")]
@@ -178,14 +195,14 @@ def standing(run: Run) -> tuple[str, Tone]:
 
 def distances(run: Run) -> list[str]:
     """The last and the best distance of the training."""
-    last, least = judging(run), best(run)
+    last, least = last_evaluation(run), best_evaluation(run)
     if last is None:
         return [] if run.judged else ["not evaluated"]
     said = f"{last.distance_name} {last.distance:.3g} at step {last.step:,}"
     return [said if least in (None, last) else f"{said}, best {least.distance:.3g} at step {least.step:,}"]
 
 
-def told(protocol: Protocol) -> str:
+def describe_protocol(protocol: Protocol) -> str:
     """The protocol in a line."""
     return (
         f"{protocol.distance_name} in {protocol.dimensions} features of {protocol.extractor} "
@@ -201,14 +218,14 @@ NAMED = 5
 """Runs and problems that are told by name."""
 
 
-def of_many(runs: Sequence[Run]) -> list[Verdict]:
+def findings_of_many(runs: Sequence[Run]) -> list[Finding]:
     """How many are complete and collapsed, and from where to where their distances reach, by every protocol."""
-    subject = counted(len(runs), "run")
+    subject = pluralize(len(runs), "run")
     complete = sum(_is_complete(run) for run in runs)
     collapsed = [run.name for run in runs if _has_collapsed(run)]
     state = f"{complete} of {len(runs)} complete; {_names(collapsed)} collapsed."
     whole = complete == len(runs)
-    own = Verdict(subject=subject, sentence=state, tone="bad" if collapsed else "good" if whole else "note")
+    own = Finding(subject=subject, sentence=state, tone="bad" if collapsed else "good" if whole else "note")
     return [own, *_reaches(runs, subject), *_unread_of_many(runs)]
 
 
@@ -217,7 +234,7 @@ def _names(names: Sequence[str]) -> str:
     return f"{len(names)} ({', '.join(names[:NAMED])}{more})" if names else "none"
 
 
-def _reaches(runs: Sequence[Run], subject: str) -> Iterator[Verdict]:
+def _reaches(runs: Sequence[Run], subject: str) -> Iterator[Finding]:
     """A sentence a protocol: the least and the largest distance at the end."""
     last, protocols = {run.name: _end(run) for run in runs}, _protocols(runs)
     for protocol in protocols:
@@ -225,39 +242,42 @@ def _reaches(runs: Sequence[Run], subject: str) -> Iterator[Verdict]:
         low, high = (choose(found, key=lambda name: found[name].distance) for choose in (min, max))
         said = (
             f"{_number(protocol, protocols)}{protocol.distance_name} at the end from {found[low].distance:.3g} ({low}) "
-            f"to {found[high].distance:.3g} ({high}), {counted(len(found), 'run')}."
+            f"to {found[high].distance:.3g} ({high}), {pluralize(len(found), 'run')}."
         )
-        yield Verdict(subject=subject, sentence=said, about=told(protocol))
+        yield Finding(subject=subject, sentence=said, about=describe_protocol(protocol))
     missing = sum(end is None for end in last.values())
     if missing:
-        yield Verdict(subject=subject, sentence=f"{missing} of {len(runs)} not evaluated.", tone="note")
+        yield Finding(subject=subject, sentence=f"{missing} of {len(runs)} not evaluated.", tone="note")
 
 
-def _unread_of_many(runs: Sequence[Run]) -> Iterator[Verdict]:
+def _unread_of_many(runs: Sequence[Run]) -> Iterator[Finding]:
     problems = [f"{run.name}: {problem}" for run in runs for problem in run.problems]
     left = len(problems) - NAMED
     listed = [*problems[:NAMED], *([f"{left} more like these."] if left > 0 else [])]
-    return (Verdict(subject=UNREAD, sentence=each, tone="note") for each in listed)
+    return (Finding(subject=UNREAD, sentence=each, tone="note") for each in listed)
 
 
-def summary(runs: Sequence[Run]) -> list[Content]:
+def overview_section(runs: Sequence[Run]) -> list[Content]:
     """The table, whose distances are by the protocols that the card numbers, and below it what has no column."""
-    source = told_in_rows(runs)
-    rows: list[list[Content]] = [[element("bdi", text_of(row[0])), *map(text_of, row[1:])] for row in source.rows]
-    return [table(source.header, rows), [element("p", more, class_="soft small") for more in _more(differing(runs))]]
+    source = runs_table(runs)
+    rows: list[list[Content]] = [[element("bdi", cell_text(row[0])), *map(cell_text, row[1:])] for row in source.rows]
+    return [
+        table(source.header, rows),
+        [element("p", more, class_="soft small") for more in _more(differing_options(runs))],
+    ]
 
 
-def told_in_rows(runs: Sequence[Run]) -> Table:
+def runs_table(runs: Sequence[Run]) -> Table:
     """A row a run: what differs, its distance at the end and its best, and how it stands; the protocols as notes."""
-    paths, protocols = differing(runs), _protocols(runs)
+    paths, protocols = differing_options(runs), _protocols(runs)
     common = len(protocols) == 1 and all(end.protocol for end in map(_end, runs) if end)
     distance = [f"{protocols[0].distance_name} at the end"] if common else ["judged by", "distance at the end"]
     return Table(
-        caption=f"{counted(len(runs), 'run')}: what differs in their configurations, and where their training ended.",
+        caption=f"{pluralize(len(runs), 'run')}: what differs in their configurations, and where their training ended.",
         label="tab:runs",
         header=["run", *_short(paths[:OPTIONS]), *distance, "best in training", "state", "collapsed"],
         groups=[[_row(run, paths[:OPTIONS], protocols, common=common) for run in runs]],
-        notes=[*(f"{_number(each, protocols)}{told(each)}." for each in protocols), *_more(paths)],
+        notes=[*(f"{_number(each, protocols)}{describe_protocol(each)}." for each in protocols), *_more(paths)],
     )
 
 
@@ -273,20 +293,20 @@ def _short(paths: Sequence[str]) -> list[str]:
 
 
 def _row(run: Run, paths: Sequence[str], protocols: Sequence[Protocol], *, common: bool) -> Row:
-    tree: Mapping[str, object] = dotted(run.config.tree())
-    end, least = _end(run), best(run)
+    tree: Mapping[str, object] = flatten(run.config.tree())
+    end, least = _end(run), best_evaluation(run)
     return [
         run.name,
-        *(written(tree, path) for path in paths),
-        *([] if common else [_judged_by(end, protocols)]),
+        *(format_value(tree, path) for path in paths),
+        *([] if common else [_evaluated_by(end, protocols)]),
         Number(end.distance if end else None, ".4g"),
         Number(least.distance if least else None, ".4g"),
-        "complete" if _is_complete(run) else standing(run)[0].partition(":")[0],
+        "complete" if _is_complete(run) else run_status(run)[0].partition(":")[0],
         "yes" if _has_collapsed(run) else "no" if run.telemetry else "–",
     ]
 
 
-def _judged_by(end: End | None, protocols: Sequence[Protocol]) -> str:
+def _evaluated_by(end: FinalDistance | None, protocols: Sequence[Protocol]) -> str:
     if end is None:
         return DASH
     return f"{_number(end.protocol, protocols) if end.protocol else ''}{end.distance_name}"
@@ -297,8 +317,8 @@ def _number(protocol: Protocol, protocols: Sequence[Protocol]) -> str:
     return f"[{protocols.index(protocol) + 1}] " if len(protocols) > 1 else ""
 
 
-def _end(run: Run) -> End | None:
-    return next(iter(ends(run)), None)
+def _end(run: Run) -> FinalDistance | None:
+    return next(iter(final_distances(run)), None)
 
 
 def _protocols(runs: Sequence[Run]) -> list[Protocol]:
@@ -308,7 +328,7 @@ def _protocols(runs: Sequence[Run]) -> list[Protocol]:
 
 
 def _is_complete(run: Run) -> bool:
-    return standing(run)[1] == "good"
+    return run_status(run)[1] == "good"
 
 
 def _has_collapsed(run: Run) -> bool:

@@ -5,7 +5,7 @@ has no way in: no `on…` and no `style` attribute, and an address is a picture 
 
 Numbers for programs, inside of the page: JSON in a block that no browser runs.
 
-`<`, `>` and `&` are written as \u003c, \u003e and \u0026, and everything beyond ASCII likewise, so that no text in it
+`<`, `>` and `&` are written as <, > and &, and everything beyond ASCII likewise, so that no text in it
 can end the block or begin a comment in it.
 
 The frame of the page: head, the policy that a browser enforces on it, style, and body.
@@ -28,7 +28,7 @@ from importlib.resources import files
 from typing import Any, TypeAlias
 
 from truedrift.report.figure import ABC, ABC2, MUTED, STANDARD, STRATIFIED, TARGET
-from truedrift.report.table import Cell, Table, is_bold, text_of
+from truedrift.report.table import Cell, Table, cell_text, is_bold
 
 VOID = frozenset({"br", "img", "link", "meta"})
 ADDRESSES = frozenset({"href", "src"})
@@ -190,5 +190,5 @@ def _cell(cell: Content) -> Markup:
 
 
 def _shown(cell: Cell) -> Content:
-    text = text_of(cell)
+    text = cell_text(cell)
     return element("strong", text) if is_bold(cell) else text

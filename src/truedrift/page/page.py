@@ -26,24 +26,24 @@ from matplotlib.figure import Figure
 
 from truedrift.page import findings
 from truedrift.page.charts import ABOUT, HONEST, Chart, Charts, figure, gauge_table, legend
-from truedrift.page.findings import UNREAD, Verdict, anchor, listed
+from truedrift.page.findings import UNREAD, Finding, anchor, findings_list
 from truedrift.page.markup import Content, Markup, document, element, json_block, of_report, table
 from truedrift.page.run_data import (
     Run,
-    are_many,
-    counted,
-    differing,
-    dotted,
-    drawn,
-    ordered,
+    describe_drawn,
+    differing_options,
+    flatten,
+    format_value,
+    is_overview,
+    pluralize,
     read_runs,
-    which_drawn,
-    written,
+    runs_to_draw,
+    sort_runs,
 )
 from truedrift.page.tables import final_numbers
-from truedrift.paper.catalog import item_of
+from truedrift.paper.catalog import find_item
 from truedrift.records.provenance import Provenance, version
-from truedrift.report.figure import typeset
+from truedrift.report.figure import set_paper_fonts
 from truedrift.report.item import Item
 from truedrift.storage import write_atomically
 
@@ -53,7 +53,7 @@ SHOWN_PER_INCH = 110
 """Of a figure: pixels of the page."""
 
 
-class Unshowable(ValueError):
+class UnreadablePicture(ValueError):
     """A file that is no picture, or one too large."""
 
 
@@ -67,10 +67,12 @@ def picture(path: Path, *, widest: int, said: str, size: float = 1.0) -> Markup:
     try:
         with Image.open(path, formats=("PNG",)) as opened:
             if opened.width * opened.height > LARGEST_PIXELS:
-                raise Unshowable(f"{path.name} has {opened.width} × {opened.height} pixels")
+                raise UnreadablePicture(f"{path.name} has {opened.width} × {opened.height} pixels")
             image = opened.convert("RGB")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise error if isinstance(error, Unshowable) else Unshowable(f"{path.name} is no picture") from None
+        raise (
+            error if isinstance(error, UnreadablePicture) else UnreadablePicture(f"{path.name} is no picture")
+        ) from None
     width, height = (round(size * pixels) for pixels in image.size)
     image.thumbnail((widest, 2 * widest))
     target = io.BytesIO()
@@ -81,7 +83,7 @@ def picture(path: Path, *, widest: int, said: str, size: float = 1.0) -> Markup:
 def inline_figure(figure: Figure, *, said: str) -> Markup:
     """A figure of the report."""
     target = io.BytesIO()
-    typeset(figure).savefig(target, format="png", dpi=FIGURE_DPI, facecolor="white")
+    set_paper_fonts(figure).savefig(target, format="png", dpi=FIGURE_DPI, facecolor="white")
     width, height = (round(SHOWN_PER_INCH * inches) for inches in figure.get_size_inches())
     return _inlined(target.getvalue(), (width, height), said)
 
@@ -93,7 +95,7 @@ def _inlined(png: bytes, size: tuple[int, int], said: str) -> Markup:
 
 def items_section(record: Any) -> list[Content]:
     """One item."""
-    item = item_of(record)
+    item = find_item(record)
     table, figure = item.table(record), item.figure(record)
     text = element("pre", item.summary(record))
     folded = element("details", element("summary", "As text"), text) if table else text
@@ -141,22 +143,22 @@ def samples_section(run: Run) -> Markup:
 def _pictures(run: Run) -> list[Content]:
     if not run.pictures:
         return [element("p", "This run has no pictures.", class_="soft")]
-    (step, last), before = run.pictures[-1], on_the_way(run.pictures[:-1])
-    way = element("div", (_shown(run, step, path, SMALL) for step, path in before), class_="way")
-    return [element("div", _shown(run, step, last, LARGE), class_="grid-large"), way if before else None]
+    (step, last), before = run.pictures[-1], samples_during_training(run.pictures[:-1])
+    way = element("div", (_shown_picture(run, step, path, SMALL) for step, path in before), class_="way")
+    return [element("div", _shown_picture(run, step, last, LARGE), class_="grid-large"), way if before else None]
 
 
-def on_the_way(pictures: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:
+def samples_during_training(pictures: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:
     """At most ON_THE_WAY of them, evenly, the first among them."""
     many = min(ON_THE_WAY, len(pictures))
     return [pictures[k * len(pictures) // many] for k in range(many)]
 
 
-def _shown(run: Run, step: int, path: Path, widest: int) -> Markup:
+def _shown_picture(run: Run, step: int, path: Path, widest: int) -> Markup:
     caption = f"step {step:,}" if widest == SMALL else _caption(run, step)
     try:
         shown: Content = picture(path, widest=widest, said=f"Samples of {run.name} at step {step}")
-    except Unshowable as reason:
+    except UnreadablePicture as reason:
         shown, caption = element("p", f"{reason}.", class_="soft small"), f"step {step:,}"
     return element("figure", shown, element("figcaption", caption))
 
@@ -211,7 +213,7 @@ Section = tuple[str, str, Content]
 
 def configuration_section(runs: Sequence[Run], differing: Sequence[str]) -> list[Content]:
     """The options that differ, then every option, folded."""
-    trees = [dotted(run.config.tree()) for run in runs]
+    trees = [flatten(run.config.tree()) for run in runs]
     header: list[Content] = ["option", *(element("bdi", run.name) for run in runs)]
     everything = table(header, _configuration_rows(dict.fromkeys(path for tree in trees for path in tree), trees))
     folded = element("details", element("summary", "The whole configuration"), everything, open=len(runs) == 1)
@@ -225,7 +227,7 @@ def configuration_section(runs: Sequence[Run], differing: Sequence[str]) -> list
 def _configuration_rows(
     paths: Sequence[str] | Mapping[str, Any], trees: Sequence[Mapping[str, Any]]
 ) -> list[list[Content]]:
-    return [[element("code", path), *(written(tree, path) for tree in trees)] for path in paths]
+    return [[element("code", path), *(format_value(tree, path) for tree in trees)] for path in paths]
 
 
 def write_page(
@@ -240,8 +242,8 @@ def write_page(
 
     `problems` are sentences on what was passed over.
     """
-    read = ordered(read_runs(runs))
-    passed_over = [Verdict(subject=UNREAD, sentence=problem, tone="note") for problem in problems]
+    read = sort_runs(read_runs(runs))
+    passed_over = [Finding(subject=UNREAD, sentence=problem, tone="note") for problem in problems]
     write_atomically(path, page(title, records, read, beside=passed_over).encode())
     return path
 
@@ -251,18 +253,18 @@ def page(
     records: Sequence[Any],
     runs: Sequence[Run],
     *,
-    beside: Sequence[Verdict] = (),
+    beside: Sequence[Finding] = (),
 ) -> str:
     """The HTML; verdicts `beside` those of the runs and the records come last."""
-    charts = Charts.of(drawn(runs))
+    charts = Charts.of(runs_to_draw(runs))
     sections = [*_overview(runs), *_of_records(records), *_of_runs(runs, charts)]
-    told = findings.of_many(runs) if are_many(runs) else findings.of_runs(runs)
-    found = [*told, *findings.of_records(records), *beside]
+    told = findings.findings_of_many(runs) if is_overview(runs) else findings.findings_of_runs(runs)
+    found = [*told, *findings.findings_of_records(records), *beside]
     header = element(
         "header",
         element("h1", title),
         element("p", f"{_counted(records, runs)}; {datetime.now(UTC):%Y-%m-%d %H:%M} UTC", class_="soft"),
-        listed(found) if found else None,
+        findings_list(found) if found else None,
         element("nav", (element("a", heading, href=f"#{anchor}") for anchor, heading, _ in sections)),
     )
     main = element("main", (_section(*each) for each in sections))
@@ -270,7 +272,7 @@ def page(
 
 
 def _overview(runs: Sequence[Run]) -> list[Section]:
-    return [("runs", "Runs", findings.summary(runs))] if are_many(runs) else []
+    return [("runs", "Runs", findings.overview_section(runs))] if is_overview(runs) else []
 
 
 def _of_records(records: Sequence[Any]) -> list[Section]:
@@ -290,14 +292,14 @@ def _of_runs(runs: Sequence[Run], charts: Charts) -> list[Section]:
         ("training", "Telemetry", [some, lines, _charts(charts.trained, _NOTHING)]),
         ("gauge", "Bias gauge over training", [some, _gauge(charts)]),
         ("samples", "Samples", [some, element("div", map(samples_section, few), class_="beside")]),
-        ("configuration", differ, [some, configuration_section(few, differing(runs))]),
+        ("configuration", differ, [some, configuration_section(few, differing_options(runs))]),
         ("provenance", "Provenance and history", _provenance(runs, few)),
     ]
 
 
 def _some(runs: Sequence[Run]) -> Markup | None:
-    said = f"{which_drawn(runs)} Name some of the runs to have a page of those."
-    return element("p", said, class_="soft small") if are_many(runs) else None
+    said = f"{describe_drawn(runs)} Name some of the runs to have a page of those."
+    return element("p", said, class_="soft small") if is_overview(runs) else None
 
 
 def _provenance(runs: Sequence[Run], few: Sequence[Run]) -> list[Content]:
@@ -305,7 +307,7 @@ def _provenance(runs: Sequence[Run], few: Sequence[Run]) -> list[Content]:
     others = [run for run in runs if run not in few]
     told = [_under_its_name(run, provenance_section(run)) for run in few]
     rest = [_under_its_name(run, provenance_section(run)) for run in others]
-    folded = element("details", element("summary", f"The other {counted(len(others), 'run')}"), rest)
+    folded = element("details", element("summary", f"The other {pluralize(len(others), 'run')}"), rest)
     return [*told, folded if others else None]
 
 
@@ -344,7 +346,7 @@ def _section(anchor: str, heading: str, content: Content) -> Markup:
 
 def _counted(records: Sequence[Any], runs: Sequence[Run]) -> str:
     counts = ((len(records), "item"), (len(runs), "run"))
-    return ", ".join(counted(count, name) for count, name in counts if count) or "nothing"
+    return ", ".join(pluralize(count, name) for count, name in counts if count) or "nothing"
 
 
 def _footer() -> Markup:
@@ -359,4 +361,4 @@ def _data(records: Sequence[Any], charts: Charts) -> dict[str, Any]:
         for chart in (*charts.judged, *charts.trained, *charts.gauged)
         if chart.shown
     ]
-    return {"items": [item_of(record).label for record in records], "charts": shown}
+    return {"items": [find_item(record).label for record in records], "charts": shown}

@@ -21,23 +21,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from truedrift.errors import Mistake
-from truedrift.evaluation.record import EVALUATIONS, Evaluated, Protocol
-from truedrift.options import from_tree
-from truedrift.records.store import readable
+from truedrift.errors import UserError
+from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord, Protocol
+from truedrift.options import from_dict
+from truedrift.records.store import read_lenient
 from truedrift.training.config import RunConfig
 from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, SAMPLES, open_run
 
 _DIGITS = re.compile(r"([0-9]{1,18})")
 
 
-def natural(name: str) -> tuple[tuple[str, int], ...]:
+def natural_key(name: str) -> tuple[tuple[str, int], ...]:
     """A key to sort by, in which numbers inside of names count as numbers."""
     parts = [*_DIGITS.split(name), "-1"]
     return tuple((text, int(digits)) for text, digits in zip(parts[::2], parts[1::2], strict=True))
 
 
-def counted(count: int, noun: str) -> str:
+def pluralize(count: int, noun: str) -> str:
     """1 run, 2 runs."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
@@ -80,7 +80,7 @@ class Run:
     telemetry: Sequence[Mapping[str, Any]]
     evaluations: Sequence[Evaluation]
     history: Sequence[Mapping[str, Any]]
-    judged: Sequence[Evaluated]
+    judged: Sequence[EvaluationRecord]
     """By `truedrift evaluate`, after the training."""
     pictures: Sequence[tuple[int, Path]]
     """Step and file, in the order of steps."""
@@ -110,11 +110,11 @@ def step_of(entry: Mapping[str, Any]) -> int | None:
 def read_runs(paths: Sequence[Path]) -> list[Run]:
     """The runs, each with a name of its own: that of its directory, with as many of those above as it takes."""
     full = [path.resolve().parts for path in paths]
-    depths = (next(d for d in range(1, len(own) + 1) if _alone(own[-d:], full)) for own in full)
+    depths = (next(d for d in range(1, len(own) + 1) if _is_unique(own[-d:], full)) for own in full)
     return [read_run(path, "/".join(own[-depth:])) for path, own, depth in zip(paths, full, depths, strict=True)]
 
 
-def _alone(ending: tuple[str, ...], full: Sequence[tuple[str, ...]]) -> bool:
+def _is_unique(ending: tuple[str, ...], full: Sequence[tuple[str, ...]]) -> bool:
     return len({each for each in full if each[-len(ending) :] == ending}) == 1
 
 
@@ -124,7 +124,7 @@ def read_run(path: Path, name: str) -> Run:
     lines, complaint = _lines(path / METRICS)
     history, of_history = _lines(path / HISTORY)
     evaluations, of_evaluations = _evaluations(lines)
-    judged, of_judged = _judged(path / EVALUATIONS)
+    judged, of_judged = _read_evaluations(path / EVALUATIONS)
     tree = json.loads((path / CONFIG).read_text(encoding="utf-8"))
     return Run(
         name=name,
@@ -161,23 +161,23 @@ def _evaluations(lines: Sequence[Mapping[str, Any]]) -> tuple[list[Evaluation], 
     kept = [each for each in all_of_them if each.distance is None or each.distance >= 0]
     unknown = sum(each.protocol is None for each in kept)
     do = "does" if unknown == 1 else "do"
-    said = f"{counted(unknown, 'evaluation')} of {METRICS} {do} not say by which protocol, and cannot be compared."
+    said = f"{pluralize(unknown, 'evaluation')} of {METRICS} {do} not say by which protocol, and cannot be compared."
     return kept, [*_negative(len(all_of_them) - len(kept), METRICS), *([said] if unknown else [])]
 
 
-def _judged(path: Path) -> tuple[list[Evaluated], list[str]]:
+def _read_evaluations(path: Path) -> tuple[list[EvaluationRecord], list[str]]:
     """The evaluations of a file that need not be there, and what is wrong with it."""
     try:
-        found, wrong = readable(path, Evaluated) if path.is_file() else ([], {})
+        found, wrong = read_lenient(path, EvaluationRecord) if path.is_file() else ([], {})
     except OSError as error:
         return [], [f"{path.name} cannot be read ({error.strerror})."]
     kept = [each for each in found if each.metrics.fid >= 0]
-    unread = [f"{counted(len(wrong), 'line')} of {path.name} cannot be read."] if wrong else []
+    unread = [f"{pluralize(len(wrong), 'line')} of {path.name} cannot be read."] if wrong else []
     return kept, [*unread, *_negative(len(found) - len(kept), path.name)]
 
 
 def _negative(count: int, file: str) -> list[str]:
-    return [f"{counted(count, 'evaluation')} of {file} left out: a distance is never negative."] if count else []
+    return [f"{pluralize(count, 'evaluation')} of {file} left out: a distance is never negative."] if count else []
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:
@@ -194,8 +194,8 @@ def _evaluation(line: Mapping[str, Any]) -> Evaluation:
 
 def _protocol(tree: Any) -> Protocol | None:
     try:
-        return from_tree(Protocol, tree)
-    except Mistake:
+        return from_dict(Protocol, tree)
+    except UserError:
         return None
 
 
@@ -207,7 +207,7 @@ def _pictures(directory: Path) -> list[tuple[int, Path]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
+class FinalDistance:
     """A last word on a run by one protocol, in its training or by `truedrift evaluate` after it."""
 
     distance: float
@@ -217,27 +217,27 @@ class End:
     in_training: bool
 
 
-def judging(run: Run) -> Evaluation | None:
+def last_evaluation(run: Run) -> Evaluation | None:
     """The last evaluation in the training that has a distance."""
     return next((each for each in reversed(run.evaluations) if each.distance is not None), None)
 
 
-def best(run: Run) -> Evaluation | None:
+def best_evaluation(run: Run) -> Evaluation | None:
     """The smallest distance by the protocol that the training ended with; None if it is not known."""
-    last = judging(run)
+    last = last_evaluation(run)
     if last is None or last.protocol is None:
         return None
     same = [each for each in run.evaluations if each.distance is not None and each.protocol == last.protocol]
     return min(same, key=lambda each: each.distance or 0.0)
 
 
-def ends(run: Run) -> list[End]:
+def final_distances(run: Run) -> list[FinalDistance]:
     """The training's, then the last of every protocol of `truedrift evaluate`."""
-    last = judging(run)
-    trained = [] if last is None or last.distance is None else [_of_training(last, last.distance)]
+    last = last_evaluation(run)
+    trained = [] if last is None or last.distance is None else [_from_training(last, last.distance)]
     after = {each.protocol: each for each in run.judged}
     return trained + [
-        End(
+        FinalDistance(
             distance=each.metrics.fid,
             distance_name=protocol.distance_name,
             step=each.step,
@@ -248,26 +248,28 @@ def ends(run: Run) -> list[End]:
     ]
 
 
-def _of_training(of: Evaluation, distance: float) -> End:
-    return End(distance=distance, distance_name=of.distance_name, step=of.step, protocol=of.protocol, in_training=True)
+def _from_training(of: Evaluation, distance: float) -> FinalDistance:
+    return FinalDistance(
+        distance=distance, distance_name=of.distance_name, step=of.step, protocol=of.protocol, in_training=True
+    )
 
 
 def differing_paths(trees: Sequence[Mapping[str, Any]]) -> list[str]:
     """Dotted paths at which not all trees hold the same."""
     paths = dict.fromkeys(path for tree in trees for path in tree)
-    return [path for path in paths if len({written(tree, path) for tree in trees}) > 1]
+    return [path for path in paths if len({format_value(tree, path) for tree in trees}) > 1]
 
 
-def dotted(tree: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+def flatten(tree: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """A tree of groups as one level: section.option → value."""
     found: dict[str, Any] = {}
     for name, value in tree.items():
         path = f"{where}.{name}" if where else name
-        found |= dotted(value, path) if isinstance(value, Mapping) else {path: value}
+        found |= flatten(value, path) if isinstance(value, Mapping) else {path: value}
     return found
 
 
-def written(tree: Mapping[str, Any], path: str) -> str:
+def format_value(tree: Mapping[str, Any], path: str) -> str:
     """An option's value as text."""
     if path not in tree:
         return "–"
@@ -281,19 +283,19 @@ _CHANCE = "seed"
 """The option that makes another run of the same configuration."""
 
 
-def are_many(runs: Sequence[Run]) -> bool:
+def is_overview(runs: Sequence[Run]) -> bool:
     """Too many for a card, a color and a column each."""
     return len(runs) > MOST
 
 
-def ordered(runs: Sequence[Run]) -> list[Run]:
+def sort_runs(runs: Sequence[Run]) -> list[Run]:
     """Few as they are named; many by the options that differ, seeds last, since names with hashes say nothing."""
-    paths = [*(path for path in differing(runs) if path != _CHANCE), _CHANCE]
-    return sorted(runs, key=lambda run: _place(run, paths)) if are_many(runs) else list(runs)
+    paths = [*(path for path in differing_options(runs) if path != _CHANCE), _CHANCE]
+    return sorted(runs, key=lambda run: _place(run, paths)) if is_overview(runs) else list(runs)
 
 
 def _place(run: Run, paths: Sequence[str]) -> list[tuple[int, Any]]:
-    tree = dotted(run.config.tree())
+    tree = flatten(run.config.tree())
     return [_rank(tree.get(path)) for path in paths]
 
 
@@ -306,25 +308,25 @@ def _rank(value: Any) -> tuple[int, Any]:
     return 2, json.dumps(value)
 
 
-def drawn(runs: Sequence[Run]) -> list[Run]:
+def runs_to_draw(runs: Sequence[Run]) -> list[Run]:
     """All, or of many the first of each configuration apart from its seed, then others, in the order of `runs`."""
-    kinds = [_kind(run) for run in runs]
+    kinds = [_run_kind(run) for run in runs]
     first = [k for k, kind in enumerate(kinds) if kind not in kinds[:k]]
     later = [k for k in range(len(runs)) if k not in first]
-    return [runs[k] for k in sorted([*first, *later][:MOST])] if are_many(runs) else list(runs)
+    return [runs[k] for k in sorted([*first, *later][:MOST])] if is_overview(runs) else list(runs)
 
 
-def which_drawn(runs: Sequence[Run]) -> str:
+def describe_drawn(runs: Sequence[Run]) -> str:
     """Which of many are drawn, in a sentence."""
-    few = len(drawn(runs))
+    few = len(runs_to_draw(runs))
     return f"{few} of the {len(runs)} runs: the first of each configuration, apart from its seed, and then others."
 
 
-def _kind(run: Run) -> str:
-    tree = {path: value for path, value in dotted(run.config.tree()).items() if path != _CHANCE}
+def _run_kind(run: Run) -> str:
+    tree = {path: value for path, value in flatten(run.config.tree()).items() if path != _CHANCE}
     return json.dumps(tree, sort_keys=True)
 
 
-def differing(runs: Sequence[Run]) -> list[str]:
+def differing_options(runs: Sequence[Run]) -> list[str]:
     """Options in which not all runs are the same."""
-    return differing_paths([dotted(run.config.tree()) for run in runs])
+    return differing_paths([flatten(run.config.tree()) for run in runs])

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from truedrift.page.charts import Charts, curves, gauge
-from truedrift.page.run_data import Run, drawn, ordered, read_runs
+from truedrift.page.run_data import Run, read_runs, runs_to_draw, sort_runs
 from truedrift.page.tables import differences, final
 from truedrift.report.figure import save_figure
 
 
-def rendered_runs(paths: Sequence[Path], directory: Path) -> str:
+def render_runs(paths: Sequence[Path], directory: Path) -> str:
     """The files of these run directories are written, and their paths are returned, a line each."""
-    return "\n".join(f"written: {path}" for path in save_runs(ordered(read_runs(paths)), directory))
+    return "\n".join(f"written: {path}" for path in save_runs(sort_runs(read_runs(paths)), directory))
 
 
 def save_runs(runs: Sequence[Run], directory: Path) -> list[Path]:
     """Figures of those that the page draws, and tables."""
-    charts = Charts.of(drawn(runs))
+    charts = Charts.of(runs_to_draw(runs))
     figures = {"curves": curves(charts), "gauge": gauge(charts)}
     tables = {"runs": final(runs), "differences": differences(runs)}
     return [

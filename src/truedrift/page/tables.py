@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from truedrift.page.charts import images_per_second
-from truedrift.page.findings import told, told_in_rows
+from truedrift.page.findings import describe_protocol, runs_table
 from truedrift.page.markup import Content, Markup, element, table
 from truedrift.page.run_data import (
     Run,
-    are_many,
-    best,
-    differing,
-    dotted,
-    drawn,
-    ends,
-    judging,
+    best_evaluation,
+    describe_drawn,
+    differing_options,
+    final_distances,
+    flatten,
+    format_value,
+    is_overview,
+    last_evaluation,
     number,
-    which_drawn,
-    written,
+    runs_to_draw,
 )
-from truedrift.report.table import DASH, Cell, Number, Row, Spread, Table, text_of
+from truedrift.report.table import DASH, Cell, MeanCell, Number, Row, Table, cell_text
 
 AT_THE_END = "at the end"
 """Heads the names of the numbers."""
@@ -29,40 +29,42 @@ AT_THE_END = "at the end"
 def final_numbers(runs: Sequence[Run]) -> Markup:
     """The rows as HTML."""
     header: list[Content] = [AT_THE_END, *(element("bdi", run.name) for run in runs)]
-    return table(header, [[text_of(cell) for cell in row] for row in final_rows(runs)])
+    return table(header, [[cell_text(cell) for cell in row] for row in final_rows(runs)])
 
 
 def final_rows(runs: Sequence[Run]) -> list[Row]:
     """A row a number, a column a run; a number that no run has is left out."""
     ends = {name: _distance(name) for name in _distances(runs)}
     rows = [[name, *map(value, runs)] for name, value in (ends | _ROWS).items()]
-    return [row for row in rows if any(text_of(cell) != DASH for cell in row[1:])]
+    return [row for row in rows if any(cell_text(cell) != DASH for cell in row[1:])]
 
 
 def _distances(runs: Sequence[Run]) -> list[str]:
     """The names of the distances that the runs ended with, each once."""
-    return list(dict.fromkeys(last.distance_name for last in map(judging, runs) if last))
+    return list(dict.fromkeys(last.distance_name for last in map(last_evaluation, runs) if last))
 
 
 def _distance(name: str) -> Callable[[Run], Cell]:
     def cell(run: Run) -> Cell:
-        last = judging(run)
+        last = last_evaluation(run)
         return Number(last.distance if last and last.distance_name == name else None, ".4g")
 
     return cell
 
 
 def _best(run: Run) -> Cell:
-    least = best(run)
-    return Number(None) if least is None else Spread(least.distance, None, None, ".4g", note=f"at step {least.step:,}")
+    least = best_evaluation(run)
+    return (
+        Number(None) if least is None else MeanCell(least.distance, None, None, ".4g", note=f"at step {least.step:,}")
+    )
 
 
 def _metric(name: str, digits: str, deviation: str = "") -> Callable[[Run], Cell]:
     def cell(run: Run) -> Cell:
-        last = judging(run)
+        last = last_evaluation(run)
         value = number(last.metrics.get(name)) if last else None
         spread = number(last.metrics.get(deviation)) if last else None
-        return Number(None) if value is None else Spread(value, spread, None, digits)
+        return Number(None) if value is None else MeanCell(value, spread, None, digits)
 
     return cell
 
@@ -92,8 +94,8 @@ _UNKNOWN = "the protocol is not known, and the distance cannot be compared"
 
 def final(runs: Sequence[Run]) -> Table | None:
     """A row a number and a column a run, or of many a row a run; None where nothing was logged."""
-    if are_many(runs):
-        return told_in_rows(runs) if any(run.telemetry or ends(run) for run in runs) else None
+    if is_overview(runs):
+        return runs_table(runs) if any(run.telemetry or final_distances(run) for run in runs) else None
     rows = final_rows(runs)
     if not rows:
         return None
@@ -110,22 +112,22 @@ def _protocols(runs: Sequence[Run]) -> list[str]:
     """Every protocol once, after the runs that it judged."""
     by: dict[str, list[str]] = {}
     for run in runs:
-        last = judging(run)
+        last = last_evaluation(run)
         if last:
-            by.setdefault(told(last.protocol) if last.protocol else _UNKNOWN, []).append(run.name)
+            by.setdefault(describe_protocol(last.protocol) if last.protocol else _UNKNOWN, []).append(run.name)
     return [f"{', '.join(names)}: {protocol}." for protocol, names in by.items()]
 
 
 def differences(runs: Sequence[Run]) -> Table | None:
     """A row an option and a column a run, of many those that are drawn; None where all are the same."""
-    paths, few = differing(runs), drawn(runs)
+    paths, few = differing_options(runs), runs_to_draw(runs)
     if not paths:
         return None
-    trees = [dotted(run.config.tree()) for run in few]
+    trees = [flatten(run.config.tree()) for run in few]
     return Table(
         caption="Options in which the configurations of the runs differ.",
         label="tab:differences",
         header=("option", *(run.name for run in few)),
-        groups=[[(path, *(written(tree, path) for tree in trees)) for path in paths]],
-        notes=[which_drawn(runs)] if are_many(runs) else [],
+        groups=[[(path, *(format_value(tree, path) for tree in trees)) for path in paths]],
+        notes=[describe_drawn(runs)] if is_overview(runs) else [],
     )

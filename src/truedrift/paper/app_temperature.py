@@ -38,17 +38,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.exact import exact_moments, exact_moments_of_several
+from truedrift.bias.exact import exact_moments, exact_moments_by_estimator
 from truedrift.bias.theory import compensation, effective_share
 from truedrift.data.toys import FOUR_MODES
-from truedrift.grids.options import Setting
+from truedrift.grids.options import StudyOptions
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import ABC, CLOUD, INK, MUTED, STANDARD, framed, save_figure, ticks_at
-from truedrift.report.table import Number, Row, Scientific, Table, shown
+from truedrift.report.figure import ABC, CLOUD, INK, MUTED, STANDARD, save_figure, style_axes, ticks_at
+from truedrift.report.table import Number, Row, Scientific, Table, format_number
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compensated:
+class CompensationRow:
     """n references whose centroid at τ′ is to stand for T* at τ; biases are means over queries of ‖E[T] − T*(τ)‖."""
 
     n: int
@@ -64,13 +64,13 @@ class Compensated:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtTemperature:
+class TemperatureRow:
     """One τ: n·Δ of `eq:compensation` and the angle of ∂T*/∂τ with g_2 at every query, and what τ′ achieves."""
 
     tau: float
     shifts: tuple[float, ...]
     angles_degrees: tuple[float, ...]
-    sizes: tuple[Compensated, ...]
+    sizes: tuple[CompensationRow, ...]
     interpolation_error: float
     """Largest ‖E[T_n(τ′)] interpolated at τ′ = τ − the exact one‖, as a share of the standard bias there."""
 
@@ -93,7 +93,7 @@ class Temperature:
     pool_points: int
     queries: int
     ratios: tuple[float, ...]
-    at: tuple[AtTemperature, ...]
+    at: tuple[TemperatureRow, ...]
     taus: tuple[float, ...]
     share_low: tuple[float, ...]
     """n_eff/n over queries at each of `taus`: quantile 0.05, median, quantile 0.95."""
@@ -113,7 +113,7 @@ TAUS = tuple(float(f"{0.02 * 50 ** (k / 16):.4g}") for k in range(17))
 QUANTILES = (0.05, 0.5, 0.95)
 
 
-def study(setting: Setting) -> Temperature:
+def study(setting: StudyOptions) -> Temperature:
     """10⁶ points and 200 queries (`app:toy`), or 5 000 and 20 at `smoke`."""
     start = time.perf_counter()
     points, queries = (5_000, 20) if setting.scale == "smoke" else (1_000_000, 200)
@@ -136,8 +136,8 @@ def study(setting: Setting) -> Temperature:
     )
 
 
-def _at(x: Tensor, pool: Tensor, tau: float, setting: Setting) -> AtTemperature:
-    here = exact_moments_of_several(x, pool, tau=tau, n=SIZES, estimators=("standard", "abc"))
+def _at(x: Tensor, pool: Tensor, tau: float, setting: StudyOptions) -> TemperatureRow:
+    here = exact_moments_by_estimator(x, pool, tau=tau, n=SIZES, estimators=("standard", "abc"))
     standard, abc = here["standard"], here["abc"]
     found = compensation(x, pool, tau=tau)
     means = []
@@ -146,23 +146,23 @@ def _at(x: Tensor, pool: Tensor, tau: float, setting: Setting) -> AtTemperature:
         there = exact_moments(x, pool, tau=tau * ratio, n=SIZES, estimator="standard")
         means.append(there.T_star.unsqueeze(-2) + there.bias)
     left = torch.stack(means) - standard.T_star.unsqueeze(-2)  # [NODES, Q, len(n), D]
-    off = (interpolated(left, torch.ones(1, dtype=torch.float64))[0] - standard.bias).norm(dim=-1)
-    return AtTemperature(
+    off = (interpolate(left, torch.ones(1, dtype=torch.float64))[0] - standard.bias).norm(dim=-1)
+    return TemperatureRow(
         tau=tau,
         shifts=tuple(found.shift.tolist()),
         angles_degrees=tuple(found.cosine.clamp_max(1).acos().rad2deg().tolist()),
-        sizes=tuple(_compensated(n, left[:, :, k], standard.bias[:, k], abc.bias[:, k]) for k, n in enumerate(SIZES)),
+        sizes=tuple(_compensate(n, left[:, :, k], standard.bias[:, k], abc.bias[:, k]) for k, n in enumerate(SIZES)),
         interpolation_error=float((off / standard.bias.norm(dim=-1)).max()),
     )
 
 
-def _compensated(n: int, left: Tensor, standard: Tensor, abc: Tensor) -> Compensated:
+def _compensate(n: int, left: Tensor, standard: Tensor, abc: Tensor) -> CompensationRow:
     """What is left [NODES, Q, D] at every ratio, and at the best."""
     ratios = _ratios(RATIOS_SOUGHT)
-    distance = interpolated(left, ratios).norm(dim=-1)  # [ratios, Q]
+    distance = interpolate(left, ratios).norm(dim=-1)  # [ratios, Q]
     mean = distance.mean(-1)
     best = int(mean.argmin())
-    return Compensated(
+    return CompensationRow(
         n=n,
         standard=float(standard.norm(dim=-1).mean()),
         abc=float(abc.norm(dim=-1).mean()),
@@ -180,7 +180,7 @@ def nodes() -> Float[Tensor, " nodes"]:
     return ((low + high) / 2 - (high - low) / 2 * angle.cos()).exp()
 
 
-def interpolated(values: Float[Tensor, "nodes ..."], at: Float[Tensor, " ratios"]) -> Float[Tensor, "ratios ..."]:
+def interpolate(values: Float[Tensor, "nodes ..."], at: Float[Tensor, " ratios"]) -> Float[Tensor, "ratios ..."]:
     """The polynomial in log τ′/τ through the values at `nodes()`, by its Lagrange basis."""
     u = nodes().log()
     others = ~torch.eye(len(u), dtype=torch.bool)
@@ -233,7 +233,7 @@ def summary(record: Temperature) -> str:
     )
 
 
-def _conditions(at: AtTemperature) -> str:
+def _conditions(at: TemperatureRow) -> str:
     return (
         f"τ = {at.tau:g}: n·Δ from {min(at.shifts):.3f} to {max(at.shifts):.3f}, median {median(at.shifts):.3f} "
         f"(one constant is needed); angle up to {max(at.angles_degrees):.1f}°, "
@@ -254,7 +254,7 @@ def table(record: Temperature) -> Table:
     )
 
 
-def _rows(at: AtTemperature) -> list[Row]:
+def _rows(at: TemperatureRow) -> list[Row]:
     rows: list[Row] = []
     for each in at.sizes:
         standard, best, own_best, abc = map(Scientific, (each.standard, each.best, each.own_best, each.abc))
@@ -266,9 +266,9 @@ def _rows(at: AtTemperature) -> list[Row]:
 def verdicts(record: Temperature) -> list[str]:
     """One sentence for each τ: what the best τ′ leaves of the bias at the largest n, and what ABC leaves."""
     return [
-        f"τ = {at.tau:g}, n = {last.n}: the best τ′ leaves {shown(last.best / last.standard, '.1%')} of the standard "
-        f"bias, the best τ′ of each query {shown(last.own_best / last.standard, '.1%')}, "
-        f"ABC {shown(last.abc / last.standard, '.1%')}"
+        f"τ = {at.tau:g}, n = {last.n}: the best τ′ leaves {format_number(last.best / last.standard, '.1%')} of the "
+        f"standard bias, the best τ′ of each query {format_number(last.own_best / last.standard, '.1%')}, "
+        f"ABC {format_number(last.abc / last.standard, '.1%')}"
         for at in record.at
         for last in at.sizes[-1:]
     ]
@@ -310,7 +310,7 @@ def _conditions_panel(axes: Axes, record: Temperature) -> None:
     axes.set_xticks(shown, [f"{tick:g}".replace("-", "−") for tick in shown])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlim(low, high)
-    framed(
+    style_axes(
         axes,
         across=r"$n \cdot \Delta$",
         up=r"angle of $\partial T^*/\partial\tau$ and $g_2$ (degrees)",
@@ -324,12 +324,12 @@ def _effective_size_panel(axes: Axes, record: Temperature) -> None:
     axes.fill_between(record.taus, record.share_low, record.share_high, color=CLOUD, alpha=0.6, linewidth=0)
     axes.plot(record.taus, record.share_median, color=INK, linewidth=1.3)
     axes.set_yscale("log")
-    framed(axes, across=r"$\tau$", up=r"$n_{\mathrm{eff}}/n$")
+    style_axes(axes, across=r"$\tau$", up=r"$n_{\mathrm{eff}}/n$")
     shown = (0.02, 0.05, 0.1, 0.2, 0.5, 1)
     ticks_at(axes, shown, [f"{tau:g}" for tau in shown])
 
 
-def _ratio_panel(axes: Axes, record: Temperature, at: AtTemperature) -> None:
+def _ratio_panel(axes: Axes, record: Temperature, at: TemperatureRow) -> None:
     (shown,) = (each for each in at.sizes if each.n == SHOWN_N)
     inside = [k for k, ratio in enumerate(record.ratios) if SHOWN_RATIOS[0] <= ratio <= SHOWN_RATIOS[1]]
     axes.plot([record.ratios[k] for k in inside], [shown.remaining[k] for k in inside], color=INK, linewidth=1.3)
@@ -338,19 +338,19 @@ def _ratio_panel(axes: Axes, record: Temperature, at: AtTemperature) -> None:
             axes.axhline(value, color=look["color"], linewidth=1.1, linestyle=look.get("linestyle", "-"))
     axes.plot([shown.best_ratio], [shown.best], **LOOKS[r"best $\tau'$ for all queries"], markersize=4)
     axes.set_yscale("log")
-    framed(axes, across=r"$\tau'/\tau$", up="remaining bias", title=rf"$\tau = {at.tau:g}$, $n = {shown.n}$")
+    style_axes(axes, across=r"$\tau'/\tau$", up="remaining bias", title=rf"$\tau = {at.tau:g}$, $n = {shown.n}$")
     axes.set_xlim(SHOWN_RATIOS)
 
 
-def _size_panel(axes: Axes, at: AtTemperature) -> None:
+def _size_panel(axes: Axes, at: TemperatureRow) -> None:
     n = [each.n for each in at.sizes]
     for values, (name, look) in zip(zip(*map(_biases, at.sizes), strict=True), LOOKS.items(), strict=True):
         axes.plot(n, values, linewidth=1.2, markersize=3.5, label=name, **look)
     axes.set_yscale("log")
-    framed(axes, across="references $n$", up="remaining bias", title=rf"$\tau = {at.tau:g}$")
+    style_axes(axes, across="references $n$", up="remaining bias", title=rf"$\tau = {at.tau:g}$")
     ticks_at(axes, n, list(map(str, n)))
 
 
-def _biases(each: Compensated) -> tuple[float, float, float, float]:
+def _biases(each: CompensationRow) -> tuple[float, float, float, float]:
     """In the order of LOOKS."""
     return each.standard, each.abc, each.best, each.own_best

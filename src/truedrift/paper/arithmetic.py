@@ -13,19 +13,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from truedrift.grids.benchmarks import Ground
+from truedrift.grids.benchmarks import BenchmarkSetting
 from truedrift.grids.plan import Task
 from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
     MEASURES,
-    Against,
+    VariantComparison,
     by_seed,
+    coverage_notes,
     interval_cell,
     measure_cells,
+    number_format,
     protocol_line,
-    shortcomings,
     sizes,
-    spec_of,
 )
 from truedrift.paper.seeds import comparisons_note
 from truedrift.report.figure import LOOKS
@@ -41,7 +41,7 @@ ARITHMETICS = {
 ESTIMATORS = ("standard", "abc", "abc2")
 
 
-def tasks(ground: Ground) -> list[Task]:
+def tasks(ground: BenchmarkSetting) -> list[Task]:
     """Every cell with every seed."""
     return [
         Task(
@@ -70,15 +70,15 @@ def save(record: ImageGrid, directory: Path) -> list[Path]:
     return table(record).save(directory, NAME)
 
 
-def against(arithmetic: str, estimator: str) -> Against:
+def against(arithmetic: str, estimator: str) -> VariantComparison:
     """An estimator and standard in one arithmetic."""
     base = f"{arithmetic}/standard"
-    return Against(
+    return VariantComparison(
         variant=f"{arithmetic}/{estimator}", name=LOOKS[estimator][0], base=base, base_name=LOOKS["standard"][0]
     )
 
 
-def _comparisons() -> list[tuple[str, Against]]:
+def _comparisons() -> list[tuple[str, VariantComparison]]:
     return [(each, against(each, estimator)) for each in ARITHMETIC_NAMES for estimator in ("abc", "abc2")]
 
 
@@ -96,7 +96,7 @@ def table(record: ImageGrid) -> Table:
         label="tab:arithmetic",
         header=("arithmetic", "estimator", "seeds", *columns),
         groups=[_rows(record, arithmetic, n) for arithmetic in ARITHMETIC_NAMES],
-        notes=(*shortcomings(record), comparisons_note(found)),
+        notes=(*coverage_notes(record), comparisons_note(found)),
     )
 
 
@@ -121,7 +121,7 @@ def _rows(record: ImageGrid, arithmetic: str, n: int) -> list[Row]:
 def _difference(record: ImageGrid, arithmetic: str, estimator: str, n: int, measure: str) -> Cell:
     if estimator == "standard":
         return ""
-    return interval_cell(against(arithmetic, estimator).difference(record, n, measure), spec_of(record, measure))
+    return interval_cell(against(arithmetic, estimator).difference(record, n, measure), number_format(record, measure))
 
 
 def verdicts(record: ImageGrid) -> list[str]:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from truedrift.errors import mistake
-from truedrift.grids.benchmarks import IMAGES, Ground, ground
-from truedrift.grids.options import Setting
-from truedrift.grids.plan import Plan, Task, distinct
+from truedrift.errors import user_error
+from truedrift.grids.benchmarks import IMAGES, BenchmarkSetting, benchmark_setting
+from truedrift.grids.options import StudyOptions
+from truedrift.grids.plan import Plan, Task, distinct_tasks
 from truedrift.grids.results import ImageGrid
 from truedrift.paper import (
     app_temperature,
@@ -48,8 +48,8 @@ from truedrift.paper.pool_bias import PoolBias
 from truedrift.paper.tab_baselines import Baselines
 from truedrift.paper.tab_hyperparams import Hyperparameters
 from truedrift.paper.tab_overhead import Overhead
-from truedrift.records.provenance import made_by
-from truedrift.records.store import RECORDS, read, readable
+from truedrift.records.provenance import with_command
+from truedrift.records.store import RECORDS, read, read_lenient
 from truedrift.report.item import Item
 
 
@@ -57,7 +57,7 @@ from truedrift.report.item import Item
 class Grid:
     """What runs on a ground, and on which data sets; the first that a scale has is taken if none is named."""
 
-    tasks: Callable[[Ground], list[Task]]
+    tasks: Callable[[BenchmarkSetting], list[Task]]
     data_sets: tuple[str, ...] = IMAGES
 
 
@@ -72,15 +72,15 @@ GRIDS: Mapping[str, Grid] = {
 }
 
 
-def planned(item: str, setting: Setting) -> Plan:
+def plan_grid(item: str, setting: StudyOptions) -> Plan:
     """The runs of the item in that setting."""
     grid = GRIDS[item]
-    on = ground(setting, grid.data_sets, item)
-    tasks = distinct(grid.tasks(on))
+    on = benchmark_setting(setting, grid.data_sets, item)
+    tasks = distinct_tasks(grid.tasks(on))
     return Plan(item=item, scale=setting.scale, data=on.data, command=setting.command(item), tasks=tasks)
 
 
-STUDIES: dict[str, Callable[[Setting], Any]] = {
+STUDIES: dict[str, Callable[[StudyOptions], Any]] = {
     "fig:illustration": fig_illustration.study,
     "fig:bias_loglog": fig_bias_loglog.study,
     "tab:baselines": tab_baselines.study,
@@ -94,16 +94,16 @@ STUDIES: dict[str, Callable[[Setting], Any]] = {
 """A study takes its setting and returns one record."""
 
 
-def computed(item: str, setting: Setting) -> Any:
+def run_study(item: str, setting: StudyOptions) -> Any:
     """The record of a study, with the command that computes it again."""
-    return made_by(STUDIES[item](setting), setting.command(item))
+    return with_command(STUDIES[item](setting), setting.command(item))
 
 
 REPRODUCIBLE = (*STUDIES, *GRIDS)
 """Everything that can be reproduced."""
 
 
-def _of(label: str, kind: type, module: Any) -> Item:
+def _item(label: str, kind: type, module: Any) -> Item:
     """The functions of an item's module; it always has `save` and `summary`, and may have the others."""
     beside = {"table": "table", "figure": "draw", "verdicts": "verdicts"}
     known = {field: getattr(module, name) for field, name in beside.items() if hasattr(module, name)}
@@ -111,35 +111,35 @@ def _of(label: str, kind: type, module: Any) -> Item:
 
 
 ITEMS: tuple[Item, ...] = (
-    _of("fig:illustration", Illustration, fig_illustration),
-    _of("fig:bias_loglog", BiasCurves, fig_bias_loglog),
-    _of("tab:baselines", Baselines, tab_baselines),
-    _of("tab:hyperparams", Hyperparameters, tab_hyperparams),
-    _of("tab:main_results", ImageGrid, tab_main_results),
-    _of("fig:convergence", ImageGrid, fig_convergence),
-    _of("tab:samples_to_fid", ImageGrid, tab_samples_to_fid),
-    _of("fig:ablation_trajectory", ImageGrid, fig_ablation_trajectory),
-    _of("tab:overhead", Overhead, tab_overhead),
-    _of("tab:cifar100", ImageGrid, tab_cifar100),
-    _of("normalization", FieldBiases, normalization),
-    _of("app:temperature", Temperature, app_temperature),
-    _of("guidance", Guidance, guidance),
-    _of("arithmetic", ImageGrid, arithmetic),
-    _of("temperature-sweep", ImageGrid, temperature_sweep),
-    _of("digits", TrainedDigits, digits),
-    _of("bias", PoolBias, pool_bias),
+    _item("fig:illustration", Illustration, fig_illustration),
+    _item("fig:bias_loglog", BiasCurves, fig_bias_loglog),
+    _item("tab:baselines", Baselines, tab_baselines),
+    _item("tab:hyperparams", Hyperparameters, tab_hyperparams),
+    _item("tab:main_results", ImageGrid, tab_main_results),
+    _item("fig:convergence", ImageGrid, fig_convergence),
+    _item("tab:samples_to_fid", ImageGrid, tab_samples_to_fid),
+    _item("fig:ablation_trajectory", ImageGrid, fig_ablation_trajectory),
+    _item("tab:overhead", Overhead, tab_overhead),
+    _item("tab:cifar100", ImageGrid, tab_cifar100),
+    _item("normalization", FieldBiases, normalization),
+    _item("app:temperature", Temperature, app_temperature),
+    _item("guidance", Guidance, guidance),
+    _item("arithmetic", ImageGrid, arithmetic),
+    _item("temperature-sweep", ImageGrid, temperature_sweep),
+    _item("digits", TrainedDigits, digits),
+    _item("bias", PoolBias, pool_bias),
 )
 _KINDS: tuple[type, ...] = tuple(dict.fromkeys(item.kind for item in ITEMS))
 LABELS = ", ".join(item.label for item in ITEMS)
 
 
-def item_of(record: Any) -> Item:
+def find_item(record: Any) -> Item:
     """The item that renders this record; ValueError if the record names one that is not known."""
     for item in ITEMS:
         if item.draws(record):
             return item
     came = f"a record {type(record).__name__} is of the item {getattr(record, 'item', None)!r}"
-    raise mistake(came, f"known are {LABELS}", "take a version of truedrift that knows it")
+    raise user_error(came, f"known are {LABELS}", "take a version of truedrift that knows it")
 
 
 def latest(directory: Path) -> list[Any]:
@@ -147,14 +147,14 @@ def latest(directory: Path) -> list[Any]:
     path = _file_of(directory)
     found = _last_of_items({kind: read(path, kind) for kind in _KINDS})
     if not found:
-        raise mistake(f"{str(path)!r} has no record of a figure or table", f"known are {LABELS}", "name another one")
+        raise user_error(f"{str(path)!r} has no record of a figure or table", f"known are {LABELS}", "name another one")
     return found
 
 
 def latest_readable(directory: Path) -> tuple[list[Any], int]:
     """As `latest`, over lines that cannot be read, and how many those are; ValueError where no record is left."""
     path = _file_of(directory)
-    by_kind: dict[type, tuple[list[Any], dict[int, str]]] = {kind: readable(path, kind) for kind in _KINDS}
+    by_kind: dict[type, tuple[list[Any], dict[int, str]]] = {kind: read_lenient(path, kind) for kind in _KINDS}
     found = _last_of_items({kind: records for kind, (records, _) in by_kind.items()})
     unreadable = {number for _, wrong in by_kind.values() for number in wrong}
     return found or latest(directory), len(unreadable)
@@ -163,7 +163,7 @@ def latest_readable(directory: Path) -> tuple[list[Any], int]:
 def _file_of(directory: Path) -> Path:
     path = directory / RECORDS if directory.is_dir() else directory
     if not path.is_file():
-        raise mistake(
+        raise user_error(
             f"{str(directory)!r} holds no {RECORDS}",
             "allowed is a directory that truedrift reproduce or demo wrote",
             "run for example truedrift reproduce fig:bias_loglog",
@@ -176,8 +176,8 @@ def _last_of_items(by_kind: Mapping[type, Sequence[Any]]) -> list[Any]:
     return [records[-1] for records in by_item if records]
 
 
-def rendered(record: Any, directory: Path) -> str:
+def render_record(record: Any, directory: Path) -> str:
     """The files of the record are written, and its text is returned with their paths."""
-    item = item_of(record)
+    item = find_item(record)
     paths = item.save(record, directory)
     return "\n".join((item.summary(record), "", *(f"written: {path}" for path in paths)))

@@ -12,18 +12,18 @@ ESTIMATORS = ("standard", "abc")
 EPOCHS = 25
 
 
-def both(seed: int, epochs: int) -> Plan:
+def demo_plan(seed: int, epochs: int) -> Plan:
     """The two runs."""
     return Plan(
         item="training the digits with Standard and ABC",
         scale="cpu",
         data="digits",
         command="truedrift demo",
-        tasks=tuple(_task(name, seed, epochs) for name in ESTIMATORS),
+        tasks=tuple(_demo_task(name, seed, epochs) for name in ESTIMATORS),
     )
 
 
-def _task(estimator: str, seed: int, epochs: int) -> Task:
+def _demo_task(estimator: str, seed: int, epochs: int) -> Task:
     """Named so that a person finds it."""
     settings = (f"cadence.epochs={epochs}", "cadence.evaluate_every_epochs=1", "cadence.grid_every=500")
     config = recipe("digits", given={"estimator": estimator, "seed": seed}, settings=settings)

@@ -23,15 +23,15 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.data.load import load
-from truedrift.data.samples import Samples, to_model, to_uint8
+from truedrift.data.samples import Samples, to_model_range, to_uint8
 from truedrift.generators.base import Generator
 from truedrift.generators.sampling import sample
-from truedrift.grids.options import Setting
+from truedrift.grids.options import StudyOptions
 from truedrift.recipes.overrides import recipe
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.table import Table
 from truedrift.training.config import RunConfig
-from truedrift.training.load import open_generator
+from truedrift.training.load import load_generator
 from truedrift.training.train import train
 
 
@@ -69,11 +69,11 @@ SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
 SAMPLES = 1000
 
 
-def study(setting: Setting) -> TrainedDigits:
+def study(setting: StudyOptions) -> TrainedDigits:
     """Every estimator with every seed; runs that are complete are not done again."""
     started = time.monotonic()
     training, held_out = load("digits"), load("digits", split="test")
-    judge = classifier(training)
+    judge = train_classifier(training)
     settings = ("cadence.epochs=3",) if setting.scale == "smoke" else ()
     with tempfile.TemporaryDirectory() as scratch:
         directory = setting.directory or Path(scratch)
@@ -86,14 +86,14 @@ def study(setting: Setting) -> TrainedDigits:
         n=config.batch.n,
         steps=config.cadence.steps,
         samples=SAMPLES,
-        accuracy=_share(judge, to_model(held_out.values), held_out.labels),
+        accuracy=_share(judge, to_model_range(held_out.values), held_out.labels),
         threads=torch.get_num_threads(),
         runs=tuple(runs),
         provenance=provenance(seed=setting.seed, wall_seconds=time.monotonic() - started),
     )
 
 
-def _run(config: RunConfig, out: Path, data: Samples, judge: Any, setting: Setting) -> DigitsRun:
+def _run(config: RunConfig, out: Path, data: Samples, judge: Any, setting: StudyOptions) -> DigitsRun:
     """Train, or take the run that is there, and judge its samples."""
     started = time.monotonic()
     name = config.objective.estimator_pos
@@ -106,30 +106,30 @@ def _run(config: RunConfig, out: Path, data: Samples, judge: Any, setting: Setti
     ):
         pass
     seconds = 0.0 if there else time.monotonic() - started
-    recognized, ratio = judged(open_generator(out).generator, data, judge)
+    recognized, ratio = recognized_share(load_generator(out).generator, data, judge)
     return DigitsRun(estimator=name, seed=config.seed, recognized=recognized, distance_ratio=ratio, seconds=seconds)
 
 
-def judged(generator: Generator, data: Samples, judge: Any) -> tuple[float, float]:
+def recognized_share(generator: Generator, data: Samples, judge: Any) -> tuple[float, float]:
     """(share recognized, distance ratio) of 1 000 samples, as many of each class."""
     classes = len(data.classes)
     labels = torch.arange(SAMPLES) % classes
-    images = to_model(to_uint8(sample(generator, labels, seed=0)))  # what a viewer of the PNG sees
-    ratio = variety(images, labels, classes) / variety(to_model(data.values), data.labels, classes)
+    images = to_model_range(to_uint8(sample(generator, labels, seed=0)))  # what a viewer of the PNG sees
+    ratio = distance_ratio(images, labels, classes) / distance_ratio(to_model_range(data.values), data.labels, classes)
     return _share(judge, images, labels), ratio
 
 
-def variety(images: Tensor, labels: Tensor, classes: int) -> float:
+def distance_ratio(images: Tensor, labels: Tensor, classes: int) -> float:
     """Mean distance between two images of a class, averaged over classes."""
     distances = [torch.pdist(images[labels == label].flatten(1)).mean() for label in range(classes)]
     return float(torch.stack(distances).mean())
 
 
-def classifier(data: Samples) -> Any:
+def train_classifier(data: Samples) -> Any:
     """A support vector machine that learned the images."""
     from sklearn.svm import SVC  # noqa: PLC0415  an extra
 
-    return SVC(gamma="scale", C=10.0).fit(to_model(data.values).flatten(1).numpy(), data.labels.numpy())
+    return SVC(gamma="scale", C=10.0).fit(to_model_range(data.values).flatten(1).numpy(), data.labels.numpy())
 
 
 def _share(judge: Any, images: Tensor, labels: Tensor) -> float:

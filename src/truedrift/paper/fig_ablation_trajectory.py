@@ -13,23 +13,23 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from truedrift.grids.benchmarks import Ground
+from truedrift.grids.benchmarks import BenchmarkSetting
 from truedrift.grids.plan import Task
 from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
     MEASURES,
-    Against,
+    VariantComparison,
     by_seed,
+    coverage_notes,
     interval_cell,
     measure_cells,
+    number_format,
     protocol_line,
-    shortcomings,
     sizes,
-    spec_of,
 )
 from truedrift.paper.seeds import comparisons_note
-from truedrift.paper.trajectory import draw_trajectory, plain_logarithmic, trajectory, unit_of, window_of
-from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD, framed, save_figure
+from truedrift.paper.trajectory import axis_unit, draw_trajectory, plain_logarithmic, smoothing_window, trajectory
+from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD, save_figure, style_axes
 from truedrift.report.table import Cell, Row, Table
 
 N = 8
@@ -42,7 +42,7 @@ SIDES = {
 """The estimators of the positive and the negative side."""
 
 
-def tasks(ground: Ground) -> list[Task]:
+def tasks(ground: BenchmarkSetting) -> list[Task]:
     """Every variant with every seed."""
     return [
         Task(variant=variant, config=ground.config(n=N, seed=seed, estimator_pos=pos, estimator_neg=neg))
@@ -61,7 +61,7 @@ LOOKS = {
 }
 """Variant → its name for people, color and marker."""
 AGAINST_NONE = [
-    Against(variant=variant, name=LOOKS[variant][0], base="none", base_name="none")
+    VariantComparison(variant=variant, name=LOOKS[variant][0], base="none", base_name="none")
     for variant in ("positive", "negative", "both")
 ]
 
@@ -75,14 +75,14 @@ def draw(record: ImageGrid) -> Figure:
     """One panel, at the smallest n."""
     n = sizes(record)[0]
     curves = {variant: trajectory(record, variant, n) for variant in LOOKS}
-    unit, unit_name = unit_of(max(p for curve in curves.values() for p in (0, *curve.positives)))
+    unit, unit_name = axis_unit(max(p for curve in curves.values() for p in (0, *curve.positives)))
     figure = Figure(figsize=FIGURE_INCHES)
     axes = figure.subplots()
     for variant, (name, color, marker) in LOOKS.items():
         if curves[variant].seeds:
             draw_trajectory(axes, curves[variant], unit, color=color, marker=marker, label=name)
     plain_logarithmic(axes)
-    framed(axes, across=f"positives seen, {unit_name}", up=record.protocol.distance_name, title=f"$n = {n}$")
+    style_axes(axes, across=f"positives seen, {unit_name}", up=record.protocol.distance_name, title=f"$n = {n}$")
     axes.legend(title="corrected side", title_fontsize=8, fontsize=8, frameon=False, handlelength=2.6)
     figure.subplots_adjust(left=0.125, right=0.98, bottom=0.135, top=0.925)
     return figure
@@ -97,14 +97,14 @@ def table(record: ImageGrid) -> Table:
         caption=(
             f"Which side is corrected, n = {n}: {name} on {record.data}, mean ± largest deviation over seeds, the "
             "smallest in bold, and paired differences to none. In the figure, a centered rolling mean over "
-            f"{window_of(n)} evaluations, cut at the ends to those that exist. {protocol_line(record)} "
+            f"{smoothing_window(n)} evaluations, cut at the ends to those that exist. {protocol_line(record)} "
             "Paper, in words: every correction lies below none, negative only below positive only, and both is the "
             "lowest through most of training."
         ),
         label="tab:ablation_trajectory",
         header=("corrected side", "seeds", *columns),
         groups=[_rows(record, n)],
-        notes=(*shortcomings(record), comparisons_note(found)),
+        notes=(*coverage_notes(record), comparisons_note(found)),
     )
 
 
@@ -125,8 +125,8 @@ def _rows(record: ImageGrid, n: int) -> list[Row]:
     ]
 
 
-def _difference(record: ImageGrid, against: Against | None, n: int, measure: str) -> Cell:
-    return interval_cell(against.difference(record, n, measure), spec_of(record, measure)) if against else ""
+def _difference(record: ImageGrid, against: VariantComparison | None, n: int, measure: str) -> Cell:
+    return interval_cell(against.difference(record, n, measure), number_format(record, measure)) if against else ""
 
 
 def verdicts(record: ImageGrid) -> list[str]:

@@ -31,15 +31,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.exact import Moments, exact_moments_of_several
+from truedrift.bias.exact import Moments, exact_moments_by_estimator
 from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.trial_moments import Sample
+from truedrift.bias.trial_moments import TrialMoments
 from truedrift.data.toys import FOUR_MODES
-from truedrift.grids.options import Scale, Setting
+from truedrift.grids.options import Scale, StudyOptions
 from truedrift.progress import Progress
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import INK, LOOKS, MUTED, framed, save_figure, ticks_at
-from truedrift.report.table import Number, Scientific, Table, shown
+from truedrift.report.figure import INK, LOOKS, MUTED, save_figure, style_axes, ticks_at
+from truedrift.report.table import Number, Scientific, Table, format_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,17 +135,17 @@ def toy(seed: int) -> tuple[Float[Tensor, "N 2"], Float[Tensor, "Q 2"]]:
     return pool, x
 
 
-def study(setting: Setting) -> BiasCurves:
+def study(setting: StudyOptions) -> BiasCurves:
     """The figure at the scale of the setting."""
     return run(setting, TRIALS[setting.scale])
 
 
-def run(setting: Setting, trials: int) -> BiasCurves:
+def run(setting: StudyOptions, trials: int) -> BiasCurves:
     """The exact curves, and Monte-Carlo points unless `trials` is 0."""
     start = time.perf_counter()
     pool, x = toy(setting.seed)
     exact = {
-        tau: exact_moments_of_several(
+        tau: exact_moments_by_estimator(
             x, pool, tau=tau, n=SIZES, estimators=ESTIMATORS, progress=_at(tau, setting.progress)
         )
         for tau in TEMPERATURES
@@ -169,7 +169,7 @@ def run(setting: Setting, trials: int) -> BiasCurves:
     )
 
 
-def _sampled(x: Tensor, pool: Tensor, tau: float, trials: int, setting: Setting) -> dict[str, Sample]:
+def _sampled(x: Tensor, pool: Tensor, tau: float, trials: int, setting: StudyOptions) -> dict[str, TrialMoments]:
     return monte_carlo(
         x,
         pool,
@@ -188,7 +188,7 @@ def _at(tau: float, progress: Progress) -> Progress:
     return lambda what, done, total: progress(f"{what}, τ = {tau:g}", done, total)
 
 
-def _curve(tau: float, name: str, exact: Moments, sampled: Sample | None) -> BiasCurve:
+def _curve(tau: float, name: str, exact: Moments, sampled: TrialMoments | None) -> BiasCurve:
     norm = torch.linalg.vector_norm(exact.bias, dim=-1)
     return BiasCurve(
         tau=tau,
@@ -199,7 +199,7 @@ def _curve(tau: float, name: str, exact: Moments, sampled: Sample | None) -> Bia
     )
 
 
-def _points(exact: Float[Tensor, "Q S"], sampled: Sample) -> SampledPoints:
+def _points(exact: Float[Tensor, "Q S"], sampled: TrialMoments) -> SampledPoints:
     return SampledPoints(
         bias=_mean(sampled.corrected),
         error=_error_of_mean(sampled.error),
@@ -284,7 +284,7 @@ def _panel(axes: Axes, record: BiasCurves, tau: float) -> None:
         if curve.tau == tau:
             _draw_curve(axes, record, curve)
     ticks_at(axes, record.n, [str(n) for n in record.n])
-    framed(axes, across="references $n$", title=rf"$\tau = {tau:g}$", size=9)
+    style_axes(axes, across="references $n$", title=rf"$\tau = {tau:g}$", size=9)
     axes.set_yscale("log")
     axes.set_ylim(0.4 * min(c.exact[-1] for c in record.curves), 2.5 * max(c.exact[0] for c in record.curves))
     axes.set_xlim(0.75 * record.n[0], 2.4 * record.n[-1])
@@ -332,7 +332,9 @@ def verdicts(record: BiasCurves) -> list[str]:
 
 def _verdict(record: BiasCurves, tau: float) -> str:
     curves = {curve.estimator: curve for curve in record.curves if curve.tau == tau}
-    slopes = ", ".join(f"{shown(record.slope(curve), '.2f')} ({LOOKS[name][0]})" for name, curve in curves.items())
+    slopes = ", ".join(
+        f"{format_number(record.slope(curve), '.2f')} ({LOOKS[name][0]})" for name, curve in curves.items()
+    )
     larger = [
         str(n)
         for n, standard, abc in zip(record.n, curves["standard"].exact, curves["abc"].exact, strict=True)

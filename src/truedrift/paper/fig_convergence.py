@@ -12,10 +12,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from truedrift.grids.results import ImageGrid
-from truedrift.paper.grid_tables import decimals, left_out, protocol_line, sizes
-from truedrift.paper.trajectory import Trajectory, draw_trajectory, plain_logarithmic, trajectory, unit_of, window_of
-from truedrift.report.figure import LOOKS, framed, save_figure
-from truedrift.report.table import Cell, Number, Row, Spread, Table
+from truedrift.paper.grid_tables import decimals, protocol_line, sizes, unevaluated_note
+from truedrift.paper.trajectory import (
+    Trajectory,
+    axis_unit,
+    draw_trajectory,
+    plain_logarithmic,
+    smoothing_window,
+    trajectory,
+)
+from truedrift.report.figure import LOOKS, save_figure, style_axes
+from truedrift.report.table import Cell, MeanCell, Number, Row, Table
 
 NAME = "fig_convergence"
 FIGURE_WIDTH, PANEL_HEIGHT = 6.6, 2.5  # inches; a text width
@@ -40,7 +47,7 @@ def draw(record: ImageGrid) -> Figure:
     for axes in panels.flat[len(every_n) :]:
         axes.set_visible(False)
     curves = {n: {variant: trajectory(record, variant, n) for variant in VARIANTS} for n in every_n}
-    unit = unit_of(max(p for pair in curves.values() for curve in pair.values() for p in (0, *curve.positives)))
+    unit = axis_unit(max(p for pair in curves.values() for curve in pair.values() for p in (0, *curve.positives)))
     for k, n in enumerate(every_n):
         _panel(panels.flat[k], n, curves[n], unit, up=record.protocol.distance_name if k % columns == 0 else "")
     handles, labels = panels.flat[0].get_legend_handles_labels()
@@ -55,7 +62,7 @@ def _panel(axes: Axes, n: int, curves: dict[str, Trajectory], unit: tuple[float,
         name, color, marker = LOOKS[variant]
         draw_trajectory(axes, curve, unit[0], color=color, marker=marker, label=name)
     plain_logarithmic(axes)
-    framed(axes, across=f"positives seen, {unit[1]}", up=up, title=f"$n = {n}$", size=8)
+    style_axes(axes, across=f"positives seen, {unit[1]}", up=up, title=f"$n = {n}$", size=8)
 
 
 def table(record: ImageGrid) -> Table:
@@ -71,7 +78,7 @@ def table(record: ImageGrid) -> Table:
         label="tab:convergence",
         header=("n", "estimator", "window", "evaluations", "seeds", *SHARES, "ABC below"),
         groups=[_rows(record, n) for n in sizes(record)],
-        notes=left_out(record),
+        notes=unevaluated_note(record),
     )
 
 
@@ -82,7 +89,7 @@ def _rows(record: ImageGrid, n: int) -> list[Row]:
         (
             str(n),
             LOOKS[variant][0],
-            str(window_of(n)),
+            str(smoothing_window(n)),
             str(len(curve.positives)),
             str(curve.seeds),
             *(_at(curve, share, curves) for share in SHARES.values()),
@@ -95,10 +102,10 @@ def _rows(record: ImageGrid, n: int) -> list[Row]:
 def _at(curve: Trajectory, share: float, curves: dict[str, Trajectory]) -> Cell:
     """The first evaluation after this share of the positives."""
     if not curve.positives:
-        return Spread(None, None, 0)
+        return MeanCell(None, None, 0)
     k = next(k for k, positives in enumerate(curve.positives) if positives >= share * curve.positives[-1])
     spec = decimals(value for each in curves.values() for value in each.mean)
-    return Spread(curve.mean[k], curve.deviation[k] if curve.seeds > 1 else None, curve.seeds, spec)
+    return MeanCell(curve.mean[k], curve.deviation[k] if curve.seeds > 1 else None, curve.seeds, spec)
 
 
 def _both(curves: dict[str, Trajectory]) -> list[tuple[float, float]]:

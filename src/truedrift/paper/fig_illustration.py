@@ -41,8 +41,8 @@ from truedrift.axes import Float, Tensor
 from truedrift.centroids.centroid import centroid
 from truedrift.centroids.streaming import streaming_centroid
 from truedrift.data.toys import THREE_CLUSTERS
-from truedrift.errors import mistake
-from truedrift.grids.options import Setting
+from truedrift.errors import user_error
+from truedrift.grids.options import StudyOptions
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.figure import ABC, CLOUD, FRAME, HALO, INK, MUTED, STANDARD, TARGET, save_figure
 
@@ -125,17 +125,17 @@ class Options:
         _require_between("draws", self.draws, 1, _MOST_DRAWS, "take for example 10000")
         _require_between("seed", self.seed, 0, _SEEDS - 1, "take for example 0")
         if self.n * self.draws > _MOST_REFERENCES:
-            raise mistake(
+            raise user_error(
                 f"n · draws is {self.n * self.draws}", f"allowed is up to {_MOST_REFERENCES}", "ask for fewer draws"
             )
 
 
 def _require_between(what: str, value: int, least: int, most: int, do: str) -> None:
     if not least <= value <= most:
-        raise mistake(f"{what} is {value}", f"allowed is {least} to {most}", do)
+        raise user_error(f"{what} is {value}", f"allowed is {least} to {most}", do)
 
 
-def study(setting: Setting) -> Illustration:
+def study(setting: StudyOptions) -> Illustration:
     """The figure with 10 000 draws, or 500 at `smoke`."""
     return run(Options(draws=500 if setting.scale == "smoke" else 10_000, seed=setting.seed))
 
@@ -197,11 +197,11 @@ def minibatches(everything: Float[Tensor, "N 2"], options: Options) -> Iterator[
 def _all_centroids(x: Tensor, blocks: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
     """The references of draw 0 [n, 2], and T [2, draws, 2] of the standard estimator and of ABC."""
     first = next(blocks)
-    T = [_both(x, first), *(_both(x, y) for y in blocks)]
+    T = [_both_centroids(x, first), *(_both_centroids(x, y) for y in blocks)]
     return first[0], torch.cat(T, dim=1)
 
 
-def _both(x: Tensor, y: Tensor) -> Tensor:
+def _both_centroids(x: Tensor, y: Tensor) -> Tensor:
     return torch.stack([centroid(x, y, tau=TAU, estimator=name)[:, 0] for name in ("standard", "abc")])
 
 

@@ -12,17 +12,17 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.grids.results import ImageGrid, ImageRun
-from truedrift.paper.seeds import LAST, Paired, best, last_average, mean_and_deviation, paired, sentence
-from truedrift.report.table import Cell, Interval, Number, Row, Spread
+from truedrift.paper.seeds import LAST, Paired, best, difference_sentence, last_average, mean_and_deviation, paired
+from truedrift.report.table import Cell, Interval, MeanCell, Number, Row
 
 
-def evaluated(record: ImageGrid) -> list[ImageRun]:
+def evaluated_runs(record: ImageGrid) -> list[ImageRun]:
     """The runs with at least one evaluation; a ValueError where there is none."""
     runs = [run for run in record.runs if run.evaluations]
     if not runs:
-        raise mistake(
+        raise user_error(
             f"the record of {record.item} has {len(record.runs)} runs and no evaluation",
             "allowed is a grid with one evaluated run or more",
             f"run {record.provenance.command!r} to its end",
@@ -32,21 +32,21 @@ def evaluated(record: ImageGrid) -> list[ImageRun]:
 
 def sizes(record: ImageGrid) -> list[int]:
     """Every n, from the smallest."""
-    return sorted({run.n for run in evaluated(record)})
+    return sorted({run.n for run in evaluated_runs(record)})
 
 
 def by_seed(record: ImageGrid, variant: str, n: int) -> dict[int, ImageRun]:
     """The evaluated runs of a variant at an n, from the smallest seed."""
-    runs = (run for run in evaluated(record) if run.variant == variant and run.n == n)
+    runs = (run for run in evaluated_runs(record) if run.variant == variant and run.n == n)
     return {run.seed: run for run in sorted(runs, key=lambda run: run.seed)}
 
 
-def measured(record: ImageGrid, variant: str, n: int, of: Callable[[ImageRun], float]) -> dict[int, float]:
+def values_by_seed(record: ImageGrid, variant: str, n: int, of: Callable[[ImageRun], float]) -> dict[int, float]:
     """A number of each of these runs, by seed."""
     return {seed: of(run) for seed, run in by_seed(record, variant, n).items()}
 
 
-def seen(record: ImageGrid, positives: float) -> float:
+def total_positives(record: ImageGrid, positives: float) -> float:
     """Positives over all classes, from those of each."""
     return positives * record.classes
 
@@ -73,20 +73,20 @@ def protocol_line(record: ImageGrid) -> str:
     )
 
 
-def shortcomings(record: ImageGrid) -> list[str]:
+def coverage_notes(record: ImageGrid) -> list[str]:
     """What the reader of averages has to know of this grid: runs without an evaluation, and runs with few."""
-    runs = evaluated(record)
+    runs = evaluated_runs(record)
     short = [len(run.evaluations) for run in runs if len(run.evaluations) < LAST]
     few = (
         f"{len(short)} of {len(runs)} runs have fewer than {LAST} evaluations (the fewest: {min(short, default=0)}); "
         f"their last-{LAST} average is that of all they have."
     )
-    return [*left_out(record), *([few] if short else [])]
+    return [*unevaluated_note(record), *([few] if short else [])]
 
 
-def left_out(record: ImageGrid) -> list[str]:
+def unevaluated_note(record: ImageGrid) -> list[str]:
     """How many runs have no evaluation at all, if there are any."""
-    missing = len(record.runs) - len(evaluated(record))
+    missing = len(record.runs) - len(evaluated_runs(record))
     return [f"Runs without an evaluation, left out: {missing}."] if missing else []
 
 
@@ -98,7 +98,7 @@ Paper = Mapping[str, Sequence[Printed]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Against:
+class VariantComparison:
     """A variant and the base that it is compared with, both with their names for people."""
 
     variant: str
@@ -109,7 +109,7 @@ class Against:
     def difference(self, record: ImageGrid, n: int, measure: str = "last-5 average") -> Paired:
         """Variant − base over the seeds of both."""
         of = MEASURES[measure]
-        return paired(measured(record, self.base, n, of), measured(record, self.variant, n, of))
+        return paired(values_by_seed(record, self.base, n, of), values_by_seed(record, self.variant, n, of))
 
     def differences(self, record: ImageGrid, n: int) -> list[Paired]:
         """Of every measure."""
@@ -117,23 +117,25 @@ class Against:
 
     def verdict(self, record: ImageGrid, n: int) -> str:
         """What the last-5 averages say."""
-        return sentence(self.difference(record, n), self.name, self.base_name, spec_of(record, "last-5 average"))
+        return difference_sentence(
+            self.difference(record, n), self.name, self.base_name, number_format(record, "last-5 average")
+        )
 
 
-ABC_AGAINST_STANDARD = Against(variant="abc", name="ABC", base="standard", base_name="standard")
+ABC_AGAINST_STANDARD = VariantComparison(variant="abc", name="ABC", base="standard", base_name="standard")
 
 
-def spec_of(record: ImageGrid, measure: str) -> str:
+def number_format(record: ImageGrid, measure: str) -> str:
     """How numbers of this measure are shown in this grid."""
-    return decimals(MEASURES[measure](run) for run in evaluated(record))
+    return decimals(MEASURES[measure](run) for run in evaluated_runs(record))
 
 
-def spread_cell(values: Sequence[float], spec: str, *, bold: bool = False, note: str = "") -> Spread:
+def mean_cell(values: Sequence[float], spec: str, *, bold: bool = False, note: str = "") -> MeanCell:
     """Mean ± largest deviation; a dash where there is nothing, and no deviation of a single value."""
     if not values:
-        return Spread(None, None, 0, spec, note=note)
+        return MeanCell(None, None, 0, spec, note=note)
     mean, deviation = mean_and_deviation(values)
-    return Spread(mean, deviation if len(values) > 1 else None, len(values), spec, bold, note)
+    return MeanCell(mean, deviation if len(values) > 1 else None, len(values), spec, bold, note)
 
 
 def interval_cell(found: Paired, spec: str) -> Interval:
@@ -141,27 +143,29 @@ def interval_cell(found: Paired, spec: str) -> Interval:
     return Interval(found.mean, found.low, found.high, found.pairs, spec)
 
 
-def printed_cell(printed: Printed | None, note: str = "") -> Spread:
+def printed_cell(printed: Printed | None, note: str = "") -> MeanCell:
     """What the paper prints, or a dash."""
     mean, deviation = printed or (None, None)
-    return Spread(mean, deviation, None, note=note)
+    return MeanCell(mean, deviation, None, note=note)
 
 
-def measure_cells(record: ImageGrid, variants: Sequence[str], n: int, measure: str) -> dict[str, Spread]:
+def measure_cells(record: ImageGrid, variants: Sequence[str], n: int, measure: str) -> dict[str, MeanCell]:
     """A cell for each variant, with the smallest mean in bold."""
-    values = {variant: list(measured(record, variant, n, MEASURES[measure]).values()) for variant in variants}
-    winner = smallest({variant: mean_and_deviation(each)[0] for variant, each in values.items() if each})
-    spec = spec_of(record, measure)
-    return {variant: spread_cell(each, spec, bold=variant == winner) for variant, each in values.items()}
+    values = {variant: list(values_by_seed(record, variant, n, MEASURES[measure]).values()) for variant in variants}
+    winner = smallest_mean({variant: mean_and_deviation(each)[0] for variant, each in values.items() if each})
+    spec = number_format(record, measure)
+    return {variant: mean_cell(each, spec, bold=variant == winner) for variant, each in values.items()}
 
 
-def smallest(means: Mapping[str, float]) -> str | None:
+def smallest_mean(means: Mapping[str, float]) -> str | None:
     """The name of the smallest of two or more; None where two share it."""
     least = [name for name, mean in means.items() if mean == min(means.values())]
     return least[0] if len(means) > 1 and len(least) == 1 else None
 
 
-def triple(record: ImageGrid, against: Against, n: int, paper: Paper, beside: Sequence[Cell] = ()) -> list[Row]:
+def comparison_rows(
+    record: ImageGrid, against: VariantComparison, n: int, paper: Paper, beside: Sequence[Cell] = ()
+) -> list[Row]:
     """Rows of base, variant and difference: n, name, seeds, `beside`, and each measure next to the paper's."""
     variants = {against.base: against.base_name, against.variant: against.name}
     cells = {measure: measure_cells(record, tuple(variants), n, measure) for measure in MEASURES}
@@ -175,7 +179,9 @@ def triple(record: ImageGrid, against: Against, n: int, paper: Paper, beside: Se
     ]
     found = against.differences(record, n)
     start = (str(n), f"{against.name} − {against.base_name}", str(found[0].pairs), *("" for _ in beside))
-    intervals = [interval_cell(each, spec_of(record, measure)) for each, measure in zip(found, MEASURES, strict=True)]
+    intervals = [
+        interval_cell(each, number_format(record, measure)) for each, measure in zip(found, MEASURES, strict=True)
+    ]
     return [*rows, _row(start, intervals, paper.get("difference"))]
 
 

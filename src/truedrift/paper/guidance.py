@@ -29,16 +29,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from truedrift.axes import Tensor
-from truedrift.bias.exact import exact_bias_of_strata
+from truedrift.bias.exact import exact_stratified_bias
 from truedrift.data.toys import FOUR_MODES, GaussianMixture
-from truedrift.grids.options import Setting
+from truedrift.grids.options import StudyOptions
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import ABC, INK, STANDARD, STRATIFIED, framed, save_figure, ticks_at
-from truedrift.report.table import Number, Row, Scientific, Table, shown
+from truedrift.report.figure import ABC, INK, STANDARD, STRATIFIED, save_figure, style_axes, ticks_at
+from truedrift.report.table import Number, Row, Scientific, Table, format_number
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtStrength:
+class GuidanceRow:
     """One guidance strength a. Biases are means over queries of ‖E[T] − T*‖, one for each pair of sizes."""
 
     strength: float
@@ -70,7 +70,7 @@ class Guidance:
     generated_means: tuple[tuple[float, float], ...]
     generated_std: float
     sizes: tuple[tuple[int, int], ...]
-    at: tuple[AtStrength, ...]
+    at: tuple[GuidanceRow, ...]
     provenance: Provenance
 
 
@@ -81,7 +81,7 @@ GENERATED_PER_UNCONDITIONAL = 2
 SIZES = tuple((GENERATED_PER_UNCONDITIONAL * n, n) for n in (2, 4, 8, 16, 32, 64, 128, 256))
 
 
-def study(setting: Setting) -> Guidance:
+def study(setting: StudyOptions) -> Guidance:
     """10⁶ points a pool and 200 queries, as in `app:toy`, or 2 000 and 10 at `smoke`."""
     start = time.perf_counter()
     points, queries = (2_000, 10) if setting.scale == "smoke" else (1_000_000, 200)
@@ -104,12 +104,12 @@ def study(setting: Setting) -> Guidance:
     )
 
 
-def _at(x: Tensor, pools: list[Tensor], strength: float) -> AtStrength:
+def _at(x: Tensor, pools: list[Tensor], strength: float) -> GuidanceRow:
     w_u = (strength - 1) * GENERATED_PER_UNCONDITIONAL
-    found = exact_bias_of_strata(x, pools, tau=TAU, n=SIZES, pool_weights=(1.0, w_u))
+    found = exact_stratified_bias(x, pools, tau=TAU, n=SIZES, pool_weights=(1.0, w_u))
     norms = {name: each.bias.norm(dim=-1) for name, each in found.items()}
     standard, abc, stratified = (tuple(norm.mean(0).tolist()) for norm in norms.values())
-    return AtStrength(
+    return GuidanceRow(
         strength=strength,
         w_u=w_u,
         standard=standard,
@@ -168,7 +168,7 @@ def _worst(record: Guidance) -> float:
     return max(at.relative_error for at in record.at)
 
 
-def _rows(record: Guidance, at: AtStrength) -> list[Row]:
+def _rows(record: Guidance, at: GuidanceRow) -> list[Row]:
     found = zip(record.sizes, at.standard, at.abc, at.stratified, at.share_nearer, strict=True)
     rows: list[Row] = [
         (f"{at.strength:g}", str(gen), str(unc), *map(Scientific, biases), Number(nearer, ".0%"))
@@ -181,7 +181,9 @@ def verdicts(record: Guidance) -> list[str]:
     """One sentence for each strength: the powers of n."""
     return [
         f"strength {at.strength:g}: slopes of the bias "
-        + ", ".join(f"{shown(s, '.2f')} ({name})" for name, s in zip(LOOKS, at.slopes(record.sizes), strict=True))
+        + ", ".join(
+            f"{format_number(s, '.2f')} ({name})" for name, s in zip(LOOKS, at.slopes(record.sizes), strict=True)
+        )
         for at in record.at
     ]
 
@@ -199,7 +201,7 @@ def draw(record: Guidance) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, record: Guidance, at: AtStrength) -> None:
+def _panel(axes: Axes, record: Guidance, at: GuidanceRow) -> None:
     total = [sum(sizes) for sizes in record.sizes]
     slopes = at.slopes(record.sizes)
     for (name, look), bias, slope in zip(LOOKS.items(), (at.standard, at.abc, at.stratified), slopes, strict=True):
@@ -208,7 +210,7 @@ def _panel(axes: Axes, record: Guidance, at: AtStrength) -> None:
         axes.annotate(rf"$-{-slope:.2f}$", (total[-1], bias[-1]), fontsize=8, color=look["color"], **place)
     axes.set_yscale("log")
     title = rf"strength $a = {at.strength:g}$, weight $w_u = {at.w_u:g}$"
-    framed(axes, across=r"negatives: $n_{\mathrm{gen}}$ above, $n_{\mathrm{unc}}$ below", title=title, size=9)
+    style_axes(axes, across=r"negatives: $n_{\mathrm{gen}}$ above, $n_{\mathrm{unc}}$ below", title=title, size=9)
     ticks_at(axes, total, [f"{gen}\n{unc}" for gen, unc in record.sizes])
     axes.set_xlim(0.7 * total[0], 2.5 * total[-1])
     told: dict[str, Any] = {"xytext": (9, 9), "textcoords": "offset points", "fontsize": 8, "color": INK}

@@ -23,15 +23,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.exact import exact_moments_of_several
-from truedrift.bias.field_bias import ESTIMATORS, FieldSample, trained_field
-from truedrift.bias.trial_moments import Sample
+from truedrift.bias.exact import exact_moments_by_estimator
+from truedrift.bias.field_bias import ESTIMATORS, FieldMoments, field_bias_trials
+from truedrift.bias.trial_moments import TrialMoments
 from truedrift.data.toys import FOUR_MODES
 from truedrift.field.affinity import NORMALIZATIONS
-from truedrift.grids.options import Scale, Setting
+from truedrift.grids.options import Scale, StudyOptions
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import LOOKS, MUTED, framed, save_figure, ticks_at
-from truedrift.report.table import Row, Scientific, Table, shown
+from truedrift.report.figure import LOOKS, MUTED, save_figure, style_axes, ticks_at
+from truedrift.report.table import Row, Scientific, Table, format_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +96,14 @@ SIZES: dict[Scale, tuple[int, ...]] = {
 }
 
 
-def study(setting: Setting) -> FieldBiases:
+def study(setting: StudyOptions) -> FieldBiases:
     """All normalizations, estimators and sides at the scale of the setting."""
     start = time.perf_counter()
     generator = torch.Generator().manual_seed(setting.seed)
     counts = (POOL_POINTS, POOL_POINTS, QUERIES[setting.scale])
     positives, generated, x = (FOUR_MODES.sample(count, generator, dtype=torch.float64) for count in counts)
     n, trials = SIZES[setting.scale], TRIALS[setting.scale]
-    found = trained_field(
+    found = field_bias_trials(
         x,
         positives,
         generated,
@@ -132,9 +132,9 @@ def study(setting: Setting) -> FieldBiases:
 
 
 def _bias(
-    normalization: str, name: str, side: str, found: FieldSample, exact: dict[tuple[str, str], Tensor]
+    normalization: str, name: str, side: str, found: FieldMoments, exact: dict[tuple[str, str], Tensor]
 ) -> FieldBias:
-    measured: Sample = getattr(found, side)
+    measured: TrialMoments = getattr(found, side)
     known = exact[name, side] if normalization == "row" else None
     return FieldBias(
         normalization=normalization,
@@ -150,9 +150,9 @@ def _exact(
     x: Tensor, positives: Tensor, generated: Tensor, n: tuple[int, ...]
 ) -> dict[tuple[str, str], Float[Tensor, "Q S D"]]:
     """The bias vectors of the row normalization."""
-    pos = exact_moments_of_several(x, positives, tau=TAU, n=n, estimators=ESTIMATORS)
+    pos = exact_moments_by_estimator(x, positives, tau=TAU, n=n, estimators=ESTIMATORS)
     others = tuple(size - 1 for size in n)
-    neg = exact_moments_of_several(x, generated, tau=TAU, n=others, estimators=ESTIMATORS)
+    neg = exact_moments_by_estimator(x, generated, tau=TAU, n=others, estimators=ESTIMATORS)
     sides = {"T_pos": lambda e: pos[e].bias, "T_neg": lambda e: neg[e].bias, "V": lambda e: pos[e].bias - neg[e].bias}
     return {(name, side): bias(name) for name in ESTIMATORS for side, bias in sides.items()}
 
@@ -179,7 +179,7 @@ def draw(record: FieldBiases) -> Figure:
                 _curve(axes, record, record.of(normalization, estimator, side))
             ticks_at(axes, record.n, [str(n) for n in record.n])
             axes.set_yscale("log")
-            framed(
+            style_axes(
                 axes,
                 across="references $n$" if i == len(SIDES) - 1 else "",
                 up=f"bias of {SIDES[side]}, RMS over queries" if j == 0 else "",
@@ -265,7 +265,7 @@ def _verdict(record: FieldBiases, normalization: str) -> str:
     where = f"of V at n = {record.n[-1]}"
     if not (standard.resolved[-1] and abc.resolved[-1]):
         return f"the noise hides the bias {where}"
-    return f"ABC leaves {shown(abc.root[-1] / standard.root[-1], '.1%')} of the standard bias {where}"
+    return f"ABC leaves {format_number(abc.root[-1] / standard.root[-1], '.1%')} of the standard bias {where}"
 
 
 def summary(record: FieldBiases) -> str:

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from truedrift.options import from_tree
-from truedrift.progress import silent
+from truedrift.options import from_dict
+from truedrift.progress import no_progress
 from truedrift.training.config import RunConfig
-from truedrift.training.setup import Assembly, Parts, assemble, find_device, samples_of
+from truedrift.training.setup import Parts, TrainingSetup, build_setup, load_samples, resolve_device
 from truedrift.training.telemetry import peak_memory
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -30,7 +30,7 @@ class Measurement:
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         self.config, self.device, self._next, self._driver = config, device, 0, 0
-        self.assembly: Assembly = assemble(config, Parts(), samples_of(config, Parts()), device, silent)
+        self.assembly: TrainingSetup = build_setup(config, Parts(), load_samples(config, Parts()), device, no_progress)
         self._before = _begin(device)
 
     def epoch(self) -> float:
@@ -94,7 +94,7 @@ def _resident(field: str) -> int | None:
 def main(config: str, device: str) -> None:
     """Answer until the input ends."""
     tree = json.loads(Path(config).read_text(encoding="utf-8"))
-    measurement = Measurement(from_tree(RunConfig, tree), find_device(device))
+    measurement = Measurement(from_dict(RunConfig, tree), resolve_device(device))
     for line in sys.stdin:
         answer = measurement.epoch() if line.strip() == "epoch" else measurement.end()
         print(json.dumps(answer), flush=True)

@@ -17,19 +17,19 @@ from typing import Literal
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.bias import exact
-from truedrift.bias.exact import exact_moments_of_several
+from truedrift.bias import exact as exact_module
+from truedrift.bias.exact import exact_moments_by_estimator
 from truedrift.bias.monte_carlo import check, monte_carlo
 from truedrift.bias.theory import pool_moments
 from truedrift.centroids.catalog import ESTIMATORS
-from truedrift.errors import mistake, require_choice, require_matrices, require_temperature
-from truedrift.progress import Progress, silent
+from truedrift.errors import require_choice, require_matrices, require_temperature, user_error
+from truedrift.progress import Progress, no_progress
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.table import Scientific, Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class BiasAt:
+class BiasRow:
     """One estimator at one n: means over queries.
 
     `bias` is ‖E[T_n] − T*‖, exact or b̂, `error` what it may be wrong by (exact) or its standard error; `noise` is
@@ -60,7 +60,7 @@ class PoolBias:
     replacement: bool
     spread: float
     n_eff_share: float
-    rows: tuple[BiasAt, ...]
+    rows: tuple[BiasRow, ...]
     provenance: Provenance
 
 
@@ -83,24 +83,24 @@ class Question:
         require_temperature(self.tau)
         require_matrices(queries=self.queries, pool=self.pool)
         if not self.n or min(self.n) < 1:
-            raise mistake(f"n is {self.n}", "allowed is an integer from 1, or several", "take for example 8 64 512")
-        allowed = exact.ESTIMATORS if self.trials is None else tuple(ESTIMATORS)
+            raise user_error(f"n is {self.n}", "allowed is an integer from 1, or several", "take for example 8 64 512")
+        allowed = exact_module.ESTIMATORS if self.trials is None else tuple(ESTIMATORS)
         for name in self.estimators:
             if self.trials is None and name in ESTIMATORS and name not in allowed:
-                raise mistake(f"{name} has no exact form", f"exact are {', '.join(allowed)}", "add --trials 10000")
+                raise user_error(f"{name} has no exact form", f"exact are {', '.join(allowed)}", "add --trials 10000")
             require_choice("estimator", name, allowed)
         if self.trials is not None:
             chosen = [ESTIMATORS[name] for name in self.estimators]
             check(self.queries, self.pool, self.tau, self.n, self.trials, chosen, self.replacement, self.seed)
         elif not self.replacement:
-            raise mistake("draws are without replacement", "exact is with replacement", "add --trials 10000")
+            raise user_error("draws are without replacement", "exact is with replacement", "add --trials 10000")
 
 
-def answer(question: Question, progress: Progress = silent) -> PoolBias:
+def compute_pool_bias(question: Question, progress: Progress = no_progress) -> PoolBias:
     """The bias of every estimator at every n."""
     start = time.perf_counter()
     rows = _exact(question, progress) if question.trials is None else _sampled(question, question.trials, progress)
-    spread, share = _spread_and_share(question)
+    spread, share = _spread_and_shares(question)
     return PoolBias(
         pool=question.name,
         pool_points=len(question.pool),
@@ -117,8 +117,8 @@ def answer(question: Question, progress: Progress = silent) -> PoolBias:
     )
 
 
-def _exact(question: Question, progress: Progress) -> Iterator[BiasAt]:
-    found = exact_moments_of_several(
+def _exact(question: Question, progress: Progress) -> Iterator[BiasRow]:
+    found = exact_moments_by_estimator(
         question.queries,
         question.pool,
         tau=question.tau,
@@ -131,7 +131,7 @@ def _exact(question: Question, progress: Progress) -> Iterator[BiasAt]:
         norm = torch.linalg.vector_norm(moments.bias, dim=-1)
         for k, n in enumerate(moments.n):
             noise = moments.variance[:, k].clamp_min(0).sqrt().mean().item()  # NaN where it has no exact form
-            yield BiasAt(
+            yield BiasRow(
                 n=n,
                 estimator=name,
                 bias=norm[:, k].mean().item(),
@@ -140,7 +140,7 @@ def _exact(question: Question, progress: Progress) -> Iterator[BiasAt]:
             )
 
 
-def _sampled(question: Question, trials: int, progress: Progress) -> Iterator[BiasAt]:
+def _sampled(question: Question, trials: int, progress: Progress) -> Iterator[BiasRow]:
     found = monte_carlo(
         question.queries,
         question.pool,
@@ -155,7 +155,7 @@ def _sampled(question: Question, trials: int, progress: Progress) -> Iterator[Bi
     )
     for name, sample in found.items():
         for k, n in enumerate(sample.n):
-            yield BiasAt(
+            yield BiasRow(
                 n=n,
                 estimator=name,
                 bias=sample.corrected[:, k].mean().item(),
@@ -164,7 +164,7 @@ def _sampled(question: Question, trials: int, progress: Progress) -> Iterator[Bi
             )
 
 
-def _spread_and_share(question: Question) -> tuple[float, float]:
+def _spread_and_shares(question: Question) -> tuple[float, float]:
     """Means over queries of √(E‖y − T*‖²) and of 1/λ."""
     moments = pool_moments(question.queries, question.pool, tau=question.tau, kernel=question.kernel)
     pool = question.pool.double()
@@ -227,7 +227,7 @@ def _head(record: PoolBias) -> str:
     )
 
 
-def _line(row: BiasAt, spread: float) -> str:
+def _line(row: BiasRow, spread: float) -> str:
     noise = f"{'–':>11}{'–':>12}" if row.noise is None else f"{row.noise:11.3e}{_ratio(row.bias, row.noise):>12}"
     return f"{row.estimator:12}{row.n:8d}{row.bias:11.3e}{row.error:11.1e}{_ratio(row.bias, spread):>11}{noise}"
 

@@ -30,7 +30,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias import uncertainty
-from truedrift.bias.diagnose import Measured, color
+from truedrift.bias.diagnose import Calibration, reliability_color
 from truedrift.bias.diagnosis import Color
 from truedrift.bias.expected_weights import References
 from truedrift.kernels.distance import pairwise_distance
@@ -81,7 +81,7 @@ def case(seed: int) -> Case:
     truth = References.seen(pairwise_distance(x, pool) / tau, pool, own=False)
     seen = References.seen(distances / tau, y, own=False)
     true_norms = truth.biases(uncertainty.ESTIMATORS, (n,)).norm(dim=-1).mean(0).flatten().tolist()
-    estimates, _ = uncertainty.estimates(seen, n, uncertainty.groups(N, generator))
+    estimates, _ = uncertainty.jackknife_estimates(seen, n, uncertainty.jackknife_group_count(N, generator))
     closed = float(seen.abc_residual(n).norm(dim=-1).mean())
     drawn = torch.randint(N, (64, n), generator=generator)
     return Case(
@@ -150,7 +150,7 @@ def _case(fields: dict[str, Any]) -> Case:
 def color_of(each: Case) -> Color:
     """What the gauge shows in that case."""
     _, noise, _ = each.noise
-    return color(noise=noise, error=each.error[1], drift=each.drift[1], agreement=each.agreement)
+    return reliability_color(noise=noise, error=each.error[1], drift=each.drift[1], agreement=each.agreement)
 
 
 def is_right(each: Case) -> bool:
@@ -173,14 +173,14 @@ def is_covered(each: Case, *, k: int) -> bool:
     return abs(math.log(each.estimate[k] / each.truth[k])) <= half
 
 
-def measure(cases: Sequence[Case]) -> Measured:
+def measure(cases: Sequence[Case]) -> Calibration:
     """The rates over these cases."""
     green = [each for each in cases if color_of(each) == "green"]
     believed = [each for each in cases if color_of(each) != "red"]
     usable = [each for each in cases if is_usable(each)]
     unusable = [each for each in cases if not is_usable(each)]
     right = [each for each in cases if is_right(each)]
-    return Measured(
+    return Calibration(
         cases=len(cases),
         usable=_short(len(usable) / len(cases)),
         false_green=_share(green, lambda each: not is_usable(each)),

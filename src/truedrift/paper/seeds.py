@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from scipy.special import stdtrit
 
 from truedrift.grids.results import ImageRun
-from truedrift.report.table import shown
+from truedrift.report.table import format_number
 
 LAST = 5
 CONFIDENCE = 0.95
@@ -90,20 +90,20 @@ def paired(base: Mapping[int, float], other: Mapping[int, float]) -> Paired:
 PERCENT = f"{CONFIDENCE * 100:.0f} %"
 
 
-def sentence(found: Paired, name: str, base: str, spec: str, *, lower: str = "lower", unit: str = "") -> str:
+def difference_sentence(found: Paired, name: str, base: str, spec: str, *, lower: str = "lower", unit: str = "") -> str:
     """Which of both is lower and by how much, with the interval and how many pairs."""
     if found.mean is None:
         return f"no seed has both {name} and {base}"
-    ahead = f"{name if found.mean < 0 else base} {lower} by {shown(abs(found.mean), spec)}{unit}"
+    ahead = f"{name if found.mean < 0 else base} {lower} by {format_number(abs(found.mean), spec)}{unit}"
     if found.low is None or found.high is None:
         said = ahead if found.mean else "no difference"
         return f"{said} in a single pair of seeds, which has no interval"
     if not found.significant:
         return (
-            f"no significant difference ({name} − {base} is {shown(found.mean, spec)}{unit}, {PERCENT} interval "
-            f"{shown(found.low, spec)} to {shown(found.high, spec)}, {found.pairs} pairs)"
+            f"no significant difference ({name} − {base} is {format_number(found.mean, spec)}{unit}, {PERCENT} "
+            f"interval {format_number(found.low, spec)} to {format_number(found.high, spec)}, {found.pairs} pairs)"
         )
-    near, far = (shown(limit, spec) for limit in sorted((abs(found.low), abs(found.high))))
+    near, far = (format_number(limit, spec) for limit in sorted((abs(found.low), abs(found.high))))
     return f"{ahead} ({PERCENT} interval {near} to {far}, {found.pairs} pairs)"
 
 

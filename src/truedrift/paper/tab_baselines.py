@@ -20,13 +20,13 @@ from pathlib import Path
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.bias.exact import Moments, exact_moments_of_several
+from truedrift.bias.exact import Moments, exact_moments_by_estimator
 from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.trial_moments import Sample
+from truedrift.bias.trial_moments import TrialMoments
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import weighted_mean
 from truedrift.data.toys import FOUR_MODES
-from truedrift.grids.options import Setting
+from truedrift.grids.options import StudyOptions
 from truedrift.kernels.kernel import laplace
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.table import Number, Row, Scientific, Table
@@ -73,7 +73,7 @@ POOL_POINTS, QUERIES, TRIALS, TIMED, WARM_UP = 50_000, 200, 5_000, 500, 10
 SMOKE_SIZES, SMOKE_POINTS, SMOKE_QUERIES, SMOKE_TRIALS, SMOKE_TIMED = (4, 8, 32), 2_000, 10, 400, 20
 
 
-def study(setting: Setting) -> Baselines:
+def study(setting: StudyOptions) -> Baselines:
     """The whole table at `cpu` and `paper`; a small one at `smoke`."""
     small = setting.scale == "smoke"
     sizes, trials = (SMOKE_SIZES, SMOKE_TRIALS) if small else (SIZES, TRIALS)
@@ -95,7 +95,7 @@ def study(setting: Setting) -> Baselines:
         progress=setting.progress,
         keep=setting.directory,
     )
-    exact: Mapping[str, Moments] = exact_moments_of_several(
+    exact: Mapping[str, Moments] = exact_moments_by_estimator(
         x, pool, tau=TAU, n=sizes, estimators=EXACT, progress=setting.progress
     )
     return Baselines(
@@ -113,7 +113,7 @@ def study(setting: Setting) -> Baselines:
     )
 
 
-def _row(name: str, k: int, sampled: Sample, exact: Moments | None, seconds: float) -> Baseline:
+def _row(name: str, k: int, sampled: TrialMoments, exact: Moments | None, seconds: float) -> Baseline:
     variance = math.nan if exact is None else exact.variance[:, k].mean().item()
     return Baseline(
         n=sampled.n[k],

@@ -9,12 +9,12 @@ from truedrift.paper.grid_tables import (
     ABC_AGAINST_STANDARD,
     MEASURES,
     Paper,
-    evaluated,
+    comparison_rows,
+    coverage_notes,
+    evaluated_runs,
     one_or_all,
     protocol_line,
-    shortcomings,
     sizes,
-    triple,
 )
 from truedrift.paper.seeds import comparisons_note
 from truedrift.report.table import Row, Table
@@ -59,18 +59,18 @@ def table(record: ImageGrid) -> Table:
         label="tab:cifar100",
         header=("n", "estimator", "seeds", "epochs", *columns),
         groups=[_rows(record, n) for n in sizes(record)],
-        notes=(*shortcomings(record), comparisons_note(found)),
+        notes=(*coverage_notes(record), comparisons_note(found)),
     )
 
 
 def _seeds(record: ImageGrid) -> str:
-    count = len({run.seed for run in evaluated(record)})
+    count = len({run.seed for run in evaluated_runs(record)})
     return "a single seed, hence no interval" if count == 1 else f"mean ± largest deviation over {count} seeds"
 
 
 def _rows(record: ImageGrid, n: int) -> list[Row]:
-    epochs = one_or_all(run.epochs for run in evaluated(record) if run.n == n)
-    return triple(record, ABC_AGAINST_STANDARD, n, PAPER.get(n, {}), (epochs,))
+    epochs = one_or_all(run.epochs for run in evaluated_runs(record) if run.n == n)
+    return comparison_rows(record, ABC_AGAINST_STANDARD, n, PAPER.get(n, {}), (epochs,))
 
 
 def verdicts(record: ImageGrid) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truedrift.generators.catalog import build
-from truedrift.grids.options import Setting
+from truedrift.grids.options import StudyOptions
 from truedrift.recipes.recipes import CIFAR10_EPOCHS, CIFAR10_SEEDS, cifar10
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.table import Table
@@ -57,7 +57,7 @@ class Hyperparameters:
 SAMPLE_SHAPE, CLASSES = (3, 32, 32), 10
 
 
-def study(setting: Setting) -> Hyperparameters:
+def study(setting: StudyOptions) -> Hyperparameters:
     """The recipe cifar10 at every n of the paper; scale and seed change nothing."""
     started = time.monotonic()
     runs = {n: cifar10(n=n) for n in CIFAR10_EPOCHS}

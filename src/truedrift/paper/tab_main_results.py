@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from truedrift.grids.benchmarks import Ground
+from truedrift.grids.benchmarks import BenchmarkSetting
 from truedrift.grids.plan import Task
 from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
     ABC_AGAINST_STANDARD,
     MEASURES,
     Paper,
-    evaluated,
+    comparison_rows,
+    coverage_notes,
+    evaluated_runs,
     one_or_all,
     protocol_line,
-    shortcomings,
     sizes,
-    triple,
 )
 from truedrift.paper.seeds import Paired, comparisons_note
 from truedrift.report.table import Row, Table
@@ -27,7 +27,7 @@ from truedrift.report.table import Row, Table
 ESTIMATORS = ("standard", "abc")
 
 
-def tasks(ground: Ground) -> list[Task]:
+def tasks(ground: BenchmarkSetting) -> list[Task]:
     """Every n, estimator and seed; the longest runs, those of small n, come first."""
     return [
         Task(variant=name, config=ground.config(n=n, seed=seed, estimator_pos=name, estimator_neg=name))
@@ -81,7 +81,7 @@ def table(record: ImageGrid) -> Table:
         label="tab:main_results",
         header=("n", "estimator", "seeds", "positives per class", "epochs", *_columns(name)),
         groups=[_rows(record, n) for n in sizes(record)],
-        notes=(*shortcomings(record), comparisons_note(_intervals(record))),
+        notes=(*coverage_notes(record), comparisons_note(_intervals(record))),
     )
 
 
@@ -90,10 +90,10 @@ def _columns(name: str) -> list[str]:
 
 
 def _rows(record: ImageGrid, n: int) -> list[Row]:
-    runs = [run for run in evaluated(record) if run.n == n]
+    runs = [run for run in evaluated_runs(record) if run.n == n]
     positives = one_or_all(run.evaluations[-1].positives_seen for run in runs)
     beside = (positives, one_or_all(run.epochs for run in runs))
-    return triple(record, ABC_AGAINST_STANDARD, n, PAPER.get(n, {}), beside)
+    return comparison_rows(record, ABC_AGAINST_STANDARD, n, PAPER.get(n, {}), beside)
 
 
 def _intervals(record: ImageGrid) -> list[Paired]:

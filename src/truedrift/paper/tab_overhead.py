@@ -27,17 +27,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from truedrift.errors import Mistake, mistake
-from truedrift.grids.benchmarks import IMAGES, ground
-from truedrift.grids.estimate import ABC_EPOCH_SECONDS, STANDARD_EPOCH_SECONDS, STEPS, seconds_a_step, spoken
-from truedrift.grids.options import Scale, Setting
-from truedrift.paper.grid_tables import spread_cell
+from truedrift.errors import UserError, user_error
+from truedrift.grids.benchmarks import IMAGES, benchmark_setting
+from truedrift.grids.estimate import ABC_EPOCH_SECONDS, STANDARD_EPOCH_SECONDS, STEPS, format_duration, seconds_per_step
+from truedrift.grids.options import Scale, StudyOptions
+from truedrift.paper.grid_tables import mean_cell
 from truedrift.paper.seeds import mean_and_deviation
 from truedrift.recipes.overrides import recipe
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.table import Cell, Number, Row, Table, shown
+from truedrift.report.table import Cell, Number, Row, Table, format_number
 from truedrift.training.config import RunConfig
-from truedrift.training.setup import Parts, find_device, samples_of
+from truedrift.training.setup import Parts, load_samples, resolve_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,9 +76,9 @@ ESTIMATORS = ("standard", "abc")
 EPOCHS, SMOKE_EPOCHS = 10, 2
 
 
-def configs(setting: Setting) -> list[RunConfig]:
+def configs(setting: StudyOptions) -> list[RunConfig]:
     """Of the four measurements, in pairs."""
-    on = ground(setting, IMAGES, ITEM)
+    on = benchmark_setting(setting, IMAGES, ITEM)
     return [
         recipe(
             on.recipe,
@@ -90,23 +90,23 @@ def configs(setting: Setting) -> list[RunConfig]:
     ]
 
 
-def epochs_of(scale: Scale) -> int:
+def epoch_count(scale: Scale) -> int:
     """Of each measurement, with the one that warms up."""
     return 1 + (SMOKE_EPOCHS if scale == "smoke" else EPOCHS)
 
 
-def require_able(setting: Setting) -> None:
+def require_able(setting: StudyOptions) -> None:
     """The data set is one of the item's, and it is here: checked before anything starts."""
-    samples_of(configs(setting)[0], Parts())
+    load_samples(configs(setting)[0], Parts())
 
 
-def study(setting: Setting) -> Overhead:
+def study(setting: StudyOptions) -> Overhead:
     """Both pairs, one after the other."""
     started = time.monotonic()
     found = configs(setting)
-    epochs = epochs_of(setting.scale)
-    eager = _measured(found[:2], epochs, 0, setting)
-    compiled = _measured(found[2:], epochs, 2 * epochs, setting)
+    epochs = epoch_count(setting.scale)
+    eager = _read_measurement(found[:2], epochs, 0, setting)
+    compiled = _read_measurement(found[2:], epochs, 2 * epochs, setting)
     told = eager[0].told
     return Overhead(
         scale=setting.scale,
@@ -122,7 +122,7 @@ def study(setting: Setting) -> Overhead:
 
 
 @dataclass
-class Measured:
+class MeasuredCost:
     """What a process has told so far."""
 
     seconds: list[float] = field(default_factory=list)
@@ -131,7 +131,7 @@ class Measured:
     """At its end: memory_megabytes, parameters, device, threads."""
 
 
-def _cost(config: RunConfig, measured: Measured) -> Cost:
+def _cost(config: RunConfig, measured: MeasuredCost) -> Cost:
     return Cost(
         estimator=config.objective.estimator_pos,
         compiled=config.engine.compiled,
@@ -141,9 +141,9 @@ def _cost(config: RunConfig, measured: Measured) -> Cost:
     )
 
 
-def _measured(pair: list[RunConfig], epochs: int, before: int, setting: Setting) -> list[Measured]:
+def _read_measurement(pair: list[RunConfig], epochs: int, before: int, setting: StudyOptions) -> list[MeasuredCost]:
     """The processes take their epochs in turn."""
-    found = [Measured() for _ in pair]
+    found = [MeasuredCost() for _ in pair]
     with ExitStack() as stack:
         processes = [stack.enter_context(_process(config, setting.device)) for config in pair]
         for epoch in range(epochs):
@@ -155,7 +155,7 @@ def _measured(pair: list[RunConfig], epochs: int, before: int, setting: Setting)
     return found
 
 
-class Measuring:
+class MeasuringProcess:
     """A process that answers a word with a line of JSON."""
 
     def __init__(self, process: subprocess.Popen[str], errors: Any) -> None:
@@ -180,11 +180,11 @@ class Measuring:
         self._errors.seek(0)
         last = self._errors.read().strip().splitlines()[-1:]
         came = f"a measurement ended with status {self._process.returncode} ({' '.join(last) or 'it said nothing'})"
-        return mistake(came, "allowed is a machine that can train and compile", "look at that, and run it again")
+        return user_error(came, "allowed is a machine that can train and compile", "look at that, and run it again")
 
 
 @contextmanager
-def _process(config: RunConfig, device: str) -> Iterator[Measuring]:
+def _process(config: RunConfig, device: str) -> Iterator[MeasuringProcess]:
     """Started, and at its end stopped."""
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as errors:
         path = Path(scratch) / "config.json"
@@ -192,7 +192,7 @@ def _process(config: RunConfig, device: str) -> Iterator[Measuring]:
         pipe = subprocess.PIPE
         with subprocess.Popen(_command(path, device), stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
             try:
-                yield Measuring(process, errors)
+                yield MeasuringProcess(process, errors)
             finally:
                 process.kill()
 
@@ -201,9 +201,9 @@ def _command(config: Path, device: str) -> list[str]:
     return [sys.executable, "-m", "truedrift.paper.overhead_worker", str(config), device]
 
 
-def measurements(setting: Setting) -> str:
+def measurements(setting: StudyOptions) -> str:
     """What `--dry-run` prints."""
-    found, epochs = configs(setting), epochs_of(setting.scale)
+    found, epochs = configs(setting), epoch_count(setting.scale)
     each = f"{epochs} epochs of {found[0].cadence.steps_per_epoch} steps each, the first of them not counted"
     return "\n".join(
         (
@@ -219,18 +219,18 @@ def _line(config: RunConfig) -> str:
     return f"{config.objective.estimator_pos:10}{'compiled' if config.engine.compiled else 'eager'}"
 
 
-def _cost_line(found: list[RunConfig], epochs: int, setting: Setting) -> str:
+def _cost_line(found: list[RunConfig], epochs: int, setting: StudyOptions) -> str:
     compiling = "compiling comes on top"
     if setting.scale == "paper":
         seconds = epochs * 2 * (STANDARD_EPOCH_SECONDS + ABC_EPOCH_SECONDS)
-        return f"estimate: {spoken(seconds)} on one A100, from the times that the paper tells; {compiling}"
+        return f"estimate: {format_duration(seconds)} on one A100, from the times that the paper tells; {compiling}"
     try:
-        samples = samples_of(found[0], Parts())
-    except Mistake as error:
+        samples = load_samples(found[0], Parts())
+    except UserError as error:
         return f"no estimate: {error}"
     steps = epochs * found[0].cadence.steps_per_epoch * len(found)
-    seconds = steps * seconds_a_step(found[0], samples, find_device(setting.device))
-    return f"estimate: {spoken(seconds)} from {STEPS} steps of the first; {compiling}"
+    seconds = steps * seconds_per_step(found[0], samples, resolve_device(setting.device))
+    return f"estimate: {format_duration(seconds)} from {STEPS} steps of the first; {compiling}"
 
 
 NAME = "tab_overhead"
@@ -250,7 +250,7 @@ PAPER = {
 """Standard, ABC and difference as the paper prints them: MB (it does not say in which mode), seconds, millions."""
 
 
-def cost_of(record: Overhead, estimator: str, *, compiled: bool) -> Cost | None:
+def find_cost(record: Overhead, estimator: str, *, compiled: bool) -> Cost | None:
     """What was measured, if it was."""
     return next((c for c in record.costs if c.estimator == estimator and c.compiled is compiled), None)
 
@@ -263,7 +263,7 @@ def save(record: Overhead, directory: Path) -> list[Path]:
 def table(record: Overhead) -> Table:
     """Memory and time in both modes, and parameters."""
     if not record.costs:
-        raise mistake(
+        raise user_error(
             "the record of tab:overhead has no cost",
             "allowed is a record of one process or more",
             f"run {record.provenance.command!r} to its end",
@@ -300,7 +300,7 @@ def _time_rows(record: Overhead) -> list[Row]:
         seconds = [cost.epoch_seconds if cost else () for cost in _both(record, compiled)]
         spec = _digits([each for epochs in seconds for each in epochs])
         means = [mean_and_deviation(epochs)[0] if epochs else None for epochs in seconds]
-        cells: list[Cell] = [*(spread_cell(epochs, spec) for epochs in seconds), Number(_minus(means), spec)]
+        cells: list[Cell] = [*(mean_cell(epochs, spec) for epochs in seconds), Number(_minus(means), spec)]
         rows.append((f"epoch, {mode}, s", *cells, *_paper("epoch", mode)))
     return rows
 
@@ -315,11 +315,11 @@ def _parameters_row(record: Overhead) -> Row:
 
 
 def _by_estimator(record: Overhead) -> list[list[Cost | None]]:
-    return [[cost_of(record, name, compiled=mode) for mode in MODES] for name in ("standard", "abc")]
+    return [[find_cost(record, name, compiled=mode) for mode in MODES] for name in ("standard", "abc")]
 
 
 def _both(record: Overhead, compiled: bool) -> list[Cost | None]:
-    return [cost_of(record, name, compiled=compiled) for name in ("standard", "abc")]
+    return [find_cost(record, name, compiled=compiled) for name in ("standard", "abc")]
 
 
 def _memory(cost: Cost | None) -> float | None:
@@ -356,8 +356,8 @@ def _time_verdict(mode: str, standard: Cost, abc: Cost) -> str:
     spec = _digits([*standard.epoch_seconds, *abc.epoch_seconds])
     both = "do not overlap" if apart else "overlap: within the spread of the clock"
     return (
-        f"{mode}: an epoch takes {shown(second, spec)} s with ABC and {shown(first, spec)} s with standard "
-        f"({_signed(second / first - 1, '.1%')}), and the epochs of both {both}"
+        f"{mode}: an epoch takes {format_number(second, spec)} s with ABC and {format_number(first, spec)} s "
+        f"with standard ({_signed(second / first - 1, '.1%')}), and the epochs of both {both}"
     )
 
 
@@ -367,7 +367,7 @@ def _memory_verdict(mode: str, standard: Cost, abc: Cost) -> str:
 
 
 def _signed(value: float, spec: str) -> str:
-    return shown(value, f"+{spec}")
+    return format_number(value, f"+{spec}")
 
 
 def summary(record: Overhead) -> str:

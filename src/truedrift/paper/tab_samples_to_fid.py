@@ -11,33 +11,33 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
     by_seed,
+    coverage_notes,
     decimals,
-    evaluated,
+    evaluated_runs,
     interval_cell,
-    measured,
+    mean_cell,
     printed_cell,
     protocol_line,
-    seen,
-    shortcomings,
     sizes,
-    spread_cell,
+    total_positives,
+    values_by_seed,
 )
 from truedrift.paper.seeds import (
     Paired,
     comparisons_note,
+    difference_sentence,
     first_hit,
     last_average,
     mean_and_deviation,
     paired,
-    sentence,
 )
-from truedrift.paper.trajectory import unit_of
+from truedrift.paper.trajectory import axis_unit
 from truedrift.report.figure import LOOKS
-from truedrift.report.table import Cell, Row, Spread, Table, shown
+from truedrift.report.table import Cell, MeanCell, Row, Table, format_number
 
 NAME = "tab_samples_to_fid"
 VARIANTS = ("standard", "abc")
@@ -72,9 +72,9 @@ def thresholds(record: ImageGrid) -> tuple[float, float]:
     if record.protocol.extractor in PAPER_EXTRACTORS:
         return PAPER_THRESHOLDS
     n = sizes(record)[0]
-    averages = measured(record, "standard", n, last_average)
+    averages = values_by_seed(record, "standard", n, last_average)
     if not averages:
-        raise mistake(
+        raise user_error(
             f"the record of {record.item} has no evaluated run of standard at n = {n}, which sets the thresholds",
             "allowed is a grid that has one",
             f"run {record.provenance.command!r} to its end",
@@ -83,15 +83,17 @@ def thresholds(record: ImageGrid) -> tuple[float, float]:
     return first, second
 
 
-def hits(record: ImageGrid, variant: str, n: int, threshold: float) -> Hits:
+def positives_until(record: ImageGrid, variant: str, n: int, threshold: float) -> Hits:
     """First hits of the seeds that have one."""
     unit, _ = _unit(record)
     found = {seed: first_hit(run, threshold) for seed, run in by_seed(record, variant, n).items()}
-    return {seed: seen(record, positives) / unit for seed, positives in found.items() if positives is not None}
+    return {
+        seed: total_positives(record, positives) / unit for seed, positives in found.items() if positives is not None
+    }
 
 
 def _unit(record: ImageGrid) -> tuple[float, str]:
-    return unit_of(max(seen(record, run.evaluations[-1].positives_seen) for run in evaluated(record)))
+    return axis_unit(max(total_positives(record, run.evaluations[-1].positives_seen) for run in evaluated_runs(record)))
 
 
 def save(record: ImageGrid, directory: Path) -> list[Path]:
@@ -112,14 +114,14 @@ def table(record: ImageGrid) -> Table:
         caption=(
             f"Positives over all classes ({unit_name}) until {name} on {record.data} is first at most a threshold: "
             "mean ± largest deviation over the seeds that reach it, (k/S) of them; in bold the estimator with more "
-            f"such seeds, or else the smaller mean. {_told(record)}{protocol_line(record)} "
+            f"such seeds, or else the smaller mean. {_describe_threshold(record)}{protocol_line(record)} "
             "Paper: CIFAR-10, three seeds."
         ),
         label="tab:samples_to_fid",
         header=("n", "estimator", *columns),
         groups=[_rows(record, n) for n in sizes(record)],
         notes=(
-            *shortcomings(record),
+            *coverage_notes(record),
             comparisons_note(found),
             "Differences are of seeds that reach the threshold with both; one that fails with either is in none.",
         ),
@@ -130,10 +132,10 @@ def _names(record: ImageGrid) -> list[str]:
     values = thresholds(record)
     name, spec = record.protocol.distance_name, decimals(values)
     whole = all(value == int(value) for value in values)
-    return [f"{name} ≤ {value:g}" if whole else f"{name} ≤ {shown(value, spec)}" for value in values]
+    return [f"{name} ≤ {value:g}" if whole else f"{name} ≤ {format_number(value, spec)}" for value in values]
 
 
-def _told(record: ImageGrid) -> str:
+def _describe_threshold(record: ImageGrid) -> str:
     if record.protocol.extractor in PAPER_EXTRACTORS:
         return ""
     return (
@@ -150,29 +152,29 @@ def _rows(record: ImageGrid, n: int) -> list[Row]:
 
 def _cells(record: ImageGrid, n: int, k: int, threshold: float) -> dict[str, tuple[Cell, Cell]]:
     """For both estimators and their difference: ours, and the paper's."""
-    cells: dict[str, Cell] = {variant: _attained(record, variant, n, threshold) for variant in VARIANTS}
+    cells: dict[str, Cell] = {variant: _attained_cell(record, variant, n, threshold) for variant in VARIANTS}
     cells["difference"] = interval_cell(_difference(record, n, threshold), ".2f")
-    return {row: (cell, _printed(n, row, k)) for row, cell in cells.items()}
+    return {row: (cell, _printed_cell(n, row, k)) for row, cell in cells.items()}
 
 
-def _attained(record: ImageGrid, variant: str, n: int, threshold: float) -> Spread:
-    found, seeds = hits(record, variant, n, threshold), len(by_seed(record, variant, n))
-    bold = sooner(record, n, threshold) == variant
-    return spread_cell(list(found.values()), ".2f", bold=bold, note=f"({len(found)}/{seeds})" if seeds else "")
+def _attained_cell(record: ImageGrid, variant: str, n: int, threshold: float) -> MeanCell:
+    found, seeds = positives_until(record, variant, n, threshold), len(by_seed(record, variant, n))
+    bold = sooner_by(record, n, threshold) == variant
+    return mean_cell(list(found.values()), ".2f", bold=bold, note=f"({len(found)}/{seeds})" if seeds else "")
 
 
-def _printed(n: int, row: str, k: int) -> Spread:
+def _printed_cell(n: int, row: str, k: int) -> MeanCell:
     if (n, row) not in PAPER:
         return printed_cell(None)
     mean, deviation, note = PAPER[n, row][k]
     return printed_cell((mean, deviation), note)
 
 
-def sooner(record: ImageGrid, n: int, threshold: float) -> str | None:
+def sooner_by(record: ImageGrid, n: int, threshold: float) -> str | None:
     """The variant that more of its seeds reach the threshold with, or that reaches it sooner; None if neither."""
     ranks = {}
     for variant in VARIANTS:
-        found, seeds = hits(record, variant, n, threshold), len(by_seed(record, variant, n))
+        found, seeds = positives_until(record, variant, n, threshold), len(by_seed(record, variant, n))
         if not seeds:
             return None
         ranks[variant] = (-len(found) / seeds, mean_and_deviation(list(found.values()))[0] if found else 0.0)
@@ -181,7 +183,7 @@ def sooner(record: ImageGrid, n: int, threshold: float) -> str | None:
 
 
 def _difference(record: ImageGrid, n: int, threshold: float) -> Paired:
-    standard, abc = (hits(record, variant, n, threshold) for variant in VARIANTS)
+    standard, abc = (positives_until(record, variant, n, threshold) for variant in VARIANTS)
     return paired(standard, abc)
 
 
@@ -196,13 +198,16 @@ def verdicts(record: ImageGrid) -> list[str]:
 
 def _verdict(record: ImageGrid, n: int, threshold: float) -> str:
     counts = [
-        f"{LOOKS[variant][0]} in {len(hits(record, variant, n, threshold))} of {len(by_seed(record, variant, n))} seeds"
+        f"{LOOKS[variant][0]} in {len(positives_until(record, variant, n, threshold))} "
+        f"of {len(by_seed(record, variant, n))} seeds"
         for variant in VARIANTS
     ]
     found = _difference(record, n, threshold)
     if not found.pairs:
         return f"reached by {counts[0]} and {counts[1]}"
-    said = sentence(found, "ABC", "standard", ".2f", lower="sooner", unit=f" {_unit(record)[1].removesuffix('s')}")
+    said = difference_sentence(
+        found, "ABC", "standard", ".2f", lower="sooner", unit=f" {_unit(record)[1].removesuffix('s')}"
+    )
     return f"reached by {counts[0]} and {counts[1]}; {said}"
 
 

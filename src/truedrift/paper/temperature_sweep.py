@@ -19,24 +19,24 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from truedrift.errors import mistake
-from truedrift.grids.benchmarks import Ground
+from truedrift.errors import user_error
+from truedrift.grids.benchmarks import BenchmarkSetting
 from truedrift.grids.plan import Task
 from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
     ABC_AGAINST_STANDARD,
-    Against,
-    evaluated,
+    VariantComparison,
+    coverage_notes,
+    evaluated_runs,
     interval_cell,
     measure_cells,
-    measured,
+    number_format,
     protocol_line,
-    shortcomings,
     sizes,
-    spec_of,
+    values_by_seed,
 )
 from truedrift.paper.seeds import comparisons_note, last_average, mean_and_deviation
-from truedrift.report.figure import LOOKS, framed, save_figure, ticks_at
+from truedrift.report.figure import LOOKS, save_figure, style_axes, ticks_at
 from truedrift.report.table import Row, Table
 
 N = 8
@@ -44,12 +44,12 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 ESTIMATORS = ("standard", "abc")
 
 
-def tasks(ground: Ground) -> list[Task]:
+def tasks(ground: BenchmarkSetting) -> list[Task]:
     """Every estimator at every factor with every seed."""
     return [_task(ground, name, factor, seed) for name in ESTIMATORS for factor in FACTORS for seed in ground.seeds]
 
 
-def _task(ground: Ground, name: str, factor: float, seed: int) -> Task:
+def _task(ground: BenchmarkSetting, name: str, factor: float, seed: int) -> Task:
     own = ground.config(n=N, seed=seed).objective.temperatures
     temperatures = [factor * tau for tau in own]
     config = ground.config(n=N, seed=seed, estimator_pos=name, estimator_neg=name, temperatures=temperatures)
@@ -65,32 +65,35 @@ _FACTOR = re.compile(r"\d+(\.\d+)?")
 
 def factors(record: ImageGrid) -> list[str]:
     """As the variants write them, from the smallest; ValueError where one is no positive number."""
-    found = {run.variant.partition("/")[2] for run in evaluated(record)}
-    for variant in sorted(run.variant for run in evaluated(record)):
+    found = {run.variant.partition("/")[2] for run in evaluated_runs(record)}
+    for variant in sorted(run.variant for run in evaluated_runs(record)):
         if not _FACTOR.fullmatch(variant.partition("/")[2]):
             came = f"the record of {record.item} has a variant {variant!r}"
-            raise mistake(came, "allowed is an estimator and a factor, as in 'abc/0.5'", "remove that run")
+            raise user_error(came, "allowed is an estimator and a factor, as in 'abc/0.5'", "remove that run")
     return sorted(found, key=float)
 
 
-def averages(record: ImageGrid, estimator: str, factor: str) -> dict[int, float]:
+def last_averages(record: ImageGrid, estimator: str, factor: str) -> dict[int, float]:
     """Last-5 averages by seed."""
-    return measured(record, f"{estimator}/{factor}", sizes(record)[0], last_average)
+    return values_by_seed(record, f"{estimator}/{factor}", sizes(record)[0], last_average)
 
 
 def best_by_mean(record: ImageGrid, estimator: str) -> str | None:
     """The factor with the smallest mean over seeds; the smaller one of two."""
-    means = {f: mean_and_deviation(list(averages(record, estimator, f).values()))[0] for f in _known(record, estimator)}
+    means = {
+        f: mean_and_deviation(list(last_averages(record, estimator, f).values()))[0]
+        for f in _known_factors(record, estimator)
+    }
     return min(means, key=means.__getitem__) if means else None
 
 
-def _known(record: ImageGrid, estimator: str) -> list[str]:
-    return [factor for factor in factors(record) if averages(record, estimator, factor)]
+def _known_factors(record: ImageGrid, estimator: str) -> list[str]:
+    return [factor for factor in factors(record) if last_averages(record, estimator, factor)]
 
 
-def best_by_seed(record: ImageGrid, estimator: str) -> dict[int, str]:
+def best_factor_by_seed(record: ImageGrid, estimator: str) -> dict[int, str]:
     """The factor with the smallest distance at each seed that has a run at every factor of this estimator."""
-    found = {factor: averages(record, estimator, factor) for factor in _known(record, estimator)}
+    found = {factor: last_averages(record, estimator, factor) for factor in _known_factors(record, estimator)}
     seeds = set.intersection(*map(set, found.values())) if found else set()
     return {seed: min(found, key=lambda factor: found[factor][seed]) for seed in sorted(seeds)}
 
@@ -106,7 +109,7 @@ def draw(record: ImageGrid) -> Figure:
     axes = figure.subplots()
     for estimator, shift in zip(ESTIMATOR_ROWS, (0.985, 1.015), strict=True):  # so that bars do not hide each other
         _curve(axes, record, estimator, shift)
-    framed(axes, across="factor $f$ of all temperatures", up=f"{record.protocol.distance_name}, last-5 average")
+    style_axes(axes, across="factor $f$ of all temperatures", up=f"{record.protocol.distance_name}, last-5 average")
     ticks_at(axes, [float(factor) for factor in factors(record)], factors(record))
     axes.legend(fontsize=8, frameon=False, title=f"$n = {sizes(record)[0]}$; ring: best mean", title_fontsize=8)
     figure.subplots_adjust(left=0.13, right=0.98, bottom=0.145, top=0.96)
@@ -115,8 +118,8 @@ def draw(record: ImageGrid) -> Figure:
 
 def _curve(axes: Axes, record: ImageGrid, estimator: str, shift: float) -> None:
     name, color, marker = LOOKS[estimator]
-    known = _known(record, estimator)
-    spread = [mean_and_deviation(list(averages(record, estimator, factor).values())) for factor in known]
+    known = _known_factors(record, estimator)
+    spread = [mean_and_deviation(list(last_averages(record, estimator, factor).values())) for factor in known]
     across = [shift * float(factor) for factor in known]
     means, bars = [mean for mean, _ in spread], [deviation for _, deviation in spread]
     look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4, "linewidth": 1.2, "elinewidth": 0.9}
@@ -139,22 +142,24 @@ def table(record: ImageGrid) -> Table:
         label="tab:temperature_sweep",
         header=("f", "standard", "ABC", "ABC − standard", "best of standard's seeds", "best of ABC's seeds"),
         groups=[[_row(record, factor, n) for factor in factors(record)]],
-        notes=(*shortcomings(record), comparisons_note(found)),
+        notes=(*coverage_notes(record), comparisons_note(found)),
     )
 
 
-def _at(factor: str) -> Against:
+def _at(factor: str) -> VariantComparison:
     names = ABC_AGAINST_STANDARD
-    return Against(variant=f"abc/{factor}", name=names.name, base=f"standard/{factor}", base_name=names.base_name)
+    return VariantComparison(
+        variant=f"abc/{factor}", name=names.name, base=f"standard/{factor}", base_name=names.base_name
+    )
 
 
 def _row(record: ImageGrid, factor: str, n: int) -> Row:
-    spec = spec_of(record, MEASURE)
+    spec = number_format(record, MEASURE)
     cells = (
         measure_cells(record, [f"{estimator}/{each}" for each in factors(record)], n, MEASURE)[f"{estimator}/{factor}"]
         for estimator in ESTIMATOR_ROWS
     )
-    counts = (list(best_by_seed(record, estimator).values()) for estimator in ESTIMATOR_ROWS)
+    counts = (list(best_factor_by_seed(record, estimator).values()) for estimator in ESTIMATOR_ROWS)
     return (
         factor,
         *cells,
@@ -169,7 +174,7 @@ def verdicts(record: ImageGrid) -> list[str]:
     if standard is None or abc is None:
         return ["standard and ABC have not both been run: nothing is known of a shift"]
     n = sizes(record)[0]
-    own_best = Against(variant=f"abc/{abc}", name="ABC", base=f"standard/{standard}", base_name="standard")
+    own_best = VariantComparison(variant=f"abc/{abc}", name="ABC", base=f"standard/{standard}", base_name="standard")
     return [
         f"{_shift(record, standard, abc)}{_edge(record, standard, abc)}",
         f"each at its own best f, chosen from these same runs: {own_best.verdict(record, n)}",
@@ -179,7 +184,7 @@ def verdicts(record: ImageGrid) -> list[str]:
 
 def _shift(record: ImageGrid, standard: str, abc: str) -> str:
     """By mean, and in how many seeds the same way."""
-    of_standard, of_abc = (best_by_seed(record, estimator) for estimator in ESTIMATOR_ROWS)
+    of_standard, of_abc = (best_factor_by_seed(record, estimator) for estimator in ESTIMATOR_ROWS)
     moves = [float(of_abc[seed]) - float(of_standard[seed]) for seed in of_standard if seed in of_abc]
     counted = (
         f"by seed it is smaller with ABC in {sum(move < 0 for move in moves)}, the same in "

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from truedrift.grids.results import ImageGrid
-from truedrift.paper.grid_tables import by_seed, seen
+from truedrift.paper.grid_tables import by_seed, total_positives
 from truedrift.paper.seeds import distances, mean_and_deviation, rolling_mean
 
 WINDOWS = {8: 7, 16: 5, 32: 3, 64: 3}
@@ -33,7 +33,7 @@ class Trajectory:
     deviation: tuple[float, ...]
 
 
-def window_of(n: int) -> int:
+def smoothing_window(n: int) -> int:
     """Evaluations in a rolling mean at this n."""
     return WINDOWS.get(n, OTHER_WINDOW)
 
@@ -42,13 +42,13 @@ def trajectory(record: ImageGrid, variant: str, n: int) -> Trajectory:
     """The smoothed curve of a variant at an n; empty where it has no run."""
     smooth = []
     for run in by_seed(record, variant, n).values():
-        values = rolling_mean(distances(run), window_of(n))
+        values = rolling_mean(distances(run), smoothing_window(n))
         smooth.append({at.positives_seen: value for at, value in zip(run.evaluations, values, strict=True)})
     shared = sorted(set.intersection(*map(set, smooth))) if smooth else []
     spread = [mean_and_deviation([curve[at] for curve in smooth]) for at in shared]
     return Trajectory(
         seeds=len(smooth),
-        positives=tuple(seen(record, at) for at in shared),
+        positives=tuple(total_positives(record, at) for at in shared),
         mean=tuple(mean for mean, _ in spread),
         deviation=tuple(deviation for _, deviation in spread),
     )
@@ -64,7 +64,7 @@ def draw_trajectory(axes: Axes, curve: Trajectory, unit: float, **look: Any) -> 
     axes.plot(across, curve.mean, linewidth=1.2, markersize=3, markevery=every, **look)
 
 
-def unit_of(largest: float) -> tuple[float, str]:
+def axis_unit(largest: float) -> tuple[float, str]:
     """What positives are counted in."""
     return (1e6, "millions") if largest >= 1e6 else (1e3, "thousands")
 

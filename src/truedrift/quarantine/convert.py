@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.quarantine import reader
 
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
@@ -37,12 +37,12 @@ def convert_pickle(source: Path, target: Path) -> None:
     A safetensors file as `source` is checked and copied.
     """
     require_checkpoint(source)
-    with _room(target) as room:
+    with _scratch_directory(target) as room:
         tensors = room / "tensors.safetensors"
         if source.suffix == SAFE:
             shutil.copyfile(source, tensors)
         else:
-            _read_elsewhere(source.resolve(), tensors)
+            _run_reader(source.resolve(), tensors)
         _require_safe(tensors, source)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(tensors, target)
@@ -52,16 +52,16 @@ def require_checkpoint(source: Path) -> None:
     """A file that may be one, by its name."""
     allowed = f"allowed is a file that ends in {', '.join((*PICKLES, SAFE))}"
     if source.is_dir():
-        raise mistake(f"{str(source)!r} is a directory", allowed, "name the file in it")
+        raise user_error(f"{str(source)!r} is a directory", allowed, "name the file in it")
     if not source.exists():
-        raise mistake(f"{str(source)!r} does not exist", allowed, "check its name")
+        raise user_error(f"{str(source)!r} does not exist", allowed, "check its name")
     if source.suffix not in (*PICKLES, SAFE):
         came = f"ends in {source.suffix!r}" if source.suffix else "has no extension"
-        raise mistake(f"{str(source)!r} {came}", allowed, "take a checkpoint of PyTorch")
+        raise user_error(f"{str(source)!r} {came}", allowed, "take a checkpoint of PyTorch")
 
 
 @contextlib.contextmanager
-def _room(target: Path) -> Iterator[Path]:
+def _scratch_directory(target: Path) -> Iterator[Path]:
     """An empty directory on the file system of `target`, gone afterwards."""
     place = next(parent for parent in target.absolute().parents if parent.exists())
     try:
@@ -69,13 +69,13 @@ def _room(target: Path) -> Iterator[Path]:
             yield Path(room)
     except OSError as error:
         came = f"{str(target)!r} cannot be written ({error.strerror})"
-        raise mistake(came, "allowed is a file in a directory that can be written", "name another one") from None
+        raise user_error(came, "allowed is a file in a directory that can be written", "name another one") from None
 
 
-def _read_elsewhere(source: Path, tensors: Path) -> None:
+def _run_reader(source: Path, tensors: Path) -> None:
     """Run the reader; whatever it complains of, or ends by, is one line."""
     size = str(source.stat().st_size)
-    command = [sys.executable, "-I", reader.__file__, str(source), str(tensors), size, *_places()]
+    command = [sys.executable, "-I", reader.__file__, str(source), str(tensors), size, *_output_paths()]
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TMPDIR": str(tensors.parent)}
     try:
@@ -89,18 +89,18 @@ def _read_elsewhere(source: Path, tensors: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise _refused(source, f"reading took longer than {LIMIT_SECONDS} seconds") from None
+        raise _reject(source, f"reading took longer than {LIMIT_SECONDS} seconds") from None
     if done.returncode:
-        raise _refused(source, _complaint(done))
+        raise _reject(source, _rejection(done))
 
 
-def _places() -> list[str]:
+def _output_paths() -> list[str]:
     """Where torch and safetensors are installed: not always where an isolated interpreter looks."""
     found = (find_spec(name) for name in ("torch", "safetensors"))
     return [str(Path(spec.origin).parents[1]) for spec in found if spec is not None and spec.origin is not None]
 
 
-def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
+def _rejection(done: subprocess.CompletedProcess[bytes]) -> str:
     """The reader's own words if it found any."""
     try:
         return str(json.loads(done.stdout)["complaint"])
@@ -109,9 +109,9 @@ def _complaint(done: subprocess.CompletedProcess[bytes]) -> str:
         return " ".join((f"its reader ended with status {done.returncode}", *last))
 
 
-def _refused(source: Path, why: str) -> ValueError:
+def _reject(source: Path, why: str) -> ValueError:
     came = f"{str(source)!r} cannot be read as weights ({' '.join(why.split())[:300]})"
-    return mistake(came, "allowed are tensors and numbers in dictionaries, and no code", _DO)
+    return user_error(came, "allowed are tensors and numbers in dictionaries, and no code", _DO)
 
 
 def _require_safe(tensors: Path, source: Path) -> None:
@@ -122,4 +122,4 @@ def _require_safe(tensors: Path, source: Path) -> None:
         with safe_open(tensors, framework="pt") as file:
             file.keys()
     except (SafetensorError, FileNotFoundError) as error:
-        raise _refused(source, str(error)) from None
+        raise _reject(source, str(error)) from None

@@ -22,11 +22,11 @@ MEMORY_FOR_EACH_BYTE = 5
 """Of the file: as read, as copied, as written."""
 
 
-class Complaint(Exception):
+class RejectedFile(Exception):
     """What is wrong with the file."""
 
 
-def limit(size: int) -> None:
+def set_resource_limits(size: int) -> None:
     """Bounds on memory and on written bytes, where the system has them."""
     try:
         import resource  # noqa: PLC0415  not on Windows
@@ -40,7 +40,7 @@ def limit(size: int) -> None:
             continue  # a stricter one is in place, or the system knows no such bound
 
 
-def loaded(source: str) -> Any:
+def load_weights_only(source: str) -> Any:
     """The object, if it is made of tensors and plain values."""
     import torch  # noqa: PLC0415  after the limits
 
@@ -49,12 +49,12 @@ def loaded(source: str) -> Any:
     except pickle.UnpicklingError as error:
         found = re.search(r"(?:GLOBAL|global|class) ([\w.]+\.[\w.]+)", str(error))
         unknown = "it is no checkpoint of PyTorch, or asks for more than tensors and plain values"
-        raise Complaint(f"it wants to call {found[1]}" if found else unknown) from None
+        raise RejectedFile(f"it wants to call {found[1]}" if found else unknown) from None
     except Exception as error:
-        raise Complaint(in_own_words(error)) from None
+        raise RejectedFile(safe_message(error)) from None
 
 
-def in_own_words(error: Exception) -> str:
+def safe_message(error: Exception) -> str:
     """Never those of torch, which advise to read the file without any safety."""
     if isinstance(error, MemoryError) or "allocate memory" in str(error):
         return "it does not fit in memory"
@@ -65,10 +65,10 @@ def in_own_words(error: Exception) -> str:
     return f"it is damaged, or no checkpoint of PyTorch: {type(error).__name__}"
 
 
-def flat(value: Any, name: str = "", depth: int = 0) -> Any:
+def flatten(value: Any, name: str = "", depth: int = 0) -> Any:
     """(dotted name, leaf) of every leaf."""
     if depth > DEEPEST:
-        raise Complaint(f"it is nested deeper than {DEEPEST} levels")
+        raise RejectedFile(f"it is nested deeper than {DEEPEST} levels")
     if isinstance(value, dict):
         entries = list(value.items())
     elif isinstance(value, (list, tuple)):
@@ -78,48 +78,48 @@ def flat(value: Any, name: str = "", depth: int = 0) -> Any:
         return
     for key, entry in entries:
         if not isinstance(key, (str, int)):
-            raise Complaint(f"it has a key of type {type(key).__name__}")
-        yield from flat(entry, f"{name}.{key}" if name else str(key), depth + 1)
+            raise RejectedFile(f"it has a key of type {type(key).__name__}")
+        yield from flatten(entry, f"{name}.{key}" if name else str(key), depth + 1)
 
 
-def parts(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def tensor_parts(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """Tensors and plain values by name."""
     import torch  # noqa: PLC0415
 
     tensors: dict[str, Any] = {}
     plain: dict[str, Any] = {}
-    for count, (name, leaf) in enumerate(flat(value)):
+    for count, (name, leaf) in enumerate(flatten(value)):
         if count >= MOST:
-            raise Complaint(f"it has more than {MOST} entries")
+            raise RejectedFile(f"it has more than {MOST} entries")
         if name in tensors or name in plain:
-            raise Complaint(f"it has two entries named {name}")
+            raise RejectedFile(f"it has two entries named {name}")
         if isinstance(leaf, torch.Tensor):
             if leaf.layout != torch.strided or leaf.is_quantized or leaf.device.type != "cpu":
-                raise Complaint(f"{name} is no plain tensor")
+                raise RejectedFile(f"{name} is no plain tensor")
             tensors[name] = leaf.detach().clone(memory_format=torch.contiguous_format)  # none shares its memory
         elif leaf is None or isinstance(leaf, (bool, int, float, str)):
             plain[name] = leaf
         elif isinstance(leaf, (torch.dtype, torch.device)):
             plain[name] = str(leaf)
         else:
-            raise Complaint(f"{name or 'the whole'} is a {type(leaf).__name__}")
+            raise RejectedFile(f"{name or 'the whole'} is a {type(leaf).__name__}")
     if not tensors:
-        raise Complaint("it holds no tensors")
+        raise RejectedFile("it holds no tensors")
     return tensors, plain
 
 
 def main(source: str, target: str, size: str, *places: str) -> None:
-    limit(int(size))
+    set_resource_limits(int(size))
     sys.path.extend(place for place in places if place not in sys.path)
     try:
-        tensors, plain = parts(loaded(source))
+        tensors, plain = tensor_parts(load_weights_only(source))
         from safetensors.torch import save_file  # noqa: PLC0415
 
         save_file(tensors, target, metadata={"scalars": json.dumps(plain)})
-    except Complaint as complaint:
+    except RejectedFile as complaint:
         say = str(complaint)
     except Exception as error:
-        say = in_own_words(error)
+        say = safe_message(error)
     else:
         return
     print(json.dumps({"complaint": say}))

@@ -15,29 +15,29 @@ import torch
 
 from truedrift.data.load import load
 from truedrift.data.samples import Samples
-from truedrift.errors import Mistake
+from truedrift.errors import UserError
 from truedrift.evaluation.catalog import build_extractor
 from truedrift.evaluation.evaluate import evaluate
 from truedrift.evaluation.extractors import Extractor
-from truedrift.evaluation.reference import Reference, reference_of
+from truedrift.evaluation.reference import Reference, compute_reference
 from truedrift.generators.base import Generator
-from truedrift.progress import Progress, silent
+from truedrift.progress import Progress, no_progress
 from truedrift.seeding import stream
 from truedrift.training.config import DataOptions, EvaluationOptions, RunConfig
 
 
-class Judge:
+class RunEvaluator:
     """Called with the averaged generator and the step; the reference is computed, or found, when it is first needed."""
 
     def __init__(
-        self, options: EvaluationOptions, data: Samples, extractor: Extractor, *, progress: Progress = silent
+        self, options: EvaluationOptions, data: Samples, extractor: Extractor, *, progress: Progress = no_progress
     ) -> None:
         self.options, self.data, self.extractor, self.progress = options, data, extractor, progress
 
     @cached_property
     def reference(self) -> Reference:
         """Of the split that the options name, or of as many of it as they say."""
-        return reference_of(self.data, self.extractor, split=self.options.split, progress=self.progress)
+        return compute_reference(self.data, self.extractor, split=self.options.split, progress=self.progress)
 
     def __call__(self, generator: Generator, step: int) -> Mapping[str, Any]:
         metrics, protocol = evaluate(
@@ -46,19 +46,21 @@ class Judge:
         return dataclasses.asdict(metrics) | {"protocol": dataclasses.asdict(protocol)}
 
 
-def judge(config: RunConfig, *, device: torch.device, progress: Progress = silent) -> Judge | None:
+def build_evaluator(
+    config: RunConfig, *, device: torch.device, progress: Progress = no_progress
+) -> RunEvaluator | None:
     """The judge that the configuration names; None if it names none."""
     if config.evaluation.extractor is None:
         return None
     try:
-        data = compared_with(config.data, config.evaluation, seed=config.seed)
-    except Mistake as error:
-        raise Mistake(f"data.name {config.data.name}: {error}") from None
+        data = load_reference_data(config.data, config.evaluation, seed=config.seed)
+    except UserError as error:
+        raise UserError(f"data.name {config.data.name}: {error}") from None
     extractor = build_extractor(config.evaluation.extractor, sample_shape=data.sample_shape, device=device)
-    return Judge(config.evaluation, data, extractor, progress=progress)
+    return RunEvaluator(config.evaluation, data, extractor, progress=progress)
 
 
-def compared_with(data: DataOptions, options: EvaluationOptions, *, seed: int) -> Samples:
+def load_reference_data(data: DataOptions, options: EvaluationOptions, *, seed: int) -> Samples:
     """The data that samples are compared with; `seed` is that of toys."""
     root = None if data.root is None else Path(data.root)
     whole = load(data.name, split=options.split, root=root, seed=seed, image_size=data.image_size)

@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from truedrift.errors import mistake, require_choice
-from truedrift.options import from_tree
+from truedrift.errors import require_choice, user_error
+from truedrift.options import from_dict
 from truedrift.recipes.recipes import cifar10, cifar10_cpu, cifar100, digits, fashion_mnist, folder, toy
-from truedrift.training.config import RunConfig, require_consistent
+from truedrift.training.config import RunConfig, validated_config
 
 RECIPES: dict[str, Callable[..., RunConfig]] = {
     "toy": toy,
@@ -23,7 +23,7 @@ RECIPES: dict[str, Callable[..., RunConfig]] = {
 }
 
 
-PLACES: dict[str, tuple[tuple[str, ...], ...]] = {
+FLAG_PATHS: dict[str, tuple[tuple[str, ...], ...]] = {
     "n": (("batch", "n"),),
     "seed": (("seed",),),
     "estimator": (("objective", "estimator_pos"), ("objective", "estimator_neg")),
@@ -49,15 +49,15 @@ def recipe(
     unknown = [key for key in arguments if key not in inspect.signature(function).parameters]
     if unknown:
         came = f"{unknown[0]} was given for the recipe {name}"
-        raise mistake(came, f"it takes {', '.join(inspect.signature(function).parameters)}", "leave it out")
+        raise user_error(came, f"it takes {', '.join(inspect.signature(function).parameters)}", "leave it out")
     own = function(**arguments).tree()
-    whole = _joined(_joined(own, tree or {}), _only(own, [path for key in arguments for path in PLACES[key]]))
+    whole = _merge(_merge(own, tree or {}), _select(own, [path for key in arguments for path in FLAG_PATHS[key]]))
     for setting in settings:
-        whole = _joined(whole, _setting(setting))
-    return require_consistent(from_tree(RunConfig, whole))
+        whole = _merge(whole, _setting(setting))
+    return validated_config(from_dict(RunConfig, whole))
 
 
-def _only(tree: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
+def _select(tree: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
     """The tree with these leaves alone."""
     some: dict[str, Any] = {}
     for path in paths:
@@ -69,14 +69,14 @@ def _only(tree: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str
     return some
 
 
-def _joined(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` over `below`, group by group; a group of another kind replaces the whole group."""
     joined = dict(below)
     for name, value in above.items():
         old = joined.get(name)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             same_kind = value.get("kind", old.get("kind")) == old.get("kind")
-            joined[name] = _joined(old, value) if same_kind else dict(value)
+            joined[name] = _merge(old, value) if same_kind else dict(value)
         else:
             joined[name] = value
     return joined
@@ -87,14 +87,14 @@ def _setting(text: str) -> dict[str, Any]:
     path, equals, value = text.partition("=")
     names = path.strip().split(".")
     if not equals or not all(names):
-        raise mistake(f"the setting is {text!r}", "allowed is section.option=value", "write optimizer.clip=1.0, say")
-    tree: Any = _parsed(value.strip())
+        raise user_error(f"the setting is {text!r}", "allowed is section.option=value", "write optimizer.clip=1.0, say")
+    tree: Any = _parse_value(value.strip())
     for name in reversed(names):
         tree = {name: tree}
     return dict(tree)
 
 
-def _parsed(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     if text.lower() == "none":
         return None
     for form in (text, f"[{text}]"):  # 0.1,0.5 is a list; a,b may be the name of a directory

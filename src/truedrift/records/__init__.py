@@ -4,7 +4,16 @@ A record is a frozen dataclass of numbers, strings, tuples and further records. 
 studies that compute them (`truedrift.paper`); this package stores and reads them.
 """
 
-from truedrift.records.provenance import Provenance, made_by, provenance
-from truedrift.records.store import RECORDS, append, read, readable, writable_directory
+from truedrift.records.provenance import Provenance, provenance, with_command
+from truedrift.records.store import RECORDS, append, read, read_lenient, writable_directory
 
-__all__ = ["RECORDS", "Provenance", "append", "made_by", "provenance", "read", "readable", "writable_directory"]
+__all__ = [
+    "RECORDS",
+    "Provenance",
+    "append",
+    "provenance",
+    "read",
+    "read_lenient",
+    "with_command",
+    "writable_directory",
+]

@@ -46,7 +46,7 @@ def provenance(*, seed: int, wall_seconds: float, command: str | None = None) ->
     )
 
 
-def made_by(record: Record, command: str) -> Record:
+def with_command(record: Record, command: str) -> Record:
     """The record with the command that made it."""
     told: Any = record
     changed: Record = replace(told, provenance=replace(told.provenance, command=command))

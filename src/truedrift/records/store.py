@@ -20,16 +20,21 @@ RECORDS = "records.jsonl"
 """The file of a directory's records."""
 
 
+def kind_name(kind: type) -> str:
+    """The name of a kind of record in files: that of its class, or `KIND` where the class was renamed."""
+    return getattr(kind, "KIND", kind.__name__)
+
+
 def append(path: Path, record: Any) -> None:
     """Add the record as the file's last line."""
-    line = json.dumps({"record": type(record).__name__, **asdict(record)}, ensure_ascii=False, allow_nan=False)
+    line = json.dumps({"record": kind_name(type(record)), **asdict(record)}, ensure_ascii=False, allow_nan=False)
     with path.open("ab+") as file:
-        if _torn(file):  # by a crash: what follows must not join it
+        if _ends_mid_line(file):  # by a crash: what follows must not join it
             file.write(b"\n")
         file.write(line.encode() + b"\n")
 
 
-def _torn(file: BinaryIO) -> bool:
+def _ends_mid_line(file: BinaryIO) -> bool:
     """Whether the file ends in the middle of a line."""
     if file.seek(0, os.SEEK_END) == 0:
         return False
@@ -39,7 +44,7 @@ def _torn(file: BinaryIO) -> bool:
 
 def read(path: Path, kind: type[Record]) -> list[Record]:
     """The records of that kind, in the order of the file; those of other kinds are passed over."""
-    found, wrong = readable(path, kind)
+    found, wrong = read_lenient(path, kind)
     for number, reason in wrong.items():
         raise ValueError(
             f"{path}, line {number} is not a record ({reason}); "
@@ -48,22 +53,22 @@ def read(path: Path, kind: type[Record]) -> list[Record]:
     return found
 
 
-def readable(path: Path, kind: type[Record]) -> tuple[list[Record], dict[int, str]]:
+def read_lenient(path: Path, kind: type[Record]) -> tuple[list[Record], dict[int, str]]:
     """The records of that kind as `read` finds them, and what is wrong with each line that is none, by its number."""
     found: list[Record] = []
     wrong: dict[int, str] = {}
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                entry = json.loads(line.decode(), parse_constant=_refuse)
-                if entry.pop("record") == kind.__name__:
-                    found.append(_build(kind, entry, kind.__name__))
+                entry = json.loads(line.decode(), parse_constant=_reject_constant)
+                if entry.pop("record") == kind_name(kind):
+                    found.append(_build(kind, entry, kind_name(kind)))
             except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 wrong[number] = f"{type(error).__name__}: {error}"
     return found, wrong
 
 
-def _refuse(constant: str) -> None:
+def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 

@@ -48,7 +48,7 @@ LOOKS = {
 """Estimator → its name for people, color and marker."""
 
 
-def framed(axes: Axes, *, across: str, up: str = "", title: str = "", size: float = 8.5) -> None:
+def style_axes(axes: Axes, *, across: str, up: str = "", title: str = "", size: float = 8.5) -> None:
     """Labels, grid and spines."""
     axes.set_xlabel(across, fontsize=size, labelpad=2)
     axes.set_ylabel(up, fontsize=size, labelpad=3)
@@ -67,7 +67,7 @@ def ticks_at(axes: Axes, places: Sequence[float], labels: Sequence[str]) -> None
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def typeset(figure: Figure) -> Figure:
+def set_paper_fonts(figure: Figure) -> Figure:
     """The figure with the fonts of the paper."""
     for text in figure.findobj(Text):
         text.set(family="STIXGeneral", math_fontfamily="stix")
@@ -77,6 +77,6 @@ def typeset(figure: Figure) -> Figure:
 def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
     """Write the figure as PNG and PDF."""
     png = directory / f"{name}.png"
-    typeset(figure).savefig(png, dpi=300)
+    set_paper_fonts(figure).savefig(png, dpi=300)
     figure.savefig(png.with_suffix(".pdf"), metadata={"CreationDate": None})
     return [png, png.with_suffix(".pdf")]

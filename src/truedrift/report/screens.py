@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from truedrift.bias.diagnose import MEASURED
-from truedrift.bias.diagnosis import AtTemperature, Bias, Diagnosis, Quantiles
-from truedrift.evaluation.metrics import parts_of
-from truedrift.evaluation.record import Evaluated, Metrics, Protocol
-from truedrift.report.table import shown
+from truedrift.bias.diagnose import CALIBRATION
+from truedrift.bias.diagnosis import Bias, Diagnosis, Quantiles, TemperatureDiagnosis
+from truedrift.evaluation.metrics import split_count
+from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
+from truedrift.report.table import format_number
 
 NOT_AVAILABLE = "not available"
 
 
-def summary(record: Evaluated) -> str:
+def evaluation_summary(record: EvaluationRecord) -> str:
     """Numbers first."""
     return "\n".join((*lines(record.metrics, record.protocol), f"time:     {record.seconds:.0f} s"))
 
@@ -26,9 +26,9 @@ def lines(metrics: Metrics, protocol: Protocol) -> tuple[str, ...]:
     pairs = min(protocol.compared, protocol.samples), min(protocol.compared, protocol.reference_count)
     return (
         _line(protocol.distance_name, f"{metrics.fid:.4g}", f"{protocol.samples} samples"),
-        _line("KID", _with_error(metrics.kid, metrics.kid_deviation), f"unbiased, all pairs of {_of(pairs)}"),
-        _line("precision", share(metrics.precision), f"k = {protocol.neighbors}, {_of(pairs)}"),
-        _line("recall", share(metrics.recall), f"k = {protocol.neighbors}, {_of(pairs)}"),
+        _line("KID", _with_error(metrics.kid, metrics.kid_deviation), f"unbiased, all pairs of {_of_reference(pairs)}"),
+        _line("precision", share(metrics.precision), f"k = {protocol.neighbors}, {_of_reference(pairs)}"),
+        _line("recall", share(metrics.recall), f"k = {protocol.neighbors}, {_of_reference(pairs)}"),
         _line("Inception Score", *_score(metrics, protocol)),
         *protocol_lines(protocol),
     )
@@ -51,7 +51,7 @@ def _line(name: str, value: str, how: str) -> str:
 
 
 def _with_error(value: float | None, error: float | None) -> str:
-    return NOT_AVAILABLE if value is None else f"{shown(value, '.3g')} ± {error:.2g}"
+    return NOT_AVAILABLE if value is None else f"{format_number(value, '.3g')} ± {error:.2g}"
 
 
 def share(value: float | None) -> str:
@@ -59,14 +59,14 @@ def share(value: float | None) -> str:
     return NOT_AVAILABLE if value is None else f"{value:.3f}"
 
 
-def _of(pairs: tuple[int, int]) -> str:
+def _of_reference(pairs: tuple[int, int]) -> str:
     return f"{pairs[0]} samples and {pairs[1]} of the data"
 
 
 def _score(metrics: Metrics, protocol: Protocol) -> tuple[str, str]:
     if metrics.inception_score is None:
         return NOT_AVAILABLE, f"{protocol.extractor} has no classifier"
-    parts = parts_of(protocol.samples)
+    parts = split_count(protocol.samples)
     if parts == 1:
         return f"{metrics.inception_score:.3f}", "all samples at once"
     score = f"{metrics.inception_score:.3f} ± {metrics.inception_score_deviation:.2g}"
@@ -78,13 +78,13 @@ _LABEL, _WIDTH = 28, 24
 NAMES = {"standard": "standard", "abc": "ABC", "abc2": "ABC-2"}
 
 
-def screen(diagnosis: Diagnosis, title: str) -> str:
+def diagnosis_summary(diagnosis: Diagnosis, title: str) -> str:
     """At most 30 lines for up to three temperatures."""
     lines = [title, _input(diagnosis)]
     all_of_them = diagnosis.temperatures
     for first in range(0, len(all_of_them), COLUMNS):
         lines += ["", *_table(diagnosis, all_of_them[first : first + COLUMNS])]
-    return "\n".join((*lines, *_lights(diagnosis)))
+    return "\n".join((*lines, *_reliability_lines(diagnosis)))
 
 
 def _input(of: Diagnosis) -> str:
@@ -106,15 +106,15 @@ def _references(of: Diagnosis) -> str:
     return ", ".join(filter(None, (used, distinct)))
 
 
-def _table(of: Diagnosis, columns: tuple[AtTemperature, ...]) -> Iterator[str]:
-    def row(label: str, cell: Callable[[AtTemperature], str]) -> str:
+def _table(of: Diagnosis, columns: tuple[TemperatureDiagnosis, ...]) -> Iterator[str]:
+    def row(label: str, cell: Callable[[TemperatureDiagnosis], str]) -> str:
         return _row(label, [cell(each) for each in columns])
 
     if of.source != "weights":
         yield row("", lambda at: f"τ = {at.tau:g}")
-    yield row("n_eff = 1/Σα²   5 50 95 %", lambda at: _three(at.weights.n_eff))
-    yield row("largest α       5 50 95 %", lambda at: _three(at.weights.dominance))
-    yield row("Σα²             5 50 95 %", lambda at: _three(at.weights.sum_of_squares))
+    yield row("n_eff = 1/Σα²   5 50 95 %", lambda at: _format_three(at.weights.n_eff))
+    yield row("largest α       5 50 95 %", lambda at: _format_three(at.weights.dominance))
+    yield row("Σα²             5 50 95 %", lambda at: _format_three(at.weights.sum_of_squares))
     yield row("dominated (largest α > ½)", lambda at: f"{at.weights.dominated:.1%}")
     if of.source == "weights":
         yield row("temperature", lambda at: at.dead or "alive")
@@ -128,7 +128,7 @@ def _table(of: Diagnosis, columns: tuple[AtTemperature, ...]) -> Iterator[str]:
     if of.wanted is not None:
         yield f"n for a bias of {of.wanted:.3%} of the spread"
         for name, biases in _by_estimator(columns):
-            yield _row(f"  {name}", [_needed(bias, of.references_distinct) for bias in biases])
+            yield _row(f"  {name}", [_required_n_lines(bias, of.references_distinct) for bias in biases])
     yield row("temperature", lambda at: at.dead or "alive")
     yield row("light", lambda at: at.light.color.upper() if at.light else "")
 
@@ -142,13 +142,13 @@ def _row(label: str, cells: Sequence[str]) -> str:
     return f"{label:{_LABEL}}" + "".join(f"{cell:>{_WIDTH}}" for cell in cells)
 
 
-def _by_estimator(columns: Sequence[AtTemperature]) -> Iterator[tuple[str, tuple[Bias, ...]]]:
+def _by_estimator(columns: Sequence[TemperatureDiagnosis]) -> Iterator[tuple[str, tuple[Bias, ...]]]:
     """The name of an estimator and its bias at every temperature."""
     for biases in zip(*(at.biases for at in columns), strict=True):
         yield NAMES[biases[0].estimator], biases
 
 
-def _lights(of: Diagnosis) -> Iterator[str]:
+def _reliability_lines(of: Diagnosis) -> Iterator[str]:
     if of.source == "weights":
         yield "The bias needs more than weights: save distances, or queries and references."
         return
@@ -156,20 +156,20 @@ def _lights(of: Diagnosis) -> Iterator[str]:
         if at.light is not None:
             yield f"τ = {at.tau:g}: {at.light.reason}"
     yield (
-        f"In {MEASURED.cases} simulated populations {MEASURED.false_green:.1%} of the greens were off by more than a "
-        "factor of 2,"
+        f"In {CALIBRATION.cases} simulated populations {CALIBRATION.false_green:.1%} of the greens were off by more "
+        "than a factor of 2,"
     )
     yield (
-        f"{MEASURED.usable_called_green:.0%} of the usable cases were green, and intervals held ABC's bias in "
-        f"{MEASURED.coverage[1]:.0%} (docs/gauge.md)."
+        f"{CALIBRATION.usable_called_green:.0%} of the usable cases were green, and intervals held ABC's bias in "
+        f"{CALIBRATION.coverage[1]:.0%} (docs/gauge.md)."
     )
 
 
-def _three(of: Quantiles) -> str:
+def _format_three(of: Quantiles) -> str:
     return " ".join(f"{value:6.3g}" for value in (of.p05, of.p50, of.p95))
 
 
-def _needed(bias: Bias, references: int) -> str:
+def _required_n_lines(bias: Bias, references: int) -> str:
     if not bias.needed_is_extrapolated:
         return f"{bias.needed_n:,}"
     more = f"> {references:,}"

@@ -93,7 +93,7 @@ class Number:
 
     def text(self) -> str:
         """As the format says, with a real minus sign."""
-        return shown(self.value, self.spec)
+        return format_number(self.value, self.spec)
 
     def parts(self) -> Mapping[str, Part]:
         """The number."""
@@ -101,7 +101,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Spread:
+class MeanCell:
     """Mean ± largest deviation from it over `count` values; a deviation of None is not shown, a mean of None a dash."""
 
     mean: float | None
@@ -113,8 +113,8 @@ class Spread:
 
     def text(self) -> str:
         """6.40 ± 0.36, and the note."""
-        beside = "" if self.deviation is None else f" ± {shown(self.deviation, self.spec)}"
-        return f"{shown(self.mean, self.spec)}{beside} {self.note}".rstrip()
+        beside = "" if self.deviation is None else f" ± {format_number(self.deviation, self.spec)}"
+        return f"{format_number(self.mean, self.spec)}{beside} {self.note}".rstrip()
 
     def parts(self) -> Mapping[str, Part]:
         """The mean, the deviation, of how many, and the note."""
@@ -137,19 +137,20 @@ class Interval:
     def text(self) -> str:
         """−0.91 [−1.62, −0.20]."""
         if self.low is None or self.high is None:
-            return shown(self.mean, self.spec)
-        return f"{shown(self.mean, self.spec)} [{shown(self.low, self.spec)}, {shown(self.high, self.spec)}]"
+            return format_number(self.mean, self.spec)
+        mean, low, high = (format_number(value, self.spec) for value in (self.mean, self.low, self.high))
+        return f"{mean} [{low}, {high}]"
 
     def parts(self) -> Mapping[str, Part]:
         """The mean, both limits, and how many pairs."""
         return {"": self.mean, "low": self.low, "high": self.high, "pairs": self.pairs}
 
 
-Cell = str | Scientific | Number | Spread | Interval
+Cell = str | Scientific | Number | MeanCell | Interval
 Row = Sequence[Cell]
 
 
-def shown(value: float | None, spec: str) -> str:
+def format_number(value: float | None, spec: str) -> str:
     """The number by its format with a real minus sign, which zero never has; None is a dash."""
     if value is None:
         return DASH
@@ -158,7 +159,7 @@ def shown(value: float | None, spec: str) -> str:
     return text.lstrip("-") if zero else text.replace("-", "−")
 
 
-def text_of(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     """The cell for people, without its weight."""
     return cell if isinstance(cell, str) else cell.text()
 
@@ -168,14 +169,14 @@ def is_bold(cell: Cell) -> bool:
     return not isinstance(cell, str) and cell.bold
 
 
-def parts_of(cell: Cell) -> Mapping[str, Part]:
+def cell_parts(cell: Cell) -> Mapping[str, Part]:
     """The cell for a spreadsheet."""
     return {"": cell} if isinstance(cell, str) else cell.parts()
 
 
 def markdown(cell: Cell) -> str:
     """Nothing in it ends the cell or the row."""
-    text = " ".join(text_of(cell).split()).replace("|", "\\|")
+    text = " ".join(cell_text(cell).split()).replace("|", "\\|")
     return f"**{text}**" if is_bold(cell) else text
 
 
@@ -183,7 +184,7 @@ def latex(cell: Cell) -> str:
     """Powers of ten are written out."""
     if isinstance(cell, Scientific) and cell.value is not None:
         return _power_of_ten(cell.value, bold=cell.bold)
-    text = escape(text_of(cell))
+    text = escape(cell_text(cell))
     return f"\\textbf{{{text}}}" if is_bold(cell) else text
 
 
@@ -205,20 +206,20 @@ def comma_separated(header: Sequence[str], rows: Iterable[Row]) -> str:
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\r\n")
     names = [f"{name} {part}".strip() for name, parts in zip(header, columns, strict=True) for part in parts]
-    writer.writerow([harmless(name) for name in _distinct(names)])
+    writer.writerow([harmless(name) for name in _unique_headers(names)])
     for row in rows:
-        known = [(parts_of(cell), parts) for cell, parts in zip(row, columns, strict=True)]
+        known = [(cell_parts(cell), parts) for cell, parts in zip(row, columns, strict=True)]
         writer.writerow([_field(found.get(part)) for found, parts in known for part in parts])
     return file.getvalue()
 
 
 def _parts(cells: Iterable[Cell]) -> list[str]:
     """The names of the parts that a column's cells have, in their order; the first one is always there."""
-    found = (part for cell in cells for part, value in parts_of(cell).items() if value is not None)
+    found = (part for cell in cells for part, value in cell_parts(cell).items() if value is not None)
     return list(dict.fromkeys(["", *found]))
 
 
-def _distinct(names: Iterable[str]) -> list[str]:
+def _unique_headers(names: Iterable[str]) -> list[str]:
     """A name that was there already gets a number."""
     taken: dict[str, None] = {}
     for name in names:
@@ -239,7 +240,7 @@ def harmless(text: str) -> str:
     return f"'{text}" if formula and not _NUMBER.fullmatch(text) else text
 
 
-__all__ = ["Cell", "Interval", "Number", "Row", "Scientific", "Spread", "Table"]
+__all__ = ["Cell", "Interval", "MeanCell", "Number", "Row", "Scientific", "Table"]
 
 FITTING_COLUMNS = 5
 _FITTED = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"

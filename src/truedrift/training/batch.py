@@ -28,9 +28,9 @@ import torch
 
 from truedrift import distributed
 from truedrift.axes import Float, Tensor
-from truedrift.data.class_batches import Batch, ClassBatches, gathered
-from truedrift.data.samples import Samples, to_model
-from truedrift.encoders.base import stack
+from truedrift.data.class_batches import Batch, ClassBatches, gather_samples
+from truedrift.data.samples import Samples, to_model_range
+from truedrift.encoders.base import stack_padded
 from truedrift.generators.base import Generator
 from truedrift.seeding import stream
 from truedrift.training.config import ConditionOptions, RunConfig
@@ -44,7 +44,7 @@ def to_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = 
 
 
 @dataclass(frozen=True)
-class Draws:
+class GeneratorInputs:
     """The inputs of the generator for some rows of the batch."""
 
     z: Tensor
@@ -56,13 +56,15 @@ class Draws:
     def __len__(self) -> int:
         return len(self.z)
 
-    def rows(self, start: int, end: int) -> Draws:
+    def rows(self, start: int, end: int) -> GeneratorInputs:
         """Those of rows start to end."""
-        return Draws(self.z[start:end], self.labels[start:end], self.strength[start:end], self.style_ids[start:end])
+        return GeneratorInputs(
+            self.z[start:end], self.labels[start:end], self.strength[start:end], self.style_ids[start:end]
+        )
 
-    def to(self, device: torch.device, dtype: torch.dtype) -> Draws:
+    def to(self, device: torch.device, dtype: torch.dtype) -> GeneratorInputs:
         """On the device, real numbers in that dtype."""
-        return Draws(
+        return GeneratorInputs(
             to_device(self.z, device, dtype),
             to_device(self.labels, device),
             to_device(self.strength, device, dtype),
@@ -70,7 +72,7 @@ class Draws:
         )
 
 
-def draw(config: RunConfig, generator: Generator, step: int) -> Draws:
+def draw_inputs(config: RunConfig, generator: Generator, step: int) -> GeneratorInputs:
     """The inputs of all samples of the step, classes one after another."""
     of_class = config.generated
     total = generator.classes * of_class
@@ -78,7 +80,7 @@ def draw(config: RunConfig, generator: Generator, step: int) -> Draws:
     hidden = torch.rand(total, generator=stream(config.seed, "label-dropout", step)) < config.condition.label_dropout
     strength = strengths(config, generator.classes, step)
     style_shape, entries = (total, generator.style_draws), max(1, generator.style_entries)
-    return Draws(
+    return GeneratorInputs(
         z=torch.randn(total, *generator.noise_shape, generator=stream(config.seed, "noise", step)),
         labels=torch.where(hidden, generator.classes, labels),
         strength=strength,
@@ -90,17 +92,17 @@ def strengths(config: RunConfig, classes: int, step: int) -> Tensor:
     """[classes · g] one a sample; with unconditional negatives, whose weight it sets, one a class."""
     shared = config.batch.unconditional > 0
     u = torch.rand(classes, 1 if shared else config.generated, generator=stream(config.seed, "strength", step))
-    return _by_law(u, config.condition).expand(classes, config.generated).reshape(-1)
+    return _draw_by_law(u, config.condition).expand(classes, config.generated).reshape(-1)
 
 
-def _by_law(u: Tensor, condition: ConditionOptions) -> Tensor:
+def _draw_by_law(u: Tensor, condition: ConditionOptions) -> Tensor:
     low, high = condition.strength_low, condition.strength_high
     if condition.strength_law == "uniform":
         return low + (high - low) * u
     return (low**-2 - u * (low**-2 - high**-2)).rsqrt()
 
 
-def weight_of_unconditional(config: RunConfig, classes: int, step: int) -> Tensor:
+def unconditional_weight(config: RunConfig, classes: int, step: int) -> Tensor:
     """w_u [classes] = (a − 1)(g − 1)/u: their total weight is (a − 1) times that of the other generated samples."""
     a = strengths(config, classes, step).view(classes, -1)[:, 0]
     return (a - 1) * (config.generated - 1) / config.batch.unconditional
@@ -109,7 +111,7 @@ def weight_of_unconditional(config: RunConfig, classes: int, step: int) -> Tenso
 Encode = Callable[[Tensor], tuple[Tensor, ...]]
 
 
-class Lookup(Protocol):
+class FeatureSource(Protocol):
     """Features of the images of a batch."""
 
     def __call__(self, batch: Batch) -> Float[Tensor, "rows S D"]:
@@ -120,7 +122,7 @@ class Lookup(Protocol):
 class Positives:
     """The positives of every class, and unconditional negatives, by step."""
 
-    def __init__(self, batches: ClassBatches, lookup: Lookup, unconditional: int = 0) -> None:
+    def __init__(self, batches: ClassBatches, lookup: FeatureSource, unconditional: int = 0) -> None:
         self.batches, self.lookup, self.unconditionals = batches, lookup, unconditional
 
     def at(self, step: int) -> Float[Tensor, "S C n D"]:
@@ -134,7 +136,7 @@ class Positives:
         return self.lookup(self.batches.unconditional(step, self.unconditionals)).transpose(0, 1)
 
 
-class Encoded:
+class OnTheFlyFeatures:
     """Encodes the images of a batch, at most `at_once` at a time."""
 
     def __init__(
@@ -145,20 +147,20 @@ class Encoded:
     @torch.no_grad()
     def __call__(self, batch: Batch) -> Float[Tensor, "rows S D"]:
         total = len(batch.indices)
-        start, end = distributed.bounds(total)
+        start, end = distributed.row_range(total)
         own = Batch(batch.indices[start:end], batch.mirrored[start:end])
-        values = to_device(gathered(self.samples.values, own), self.device)
+        values = to_device(gather_samples(self.samples.values, own), self.device)
         parts = values.split(self.at_once or max(1, len(values)))
         features = torch.cat([self._features(part) for part in parts])
         return distributed.gather_rows(features, total)
 
     def _features(self, values: Tensor) -> Tensor:
-        groups = self.encode(to_model(values).to(self.dtype))
-        return stack([f.to(torch.promote_types(f.dtype, torch.float32)) for f in groups]).transpose(0, 1)
+        groups = self.encode(to_model_range(values).to(self.dtype))
+        return stack_padded([f.to(torch.promote_types(f.dtype, torch.float32)) for f in groups]).transpose(0, 1)
 
 
 @dataclass(frozen=True)
-class EncodedBeside:
+class EncoderWithPixels:
     """An encoder's groups, then the values."""
 
     encode: Encode
@@ -168,14 +170,14 @@ class EncodedBeside:
 
 
 @dataclass(frozen=True)
-class LookedUpBeside:
+class FeaturesWithPixels:
     """The same of real images whose features are looked up."""
 
-    lookup: Lookup
+    lookup: FeatureSource
     samples: Samples
 
     def __call__(self, batch: Batch) -> Float[Tensor, "rows S D"]:
         features = self.lookup(batch)
-        values = to_device(gathered(self.samples.values, batch), features.device)
-        pixels = to_model(values).to(features.dtype).flatten(1)
-        return stack((*features.unbind(1), pixels)).transpose(0, 1)
+        values = to_device(gather_samples(self.samples.values, batch), features.device)
+        pixels = to_model_range(values).to(features.dtype).flatten(1)
+        return stack_padded((*features.unbind(1), pixels)).transpose(0, 1)

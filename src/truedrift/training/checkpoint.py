@@ -42,8 +42,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truedrift.errors import Mistake, mistake
-from truedrift.storage import discard, make_directory, sync_directory, write_atomically, write_synced
+from truedrift.errors import UserError, user_error
+from truedrift.storage import make_directory, remove_tree, sync_directory, write_atomically, write_fsync
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
@@ -137,7 +137,7 @@ def _canonical(content: Mapping[str, Any]) -> bytes:
 STEP_DIRECTORY = re.compile(r"step-(\d{8,})")
 
 
-class Damaged(Mistake):
+class DamagedCheckpoint(UserError):
     """A checkpoint that is not as it was saved; `what` says in which way."""
 
     def __init__(self, path: Path, what: str) -> None:
@@ -156,57 +156,67 @@ def directory_name(step: int) -> str:
 def is_valid(path: Path, run: str | None) -> bool:
     """Whether everything in the directory is as it was saved, by that run or by any (None)."""
     try:
-        for _ in verified_files(path, verified_manifest(path, run)):
+        for _ in verify_files(path, verify_manifest(path, run)):
             pass
-    except Damaged:
+    except DamagedCheckpoint:
         return False
     return True
 
 
-def verified_manifest(path: Path, run: str | None) -> Manifest:
+def verify_manifest(path: Path, run: str | None) -> Manifest:
     """The manifest in the directory, of that run and of the step that the directory is named after."""
     content = _read(path, MANIFEST)
     try:
         manifest = parse(content)
     except ValueError as error:
-        raise Damaged(path, f"{MANIFEST} cannot be used: {error}") from None
+        raise DamagedCheckpoint(path, f"{MANIFEST} cannot be used: {error}") from None
     if run is not None and manifest.run != run:
-        raise Damaged(path, f"{MANIFEST} is of run {manifest.run!r} and not of {run!r}")
+        raise DamagedCheckpoint(path, f"{MANIFEST} is of run {manifest.run!r} and not of {run!r}")
     if STEP_DIRECTORY.fullmatch(path.name) and path.name != directory_name(manifest.step):
-        raise Damaged(path, f"{MANIFEST} is of step {manifest.step}")
+        raise DamagedCheckpoint(path, f"{MANIFEST} is of step {manifest.step}")
     return manifest
 
 
-def verified_files(path: Path, manifest: Manifest) -> Iterator[tuple[str, bytes]]:
+def verify_files(path: Path, manifest: Manifest) -> Iterator[tuple[str, bytes]]:
     """Name and content of each file, one in memory at a time."""
-    for name in sorted(_visible(path) - manifest.files.keys() - {MANIFEST}):
-        raise Damaged(path, f"{name} is there and was not saved with it")
+    for name in sorted(_list_files(path) - manifest.files.keys() - {MANIFEST}):
+        raise DamagedCheckpoint(path, f"{name} is there and was not saved with it")
     for name, saved in manifest.files.items():
         content = _read(path, name)
         if len(content) != saved.bytes:
-            raise Damaged(path, f"{name} has {len(content)} bytes instead of {saved.bytes}")
+            raise DamagedCheckpoint(path, f"{name} has {len(content)} bytes instead of {saved.bytes}")
         if entry_of(content) != saved:
-            raise Damaged(path, f"the content of {name} is not what was saved")
+            raise DamagedCheckpoint(path, f"the content of {name} is not what was saved")
         yield name, content
 
 
-def _visible(path: Path) -> set[str]:
+def _list_files(path: Path) -> set[str]:
     try:
         return {name for name in os.listdir(path) if not name.startswith(".")}
     except OSError as error:
-        raise Damaged(path, f"it cannot be listed, {error.strerror}") from None
+        raise DamagedCheckpoint(path, f"it cannot be listed, {error.strerror}") from None
 
 
 def _read(path: Path, name: str) -> bytes:
     try:
         return (path / name).read_bytes()
     except FileNotFoundError:
-        raise Damaged(path, f"{name} is missing") from None
+        raise DamagedCheckpoint(path, f"{name} is missing") from None
     except OSError as error:
-        raise Damaged(path, f"{name} cannot be read, {error.strerror}") from None
+        raise DamagedCheckpoint(path, f"{name} cannot be read, {error.strerror}") from None
 
 
-__all__ = ["Checkpoint", "Damaged", "Found", "NotSaved", "directory_name", "load", "newest", "save", "steps"]
+__all__ = [
+    "Checkpoint",
+    "CheckpointNotSaved",
+    "DamagedCheckpoint",
+    "LatestCheckpoint",
+    "directory_name",
+    "latest_checkpoint",
+    "load",
+    "save",
+    "steps",
+]
 
 _WRITING = re.compile(r"\.writing-step-\d+-(\d+)")
 _SUFFIX = ".safetensors"
@@ -228,14 +238,14 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class LatestCheckpoint:
     """The newest valid checkpoint, and one sentence for each newer one that is not valid."""
 
     checkpoint: Checkpoint | None
     passed_over: tuple[str, ...]
 
 
-class NotSaved(Mistake):
+class CheckpointNotSaved(UserError):
     """A checkpoint could not be written; the ones before it are as they were."""
 
 
@@ -252,34 +262,34 @@ def step_directories(directory: Path) -> tuple[int, ...]:
         return ()
     except OSError as error:
         came = f"the checkpoints in {str(directory)!r} cannot be listed ({error.strerror})"
-        raise mistake(came, "allowed is a directory that can be read", "check its name and rights") from None
+        raise user_error(came, "allowed is a directory that can be read", "check its name and rights") from None
     numbers = (int(match[1]) for name in names if (match := STEP_DIRECTORY.fullmatch(name)))
     return tuple(sorted(step for step in numbers if directory_name(step) in names))
 
 
-def newest(directory: Path, *, run: str, map_location: str | torch.device = "cpu") -> Found:
+def latest_checkpoint(directory: Path, *, run: str, map_location: str | torch.device = "cpu") -> LatestCheckpoint:
     """The newest checkpoint of the run that is as it was saved, if there is one."""
     passed_over: list[str] = []
     for step in reversed(step_directories(directory)):
         path = directory / directory_name(step)
         try:
-            return Found(load(path, run=run, map_location=map_location), tuple(passed_over))
-        except Damaged as damage:
+            return LatestCheckpoint(load(path, run=run, map_location=map_location), tuple(passed_over))
+        except DamagedCheckpoint as damage:
             passed_over.append(f"checkpoint {path.name} was passed over: {damage.what}")
-    return Found(None, tuple(passed_over))
+    return LatestCheckpoint(None, tuple(passed_over))
 
 
-def newest_valid_step(directory: Path, *, run: str | None = None) -> int | None:
+def latest_valid_step(directory: Path, *, run: str | None = None) -> int | None:
     """The step of the newest checkpoint that is as it was saved, found without making tensors."""
     return next((step for step in reversed(steps(directory)) if is_valid(directory / directory_name(step), run)), None)
 
 
 def load(path: Path, *, run: str | None, map_location: str | torch.device = "cpu") -> Checkpoint:
     """The checkpoint in that directory, every file verified; of that run, or of any (None). Raises `Damaged`."""
-    manifest = verified_manifest(path, run)
+    manifest = verify_manifest(path, run)
     tensors = {
-        name.removesuffix(_SUFFIX): _deserialized(path, name, content, map_location)
-        for name, content in verified_files(path, manifest)
+        name.removesuffix(_SUFFIX): _deserialize(path, name, content, map_location)
+        for name, content in verify_files(path, manifest)
     }
     return Checkpoint(manifest.step, tensors, manifest.facts)
 
@@ -304,24 +314,24 @@ def save(directory: Path, checkpoint: Checkpoint, *, run: str) -> Path:
 
 def _write(path: Path, checkpoint: Checkpoint, run: str) -> None:
     temporary = path.with_name(f".writing-{path.name}-{os.getpid()}")
-    with _removed_on_failure(temporary):
+    with _remove_on_failure(temporary):
         files = _write_tensors(temporary, checkpoint.tensors)
-        manifest = _rendered(Manifest(run, checkpoint.step, checkpoint.facts, files))
-        discard(path, first=MANIFEST)  # what a crash or a damage left of this step
+        manifest = _render_manifest(Manifest(run, checkpoint.step, checkpoint.facts, files))
+        remove_tree(path, first=MANIFEST)  # what a crash or a damage left of this step
         os.replace(temporary, path)
-    with _removed_on_failure(path):
+    with _remove_on_failure(path):
         sync_directory(path.parent)
         write_atomically(path / MANIFEST, manifest)
 
 
 @contextlib.contextmanager
-def _removed_on_failure(path: Path) -> Iterator[None]:
+def _remove_on_failure(path: Path) -> Iterator[None]:
     """Whatever is raised, remove what was written there. What cannot be removed is no checkpoint or a valid one."""
     try:
         yield
     except BaseException:
         with contextlib.suppress(OSError):
-            discard(path, first=MANIFEST)
+            remove_tree(path, first=MANIFEST)
         raise
 
 
@@ -352,23 +362,25 @@ def _write_tensors(temporary: Path, tensors: Mapping[str, Mapping[str, Tensor]])
     for stem, named in tensors.items():
         name = f"{stem}{_SUFFIX}"
         if not is_file_name(name):
-            raise mistake(f"a file of the checkpoint is {stem!r}", "allowed are letters, digits, _ and -", "rename it")
-        content = _serialized(named)
+            raise user_error(
+                f"a file of the checkpoint is {stem!r}", "allowed are letters, digits, _ and -", "rename it"
+            )
+        content = _serialize(named)
         files[name] = entry_of(content)
-        write_synced(temporary / name, content)
+        write_fsync(temporary / name, content)
     sync_directory(temporary)
     return files
 
 
-def _rendered(manifest: Manifest) -> bytes:
+def _render_manifest(manifest: Manifest) -> bytes:
     try:
         return render(manifest)
     except (TypeError, ValueError) as error:
         came = f"the facts of the checkpoint are not JSON ({error})"
-        raise mistake(came, "allowed are finite numbers, strings, lists and dictionaries", "convert them") from None
+        raise user_error(came, "allowed are finite numbers, strings, lists and dictionaries", "convert them") from None
 
 
-def _serialized(named: Mapping[str, Tensor]) -> bytes:
+def _serialize(named: Mapping[str, Tensor]) -> bytes:
     """Contiguous copies on the CPU, each with a memory of its own: safetensors refuses what is shared."""
     copies = {
         name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
@@ -377,12 +389,12 @@ def _serialized(named: Mapping[str, Tensor]) -> bytes:
     return _safetensors().torch.save(copies)
 
 
-def _deserialized(path: Path, name: str, content: bytes, where: str | torch.device) -> dict[str, Tensor]:
+def _deserialize(path: Path, name: str, content: bytes, where: str | torch.device) -> dict[str, Tensor]:
     safetensors = _safetensors()
     try:
         return {key: tensor.to(where) for key, tensor in safetensors.torch.load(content).items()}
     except safetensors.SafetensorError as error:
-        raise Damaged(path, f"{name} is not a safetensors file: {error}") from None
+        raise DamagedCheckpoint(path, f"{name} is not a safetensors file: {error}") from None
 
 
 def _safetensors() -> Any:
@@ -390,18 +402,18 @@ def _safetensors() -> Any:
         import safetensors.torch  # noqa: PLC0415  an extra
     except ModuleNotFoundError:
         came = "checkpoints need safetensors, which is not installed"
-        raise mistake(came, "allowed is no other format", "run pip install 'truedrift[train]'") from None
+        raise user_error(came, "allowed is no other format", "run pip install 'truedrift[train]'") from None
     return safetensors
 
 
-def _not_saved(directory: Path, step: int, error: OSError) -> NotSaved:
-    previous = newest_valid_step(directory)
+def _not_saved(directory: Path, step: int, error: OSError) -> CheckpointNotSaved:
+    previous = latest_valid_step(directory)
     intact = "there is none before it" if previous is None else f"the one before it, step {previous}, is intact"
     do = {
         **dict.fromkeys(_NO_ROOM, "free some space"),
         **dict.fromkeys(_NO_RIGHT, "make the directory writable"),
     }.get(error.errno or 0, "check the disk")
-    return NotSaved(
+    return CheckpointNotSaved(
         f"the checkpoint of step {step} cannot be written to {str(directory)!r} ({error.strerror}); {intact}; "
         f"{do} and run the same command again"
     )
@@ -418,30 +430,30 @@ def prune(directory: Path, *, keep_last: int, keep_every: int | None, best: int 
     wanted = {best, *complete[-keep_last:], *(step for step in complete if keep_every and step % keep_every == 0)}
     superfluous = [step for step in complete if step not in wanted]
     if superfluous:  # only then is it worth reading files
-        valid = newest_valid_step(directory)
+        valid = latest_valid_step(directory)
         superfluous = [step for step in superfluous if step != valid]
-    for step in (*superfluous, *_unfinished(directory, complete)):
+    for step in (*superfluous, *_unfinished_saves(directory, complete)):
         _remove(directory / directory_name(step))
     return tuple(superfluous)
 
 
 def _require_counts(keep_last: int, keep_every: int | None) -> None:
     if keep_last < 1:
-        raise mistake(f"keep_last is {keep_last}", "allowed is a whole number of at least 1", "keep at least one")
+        raise user_error(f"keep_last is {keep_last}", "allowed is a whole number of at least 1", "keep at least one")
     if keep_every is not None and keep_every < 1:
         came = f"keep_every is {keep_every}"
-        raise mistake(came, "allowed is None or a whole number of at least 1", "count it in optimizer steps")
+        raise user_error(came, "allowed is None or a whole number of at least 1", "count it in optimizer steps")
 
 
-def _unfinished(directory: Path, complete: tuple[int, ...]) -> list[int]:
+def _unfinished_saves(directory: Path, complete: tuple[int, ...]) -> list[int]:
     """What a crash left without a manifest; not after the newest checkpoint, where one may just be written."""
     return [step for step in step_directories(directory) if step not in complete and complete and step < complete[-1]]
 
 
 def _remove(path: Path) -> None:
     try:
-        discard(path, first=MANIFEST)
+        remove_tree(path, first=MANIFEST)
     except OSError as error:
         came = f"the checkpoint {str(path)!r} cannot be removed ({error.strerror})"
         allowed = "allowed is a directory that can be written"
-        raise mistake(came, allowed, "make it writable and run the same command again") from None
+        raise user_error(came, allowed, "make it writable and run the same command again") from None

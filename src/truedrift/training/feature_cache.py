@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.data.class_batches import Batch, gathered
-from truedrift.data.samples import Samples, to_model
-from truedrift.encoders.base import Encoder, stack
-from truedrift.errors import mistake
+from truedrift.data.class_batches import Batch, gather_samples
+from truedrift.data.samples import Samples, to_model_range
+from truedrift.encoders.base import Encoder, stack_padded
+from truedrift.errors import user_error
 from truedrift.progress import Progress
 from truedrift.records.provenance import version
 from truedrift.storage import write_atomically
@@ -40,9 +40,9 @@ SYNC_EVERY = 32
 """Pieces between two times that the disk is waited for."""
 
 
-def write_pieces(path: Path, sizes: Sequence[int], piece: Callable[[int], bytes]) -> None:
+def write_resumable(path: Path, sizes: Sequence[int], piece: Callable[[int], bytes]) -> None:
     """Write `piece(k)`, of `sizes[k]` bytes, for every k; those that an earlier call brought to the disk are there."""
-    done = _on_disk(path, sizes)
+    done = _complete_pieces(path, sizes)
     try:
         with path.open("r+b" if done else "w+b") as file:
             file.truncate(sum(sizes[:done]))
@@ -52,9 +52,9 @@ def write_pieces(path: Path, sizes: Sequence[int], piece: Callable[[int], bytes]
                     file.write(piece(done))
                     done += 1
                     if done % SYNC_EVERY == 0:
-                        _note(path, file, done)
+                        _write_marker(path, file, done)
             finally:
-                _note(path, file, done)
+                _write_marker(path, file, done)
     except OSError:
         remove(path)
         raise
@@ -66,7 +66,7 @@ def remove(path: Path) -> None:
     _number(path).unlink(missing_ok=True)
 
 
-def _on_disk(path: Path, sizes: Sequence[int]) -> int:
+def _complete_pieces(path: Path, sizes: Sequence[int]) -> int:
     """How many pieces an earlier call left; none where number and file do not agree."""
     try:
         done, there = int(_number(path).read_text()), path.stat().st_size
@@ -75,7 +75,7 @@ def _on_disk(path: Path, sizes: Sequence[int]) -> int:
     return done if 0 <= done <= len(sizes) and sum(sizes[:done]) <= there else 0
 
 
-def _note(path: Path, file: BufferedRandom, done: int) -> None:
+def _write_marker(path: Path, file: BufferedRandom, done: int) -> None:
     """The number is written after the pieces that it counts."""
     file.flush()
     os.fsync(file.fileno())
@@ -93,7 +93,7 @@ AT_ONCE = 256
 """Images encoded at a time: always the same, so that the bits do not depend on a run's batch."""
 
 
-class Kept:
+class CachedFeatures:
     """Looks features up in the file."""
 
     def __init__(self, path: Path, dimensions: Sequence[int], device: torch.device) -> None:
@@ -105,10 +105,10 @@ class Kept:
     def __call__(self, batch: Batch) -> Float[Tensor, "rows S D"]:
         rows = self.views[batch.mirrored.long().numpy(), batch.indices.numpy()]
         features = to_device(torch.from_numpy(rows), self.device)
-        return stack(features.split(self.dimensions, -1)).transpose(0, 1)
+        return stack_padded(features.split(self.dimensions, -1)).transpose(0, 1)
 
 
-def keep(
+def build_feature_cache(
     samples: Samples,
     encoder: Encoder,
     encode: Encode,
@@ -121,15 +121,15 @@ def keep(
     """The file of all features; it is made if it is not there, or not whole."""
     name = "/".join((version(), encoder.fingerprint(), samples.digest(), precision, str(samples.flips)))
     path = directory / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.npy"
-    if _whole(path):
+    if _is_complete(path):
         return path
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with _alone(path) as alone:
-            if not _whole(path):  # others may have made it meanwhile
-                _make(path, _Views(samples, encoder, encode, device, progress), alone)
+        with _exclusive(path) as alone:
+            if not _is_complete(path):  # others may have made it meanwhile
+                _build(path, _Views(samples, encoder, encode, device, progress), alone)
     except OSError as error:
-        raise mistake(
+        raise user_error(
             f"features of {samples.name} cannot be kept in {str(directory)!r} ({error.strerror or error})",
             "that needs a directory with room for them",
             "set TRUEDRIFT_CACHE to another one, or engine.cached_positives=false",
@@ -138,7 +138,7 @@ def keep(
 
 
 @contextlib.contextmanager
-def _alone(path: Path) -> Iterator[bool]:
+def _exclusive(path: Path) -> Iterator[bool]:
     """One process at a time; the kernel ends the turn of one that dies.
 
     Where files cannot be locked it is False: two may make the same file, each under a name of its own.
@@ -157,7 +157,7 @@ def _locked(file: io.TextIOWrapper) -> bool:
     return True
 
 
-def _whole(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     beside = path.with_suffix(".sha256")
     return path.exists() and beside.exists() and beside.read_text(errors="replace").strip() == _sha256(path)
 
@@ -167,11 +167,11 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _make(path: Path, views: _Views, alone: bool) -> None:
+def _build(path: Path, views: _Views, alone: bool) -> None:
     """Under another name, then renamed, then its hash beside it."""
     begun = path.with_suffix(".writing" if alone else f".writing-{os.getpid()}")
     try:
-        write_pieces(begun, views.sizes(), views.piece)
+        write_resumable(begun, views.sizes(), views.piece)
         digest = _sha256(begun)
         begun.replace(path)
         path.with_suffix(".sha256").write_text(digest + "\n")
@@ -225,5 +225,5 @@ class _Views:
     @torch.no_grad()
     def _features(self, view: int, indices: Tensor) -> Tensor:
         batch = Batch(indices, torch.full(indices.shape, bool(view)))
-        values = to_model(gathered(self.samples.values, batch).to(self.device))
+        values = to_model_range(gather_samples(self.samples.values, batch).to(self.device))
         return torch.cat([f.float() for f in self.encode(values)], -1)

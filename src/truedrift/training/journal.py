@@ -25,8 +25,8 @@ from types import TracebackType
 from typing import Any
 
 from truedrift import distributed
-from truedrift.errors import Mistake, mistake
-from truedrift.storage import object_of, objects, sync_directory, write_all
+from truedrift.errors import UserError, user_error
+from truedrift.storage import parse_json_line, read_json_lines, sync_directory, write_all
 from truedrift.training import checkpoint
 from truedrift.training.checkpoint import prune
 from truedrift.training.run_directory import METRICS, RunDirectory
@@ -41,7 +41,7 @@ class MetricsLog:
         self.path = path
         try:
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
-            os.ftruncate(self._descriptor, _end_of_lines(path))
+            os.ftruncate(self._descriptor, _end_of_last_line(path))
             sync_directory(path.parent)
         except OSError as error:
             raise _not_written(path, error) from None
@@ -88,13 +88,13 @@ class MetricsLog:
         self.close()
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Every entry, in order; a last line without an end was torn by a crash and is left out."""
     try:
         content = path.read_bytes()
     except OSError as error:
         came = f"{str(path)!r} cannot be read ({error.strerror})"
-        raise mistake(came, "allowed is the metrics.jsonl of a run", "check its name") from None
+        raise user_error(came, "allowed is the metrics.jsonl of a run", "check its name") from None
     return [_entry(path, number, line) for number, line in enumerate(content.split(b"\n")[:-1], start=1)]
 
 
@@ -105,11 +105,11 @@ def _entry(path: Path, number: int, line: bytes) -> dict[str, Any]:
         entry = None
     if not isinstance(entry, dict):
         came = f"line {number} of {str(path)!r} is not a JSON object"
-        raise mistake(came, "allowed is one a line", "remove that line")
+        raise user_error(came, "allowed is one a line", "remove that line")
     return entry
 
 
-def _end_of_lines(path: Path) -> int:
+def _end_of_last_line(path: Path) -> int:
     return path.read_bytes().rfind(b"\n") + 1
 
 
@@ -119,10 +119,10 @@ def _require_whole_lines(path: Path, offset: int) -> None:
     do = "restore the file, or start the run anew in another directory"
     if not 0 <= offset <= length:
         came = f"{str(path)!r} has {length} bytes and the checkpoint was made at {offset}"
-        raise mistake(came, "allowed is a file with everything that the checkpoint has seen", do)
+        raise user_error(came, "allowed is a file with everything that the checkpoint has seen", do)
     if offset and _byte_before(path, offset) != b"\n":
         came = f"{str(path)!r} has no end of a line at {offset}, where the checkpoint was made"
-        raise mistake(came, "allowed is the file of that run, unchanged", do)
+        raise user_error(came, "allowed is the file of that run, unchanged", do)
 
 
 def _byte_before(path: Path, offset: int) -> bytes:
@@ -142,8 +142,8 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _not_written(path: Path, error: OSError) -> Mistake:
-    return mistake(
+def _not_written(path: Path, error: OSError) -> UserError:
+    return user_error(
         f"the metrics cannot be written to {str(path)!r} ({error.strerror})",
         "allowed is a file that can be written, with space for it",
         "make room or make it writable, and run the same command again",
@@ -151,12 +151,12 @@ def _not_written(path: Path, error: OSError) -> Mistake:
 
 
 LATEST_BYTES = 1 << 16
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 """Gets sentences that a person should see."""
 
 
 @dataclass
-class Standing:
+class RunProgress:
     """How far a run is, beside its weights."""
 
     step: int = 0
@@ -174,10 +174,10 @@ class Standing:
             self.best = {"step": self.step, "fid": fid}
 
 
-class Ledger:
+class RunJournal:
     """Opened where the newest checkpoint left it, whose state is loaded."""
 
-    def __init__(self, run: RunDirectory, state: TrainingState, tell: Tell) -> None:
+    def __init__(self, run: RunDirectory, state: TrainingState, tell: Notify) -> None:
         self.run, self.state, self.tell = run, state, tell
         self.standing, offset = self._read()
         step = self.standing.step
@@ -200,7 +200,7 @@ class Ledger:
 
     def has_evaluation(self) -> bool:
         """Whether the step where the run stands is evaluated in the log."""
-        latest = objects(self.run.path / METRICS, last_bytes=LATEST_BYTES)
+        latest = read_json_lines(self.run.path / METRICS, last_bytes=LATEST_BYTES)
         return any(self._is_evaluation(entry) for entry in latest)
 
     def save(self) -> None:
@@ -223,25 +223,25 @@ class Ledger:
         self._log.close()
         self._board.close()
 
-    def _read(self) -> tuple[Standing, int]:
+    def _read(self) -> tuple[RunProgress, int]:
         """Where the newest whole checkpoint stands, and how long the metrics were then."""
-        found = checkpoint.newest(self.run.checkpoints, run=self.run.id)
+        found = checkpoint.latest_checkpoint(self.run.checkpoints, run=self.run.id)
         for sentence in found.passed_over:
             self.tell(sentence)
         if found.checkpoint is not None:
             facts = found.checkpoint.facts
             self.state.load(found.checkpoint.tensors)
-            standing = Standing(found.checkpoint.step, facts["skipped"], facts["best"], dict(facts["metrics"]))
+            standing = RunProgress(found.checkpoint.step, facts["skipped"], facts["best"], dict(facts["metrics"]))
             return standing, facts["metrics_offset"]
         whole = checkpoint.steps(self.run.checkpoints)
         if whole:  # beginning anew would write over what may still be rescued
-            raise mistake(
+            raise user_error(
                 f"none of the {len(whole)} checkpoints in {str(self.run.checkpoints)!r} can be used "
                 f"({found.passed_over[0]})",
                 "allowed is one that is as it was saved",
                 "restore one, or remove them all to begin anew",
             )
-        return Standing(), 0
+        return RunProgress(), 0
 
     def _is_evaluation(self, entry: Mapping[str, Any]) -> bool:
         return entry.get("step") == self.standing.step and isinstance(entry.get("evaluation"), dict)
@@ -257,7 +257,7 @@ class Ledger:
         """The length of the log with the evaluation that was written after its checkpoint, if there is one."""
         path = self.run.path / METRICS
         line, newline, _ = (path.read_bytes()[offset:] if path.exists() else b"").partition(b"\n")
-        late = object_of(line)
+        late = parse_json_line(line)
         if not newline or late is None or not self._is_evaluation(late):
             return offset
         self.standing.judged(late["evaluation"].get("fid"))
@@ -268,6 +268,6 @@ class Ledger:
         path = self.run.path / METRICS
         try:
             return MetricsLog.resume(path, offset)
-        except Mistake as error:
+        except UserError as error:
             self.tell(f"{str(error).split(';')[0]}; going on with the lines that there are")
             return MetricsLog(path)

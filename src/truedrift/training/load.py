@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build
 from truedrift.generators.pretrained import from_pretrained
@@ -17,7 +17,7 @@ Weights = Literal["ema", "model"]
 
 
 @dataclass(frozen=True)
-class Trained:
+class LoadedGenerator:
     """A generator, the names of its classes, and where its weights come from."""
 
     generator: Generator
@@ -27,30 +27,30 @@ class Trained:
     """Of the run that it comes from."""
 
 
-def open_generator(path: Path, *, weights: Weights = "ema", generator: Generator | None = None) -> Trained:
+def load_generator(path: Path, *, weights: Weights = "ema", generator: Generator | None = None) -> LoadedGenerator:
     """From the newest whole checkpoint of a run, the average by default, or from a folder of `save_pretrained`.
 
     A run whose generator was a Python object of the user's needs one like it as `generator`.
     """
     if not is_run(path):
         loaded = generator or from_pretrained(path)
-        return Trained(loaded.eval(), tuple(map(str, range(loaded.classes))), str(path))
+        return LoadedGenerator(loaded.eval(), tuple(map(str, range(loaded.classes))), str(path))
     run = open_run(path)
-    found = checkpoint.newest(run.checkpoints, run=run.id)
+    found = checkpoint.latest_checkpoint(run.checkpoints, run=run.id)
     if found.checkpoint is None:
         damaged = f" that is whole ({'; '.join(found.passed_over)})"
         came = f"the run {str(path)!r} has no checkpoint{damaged if found.passed_over else ' yet'}"
-        raise mistake(came, "allowed is a run with one", "train it further")
+        raise user_error(came, "allowed is a run with one", "train it further")
     classes = tuple(run.data["classes"])
     if generator is None:
         if "generator" in run.parts:
             came = f"the generator of {str(path)!r} is {run.parts['generator']}, a class of your own"
-            raise mistake(came, "it cannot be built from its name", "pass generator= to open_generator in Python")
+            raise user_error(came, "it cannot be built from its name", "pass generator= to open_generator in Python")
         shape = tuple(run.data["sample_shape"])
         generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
     _load(generator, found.checkpoint, weights, path)
     step = found.checkpoint.step
-    return Trained(generator.float().eval(), classes, f"{path}, step {step}, {weights} weights", step)
+    return LoadedGenerator(generator.float().eval(), classes, f"{path}, step {step}, {weights} weights", step)
 
 
 def _load(generator: Generator, saved: checkpoint.Checkpoint, weights: Weights, path: Path) -> None:
@@ -58,4 +58,4 @@ def _load(generator: Generator, saved: checkpoint.Checkpoint, weights: Weights, 
         generator.load_state_dict(dict(saved.tensors[{"ema": "ema", "model": "generator"}[weights]]))
     except (RuntimeError, KeyError) as error:
         came = f"the weights of {str(path)!r} do not fit the generator ({' '.join(str(error).split())[:200]})"
-        raise mistake(came, "allowed is the generator of that run", "build it as in training") from None
+        raise user_error(came, "allowed is the generator of that run", "build it as in training") from None

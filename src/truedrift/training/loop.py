@@ -27,20 +27,20 @@ from truedrift.progress import Progress
 from truedrift.storage import write_atomically
 from truedrift.training.batch import Positives
 from truedrift.training.config import RunConfig
-from truedrift.training.journal import Ledger, Standing, Tell
-from truedrift.training.pictures import picture
-from truedrift.training.run_directory import INCIDENTS, SAMPLES, RunDirectory, told_if_not_written
-from truedrift.training.setup import Assembly
-from truedrift.training.signals import Interruption
-from truedrift.training.step import Outcome
-from truedrift.training.telemetry import measured, timing
+from truedrift.training.journal import Notify, RunJournal, RunProgress
+from truedrift.training.pictures import write_sample_picture
+from truedrift.training.run_directory import INCIDENTS, SAMPLES, RunDirectory, write_errors_as_user_errors
+from truedrift.training.setup import TrainingSetup
+from truedrift.training.signals import StopSignal
+from truedrift.training.step import StepResult
+from truedrift.training.telemetry import step_metrics, timing
 
 
 class NonFinite(RuntimeError):
     """A loss or gradient was NaN or infinite; the step changed no weight."""
 
 
-class Watch:
+class NonFiniteMonitor:
     """Which steps were not finite: noted on the device at every step, read from it now and then."""
 
     def __init__(self, every: int, device: torch.device) -> None:
@@ -58,7 +58,7 @@ class Watch:
         return sorted(last - (last - slot) % self.every for slot in slots)
 
 
-def record(path: Path, config: RunConfig, step: int, positives: Positives, outcome: Outcome | None) -> None:
+def record_incident(path: Path, config: RunConfig, step: int, positives: Positives, outcome: StepResult | None) -> None:
     """Write what step number `step`, counted from 0, had seen."""
     batch = positives.batches.at(step)
     incident: dict[str, Any] = {
@@ -86,7 +86,7 @@ ASKED_EVERY = 10
 
 
 @dataclass(frozen=True)
-class Report:
+class TrainingReport:
     """What a run says at a logged step, and at its end."""
 
     directory: Path
@@ -108,22 +108,22 @@ class Loop:
     def __init__(
         self,
         run: RunDirectory,
-        assembly: Assembly,
-        ledger: Ledger | None,
+        assembly: TrainingSetup,
+        ledger: RunJournal | None,
         *,
         evaluate: Evaluate | None,
         progress: Progress,
-        tell: Tell,
+        tell: Notify,
     ) -> None:
         self.run, self.assembly, self.ledger = run, assembly, ledger
         self.evaluate, self.progress, self.tell = evaluate, progress, tell
         self.config, self.state, self.device = run.config, assembly.state, assembly.step.device
-        self.standing = self._agreed(Standing() if ledger is None else ledger.standing)
+        self.standing = self._agreed(RunProgress() if ledger is None else ledger.standing)
         # Where a look at the device is free, every step is looked at.
-        self.watch = Watch(1 if self.device.type == "cpu" else self.config.cadence.log_every, self.device)
+        self.watch = NonFiniteMonitor(1 if self.device.type == "cpu" else self.config.cadence.log_every, self.device)
         self._since, self._images = time.monotonic(), 0
 
-    def reports(self, interruption: Interruption) -> Iterator[Report]:
+    def reports(self, interruption: StopSignal) -> Iterator[TrainingReport]:
         """Take the steps that are left."""
         at, steps = self.standing, self.config.cadence.steps
         while at.step < steps:
@@ -149,13 +149,13 @@ class Loop:
         self._note("complete")
         yield self._report()
 
-    def _agreed(self, standing: Standing) -> Standing:
+    def _agreed(self, standing: RunProgress) -> RunProgress:
         """The processes take over what the first one read: they need not see its disk."""
-        standing.step, standing.skipped = distributed.numbers_of_first((standing.step, standing.skipped))
+        standing.step, standing.skipped = distributed.broadcast_ints((standing.step, standing.skipped))
         self.state.agree(begun=standing.step > 0)
         return standing
 
-    def _taken(self) -> Outcome:
+    def _taken(self) -> StepResult:
         """The next step."""
         at = self.standing
         outcome = self.assembly.step(at.step)
@@ -165,8 +165,10 @@ class Loop:
         self.progress("training", at.step, self.config.cadence.steps)
         return outcome
 
-    def _report(self, asked: str | None = None) -> Report:
-        return Report(self.run.path, self.standing.step, self.config.cadence.steps, self.standing.metrics, asked)
+    def _report(self, asked: str | None = None) -> TrainingReport:
+        return TrainingReport(
+            self.run.path, self.standing.step, self.config.cadence.steps, self.standing.metrics, asked
+        )
 
     def _note(self, event: str, **facts: Any) -> None:
         if self.ledger is not None:
@@ -182,16 +184,16 @@ class Loop:
         every = cadence.evaluate_every_epochs * cadence.steps_per_epoch
         return self.evaluate is not None and (step % every == 0 or step == cadence.steps)
 
-    def _asked(self, interruption: Interruption) -> str | None:
+    def _asked(self, interruption: StopSignal) -> str | None:
         """The signal that any of the processes got."""
         if distributed.size() == 1:
             return interruption.asked
         if self.device.type != "cpu" and self.standing.step % ASKED_EVERY:
             return None
-        anyone = distributed.any_of(interruption.asked is not None)
+        anyone = distributed.any_process(interruption.asked is not None)
         return (interruption.asked or "a signal to another process") if anyone else None
 
-    def _look(self, outcome: Outcome) -> None:
+    def _look(self, outcome: StepResult) -> None:
         """Whether a step since the last look was not finite."""
         latest = self.standing.step - 1
         for step in self.watch.found(latest):
@@ -199,17 +201,17 @@ class Loop:
             path = self.run.path / INCIDENTS / f"step-{step:08d}.json"
             if self.ledger is not None:
                 last = outcome if step == latest else None
-                with told_if_not_written(self.run.path):
-                    record(path, self.config, step, self.assembly.step.positives, last)
+                with write_errors_as_user_errors(self.run.path):
+                    record_incident(path, self.config, step, self.assembly.step.positives, last)
             sentence = f"step {step}: loss or gradient is not finite; the batch is told in {path}"
             if self.config.engine.nonfinite == "raise":
                 raise NonFinite(f"{sentence}; it changed no weight; look at it, or set engine.nonfinite=skip")
             self.tell(f"{sentence}; it was skipped")
 
-    def _log(self, outcome: Outcome) -> None:
+    def _log(self, outcome: StepResult) -> None:
         at = self.standing
         was_collapsed = at.metrics.get("collapsed", False)
-        metrics = measured(self.config, at.step, outcome, at.skipped)
+        metrics = step_metrics(self.config, at.step, outcome, at.skipped)
         at.metrics = metrics | {"timing": timing(self._images, self._since, self.device)}
         self._since, self._images = time.monotonic(), 0
         if metrics["collapsed"] and not was_collapsed:
@@ -221,7 +223,7 @@ class Loop:
 
     def _evaluate_late(self) -> None:
         """A run that was complete before it had this evaluation, or that lost it, is judged now."""
-        if self._evaluated() and distributed.any_of(self.ledger is not None and not self.ledger.has_evaluation()):
+        if self._evaluated() and distributed.any_process(self.ledger is not None and not self.ledger.has_evaluation()):
             self.tell(f"step {self.standing.step} is the last and has no evaluation: it is evaluated now")
             self._evaluate()
 
@@ -240,5 +242,5 @@ class Loop:
         step, every, last = self.standing.step, self.config.cadence.grid_every, self.config.cadence.steps
         if self.ledger is not None and every is not None and (step % every == 0 or step == last):
             path = self.run.path / SAMPLES / f"step-{step:08d}.png"
-            with told_if_not_written(self.run.path):
-                picture(self.state.average.generator, self.assembly.samples, self.device, path)
+            with write_errors_as_user_errors(self.run.path):
+                write_sample_picture(self.state.average.generator, self.assembly.samples, self.device, path)

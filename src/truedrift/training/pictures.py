@@ -12,7 +12,7 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.data.samples import Samples, to_uint8
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.generators.base import Generator
 from truedrift.generators.sampling import sample
 
@@ -51,7 +51,7 @@ def image_grid(images: Tensor, columns: int) -> Tensor:
     return grid.permute(1, 2, 0).contiguous()
 
 
-def point_map(points: Tensor, labels: Tensor, data: Tensor) -> Tensor:
+def scatter_image(points: Tensor, labels: Tensor, data: Tensor) -> Tensor:
     """Points [N, 2] in the colors of their classes over the data in gray, as a uint8 picture [H, W, 3]."""
     low, high = data.amin(0), data.amax(0)
     margin = 0.15 * (high - low).clamp_min(1e-6)
@@ -74,23 +74,23 @@ def _dots(picture: Tensor, where: Tensor, colors: Tensor) -> None:
             picture[y + dy, x + dx] = colors
 
 
-def columns_for(count: int, rows: int) -> int:
+def grid_columns(count: int, rows: int) -> int:
     """Pictures in a row: a row a class, or a square where there is one class."""
     return math.isqrt(max(0, count - 1)) + 1 if rows == 1 else max(1, count // rows)
 
 
-def require_file_place(path: Path) -> None:
+def require_writable_file(path: Path) -> None:
     """Nothing is there yet, or a file: a device or a pipe would be replaced by the renaming."""
     if path.exists() and not path.is_file():
         came = f"{str(path)!r} is {'a directory' if path.is_dir() else 'no regular file'}"
-        raise mistake(came, "allowed is a new file, or one to replace", "name another one")
+        raise user_error(came, "allowed is a new file, or one to replace", "name another one")
 
 
 def write_png(picture: Tensor, path: Path) -> Path:
     """The picture as a PNG, whole or not at all."""
     from PIL import Image  # noqa: PLC0415  an extra
 
-    require_file_place(path)
+    require_writable_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     mine = path.with_name(f".{path.name}.writing")
     Image.fromarray(picture.numpy()).save(mine, format="PNG")
@@ -101,7 +101,7 @@ SEED = 0
 IMAGES_OF_A_CLASS, CLASSES, POINTS = 10, 20, 2000
 
 
-def picture(generator: Generator, samples: Samples, device: torch.device, path: Path) -> Path:
+def write_sample_picture(generator: Generator, samples: Samples, device: torch.device, path: Path) -> Path:
     """Write the picture of the generator's samples."""
     classes = len(samples.classes)
     if samples.is_images:
@@ -109,7 +109,7 @@ def picture(generator: Generator, samples: Samples, device: torch.device, path: 
         count = IMAGES_OF_A_CLASS**2 if classes == 1 else shown * IMAGES_OF_A_CLASS
         labels = torch.arange(shown).repeat_interleave(count // shown)
         images = sample(generator, labels, seed=SEED, device=device)
-        return write_png(image_grid(images, columns_for(count, shown)), path)
+        return write_png(image_grid(images, grid_columns(count, shown)), path)
     labels = torch.arange(POINTS) % classes
     points = sample(generator, labels, seed=SEED, device=device)
-    return write_png(point_map(points[:, :2], labels, samples.values[:POINTS, :2]), path)
+    return write_png(scatter_image(points[:, :2], labels, samples.values[:POINTS, :2]), path)

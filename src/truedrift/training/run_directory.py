@@ -34,8 +34,8 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from truedrift.data.samples import Samples
-from truedrift.errors import Mistake, mistake
-from truedrift.options import differences, from_tree
+from truedrift.errors import UserError, user_error
+from truedrift.options import differences, from_dict
 from truedrift.records.provenance import commit, version
 from truedrift.storage import write_all, write_atomically
 from truedrift.training.config import RunConfig, identity, run_id
@@ -59,7 +59,7 @@ else:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-class Taken(Mistake):
+class RunInUse(UserError):
     """Another process works on the run."""
 
 
@@ -94,18 +94,18 @@ class RunLock:
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             came = f"the run directory {str(self.directory)!r} cannot be locked ({error.strerror})"
-            raise mistake(came, "allowed is a directory that can be written", "make it so or name another") from None
+            raise user_error(came, "allowed is a directory that can be written", "make it so or name another") from None
 
-    def _refusal(self, descriptor: int, error: OSError) -> Mistake:
+    def _refusal(self, descriptor: int, error: OSError) -> UserError:
         """The descriptor closed, and in words why it does not have the lock."""
         owner = os.pread(descriptor, 1000, 0) if hasattr(os, "pread") else os.read(descriptor, 1000)
         os.close(descriptor)
         if error.errno in _TAKEN:
-            return Taken(
+            return RunInUse(
                 f"the run directory {str(self.directory)!r} is in use by {_owner(owner)}; "
                 "allowed is one process at a time; wait until it ends, stop it, or name another directory"
             )
-        return mistake(
+        return user_error(
             f"the run directory {str(self.directory)!r} cannot be locked ({error.strerror})",
             "allowed is a file system with file locks and some space",
             "name a directory on another one, or have it mounted with flock",
@@ -118,15 +118,15 @@ class RunLock:
         _HELD.discard(self)
 
 
-def is_taken(directory: Path) -> bool:
+def is_locked(directory: Path) -> bool:
     """Whether another process works on the run; what cannot be locked for another reason is not taken."""
     if not (directory / LOCK).exists():
         return False
     try:
         with RunLock(directory):
             return False
-    except Mistake as error:
-        return isinstance(error, Taken)
+    except UserError as error:
+        return isinstance(error, RunInUse)
 
 
 def _owner(content: bytes) -> str:
@@ -137,14 +137,14 @@ def _owner(content: bytes) -> str:
 _HELD: weakref.WeakSet[RunLock] = weakref.WeakSet()
 
 
-def _let_go_in_child() -> None:
+def _release_in_child() -> None:
     for held in list(_HELD):
         with contextlib.suppress(OSError):
             held._close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_in_child)
+    os.register_at_fork(after_in_child=_release_in_child)
 
 SCHEMA = 1
 CONFIG = "config.json"
@@ -197,7 +197,7 @@ class RunDirectory:
 
     def _write(self, tree: Mapping[str, Any]) -> None:
         content = json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
-        with told_if_not_written(self.path):
+        with write_errors_as_user_errors(self.path):
             write_atomically(self.path / CONFIG, content.encode())
 
     def _tree(self, samples: Samples) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class RunDirectory:
             entry.name for entry in self.path.iterdir() if entry.name != "lock" and not entry.name.startswith(".")
         ]
         if others:
-            raise mistake(
+            raise user_error(
                 f"the directory {str(self.path)!r} holds {sorted(others)[0]!r} and no {CONFIG}",
                 "allowed is a run or an empty directory",
                 "name another one with --out",
@@ -231,11 +231,11 @@ class RunDirectory:
             **facts,
         }
         line = json.dumps(entry, ensure_ascii=False) + "\n"
-        with told_if_not_written(self.path), (self.path / HISTORY).open("ab+") as file:
-            file.write(_end_of_torn_line(file) + line.encode())
+        with write_errors_as_user_errors(self.path), (self.path / HISTORY).open("ab+") as file:
+            file.write(_end_torn_line(file) + line.encode())
 
 
-def _end_of_torn_line(file: BinaryIO) -> bytes:
+def _end_torn_line(file: BinaryIO) -> bytes:
     """What a kill in mid-append left is ended, so that it spoils no other line."""
     length = file.seek(0, os.SEEK_END)
     file.seek(max(0, length - 1))
@@ -243,25 +243,25 @@ def _end_of_torn_line(file: BinaryIO) -> bytes:
 
 
 @contextmanager
-def told_if_not_written(path: Path) -> Iterator[None]:
+def write_errors_as_user_errors(path: Path) -> Iterator[None]:
     """A disk that is full, gone or read-only is told in one sentence."""
     try:
         yield
     except OSError as error:
-        raise mistake(
+        raise user_error(
             f"the run directory {str(path)!r} cannot be written ({error.strerror or error})",
             "allowed is a place to write to, with room",
             "make room or make it writable, and run the same command again",
         ) from None
 
 
-def made(path: Path) -> Path:
+def make_run_directory(path: Path) -> Path:
     """The directory, made if it is missing."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = "it is a file" if path.is_file() else error.strerror
-        raise mistake(
+        raise user_error(
             f"the run directory {str(path)!r} cannot be made ({reason})",
             "allowed is a place to write to",
             "name another",
@@ -273,10 +273,10 @@ def open_run(path: Path) -> RunDirectory:
     """The run in that directory, as its config.json tells."""
     tree = _read(path)
     try:
-        config = from_tree(RunConfig, tree["config"])
+        config = from_dict(RunConfig, tree["config"])
         data = {"classes": list(tree["data"]["classes"]), "sample_shape": list(tree["data"]["sample_shape"])}
-    except Mistake as error:
-        raise Mistake(f"{str(path / CONFIG)!r}: {error}") from None
+    except UserError as error:
+        raise UserError(f"{str(path / CONFIG)!r}: {error}") from None
     except (KeyError, TypeError) as error:
         raise _unreadable(path / CONFIG, error) from None
     return RunDirectory(path, config, tree["parts"], tree["data"] | data)
@@ -287,10 +287,10 @@ def is_run(path: Path) -> bool:
     allowed = "allowed is a run, or a folder of weights"
     if not path.is_dir():
         came = "is a file" if path.exists() else "does not exist"
-        raise mistake(f"{str(path)!r} {came}", allowed, "name what `truedrift train` or `truedrift convert` printed")
+        raise user_error(f"{str(path)!r} {came}", allowed, "name what `truedrift train` or `truedrift convert` printed")
     if not (path / CONFIG).exists():
         came = f"{str(path)!r} has no {CONFIG}"
-        raise mistake(came, allowed, "name what `truedrift train` or `truedrift convert` printed")
+        raise user_error(came, allowed, "name what `truedrift train` or `truedrift convert` printed")
     return any((path / name).exists() for name in (CHECKPOINTS, METRICS, LOCK))
 
 
@@ -298,7 +298,7 @@ def _read(path: Path) -> dict[str, Any]:
     file = path / CONFIG
     if not file.exists():
         came = f"{str(path)!r} is no run" if path.exists() else f"{str(path)!r} does not exist"
-        raise mistake(came, f"allowed is a directory with {CONFIG}", "name what `truedrift train` printed")
+        raise user_error(came, f"allowed is a directory with {CONFIG}", "name what `truedrift train` printed")
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
         schema, made_by = tree["schema"], tree.get("version", "of that run")
@@ -306,16 +306,16 @@ def _read(path: Path) -> dict[str, Any]:
         raise _unreadable(file, error) from None
     if schema != SCHEMA:
         came = f"{str(file)!r} has schema {schema!r}"
-        raise mistake(came, f"this version ({version()}) reads {SCHEMA}", f"use truedrift {made_by}")
+        raise user_error(came, f"this version ({version()}) reads {SCHEMA}", f"use truedrift {made_by}")
     for name in ("config", "parts", "data"):
         if not isinstance(tree.get(name), dict):
             raise _unreadable(file, KeyError(name))
     return tree
 
 
-def _unreadable(file: Path, error: Exception) -> Mistake:
+def _unreadable(file: Path, error: Exception) -> UserError:
     came = f"{str(file)!r} cannot be read as a run's ({type(error).__name__})"
-    return mistake(came, "allowed is what `truedrift train` wrote", "restore it, or name another run")
+    return user_error(came, "allowed is what `truedrift train` wrote", "restore it, or name another run")
 
 
 def _as_json(tree: Any) -> Any:
@@ -326,7 +326,7 @@ def _require_same(path: Path, there: Mapping[str, Any], wanted: Mapping[str, Any
     found = differences(_compared(path, there), _as_json(_compared(path, wanted)))
     if found:
         listed = "; ".join(each.removeprefix("config.") for each in found[:6])
-        raise Mistake(
+        raise UserError(
             f"{str(path)!r} holds another run, which differs in {listed}; "
             "allowed is the same configuration and data; name another directory with --out"
         )

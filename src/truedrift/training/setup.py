@@ -29,16 +29,23 @@ from truedrift.data.load import load
 from truedrift.data.samples import Samples
 from truedrift.encoders.base import Encoder, Pixels, gradient_weights
 from truedrift.encoders.catalog import build as build_encoder
-from truedrift.errors import Mistake, mistake
+from truedrift.errors import UserError, user_error
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build as build_generator
 from truedrift.kernels.kernel import LogKernel
 from truedrift.options import located
 from truedrift.progress import Progress
 from truedrift.storage import cache_directory
-from truedrift.training.batch import Encode, Encoded, EncodedBeside, LookedUpBeside, Lookup, Positives
+from truedrift.training.batch import (
+    Encode,
+    EncoderWithPixels,
+    FeatureSource,
+    FeaturesWithPixels,
+    OnTheFlyFeatures,
+    Positives,
+)
 from truedrift.training.config import RunConfig
-from truedrift.training.feature_cache import Kept, keep
+from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
 from truedrift.training.state import TrainingState
 from truedrift.training.step import DTYPES, Objective, Step, autocast
 
@@ -49,20 +56,20 @@ SMALLER = "set engine.micro_batch, or a smaller batch.n, batch.generated or gene
 
 
 @contextmanager
-def told_if_too_small(do: str = SMALLER) -> Iterator[None]:
+def memory_errors_as_user_errors(do: str = SMALLER) -> Iterator[None]:
     """A `Mistake` in place of an error of memory; any other error stays what it is."""
     try:
         yield
     except (MemoryError, torch.OutOfMemoryError):
-        raise _too_small(do) from None
+        raise _out_of_memory(do) from None
     except RuntimeError as error:
         if any(said in str(error) for said in SAID):
-            raise _too_small(do) from None
+            raise _out_of_memory(do) from None
         raise
 
 
-def _too_small(do: str) -> Mistake:
-    return mistake("this does not fit into memory", "allowed is what this machine or its GPU can hold", do)
+def _out_of_memory(do: str) -> UserError:
+    return user_error("this does not fit into memory", "allowed is what this machine or its GPU can hold", do)
 
 
 OF_A_GENERATOR = ("noise_shape", "sample_shape", "classes", "style_draws", "style_entries")
@@ -103,7 +110,7 @@ class Parts:
             part = getattr(self, name)
             if part is not None and (isinstance(part, type) or not fits(part)):
                 came = f"the class {part.__name__}" if isinstance(part, type) else f"a {type(part).__name__}"
-                raise mistake(f"the part {name} is {came}", f"allowed is {told}", "pass such an object")
+                raise user_error(f"the part {name} is {came}", f"allowed is {told}", "pass such an object")
 
     def names(self) -> dict[str, str]:
         """What stands in place of what, for config.json."""
@@ -122,7 +129,7 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 @dataclass(frozen=True)
-class Assembly:
+class TrainingSetup:
     """What a run works with."""
 
     samples: Samples
@@ -134,29 +141,29 @@ class Assembly:
         return self.step.state
 
 
-def find_device(name: str) -> torch.device:
+def resolve_device(name: str) -> torch.device:
     """The device of that name; `auto` takes a GPU if there is one. Of several, each process takes its own."""
     if name not in DEVICES:
-        raise mistake(f"device is {name!r}", f"allowed are {', '.join(DEVICES)}", "choose one of them")
+        raise user_error(f"device is {name!r}", f"allowed are {', '.join(DEVICES)}", "choose one of them")
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(kind for kind, is_there in there.items() if is_there)
     if not there[name]:
         found = ", ".join(kind for kind, is_there in there.items() if is_there)
-        raise mistake(f"device is {name!r}, which this machine has not", f"here are {found}", "choose one, or auto")
-    return _own_gpu() if name == "cuda" else torch.device(name)
+        raise user_error(f"device is {name!r}, which this machine has not", f"here are {found}", "choose one, or auto")
+    return _local_gpu() if name == "cuda" else torch.device(name)
 
 
-def _own_gpu() -> torch.device:
+def _local_gpu() -> torch.device:
     """torchrun numbers the processes of a machine."""
     number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if number >= there:
         came = f"process {number + 1} of this machine has no GPU of its own"
-        raise mistake(came, f"here are {there}", f"start torchrun with --nproc-per-node {there} or fewer")
+        raise user_error(came, f"here are {there}", f"start torchrun with --nproc-per-node {there} or fewer")
     return torch.device("cuda", number)
 
 
-def samples_of(config: RunConfig, parts: Parts) -> Samples:
+def load_samples(config: RunConfig, parts: Parts) -> Samples:
     """The training data."""
     if parts.samples is not None:
         return parts.samples
@@ -164,11 +171,13 @@ def samples_of(config: RunConfig, parts: Parts) -> Samples:
     root = None if options.root is None else Path(options.root)
     try:
         return load(options.name, root=root, seed=config.seed, image_size=options.image_size)
-    except Mistake as error:
-        raise Mistake(f"data.name {options.name}: {error}") from None
+    except UserError as error:
+        raise UserError(f"data.name {options.name}: {error}") from None
 
 
-def assemble(config: RunConfig, parts: Parts, samples: Samples, device: torch.device, progress: Progress) -> Assembly:
+def build_setup(
+    config: RunConfig, parts: Parts, samples: Samples, device: torch.device, progress: Progress
+) -> TrainingSetup:
     """Everything that the configuration names, on the device."""
     dtype = DTYPES[config.engine.precision]
     batches = _batches(config, samples)
@@ -176,11 +185,11 @@ def assemble(config: RunConfig, parts: Parts, samples: Samples, device: torch.de
     generator = parts.generator or _generator(config, samples)
     _require_fit(generator, samples)
     network, dimensions = _encoder(config, parts, samples, device, dtype)
-    encode = _in_precision(network, config.engine.precision, device)
-    lookup = _lookup(config, samples, network, encode, device, progress)
+    encode = _encode_in_precision(network, config.engine.precision, device)
+    lookup = _feature_source(config, samples, network, encode, device, progress)
     if config.objective.pixels:
         _require_no_pixels(network)
-        network, lookup = EncodedBeside(network), LookedUpBeside(lookup, samples)
+        network, lookup = EncoderWithPixels(network), FeaturesWithPixels(lookup, samples)
         dimensions = (*dimensions, math.prod(samples.sample_shape))
     generator = generator.to(device, dtype)
     if parts.generator is not None:
@@ -200,20 +209,20 @@ def assemble(config: RunConfig, parts: Parts, samples: Samples, device: torch.de
         ),
         device=device,
     )
-    return Assembly(samples, step)
+    return TrainingSetup(samples, step)
 
 
-def _named(section: str, options: Any, build: Callable[[], Any]) -> Any:
+def _with_section(section: str, options: Any, build: Callable[[], Any]) -> Any:
     """What `build` makes of the options; its mistakes name them with their section of the configuration."""
     try:
         return build()
-    except Mistake as error:
+    except UserError as error:
         raise located(error, section, vars(options)) from None
 
 
 def _generator(config: RunConfig, samples: Samples) -> Generator:
     shape, classes = samples.sample_shape, len(samples.classes)
-    return _named(
+    return _with_section(
         "generator",
         config.generator,
         lambda: build_generator(config.generator, sample_shape=shape, classes=classes, seed=config.seed),
@@ -224,8 +233,8 @@ def _batches(config: RunConfig, samples: Samples) -> ClassBatches:
     options = config.batch
     if options.unconditional > len(samples):
         came = f"batch.unconditional is {options.unconditional}"
-        raise mistake(came, f"allowed is up to {len(samples)}, the images there are", "take fewer")
-    return _named(
+        raise user_error(came, f"allowed is up to {len(samples)}, the images there are", "take fewer")
+    return _with_section(
         "batch",
         options,
         lambda: ClassBatches(
@@ -246,22 +255,22 @@ def _require_place(config: RunConfig, parts: Parts) -> None:
     given = [name for name in ("kernel", "estimator_pos", "estimator_neg") if getattr(parts, name) is not None]
     if given and config.objective.arithmetic == "abc-release":
         came = f"the part {given[0]} is given with objective.arithmetic abc-release"
-        raise mistake(came, "that arithmetic has its own", "take the arithmetic stable")
+        raise user_error(came, "that arithmetic has its own", "take the arithmetic stable")
 
 
 def _require_no_pixels(network: Any) -> None:
     if isinstance(network, Pixels):
         came = "objective.pixels is true with encoder.kind pixels"
-        raise mistake(came, "their features are the pixels", "leave it out, or take another encoder")
+        raise user_error(came, "their features are the pixels", "leave it out, or take another encoder")
 
 
 def _require_fit(generator: Generator, samples: Samples) -> None:
     if not any(parameter.requires_grad for parameter in generator.parameters()):
-        raise mistake(
+        raise user_error(
             "the generator has no parameter that requires a gradient", "allowed is one or more", "unfreeze it"
         )
     if tuple(generator.sample_shape) != samples.sample_shape or generator.classes != len(samples.classes):
-        raise mistake(
+        raise user_error(
             f"the generator makes samples {tuple(generator.sample_shape)} of {generator.classes} classes",
             f"{samples.name} has {samples.sample_shape} of {len(samples.classes)}",
             "build it for these",
@@ -279,7 +288,7 @@ def _require_pure(generator: Generator, device: torch.device, dtype: torch.dtype
         once, again = tried(*inputs), tried(*inputs)
         apart = torch.cat([tried(*(each[rows] for each in inputs)) for rows in (slice(0, 2), slice(2, 4))])
     if not torch.equal(once, again) or not torch.allclose(once, apart, rtol=1e-2, atol=1e-3):
-        raise mistake(
+        raise user_error(
             "the generator gives other samples for the same noise, or looks at the rest of the batch",
             "a sample must be a function of its own inputs",
             "take dropout and batch normalization out of it",
@@ -291,7 +300,7 @@ def _encoder(
 ) -> tuple[Any, Sequence[int]]:
     """The encoder and the dimensions D_s of its scales."""
     if parts.encoder is None:
-        encoder = _named(
+        encoder = _with_section(
             "encoder", config.encoder, lambda: build_encoder(config.encoder, sample_shape=samples.sample_shape)
         )
         return encoder.to(device, dtype), encoder.dimensions
@@ -302,23 +311,23 @@ def _encoder(
         groups = given(torch.zeros(1, *samples.sample_shape, device=device, dtype=dtype))
     of_one = isinstance(groups, (tuple, list)) and [f for f in groups if isinstance(f, Tensor) and f.ndim == 2]
     if not of_one or len(of_one) != len(groups) or not all(len(f) == 1 and f.is_floating_point() for f in of_one):
-        raise mistake(
-            f"the encoder made {_told(groups)} of values [1, {', '.join(map(str, samples.sample_shape))}]",
+        raise user_error(
+            f"the encoder made {_describe(groups)} of values [1, {', '.join(map(str, samples.sample_shape))}]",
             "allowed is a tuple of real tensors [B, D], one a scale",
             "flatten what it returns",
         )
     return given, [f.shape[-1] for f in of_one]
 
 
-def _told(groups: Any) -> str:
+def _describe(groups: Any) -> str:
     if isinstance(groups, Tensor):
         return f"a tensor {list(groups.shape)}"
     if not isinstance(groups, (tuple, list)):
         return f"a {type(groups).__name__}"
-    return f"({', '.join(map(_told, groups))})"
+    return f"({', '.join(map(_describe, groups))})"
 
 
-def _in_precision(network: Any, precision: str, device: torch.device) -> Encode:
+def _encode_in_precision(network: Any, precision: str, device: torch.device) -> Encode:
     """The encoder in the precision of the run."""
 
     def encode(values: Tensor) -> tuple[Tensor, ...]:
@@ -328,16 +337,18 @@ def _in_precision(network: Any, precision: str, device: torch.device) -> Encode:
     return encode
 
 
-def _lookup(
+def _feature_source(
     config: RunConfig, samples: Samples, network: Any, encode: Encode, device: torch.device, progress: Progress
-) -> Lookup:
+) -> FeatureSource:
     """Where features of positives come from: kept ones if the encoder does any work and its name can be a key."""
     engine = config.engine
     keeps = engine.cached_positives and isinstance(network, Encoder) and not isinstance(network, Pixels)
     if not keeps or engine.precision == "float64":
         dtype = DTYPES[engine.precision]
-        return Encoded(samples, encode, device=device, dtype=dtype, at_once=engine.micro_batch)
+        return OnTheFlyFeatures(samples, encode, device=device, dtype=dtype, at_once=engine.micro_batch)
     where = cache_directory("features")
     precision = engine.precision
-    path = keep(samples, network, encode, directory=where, precision=precision, device=device, progress=progress)
-    return Kept(path, network.dimensions, device)
+    path = build_feature_cache(
+        samples, network, encode, directory=where, precision=precision, device=device, progress=progress
+    )
+    return CachedFeatures(path, network.dimensions, device)

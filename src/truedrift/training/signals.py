@@ -21,7 +21,7 @@ EXIT_STATUS_KEYBOARD = 130
 """After SIGINT and a saved checkpoint: 128 + 2, as of a program that SIGINT ended."""
 
 
-class Interruption:
+class StopSignal:
     """`with Interruption() as interruption:` … `if interruption.asked:` save and end with `interruption.exit_status`.
 
     Python allows handlers in the main thread alone; in any other this does nothing and is never asked. A shell starts
@@ -41,7 +41,7 @@ class Interruption:
             return None
         return EXIT_STATUS_KEYBOARD if self.asked == "SIGINT" else EXIT_STATUS
 
-    def __enter__(self) -> Interruption:
+    def __enter__(self) -> StopSignal:
         if threading.current_thread() is threading.main_thread():
             for number in _signals():
                 self._previous[number] = signal.signal(number, self._ask)
@@ -56,7 +56,7 @@ class Interruption:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._process:
-            _die_of(number)
+            _exit_by_signal(number)
         elif number == signal.SIGINT and self._keyboard:
             raise KeyboardInterrupt
         self._keyboard = self._keyboard or number == signal.SIGINT
@@ -69,7 +69,7 @@ def _signals() -> list[int]:
     return [n for n in numbers if not (n == signal.SIGINT and signal.getsignal(n) is signal.SIG_IGN)]
 
 
-def _die_of(number: int) -> None:
+def _exit_by_signal(number: int) -> None:
     """A forked child, such as a worker that loads data, has the handlers too; it ends of the signal all the same."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)

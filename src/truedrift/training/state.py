@@ -14,7 +14,7 @@ import torch
 
 from truedrift import distributed
 from truedrift.axes import Tensor
-from truedrift.errors import mistake
+from truedrift.errors import user_error
 from truedrift.generators.base import Generator
 from truedrift.training.config import OptimizerOptions
 
@@ -25,7 +25,7 @@ def learning_rate(options: OptimizerOptions, step: int) -> float:
     return options.learning_rate * min(1.0, (step + 1) / warmup)
 
 
-class Average:
+class EMA:
     """A generator whose parameters are the exponential average of another's; it starts as its copy.
 
     Buffers are not averaged: both have the same ones.
@@ -64,7 +64,7 @@ class TrainingState:
         self.call = torch.compile(generator) if compiled else generator
         trained = {name: each for name, each in generator.named_parameters() if each.requires_grad}
         self.names, self.parameters = list(trained), list(trained.values())
-        self.average = Average(generator, options.ema)
+        self.average = EMA(generator, options.ema)
         self.optimizer = torch.optim.AdamW(
             self.parameters,
             lr=options.learning_rate,
@@ -112,7 +112,7 @@ class TrainingState:
                     zeros = (torch.zeros_like(parameter), torch.zeros_like(parameter), parameter.new_zeros(()).float())
                     self.optimizer.state[parameter] = dict(zip(MOMENTS, zeros, strict=True))
         with torch.no_grad():
-            distributed.copy_from_first([tensor for file in self.tensors().values() for tensor in file.values()])
+            distributed.broadcast_tensors([tensor for file in self.tensors().values() for tensor in file.values()])
 
 
 def _require_fit(saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
@@ -120,7 +120,7 @@ def _require_fit(saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> N
     for name in sorted(saved.keys() | wanted.keys()):
         sizes = [list(tensors[name].shape) if name in tensors else "none" for tensors in (saved, wanted)]
         if sizes[0] != sizes[1]:
-            raise mistake(
+            raise user_error(
                 f"{name} of the generator is {sizes[1]}",
                 f"the checkpoint has {sizes[0]}",
                 "build the generator that the run began with, or begin another run",

@@ -26,13 +26,13 @@ import torch
 from truedrift import distributed
 from truedrift.axes import Float, Tensor
 from truedrift.centroids.estimator import Estimator
-from truedrift.encoders.base import stack
+from truedrift.encoders.base import stack_padded
 from truedrift.kernels.kernel import LogKernel
 from truedrift.objective.drift_loss import DriftLoss, drift_loss
 from truedrift.objective.published import abc_release_groups
 from truedrift.objective.report import DriftReport
 from truedrift.seeding import stream
-from truedrift.training.batch import Draws, Positives, draw, to_device, weight_of_unconditional
+from truedrift.training.batch import GeneratorInputs, Positives, draw_inputs, to_device, unconditional_weight
 from truedrift.training.config import ObjectiveOptions, RunConfig
 from truedrift.training.state import TrainingState, learning_rate
 
@@ -129,7 +129,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepResult:
     """What a step leaves for those who look."""
 
     features: FeatureLoss
@@ -150,7 +150,7 @@ class Step:
     objective: Objective
     device: torch.device
 
-    def __call__(self, step: int) -> Outcome:
+    def __call__(self, step: int) -> StepResult:
         """Take step number `step`, counted from 0."""
         features = self.gradients(step)
         return self._update(step, features)
@@ -158,9 +158,9 @@ class Step:
     def gradients(self, step: int) -> FeatureLoss:
         """The gradients of step number `step` on the parameters, summed over processes."""
         engine = self.config.engine
-        draws = draw(self.config, self.state.generator, step)
-        start, end = distributed.bounds(len(draws))
-        parts = own_parts(draws.rows(start, end).to(self.device, DTYPES[engine.precision]), engine.micro_batch)
+        draws = draw_inputs(self.config, self.state.generator, step)
+        start, end = distributed.row_range(len(draws))
+        parts = own_rows(draws.rows(start, end).to(self.device, DTYPES[engine.precision]), engine.micro_batch)
         self.state.optimizer.zero_grad(set_to_none=True)
         in_one_pass = len(parts) == 1
         with torch.set_grad_enabled(in_one_pass):
@@ -170,14 +170,14 @@ class Step:
         wanted = loss.gradient.flatten(1, 2).transpose(0, 1)[start:end].split([len(part) for part in parts])
         for part, f, g in zip(parts, features, wanted, strict=True):
             (f if in_one_pass else self.features(part)).backward(g)
-        distributed.add([_gradient(parameter) for parameter in self.state.parameters])
+        distributed.all_reduce_sum([_gradient(parameter) for parameter in self.state.parameters])
         return loss
 
-    def features(self, draws: Draws) -> Float[Tensor, "b S D"]:
+    def features(self, draws: GeneratorInputs) -> Float[Tensor, "b S D"]:
         """Of generated samples, [b, S, D] in float32 or wider."""
         with autocast(self.config.engine.precision, self.device):
             samples = self.state.call(draws.z, draws.labels, draws.strength, draws.style_ids)
-            features = stack([f.to(torch.promote_types(f.dtype, torch.float32)) for f in self.encode(samples)])
+            features = stack_padded([f.to(torch.promote_types(f.dtype, torch.float32)) for f in self.encode(samples)])
         return features.transpose(0, 1)
 
     def _loss(self, gen: Float[Tensor, "N S D"], step: int) -> FeatureLoss:
@@ -188,18 +188,18 @@ class Step:
         if config.batch.unconditional > 0:
             neg = self.positives.unconditional(step).to(by_class.dtype).unsqueeze(1)
             neg = neg.expand(-1, generator.classes, -1, -1)
-            weight = weight_of_unconditional(config, generator.classes, step).unsqueeze(-1)
+            weight = unconditional_weight(config, generator.classes, step).unsqueeze(-1)
             weight = to_device(weight, self.device, by_class.dtype).expand(-1, config.batch.unconditional)
         drawn = torch.Generator(self.device).manual_seed(stream(config.seed, "estimator", step).initial_seed())
         return self.objective(by_class, pos, neg, weight, drawn)
 
-    def _update(self, step: int, features: FeatureLoss) -> Outcome:
+    def _update(self, step: int, features: FeatureLoss) -> StepResult:
         parameters, options = self.state.parameters, self.config.optimizer
         limit = torch.inf if options.clip is None else options.clip
         norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
         finite = torch.isfinite(norm) & torch.isfinite(features.loss)
         self.state.advance(learning_rate(options, step), finite)
-        return Outcome(features, norm, finite)
+        return StepResult(features, norm, finite)
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
@@ -207,7 +207,7 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
-def own_parts(draws: Draws, micro_batch: int | None) -> list[Draws]:
+def own_rows(draws: GeneratorInputs, micro_batch: int | None) -> list[GeneratorInputs]:
     """The rows of this process, at most `micro_batch` at a time; one part of no rows where there are none."""
     rows = max(1, len(draws))
     size = micro_batch or rows

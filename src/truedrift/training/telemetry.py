@@ -18,7 +18,7 @@ import torch
 
 from truedrift.training.config import RunConfig
 from truedrift.training.state import learning_rate
-from truedrift.training.step import Outcome
+from truedrift.training.step import StepResult
 
 COLLAPSED_BELOW = 0.1
 """Generated features of a class this much nearer to each other than to the data: a collapse, once warm-up is over.
@@ -28,7 +28,7 @@ A network that begins at nearly nothing, as DriftDiT does, is there at first and
 OF_A_TEMPERATURE = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
 
 
-def measured(config: RunConfig, step: int, outcome: Outcome, skipped: int) -> dict[str, Any]:
+def step_metrics(config: RunConfig, step: int, outcome: StepResult, skipped: int) -> dict[str, Any]:
     """The numbers after `step` steps, all of them functions of the state; lists run over temperatures."""
     report = outcome.features.report()
     force = report.force.mean(-2)  # [S, C, T] → [S, T]
@@ -48,13 +48,13 @@ def measured(config: RunConfig, step: int, outcome: Outcome, skipped: int) -> di
         "collapsed": spread < COLLAPSED_BELOW and step > config.optimizer.warmup_steps,
         "skipped": skipped,
     }
-    return {name: finite(value) for name, value in metrics.items()}
+    return {name: finite_or_none(value) for name, value in metrics.items()}
 
 
-def finite(value: Any) -> Any:
+def finite_or_none(value: Any) -> Any:
     """None in place of what JSON has no number for: a skipped step is logged like any other."""
     if isinstance(value, list):
-        return [finite(each) for each in value]
+        return [finite_or_none(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
@@ -76,12 +76,12 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-def scalars(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+def tensorboard_scalars(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Tags and values for TensorBoard: one a temperature, one a scale and temperature; none where there is no value."""
-    yield from ((tag, float(value)) for tag, value in _tagged(metrics) if value is not None)
+    yield from ((tag, float(value)) for tag, value in _flatten_tags(metrics) if value is not None)
 
 
-def _tagged(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def _flatten_tags(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     taus = [f"tau-{tau:g}" for tau in metrics.get("temperatures", ())]
     for name, value in metrics.items():
         if name in ("step", "temperatures", "protocol"):
@@ -116,7 +116,7 @@ class TensorBoard:
     def add(self, metrics: Mapping[str, Any]) -> None:
         """All numbers of a step."""
         if self._writer is not None:
-            for tag, value in scalars(metrics):
+            for tag, value in tensorboard_scalars(metrics):
                 self._writer.add_scalar(tag, value, metrics["step"])
 
     def close(self) -> None:

@@ -18,16 +18,16 @@ import torch
 
 from truedrift import distributed
 from truedrift.data.samples import Samples
-from truedrift.errors import mistake
-from truedrift.progress import Progress, silent
+from truedrift.errors import user_error
+from truedrift.progress import Progress, no_progress
 from truedrift.training import checkpoint
-from truedrift.training.config import RunConfig, require_consistent
-from truedrift.training.journal import Ledger, Tell
-from truedrift.training.loop import Evaluate, Loop, Report
-from truedrift.training.run_directory import RunDirectory, RunLock, made, open_run
-from truedrift.training.setup import Parts, assemble, find_device, samples_of, told_if_too_small
-from truedrift.training.signals import Interruption
-from truedrift.training.step import Outcome
+from truedrift.training.config import RunConfig, validated_config
+from truedrift.training.journal import Notify, RunJournal
+from truedrift.training.loop import Evaluate, Loop, TrainingReport
+from truedrift.training.run_directory import RunDirectory, RunLock, make_run_directory, open_run
+from truedrift.training.setup import Parts, build_setup, load_samples, memory_errors_as_user_errors, resolve_device
+from truedrift.training.signals import StopSignal
+from truedrift.training.step import StepResult
 
 
 def run_directory(config: RunConfig, parts: Parts, out: Path | None) -> RunDirectory:
@@ -43,20 +43,20 @@ def train(
     out: Path | None = None,
     device: str = "auto",
     evaluate: Evaluate | None = None,
-    progress: Progress = silent,
-    tell: Tell | None = None,
-) -> Iterator[Report]:
+    progress: Progress = no_progress,
+    tell: Notify | None = None,
+) -> Iterator[TrainingReport]:
     """Train, or go on training, the run of this configuration; checks come before the first report is asked for.
 
     `parts` are Python objects in place of what the configuration names. `evaluate` is called every
     `cadence.evaluate_every_epochs` epochs, and the state it saw is saved. `tell` gets sentences that a person should
     see.
     """
-    config, parts = require_consistent(config), parts or Parts()
-    where = find_device(device)
-    samples = samples_of(config, parts)
+    config, parts = validated_config(config), parts or Parts()
+    where = resolve_device(device)
+    samples = load_samples(config, parts)
     run = run_directory(config, parts, None if out is None else Path(out))
-    return _run(run, parts, samples, where, evaluate, progress, tell or _to_nobody)
+    return _run(run, parts, samples, where, evaluate, progress, tell or _ignore)
 
 
 def _run(
@@ -66,55 +66,55 @@ def _run(
     device: torch.device,
     evaluate: Evaluate | None,
     progress: Progress,
-    tell: Tell,
-) -> Iterator[Report]:
+    tell: Notify,
+) -> Iterator[TrainingReport]:
     with ExitStack() as stack:
-        stack.enter_context(told_if_too_small())
-        stack.enter_context(distributed.joined(device))
-        interruption = stack.enter_context(Interruption())
+        stack.enter_context(memory_errors_as_user_errors())
+        stack.enter_context(distributed.process_group(device))
+        interruption = stack.enter_context(StopSignal())
         run.require_own(samples)  # before work that takes minutes; again when the directory is locked
         try:
-            assembly = assemble(run.config, parts, samples, device, _breaking_off(progress, interruption))
-        except BrokenOff as signal:
-            yield Report(run.path, 0, run.config.cadence.steps, {}, str(signal))
+            assembly = build_setup(run.config, parts, samples, device, _interruptible(progress, interruption))
+        except InterruptedBeforeStart as signal:
+            yield TrainingReport(run.path, 0, run.config.cadence.steps, {}, str(signal))
             return
         ledger = None
         if distributed.rank() == 0:
-            stack.enter_context(RunLock(made(run.path)))
+            stack.enter_context(RunLock(make_run_directory(run.path)))
             run.begin(samples)
-            ledger = stack.enter_context(closing(Ledger(run, assembly.state, tell)))
-        told = tell if ledger is not None else _to_nobody
+            ledger = stack.enter_context(closing(RunJournal(run, assembly.state, tell)))
+        told = tell if ledger is not None else _ignore
         loop = Loop(run, assembly, ledger, evaluate=evaluate, progress=progress, tell=told)
         yield from loop.reports(interruption)
 
 
-def _to_nobody(sentence: str) -> None:
+def _ignore(sentence: str) -> None:
     pass
 
 
-class BrokenOff(Exception):
+class InterruptedBeforeStart(Exception):
     """A signal came before the first step, during work that can be broken off."""
 
 
-def _breaking_off(progress: Progress, interruption: Interruption) -> Progress:
+def _interruptible(progress: Progress, interruption: StopSignal) -> Progress:
     """The same, but it raises once a signal has asked to stop."""
 
     def told(what: str, done: float, total: float) -> None:
         progress(what, done, total)
         if interruption.asked is not None:
-            raise BrokenOff(interruption.asked)
+            raise InterruptedBeforeStart(interruption.asked)
 
     return told
 
 
-def replay(run_path: Path, step: int, *, parts: Parts | None = None, device: str = "cpu") -> Outcome:
+def replay(run_path: Path, step: int, *, parts: Parts | None = None, device: str = "cpu") -> StepResult:
     """The outcome of step number `step`, counted from 0 as in RUN/incidents; `parts` as they were given to `train`."""
     run, parts = open_run(Path(run_path)), parts or Parts()
     _require_step(run, step)
     _require_parts(run, parts)
-    samples = samples_of(run.config, parts)
+    samples = load_samples(run.config, parts)
     run.require_own(samples)
-    assembly = assemble(run.config, parts, samples, find_device(device), silent)
+    assembly = build_setup(run.config, parts, samples, resolve_device(device), no_progress)
     found = _newest_until(run, step)
     if found is not None:
         assembly.state.load(found.tensors)
@@ -128,7 +128,7 @@ def _newest_until(run: RunDirectory, step: int) -> checkpoint.Checkpoint | None:
     for saved in reversed([saved for saved in checkpoint.steps(run.checkpoints) if saved <= step]):
         try:
             return checkpoint.load(run.checkpoints / checkpoint.directory_name(saved), run=run.id)
-        except checkpoint.Damaged:
+        except checkpoint.DamagedCheckpoint:
             continue
     return None
 
@@ -136,10 +136,10 @@ def _newest_until(run: RunDirectory, step: int) -> checkpoint.Checkpoint | None:
 def _require_step(run: RunDirectory, step: int) -> None:
     steps = run.config.cadence.steps
     if not 0 <= step < steps:
-        raise mistake(f"step is {step}", f"allowed is 0 to {steps - 1}", "take the number that the incident tells")
+        raise user_error(f"step is {step}", f"allowed is 0 to {steps - 1}", "take the number that the incident tells")
 
 
 def _require_parts(run: RunDirectory, parts: Parts) -> None:
     if parts.names() != dict(run.parts):
         came = f"the run has parts {dict(run.parts)} and was given {parts.names()}"
-        raise mistake(came, "allowed are parts of the same names", "pass parts= as to train")
+        raise user_error(came, "allowed are parts of the same names", "pass parts= as to train")
