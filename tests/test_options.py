@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 from truedrift.options import Within, differences, from_dict, located, to_dict, validated
 
 
@@ -26,7 +26,7 @@ class Square:
 
     def __post_init__(self):
         if self.corner > self.side:
-            raise user_error(
+            raise UserError(
                 f"side is {self.side} and corner is {self.corner}", "allowed is a smaller corner", "cut less"
             )
 

@@ -8,15 +8,14 @@ path, as in `optimizer.learning_rate is -1`.
 from __future__ import annotations
 
 import math
-import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 
 Options = TypeVar("Options")
 LARGEST_INTEGER = 1 << 53
@@ -58,7 +57,7 @@ def to_dict(options: Any) -> dict[str, Any]:
 def from_dict(kind: Callable[..., Options], tree: Any, where: str = "") -> Options:
     """Options of that kind from dictionaries and lists; fields that are left out keep their defaults."""
     if not isinstance(tree, Mapping):
-        raise user_error(
+        raise UserError(
             f"{where or 'the configuration'} is {_short_repr(tree)}", "allowed is a group of options", "name them"
         )
     allowed = _hints(kind)
@@ -66,25 +65,15 @@ def from_dict(kind: Callable[..., Options], tree: Any, where: str = "") -> Optio
         if name not in allowed:
             known = ", ".join(allowed)
             came = f"{_below(where, name if isinstance(name, str) else repr(name))} is no option"
-            raise user_error(_truncate(came, 200), f"allowed are {known}", "choose one of them")
+            raise UserError(_truncate(came, 200), f"allowed are {known}", "choose one of them")
     values = {name: _value(allowed[name], value, _below(where, name)) for name, value in tree.items()}
     missing = [each.name for each in fields(kind) if each.name not in values and _required(each)]  # type: ignore[arg-type]
     if missing:
-        raise user_error(f"{_below(where, missing[0])} is missing", "it has no default", "set it")
+        raise UserError(f"{_below(where, missing[0])} is missing", "it has no default", "set it")
     try:
         return kind(**values)
     except UserError as error:
-        raise located(error, where, allowed) from None
-
-
-def located(error: UserError, where: str, names: Iterable[str]) -> UserError:
-    """The mistake that options below `where` or their user found, each of their `names` with its dotted path."""
-    came, semicolon, rest = str(error).partition("; ")
-    if where:
-        pattern = rf"(?<![\w.'\"])({'|'.join(map(re.escape, names))})(?=(\[\d+\])? (is|has) )"
-        named = re.sub(pattern, lambda found: f"{where}.{found[1]}", came)
-        came = named if named != came else f"{where}: {came}"
-    return UserError(came + semicolon + rest)
+        raise (error.in_section(where) if where else error) from None
 
 
 def validated(options: Options) -> Options:
@@ -139,7 +128,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
 def _within(value: Any, rules: tuple[Any, ...], where: str) -> Any:
     for rule in rules:
         if isinstance(rule, Within) and value is not None and not rule.holds(value):
-            raise user_error(f"{where} is {value!r}", f"allowed is {rule}", "change it")
+            raise UserError(f"{where} is {value!r}", f"allowed is {rule}", "change it")
     return value
 
 
@@ -151,7 +140,7 @@ def _union(parts: tuple[Any, ...], value: Any, where: str) -> Any:
         return _value(kinds[0], value, where)
     by_name = {_hints(part)["kind"].__args__[0]: part for part in kinds}
     if not isinstance(value, Mapping) or "kind" not in value:
-        raise user_error(
+        raise UserError(
             f"{where} is {_short_repr(value)}", f"allowed are options with a kind: {', '.join(by_name)}", "add it"
         )
     return from_dict(by_name[_choice(tuple(by_name), value["kind"], _below(where, "kind"))], value, where)
@@ -160,13 +149,13 @@ def _union(parts: tuple[Any, ...], value: Any, where: str) -> Any:
 def _choice(choices: tuple[Any, ...], value: Any, where: str) -> Any:
     if not isinstance(value, str) or value not in choices:
         names = ", ".join(map(str, choices))
-        raise user_error(f"{where} is {_short_repr(value)}", f"allowed are {names}", "choose one of them")
+        raise UserError(f"{where} is {_short_repr(value)}", f"allowed are {names}", "choose one of them")
     return value
 
 
 def _items(kind: Any, value: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)) or len(value) == 0:
-        raise user_error(f"{where} is {_short_repr(value)}", "allowed is a list of one or more", "write it as [a, b]")
+        raise UserError(f"{where} is {_short_repr(value)}", "allowed is a list of one or more", "write it as [a, b]")
     return tuple(_value(kind, each, f"{where}[{position}]") for position, each in enumerate(value))
 
 
@@ -178,7 +167,7 @@ def _scalar(kind: Any, value: Any, where: str) -> Any:
         return value
     if (kind is bool and type(value) is bool) or (kind is str and type(value) is str and _is_printable(value)):
         return value
-    raise user_error(f"{where} is {_short_repr(value)}", f"allowed is {names[kind]}", "change it")
+    raise UserError(f"{where} is {_short_repr(value)}", f"allowed is {names[kind]}", "change it")
 
 
 def _is_printable(text: str) -> bool:

@@ -6,7 +6,7 @@ import pytest
 from oracles.handmade_run import write_run
 
 from truedrift.cli.main import main
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.paper import fig_illustration
 from truedrift.records.store import append
 
@@ -96,7 +96,7 @@ def test_a_record_that_cannot_be_drawn_is_told_and_passed_over_unless_it_is_alon
     append(tmp_path / "records.jsonl", record)
 
     def fails(record, directory):
-        raise user_error("nothing to draw", "allowed is something", "run it to its end")
+        raise UserError("nothing to draw", "allowed is something", "run it to its end")
 
     monkeypatch.setattr("truedrift.cli.report.render_record", fails)
     assert main(["report", str(tmp_path)]) == 2

@@ -361,7 +361,7 @@ def test_a_full_disk_stops_a_download(served, tmp_path, monkeypatch):
     (folder / "a").write_bytes(b"0" * 100)
 
     def full(file, chunk):
-        raise errors.user_error("the disk is full", "allowed is room", "make room")
+        raise errors.UserError("the disk is full", "allowed is room", "make room")
 
     monkeypatch.setattr(download, "write", full)
     with pytest.raises(ValueError, match="the disk is full"):

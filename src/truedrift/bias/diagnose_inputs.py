@@ -17,6 +17,7 @@ from truedrift.axes import Float, Int, Tensor
 from truedrift.bias import uncertainty
 from truedrift.bias.expected_weights import References
 from truedrift.errors import (
+    UserError,
     require_choice,
     require_features,
     require_finite,
@@ -24,7 +25,6 @@ from truedrift.errors import (
     require_same_dimension,
     require_temperature,
     require_weights,
-    user_error,
 )
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.kernels.kernel import KERNELS, LogKernel, log_kernel
@@ -104,7 +104,7 @@ def require_source(**given: Tensor | None) -> None:
     """Exactly one of the three kinds of input."""
     names = {name for name, value in given.items() if value is not None}
     if names not in ({"weights"}, {"distances"}, {"queries", "references"}):
-        raise user_error(
+        raise UserError(
             f"given are {', '.join(sorted(names)) or 'no arrays'}" + _drop_own_columns(names),
             "allowed are weights, or distances, or queries and references",
             "pass one of the three",
@@ -125,16 +125,16 @@ def read_settings(
     temperatures = tuple(tau) if isinstance(tau, (tuple, list)) else (tau,)
     if tau is None or not 1 <= len(temperatures) <= MOST_TEMPERATURES:
         came = "tau is missing" if tau is None else f"tau has {len(temperatures)} temperatures"
-        raise user_error(came, f"allowed are 1 to {MOST_TEMPERATURES}", "pass that of your kernel, for example 0.05")
+        raise UserError(came, f"allowed are 1 to {MOST_TEMPERATURES}", "pass that of your kernel, for example 0.05")
     for each in temperatures:
         require_temperature(each)
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= LARGEST_N:
         came = "n is missing" if n is None else f"n is {n!r}"
-        raise user_error(
+        raise UserError(
             came, f"allowed is an integer from 1 to {LARGEST_N}", "pass how many references a centroid sees"
         )
     if wanted is not None and not (isinstance(wanted, (int, float)) and 0 < wanted < math.inf):
-        raise user_error(f"wanted is {wanted!r}", "allowed is a positive share of the spread", "pass for example 0.01")
+        raise UserError(f"wanted is {wanted!r}", "allowed is a positive share of the spread", "pass for example 0.01")
     if not callable(kernel):
         require_choice("kernel", kernel, KERNELS)
     require_seed(seed)
@@ -144,7 +144,7 @@ def read_settings(
 def require_seed(seed: int) -> None:
     """What a generator takes."""
     if not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
-        raise user_error(f"seed is {seed!r}", f"allowed is 0 to {_LARGEST_SEED}", "take for example 0")
+        raise UserError(f"seed is {seed!r}", f"allowed is 0 to {_LARGEST_SEED}", "take for example 0")
 
 
 def weight_rows(weights: Tensor) -> Float[Tensor, "rows n"]:
@@ -156,7 +156,7 @@ def weight_rows(weights: Tensor) -> Float[Tensor, "rows n"]:
     within = sum_within(weights.dtype)
     wrong = (alpha.amin(-1) < 0) | ((total - 1).abs() > within)
     if bool(wrong.any()):
-        raise user_error(
+        raise UserError(
             f"{int(wrong.sum())} of {len(alpha)} rows of weights have a negative entry or do not sum to 1",
             f"allowed are normalized weights [..., n], to {within:.2g}",
             "divide each row by its sum",
@@ -176,7 +176,7 @@ def sum_within(dtype: torch.dtype) -> float:
 def input_from_distances(distances: Tensor, settings: DiagnosisSettings, generator: torch.Generator) -> DiagnosisInput:
     """Some rows and columns."""
     if callable(settings.kernel):
-        raise user_error(
+        raise UserError(
             "kernel is a function of features", "allowed for distances are laplace and gaussian", "name one"
         )
     require_features("distances", distances, "Q, N")
@@ -205,7 +205,7 @@ def input_from_features(queries: Tensor, references: Tensor, generator: torch.Ge
 
 def _require_matrix(name: str, value: Tensor) -> None:
     if value.ndim != 2 or (name != "queries" and value.shape[1 if name == "distances" else 0] < 2):
-        raise user_error(
+        raise UserError(
             f"{name} has shape {list(value.shape)}",
             "allowed is two dimensions, with 2 references or more",
             "flatten the leading ones, or leave out what has a single reference",
@@ -217,7 +217,7 @@ def _require_moderate(name: str, value: Tensor) -> None:
     require_finite(**{name: value})
     if float(value.abs().max()) > LARGEST_ENTRY:
         largest = float(value.abs().max())
-        raise user_error(
+        raise UserError(
             f"{name} has an entry of {largest:g}", f"allowed is up to {LARGEST_ENTRY:g}", "rescale it and tau"
         )
 

@@ -67,7 +67,7 @@ from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS, Jackknife
-from truedrift.errors import require_choice, require_finite, require_matrices, require_temperature, user_error
+from truedrift.errors import UserError, require_choice, require_finite, require_matrices, require_temperature
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, no_progress
 
@@ -198,7 +198,7 @@ def exact_moments_by_estimator(
     chosen = [_check_estimator(estimator) for estimator in estimators]
     if len({each.name for each in chosen}) < len(chosen) or not chosen:
         names = ", ".join(each.name for each in chosen) or "none"
-        raise user_error(
+        raise UserError(
             f"estimators are {names}", "allowed are one or more, each once", "ask for another one separately"
         )
     sizes = _check(x, pool, tau, n, rtol)
@@ -324,7 +324,7 @@ class _Problem:
 def _check_estimator(estimator: str | Estimator) -> Estimator:
     chosen = estimator_of(estimator)
     if type(chosen) not in (Standard, ABC, ABC2, Jackknife, BRSNIS):  # another one may have any name
-        raise user_error(
+        raise UserError(
             f"estimator is {chosen.name!r}, a {type(chosen).__name__}",
             f"exact are {', '.join(ESTIMATORS)}",
             "measure another one by Monte Carlo",
@@ -338,9 +338,9 @@ def _check(x: Tensor, pool: Tensor, tau: float, n: int | Sequence[int], rtol: fl
     require_finite(x=x, pool=pool)
     sizes = (n,) if isinstance(n, int) else tuple(n)
     if not sizes or not all(isinstance(size, int) and size >= 1 for size in sizes):
-        raise user_error(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
+        raise UserError(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
     if not 0 < rtol < 1:
-        raise user_error(f"rtol is {rtol!r}", "allowed is a number between 0 and 1", "the default is 1e-6")
+        raise UserError(f"rtol is {rtol!r}", "allowed is a number between 0 and 1", "the default is 1e-6")
     return sizes
 
 
@@ -537,18 +537,18 @@ def _check_strata(
 ) -> None:
     require_temperature(tau)
     if not pools:
-        raise user_error("pools is empty", "allowed is one pool or more", "pass for example (generated, unconditional)")
+        raise UserError("pools is empty", "allowed is one pool or more", "pass for example (generated, unconditional)")
     for k, pool in enumerate(pools):
         require_matrices(**{"x": x, f"pools[{k}]": pool})
         require_finite(**{"x": x, f"pools[{k}]": pool})
     if not n or not all(len(sizes) == len(pools) and all(_is_size(size) for size in sizes) for sizes in n):
-        raise user_error(
+        raise UserError(
             f"n is {n!r}",
             f"allowed are tuples of {len(pools)} integers from 1, one a pool",
             "pass for example ((8, 4), (16, 8)) for two pools",
         )
     if len(weights) != len(pools) or not all(0 < weight < math.inf for weight in weights):
-        raise user_error(
+        raise UserError(
             f"pool_weights is {weights!r}",
             f"allowed are {len(pools)} positive numbers, one a pool",
             "leave out a pool that has no weight",
@@ -557,9 +557,9 @@ def _check_strata(
         require_choice("estimator", name, STRATA_ESTIMATORS)
     if not estimators or len(set(estimators)) < len(estimators):
         names = ", ".join(estimators) or "none"
-        raise user_error(f"estimators are {names}", "allowed are one or more, each once", "leave them out for all")
+        raise UserError(f"estimators are {names}", "allowed are one or more, each once", "leave them out for all")
     if not 0 < rtol < 1:
-        raise user_error(f"rtol is {rtol!r}", "allowed is a number between 0 and 1", "the default is 1e-6")
+        raise UserError(f"rtol is {rtol!r}", "allowed is a number between 0 and 1", "the default is 1e-6")
 
 
 def _is_size(size: object) -> bool:

@@ -36,7 +36,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.bias.monte_carlo import Sums, TrialCache, fingerprint
 from truedrift.bias.trial_moments import TrialMoments, trial_moments
 from truedrift.bias.trials import block_count, draw_one, power_sums, stream_key
-from truedrift.errors import require_choice, require_finite, require_matrices, require_temperature, user_error
+from truedrift.errors import UserError, require_choice, require_finite, require_matrices, require_temperature
 from truedrift.field.affinity import NORMALIZATIONS, Normalization
 from truedrift.kernels.kernel import log_kernel
 from truedrift.progress import Progress, no_progress
@@ -302,16 +302,16 @@ def _check(
     require_matrices(x=x, positives=positives, generated=generated)
     require_finite(x=x, positives=positives, generated=generated)
     if not n or not all(isinstance(size, int) and size >= 3 for size in n):
-        raise user_error(
+        raise UserError(
             f"n is {n!r}", "allowed are integers from 3: a query and two others", "pass for example (8, 16)"
         )
     if not isinstance(trials, int) or trials < 2:
-        raise user_error(f"trials is {trials!r}", "allowed is an integer from 2", "take for example 2000")
+        raise UserError(f"trials is {trials!r}", "allowed is an integer from 2", "take for example 2000")
     points = torch.cat((x, positives, generated))
     widest = float(torch.linalg.vector_norm(points.amax(0) - points.amin(0)))
     range_of_log_w = widest / tau if kernel == "laplace" else (widest / tau) ** 2 / 2
     if range_of_log_w > _LARGEST_RANGE:
-        raise user_error(
+        raise UserError(
             f"log k reaches over {range_of_log_w:.0f}",
             f"allowed is up to {_LARGEST_RANGE:.0f}",
             "take a larger tau or nearer points",

@@ -50,7 +50,7 @@ from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
-from truedrift.errors import require_finite, require_matrices, require_temperature, user_error
+from truedrift.errors import UserError, require_finite, require_matrices, require_temperature
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, no_progress
 
@@ -293,22 +293,22 @@ def check(
     require_matrices(x=x, pool=pool)
     require_finite(x=x, pool=pool)
     if not n or not all(isinstance(size, int) and size >= 1 for size in n):
-        raise user_error(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
+        raise UserError(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
     if not isinstance(trials, int) or trials < 2:
-        raise user_error(f"trials is {trials!r}", "allowed is an integer from 2", "the paper takes 200000")
+        raise UserError(f"trials is {trials!r}", "allowed is an integer from 2", "the paper takes 200000")
     if not isinstance(seed, int) or not 0 <= seed < 1 << 63:
-        raise user_error(f"seed is {seed!r}", "allowed is 0 to 2⁶³ − 1", "take for example 0")
+        raise UserError(f"seed is {seed!r}", "allowed is 0 to 2⁶³ − 1", "take for example 0")
     if not estimators or len({each.name for each in estimators}) < len(estimators):
         names = ", ".join(each.name for each in estimators) or "none"
-        raise user_error(
+        raise UserError(
             f"estimators are {names}", "allowed are one or more, each once", "ask for another one separately"
         )
     most = max(each.budget(size) for each in estimators for size in n)
     if not replacement and most > len(pool):
-        raise user_error(
+        raise UserError(
             f"{most} references are to be drawn without replacement from a pool of {len(pool)}",
             "allowed is up to the size of the pool",
             "draw with replacement or fewer",
         )
     if len(pool) >= 1 << 32:
-        raise user_error(f"the pool has {len(pool)} points", f"allowed are fewer than {1 << 32}", "take a part of it")
+        raise UserError(f"the pool has {len(pool)} points", f"allowed are fewer than {1 << 32}", "take a part of it")

@@ -31,7 +31,7 @@ import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.estimator import AlphaEstimator
-from truedrift.errors import require_broadcastable, require_mask, require_weights, user_error
+from truedrift.errors import UserError, require_broadcastable, require_mask, require_weights
 from truedrift.kernels.precision import at_least_float32, cast_like, to_widest
 from truedrift.kernels.weights import power_sum, softmax
 
@@ -52,15 +52,15 @@ def abc_weights(
     A reference that is given twice counts as two draws: copies change p_2 and so the correction.
     """
     if order not in (1, 2):
-        raise user_error(f"order is {order!r}", "allowed are 1 (ABC) and 2 (ABC-2)", "choose one of them")
+        raise UserError(f"order is {order!r}", "allowed are 1 (ABC) and 2 (ABC-2)", "choose one of them")
     require_weights("alpha", alpha)
     a = at_least_float32(alpha)
     if strata is None:
         if mask is not None:
-            raise user_error("mask is given without strata", "allowed is both or strata alone", "leave mask out")
+            raise UserError("mask is given without strata", "allowed is both or strata alone", "leave mask out")
         return (_order_1(a) if order == 1 else _order_2(a)).to(alpha.dtype)
     if order == 2:
-        raise user_error("order is 2 with strata", "the stratified correction is of order 1", "drop one of the two")
+        raise UserError("order is 2 with strata", "the stratified correction is of order 1", "drop one of the two")
     if mask is None:
         drawn = torch.ones_like(a, dtype=torch.bool)
     else:
@@ -85,7 +85,7 @@ def _order_2(alpha: Tensor) -> Tensor:
 def _stratified(alpha: Tensor, strata: Tensor, drawn: Tensor) -> Tensor:
     if not isinstance(strata, Tensor) or strata.shape != alpha.shape[-1:]:
         came = f"has shape {list(strata.shape)}" if isinstance(strata, Tensor) else f"is a {type(strata).__name__}"
-        raise user_error(f"strata {came}", f"allowed is a tensor [{alpha.shape[-1]}]", "give one id a reference")
+        raise UserError(f"strata {came}", f"allowed is a tensor [{alpha.shape[-1]}]", "give one id a reference")
     together = (strata.unsqueeze(-1) == strata).to(alpha.dtype)  # [n, n]: one product sums every stratum at once
     with torch.autocast(alpha.device.type, enabled=False):
         A = alpha @ together

@@ -15,6 +15,7 @@ from truedrift.axes import Bool, Float, Tensor
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, weighted_mean
 from truedrift.errors import (
+    UserError,
     require_broadcastable,
     require_features,
     require_finite,
@@ -23,7 +24,6 @@ from truedrift.errors import (
     require_positive,
     require_same_dimension,
     require_temperature,
-    user_error,
 )
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.precision import full_precision
@@ -47,12 +47,12 @@ def broadcast_mask(mask: Tensor, x: Tensor, y: Tensor, what: str = "mask") -> Te
         mask = mask.unsqueeze(-2)
     if mask.shape[-2] not in (1, B):
         came = f"{what} has shape {list(mask.shape)}"
-        raise user_error(came, f"allowed is {allowed}", "give one row a query and one column a reference")
+        raise UserError(came, f"allowed is {allowed}", "give one row a query and one column a reference")
     require_broadcastable(f"{what}, x and y", mask.shape[:-2], x.shape[:-2], y.shape[:-2])
     leading = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     if torch.broadcast_shapes(mask.shape[:-2], leading) != leading:
         came = f"{what} has leading dimensions {list(mask.shape[:-2])}, which would repeat x and y"
-        raise user_error(came, f"allowed are those of x and y, {list(leading)}", "unsqueeze it to [..., B, n]")
+        raise UserError(came, f"allowed are those of x and y, {list(leading)}", "unsqueeze it to [..., B, n]")
     return mask
 
 

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.kernels.precision import cast_like, to_widest
 from truedrift.kernels.weights import apply_mask, argmax_mask, softmax
 
@@ -74,7 +74,7 @@ class Bootstrap:
 
     def __post_init__(self) -> None:
         if not isinstance(self.resamples, int) or self.resamples < 1:
-            raise user_error(f"resamples is {self.resamples!r}", "allowed is an integer from 1", "the paper takes 100")
+            raise UserError(f"resamples is {self.resamples!r}", "allowed is an integer from 1", "the paper takes 100")
 
     def budget(self, n: int) -> int:
         """n: resamples reuse the references given."""
@@ -109,7 +109,7 @@ class BRSNIS:
     def __post_init__(self) -> None:
         whole = isinstance(self.burn_in, int) and isinstance(self.iterations, int)
         if not whole or not 0 <= self.burn_in < self.iterations:
-            raise user_error(
+            raise UserError(
                 f"burn_in is {self.burn_in!r} of {self.iterations!r} iterations",
                 "allowed are integers with 0 ≤ burn_in < iterations",
                 "the paper takes 1 of 10",
@@ -143,7 +143,7 @@ class BRSNIS:
         fresh, rest = divmod(m - 1, self.iterations)
         if rest:
             below, above = self.iterations * fresh + 1, self.iterations * (fresh + 1) + 1
-            raise user_error(
+            raise UserError(
                 f"br-snis was given {m} references",
                 f"allowed is iterations·(n − 1) + 1 with {self.iterations} iterations",
                 f"pass {below} or {above}",

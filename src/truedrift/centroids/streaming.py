@@ -19,13 +19,13 @@ import torch
 from truedrift.axes import Tensor
 from truedrift.centroids.centroid import prepare_mask
 from truedrift.errors import (
+    UserError,
     require_broadcastable,
     require_choice,
     require_features,
     require_finite,
     require_same_dimension,
     require_temperature,
-    user_error,
 )
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.precision import full_precision, to_widest
@@ -66,7 +66,7 @@ def streaming_centroid(
                 part = None if mask is None else mask[..., columns]
                 moments.add(apply_mask(kernel(x, y[..., columns, :], tau), part), y[..., columns, :])
     if moments.chunks == 0:
-        raise user_error(
+        raise UserError(
             "chunks held no references", "allowed is one chunk or more", "check that the iterator is not used up"
         )
     return moments.centroid().to(x.dtype)
@@ -92,9 +92,9 @@ def _pair(chunk: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
         return chunk, None
     if not isinstance(chunk, (tuple, list)):
         came = f"a chunk is a {type(chunk).__name__}"
-        raise user_error(came, "allowed is a tensor [..., n, D]", "convert it with torch.as_tensor")
+        raise UserError(came, "allowed is a tensor [..., n, D]", "convert it with torch.as_tensor")
     if not 1 <= len(chunk) <= 2:
-        raise user_error(f"a chunk has {len(chunk)} parts", "allowed is y, (y,) or (y, mask)", "leave out the others")
+        raise UserError(f"a chunk has {len(chunk)} parts", "allowed is y, (y,) or (y, mask)", "leave out the others")
     return chunk[0], chunk[1] if len(chunk) == 2 else None
 
 

@@ -15,7 +15,7 @@ from truedrift.axes import Tensor
 from truedrift.cli.progress import ProgressDisplay
 from truedrift.data.array_files import read_arrays
 from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.paper import pool_bias
 from truedrift.paper.catalog import render_record
 from truedrift.paper.pool_bias import Question, compute_pool_bias
@@ -72,9 +72,9 @@ class Bias:
     def prepare(self) -> Callable[[], str]:
         """Read the pool, check the question and the directory."""
         if not self.tau:
-            raise user_error("no tau was given", "allowed is one or more", "take for example --tau 0.1")
+            raise UserError("no tau was given", "allowed is one or more", "take for example --tau 0.1")
         if not 0 <= self.seed < 1 << 31:
-            raise user_error(f"seed is {self.seed}", f"allowed is 0 to {(1 << 31) - 1}", "take for example 0")
+            raise UserError(f"seed is {self.seed}", f"allowed is 0 to {(1 << 31) - 1}", "take for example 0")
         pool, x = self._pool_and_queries()
         questions = [
             Question(
@@ -95,7 +95,7 @@ class Bias:
 
     def _pool_and_queries(self) -> tuple[Tensor, Tensor]:
         if self.queries < 1:
-            raise user_error(f"queries is {self.queries}", "allowed is an integer from 1", "take for example 50")
+            raise UserError(f"queries is {self.queries}", "allowed is an integer from 1", "take for example 50")
         generator = torch.Generator().manual_seed(self.seed)
         if self.pool in TOYS:
             toy = TOYS[self.pool]
@@ -110,13 +110,13 @@ class Bias:
 def _from_file(name: str) -> tuple[Tensor, Tensor | None]:
     path = Path(name)
     if not path.suffix and not path.exists():
-        raise user_error(
+        raise UserError(
             f"pool is {name!r}", f"allowed are {', '.join(TOYS)}, or a .npy, .npz or .safetensors file", "choose one"
         )
     arrays = read_arrays(path)
     queries = arrays.pop("queries", None)
     if "pool" not in arrays and len(arrays) != 1:
-        raise user_error(
+        raise UserError(
             f"{name!r} holds {', '.join(arrays) or 'nothing'} beside queries",
             "allowed is an array named pool, or a single one",
             "save the points under the name pool",

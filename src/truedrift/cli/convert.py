@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from truedrift.errors import require_whole, user_error
+from truedrift.errors import UserError, require_whole
 from truedrift.quarantine.convert import convert_pickle, require_checkpoint
 from truedrift.records.store import writable_directory
 
@@ -52,7 +52,7 @@ class Convert:
         _require_new(out)
         if self.image_size is not None and self.image_size < 1:
             came = f"image_size is {self.image_size}"
-            raise user_error(came, "allowed is an integer from 1", "take for example --image-size 32")
+            raise UserError(came, "allowed is an integer from 1", "take for example --image-size 32")
         if self.style_draws is not None:
             require_whole("style_draws", self.style_draws, 0, 32)
         writable_directory(out.absolute().parent)
@@ -62,7 +62,7 @@ class Convert:
 def _require_new(out: Path) -> None:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         came = f"{str(out)!r} is {'a folder with files in it' if out.is_dir() else 'a file'}"
-        raise user_error(came, "allowed is a new or an empty folder", "name another one with --out")
+        raise UserError(came, "allowed is a new or an empty folder", "name another one with --out")
 
 
 def _convert(options: Convert, out: Path) -> str:

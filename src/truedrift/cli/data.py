@@ -14,7 +14,7 @@ from truedrift.data.fetch import FetchResult, fetch, is_present
 from truedrift.data.images import holds_idx
 from truedrift.data.load import NAMES, SYSTEM_PATHS
 from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.storage import cache_directory
 
 OWN = tuple(name for name in NAMES if name not in REMOTE_ASSETS)
@@ -45,12 +45,12 @@ class Data:
         if self.action == "list":
             if self.names:
                 came = f"list was given {' '.join(self.names)}"
-                raise user_error(came, "allowed is list alone", f"run truedrift data fetch {' '.join(self.names)}")
+                raise UserError(came, "allowed is list alone", f"run truedrift data fetch {' '.join(self.names)}")
             return _list_assets
         unknown = [name for name in self.names if name not in (*REMOTE_ASSETS, *OWN)]
         if unknown or not self.names:
             came = f"{unknown[0]!r} is nothing that can be fetched" if unknown else "no name was given"
-            raise user_error(came, f"allowed are {', '.join(REMOTE_ASSETS)}", "run truedrift data list")
+            raise UserError(came, f"allowed are {', '.join(REMOTE_ASSETS)}", "run truedrift data list")
         return partial(_fetch_all, tuple(dict.fromkeys(self.names)))
 
 

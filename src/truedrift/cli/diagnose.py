@@ -15,7 +15,7 @@ from truedrift.bias.diagnose import prepare_diagnosis
 from truedrift.bias.diagnose_inputs import require_source
 from truedrift.bias.diagnosis import Diagnosis
 from truedrift.data.array_files import ONLY, read_arrays
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.records.store import writable_directory
 from truedrift.report.screens import diagnosis_summary
 
@@ -70,7 +70,7 @@ class Diagnose:
         require_source(**arrays)
         if "weights" not in arrays and not self.tau:
             came = f"{str(self.file)!r} holds {' and '.join(arrays)}, and --tau is missing"
-            raise user_error(came, "allowed is a positive number, or several", "add for example --tau 0.05")
+            raise UserError(came, "allowed is a positive number, or several", "add for example --tau 0.05")
         work = prepare_diagnosis(**arrays, tau=self.tau, n=self.n, wanted=self.want, kernel=self.kernel, seed=self.seed)
         if self.out is not None:
             _require_output(self.out)
@@ -83,14 +83,14 @@ def _named_arrays(file: Path, array: str | None) -> dict[str, Tensor]:
     if ONLY in arrays and file.suffix == ".npy":
         if array is None:
             came = f"{str(file)!r} holds one array without a name"
-            raise user_error(came, f"allowed are {' and '.join(ALONE)}", f"add --array {' or --array '.join(ALONE)}")
+            raise UserError(came, f"allowed are {' and '.join(ALONE)}", f"add --array {' or --array '.join(ALONE)}")
         return {array: arrays[ONLY]}
     if array is not None:
         came = f"--array is {array}, and {str(file)!r} has names of its own"
-        raise user_error(came, "allowed is --array for .npy files", "leave it out")
+        raise UserError(came, "allowed is --array for .npy files", "leave it out")
     known = {name: arrays[name] for name in KEYS if name in arrays}
     if not known:
-        raise user_error(
+        raise UserError(
             f"{str(file)!r} holds {', '.join(arrays)}",
             "allowed are the keys weights, or distances, or queries and references",
             "save the arrays under these names",
@@ -100,7 +100,7 @@ def _named_arrays(file: Path, array: str | None) -> dict[str, Tensor]:
 
 def _require_output(out: Path) -> None:
     if out.is_dir():
-        raise user_error(f"--out {str(out)!r} is a directory", "allowed is a file", "name one in it")
+        raise UserError(f"--out {str(out)!r} is a directory", "allowed is a file", "name one in it")
     writable_directory(out.parent)
 
 

@@ -16,7 +16,7 @@ import tyro
 from truedrift import distributed
 from truedrift.cli.progress import ProgressDisplay
 from truedrift.data.samples import Samples
-from truedrift.errors import UserError, require_whole, user_error
+from truedrift.errors import UserError, require_whole
 from truedrift.evaluation.catalog import build_extractor, default_extractor
 from truedrift.evaluation.evaluate import evaluate
 from truedrift.evaluation.extractors import Extractor
@@ -90,7 +90,7 @@ class Evaluate:
         """The generator and the extractor, loaded, and the data, found."""
         require_whole("batch", self.batch, 1, 256)
         if not 0 <= self.strength <= 1e6:
-            raise user_error(f"strength is {self.strength}", "allowed is 0 to 1e6", "training draws from 1 to 4")
+            raise UserError(f"strength is {self.strength}", "allowed is 0 to 1e6", "training draws from 1 to 4")
         device = resolve_device(self.device)
         trained = load_generator(self.run, weights=self.weights)
         options, data = self._compared()
@@ -108,7 +108,7 @@ class Evaluate:
             data = config.data if self.data is None else data
         elif self.data is None:
             came = f"{str(self.run)!r} is a folder of weights"
-            raise user_error(came, "what it is compared with must be named", "add --data cifar10, say")
+            raise UserError(came, "what it is compared with must be named", "add --data cifar10, say")
         if self.root is not None:
             data = dataclasses.replace(data, root=str(self.root))
         options = dataclasses.replace(
@@ -127,7 +127,7 @@ class Evaluate:
 def _require_fit(trained: LoadedGenerator, data: Samples) -> None:
     if tuple(trained.generator.sample_shape) != data.sample_shape:
         came = f"the generator makes samples {tuple(trained.generator.sample_shape)}"
-        raise user_error(came, f"{data.name} has {data.sample_shape}", "name the data that it was trained on")
+        raise UserError(came, f"{data.name} has {data.sample_shape}", "name the data that it was trained on")
 
 
 def _evaluate(

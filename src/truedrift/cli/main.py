@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from typing import Protocol
 
 from truedrift import __version__
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 
 NEEDED = ("huggingface_hub", "matplotlib", "numba", "numpy", "PIL", "rich", "safetensors", "scipy", "sklearn", "tyro")
 """The packages of the `app` extra."""
@@ -168,7 +168,7 @@ def parse(arguments: list[str]) -> Command:
         raise SystemExit(0)
     if name not in COMMANDS:
         came = f"{name!r} is not a command" if name else "no command was given"
-        raise user_error(came, f"allowed are: {', '.join(COMMANDS)}", "run truedrift --help")
+        raise UserError(came, f"allowed are: {', '.join(COMMANDS)}", "run truedrift --help")
     return _options(name, options)
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 from truedrift.page.discover import ReportInput, find_inputs
 from truedrift.page.page import write_page
 from truedrift.page.saved import render_runs
@@ -49,7 +49,7 @@ class Report:
         """Read the records, look at the runs and check the directory."""
         places = self.directories
         if not places:
-            raise user_error("no directory was named", "allowed are one or more", "name for example runs/demo")
+            raise UserError("no directory was named", "allowed are one or more", "name for example runs/demo")
         found = find_inputs(places)
         beside = places[0] if places[0].is_dir() else places[0].parent
         out = writable_directory(self.out or (beside if len(places) == 1 else SEVERAL))

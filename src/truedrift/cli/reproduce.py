@@ -12,7 +12,7 @@ import tyro
 
 from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay
-from truedrift.errors import UserError, require_choice, user_error
+from truedrift.errors import UserError, require_choice
 from truedrift.grids.estimate import describe_plan
 from truedrift.grids.local import Interrupted
 from truedrift.grids.options import Scale, StudyOptions
@@ -118,7 +118,7 @@ class Reproduce:
         if named:
             came = f"--{named[0]} was given for {self.item}, which has no use for it"
             users = (*GRIDS, tab_overhead.ITEM) if named[0] == "dataset" else GRIDS
-            raise user_error(came, f"it is for {', '.join(users)}", "leave it out")
+            raise UserError(came, f"it is for {', '.join(users)}", "leave it out")
 
 
 Plans = dict[str, Plan | None]

@@ -14,7 +14,7 @@ import tyro
 
 from truedrift.axes import Tensor
 from truedrift.data.samples import to_uint8
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.generators.sampling import sample
 from truedrift.records.store import writable_directory
 from truedrift.training.load import LoadedGenerator, Weights, load_generator
@@ -73,14 +73,14 @@ class Sample:
         """The generator, loaded, and the options, checked."""
         for name, value, most in (("count", self.count, LARGEST_COUNT), ("batch", self.batch, LARGEST_COUNT)):
             if not 1 <= value <= most:
-                raise user_error(f"{name} is {value}", f"allowed is 1 to {most}", "the default suits most machines")
+                raise UserError(f"{name} is {value}", f"allowed is 1 to {most}", "the default suits most machines")
         if not 0 <= self.strength <= 1e6:
-            raise user_error(f"strength is {self.strength}", "allowed is 0 to 1e6", "training draws from 1 to 4")
+            raise UserError(f"strength is {self.strength}", "allowed is 0 to 1e6", "training draws from 1 to 4")
         device = resolve_device(self.device)
         trained = load_generator(self.run, weights=self.weights)
         chosen = [_class(trained, name) for name in self.classes] or list(range(len(trained.classes)))
         if self.form == "folder" and len(trained.generator.sample_shape) != 3:
-            raise user_error("these samples are points", "a folder holds images", "take --form npz")
+            raise UserError("these samples are points", "a folder holds images", "take --form npz")
         return partial(_sample, self, _output_path(self), trained, chosen, device)
 
 
@@ -88,12 +88,12 @@ def _output_path(options: Sample) -> Path:
     """Where the samples go, after a trial that they can."""
     path = options.out or options.run / f"{_file_stem(options)}{ENDINGS[options.form]}"
     if options.form != "folder" and path.is_dir():
-        raise user_error(f"{str(path)!r} is a directory", f"a {options.form} is a file", "name a file with --out")
+        raise UserError(f"{str(path)!r} is a directory", f"a {options.form} is a file", "name a file with --out")
     if options.form != "folder":
         require_writable_file(path)
     elif path.is_dir() and any(path.iterdir()):
         came = f"{str(path)!r} is a folder with files in it"
-        raise user_error(came, "allowed is a new or an empty folder", "name another one with --out")
+        raise UserError(came, "allowed is a new or an empty folder", "name another one with --out")
     writable_directory(path if options.form == "folder" else path.parent)
     return path
 
@@ -104,7 +104,7 @@ def _class(trained: LoadedGenerator, name: str) -> int:
     if name.isdecimal() and int(name) < len(trained.classes):
         return int(name)
     known = ", ".join(trained.classes[:12]) + (", …" if len(trained.classes) > 12 else "")
-    raise user_error(f"the class is {name!r}", f"allowed are {known}", "choose one, or its number")
+    raise UserError(f"the class is {name!r}", f"allowed are {known}", "choose one, or its number")
 
 
 def _sample(options: Sample, path: Path, trained: LoadedGenerator, classes: list[int], device: torch.device) -> str:
@@ -117,7 +117,7 @@ def _sample(options: Sample, path: Path, trained: LoadedGenerator, classes: list
         _WRITERS[options.form](path, labels, values)
     except OSError as error:
         came = f"the samples cannot be written to {str(path)!r} ({error.strerror or error})"
-        raise user_error(came, "allowed is a place to write to, with room", "name another one with --out") from None
+        raise UserError(came, "allowed is a place to write to, with room", "name another one with --out") from None
     told = f"strength {options.strength:g}, seed {options.seed}"
     return f"{len(labels)} samples of {trained.source}, {told}\nwritten: {path}"
 

@@ -14,7 +14,7 @@ import tyro
 
 from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
 from truedrift.training.config import Estimator, RunConfig
@@ -94,12 +94,12 @@ def _read(path: Path) -> dict[str, Any]:
             tree = json.loads(file.read(LARGEST_CONFIG_BYTES).decode())
     except (OSError, ValueError, RecursionError) as error:
         came = f"the configuration {str(path)!r} cannot be read ({error})"
-        raise user_error(came, "allowed is a JSON file", "write one with --print-config") from None
+        raise UserError(came, "allowed is a JSON file", "write one with --print-config") from None
     if isinstance(tree, dict) and set(tree) >= {"schema", "config"}:  # config.json of a run
         tree = tree["config"]
     if not isinstance(tree, dict):
         came = f"the configuration {str(path)!r} holds no options"
-        raise user_error(came, "allowed is one JSON object", "write one with --print-config")
+        raise UserError(came, "allowed is one JSON object", "write one with --print-config")
     return tree
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import require_finite, user_error
+from truedrift.errors import UserError, require_finite
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +43,7 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
     except MemoryError:
         raise _unreadable_file(path, "it does not fit in memory") from None
     if not arrays:
-        raise user_error(f"{str(path)!r} holds no arrays", "allowed is a file with one or more", "save them again")
+        raise UserError(f"{str(path)!r} holds no arrays", "allowed is a file with one or more", "save them again")
     return arrays
 
 
@@ -55,18 +55,18 @@ def _reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Tensor]]]:
         ".safetensors": _safetensors,
     }
     if path.is_dir():
-        raise user_error(
+        raise UserError(
             f"{str(path)!r} is a directory", "allowed is a file", f"name one that ends in {_join_or(readers)}"
         )
     if path.suffix not in readers:
         came = f"{str(path)!r} ends in {path.suffix!r}" if path.suffix else f"{str(path)!r} has no extension"
-        raise user_error(came, f"allowed are {_join_or(readers)}", "save the arrays as one of these")
+        raise UserError(came, f"allowed are {_join_or(readers)}", "save the arrays as one of these")
     if not path.exists():
-        raise user_error(
+        raise UserError(
             f"{str(path)!r} does not exist", f"allowed is a file that ends in {_join_or(readers)}", "check its name"
         )
     if path.stat().st_size == 0:
-        raise user_error(f"{str(path)!r} is empty", "allowed is a file with one array or more", "save it again")
+        raise UserError(f"{str(path)!r} is empty", "allowed is a file with one array or more", "save it again")
     return readers[path.suffix]
 
 
@@ -75,7 +75,7 @@ def _join_or(names: Mapping[str, Any]) -> str:
 
 
 def _unreadable_file(path: Path, why: str) -> ValueError:
-    return user_error(
+    return UserError(
         f"{str(path)!r} cannot be read as {path.suffix} ({' '.join(why.split())})",
         "allowed is a complete file without pickled objects",
         "save it again with numpy.save, numpy.savez or safetensors",
@@ -107,7 +107,7 @@ def _array(path: Path, file: Any, size: int) -> Tensor:
     claimed = math.prod(shape) * dtype.itemsize
     if claimed > LARGEST_BYTES:
         came = f"{str(path)!r} claims an array of {claimed / 2**30:.3g} GiB"
-        raise user_error(came, f"allowed are {LARGEST_BYTES >> 30} GiB", "save a sample of its rows")
+        raise UserError(came, f"allowed are {LARGEST_BYTES >> 30} GiB", "save a sample of its rows")
     with _describe_dtype(path):
         if claimed > size:
             raise EOFError(f"its header claims {claimed} bytes of data and the file has {size}")
@@ -136,7 +136,7 @@ def _header(numpy_format: Any, file: BinaryIO) -> tuple[tuple[int, ...], bool, n
 def _require_numeric(path: Path, dtype: np.dtype[Any]) -> None:
     if dtype.hasobject or dtype.kind not in "fiub":
         came = "pickled Python objects" if dtype.hasobject else f"entries of type {dtype}"
-        raise user_error(f"{str(path)!r} holds {came}", "allowed are real numbers", "convert them with .astype(float)")
+        raise UserError(f"{str(path)!r} holds {came}", "allowed are real numbers", "convert them with .astype(float)")
 
 
 def _tensor(array: Any) -> Tensor:
@@ -151,7 +151,7 @@ def _safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
         from safetensors import SafetensorError, safe_open  # noqa: PLC0415  an extra
     except ModuleNotFoundError:
         came = f"{str(path)!r} needs safetensors, which is not installed"
-        raise user_error(came, "allowed without it are .npy and .npz", "run pip install 'truedrift[app]'") from None
+        raise UserError(came, "allowed without it are .npy and .npz", "run pip install 'truedrift[app]'") from None
     try:
         with safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118  it is no dictionary
@@ -163,9 +163,9 @@ def _safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
 def _check_array(what: str, tensor: Tensor) -> Tensor:
     """Real, not empty, finite, and floating-point of a kind that the library computes with."""
     if tensor.is_complex():
-        raise user_error(f"{what} is complex", "allowed are real numbers", "save its real part")
+        raise UserError(f"{what} is complex", "allowed are real numbers", "save its real part")
     if tensor.numel() == 0:
-        raise user_error(
+        raise UserError(
             f"{what} has shape {list(tensor.shape)}, which holds nothing", "allowed is no axis of 0", "save rows"
         )
     if tensor.dtype not in (torch.float64, torch.float32, torch.float16, torch.bfloat16):

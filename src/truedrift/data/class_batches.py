@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import require_choice, user_error
+from truedrift.errors import UserError, require_choice
 from truedrift.seeding import stream
 
 Sampling = Literal["without-replacement", "queue"]
@@ -65,7 +65,7 @@ class ClassBatches:
         counts = torch.bincount(labels, minlength=classes)
         _require_sizes(counts, classes, n, sampling, names)
         if queue_size < 1:
-            raise user_error(f"queue size is {queue_size}", "allowed is 1 or more", "the paper's is 256")
+            raise UserError(f"is {queue_size}", "must be 1 or more", "the paper's is 256", field="queue_size")
         self.n, self.seed, self.flips, self.sampling, self.queue_size = n, seed, flips, sampling, queue_size
         self.total = len(labels)
         self.counts = counts
@@ -88,7 +88,7 @@ class ClassBatches:
         """u images of all classes, uniformly and without replacement within the batch: indices and mirrored [u]."""
         _require_step(step)
         if not 0 <= u <= self.total:
-            raise user_error(f"u is {u}", f"allowed is 0 to {self.total}, the number of images", "take fewer")
+            raise UserError(f"u is {u}", f"allowed is 0 to {self.total}, the number of images", "take fewer")
         indices = torch.randperm(self.total, generator=stream(self.seed, "unconditional", step))[:u]
         return Batch(indices, self._mirrored("unconditional-flips", step, (u,)))
 
@@ -141,23 +141,24 @@ def _padded(labels: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 def _require_sizes(counts: Tensor, classes: int, n: int, sampling: Sampling, names: Sequence[str] | None) -> None:
     if len(counts) != classes or classes < 1:
         came = f"labels reach to {len(counts) - 1} and classes is {classes}"
-        raise user_error(came, "allowed are labels below the number of classes", "count the classes again")
+        raise UserError(came, "allowed are labels below the number of classes", "count the classes again")
     if n < 1:
-        raise user_error(f"n is {n}", "allowed is 1 or more", "the paper takes 64")
+        raise UserError(f"is {n}", "must be 1 or more", "the paper takes 64", field="n")
     smallest = int(counts.argmin())
     size = int(counts[smallest])
     least = n if sampling == "without-replacement" else 1
     if size < least:
         name = repr(names[smallest]) if names else str(smallest)
-        raise user_error(
-            f"class {name} has {size} images and n is {n}",
+        raise UserError(
+            f"is {n} and class {name} has {size} images",
             f"allowed is n up to the smallest class, with {least} or more images in each",
             f"take n = {size} or less, or sampling queue, which draws with replacement"
             if size
             else "remove that class",
+            field="n",
         )
 
 
 def _require_step(step: int) -> None:
     if step < 0:
-        raise user_error(f"step is {step}", "allowed is 0 or more", "count steps from 0")
+        raise UserError(f"step is {step}", "allowed is 0 or more", "count steps from 0")

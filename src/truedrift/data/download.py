@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 from truedrift.progress import Progress
 
 SILENCE_SECONDS = 20.0
@@ -73,7 +73,7 @@ def write(file: IO[bytes], chunk: bytes) -> None:
     try:
         file.write(chunk)
     except OSError as error:
-        raise user_error(
+        raise UserError(
             f"{getattr(file, 'name', 'a file')!r} cannot be written ({error.strerror or error})",
             "allowed is a disk with room",
             "make room, or name another place by TRUEDRIFT_CACHE",

@@ -22,7 +22,7 @@ from typing import IO
 from truedrift.data.download import CHUNK_BYTES, PinnedFile, SourceFailed, digest_of, error_text, write
 from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
 from truedrift.data.sources import Source
-from truedrift.errors import UserError, require_choice, user_error
+from truedrift.errors import UserError, require_choice
 from truedrift.progress import Progress, no_progress
 from truedrift.storage import cache_directory
 
@@ -89,7 +89,7 @@ def _scratch_directory(directory: Path) -> Iterator[Path]:
         directory.mkdir(parents=True, exist_ok=True)
         made = tempfile.TemporaryDirectory(prefix=".fetching-", dir=directory, ignore_cleanup_errors=True)
     except OSError as error:
-        raise user_error(
+        raise UserError(
             f"the cache {str(directory)!r} cannot be written ({error_text(error)})",
             "allowed is a directory that exists or can be made",
             "name another place by TRUEDRIFT_CACHE",
@@ -146,7 +146,7 @@ def _convert_weights(source: Path, target: Path) -> None:
 
 def _all_sources_failed(offer: RemoteAsset, reasons: list[str]) -> UserError:
     again = f"connect to one and run truedrift data fetch {offer.name} again"
-    return user_error(
+    return UserError(
         f"{offer.name} could not be fetched ({', '.join(reasons)})",
         "allowed is any one of these sources",
         f"{again}, or pass your own copy with --data DIR" if offer.is_data else again,

@@ -17,7 +17,7 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.data.samples import Samples
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -43,11 +43,11 @@ def read_folder(
 ) -> Samples:
     """The images as bytes [N, channels, H, W]; gray if all of them are, unless `channels` says otherwise."""
     if image_size is not None and not 1 <= image_size <= LARGEST_SIZE:
-        raise user_error(f"image size is {image_size}", f"allowed is 1 to {LARGEST_SIZE}", "take for example 32")
+        raise UserError(f"image size is {image_size}", f"allowed is 1 to {LARGEST_SIZE}", "take for example 32")
     splits = _splits(root)
     if split == "test" and "test" not in splits:
         came = f"{str(root)!r} has no test split"
-        raise user_error(came, "allowed is a directory with the folders train and test", "make them")
+        raise UserError(came, "allowed is a directory with the folders train and test", "make them")
     names = _class_names(root, splits.values())
     files, labels = _list_images(list(splits.values()) if split == "all" else [splits[split]], names)
     sizes, gray = _survey(files)
@@ -65,7 +65,7 @@ def read_folder(
 def _splits(root: Path) -> dict[str, Path]:
     """The folder of each split that there is."""
     if not root.is_dir():
-        raise user_error(f"{str(root)!r} is no directory", "allowed is a directory of images", "check its name")
+        raise UserError(f"{str(root)!r} is no directory", "allowed is a directory of images", "check its name")
     parts = {name: root / name for name in ("train", "test")}
     return parts if all(part.is_dir() for part in parts.values()) else {"train": root}
 
@@ -78,11 +78,11 @@ def _class_names(root: Path, folders: Iterable[Path]) -> list[str]:
         loose = _images(folder)
         if loose and names:
             came = f"{str(folder)!r} holds {len(loose)} images beside the folders {', '.join(names[:3])}"
-            raise user_error(came, "allowed are images in one folder a class, or all in one", "move them into a folder")
+            raise UserError(came, "allowed are images in one folder a class, or all in one", "move them into a folder")
     for name in names or ["."]:
         if not any(_images(folder / name) for folder in folders):
             came = f"{str(root / name)!r} holds no images"
-            raise user_error(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
+            raise UserError(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
     return names
 
 
@@ -93,7 +93,7 @@ def _require_readable(names: Iterable[str]) -> None:
             name.encode()
         except UnicodeEncodeError:
             came = f"the folder {name!r} has a name that is not UTF-8"
-            raise user_error(came, "allowed is the name of a class, in UTF-8", "rename the folder") from None
+            raise UserError(came, "allowed is the name of a class, in UTF-8", "rename the folder") from None
 
 
 def _list_images(folders: Sequence[Path], names: Sequence[str]) -> tuple[list[Path], list[int]]:
@@ -106,7 +106,7 @@ def _list_images(folders: Sequence[Path], names: Sequence[str]) -> tuple[list[Pa
     ]
     if not of_class:
         came = f"{str(folders[0])!r} holds no images"
-        raise user_error(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
+        raise UserError(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
     return [path for path, _ in of_class], [label for _, label in of_class]
 
 
@@ -135,7 +135,7 @@ def _open_image(path: Path) -> Iterator[Image]:
     try:
         from PIL import Image  # noqa: PLC0415  an extra
     except ImportError:
-        raise user_error(
+        raise UserError(
             "Pillow is not installed", "images are read with it", "run pip install 'truedrift[train]'"
         ) from None
     bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
@@ -157,7 +157,7 @@ def _open_image(path: Path) -> Iterator[Image]:
 
 
 def _unreadable_image(path: Path, why: str) -> UserError:
-    return user_error(
+    return UserError(
         f"{str(path)!r} cannot be read ({why})",
         f"allowed are 8-bit images {', '.join(SUFFIXES)} of up to {LARGEST_PIXELS} pixels",
         "repair or remove the file",
@@ -167,7 +167,7 @@ def _unreadable_image(path: Path, why: str) -> UserError:
 def _require_one_size(files: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> None:
     for path, size in zip(files, sizes, strict=True):
         if size != sizes[0]:
-            raise user_error(
+            raise UserError(
                 f"{files[0].name} is {sizes[0][0]}×{sizes[0][1]} and {path.name} is {size[0]}×{size[1]}",
                 "allowed is one size for all images, or an image size to resize them to",
                 "give one, for example 32",
@@ -176,7 +176,7 @@ def _require_one_size(files: Sequence[Path], sizes: Sequence[tuple[int, int]]) -
 
 def _require_room(count: int, each: int) -> None:
     if count * each > LARGEST_BYTES:
-        raise user_error(
+        raise UserError(
             f"{count} images of {each} bytes are {count * each / 2**30:.0f} GiB",
             f"allowed are {LARGEST_BYTES >> 30} GiB in memory",
             "take a smaller image size or fewer images",

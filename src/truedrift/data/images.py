@@ -39,7 +39,7 @@ from truedrift.axes import Tensor
 from truedrift.data.download import PinnedFile
 from truedrift.data.registry import CIFAR10_TEST, CIFAR10_TRAIN, CIFAR100_TEST, CIFAR100_TRAIN
 from truedrift.data.samples import Samples
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 
 DIGITS = tuple("0123456789")
 
@@ -79,7 +79,7 @@ def digits(split: str) -> Samples:
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # noqa: PLC0415  an extra
     except ImportError:
-        raise user_error(
+        raise UserError(
             "scikit-learn is not installed", "the digits come with it", "run pip install 'truedrift[train]'"
         ) from None
     stored = load_digits()
@@ -127,7 +127,7 @@ def _decode(file: BinaryIO, axes: int) -> Tensor:
 
 
 def _unreadable_idx(path: Path, why: str) -> UserError:
-    return user_error(
+    return UserError(
         f"{str(path)!r} cannot be read as IDX ({' '.join(why.split())})",
         "allowed is a complete file of unsigned bytes, raw or .gz",
         "fetch it again",
@@ -162,7 +162,7 @@ def read_split(root: Path, split: str, *, name: str, classes: tuple[str, ...], f
     images = read_idx(_find_file(root, STEMS[split], IMAGES), 3)
     labels = read_idx(_find_file(root, STEMS[split], LABELS), 1).to(torch.int64)
     if len(images) != len(labels):
-        raise user_error(
+        raise UserError(
             f"{str(root)!r} has {len(images)} images and {len(labels)} labels of the {split} split",
             "allowed is one label an image",
             "fetch both files again",
@@ -173,7 +173,7 @@ def read_split(root: Path, split: str, *, name: str, classes: tuple[str, ...], f
 def _find_file(root: Path, stem: str, kind: str) -> Path:
     path = find_idx(root, stem, kind)
     if path is None:
-        raise user_error(
+        raise UserError(
             f"{str(root)!r} holds no file {stem}-{kind}",
             "allowed is a directory with it, raw or .gz",
             "name the directory with the four IDX files",
@@ -289,7 +289,7 @@ def _verify(place: Path, part: PinnedFile, content: dict[str, bytes]) -> bytes:
 
 
 def _unreadable_cifar(place: Path, why: str) -> UserError:
-    return user_error(
+    return UserError(
         f"{str(place)!r} cannot be read as CIFAR ({' '.join(why.split())})",
         "allowed is the official binary archive or its folder",
         "fetch it again",

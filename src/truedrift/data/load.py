@@ -31,7 +31,7 @@ from truedrift.data.images import (
 from truedrift.data.registry import FASHION_DIRECTORY, FASHION_MNIST, MNIST
 from truedrift.data.samples import Samples
 from truedrift.data.toys import EIGHT_GAUSSIANS, FOUR_MODES, THREE_CLUSTERS, checkerboard, swiss_roll, two_moons
-from truedrift.errors import UserError, require_choice, user_error
+from truedrift.errors import UserError, require_choice
 from truedrift.seeding import stream
 from truedrift.storage import cache_directory
 
@@ -77,12 +77,12 @@ def load(
     require_choice("the data set", name, NAMES)
     require_choice("split", split, SPLITS)
     if root is not None and not root.exists():
-        raise user_error(f"{str(root)!r} does not exist", "allowed is a directory or an archive", "check its name")
+        raise UserError(f"{str(root)!r} does not exist", "allowed is a directory or an archive", "check its name")
     if name == "folder":
         return _load_folder(root, split, image_size)
     if image_size is not None:
         came = f"an image size was given for {name}"
-        raise user_error(came, "allowed is one for the data set folder", "leave it out, or save the images to a folder")
+        raise UserError(came, "allowed is one for the data set folder", "leave it out, or save the images to a folder")
     if name in TOYS or name == "digits":
         _require_no_root(name, root)
         return digits(split) if name == "digits" else _load_toy(name, split, seed)
@@ -109,14 +109,14 @@ def _join_splits(read: Callable[[str], Samples], split: str) -> Samples:
 
 def _load_folder(root: Path | None, split: str, image_size: int | None) -> Samples:
     if root is None:
-        raise user_error("no directory was given", "a folder of images is wherever you say", "add --data DIR")
+        raise UserError("no directory was given", "a folder of images is wherever you say", "add --data DIR")
     return read_folder(root, split=split, image_size=image_size)
 
 
 def _require_no_root(name: str, root: Path | None) -> None:
     if root is not None:
         came = f"the directory {str(root)!r} was given for {name}"
-        raise user_error(came, f"{name} needs none: it comes with the library", "leave --data out, or take folder")
+        raise UserError(came, f"{name} needs none: it comes with the library", "leave --data out, or take folder")
 
 
 def _reader(name: str, root: Path | None) -> Callable[[str], Samples]:
@@ -141,15 +141,15 @@ def _require_no_other(name: str, place: Path) -> None:
     for other, files in IDX_FILES.items():
         if other != name and not found.isdisjoint(file.sha256 for file in files):
             came = f"{str(place)!r} holds {other}"
-            raise user_error(came, f"allowed is a place with {name}", f"name another one, or take {other}")
+            raise UserError(came, f"allowed is a place with {name}", f"name another one, or take {other}")
 
 
 def _missing_data(name: str, root: Path | None) -> UserError:
     if root is None:
-        return user_error(
+        return UserError(
             f"{name} is not in the cache ({str(cache_directory(name))!r})",
             "allowed is fetched data, or your own copy",
             f"run truedrift data fetch {name}, or add --data DIR",
         )
     files = CIFAR[name].archive + " or its .bin files" if name in CIFAR else "the four IDX files, raw or .gz"
-    return user_error(f"{str(root)!r} does not hold {name}", f"allowed is a place with {files}", "check the directory")
+    return UserError(f"{str(root)!r} does not hold {name}", f"allowed is a place with {files}", "check the directory")

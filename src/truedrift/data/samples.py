@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,19 @@ class Samples:
     def __post_init__(self) -> None:
         form = (self.values.dtype, self.values.ndim)
         if form not in ((torch.uint8, 4), (torch.float32, 2)):
-            raise user_error(
+            raise UserError(
                 f"values of {self.name} are {self.values.dtype} {list(self.values.shape)}",
                 "allowed are uint8 images [N, C, H, W] or float32 points [N, D]",
                 "convert them first",
             )
         if self.labels.dtype != torch.int64 or self.labels.shape != self.values.shape[:1]:
-            raise user_error(
+            raise UserError(
                 f"labels of {self.name} are {self.labels.dtype} {list(self.labels.shape)}",
                 f"allowed is int64 [{len(self.values)}]",
                 "give one label a sample",
             )
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
-            raise user_error(
+            raise UserError(
                 f"labels of {self.name} reach from {int(self.labels.min())} to {int(self.labels.max())}",
                 f"allowed are 0 to {len(self.classes) - 1}, one number a class",
                 "repair the labels or name every class",

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class GaussianMixture:
     def __post_init__(self) -> None:
         dimensions = {len(mean) for mean in self.means}
         if len(dimensions) != 1 or 0 in dimensions:
-            raise user_error(
+            raise UserError(
                 f"means is {self.means!r}",
                 "allowed is one point or more of one dimension",
                 "pass ((0, 0),) or more",
             )
         if not all(math.isfinite(value) for value in (self.std, *sum(self.means, ()))) or self.std < 0:
-            raise user_error(
+            raise UserError(
                 f"means is {self.means!r} and std is {self.std!r}",
                 "allowed are finite numbers with std ≥ 0",
                 "take the distance of the modes as the scale",
@@ -60,7 +60,7 @@ class GaussianMixture:
     ) -> tuple[Float[Tensor, "count D"], Int[Tensor, " count"]]:
         """The same points, and the mode k [count] that each one is of."""
         if count < 0:
-            raise user_error(f"count is {count}", "allowed is 0 or more", "pass the number of points")
+            raise UserError(f"count is {count}", "allowed is 0 or more", "pass the number of points")
         means = torch.tensor(self.means, dtype=dtype, device=generator.device)
         k = torch.randint(len(self.means), (count,), generator=generator, device=generator.device)
         noise = torch.randn(count, means.shape[-1], generator=generator, dtype=dtype, device=generator.device)

@@ -29,7 +29,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import require_choice, require_whole, user_error
+from truedrift.errors import UserError, require_choice, require_whole
 
 
 def require_ascending(what: str, value: object, least: int, most: int | None = None) -> tuple[int, ...]:
@@ -37,15 +37,15 @@ def require_ascending(what: str, value: object, least: int, most: int | None = N
     numbers = require_integers(what, value, least)
     if list(numbers) != sorted(set(numbers)) or (most is not None and numbers[-1] > most):
         upper = "" if most is None else f" up to {most}"
-        came = f"{what} is {value!r}"
-        raise user_error(came, f"allowed are ascending whole numbers from {least}{upper}", "sort them, each one once")
+        allowed = f"allowed are ascending whole numbers from {least}{upper}"
+        raise UserError(f"is {value!r}", allowed, "sort them, each one once", field=what)
     return numbers
 
 
 def require_integers(what: str, value: object, least: int) -> tuple[int, ...]:
     """`value` as a tuple of one or more whole numbers of at least `least`."""
     if not isinstance(value, (tuple, list)) or not value:
-        raise user_error(f"{what} is {value!r}", "allowed are one or more whole numbers", "pass them as a tuple")
+        raise UserError(f"is {value!r}", "allowed are one or more whole numbers", "pass them as a tuple", field=what)
     for position, number in enumerate(value):
         require_whole(f"{what}[{position}]", number, least, max(least, 1))
     return tuple(value)
@@ -60,7 +60,7 @@ def require_sample_shape(sample_shape: Sequence[int]) -> None:
     """(D,) for points or (C, H, W) for images."""
     sizes = tuple(sample_shape)
     if len(sizes) not in (1, 3) or not all(type(size) is int and size >= 1 for size in sizes):
-        raise user_error(
+        raise UserError(
             f"sample_shape is {sizes}",
             "allowed is (D,) for points or (C, H, W) for images",
             "take the shape of one sample",
@@ -72,12 +72,12 @@ def require_image(what: str, sample_shape: Sequence[int], channels: Sequence[int
     require_sample_shape(sample_shape)
     sizes = tuple(sample_shape)
     if len(sizes) != 3:
-        raise user_error(
+        raise UserError(
             f"sample_shape is {sizes}", f"{what} needs images (C, H, W)", 'take the encoder "pixels" for points'
         )
     if channels is not None and sizes[0] not in channels:
         allowed = " or ".join(map(str, channels))
-        raise user_error(f"sample_shape is {sizes}", f"{what} takes {allowed} channels", "convert the images to RGB")
+        raise UserError(f"sample_shape is {sizes}", f"{what} takes {allowed} channels", "convert the images to RGB")
 
 
 _SHRINKS = {"standardize-l2": True, "none": True, "mean-distance": False}
@@ -87,7 +87,7 @@ _SHRINKS = {"standardize-l2": True, "none": True, "mean-distance": False}
 def stack_padded(features: Sequence[Float[Tensor, "B _"]]) -> Float[Tensor, "S B D"]:
     """[S, B, D] of groups [B, D_s]: zeros after the narrower ones."""
     if not features:
-        raise user_error("features is empty", "allowed is one group or more", "pass what an encoder returned")
+        raise UserError("features is empty", "allowed is one group or more", "pass what an encoder returned")
     widest = max(group.shape[-1] for group in features)
     return torch.stack([F.pad(group, (0, widest - group.shape[-1])) for group in features])
 
@@ -128,7 +128,7 @@ class Encoder(nn.Module):
         """The feature groups of `values`, computed in the dtype of the weights."""
         if tuple(values.shape[1:]) != self.sample_shape:
             expected = ", ".join(map(str, self.sample_shape))
-            raise user_error(
+            raise UserError(
                 f"values have shape {list(values.shape)}",
                 f"this encoder was built for [B, {expected}]",
                 "build one for that sample_shape",

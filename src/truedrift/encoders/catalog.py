@@ -9,7 +9,7 @@ from truedrift.encoders.base import Encoder, Pixels, PixelsOptions
 from truedrift.encoders.convnet import ConvNet, ConvNetOptions
 from truedrift.encoders.dinov2 import DINOv2, DINOv2Options
 from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0, EfficientNetLite0Options
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 
 OPTIONS: dict[str, type] = {
     "pixels": PixelsOptions,
@@ -32,5 +32,5 @@ def build(options: object, *, sample_shape: Sequence[int]) -> Encoder:
     encoder = _ENCODERS.get(type(options))
     if encoder is None:
         names = ", ".join(each.__name__ for each in OPTIONS.values())
-        raise user_error(f"options is a {type(options).__name__}", f"allowed are {names}", "pass one of these")
+        raise UserError(f"options is a {type(options).__name__}", f"allowed are {names}", "pass one of these")
     return encoder(options, sample_shape=sample_shape)

@@ -23,7 +23,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder, replace_field, require_ascending
 from truedrift.encoders.pooling import Pooling, pool_maps, pooled_dimensions, require_map, require_pooling
 from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
-from truedrift.errors import UserError, require_choice, require_whole, user_error
+from truedrift.errors import UserError, require_choice, require_whole
 from truedrift.seeding import stream
 
 REPOSITORY = "facebook/dinov2-small"
@@ -63,8 +63,8 @@ class DINOv2Options:
         require_pooling(self.pooling)
         require_whole("seed", self.seed, 0, 0)
         if self.random_weights and self.folder is not None:
-            came = f"random_weights is True and folder is {self.folder!r}"
-            raise user_error(came, "allowed is one source of weights", "drop one of the two")
+            problem = f"is True and folder is {self.folder!r}"
+            raise UserError(problem, "allowed is one source of weights", "drop one of the two", field="random_weights")
 
 
 class DINOv2(Encoder):
@@ -139,7 +139,7 @@ def _load_network(options: DINOv2Options) -> Any:
 
 def _load_error(options: DINOv2Options, why: str) -> UserError:
     came = f"folder {options.folder!r}" if options.folder is not None else f"{REPOSITORY} from the hub"
-    return user_error(
+    return UserError(
         f"DINOv2 could not be loaded: {came} ({why})",
         "allowed is the hub, or a folder with config.json and model.safetensors",
         f"run hf download {REPOSITORY} --revision {options.revision} where there is a network and bring its cache, "
@@ -171,7 +171,7 @@ def _transformers() -> Any:
     try:
         import transformers  # noqa: PLC0415  an extra
     except ImportError:
-        raise user_error(
+        raise UserError(
             "transformers is not installed", "the encoder dinov2 needs it", "run pip install 'truedrift[dinov2]'"
         ) from None
     return transformers
@@ -180,8 +180,8 @@ def _transformers() -> Any:
 def _require_fit(options: DINOv2Options, config: Any) -> None:
     """Blocks that the network has, and an image of whole patches."""
     if options.blocks[-1] > config.num_hidden_layers:
-        came = f"blocks is {options.blocks}"
-        raise user_error(came, f"this network has blocks 1 to {config.num_hidden_layers}", "choose among them")
+        allowed = f"this network has blocks 1 to {config.num_hidden_layers}"
+        raise UserError(f"is {options.blocks}", allowed, "choose among them", field="blocks")
     if options.image_size % config.patch_size:
-        came = f"image_size is {options.image_size}"
-        raise user_error(came, f"allowed are multiples of the patch of {config.patch_size}", "take 98 or 224")
+        allowed = f"allowed are multiples of the patch of {config.patch_size}"
+        raise UserError(f"is {options.image_size}", allowed, "take 98 or 224", field="image_size")

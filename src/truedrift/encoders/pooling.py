@@ -18,7 +18,7 @@ from typing import Literal, get_args
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import require_choice, user_error
+from truedrift.errors import UserError, require_choice
 
 Pooling = Literal["mean", "mean+std", "patches"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
@@ -51,10 +51,11 @@ def require_map(pooling: Pooling, smallest: tuple[int, int]) -> None:
     """A single place has no deviation and no quadrants: other groups than the mean need 2×2 of them."""
     if pooling != "mean" and min(smallest) < 2:
         h, w = smallest
-        raise user_error(
-            f"pooling is {pooling!r} and the smallest feature map is {h}×{w}",
+        raise UserError(
+            f"is {pooling!r} and the smallest feature map is {h}×{w}",
             "allowed is 2×2 or more for it",
             'take pooling "mean", larger images or fewer stages',
+            field="pooling",
         )
 
 

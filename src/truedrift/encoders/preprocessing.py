@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import require_image
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -58,4 +58,4 @@ def require_square_image(what: str, sample_shape: Sequence[int]) -> None:
     require_image(what, sample_shape, channels=(1, 3))
     _, height, width = sample_shape
     if height != width:
-        raise user_error(f"sample_shape is {tuple(sample_shape)}", f"{what} takes square images", "crop or pad them")
+        raise UserError(f"sample_shape is {tuple(sample_shape)}", f"{what} takes square images", "crop or pad them")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from truedrift.encoders.catalog import OPTIONS
-from truedrift.errors import require_choice, user_error
+from truedrift.errors import UserError, require_choice
 from truedrift.evaluation.digits_classifier import SHAPE, DigitsExtractor
 from truedrift.evaluation.extractors import ABCRelease, EncoderExtractor, Extractor
 from truedrift.evaluation.inception import inception
@@ -37,4 +37,4 @@ def default_extractor(sample_shape: Sequence[int]) -> str:
 def _require_image(name: str, sample_shape: Sequence[int]) -> None:
     if len(sample_shape) != 3 or sample_shape[0] not in (1, 3):
         came = f"samples have shape {tuple(sample_shape)}"
-        raise user_error(came, f"the extractor {name} takes images of 1 or 3 channels", "take encoder:pixels")
+        raise UserError(came, f"the extractor {name} takes images of 1 or 3 channels", "take encoder:pixels")

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from truedrift.axes import Tensor
 from truedrift.data.images import digits
 from truedrift.data.samples import to_model_range
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.evaluation.extractors import ExtractedFeatures, Extractor
 from truedrift.seeding import stream
 from truedrift.storage import cache_directory, cache_tensors, read_tensors, sha256_of
@@ -41,7 +41,7 @@ class DigitsExtractor(Extractor):
     def __init__(self, sample_shape: Sequence[int], device: torch.device) -> None:
         if tuple(sample_shape) != SHAPE:
             came = f"samples have shape {tuple(sample_shape)}"
-            raise user_error(came, f"the extractor digits takes {SHAPE}", "take inception, or encoder:NAME")
+            raise UserError(came, f"the extractor digits takes {SHAPE}", "take inception, or encoder:NAME")
         network, spread, self.sha256 = classifier()
         self.device = device
         self._network, self._spread = network.to(device), spread.to(device)

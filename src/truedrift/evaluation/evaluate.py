@@ -18,7 +18,7 @@ import torch
 from truedrift import distributed
 from truedrift.axes import Tensor
 from truedrift.data.samples import to_uint8
-from truedrift.errors import require_whole, user_error
+from truedrift.errors import UserError, require_whole
 from truedrift.evaluation.extractors import Extractor
 from truedrift.evaluation.metrics import (
     COMPARED,
@@ -56,7 +56,7 @@ def _require_finite(values: Tensor, first: int) -> None:
     bad = ~torch.isfinite(values).flatten(1).all(1)
     if bad.any():
         number = first + int(bad.nonzero()[0])
-        raise user_error(f"sample {number} is not finite", "allowed are numbers", "take weights that have not diverged")
+        raise UserError(f"sample {number} is not finite", "allowed are numbers", "take weights that have not diverged")
 
 
 def evaluate(

@@ -29,7 +29,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.data.samples import to_model_range
 from truedrift.encoders.catalog import OPTIONS, build
 from truedrift.encoders.preprocessing import rgb
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.storage import sha256_of
 
 
@@ -46,7 +46,7 @@ def from_package(package: str, load: Callable[[], Any]) -> Any:
     try:
         return load()
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        raise user_error(
+        raise UserError(
             f"{package} cannot be used ({type(error).__name__}: {' '.join(str(error).split())[:200]})",
             "allowed is one that fits your torch, with its weights or a network to get them from",
             f"repair or uninstall {package}, and take the extractor inception of truedrift data fetch inception",
@@ -97,7 +97,7 @@ class ABCRelease(Extractor):
 
     def __init__(self, device: torch.device) -> None:
         if find_spec("torchvision") is None:
-            raise user_error(
+            raise UserError(
                 "the extractor abc-release needs torchvision, which is not installed",
                 "allowed is a torchvision that fits your torch",
                 "run pip install torchvision, or take the extractor inception",

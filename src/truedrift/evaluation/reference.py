@@ -17,7 +17,7 @@ import torch
 from truedrift import distributed
 from truedrift.axes import Float, Int, Tensor
 from truedrift.data.samples import Samples
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.evaluation.extractors import Extractor
 from truedrift.evaluation.metrics import COMPARED, FeatureStatistics, Moments
 from truedrift.progress import Progress, no_progress
@@ -47,7 +47,7 @@ def compute_reference(
     """The statistics of these samples, from the cache if they are there."""
     if len(samples) < 2:
         came = f"{samples.name} ({split}) has {len(samples)} samples"
-        raise user_error(came, "allowed are 2 or more", "take another split")
+        raise UserError(came, "allowed are 2 or more", "take another split")
     digest = values_digest(samples)
     path = _path(extractor, digest)
     kept = read_tensors(path)

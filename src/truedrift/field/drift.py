@@ -11,6 +11,7 @@ from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.centroid import broadcast_mask, prepare_mask
 from truedrift.centroids.estimator import Estimator, weighted_mean
 from truedrift.errors import (
+    UserError,
     require_broadcastable,
     require_choice,
     require_features,
@@ -19,7 +20,6 @@ from truedrift.errors import (
     require_positive,
     require_same_dimension,
     require_temperature,
-    user_error,
 )
 from truedrift.field.affinity import FORMS, NORMALIZATIONS, FieldSpec, Form, Normalization, side_weights
 from truedrift.kernels.kernel import LogKernel, log_kernel
@@ -120,7 +120,7 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
     B, m = x.shape[-2], y_neg.shape[-2]
     if self_mask is True:
         if m != B:
-            raise user_error(
+            raise UserError(
                 f"self_mask is True with {B} queries and {m} negatives",
                 "that needs y_neg[i] to be x[i]",
                 "pass a LongTensor with each query's own column instead",
@@ -128,7 +128,7 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
         self_mask = torch.arange(B, device=x.device)
     if not isinstance(self_mask, Tensor) or self_mask.dtype is not torch.long or self_mask.shape != (B,):
         came = f"{self_mask.dtype} {list(self_mask.shape)}" if isinstance(self_mask, Tensor) else f"{self_mask!r}"
-        raise user_error(
+        raise UserError(
             f"self_mask is {came}",
             f"allowed is False, True or a LongTensor [{B}]",
             "give each query's own column, −1 for none",
@@ -141,7 +141,7 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
 def _check_columns(self_mask: bool | Tensor, m: int) -> None:
     """Every column of `self_mask` is a negative's, or −1. Looks at values, hence only on request."""
     if isinstance(self_mask, Tensor) and bool(((self_mask < -1) | (self_mask >= m)).any()):
-        raise user_error(
+        raise UserError(
             f"self_mask has columns from {int(self_mask.min())} to {int(self_mask.max())}",
             f"allowed are −1 to {m - 1}",
             "give each query's own column, −1 for none",

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.generators.layers import SeededInit
 
 __all__ = ["CARD", "CONFIG", "WEIGHTS", "PyTorchModelHubMixin", "download_weights"]
@@ -71,7 +71,7 @@ else:
 
 
 def _missing_hub() -> ValueError:
-    return user_error(
+    return UserError(
         "huggingface_hub is not installed",
         "saving and loading generators needs it",
         "run pip install 'truedrift[train]'",
@@ -95,7 +95,7 @@ def options_of(options_type: type[T], values: Any) -> T:
     known = {field.name: field for field in dataclasses.fields(options_type)}  # type: ignore[arg-type]
     if not isinstance(values, dict) or not set(values) <= set(known):
         came = f"has {', '.join(map(repr, values))}" if isinstance(values, dict) else f"is {values!r}"
-        raise user_error(
+        raise UserError(
             f"options of {options_type.__name__} {came}",
             f"allowed are {', '.join(name for name in known if name != 'kind')}",
             "take the config.json that save_pretrained wrote",
@@ -174,10 +174,10 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         for name, (value, shape) in wanted.items():
             if value.shape != shape:
                 came = f"{name} has shape {list(value.shape)} beside {B} noises z"
-                raise user_error(came, f"allowed is {list(shape)}", "give each sample its own row")
+                raise UserError(came, f"allowed is {list(shape)}", "give each sample its own row")
         for name, value in (("labels", labels), ("style_ids", style_ids)):
             if value.dtype not in (torch.int64, torch.int32):
-                raise user_error(f"{name} has dtype {value.dtype}", "allowed is int64", "call .long() on it")
+                raise UserError(f"{name} has dtype {value.dtype}", "allowed is int64", "call .long() on it")
 
     @classmethod
     def _from_pretrained(
@@ -206,10 +206,10 @@ def _sizes(value: Any) -> tuple[Any, ...]:
 def _require_sizes(sample_shape: tuple[int, ...], classes: int) -> None:
     whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sample_shape)
     if not whole or len(sample_shape) not in (1, 3):
-        raise user_error(
+        raise UserError(
             f"sample_shape is {tuple(sample_shape)!r}",
             "allowed are (D,) for points and (C, H, W) for images",
             "pass the shape of one sample",
         )
     if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
-        raise user_error(f"classes is {classes!r}", "allowed is an integer from 1", "pass 1 for data without labels")
+        raise UserError(f"classes is {classes!r}", "allowed is an integer from 1", "pass 1 for data without labels")

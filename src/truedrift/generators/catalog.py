@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
 from truedrift.generators.mlp import MLP, MLPOptions
@@ -24,4 +24,4 @@ def build(
             generator.initialize(stream(seed, "generator"))
             return generator
     names = ", ".join(each.__name__ for each in OPTIONS.values())
-    raise user_error(f"options are a {type(options).__name__}", f"allowed are {names}", "make one of these")
+    raise UserError(f"options are a {type(options).__name__}", f"allowed are {names}", "make one of these")

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import require_whole, user_error
+from truedrift.errors import UserError, require_whole
 from truedrift.generators import published
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import (
@@ -74,11 +74,14 @@ class DriftDiTOptions:
         if self.noise is not None:
             require_whole("noise", self.noise, 1, 64)
         if self.width % (2 * self.heads):
-            came = f"width is {self.width} and heads is {self.heads}"
-            raise user_error(came, "allowed is a width that 2·heads divides", "take for example 384 and 6")
+            problem = f"is {self.width} and heads is {self.heads}"
+            raise UserError(
+                problem, "allowed is a width that 2·heads divides", "take for example 384 and 6", field="width"
+            )
         if (self.style_draws == 0) != (self.style_entries == 0):
-            came = f"style_draws is {self.style_draws} and style_entries is {self.style_entries}"
-            raise user_error(came, "allowed is both 0 (no styles) or none", "take for example 32 and 64")
+            problem = f"is {self.style_draws} and style_entries is {self.style_entries}"
+            allowed = "allowed is both 0 (no styles) or none"
+            raise UserError(problem, allowed, "take for example 32 and 64", field="style_draws")
 
 
 TINY = DriftDiTOptions(width=256, depth=6, heads=4)
@@ -183,17 +186,18 @@ class DriftDiT(Generator):
         """The state dict of a published checkpoint, with its position cache."""
         if self.options.noise is not None:
             came = f"the network takes a noise vector of {self.options.noise}"
-            raise user_error(came, "published networks take a noise image", "train one with generator.noise=none")
+            raise UserError(came, "published networks take a noise image", "train one with generator.noise=none")
         head = self.options.width // self.options.heads
         return published.with_positions(self.state_dict(), tokens=self.tokens, head=head)
 
 
 def _require_patches(sample_shape: tuple[int, ...], patch: int) -> None:
     if len(sample_shape) != 3 or sample_shape[1] % patch or sample_shape[2] % patch:
-        raise user_error(
-            f"sample_shape is {sample_shape} and patch is {patch}",
+        raise UserError(
+            f"is {patch} and sample_shape is {sample_shape}",
             "allowed is (C, H, W) with H and W multiples of patch",
             "choose another patch, or take an MLP for points",
+            field="patch",
         )
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.axes import Tensor
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 from truedrift.generators import published
 from truedrift.generators.base import CONFIG, WEIGHTS, Generator
 from truedrift.generators.catalog import GENERATORS
@@ -36,14 +36,14 @@ def from_pretrained(folder: Path | str) -> Generator:
     architecture = config.get("architecture")
     if not isinstance(architecture, str) or architecture not in GENERATORS:
         came = f"{str(folder / CONFIG)!r} names the architecture {architecture!r}"
-        raise user_error(came, f"allowed are {', '.join(GENERATORS)}", f"take {_SAVED}")
+        raise UserError(came, f"allowed are {', '.join(GENERATORS)}", f"take {_SAVED}")
     try:
         return GENERATORS[architecture].from_pretrained(folder, local_files_only=True)
     except UserError as error:
-        raise UserError(f"{str(folder / CONFIG)!r}: {error}") from None
+        raise error.with_prefix(repr(str(folder / CONFIG))) from None
     except _weight_errors() as error:
         why = " ".join(str(error).split())[:300]
-        raise user_error(
+        raise UserError(
             f"{str(folder / WEIGHTS)!r} does not hold the weights of its {CONFIG} ({why})",
             f"allowed is {_SAVED}",
             "save or convert it again",
@@ -53,17 +53,17 @@ def from_pretrained(folder: Path | str) -> Generator:
 def _config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
         came = "is a file" if folder.exists() else "does not exist"
-        raise user_error(f"{str(folder)!r} {came}", f"allowed is {_SAVED}", "check its name")
+        raise UserError(f"{str(folder)!r} {came}", f"allowed is {_SAVED}", "check its name")
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise user_error(f"{str(folder)!r} has no {name}", f"allowed is {_SAVED}", "save or convert it again")
+            raise UserError(f"{str(folder)!r} has no {name}", f"allowed is {_SAVED}", "save or convert it again")
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except ValueError as error:
         came = f"{str(folder / CONFIG)!r} is not JSON ({error})"
-        raise user_error(came, f"allowed is {_SAVED}", "save or convert it again") from None
+        raise UserError(came, f"allowed is {_SAVED}", "save or convert it again") from None
     if not isinstance(config, dict):
-        raise user_error(f"{str(folder / CONFIG)!r} is no JSON object", f"allowed is {_SAVED}", "save it again")
+        raise UserError(f"{str(folder / CONFIG)!r} is no JSON object", f"allowed is {_SAVED}", "save it again")
     return config
 
 
@@ -119,7 +119,7 @@ def _prefixes(tensors: Mapping[str, Tensor]) -> list[str]:
     prefixes = [prefix for prefix in ends if not prefix or prefix.endswith(".")]
     if not prefixes:
         some = ", ".join(list(tensors)[:3])
-        raise user_error(
+        raise UserError(
             f"{published.PATCHES!r} is missing among {len(tensors)} tensors ({some} …)",
             "allowed is a checkpoint of a DriftDiT",
             "check that this is one",
@@ -133,7 +133,7 @@ def _choose_weights(prefixes: list[str], weights: str) -> str:
     wanted = {"ema": averages, "model": others, "auto": averages or others}[weights]
     if len(wanted) != 1:
         there = ", ".join(repr(prefix.rstrip(".") or "a bare state dict") for prefix in prefixes)
-        raise user_error(
+        raise UserError(
             f"the checkpoint holds the weights {there} and weights is {weights!r}",
             "allowed is a choice of exactly one",
             "choose ema or model, or save that state dict alone",

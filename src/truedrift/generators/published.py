@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.generators.layers import inverse_periods
 
 PATCHES = "patch_embed.proj.weight"
@@ -77,7 +77,7 @@ def read_shape(
     (head,) = _shape(state, HEAD, 1)
     if width % head:
         came = f"{HEAD!r} has {head} entries and the width is {width}"
-        raise user_error(came, "allowed is a divisor of the width", _COMPLETE)
+        raise UserError(came, "allowed is a divisor of the width", _COMPLETE)
     entries = _shape(state, STYLES, 2)[0] if STYLES in state else 0
     blocks = {name.split(".")[1] for name in state if name.startswith("blocks.")}
     return PublishedShape(
@@ -104,16 +104,16 @@ def infer_image_size(state: Mapping[str, Tensor]) -> int | None:
     side = math.isqrt(max(tokens, 0))
     if side < 1 or side**2 != tokens:
         came = f"{POSITIONS!r} has {length} positions beside {registers} registers"
-        raise user_error(came, f"allowed is registers + a square + {SPARE_POSITIONS}", "tell the image size")
+        raise UserError(came, f"allowed is registers + a square + {SPARE_POSITIONS}", "tell the image size")
     return _shape(state, PATCHES, 4)[3] * side
 
 
 def _shape(state: Mapping[str, Tensor], name: str, dimensions: int) -> tuple[int, ...]:
     if name not in state:
-        raise user_error(f"{name!r} is missing", "allowed is the state dict of a published DriftDiT", _COMPLETE)
+        raise UserError(f"{name!r} is missing", "allowed is the state dict of a published DriftDiT", _COMPLETE)
     shape = tuple(state[name].shape)
     if len(shape) != dimensions or (0 in shape and name != REGISTERS):
-        raise user_error(
+        raise UserError(
             f"{name!r} has shape {list(shape)}", f"allowed are {dimensions} dimensions, none of 0", _COMPLETE
         )
     return shape
@@ -126,14 +126,14 @@ def require_same(came: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> No
     for name, tensor in wanted.items():
         if came[name].shape != tensor.shape:
             shapes = (list(came[name].shape), list(tensor.shape))
-            raise user_error(f"{name!r} has shape {shapes[0]}", f"allowed beside the others is {shapes[1]}", _COMPLETE)
+            raise UserError(f"{name!r} has shape {shapes[0]}", f"allowed beside the others is {shapes[1]}", _COMPLETE)
 
 
 def _require_none(names: Collection[str], what: str) -> None:
     if names:
         first, *others = sorted(names)
         more = f" (and {len(others)} more)" if others else ""
-        raise user_error(f"{first!r} is {what}{more}", "allowed is the state dict of a published DriftDiT", _COMPLETE)
+        raise UserError(f"{first!r} is {what}{more}", "allowed is the state dict of a published DriftDiT", _COMPLETE)
 
 
 def with_positions(state: Mapping[str, Tensor], *, tokens: int, head: int) -> dict[str, Tensor]:

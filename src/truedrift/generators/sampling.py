@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.errors import require_whole, user_error
+from truedrift.errors import UserError, require_whole
 from truedrift.generators.base import Generator
 from truedrift.seeding import stream
 
@@ -53,7 +53,7 @@ def draw_inputs(
 ) -> tuple[Float[Tensor, "ids ..."], Int[Tensor, "ids style_draws"]]:
     """z and style ids of the samples `ids`, on the CPU."""
     if ids.step != 1 or ids.start < 0:
-        raise user_error(f"ids are {ids!r}", "allowed are consecutive ids from 0", "pass range(first, last + 1)")
+        raise UserError(f"ids are {ids!r}", "allowed are consecutive ids from 0", "pass range(first, last + 1)")
     if len(ids) == 0:
         return torch.empty(0, *generator.noise_shape), torch.empty(0, generator.style_draws, dtype=torch.long)
     first = ids.start // BLOCK
@@ -75,14 +75,14 @@ def _strengths(strength: float | Tensor, count: int) -> Tensor:
     strengths = torch.as_tensor(strength, dtype=torch.float32)
     if strengths.shape not in ((), (count,)):
         came = f"strength has shape {list(strengths.shape)}"
-        raise user_error(came, f"allowed is one number, or [{count}]", "give one a label")
+        raise UserError(came, f"allowed is one number, or [{count}]", "give one a label")
     return strengths.expand(count)
 
 
 def _require_labels(labels: Tensor, classes: int) -> None:
     if not isinstance(labels, Tensor) or labels.ndim != 1 or labels.dtype.is_floating_point:
         came = f"{labels.dtype} of shape {list(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-        raise user_error(f"labels are {came}", "allowed is an int64 tensor [N]", "pass one label a sample")
+        raise UserError(f"labels are {came}", "allowed is an int64 tensor [N]", "pass one label a sample")
     if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) <= classes):
         came = f"labels run from {int(labels.min())} to {int(labels.max())}"
-        raise user_error(came, f"allowed are 0 to {classes - 1}, and {classes} for none", "check the labels")
+        raise UserError(came, f"allowed are 0 to {classes - 1}, and {classes} for none", "check the labels")

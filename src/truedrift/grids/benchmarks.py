@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from truedrift.errors import require_choice, user_error
+from truedrift.errors import UserError, require_choice
 from truedrift.evaluation.catalog import EXTRACTORS
 from truedrift.grids.options import Scale, StudyOptions
 from truedrift.recipes.overrides import recipe
@@ -137,7 +137,7 @@ def benchmark_setting(setting: StudyOptions, data_sets: tuple[str, ...], item: s
     name = setting.dataset or allowed[0]
     if name not in allowed:
         came = f"the data set is {name!r} for {item} at scale {setting.scale}"
-        raise user_error(came, f"allowed are {', '.join(allowed)}", "choose one of them, or another scale")
+        raise UserError(came, f"allowed are {', '.join(allowed)}", "choose one of them, or another scale")
     found = grounds[name]
     if setting.extractor is not None:
         require_choice("the extractor", setting.extractor, EXTRACTORS)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from truedrift.errors import require_whole, user_error
+from truedrift.errors import UserError, require_whole
 from truedrift.progress import Progress, no_progress
 
 Scale = Literal["smoke", "cpu", "paper"]
@@ -33,7 +33,7 @@ class StudyOptions:
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 1 << 31:
-            raise user_error(f"seed is {self.seed}", f"allowed is 0 to {(1 << 31) - 1}", "take for example 0")
+            raise UserError(f"seed is {self.seed}", f"allowed is 0 to {(1 << 31) - 1}", "take for example 0")
         if self.seeds is not None:
             require_whole("seeds", self.seeds, 1, 3)
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from truedrift.data.fetch import is_present
 from truedrift.data.load import load
 from truedrift.data.registry import REMOTE_ASSETS
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 from truedrift.grids.options import Scale
 from truedrift.storage import cache_directory, make_directory, write_atomically
 from truedrift.training.config import DataOptions, RunConfig, run_id
@@ -134,7 +134,7 @@ def missing_requirements(plan: Plan) -> UserError | None:
     names = dict.fromkeys(each.fetch for each in absent if each.fetch)
     fetched = [f"run truedrift data fetch {' '.join(names)}"] if names else []
     came = " and ".join(each.what for each in absent)
-    return user_error(
+    return UserError(
         came,
         "a grid starts when everything that its runs use is here",
         ", and ".join([*(a.do for a in absent if a.do), *fetched]),
@@ -192,4 +192,4 @@ def _data(data: DataOptions) -> Iterator[MissingRequirement]:
     try:
         load(data.name, root=None if data.root is None else Path(data.root), image_size=data.image_size)
     except UserError as error:
-        yield MissingRequirement(str(error).split("; ")[0], data.name)
+        yield MissingRequirement(error.summary, data.name)

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 from truedrift.evaluation.record import Metrics, Protocol
 from truedrift.generators import GeneratorOptions
 from truedrift.generators.catalog import build
@@ -130,7 +130,7 @@ def _common_protocol(plan: Plan, runs: Path) -> Protocol:
             found.setdefault(_parse_metrics(Protocol, entry.get("protocol"), run), run)
     if len(found) > 1:
         first, second, *_ = found.values()
-        raise user_error(
+        raise UserError(
             f"{str(first)!r} and {str(second)!r} were judged in different ways",
             "allowed is one protocol for a whole grid: the same data and the same network",
             "move one of them away and run the same command again",
@@ -144,7 +144,7 @@ def _parse_metrics(kind: Any, tree: Any, run: Path) -> Any:
     try:
         return from_dict(kind, tree)
     except UserError as error:
-        raise UserError(f"{str(run / METRICS)!r}: {error}") from None
+        raise error.with_prefix(repr(str(run / METRICS))) from None
 
 
 @cache

@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.grids.plan import Plan, Task, last_log_line, run_path, sidecar_path, train_command
 from truedrift.grids.status import is_done
 from truedrift.storage import make_directory, read_json_lines, write_atomically
@@ -155,10 +155,10 @@ def require_slurm() -> None:
     """submitit is installed, and Slurm's commands are here."""
     if find_spec("submitit") is None:
         came = "submitit is not installed"
-        raise user_error(came, "the executor slurm needs the slurm extra", "run pip install 'truedrift[slurm]'")
+        raise UserError(came, "the executor slurm needs the slurm extra", "run pip install 'truedrift[slurm]'")
     if shutil.which("sbatch") is None:
         came = "the command sbatch is not here"
-        raise user_error(came, "allowed is a machine of a Slurm cluster", "run it on a login node, or --executor local")
+        raise UserError(came, "allowed is a machine of a Slurm cluster", "run it on a login node, or --executor local")
 
 
 def submit(plan: Plan, runs: Path, options: SlurmOptions, device: str, cluster: str = "slurm") -> Submission:
@@ -196,7 +196,7 @@ def _extra(settings: tuple[str, ...]) -> dict[str, str]:
     pairs = [setting.partition("=") for setting in settings]
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise user_error(f"slurm.extra is {name!r}", "allowed is name=value", "write constraint=a100, say")
+            raise UserError(f"slurm.extra is {name!r}", "allowed is name=value", "write constraint=a100, say")
     return {name: value for name, _, value in pairs}
 
 

@@ -23,13 +23,13 @@ from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard, weighted_mean
 from truedrift.centroids.resampling import BRSNIS
 from truedrift.errors import (
+    UserError,
     require_choice,
     require_features,
     require_finite,
     require_positive,
     require_same_dimension,
     require_temperatures,
-    user_error,
 )
 from truedrift.field.affinity import (
     FORMS,
@@ -91,13 +91,13 @@ def drift_loss(
     weighting = FieldSpec(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
     _check(gen, pos, neg, weight_neg, temperatures, weighting, feature_scale, path)
     if scale_over_batch and feature_scale != "mean-distance":
-        raise user_error(
+        raise UserError(
             f"scale_over_batch is given with feature_scale {feature_scale!r}",
             'it belongs to "mean-distance"',
             "leave it out",
         )
     if path == "gram" and kernel != "laplace":
-        raise user_error(f'path is "gram" with kernel {kernel!r}', 'it needs "laplace"', 'take "auto"')
+        raise UserError(f'path is "gram" with kernel {kernel!r}', 'it needs "laplace"', 'take "auto"')
     log_k = None if kernel == "laplace" else log_kernel(kernel)
     features = _join_features(gen, pos, neg, weight_neg)
     if neg is not None:
@@ -190,7 +190,7 @@ def _stratify(weighting: FieldSpec, gen: Tensor, neg: Tensor) -> FieldSpec:
     if isinstance(estimator, Standard | StratifiedABC):
         return weighting
     if not isinstance(estimator, ABC):
-        raise user_error(
+        raise UserError(
             f"estimator_neg is {estimator.name!r} with unconditional negatives",
             "its correction assumes one pool of references",
             'choose "abc", which is stratified there, or "standard"',
@@ -216,12 +216,12 @@ def _check(
     require_choice("feature_scale", feature_scale, FEATURE_SCALES)
     require_choice("path", path, PATHS)
     if path == "gram" and feature_scale != "standardize-l2":
-        raise user_error(
+        raise UserError(
             f'path is "gram" with feature_scale {feature_scale!r}', 'it needs "standardize-l2"', 'take "auto"'
         )
     for side, estimator in (("pos", weighting.estimator_pos), ("neg", weighting.estimator_neg)):
         if isinstance(estimator, BRSNIS):
-            raise user_error(
+            raise UserError(
                 f'estimator_{side} is "br-snis"',
                 f"that laboratory estimator needs {estimator.iterations} times the references",
                 'choose "abc"',
@@ -234,13 +234,13 @@ def _check(
         sides["neg"] = neg
         _check_weight(weight_neg, neg)
     elif weight_neg is not None:
-        raise user_error(
+        raise UserError(
             "weight_neg is given without neg", "allowed is both or neither", "pass the unconditional negatives as neg"
         )
     require_same_dimension(**sides)
     for name, features in sides.items():
         if features.shape[:-2] != gen.shape[:-2]:
-            raise user_error(
+            raise UserError(
                 f"gen has leading dimensions {list(gen.shape[:-2])} and {name} {list(features.shape[:-2])}",
                 "they must be equal, one entry a group",
                 "expand the missing ones",
@@ -257,7 +257,7 @@ def _check_weight(weight_neg: float | Tensor | None, neg: Tensor) -> None:
         fits = weight_neg is None or (isinstance(weight_neg, (int, float)) and 0 <= weight_neg < math.inf)
         came = f"weight_neg is {weight_neg!r}"
     if not fits:
-        raise user_error(
+        raise UserError(
             came,
             f"allowed is a number of at least 0 or a tensor that broadcasts to {list(shape)}",
             "give one weight an unconditional negative",

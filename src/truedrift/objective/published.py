@@ -20,7 +20,7 @@ import torch
 from truedrift.axes import Float, Int, Tensor
 from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.estimator import Standard, weighted_mean
-from truedrift.errors import require_features, require_same_dimension, require_temperatures, user_error
+from truedrift.errors import UserError, require_features, require_same_dimension, require_temperatures
 from truedrift.field.affinity import log_kernels
 from truedrift.kernels.precision import full_precision
 from truedrift.objective.feature_scale import Features, column_weights, mean_distance, standardize_l2
@@ -97,7 +97,7 @@ def abc_release_loss(
     """
     require_temperatures(temperatures)
     if len(features_gen) != len(features_pos) or len(features_gen) == 0:
-        raise user_error(
+        raise UserError(
             f"features_gen has {len(features_gen)} scales and features_pos {len(features_pos)}",
             "both must have the same number, at least one",
             "pass one tensor [samples, D] a scale",
@@ -118,7 +118,7 @@ def abc_release_loss(
 
 def _check_labels(features: Tensor, labels: Tensor, side: str) -> None:
     if features.shape[:-1] != labels.shape:
-        raise user_error(
+        raise UserError(
             f"labels_{side} has shape {list(labels.shape)} for features of shape {list(features.shape)}",
             f"allowed is [{features.shape[0]}]",
             "give one label a sample, and one tensor [samples, D] a scale",
@@ -131,7 +131,7 @@ def _classes(labels_gen: Tensor, labels_pos: Tensor) -> list[tuple[Tensor, Tenso
     counts = [(labels.unsqueeze(-1) == of).sum(-1) for of in (labels_gen, labels_pos)]
     if not bool((counts[1] > 0).all()):
         missing = labels[counts[1] == 0].tolist()
-        raise user_error(
+        raise UserError(
             f"labels {missing} have no positives", "every generated class needs some", "add positives of them"
         )
     chosen = torch.isin(labels_pos, labels).nonzero().squeeze(-1)
@@ -189,10 +189,10 @@ def _check_batch(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: Tenso
     for name, side in (("gen", gen), ("pos", pos), ("neg", neg)):
         if side is not None and (side.ndim != 3 or side.shape[0] != gen.shape[0]):
             came = f"{name} has shape {list(side.shape)}"
-            raise user_error(came, f"allowed is [{gen.shape[0]}, rows, D], one entry a label", "stack the labels")
+            raise UserError(came, f"allowed is [{gen.shape[0]}, rows, D], one entry a label", "stack the labels")
     if weight_neg is not None and (neg is None or weight_neg.shape != neg.shape[:-1]):
         allowed = "allowed is none without neg" if neg is None else f"allowed is {list(neg.shape[:-1])}"
-        raise user_error(f"weight_neg has shape {list(weight_neg.shape)}", allowed, "give one weight a negative")
+        raise UserError(f"weight_neg has shape {list(weight_neg.shape)}", allowed, "give one weight a negative")
 
 
 def _check_sides(**sides: Tensor) -> None:

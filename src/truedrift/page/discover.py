@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.page.run_data import natural_key, pluralize
 from truedrift.paper.catalog import ITEMS, find_item, latest, latest_readable
 from truedrift.records.store import RECORDS
@@ -50,7 +50,7 @@ def _parts(place: Path) -> list[ReportInput]:
         return [_run(place)]
     inside = list(_paths_inside(place)) if place.is_dir() else []
     if not inside:
-        raise user_error(
+        raise UserError(
             f"{str(place)!r} holds no {RECORDS} and no run" if place.exists() else f"{str(place)!r} does not exist",
             "allowed is a directory that truedrift train, reproduce or demo wrote, or one with such directories",
             "run for example truedrift demo",
@@ -78,7 +78,7 @@ def _skipped_note(path: Path, error: Exception) -> str:
 
 def _run(path: Path) -> ReportInput:
     if not _has_begun(path) and not is_run(path) and any(path.glob("*.safetensors")):
-        raise user_error(
+        raise UserError(
             f"{str(path)!r} is a folder of weights, which tells nothing of a training",
             f"allowed is a run, a directory with {RECORDS}, or one with such directories",
             f"name the run that the weights are of, or judge them: truedrift evaluate {path} --data NAME",

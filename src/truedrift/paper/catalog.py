@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.grids.benchmarks import IMAGES, BenchmarkSetting, benchmark_setting
 from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import Plan, Task, distinct_tasks
@@ -139,7 +139,7 @@ def find_item(record: Any) -> Item:
         if item.draws(record):
             return item
     came = f"a record {type(record).__name__} is of the item {getattr(record, 'item', None)!r}"
-    raise user_error(came, f"known are {LABELS}", "take a version of truedrift that knows it")
+    raise UserError(came, f"known are {LABELS}", "take a version of truedrift that knows it")
 
 
 def latest(directory: Path) -> list[Any]:
@@ -147,7 +147,7 @@ def latest(directory: Path) -> list[Any]:
     path = _file_of(directory)
     found = _last_of_items({kind: read(path, kind) for kind in _KINDS})
     if not found:
-        raise user_error(f"{str(path)!r} has no record of a figure or table", f"known are {LABELS}", "name another one")
+        raise UserError(f"{str(path)!r} has no record of a figure or table", f"known are {LABELS}", "name another one")
     return found
 
 
@@ -163,7 +163,7 @@ def latest_readable(directory: Path) -> tuple[list[Any], int]:
 def _file_of(directory: Path) -> Path:
     path = directory / RECORDS if directory.is_dir() else directory
     if not path.is_file():
-        raise user_error(
+        raise UserError(
             f"{str(directory)!r} holds no {RECORDS}",
             "allowed is a directory that truedrift reproduce or demo wrote",
             "run for example truedrift reproduce fig:bias_loglog",

@@ -41,7 +41,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.centroids.centroid import centroid
 from truedrift.centroids.streaming import streaming_centroid
 from truedrift.data.toys import THREE_CLUSTERS
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.grids.options import StudyOptions
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.figure import ABC, CLOUD, FRAME, HALO, INK, MUTED, STANDARD, TARGET, save_figure
@@ -125,14 +125,14 @@ class Options:
         _require_between("draws", self.draws, 1, _MOST_DRAWS, "take for example 10000")
         _require_between("seed", self.seed, 0, _SEEDS - 1, "take for example 0")
         if self.n * self.draws > _MOST_REFERENCES:
-            raise user_error(
+            raise UserError(
                 f"n · draws is {self.n * self.draws}", f"allowed is up to {_MOST_REFERENCES}", "ask for fewer draws"
             )
 
 
 def _require_between(what: str, value: int, least: int, most: int, do: str) -> None:
     if not least <= value <= most:
-        raise user_error(f"{what} is {value}", f"allowed is {least} to {most}", do)
+        raise UserError(f"{what} is {value}", f"allowed is {least} to {most}", do)
 
 
 def study(setting: StudyOptions) -> Illustration:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.grids.results import ImageGrid, ImageRun
 from truedrift.paper.seeds import LAST, Paired, best, difference_sentence, last_average, mean_and_deviation, paired
 from truedrift.report.table import Cell, Interval, MeanCell, Number, Row
@@ -22,7 +22,7 @@ def evaluated_runs(record: ImageGrid) -> list[ImageRun]:
     """The runs with at least one evaluation; a ValueError where there is none."""
     runs = [run for run in record.runs if run.evaluations]
     if not runs:
-        raise user_error(
+        raise UserError(
             f"the record of {record.item} has {len(record.runs)} runs and no evaluation",
             "allowed is a grid with one evaluated run or more",
             f"run {record.provenance.command!r} to its end",

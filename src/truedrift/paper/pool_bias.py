@@ -22,7 +22,7 @@ from truedrift.bias.exact import exact_moments_by_estimator
 from truedrift.bias.monte_carlo import check, monte_carlo
 from truedrift.bias.theory import pool_moments
 from truedrift.centroids.catalog import ESTIMATORS
-from truedrift.errors import require_choice, require_matrices, require_temperature, user_error
+from truedrift.errors import UserError, require_choice, require_matrices, require_temperature
 from truedrift.progress import Progress, no_progress
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.table import Scientific, Table
@@ -83,17 +83,17 @@ class Question:
         require_temperature(self.tau)
         require_matrices(queries=self.queries, pool=self.pool)
         if not self.n or min(self.n) < 1:
-            raise user_error(f"n is {self.n}", "allowed is an integer from 1, or several", "take for example 8 64 512")
+            raise UserError(f"n is {self.n}", "allowed is an integer from 1, or several", "take for example 8 64 512")
         allowed = exact_module.ESTIMATORS if self.trials is None else tuple(ESTIMATORS)
         for name in self.estimators:
             if self.trials is None and name in ESTIMATORS and name not in allowed:
-                raise user_error(f"{name} has no exact form", f"exact are {', '.join(allowed)}", "add --trials 10000")
+                raise UserError(f"{name} has no exact form", f"exact are {', '.join(allowed)}", "add --trials 10000")
             require_choice("estimator", name, allowed)
         if self.trials is not None:
             chosen = [ESTIMATORS[name] for name in self.estimators]
             check(self.queries, self.pool, self.tau, self.n, self.trials, chosen, self.replacement, self.seed)
         elif not self.replacement:
-            raise user_error("draws are without replacement", "exact is with replacement", "add --trials 10000")
+            raise UserError("draws are without replacement", "exact is with replacement", "add --trials 10000")
 
 
 def compute_pool_bias(question: Question, progress: Progress = no_progress) -> PoolBias:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 from truedrift.grids.benchmarks import IMAGES, benchmark_setting
 from truedrift.grids.estimate import ABC_EPOCH_SECONDS, STANDARD_EPOCH_SECONDS, STEPS, format_duration, seconds_per_step
 from truedrift.grids.options import Scale, StudyOptions
@@ -180,7 +180,7 @@ class MeasuringProcess:
         self._errors.seek(0)
         last = self._errors.read().strip().splitlines()[-1:]
         came = f"a measurement ended with status {self._process.returncode} ({' '.join(last) or 'it said nothing'})"
-        return user_error(came, "allowed is a machine that can train and compile", "look at that, and run it again")
+        return UserError(came, "allowed is a machine that can train and compile", "look at that, and run it again")
 
 
 @contextmanager
@@ -263,7 +263,7 @@ def save(record: Overhead, directory: Path) -> list[Path]:
 def table(record: Overhead) -> Table:
     """Memory and time in both modes, and parameters."""
     if not record.costs:
-        raise user_error(
+        raise UserError(
             "the record of tab:overhead has no cost",
             "allowed is a record of one process or more",
             f"run {record.provenance.command!r} to its end",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
     by_seed,
@@ -74,7 +74,7 @@ def thresholds(record: ImageGrid) -> tuple[float, float]:
     n = sizes(record)[0]
     averages = values_by_seed(record, "standard", n, last_average)
     if not averages:
-        raise user_error(
+        raise UserError(
             f"the record of {record.item} has no evaluated run of standard at n = {n}, which sets the thresholds",
             "allowed is a grid that has one",
             f"run {record.provenance.command!r} to its end",

@@ -19,7 +19,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.grids.benchmarks import BenchmarkSetting
 from truedrift.grids.plan import Task
 from truedrift.grids.results import ImageGrid
@@ -69,7 +69,7 @@ def factors(record: ImageGrid) -> list[str]:
     for variant in sorted(run.variant for run in evaluated_runs(record)):
         if not _FACTOR.fullmatch(variant.partition("/")[2]):
             came = f"the record of {record.item} has a variant {variant!r}"
-            raise user_error(came, "allowed is an estimator and a factor, as in 'abc/0.5'", "remove that run")
+            raise UserError(came, "allowed is an estimator and a factor, as in 'abc/0.5'", "remove that run")
     return sorted(found, key=float)
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.quarantine import reader
 
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
@@ -52,12 +52,12 @@ def require_checkpoint(source: Path) -> None:
     """A file that may be one, by its name."""
     allowed = f"allowed is a file that ends in {', '.join((*PICKLES, SAFE))}"
     if source.is_dir():
-        raise user_error(f"{str(source)!r} is a directory", allowed, "name the file in it")
+        raise UserError(f"{str(source)!r} is a directory", allowed, "name the file in it")
     if not source.exists():
-        raise user_error(f"{str(source)!r} does not exist", allowed, "check its name")
+        raise UserError(f"{str(source)!r} does not exist", allowed, "check its name")
     if source.suffix not in (*PICKLES, SAFE):
         came = f"ends in {source.suffix!r}" if source.suffix else "has no extension"
-        raise user_error(f"{str(source)!r} {came}", allowed, "take a checkpoint of PyTorch")
+        raise UserError(f"{str(source)!r} {came}", allowed, "take a checkpoint of PyTorch")
 
 
 @contextlib.contextmanager
@@ -69,7 +69,7 @@ def _scratch_directory(target: Path) -> Iterator[Path]:
             yield Path(room)
     except OSError as error:
         came = f"{str(target)!r} cannot be written ({error.strerror})"
-        raise user_error(came, "allowed is a file in a directory that can be written", "name another one") from None
+        raise UserError(came, "allowed is a file in a directory that can be written", "name another one") from None
 
 
 def _run_reader(source: Path, tensors: Path) -> None:
@@ -111,7 +111,7 @@ def _rejection(done: subprocess.CompletedProcess[bytes]) -> str:
 
 def _reject(source: Path, why: str) -> ValueError:
     came = f"{str(source)!r} cannot be read as weights ({' '.join(why.split())[:300]})"
-    return user_error(came, "allowed are tensors and numbers in dictionaries, and no code", _DO)
+    return UserError(came, "allowed are tensors and numbers in dictionaries, and no code", _DO)
 
 
 def _require_safe(tensors: Path, source: Path) -> None:

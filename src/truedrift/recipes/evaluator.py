@@ -55,7 +55,7 @@ def build_evaluator(
     try:
         data = load_reference_data(config.data, config.evaluation, seed=config.seed)
     except UserError as error:
-        raise UserError(f"data.name {config.data.name}: {error}") from None
+        raise error.with_prefix(f"data.name {config.data.name}") from None
     extractor = build_extractor(config.evaluation.extractor, sample_shape=data.sample_shape, device=device)
     return RunEvaluator(config.evaluation, data, extractor, progress=progress)
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from truedrift.errors import require_choice, user_error
+from truedrift.errors import UserError, require_choice
 from truedrift.options import from_dict
 from truedrift.recipes.recipes import cifar10, cifar10_cpu, cifar100, digits, fashion_mnist, folder, toy
 from truedrift.training.config import RunConfig, validated_config
@@ -49,7 +49,7 @@ def recipe(
     unknown = [key for key in arguments if key not in inspect.signature(function).parameters]
     if unknown:
         came = f"{unknown[0]} was given for the recipe {name}"
-        raise user_error(came, f"it takes {', '.join(inspect.signature(function).parameters)}", "leave it out")
+        raise UserError(came, f"it takes {', '.join(inspect.signature(function).parameters)}", "leave it out")
     own = function(**arguments).tree()
     whole = _merge(_merge(own, tree or {}), _select(own, [path for key in arguments for path in FLAG_PATHS[key]]))
     for setting in settings:
@@ -87,7 +87,7 @@ def _setting(text: str) -> dict[str, Any]:
     path, equals, value = text.partition("=")
     names = path.strip().split(".")
     if not equals or not all(names):
-        raise user_error(f"the setting is {text!r}", "allowed is section.option=value", "write optimizer.clip=1.0, say")
+        raise UserError(f"the setting is {text!r}", "allowed is section.option=value", "write optimizer.clip=1.0, say")
     tree: Any = _parse_value(value.strip())
     for name in reversed(names):
         tree = {name: tree}

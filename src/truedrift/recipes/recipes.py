@@ -22,7 +22,7 @@ from truedrift.data.load import TOYS
 from truedrift.encoders.base import PixelsOptions
 from truedrift.encoders.dinov2 import DINOv2Options
 from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0Options
-from truedrift.errors import require_choice, user_error
+from truedrift.errors import UserError, require_choice
 from truedrift.generators.drift_dit import DriftDiTOptions
 from truedrift.generators.mlp import MLPOptions
 from truedrift.training.config import (
@@ -175,7 +175,7 @@ def cifar100(*, n: int = 8, seed: int = 42, estimator: Estimator = "abc", data: 
 def _paper(name: str, epochs: dict[int, int], n: int, seed: int, estimator: Estimator, data: str | None) -> RunConfig:
     if n not in epochs:
         allowed = ", ".join(map(str, epochs))
-        raise user_error(f"n is {n}", f"the paper's {name} has {allowed}", "choose one, then --set batch.n and epochs")
+        raise UserError(f"n is {n}", f"the paper's {name} has {allowed}", "choose one, then --set batch.n and epochs")
     return RunConfig(
         recipe=name,
         seed=seed,

@@ -42,7 +42,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 from truedrift.storage import make_directory, remove_tree, sync_directory, write_atomically, write_fsync
 
 MANIFEST = "manifest.json"
@@ -262,7 +262,7 @@ def step_directories(directory: Path) -> tuple[int, ...]:
         return ()
     except OSError as error:
         came = f"the checkpoints in {str(directory)!r} cannot be listed ({error.strerror})"
-        raise user_error(came, "allowed is a directory that can be read", "check its name and rights") from None
+        raise UserError(came, "allowed is a directory that can be read", "check its name and rights") from None
     numbers = (int(match[1]) for name in names if (match := STEP_DIRECTORY.fullmatch(name)))
     return tuple(sorted(step for step in numbers if directory_name(step) in names))
 
@@ -362,7 +362,7 @@ def _write_tensors(temporary: Path, tensors: Mapping[str, Mapping[str, Tensor]])
     for stem, named in tensors.items():
         name = f"{stem}{_SUFFIX}"
         if not is_file_name(name):
-            raise user_error(
+            raise UserError(
                 f"a file of the checkpoint is {stem!r}", "allowed are letters, digits, _ and -", "rename it"
             )
         content = _serialize(named)
@@ -377,7 +377,7 @@ def _render_manifest(manifest: Manifest) -> bytes:
         return render(manifest)
     except (TypeError, ValueError) as error:
         came = f"the facts of the checkpoint are not JSON ({error})"
-        raise user_error(came, "allowed are finite numbers, strings, lists and dictionaries", "convert them") from None
+        raise UserError(came, "allowed are finite numbers, strings, lists and dictionaries", "convert them") from None
 
 
 def _serialize(named: Mapping[str, Tensor]) -> bytes:
@@ -402,7 +402,7 @@ def _safetensors() -> Any:
         import safetensors.torch  # noqa: PLC0415  an extra
     except ModuleNotFoundError:
         came = "checkpoints need safetensors, which is not installed"
-        raise user_error(came, "allowed is no other format", "run pip install 'truedrift[train]'") from None
+        raise UserError(came, "allowed is no other format", "run pip install 'truedrift[train]'") from None
     return safetensors
 
 
@@ -439,10 +439,10 @@ def prune(directory: Path, *, keep_last: int, keep_every: int | None, best: int 
 
 def _require_counts(keep_last: int, keep_every: int | None) -> None:
     if keep_last < 1:
-        raise user_error(f"keep_last is {keep_last}", "allowed is a whole number of at least 1", "keep at least one")
+        raise UserError(f"keep_last is {keep_last}", "allowed is a whole number of at least 1", "keep at least one")
     if keep_every is not None and keep_every < 1:
         came = f"keep_every is {keep_every}"
-        raise user_error(came, "allowed is None or a whole number of at least 1", "count it in optimizer steps")
+        raise UserError(came, "allowed is None or a whole number of at least 1", "count it in optimizer steps")
 
 
 def _unfinished_saves(directory: Path, complete: tuple[int, ...]) -> list[int]:
@@ -456,4 +456,4 @@ def _remove(path: Path) -> None:
     except OSError as error:
         came = f"the checkpoint {str(path)!r} cannot be removed ({error.strerror})"
         allowed = "allowed is a directory that can be written"
-        raise user_error(came, allowed, "make it writable and run the same command again") from None
+        raise UserError(came, allowed, "make it writable and run the same command again") from None

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 from truedrift.data.load import NAMES, TOYS
 from truedrift.encoders import EncoderOptions
 from truedrift.encoders.base import PixelsOptions
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.field.affinity import Form, Normalization
 from truedrift.generators import GeneratorOptions
 from truedrift.generators.mlp import MLPOptions
@@ -219,7 +219,7 @@ def _require_strengths(condition: ConditionOptions) -> None:
     low, high = condition.strength_low, condition.strength_high
     if low > high:
         came = f"condition.strength_low is {low} above condition.strength_high {high}"
-        raise user_error(came, "allowed is at most that", "exchange them")
+        raise UserError(came, "allowed is at most that", "exchange them")
 
 
 def _require_guidance(config: RunConfig) -> None:
@@ -227,19 +227,19 @@ def _require_guidance(config: RunConfig) -> None:
     beside = f"with batch.unconditional {config.batch.unconditional}"
     estimator, generated = config.objective.estimator_neg, config.generated
     if estimator not in ("standard", "abc"):
-        raise user_error(
+        raise UserError(
             f"objective.estimator_neg is {estimator!r} {beside}",
             "its correction assumes one pool of references",
             'choose "abc", which is stratified there, or "standard"',
         )
     if generated < 2:
-        raise user_error(
+        raise UserError(
             f"batch.generated is {generated} {beside}",
             "weights of unconditional negatives count the other generated samples",
             "generate 2 or more a class",
         )
     if config.condition.strength_high == 1:
-        raise user_error(
+        raise UserError(
             f"condition.strength_high is 1 {beside}",
             "at strength 1 unconditional negatives weigh nothing",
             "set condition.strength_high=4, say",
@@ -250,7 +250,7 @@ def _require_data_name(recipe: str) -> None:
     """It is part of the run directory's name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", recipe):
         came = f"recipe is {recipe[:80]!r}"
-        raise user_error(came, "allowed are up to 64 letters, digits, _, . and -", "choose a name of these")
+        raise UserError(came, "allowed are up to 64 letters, digits, _, . and -", "choose a name of these")
 
 
 def _require_data_root(data: DataOptions) -> None:
@@ -259,12 +259,12 @@ def _require_data_root(data: DataOptions) -> None:
         return
     if data.root is not None and (data.name in TOYS or data.name == "digits"):
         came = f"data.root is {data.root[:80]!r} with data.name {data.name}"
-        raise user_error(came, "that comes with the library and needs none", "leave it out, or take the recipe folder")
+        raise UserError(came, "that comes with the library and needs none", "leave it out, or take the recipe folder")
     if data.root == "":
-        raise user_error("data.root is empty", "allowed is a directory or an archive", "name it, or leave it out")
+        raise UserError("data.root is empty", "allowed is a directory or an archive", "name it, or leave it out")
     if data.image_size is not None and data.name != "folder":
         came = f"data.image_size is {data.image_size} with data.name {data.name}"
-        raise user_error(came, "allowed is one for folder", "leave it out, or save the images to a folder")
+        raise UserError(came, "allowed is one for folder", "leave it out, or save the images to a folder")
 
 
 def _require_sizes(section: str, options: Any) -> None:
@@ -272,7 +272,7 @@ def _require_sizes(section: str, options: Any) -> None:
     for name, value in vars(options).items():
         numbers = value if isinstance(value, tuple) else (value,)
         if name != "seed" and any(isinstance(number, int) and number > LARGEST_SIZE for number in numbers):
-            raise user_error(f"{section}.{name} is {value!r}", f"allowed is up to {LARGEST_SIZE}", "take less")
+            raise UserError(f"{section}.{name} is {value!r}", f"allowed is up to {LARGEST_SIZE}", "take less")
 
 
 def _require_release(config: RunConfig) -> None:
@@ -287,14 +287,14 @@ def _require_release(config: RunConfig) -> None:
     for name, value in fixed.items():
         if getattr(objective, name) != value:
             came = f"objective.{name} is {getattr(objective, name)!r} with objective.arithmetic abc-release"
-            raise user_error(came, f"allowed is {value!r}", "leave it, or take the arithmetic stable")
+            raise UserError(came, f"allowed is {value!r}", "leave it, or take the arithmetic stable")
     for side in ("estimator_pos", "estimator_neg"):
         if getattr(objective, side) not in ("standard", "abc", "abc2"):
             came = f"objective.{side} is {getattr(objective, side)!r} with objective.arithmetic abc-release"
-            raise user_error(came, "allowed are standard, abc and abc2", "choose one, or take the arithmetic stable")
+            raise UserError(came, "allowed are standard, abc and abc2", "choose one, or take the arithmetic stable")
     if config.batch.unconditional > 0:
         came = f"batch.unconditional is {config.batch.unconditional} with objective.arithmetic abc-release"
-        raise user_error(came, "allowed is 0", "take the arithmetic stable")
+        raise UserError(came, "allowed is 0", "take the arithmetic stable")
     if config.engine.precision == "float64":
         came = "engine.precision is float64 with objective.arithmetic abc-release"
-        raise user_error(came, "that arithmetic is float32", "take the arithmetic stable")
+        raise UserError(came, "that arithmetic is float32", "take the arithmetic stable")

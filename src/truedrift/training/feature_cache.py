@@ -30,7 +30,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.data.class_batches import Batch, gather_samples
 from truedrift.data.samples import Samples, to_model_range
 from truedrift.encoders.base import Encoder, stack_padded
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.progress import Progress
 from truedrift.records.provenance import version
 from truedrift.storage import write_atomically
@@ -129,7 +129,7 @@ def build_feature_cache(
             if not _is_complete(path):  # others may have made it meanwhile
                 _build(path, _Views(samples, encoder, encode, device, progress), alone)
     except OSError as error:
-        raise user_error(
+        raise UserError(
             f"features of {samples.name} cannot be kept in {str(directory)!r} ({error.strerror or error})",
             "that needs a directory with room for them",
             "set TRUEDRIFT_CACHE to another one, or engine.cached_positives=false",

@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from truedrift import distributed
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 from truedrift.storage import parse_json_line, read_json_lines, sync_directory, write_all
 from truedrift.training import checkpoint
 from truedrift.training.checkpoint import prune
@@ -94,7 +94,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         content = path.read_bytes()
     except OSError as error:
         came = f"{str(path)!r} cannot be read ({error.strerror})"
-        raise user_error(came, "allowed is the metrics.jsonl of a run", "check its name") from None
+        raise UserError(came, "allowed is the metrics.jsonl of a run", "check its name") from None
     return [_entry(path, number, line) for number, line in enumerate(content.split(b"\n")[:-1], start=1)]
 
 
@@ -105,7 +105,7 @@ def _entry(path: Path, number: int, line: bytes) -> dict[str, Any]:
         entry = None
     if not isinstance(entry, dict):
         came = f"line {number} of {str(path)!r} is not a JSON object"
-        raise user_error(came, "allowed is one a line", "remove that line")
+        raise UserError(came, "allowed is one a line", "remove that line")
     return entry
 
 
@@ -119,10 +119,10 @@ def _require_whole_lines(path: Path, offset: int) -> None:
     do = "restore the file, or start the run anew in another directory"
     if not 0 <= offset <= length:
         came = f"{str(path)!r} has {length} bytes and the checkpoint was made at {offset}"
-        raise user_error(came, "allowed is a file with everything that the checkpoint has seen", do)
+        raise UserError(came, "allowed is a file with everything that the checkpoint has seen", do)
     if offset and _byte_before(path, offset) != b"\n":
         came = f"{str(path)!r} has no end of a line at {offset}, where the checkpoint was made"
-        raise user_error(came, "allowed is the file of that run, unchanged", do)
+        raise UserError(came, "allowed is the file of that run, unchanged", do)
 
 
 def _byte_before(path: Path, offset: int) -> bytes:
@@ -143,7 +143,7 @@ def _finite(value: Any) -> Any:
 
 
 def _not_written(path: Path, error: OSError) -> UserError:
-    return user_error(
+    return UserError(
         f"the metrics cannot be written to {str(path)!r} ({error.strerror})",
         "allowed is a file that can be written, with space for it",
         "make room or make it writable, and run the same command again",
@@ -235,7 +235,7 @@ class RunJournal:
             return standing, facts["metrics_offset"]
         whole = checkpoint.steps(self.run.checkpoints)
         if whole:  # beginning anew would write over what may still be rescued
-            raise user_error(
+            raise UserError(
                 f"none of the {len(whole)} checkpoints in {str(self.run.checkpoints)!r} can be used "
                 f"({found.passed_over[0]})",
                 "allowed is one that is as it was saved",
@@ -269,5 +269,5 @@ class RunJournal:
         try:
             return MetricsLog.resume(path, offset)
         except UserError as error:
-            self.tell(f"{str(error).split(';')[0]}; going on with the lines that there are")
+            self.tell(f"{error.summary}; going on with the lines that there are")
             return MetricsLog(path)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build
 from truedrift.generators.pretrained import from_pretrained
@@ -40,12 +40,12 @@ def load_generator(path: Path, *, weights: Weights = "ema", generator: Generator
     if found.checkpoint is None:
         damaged = f" that is whole ({'; '.join(found.passed_over)})"
         came = f"the run {str(path)!r} has no checkpoint{damaged if found.passed_over else ' yet'}"
-        raise user_error(came, "allowed is a run with one", "train it further")
+        raise UserError(came, "allowed is a run with one", "train it further")
     classes = tuple(run.data["classes"])
     if generator is None:
         if "generator" in run.parts:
             came = f"the generator of {str(path)!r} is {run.parts['generator']}, a class of your own"
-            raise user_error(came, "it cannot be built from its name", "pass generator= to open_generator in Python")
+            raise UserError(came, "it cannot be built from its name", "pass generator= to open_generator in Python")
         shape = tuple(run.data["sample_shape"])
         generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
     _load(generator, found.checkpoint, weights, path)
@@ -58,4 +58,4 @@ def _load(generator: Generator, saved: checkpoint.Checkpoint, weights: Weights, 
         generator.load_state_dict(dict(saved.tensors[{"ema": "ema", "model": "generator"}[weights]]))
     except (RuntimeError, KeyError) as error:
         came = f"the weights of {str(path)!r} do not fit the generator ({' '.join(str(error).split())[:200]})"
-        raise user_error(came, "allowed is the generator of that run", "build it as in training") from None
+        raise UserError(came, "allowed is the generator of that run", "build it as in training") from None

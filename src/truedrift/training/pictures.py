@@ -12,7 +12,7 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.data.samples import Samples, to_uint8
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.sampling import sample
 
@@ -83,7 +83,7 @@ def require_writable_file(path: Path) -> None:
     """Nothing is there yet, or a file: a device or a pipe would be replaced by the renaming."""
     if path.exists() and not path.is_file():
         came = f"{str(path)!r} is {'a directory' if path.is_dir() else 'no regular file'}"
-        raise user_error(came, "allowed is a new file, or one to replace", "name another one")
+        raise UserError(came, "allowed is a new file, or one to replace", "name another one")
 
 
 def write_png(picture: Tensor, path: Path) -> Path:

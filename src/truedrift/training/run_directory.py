@@ -34,7 +34,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from truedrift.data.samples import Samples
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 from truedrift.options import differences, from_dict
 from truedrift.records.provenance import commit, version
 from truedrift.storage import write_all, write_atomically
@@ -94,7 +94,7 @@ class RunLock:
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
         except OSError as error:
             came = f"the run directory {str(self.directory)!r} cannot be locked ({error.strerror})"
-            raise user_error(came, "allowed is a directory that can be written", "make it so or name another") from None
+            raise UserError(came, "allowed is a directory that can be written", "make it so or name another") from None
 
     def _refusal(self, descriptor: int, error: OSError) -> UserError:
         """The descriptor closed, and in words why it does not have the lock."""
@@ -105,7 +105,7 @@ class RunLock:
                 f"the run directory {str(self.directory)!r} is in use by {_owner(owner)}; "
                 "allowed is one process at a time; wait until it ends, stop it, or name another directory"
             )
-        return user_error(
+        return UserError(
             f"the run directory {str(self.directory)!r} cannot be locked ({error.strerror})",
             "allowed is a file system with file locks and some space",
             "name a directory on another one, or have it mounted with flock",
@@ -214,7 +214,7 @@ class RunDirectory:
             entry.name for entry in self.path.iterdir() if entry.name != "lock" and not entry.name.startswith(".")
         ]
         if others:
-            raise user_error(
+            raise UserError(
                 f"the directory {str(self.path)!r} holds {sorted(others)[0]!r} and no {CONFIG}",
                 "allowed is a run or an empty directory",
                 "name another one with --out",
@@ -248,7 +248,7 @@ def write_errors_as_user_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise user_error(
+        raise UserError(
             f"the run directory {str(path)!r} cannot be written ({error.strerror or error})",
             "allowed is a place to write to, with room",
             "make room or make it writable, and run the same command again",
@@ -261,7 +261,7 @@ def make_run_directory(path: Path) -> Path:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         reason = "it is a file" if path.is_file() else error.strerror
-        raise user_error(
+        raise UserError(
             f"the run directory {str(path)!r} cannot be made ({reason})",
             "allowed is a place to write to",
             "name another",
@@ -276,7 +276,7 @@ def open_run(path: Path) -> RunDirectory:
         config = from_dict(RunConfig, tree["config"])
         data = {"classes": list(tree["data"]["classes"]), "sample_shape": list(tree["data"]["sample_shape"])}
     except UserError as error:
-        raise UserError(f"{str(path / CONFIG)!r}: {error}") from None
+        raise error.with_prefix(repr(str(path / CONFIG))) from None
     except (KeyError, TypeError) as error:
         raise _unreadable(path / CONFIG, error) from None
     return RunDirectory(path, config, tree["parts"], tree["data"] | data)
@@ -287,10 +287,10 @@ def is_run(path: Path) -> bool:
     allowed = "allowed is a run, or a folder of weights"
     if not path.is_dir():
         came = "is a file" if path.exists() else "does not exist"
-        raise user_error(f"{str(path)!r} {came}", allowed, "name what `truedrift train` or `truedrift convert` printed")
+        raise UserError(f"{str(path)!r} {came}", allowed, "name what `truedrift train` or `truedrift convert` printed")
     if not (path / CONFIG).exists():
         came = f"{str(path)!r} has no {CONFIG}"
-        raise user_error(came, allowed, "name what `truedrift train` or `truedrift convert` printed")
+        raise UserError(came, allowed, "name what `truedrift train` or `truedrift convert` printed")
     return any((path / name).exists() for name in (CHECKPOINTS, METRICS, LOCK))
 
 
@@ -298,7 +298,7 @@ def _read(path: Path) -> dict[str, Any]:
     file = path / CONFIG
     if not file.exists():
         came = f"{str(path)!r} is no run" if path.exists() else f"{str(path)!r} does not exist"
-        raise user_error(came, f"allowed is a directory with {CONFIG}", "name what `truedrift train` printed")
+        raise UserError(came, f"allowed is a directory with {CONFIG}", "name what `truedrift train` printed")
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
         schema, made_by = tree["schema"], tree.get("version", "of that run")
@@ -306,7 +306,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise _unreadable(file, error) from None
     if schema != SCHEMA:
         came = f"{str(file)!r} has schema {schema!r}"
-        raise user_error(came, f"this version ({version()}) reads {SCHEMA}", f"use truedrift {made_by}")
+        raise UserError(came, f"this version ({version()}) reads {SCHEMA}", f"use truedrift {made_by}")
     for name in ("config", "parts", "data"):
         if not isinstance(tree.get(name), dict):
             raise _unreadable(file, KeyError(name))
@@ -315,7 +315,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _unreadable(file: Path, error: Exception) -> UserError:
     came = f"{str(file)!r} cannot be read as a run's ({type(error).__name__})"
-    return user_error(came, "allowed is what `truedrift train` wrote", "restore it, or name another run")
+    return UserError(came, "allowed is what `truedrift train` wrote", "restore it, or name another run")
 
 
 def _as_json(tree: Any) -> Any:

@@ -29,11 +29,10 @@ from truedrift.data.load import load
 from truedrift.data.samples import Samples
 from truedrift.encoders.base import Encoder, Pixels, gradient_weights
 from truedrift.encoders.catalog import build as build_encoder
-from truedrift.errors import UserError, user_error
+from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build as build_generator
 from truedrift.kernels.kernel import LogKernel
-from truedrift.options import located
 from truedrift.progress import Progress
 from truedrift.storage import cache_directory
 from truedrift.training.batch import (
@@ -69,7 +68,7 @@ def memory_errors_as_user_errors(do: str = SMALLER) -> Iterator[None]:
 
 
 def _out_of_memory(do: str) -> UserError:
-    return user_error("this does not fit into memory", "allowed is what this machine or its GPU can hold", do)
+    return UserError("this does not fit into memory", "allowed is what this machine or its GPU can hold", do)
 
 
 OF_A_GENERATOR = ("noise_shape", "sample_shape", "classes", "style_draws", "style_entries")
@@ -110,7 +109,7 @@ class Parts:
             part = getattr(self, name)
             if part is not None and (isinstance(part, type) or not fits(part)):
                 came = f"the class {part.__name__}" if isinstance(part, type) else f"a {type(part).__name__}"
-                raise user_error(f"the part {name} is {came}", f"allowed is {told}", "pass such an object")
+                raise UserError(f"the part {name} is {came}", f"allowed is {told}", "pass such an object")
 
     def names(self) -> dict[str, str]:
         """What stands in place of what, for config.json."""
@@ -144,13 +143,13 @@ class TrainingSetup:
 def resolve_device(name: str) -> torch.device:
     """The device of that name; `auto` takes a GPU if there is one. Of several, each process takes its own."""
     if name not in DEVICES:
-        raise user_error(f"device is {name!r}", f"allowed are {', '.join(DEVICES)}", "choose one of them")
+        raise UserError(f"device is {name!r}", f"allowed are {', '.join(DEVICES)}", "choose one of them")
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if name == "auto":
         name = next(kind for kind, is_there in there.items() if is_there)
     if not there[name]:
         found = ", ".join(kind for kind, is_there in there.items() if is_there)
-        raise user_error(f"device is {name!r}, which this machine has not", f"here are {found}", "choose one, or auto")
+        raise UserError(f"device is {name!r}, which this machine has not", f"here are {found}", "choose one, or auto")
     return _local_gpu() if name == "cuda" else torch.device(name)
 
 
@@ -159,7 +158,7 @@ def _local_gpu() -> torch.device:
     number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if number >= there:
         came = f"process {number + 1} of this machine has no GPU of its own"
-        raise user_error(came, f"here are {there}", f"start torchrun with --nproc-per-node {there} or fewer")
+        raise UserError(came, f"here are {there}", f"start torchrun with --nproc-per-node {there} or fewer")
     return torch.device("cuda", number)
 
 
@@ -172,7 +171,7 @@ def load_samples(config: RunConfig, parts: Parts) -> Samples:
     try:
         return load(options.name, root=root, seed=config.seed, image_size=options.image_size)
     except UserError as error:
-        raise UserError(f"data.name {options.name}: {error}") from None
+        raise error.with_prefix(f"data.name {options.name}") from None
 
 
 def build_setup(
@@ -217,7 +216,7 @@ def _with_section(section: str, options: Any, build: Callable[[], Any]) -> Any:
     try:
         return build()
     except UserError as error:
-        raise located(error, section, vars(options)) from None
+        raise error.in_section(section) from None
 
 
 def _generator(config: RunConfig, samples: Samples) -> Generator:
@@ -233,7 +232,7 @@ def _batches(config: RunConfig, samples: Samples) -> ClassBatches:
     options = config.batch
     if options.unconditional > len(samples):
         came = f"batch.unconditional is {options.unconditional}"
-        raise user_error(came, f"allowed is up to {len(samples)}, the images there are", "take fewer")
+        raise UserError(came, f"allowed is up to {len(samples)}, the images there are", "take fewer")
     return _with_section(
         "batch",
         options,
@@ -255,22 +254,22 @@ def _require_place(config: RunConfig, parts: Parts) -> None:
     given = [name for name in ("kernel", "estimator_pos", "estimator_neg") if getattr(parts, name) is not None]
     if given and config.objective.arithmetic == "abc-release":
         came = f"the part {given[0]} is given with objective.arithmetic abc-release"
-        raise user_error(came, "that arithmetic has its own", "take the arithmetic stable")
+        raise UserError(came, "that arithmetic has its own", "take the arithmetic stable")
 
 
 def _require_no_pixels(network: Any) -> None:
     if isinstance(network, Pixels):
         came = "objective.pixels is true with encoder.kind pixels"
-        raise user_error(came, "their features are the pixels", "leave it out, or take another encoder")
+        raise UserError(came, "their features are the pixels", "leave it out, or take another encoder")
 
 
 def _require_fit(generator: Generator, samples: Samples) -> None:
     if not any(parameter.requires_grad for parameter in generator.parameters()):
-        raise user_error(
+        raise UserError(
             "the generator has no parameter that requires a gradient", "allowed is one or more", "unfreeze it"
         )
     if tuple(generator.sample_shape) != samples.sample_shape or generator.classes != len(samples.classes):
-        raise user_error(
+        raise UserError(
             f"the generator makes samples {tuple(generator.sample_shape)} of {generator.classes} classes",
             f"{samples.name} has {samples.sample_shape} of {len(samples.classes)}",
             "build it for these",
@@ -288,7 +287,7 @@ def _require_pure(generator: Generator, device: torch.device, dtype: torch.dtype
         once, again = tried(*inputs), tried(*inputs)
         apart = torch.cat([tried(*(each[rows] for each in inputs)) for rows in (slice(0, 2), slice(2, 4))])
     if not torch.equal(once, again) or not torch.allclose(once, apart, rtol=1e-2, atol=1e-3):
-        raise user_error(
+        raise UserError(
             "the generator gives other samples for the same noise, or looks at the rest of the batch",
             "a sample must be a function of its own inputs",
             "take dropout and batch normalization out of it",
@@ -311,7 +310,7 @@ def _encoder(
         groups = given(torch.zeros(1, *samples.sample_shape, device=device, dtype=dtype))
     of_one = isinstance(groups, (tuple, list)) and [f for f in groups if isinstance(f, Tensor) and f.ndim == 2]
     if not of_one or len(of_one) != len(groups) or not all(len(f) == 1 and f.is_floating_point() for f in of_one):
-        raise user_error(
+        raise UserError(
             f"the encoder made {_describe(groups)} of values [1, {', '.join(map(str, samples.sample_shape))}]",
             "allowed is a tuple of real tensors [B, D], one a scale",
             "flatten what it returns",

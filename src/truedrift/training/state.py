@@ -14,7 +14,7 @@ import torch
 
 from truedrift import distributed
 from truedrift.axes import Tensor
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.training.config import OptimizerOptions
 
@@ -120,7 +120,7 @@ def _require_fit(saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> N
     for name in sorted(saved.keys() | wanted.keys()):
         sizes = [list(tensors[name].shape) if name in tensors else "none" for tensors in (saved, wanted)]
         if sizes[0] != sizes[1]:
-            raise user_error(
+            raise UserError(
                 f"{name} of the generator is {sizes[1]}",
                 f"the checkpoint has {sizes[0]}",
                 "build the generator that the run began with, or begin another run",

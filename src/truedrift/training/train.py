@@ -18,7 +18,7 @@ import torch
 
 from truedrift import distributed
 from truedrift.data.samples import Samples
-from truedrift.errors import user_error
+from truedrift.errors import UserError
 from truedrift.progress import Progress, no_progress
 from truedrift.training import checkpoint
 from truedrift.training.config import RunConfig, validated_config
@@ -136,10 +136,10 @@ def _newest_until(run: RunDirectory, step: int) -> checkpoint.Checkpoint | None:
 def _require_step(run: RunDirectory, step: int) -> None:
     steps = run.config.cadence.steps
     if not 0 <= step < steps:
-        raise user_error(f"step is {step}", f"allowed is 0 to {steps - 1}", "take the number that the incident tells")
+        raise UserError(f"step is {step}", f"allowed is 0 to {steps - 1}", "take the number that the incident tells")
 
 
 def _require_parts(run: RunDirectory, parts: Parts) -> None:
     if parts.names() != dict(run.parts):
         came = f"the run has parts {dict(run.parts)} and was given {parts.names()}"
-        raise user_error(came, "allowed are parts of the same names", "pass parts= as to train")
+        raise UserError(came, "allowed are parts of the same names", "pass parts= as to train")
