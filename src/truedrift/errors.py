@@ -1,8 +1,9 @@
-"""What a user's mistake is answered with: one sentence that says what came, what is allowed and what to do.
+"""Errors caused by the user's input, and the checks that raise them.
 
-Only the public functions call these checks; the mathematics below them trusts its input. Shapes, names and
-temperatures are always checked. Values are looked at only on request (`check_finite=True`), because that would
-synchronize a device and break compilation.
+A message is one sentence with three parts: the problem, what is allowed, how to fix it. Public functions call the
+checks once; the mathematics below them trusts its input. Shapes, names and temperatures are always checked. The values
+of tensors are checked only on request (`check_finite=True`), because reading them synchronizes the device and breaks
+compilation.
 """
 
 from __future__ import annotations
@@ -15,19 +16,19 @@ import torch
 from torch import Tensor
 
 SMALLEST_TEMPERATURE = 1e-30
-"""In float32 a smaller one would be lost, and its inverse with it."""
+"""Lower bound for temperatures, so that τ and 1/τ stay within the range of float32."""
 
 _FLOATING = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 class UserError(ValueError):
-    """An error of the user, reported in one line; any other exception is a failure of this library.
+    """An error in the user's input, reported as one line. Any other exception is a bug in this library.
 
     Args:
-        problem: What is wrong. With `field`, the predicate of that field: `"is −1"`.
-        allowed: What is allowed.
-        fix: What to do.
-        field: The option or argument that is wrong, as in `optimizer.learning_rate`.
+        problem: What is wrong. With `field`, the predicate of that field: `"is -1"`.
+        allowed: What is allowed instead.
+        fix: What the user can do.
+        field: The option or argument that is wrong, for example `optimizer.learning_rate`.
 
     Example:
         >>> print(UserError("is -1", "must be greater than 0", "pass a positive number", field="learning_rate"))
@@ -40,203 +41,201 @@ class UserError(ValueError):
 
     @property
     def summary(self) -> str:
-        """The problem alone, with its field."""
+        """The field and the problem, without what is allowed and the fix."""
         return self.problem if self.field is None else f"{self.field} {self.problem}"
 
     def __str__(self) -> str:
         return "; ".join(part for part in (self.summary, self.allowed, self.fix) if part)
 
     def in_section(self, section: str) -> UserError:
-        """The same error with its field below `section`, or with the section before the problem if it has no field."""
+        """Return this error with `section` put before its field, or before its problem if it has no field."""
         if self.field is None:
             return UserError(f"{section}: {self.problem}", self.allowed, self.fix)
         return UserError(self.problem, self.allowed, self.fix, field=f"{section}.{self.field}")
 
     def with_prefix(self, prefix: str) -> UserError:
-        """The same error with `prefix` before it, such as the file that it was found in."""
+        """Return this error with `prefix` put before its problem, for example the file that contains the mistake."""
         return UserError(f"{prefix}: {self.summary}", self.allowed, self.fix)
 
 
-def require_choice(what: str, value: object, allowed: Iterable[str]) -> None:
-    """`value` is one of the names `allowed`."""
-    names = tuple(allowed)
+def require_choice(field: str, value: object, choices: Iterable[str]) -> None:
+    """Require that `value` is one of `choices`.
+
+    Example:
+        >>> require_choice("estimator", "best", ("abc", "standard"))
+        Traceback (most recent call last):
+            ...
+        truedrift.errors.UserError: estimator is 'best'; must be one of 'abc', 'standard'; choose one of these
+    """
+    names = tuple(choices)
     if value not in names:
-        raise UserError(f"is {value!r}", f"allowed are {', '.join(map(repr, names))}", "choose one of them", field=what)
+        allowed = f"must be one of {', '.join(map(repr, names))}"
+        raise UserError(f"is {value!r}", allowed, "choose one of these", field=field)
 
 
-def require_whole(what: str, value: object, least: int, example: int) -> None:
-    """An integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UserError(
-            f"is {value!r}", f"allowed is an integer from {least}", f"take for example {example}", field=what
-        )
+def require_integer(field: str, value: object, minimum: int, example: int) -> None:
+    """Require an integer of at least `minimum`; `example` is the value that the message suggests.
+
+    Example:
+        >>> require_integer("n", 0, 1, 8)
+        Traceback (most recent call last):
+            ...
+        truedrift.errors.UserError: n is 0; must be an integer ≥ 1; pass for example 8
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise UserError(f"is {value!r}", f"must be an integer ≥ {minimum}", f"pass for example {example}", field=field)
 
 
-def require_temperature(tau: float | Tensor, what: str = "tau") -> None:
-    """τ > 0 and finite. The value of a tensor is not looked at, only its shape."""
+def require_temperature(tau: float | Tensor, field: str = "tau") -> None:
+    """Require a positive finite τ. For a tensor, check its shape and not its value."""
     if isinstance(tau, Tensor):
         if tau.ndim != 0:
             raise UserError(
                 f"is a tensor of shape {list(tau.shape)}",
-                "allowed is a positive number or a tensor of no dimensions",
+                "must be a positive number or a zero-dimensional tensor",
                 "pass one temperature at a time, or use drift_loss for several",
-                field=what,
+                field=field,
             )
         return
     if isinstance(tau, bool) or not isinstance(tau, numbers.Real) or not SMALLEST_TEMPERATURE <= tau < math.inf:
         raise UserError(
             f"is {tau!r}",
-            f"allowed is a positive finite number of at least {SMALLEST_TEMPERATURE}",
-            "take the scale of the distances, for example a tenth of their median",
-            field=what,
+            f"must be a positive finite number, at least {SMALLEST_TEMPERATURE}",
+            "use the scale of the distances, for example a tenth of their median",
+            field=field,
         )
 
 
 def require_temperatures(temperatures: Sequence[float]) -> None:
-    """At least one temperature, each one positive and finite."""
+    """Require at least one temperature, all of them positive and finite."""
+    field, fix = "temperatures", "pass for example (0.02, 0.05, 0.2)"
     if not isinstance(temperatures, (tuple, list)):
-        raise UserError(
-            f"temperatures is a {type(temperatures).__name__}",
-            "allowed is a tuple or list of positive numbers",
-            "pass for example (0.02, 0.05, 0.2)",
-        )
+        allowed = "must be a tuple or list of positive numbers"
+        raise UserError(f"is a {type(temperatures).__name__}", allowed, fix, field=field)
     if len(temperatures) == 0:
-        raise UserError(
-            "temperatures is empty", "allowed is one or more positive numbers", "pass for example (0.02, 0.05, 0.2)"
-        )
+        raise UserError("is empty", "must hold at least one positive number", fix, field=field)
     for position, tau in enumerate(temperatures):
         require_temperature(tau, f"temperatures[{position}]")
 
 
-def require_features(what: str, value: Tensor, axes: str) -> None:
-    """A floating-point tensor [..., rows, D] with rows ≥ 1 and D ≥ 1; `axes` names the last two, as in "B, D"."""
-    allowed = f"allowed is a tensor [..., {axes}]"
-    _require_floating(what, value, allowed)
+def require_features(field: str, value: Tensor, axes: str) -> None:
+    """Require a floating-point tensor [..., rows, D] with rows ≥ 1 and D ≥ 1; `axes` names both, as in "B, D"."""
+    allowed = f"must be a tensor [..., {axes}]"
+    _require_floating(field, value, allowed)
     if value.ndim < 2:
         raise UserError(
             f"has shape {list(value.shape)}",
             f"{allowed} with at least two dimensions",
-            "add one with .unsqueeze(0)",
-            field=what,
+            "add a dimension with .unsqueeze(0)",
+            field=field,
         )
     if 0 in value.shape:
         raise UserError(
-            f"has shape {list(value.shape)}, which holds nothing",
-            f"{allowed} with every dimension at least 1",
+            f"has shape {list(value.shape)} and is empty",
+            f"{allowed} with every dimension ≥ 1",
             "skip empty batches",
-            field=what,
+            field=field,
         )
 
 
-def require_weights(what: str, value: Tensor) -> None:
-    """A floating-point tensor [..., n] with n ≥ 1."""
-    allowed = "allowed is a tensor [..., n] with every dimension at least 1"
-    _require_floating(what, value, allowed)
+def require_weights(field: str, value: Tensor) -> None:
+    """Require a floating-point tensor [..., n] with n ≥ 1."""
+    allowed = "must be a tensor [..., n] with every dimension ≥ 1"
+    _require_floating(field, value, allowed)
     if value.ndim == 0 or 0 in value.shape:
-        raise UserError(f"has shape {list(value.shape)}", allowed, "skip empty batches", field=what)
+        raise UserError(f"has shape {list(value.shape)}", allowed, "skip empty batches", field=field)
 
 
-def _require_floating(what: str, value: Tensor, allowed: str) -> None:
+def _require_floating(field: str, value: Tensor, allowed: str) -> None:
     if not isinstance(value, Tensor):
-        raise UserError(f"is a {type(value).__name__}", allowed, "convert it with torch.as_tensor", field=what)
+        raise UserError(f"is a {type(value).__name__}", allowed, "convert it with torch.as_tensor", field=field)
     if value.dtype not in _FLOATING:
-        raise UserError(
-            f"has dtype {value.dtype}",
-            "allowed are float64, float32, float16 and bfloat16",
-            "call .float() on it",
-            field=what,
-        )
+        allowed = "must be float64, float32, float16 or bfloat16"
+        raise UserError(f"has dtype {value.dtype}", allowed, "convert it with .float()", field=field)
 
 
 def require_matrices(**tensors: Tensor) -> None:
-    """Features of two dimensions, and the same number of them in each."""
-    for name, value in tensors.items():
-        require_features(name, value, "rows, D")
+    """Require tensors [rows, D] with the same D on the same device."""
+    for field, value in tensors.items():
+        require_features(field, value, "rows, D")
         if value.ndim != 2:
-            raise UserError(
-                f"has shape {list(value.shape)}", "allowed is two dimensions", "flatten the others", field=name
-            )
+            allowed = "must have two dimensions"
+            raise UserError(f"has shape {list(value.shape)}", allowed, "flatten the other dimensions", field=field)
     require_same_dimension(**tensors)
 
 
 def require_same_dimension(**features: Tensor) -> None:
-    """The same D on the same device."""
+    """Require tensors [..., D] with the same D on the same device."""
     (first, a), *rest = features.items()
     for name, b in rest:
         if a.shape[-1] != b.shape[-1]:
             raise UserError(
                 f"{first} has D = {a.shape[-1]} and {name} has D = {b.shape[-1]}",
-                "the last dimensions must be equal",
-                "take both from the same encoder",
+                "their last dimensions must be equal",
+                "compute both with the same encoder",
             )
         if a.device != b.device:
             raise UserError(
-                f"{first} is on {a.device} and {name} on {b.device}",
+                f"{first} is on {a.device} and {name} is on {b.device}",
                 "both must be on one device",
-                f"call .to({first}.device)",
+                f"move one with .to({first}.device)",
             )
 
 
-def require_broadcastable(what: str, *shapes: Sequence[int]) -> None:
-    """Shapes that broadcast against each other."""
-    for sizes in zip(*(_from_the_end(shape, max(map(len, shapes))) for shape in shapes), strict=True):
+def require_broadcastable(names: str, *shapes: Sequence[int]) -> None:
+    """Require shapes that broadcast against each other; `names` lists the tensors, as in "x, y"."""
+    ndim = max(map(len, shapes))
+    padded = [(1,) * (ndim - len(shape)) + tuple(shape) for shape in shapes]
+    for sizes in zip(*padded, strict=True):
         if len(set(sizes) - {1}) > 1:
             raise UserError(
-                f"leading dimensions of {what} are {' and '.join(str(list(shape)) for shape in shapes)}",
+                f"the leading dimensions of {names} are {' and '.join(str(list(shape)) for shape in shapes)}",
                 "they must broadcast",
                 "unsqueeze or expand the missing ones",
             )
 
 
-def _from_the_end(shape: Sequence[int], length: int) -> tuple[int, ...]:
-    return (1,) * (length - len(shape)) + tuple(shape)
+def require_mask(mask: Tensor, n: int, shapes: str, field: str = "mask") -> None:
+    """Require a boolean mask with one entry per reference in its last dimension; True = use.
 
-
-def require_mask(mask: Tensor, n: int, allowed: str, what: str = "mask") -> None:
-    """A boolean mask whose last dimension runs over the n references; True = use. `allowed` names its shapes."""
+    `shapes` describes the shapes that are allowed, for the message.
+    """
     if not isinstance(mask, Tensor):
-        raise UserError(
-            f"is a {type(mask).__name__}",
-            f"allowed is a boolean tensor {allowed}",
-            "convert it with torch.as_tensor",
-            field=what,
-        )
+        allowed = f"must be a boolean tensor {shapes}"
+        raise UserError(f"is a {type(mask).__name__}", allowed, "convert it with torch.as_tensor", field=field)
     if mask.dtype is not torch.bool:
-        raise UserError(
-            f"has dtype {mask.dtype}", "allowed is torch.bool with True = use", "call .bool() on it", field=what
-        )
+        allowed = "must be torch.bool with True = use"
+        raise UserError(f"has dtype {mask.dtype}", allowed, "convert it with .bool()", field=field)
     if mask.ndim < 1 or mask.shape[-1] != n:
-        raise UserError(
-            f"has shape {list(mask.shape)}", f"allowed is {allowed}", "give one entry a reference", field=what
-        )
+        allowed = f"must have shape {shapes}"
+        raise UserError(f"has shape {list(mask.shape)}", allowed, "pass one entry per reference", field=field)
 
 
 def require_finite(**values: Tensor | None) -> None:
-    """No NaN and no infinity. Looks at values, hence only on request."""
-    for name, value in values.items():
+    """Require tensors without NaN and infinity. Reads the values and synchronizes the device."""
+    for field, value in values.items():
         if value is not None and not bool(torch.isfinite(value).all()):
             raise UserError(
                 f"has {int((~torch.isfinite(value)).sum())} entries that are NaN or infinite",
-                "allowed are finite numbers",
-                "leave those rows out or repair their source",
-                field=name,
+                "all entries must be finite",
+                "remove those rows or fix their source",
+                field=field,
             )
 
 
 def require_log_kernel(log_k: Tensor) -> None:
-    """What a kernel returned is below +∞ and not NaN. Looks at values, hence only on request."""
+    """Require a kernel's log-values to be below +∞ and not NaN. Reads the values and synchronizes the device."""
     wrong = ~(log_k < torch.inf)
     if bool(wrong.any()):
         raise UserError(
             f"the kernel returned {int(wrong.sum())} values that are NaN or +infinity",
-            "allowed are logarithms of positive numbers, −infinity for none",
-            "repair the kernel",
+            "it must return logarithms: finite numbers, or −infinity for a weight of 0",
+            "fix the kernel",
         )
 
 
-def require_positive(what: str, value: float | Tensor | None, *, or_zero: bool = False) -> None:
-    """Every entry of a tensor positive, or at least 0. Looks at values, hence only on request."""
+def require_positive(field: str, value: float | Tensor | None, *, or_zero: bool = False) -> None:
+    """Require every entry of a tensor to be > 0, or ≥ 0. Reads the values and synchronizes the device."""
     if isinstance(value, Tensor) and not bool((value >= 0 if or_zero else value > 0).all()):
-        least = float(value.min())
-        allowed = "allowed are numbers of at least 0" if or_zero else "allowed are positive numbers"
-        raise UserError(f"has an entry of {least}", allowed, "repair its source", field=what)
+        allowed = "all entries must be ≥ 0" if or_zero else "all entries must be greater than 0"
+        raise UserError(f"has an entry of {float(value.min())}", allowed, "fix its source", field=field)

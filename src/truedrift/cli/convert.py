@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from truedrift.errors import UserError, require_whole
+from truedrift.errors import UserError, require_integer
 from truedrift.quarantine.convert import convert_pickle, require_checkpoint
 from truedrift.records.store import writable_directory
 
@@ -54,7 +54,7 @@ class Convert:
             came = f"image_size is {self.image_size}"
             raise UserError(came, "allowed is an integer from 1", "take for example --image-size 32")
         if self.style_draws is not None:
-            require_whole("style_draws", self.style_draws, 0, 32)
+            require_integer("style_draws", self.style_draws, 0, 32)
         writable_directory(out.absolute().parent)
         return partial(_convert, self, out)
 

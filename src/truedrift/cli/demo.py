@@ -11,7 +11,7 @@ from pathlib import Path
 from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay
 from truedrift.cli.report import PAGE
-from truedrift.errors import require_whole
+from truedrift.errors import require_integer
 from truedrift.grids.local import Interrupted, Pool
 from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import run_path
@@ -60,7 +60,7 @@ class Demo:
     def prepare(self) -> Callable[[], str]:
         """Check the options and the directory."""
         options = fig_illustration.Options(n=self.n, draws=self.draws, seed=self.seed)
-        require_whole("epochs", self.epochs, 0, demo.EPOCHS)
+        require_integer("epochs", self.epochs, 0, demo.EPOCHS)
         return partial(_demo, options, writable_directory(self.out), self.epochs, self.command())
 
     def command(self) -> str:

@@ -16,7 +16,7 @@ import tyro
 from truedrift import distributed
 from truedrift.cli.progress import ProgressDisplay
 from truedrift.data.samples import Samples
-from truedrift.errors import UserError, require_whole
+from truedrift.errors import UserError, require_integer
 from truedrift.evaluation.catalog import build_extractor, default_extractor
 from truedrift.evaluation.evaluate import evaluate
 from truedrift.evaluation.extractors import Extractor
@@ -88,7 +88,7 @@ class Evaluate:
 
     def prepare(self) -> Callable[[], str]:
         """The generator and the extractor, loaded, and the data, found."""
-        require_whole("batch", self.batch, 1, 256)
+        require_integer("batch", self.batch, 1, 256)
         if not 0 <= self.strength <= 1e6:
             raise UserError(f"strength is {self.strength}", "allowed is 0 to 1e6", "training draws from 1 to 4")
         device = resolve_device(self.device)

@@ -29,7 +29,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import UserError, require_choice, require_whole
+from truedrift.errors import UserError, require_choice, require_integer
 
 
 def require_ascending(what: str, value: object, least: int, most: int | None = None) -> tuple[int, ...]:
@@ -47,7 +47,7 @@ def require_integers(what: str, value: object, least: int) -> tuple[int, ...]:
     if not isinstance(value, (tuple, list)) or not value:
         raise UserError(f"is {value!r}", "allowed are one or more whole numbers", "pass them as a tuple", field=what)
     for position, number in enumerate(value):
-        require_whole(f"{what}[{position}]", number, least, max(least, 1))
+        require_integer(f"{what}[{position}]", number, least, max(least, 1))
     return tuple(value)
 
 

@@ -26,7 +26,7 @@ from torch.nn import functional as F
 from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder, replace_field, require_image, require_integers
 from truedrift.encoders.pooling import Pooling, pool_maps, pooled_dimensions, require_map, require_pooling
-from truedrift.errors import require_whole
+from truedrift.errors import require_integer
 from truedrift.seeding import stream
 
 SLOPE = 0.2
@@ -44,7 +44,7 @@ class ConvNetOptions:
     pooling: Pooling = "mean"
 
     def __post_init__(self) -> None:
-        require_whole("seed", self.seed, 0, 0)
+        require_integer("seed", self.seed, 0, 0)
         replace_field(self, "channels", require_integers("channels", self.channels, 1))
         require_pooling(self.pooling)
 

@@ -23,7 +23,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder, replace_field, require_ascending
 from truedrift.encoders.pooling import Pooling, pool_maps, pooled_dimensions, require_map, require_pooling
 from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
-from truedrift.errors import UserError, require_choice, require_whole
+from truedrift.errors import UserError, require_choice, require_integer
 from truedrift.seeding import stream
 
 REPOSITORY = "facebook/dinov2-small"
@@ -57,11 +57,11 @@ class DINOv2Options:
     """Of the random weights."""
 
     def __post_init__(self) -> None:
-        require_whole("image_size", self.image_size, 1, 98)
+        require_integer("image_size", self.image_size, 1, 98)
         replace_field(self, "blocks", require_ascending("blocks", self.blocks, 1))
         require_choice("input_normalization", self.input_normalization, INPUT_NORMALIZATIONS)
         require_pooling(self.pooling)
-        require_whole("seed", self.seed, 0, 0)
+        require_integer("seed", self.seed, 0, 0)
         if self.random_weights and self.folder is not None:
             problem = f"is True and folder is {self.folder!r}"
             raise UserError(problem, "allowed is one source of weights", "drop one of the two", field="random_weights")

@@ -33,7 +33,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder, replace_field, require_ascending
 from truedrift.encoders.pooling import Pooling, pool_maps, pooled_dimensions, require_map, require_pooling
 from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
-from truedrift.errors import UserError, require_whole
+from truedrift.errors import UserError, require_integer
 from truedrift.storage import cache_directory
 
 NORM_EPSILON = 1e-3
@@ -178,7 +178,7 @@ class EfficientNetLite0Options:
     pooling: Pooling = "mean"
 
     def __post_init__(self) -> None:
-        require_whole("image_size", self.image_size, 32, 64)
+        require_integer("image_size", self.image_size, 32, 64)
         if self.image_size % 32:
             allowed = "allowed are multiples of 32, the steps of this network"
             raise UserError(f"is {self.image_size}", allowed, "take 64, 96 or 128", field="image_size")

@@ -18,7 +18,7 @@ import torch
 from truedrift import distributed
 from truedrift.axes import Tensor
 from truedrift.data.samples import to_uint8
-from truedrift.errors import UserError, require_whole
+from truedrift.errors import UserError, require_integer
 from truedrift.evaluation.extractors import Extractor
 from truedrift.evaluation.metrics import (
     COMPARED,
@@ -75,8 +75,8 @@ def evaluate(
 
     The generator computes where it is, and the extractor where it is; `weights` only tells which ones were loaded.
     """
-    require_whole("samples", samples, 2, 50_000)
-    require_whole("batch", batch, 1, 256)
+    require_integer("samples", samples, 2, 50_000)
+    require_integer("batch", batch, 1, 256)
     collected = FeatureStatistics.begin(
         samples, first_ids(samples), extractor.dimensions, classes=extractor.classes, device=extractor.device
     )

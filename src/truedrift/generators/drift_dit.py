@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import UserError, require_whole
+from truedrift.errors import UserError, require_integer
 from truedrift.generators import published
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import (
@@ -68,11 +68,11 @@ class DriftDiTOptions:
 
     def __post_init__(self) -> None:
         for name, example in (("width", 384), ("depth", 8), ("heads", 6), ("patch", 4)):
-            require_whole(name, getattr(self, name), 1, example)
+            require_integer(name, getattr(self, name), 1, example)
         for name, example in (("registers", 8), ("style_draws", 32), ("style_entries", 64)):
-            require_whole(name, getattr(self, name), 0, example)
+            require_integer(name, getattr(self, name), 0, example)
         if self.noise is not None:
-            require_whole("noise", self.noise, 1, 64)
+            require_integer("noise", self.noise, 1, 64)
         if self.width % (2 * self.heads):
             problem = f"is {self.width} and heads is {self.heads}"
             raise UserError(

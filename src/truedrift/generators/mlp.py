@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import UserError, require_whole
+from truedrift.errors import UserError, require_integer
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import Embedding, Linear, RMSNorm, strength_features
 
@@ -35,7 +35,7 @@ class MLPOptions:
 
     def __post_init__(self) -> None:
         for name, example in (("width", 512), ("depth", 3), ("noise", 64), ("embedding", 32)):
-            require_whole(name, getattr(self, name), 1, example)
+            require_integer(name, getattr(self, name), 1, example)
         if self.embedding % 2:
             allowed = "allowed is an even number, for a cosine and a sine each"
             raise UserError(f"is {self.embedding}", allowed, "take for example 32", field="embedding")

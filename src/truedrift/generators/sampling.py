@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.errors import UserError, require_whole
+from truedrift.errors import UserError, require_integer
 from truedrift.generators.base import Generator
 from truedrift.seeding import stream
 
@@ -31,8 +31,8 @@ def sample(
     The generator is moved to `device` if one is named, and computes where it is otherwise.
     """
     _require_labels(labels, generator.classes)
-    require_whole("batch", batch, 1, 256)
-    require_whole("first_id", first_id, 0, 0)
+    require_integer("batch", batch, 1, 256)
+    require_integer("first_id", first_id, 0, 0)
     strengths = _strengths(strength, len(labels))
     if device is not None:
         generator.to(device)

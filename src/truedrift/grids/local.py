@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-from truedrift.errors import require_whole
+from truedrift.errors import require_integer
 from truedrift.grids.plan import Plan, Task, last_log_line, run_path, sidecar_path, train_command
 from truedrift.grids.status import is_done, steps_taken
 from truedrift.progress import Progress
@@ -121,7 +121,7 @@ class Pool:
 
     def __post_init__(self) -> None:
         if self.workers is not None:
-            require_whole("workers", self.workers, 1, 2)
+            require_integer("workers", self.workers, 1, 2)
 
     def run(self, plan: Plan, progress: Progress) -> list[UnfinishedRun]:
         """Do what is missing of the plan; returns the runs that are not done then."""

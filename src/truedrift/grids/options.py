@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from truedrift.errors import UserError, require_whole
+from truedrift.errors import UserError, require_integer
 from truedrift.progress import Progress, no_progress
 
 Scale = Literal["smoke", "cpu", "paper"]
@@ -35,7 +35,7 @@ class StudyOptions:
         if not 0 <= self.seed < 1 << 31:
             raise UserError(f"seed is {self.seed}", f"allowed is 0 to {(1 << 31) - 1}", "take for example 0")
         if self.seeds is not None:
-            require_whole("seeds", self.seeds, 1, 3)
+            require_integer("seeds", self.seeds, 1, 3)
 
     def command(self, item: str) -> str:
         """What a user writes to have it computed so."""
