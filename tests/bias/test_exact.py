@@ -261,7 +261,7 @@ MISTAKES = {
     "half": ({"n": (2, 2.5)}, "n is .*; allowed is an integer"),
     "tau": ({"tau": 0.0}, "tau is 0.0; allowed"),
     "rtol": ({"rtol": 0.0}, "rtol is 0.0; allowed is a number between 0 and 1"),
-    "three dimensions": ({"pool": torch.zeros(2, 3, 2)}, r"pool has shape \[2, 3, 2\]; allowed is two dimensions"),
+    "three dimensions": ({"pool": torch.zeros(2, 3, 2)}, r"pool has shape \[2, 3, 2\]; must have two dimensions"),
     "other D": ({"pool": torch.zeros(3, 5)}, "x has D = 2 and pool has D = 5"),
     "NaN": ({"pool": torch.full((3, 2), torch.nan)}, "pool has 6 entries that are NaN or infinite"),
 }

@@ -246,7 +246,7 @@ def test_other_settings_have_another_file(tmp_path):
         ({"estimators": ()}, r"estimators are none; "),
         ({"seed": -1}, r"seed is -1; "),
         ({"tau": 0}, r"tau is 0; "),
-        ({"x": torch.zeros(1, 1, 2)}, r"x has shape \[1, 1, 2\]; allowed is two dimensions; "),
+        ({"x": torch.zeros(1, 1, 2)}, r"x has shape \[1, 1, 2\]; must have two dimensions; "),
     ],
 )
 def test_mistakes_are_told(changed, message):

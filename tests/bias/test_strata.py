@@ -221,11 +221,11 @@ MISTAKES = {
     "no sizes": ({"n": ()}, r"n is \(\); allowed are tuples"),
     "no weight": ({"pool_weights": (1, 0)}, r"pool_weights is \(1, 0\); allowed are 2 positive numbers, one a pool; "),
     "a weight too many": ({"pool_weights": (1, 1, 1)}, r"pool_weights is \(1, 1, 1\); allowed are 2 positive"),
-    "an unknown estimator": ({"estimators": ("abc2",)}, "estimator is 'abc2'; allowed are 'standard', 'abc', 'strat"),
+    "an unknown estimator": ({"estimators": ("abc2",)}, "estimator is 'abc2'; must be one of 'standard', 'abc', 'strat"),
     "one twice": ({"estimators": ("abc", "abc")}, "estimators are abc, abc; allowed are one or more, each once; "),
     "none": ({"estimators": ()}, "estimators are none; allowed are one or more, each once; "),
     "no tolerance": ({"rtol": 0}, "rtol is 0; allowed is a number between 0 and 1; the default"),
-    "no temperature": ({"tau": 0}, "tau is 0; allowed is a positive finite number"),
+    "no temperature": ({"tau": 0}, "tau is 0; must be a positive finite number"),
 }
 
 

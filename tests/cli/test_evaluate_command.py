@@ -84,7 +84,7 @@ def test_a_folder_of_weights_is_compared_with_data_that_is_named(capsys, place, 
     ("arguments", "message"),
     [
         (["nowhere"], r"'nowhere' does not exist; allowed is a run, or a folder of weights; .*"),
-        (["RUN", "--extractor", "fid"], r"the extractor is 'fid'; allowed are 'inception', .*; .*"),
+        (["RUN", "--extractor", "fid"], r"the extractor is 'fid'; must be one of 'inception', .*; .*"),
         (["RUN", "--samples", "1"], r"samples is 1; allowed is a number of at least 2 .*; .*"),
         (["RUN", "--batch", "0"], r"batch is 0; allowed .*; .*"),
         (["RUN", "--strength", "-1"], r"strength is -1.0; allowed is 0 to 1e6; .*"),

@@ -97,7 +97,7 @@ def test_bias_by_monte_carlo_and_every_kind_of_file(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["reproduce"], r".*"),
-        (["reproduce", "fig:nothing"], r"item is 'fig:nothing'; allowed are 'fig:illustration', .*'all'; .*"),
+        (["reproduce", "fig:nothing"], r"item is 'fig:nothing'; must be one of 'fig:illustration', .*'all'; .*"),
         (["reproduce", "all", "--scale", "huge"], r".*huge.*"),
         (["reproduce", "all", "--seed", "-1"], r"seed is -1; allowed is 0 to 2147483647; .*"),
         (["report", "NOWHERE"], r"'.*NOWHERE' does not exist; allowed is a directory .*; run .*"),
@@ -106,7 +106,7 @@ def test_bias_by_monte_carlo_and_every_kind_of_file(tmp_path, capsys):
         (["report", "BAD"], r".*line 1 is not a record .*; allowed is .*; name a file of records, or remove .*"),
         (["bias", "five-modes"], r"pool is 'five-modes'; allowed are four-modes, three-clusters, .*; .*"),
         (["bias", "four-modes", "--estimator", "abc", "abc"], r"estimators are abc, abc; allowed are .*; .*"),
-        (["bias", "CUBE.npy"], r"queries has shape \[5, 4, 3\]; allowed is two dimensions; .*"),
+        (["bias", "CUBE.npy"], r"queries has shape \[5, 4, 3\]; must have two dimensions; .*"),
         (["bias", "four-modes", "--tau", "1e-9"], r"log w ranges over \S+ at a query; allowed is about .*; take .*"),
         (
             ["bias", "four-modes", "--out", "TAKEN"],

@@ -183,7 +183,7 @@ def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tab:nothing"], r"item is 'tab:nothing'; allowed are .*'temperature-sweep', 'all'; choose one of them"),
+        (["tab:nothing"], r"item is 'tab:nothing'; must be one of .*'temperature-sweep', 'all'; choose one of these"),
         (
             ["tab:main_results", "--dataset", "cats"],
             r"the data set is 'cats' for tab:main_results at scale cpu; .*; .*",
@@ -196,8 +196,8 @@ def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
         (["guidance", "--executor", "slurm"], r"--executor was given for guidance, .*; .*; leave it out"),
         (["tab:overhead", "--seeds", "3"], r"--seeds was given for tab:overhead, .*; .*; leave it out"),
         (["tab:overhead", "--dataset", "cats", "--dry-run"], r"the data set is 'cats' for tab:overhead .*; .*; .*"),
-        (["tab:main_results", "--workers", "0"], r"workers is 0; allowed is an integer from 1; .*"),
-        (["tab:main_results", "--seeds", "0"], r"seeds is 0; allowed is an integer from 1; .*"),
+        (["tab:main_results", "--workers", "0"], r"workers is 0; must be an integer ≥ 1; .*"),
+        (["tab:main_results", "--seeds", "0"], r"seeds is 0; must be an integer ≥ 1; .*"),
         (["tab:main_results", "--device", "tpu"], r"device is 'tpu'; .*; .*"),
         (["tab:main_results", "--executor", "moon"], r".*moon.*"),
         (["tab:main_results", "--executor", "slurm"], r"the command sbatch is not here; .*; .*"),
@@ -209,7 +209,7 @@ def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
             ["tab:main_results", "--dataset", "cifar10"],
             r"the network inception, which judges cifar10-cpu, is not in the cache and .*; .*; run truedrift data .*",
         ),
-        (["tab:main_results", "--extractor", "fid"], r"the extractor is 'fid'; allowed are 'inception', .*; .*"),
+        (["tab:main_results", "--extractor", "fid"], r"the extractor is 'fid'; must be one of 'inception', .*; .*"),
         (
             ["tab:main_results", "--scale", "paper", "--extractor", "abc-release"],
             r"the extractor abc-release needs torchvision, which is not installed and .*; .*; install one .*",

@@ -122,7 +122,7 @@ def test_the_config_of_a_run_is_a_config(capsys, here):
     ("arguments", "message"),
     [
         ([], r"Missing from truedrift train: .*"),
-        (["cats"], r"the recipe is 'cats'; allowed are 'toy', .*; choose one of them"),
+        (["cats"], r"the recipe is 'cats'; must be one of 'toy', .*; choose one of these"),
         (["cifar10"], r"data.name cifar10: cifar10 is not in the cache .*; .*; run truedrift data fetch cifar10, .*"),
         (["folder"], r"data.name folder: no directory was given; .*; add --data DIR"),
         (["folder", "--data", "none"], r"data.name folder: '.*none' does not exist; .*; .*"),

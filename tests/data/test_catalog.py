@@ -114,8 +114,8 @@ def test_what_is_missing_is_told_with_the_command_that_gets_it(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("cifar", {}, "the data set is 'cifar'; allowed are 'three-clusters', .*; choose one"),
-        ("digits", {"split": "validation"}, "split is 'validation'; allowed are 'train', 'test', 'all'; "),
+        ("cifar", {}, "the data set is 'cifar'; must be one of 'three-clusters', .*; choose one"),
+        ("digits", {"split": "validation"}, "split is 'validation'; must be one of 'train', 'test', 'all'; "),
         ("digits", {"root": "HERE"}, "was given for digits; digits needs none: .*; leave --data out"),
         ("two-moons", {"root": "HERE"}, "was given for two-moons; "),
         ("mnist", {"root": "HERE/missing"}, "missing' does not exist; allowed is a directory or an archive; "),

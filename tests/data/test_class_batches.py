@@ -186,7 +186,7 @@ def test_gathered_images_are_mirrored_left_to_right():
         ({"counts": (4, 0, 3)}, r"class 1 has 0 images and n is 2; .*; remove that class"),
         ({"counts": (4, 0, 3), "sampling": "queue"}, r"class 1 has 0 images .*; remove that class"),
         ({"n": 0}, r"n is 0; allowed is 1 or more; "),
-        ({"sampling": "shuffle"}, r"sampling is 'shuffle'; allowed are 'without-replacement', 'queue'; "),
+        ({"sampling": "shuffle"}, r"sampling is 'shuffle'; must be one of 'without-replacement', 'queue'; "),
         ({"sampling": "queue", "queue_size": 0}, r"queue size is 0; allowed is 1 or more; "),
     ],
 )

@@ -369,7 +369,7 @@ def test_a_full_disk_stops_a_download(served, tmp_path, monkeypatch):
 
 
 def test_an_unknown_name():
-    with pytest.raises(ValueError, match=r"the name is 'cifar'; allowed are 'mnist', .*; choose one of them"):
+    with pytest.raises(ValueError, match=r"the name is 'cifar'; must be one of 'mnist', .*; choose one of these"):
         fetch.fetch("cifar")
 
 

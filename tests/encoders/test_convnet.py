@@ -73,9 +73,9 @@ def test_small_images_have_every_pooling(pooling):
     ("wrong", "told"),
     [
         ({"channels": ()}, r"channels is \(\); allowed are one or more whole numbers"),
-        ({"channels": (4, 0)}, r"channels\[1\] is 0; allowed is an integer from 1"),
+        ({"channels": (4, 0)}, r"channels\[1\] is 0; must be an integer ≥ 1"),
         ({"channels": (True,)}, r"channels\[0\] is True"),
-        ({"seed": 1.5}, r"seed is 1\.5; allowed is an integer"),
+        ({"seed": 1.5}, r"seed is 1\.5; must be an integer"),
         ({"pooling": "sum"}, "pooling is 'sum'"),
     ],
 )

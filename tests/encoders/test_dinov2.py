@@ -173,9 +173,9 @@ def test_options_that_do_not_fit_the_network_are_told(folder):
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"blocks": (0, 3)}, r"blocks\[0\] is 0; allowed is an integer from 1"),
+        ({"blocks": (0, 3)}, r"blocks\[0\] is 0; must be an integer ≥ 1"),
         ({"blocks": (6, 3)}, r"blocks is \(6, 3\); allowed are ascending"),
-        ({"input_normalization": "none"}, "input_normalization is 'none'; allowed are 'imagenet', 'published'"),
+        ({"input_normalization": "none"}, "input_normalization is 'none'; must be one of 'imagenet', 'published'"),
         ({"image_size": 98.0}, r"image_size is 98\.0"),
         ({"random_weights": True, "folder": "x"}, "random_weights is True and folder is 'x'"),
         ({"seed": -1}, "seed is -1"),

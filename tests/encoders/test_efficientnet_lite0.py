@@ -128,11 +128,11 @@ def test_damaged_and_foreign_weights_are_told(cache):
     ("options", "told"),
     [
         ({"image_size": 80}, "image_size is 80; allowed are multiples of 32"),
-        ({"image_size": 0}, "image_size is 0; allowed is an integer from 32"),
+        ({"image_size": 0}, "image_size is 0; must be an integer ≥ 32"),
         ({"taps": (2, 2)}, r"taps is \(2, 2\); allowed are ascending whole numbers from 0 up to 15"),
         ({"taps": (16,)}, r"taps is \(16,\); allowed are ascending"),
         ({"taps": 3}, "taps is 3; allowed are one or more"),
-        ({"pooling": "max"}, "pooling is 'max'; allowed are 'mean', 'mean.std', 'patches'"),
+        ({"pooling": "max"}, "pooling is 'max'; must be one of 'mean', 'mean.std', 'patches'"),
     ],
 )
 def test_wrong_options_name_the_field(options, told):

@@ -57,7 +57,7 @@ def test_weights_are_the_roots():
 
 def test_mistakes_are_told():
     with pytest.raises(
-        ValueError, match="feature_scale is 'l2'; allowed are 'standardize-l2', 'none', 'mean-distance'"
+        ValueError, match="feature_scale is 'l2'; must be one of 'standardize-l2', 'none', 'mean-distance'"
     ):
         gradient_weights((4,), "l2")
     with pytest.raises(ValueError, match="features is empty; allowed is one group or more"):

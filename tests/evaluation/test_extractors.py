@@ -90,7 +90,7 @@ def test_a_package_that_does_not_fit_is_told_in_one_line(package, extractor, tmp
 
 
 def test_names_and_shapes_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match=r"the extractor is 'inceptoin'; allowed are 'inception', .*; choose"):
+    with pytest.raises(ValueError, match=r"the extractor is 'inceptoin'; must be one of 'inception', .*; choose"):
         build_extractor("inceptoin", sample_shape=COLOR, device=CPU)
     with pytest.raises(ValueError, match=r"samples have shape \(2,\); the extractor inception takes images"):
         build_extractor("inception", sample_shape=(2,), device=CPU)

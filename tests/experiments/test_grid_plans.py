@@ -125,7 +125,7 @@ def test_variants_are_what_they_are_called():
 def test_seeds_are_counted_from_the_first():
     assert {task.config.seed for task in plan("tab:main_results", seeds=2, seed=7).tasks} == {7, 8}
     assert {task.config.seed for task in plan("tab:main_results", "paper", seeds=1).tasks} == {42}
-    with pytest.raises(ValueError, match="seeds is 0; allowed is an integer from 1"):
+    with pytest.raises(ValueError, match="seeds is 0; must be an integer ≥ 1"):
         StudyOptions(seeds=0)
 
 

@@ -132,7 +132,7 @@ def test_workers_share_cores_and_gpus(monkeypatch):
 
 
 def test_workers_are_at_least_one(tmp_path):
-    with pytest.raises(ValueError, match="workers is 0; allowed is an integer from 1"):
+    with pytest.raises(ValueError, match="workers is 0; must be an integer ≥ 1"):
         Pool(runs=tmp_path, workers=0)
 
 

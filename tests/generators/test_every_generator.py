@@ -173,13 +173,13 @@ def test_the_mlp_starts_where_tanh_is_not_flat():
 @pytest.mark.parametrize(
     ("kind", "values", "message"),
     [
-        (MLPOptions, {"width": 0}, "^width is 0; allowed is an integer from 1; "),
+        (MLPOptions, {"width": 0}, "^width is 0; must be an integer ≥ 1; "),
         (MLPOptions, {"depth": 1.5}, "^depth is 1.5; "),
         (MLPOptions, {"noise": True}, "^noise is True; "),
         (MLPOptions, {"embedding": 5}, "^embedding is 5; allowed is an even number"),
         (DriftDiTOptions, {"heads": -1}, "^heads is -1; "),
         (DriftDiTOptions, {"patch": "4"}, "^patch is '4'; "),
-        (DriftDiTOptions, {"registers": -1}, "^registers is -1; allowed is an integer from 0; "),
+        (DriftDiTOptions, {"registers": -1}, "^registers is -1; must be an integer ≥ 0; "),
         (DriftDiTOptions, {"width": 30, "heads": 6}, "^width is 30 and heads is 6; "),  # RoPE needs pairs
         (DriftDiTOptions, {"style_draws": 0}, "^style_draws is 0 and style_entries is 64; "),
     ],

@@ -92,8 +92,8 @@ def test_samples_are_plain_float32_and_nothing_global_moves():
         (torch.tensor([0.0]), {}, r"^labels are torch.float32 of shape \[1\]; "),
         (torch.zeros(2, 2, dtype=torch.long), {}, r"^labels are torch.int64 of shape \[2, 2\]; "),
         ([0, 1], {}, "^labels are list; "),
-        (LABELS, {"batch": 0}, "^batch is 0; allowed is an integer from 1; "),
-        (LABELS, {"first_id": -1}, "^first_id is -1; allowed is an integer from 0; "),
+        (LABELS, {"batch": 0}, "^batch is 0; must be an integer ≥ 1; "),
+        (LABELS, {"first_id": -1}, "^first_id is -1; must be an integer ≥ 0; "),
         (LABELS, {"strength": torch.ones(3)}, r"^strength has shape \[3\]; allowed is one number, or \[150\]; "),
     ],
 )

@@ -90,7 +90,7 @@ def test_a_run_without_an_extractor_is_not_judged():
 
 
 def test_mistakes_come_before_the_first_step():
-    with pytest.raises(ValueError, match=r"the extractor is 'fid'; allowed are 'inception'"):
+    with pytest.raises(ValueError, match=r"the extractor is 'fid'; must be one of 'inception'"):
         build_evaluator(little("evaluation.extractor=fid"), device=CPU)
     with pytest.raises(ValueError, match=r"data.name cifar10: cifar10 is not in the cache"):
         build_evaluator(recipe("cifar10"), device=CPU)
