@@ -108,7 +108,7 @@ def test_a_bad_line_is_named(tmp_path, case):
     with path.open("ab") as file:
         file.write((bad if isinstance(bad, bytes) else bad.encode()) + b"\n")
     with pytest.raises(
-        ValueError, match=rf"records\.jsonl, line 2 is not a record \(.*{reason}.*; allowed is "
+        ValueError, match=rf"records\.jsonl, line 2 is not a record \(.*{reason}.*; must be "
     ) as caught:
         read(path, Small)
     assert "\n" not in str(caught.value)
@@ -144,7 +144,7 @@ def test_a_directory_is_made_and_left_empty(tmp_path):
 
 def test_what_cannot_be_a_directory_is_refused(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(ValueError, match=r"file' cannot be written \(it is a file\); allowed is .*; name another one"):
+    with pytest.raises(ValueError, match=r"file' cannot be written \(it is a file\); must be .*; pass another one"):
         writable_directory(tmp_path / "file")
-    with pytest.raises(ValueError, match=r"file/b' cannot be written \(Not a directory\); allowed is "):
+    with pytest.raises(ValueError, match=r"file/b' cannot be written \(Not a directory\); must be "):
         writable_directory(tmp_path / "file" / "b")

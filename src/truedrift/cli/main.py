@@ -1,105 +1,88 @@
-"""A job that ends before its end, with one line and an exit status of its own.
+"""Command line entry point: parse the arguments, prepare the command, run it and print its output.
 
-Arguments → the chosen command, with every mistake as one line.
+Exit status:
+    0   success.
+    1   a failure of truedrift. One line on stderr names the file that holds the traceback.
+    2   a user's error: wrong arguments (tyro prints the message), or one line on stderr with problem, allowed and fix.
+    75  a signal asked the run to save and stop, or another process is busy with it; run the same command again.
+    130 interrupted from the keyboard.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import re
+import pkgutil
 import sys
+import tempfile
 import traceback
-from collections.abc import Callable, Sequence
-from importlib import import_module
+from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Protocol
+from typing import Protocol, cast
 
 from truedrift import __version__
 from truedrift.errors import UserError
 
-NEEDED = ("huggingface_hub", "matplotlib", "numba", "numpy", "PIL", "rich", "safetensors", "scipy", "sklearn", "tyro")
+REQUIRED_PACKAGES = (
+    "huggingface_hub",
+    "matplotlib",
+    "numba",
+    "numpy",
+    "PIL",
+    "rich",
+    "safetensors",
+    "scipy",
+    "sklearn",
+    "tyro",
+)
 """The packages of the `app` extra."""
 
+COMMANDS: dict[str, str] = {
+    "demo": "truedrift.cli.demo:Demo",
+    "train": "truedrift.cli.train:Train",
+    "sample": "truedrift.cli.sample:Sample",
+    "evaluate": "truedrift.cli.evaluate:Evaluate",
+    "recipes": "truedrift.cli.recipes:Recipes",
+    "data": "truedrift.cli.data:Data",
+    "bias": "truedrift.cli.bias:Bias",
+    "diagnose": "truedrift.cli.diagnose:Diagnose",
+    "reproduce": "truedrift.cli.reproduce:Reproduce",
+    "report": "truedrift.cli.report:Report",
+    "convert": "truedrift.cli.convert:Convert",
+}
+"""The class of each command. It is imported on use, so that `sample` does not wait for the imports of `bias`."""
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status."""
-    _replace_unprintable()
-    try:
-        return _run(list(sys.argv[1:] if arguments is None else arguments))
-    except KeyboardInterrupt:
-        return _print_error("interrupted", status=130)
+HELP = """\
+usage: truedrift COMMAND [OPTIONS]    truedrift COMMAND --help    truedrift --version
 
+One-step generative models trained by drifting, with centroids whose minibatch bias is corrected.
 
-def _run(arguments: list[str]) -> int:
-    if arguments[:1] == ["--version"]:
-        print(f"truedrift {__version__}")
-        return 0
-    missing = [name for name in NEEDED if find_spec(name) is None]
-    if missing:
-        come = f"{', '.join(missing)} not installed"
-        return _print_error(
-            f"error: {come}; the command needs the app extra; run pip install 'truedrift[app]'", status=2
-        )
-    try:
-        job = parse(arguments).prepare()
-    except ValueError as mistake:
-        return _print_error(f"error: {mistake}", status=2)
-    except OSError as error:
-        return _print_error(_path_error(error), status=2)
-    return _run_job(job)
+commands:
+  demo        Compute the exact bias, train on digits with Standard and ABC, and write one HTML page.
+  train       Train a one-step generator by drifting; the same command resumes it.
+  sample      Draw samples from a run or a folder of weights: a grid, a folder of images or an .npz file.
+  evaluate    Evaluate a run: FID, KID, precision, recall and Inception Score, each with its protocol.
+  recipes     List the recipes, or print one of them in full.
+  data        List data sets and weights, or download them into the cache and verify their hashes.
+  bias        Compute the exact bias of the centroid of n references, for a named toy or your own pool.
+  diagnose    Estimate the bias of your centroid, and the n you need, from your own features or weights.
+  reproduce   Compute and draw a figure or table of the paper, or an additional study.
+  report      Write figures, tables and one HTML page from existing records and runs.
+  convert     Convert a published DriftDiT checkpoint (.pt, .pth, .safetensors) to config.json + safetensors.
 
-
-def _run_job(job: Callable[[], str]) -> int:
-    try:
-        said = job()
-        if said:
-            print(said)
-    except UserError as mistake:  # seen only while working: no room for such weights, say
-        return _print_error(f"error: {mistake}", status=2)
-    except CommandExit as stop:
-        return _print_error(str(stop), status=stop.status)
-    except OSError as error:
-        # Without a path there is none that the user could have meant.
-        return _report_failure(error) if error.filename is None else _print_error(_path_error(error), status=2)
-    except Exception as failure:
-        return _report_failure(failure)
-    return 0
-
-
-def _report_failure(failure: Exception) -> int:
-    traceback.print_exception(failure)
-    return _print_error(f"failure: {type(failure).__name__}: {failure}; please report the lines above", status=1)
-
-
-def _path_error(error: OSError) -> str:
-    """A path that the system refuses, and that nothing below had words for."""
-    path = repr(str(error.filename))
-    shown = path if len(path) <= 200 else f"{path[:100]}…{path[-20:]}"
-    return f"error: {shown} cannot be used ({error.strerror}); allowed is a path that can be opened; name another one"
-
-
-def _print_error(message: str, *, status: int) -> int:
-    print("truedrift:", " ".join(message.split()), file=sys.stderr)
-    return status
-
-
-def _replace_unprintable() -> None:
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # τ on a terminal that has no Greek
-
-
-class CommandExit(Exception):
-    """What to say and the status to exit with."""
-
-    def __init__(self, message: str, *, status: int) -> None:
-        super().__init__(message)
-        self.status = status
+examples:
+  truedrift demo
+  truedrift bias four-modes --tau 0.1 --n 8 64 512
+  truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64
+  truedrift train digits
+  truedrift sample runs/digits-… --classes 3 7
+  truedrift evaluate runs/digits-…
+  truedrift data fetch cifar10
+  truedrift reproduce fig:bias_loglog
+  truedrift report runs/fig_bias_loglog-cpu
+  truedrift convert checkpoint.pt"""
 
 
 class Job(Protocol):
-    """Does the work and returns what to print."""
+    """The work of a command; returns the text to print."""
 
     def __call__(self) -> str: ...
 
@@ -108,86 +91,115 @@ class Command(Protocol):
     """A frozen dataclass of options."""
 
     def prepare(self) -> Job:
-        """Check everything that the user gave (ValueError), then hand over the work."""
+        """Check the options and the inputs (`UserError`), and return the work without starting it."""
         ...
 
 
-COMMANDS: dict[str, str] = {
-    "demo": "The exact bias study, the digits trained with Standard and ABC and judged, all on one page.",
-    "train": "Train a one-step generator by drifting; the same command resumes it.",
-    "sample": "Samples of a run, or of a folder of weights: a grid, a folder of images or an .npz file.",
-    "evaluate": "Judge the samples of a run: FID, KID, precision, recall and Inception Score, each with its protocol.",
-    "recipes": "List the recipes, or print one of them in full.",
-    "data": "List data sets and weights, or fetch them into the cache, hash-checked.",
-    "bias": "How biased is the centroid of n references? Exactly, for a named toy or your own pool.",
-    "diagnose": "How biased is your centroid, and what n do you need? On your own features or weights.",
-    "reproduce": "Compute a figure or table of the paper, or a study beyond it, and draw it.",
-    "report": "Draw figures, write tables, and tell it all on one HTML page, from records and runs alone.",
-    "convert": "Bring a published DriftDiT checkpoint (.pt, .pth, .safetensors) over to config.json + safetensors.",
-}
-"""What each does, in a line. It is imported when it is asked for: nobody who samples waits for the laboratory."""
+class CommandExit(Exception):
+    """End a command early with a message on stderr and an exit status."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
-def command(name: str) -> type[Command]:
-    """The command of that name."""
-    found: type[Command] = getattr(import_module(f"truedrift.cli.{name}"), name.capitalize())
-    return found
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        arguments: The words after `truedrift`; `sys.argv[1:]` if None.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        SystemExit: After `--help` (0), or after tyro has printed what is wrong with the arguments (2).
+    """
+    _replace_unprintable_characters()
+    try:
+        output = _run(list(sys.argv[1:] if arguments is None else arguments))
+        if output:
+            print(output)
+    except UserError as error:
+        return _print_error(f"error: {error}", status=2)
+    except CommandExit as stop:
+        return _print_error(str(stop), status=stop.status)
+    except KeyboardInterrupt:
+        return _print_error("interrupted", status=130)
+    except Exception as failure:
+        if isinstance(failure, OSError) and failure.filename is not None:
+            return _print_error(f"error: {_path_error(failure)}", status=2)
+        return _report_failure(failure)
+    return 0
 
 
-def help_text() -> str:
-    """What `truedrift --help` prints."""
-    return "\n".join(
-        (
-            "usage: truedrift COMMAND [OPTIONS]    truedrift COMMAND --help    truedrift --version",
-            "",
-            "One-step generative models trained by drifting, with centroids whose minibatch bias is corrected.",
-            "",
-            "commands:",
-            *(f"  {name:12}{line}" for name, line in COMMANDS.items()),
-            "",
-            "examples:",
-            "  truedrift demo",
-            "  truedrift bias four-modes --tau 0.1 --n 8 64 512",
-            "  truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64",
-            "  truedrift train digits",
-            "  truedrift sample runs/digits-… --classes 3 7",
-            "  truedrift evaluate runs/digits-…",
-            "  truedrift data fetch cifar10",
-            "  truedrift reproduce fig:bias_loglog",
-            "  truedrift report runs/fig_bias_loglog-cpu",
-            "  truedrift convert checkpoint.pt",
+def _run(arguments: list[str]) -> str:
+    """Parse the arguments, check them and do the work; return the text to print."""
+    if arguments[:1] == ["--version"]:
+        return f"truedrift {__version__}"
+    missing = [name for name in REQUIRED_PACKAGES if find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"{', '.join(missing)} not installed",
+            "the command needs the app extra",
+            "run pip install 'truedrift[app]'",
         )
-    )
+    job = parse(arguments).prepare()
+    return job()
 
 
 def parse(arguments: list[str]) -> Command:
-    """The command with its options; ValueError if they are wrong. `--help` prints and exits."""
+    """Return the command with its options.
+
+    Raises:
+        UserError: If the first word is not a command.
+        SystemExit: After `--help` (0), or after tyro has printed what is wrong with the options (2).
+    """
     name, *options = arguments or [""]
     if name in ("-h", "--help"):
-        print(help_text())
+        print(HELP)
         raise SystemExit(0)
     if name not in COMMANDS:
-        came = f"{name!r} is not a command" if name else "no command was given"
-        raise UserError(came, f"allowed are: {', '.join(COMMANDS)}", "run truedrift --help")
-    return _options(name, options)
+        problem = f"{name!r} is not a command" if name else "no command was given"
+        raise UserError(problem, f"available: {', '.join(COMMANDS)}", "run truedrift --help")
+
+    import tyro  # noqa: PLC0415  part of the app extra
+
+    return tyro.cli(command_class(name), prog=f"truedrift {name}", args=options)
 
 
-def _options(name: str, options: list[str]) -> Command:
-    errors = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(errors):
-            import tyro  # noqa: PLC0415  needs the extra
-
-            return tyro.cli(command(name), prog=f"truedrift {name}", args=options)
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        raise ValueError(_one_line(errors.getvalue())) from None
+def command_class(name: str) -> type[Command]:
+    """Import and return the class of a command."""
+    return cast("type[Command]", pkgutil.resolve_name(COMMANDS[name]))
 
 
-def _one_line(box: str) -> str:
-    """The sections of the box that tyro draws (in plain characters where need be), joined by semicolons."""
-    text = re.sub(r"\x1b\[[0-9;]*m|[│╭╮╰╯]", " ", box)
-    _title, *sections = re.split(r"[─-]{5,}", text)
-    said = (" ".join(section.split()).rstrip(".") for section in sections)
-    return "; ".join(filter(None, said))
+def _path_error(error: OSError) -> str:
+    """Describe a path that the system rejected."""
+    path = repr(str(error.filename))
+    shown = path if len(path) <= 200 else f"{path[:100]}…{path[-20:]}"
+    return f"cannot use {shown} ({error.strerror}); must be a path that can be opened; pass another one"
+
+
+def _report_failure(failure: Exception) -> int:
+    """Write the traceback to a temporary file and print one line that names it."""
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="truedrift-traceback-", suffix=".txt", delete=False, encoding="utf-8"
+    ) as file:
+        traceback.print_exception(failure, file=file)
+    return _print_error(
+        f"failure: {type(failure).__name__}: {failure}; this is a bug in truedrift; "
+        f"please report it with the traceback in {file.name}",
+        status=1,
+    )
+
+
+def _print_error(message: str, *, status: int) -> int:
+    print("truedrift:", " ".join(message.split()), file=sys.stderr)
+    return status
+
+
+def _replace_unprintable_characters() -> None:
+    """Print "?" instead of failing on a terminal that cannot show, for example, τ."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")

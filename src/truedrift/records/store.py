@@ -15,6 +15,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 
+from truedrift.errors import UserError
+
 Record = TypeVar("Record")
 RECORDS = "records.jsonl"
 """The file of a directory's records."""
@@ -46,9 +48,10 @@ def read(path: Path, kind: type[Record]) -> list[Record]:
     """The records of that kind, in the order of the file; those of other kinds are passed over."""
     found, wrong = read_lenient(path, kind)
     for number, reason in wrong.items():
-        raise ValueError(
-            f"{path}, line {number} is not a record ({reason}); "
-            "allowed is one JSON object a line as truedrift writes it; name a file of records, or remove that line"
+        raise UserError(
+            f"{path}, line {number} is not a record ({reason})",
+            "must be one JSON object per line, as truedrift writes it",
+            "pass a file of records, or remove that line",
         )
     return found
 
@@ -109,8 +112,9 @@ def writable_directory(path: Path) -> Path:
             (path / RECORDS).open("ab").close()
     except OSError as error:
         reason = "it is a file" if path.is_file() else error.strerror
-        raise ValueError(
-            f"the directory {str(path)!r} cannot be written ({reason}); "
-            "allowed is a directory that exists or can be made; name another one"
+        raise UserError(
+            f"directory {str(path)!r} cannot be written ({reason})",
+            "must be a directory that exists or can be created",
+            "pass another one",
         ) from None
     return path
