@@ -1,18 +1,16 @@
-"""Where what is fetched lives: $TRUEDRIFT_CACHE, else $XDG_CACHE_HOME/truedrift, else ~/.cache/truedrift.
+"""Files: the cache directory, writes that survive a crash, JSON lines, and cached tensors.
 
-Files that survive a crash: written, fsynced, renamed to their name, and the directory fsynced.
+The cache is $TRUEDRIFT_CACHE, else $XDG_CACHE_HOME/truedrift, else ~/.cache/truedrift.
 
-`fsync` of a file makes its content last, `fsync` of its directory makes its name last. A rename replaces the old name
-in one step, so that whoever reads sees the old file or the new one and never half of it.
+A file is written under a temporary name, synchronized to disk (`fsync`), and renamed. A rename replaces the old file in
+one step, so a reader sees the old content or the new content, never a part of it. `fsync` of the directory makes the
+new name permanent.
 
-The objects of a file with one JSON object a line, whatever a kill in mid-append has left of it.
+A JSON-lines file holds one JSON object per line. A process that is killed while it appends leaves a torn last line:
+readers skip it, and the next append starts on a new line.
 
-For looking at files that somebody else writes: a line that is torn or no object is passed over. What must be whole is
-read by `store.read` and `metrics_log.read`, which tell of such a line.
-
-Named tensors in the cache: a safetensors file with the sha256 of its content beside it, written in one step.
-
-What is not whole, or not of this machine's making, reads as not there: it is computed again.
+Cached tensors are a safetensors file and a file with the sha256 of its content. A file that does not match its hash
+counts as missing, and its content is computed again.
 """
 
 from __future__ import annotations
@@ -27,20 +25,24 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.axes import Tensor
+from truedrift.errors import UserError
 
 
 def cache_directory(name: str = "") -> Path:
-    """The directory of the cache, or that of one data set in it. It need not exist."""
+    """Return the cache directory, or its subdirectory `name`. The directory need not exist."""
     own = os.environ.get("TRUEDRIFT_CACHE")
     if own:
         return Path(own).expanduser() / name
-    # A relative XDG_CACHE_HOME is to be ignored, as its specification says.
+    # The XDG specification says to ignore a relative path.
     shared = Path(os.environ.get("XDG_CACHE_HOME", ""))
     return (shared if shared.is_absolute() else Path.home() / ".cache") / "truedrift" / name
 
 
+# ---- Writing files ----
+
+
 def write_fsync(path: Path, content: bytes) -> None:
-    """The content under that name, on the disk when this returns."""
+    """Write the file and wait until its content is on disk."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o666)
     try:
         write_all(descriptor, content)
@@ -50,14 +52,14 @@ def write_fsync(path: Path, content: bytes) -> None:
 
 
 def write_all(descriptor: int, content: bytes) -> None:
-    """Every byte: the system may take a part, most of all when the disk is nearly full."""
+    """Write every byte. A single `os.write` may write only a part, for example on a nearly full disk."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in the directory last. Windows cannot open one; it has no such call and needs none."""
+    """Make the names in the directory permanent. Windows has no such call and does not need it."""
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)
@@ -67,16 +69,30 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """The file with its old content or its new one, never anything between: temporary name, fsync, rename, fsync."""
+def write_atomically(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Write the file so that it has its old content or its new content, never a part of it.
+
+    Args:
+        path: The file. Its directory must exist.
+        content: The new content.
+        sync: Wait until the file is on disk. Pass False for many small files that can be made again.
+    """
     temporary = path.with_name(f".{path.name}.writing")
-    write_fsync(temporary, content)
-    os.replace(temporary, path)
-    sync_directory(path.parent)
+    try:
+        if sync:
+            write_fsync(temporary, content)
+        else:
+            temporary.write_bytes(content)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if sync:
+        sync_directory(path.parent)
 
 
 def make_directory(path: Path) -> None:
-    """The directory and those above it, each one's name made to last."""
+    """Make the directory and its parents, and make their names permanent."""
     if path.is_dir():
         return
     make_directory(path.parent)
@@ -85,7 +101,7 @@ def make_directory(path: Path) -> None:
 
 
 def remove_tree(path: Path, first: str) -> None:
-    """Remove a directory, its file `first` before everything else; or whatever else has that name."""
+    """Remove a directory, its file `first` before the others. Anything else with that name is removed too."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():
@@ -94,37 +110,76 @@ def remove_tree(path: Path, first: str) -> None:
         shutil.rmtree(path)
 
 
-def read_json_lines(path: Path, *, last_bytes: int | None = None) -> list[dict[str, Any]]:
-    """The objects of the file, or of its last bytes alone; none where there is no file.
+# ---- JSON lines ----
 
-    A last line without an end is being written, or was torn: it does not count.
+
+def read_json_lines(path: Path, *, last_bytes: int | None = None, strict: bool = False) -> list[dict[str, Any]]:
+    """Read the objects of a JSON-lines file. A last line without a newline is torn and does not count.
+
+    Args:
+        path: The file.
+        last_bytes: Read only the whole lines among the last bytes of the file.
+        strict: Report an unreadable file or line. By default the line is skipped, and a missing file has no lines.
+
+    Raises:
+        UserError: If `strict`, and the file or one of its lines cannot be read.
     """
-    lines = _lines(path, last_bytes)
-    return [entry for entry in map(parse_json_line, lines) if entry is not None]
-
-
-def _lines(path: Path, last_bytes: int | None) -> list[bytes]:
     try:
         with path.open("rb") as file:
-            first = 0 if last_bytes is None else max(0, file.seek(0, os.SEEK_END) - last_bytes)
-            file.seek(first)
-            lines = file.read().split(b"\n")
-    except OSError:
-        return []
-    return lines[1 if first else 0 : -1]  # not the one whose beginning was left out
+            start = 0 if last_bytes is None else max(0, file.seek(0, os.SEEK_END) - last_bytes)
+            file.seek(start)
+            lines = file.read().split(b"\n")[1 if start else 0 : -1]  # the first line may lack its beginning
+    except OSError as error:
+        if not strict:
+            return []
+        raise UserError(
+            f"{str(path)!r} cannot be read ({error.strerror})", "must be a JSON-lines file", "check the path"
+        ) from None
+    entries = [parse_json_line(line) for line in lines]
+    if strict and None in entries:
+        raise UserError(
+            f"line {entries.index(None) + 1} of {str(path)!r} is not a JSON object",
+            "must have one object per line",
+            "remove that line",
+        )
+    return [entry for entry in entries if entry is not None]
 
 
 def parse_json_line(line: bytes) -> dict[str, Any] | None:
-    """The object that the line is, if it is one."""
+    """Return the JSON object on the line, or None if there is none."""
     try:
-        entry = json.loads(line)
+        return decode_json_line(line)
     except (ValueError, RecursionError):
         return None
-    return entry if isinstance(entry, dict) else None
+
+
+def decode_json_line(line: bytes) -> dict[str, Any]:
+    """Return the JSON object on the line; raise ValueError or RecursionError if there is none."""
+    entry = json.loads(line.decode(), parse_constant=_reject_constant)
+    if not isinstance(entry, dict):
+        raise ValueError(f"{type(entry).__name__} is not a JSON object")
+    return entry
+
+
+def _reject_constant(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def append_json_line(path: Path, entry: Mapping[str, Any]) -> None:
+    """Append the object as the last line, on a new line if the file ends in a torn one."""
+    line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    with path.open("ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        torn = file.read() not in (b"", b"\n")
+        file.write(b"\n" + line if torn else line)
+
+
+# ---- Cached tensors ----
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """The file first, then its hash."""
+    """Write the tensors as safetensors, then the hash of that file."""
     from safetensors.torch import save  # noqa: PLC0415  an extra
 
     content = save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
@@ -134,22 +189,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def cache_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """The same, where a cache that cannot be written costs time and nothing else."""
+    """Write the tensors if possible. A cache that cannot be written only costs time."""
     with suppress(OSError):
         write_tensors(path, tensors)
 
 
-def sha256_of(tensors: Mapping[str, Tensor]) -> str:
-    """Over names, shapes and values, in the order of the names."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {list(tensor.shape)}".encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
-
-
 def read_tensors(path: Path) -> dict[str, Tensor] | None:
-    """The tensors, if they are there as they were written."""
+    """Read the tensors, or return None if the file is missing or does not match its hash."""
     from safetensors.torch import load  # noqa: PLC0415  an extra
 
     try:
@@ -160,9 +206,18 @@ def read_tensors(path: Path) -> dict[str, Tensor] | None:
 
 
 def remove_tensors(path: Path) -> None:
-    """If they are there."""
+    """Remove the file and its hash, if they exist."""
     _hash_path(path).unlink(missing_ok=True)
     path.unlink(missing_ok=True)
+
+
+def hash_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """Return the sha256 of names, shapes and values, in the order of the names."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _hash_path(path: Path) -> Path:

@@ -85,7 +85,7 @@ def test_a_folder_of_weights_is_compared_with_data_that_is_named(capsys, place, 
     [
         (["nowhere"], r"'nowhere' does not exist; allowed is a run, or a folder of weights; .*"),
         (["RUN", "--extractor", "fid"], r"the extractor is 'fid'; must be one of 'inception', .*; .*"),
-        (["RUN", "--samples", "1"], r"samples is 1; allowed is a number of at least 2 .*; .*"),
+        (["RUN", "--samples", "1"], r"samples is 1; must be at least 2 .*; .*"),
         (["RUN", "--batch", "0"], r"batch is 0; allowed .*; .*"),
         (["RUN", "--strength", "-1"], r"strength is -1.0; allowed is 0 to 1e6; .*"),
         (["RUN", "--data", "four-modes"], r"the generator makes samples \(1, 8, 8\); four-modes has \(2,\); .*"),

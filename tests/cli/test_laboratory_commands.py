@@ -103,7 +103,7 @@ def test_bias_by_monte_carlo_and_every_kind_of_file(tmp_path, capsys):
         (["report", "NOWHERE"], r"'.*NOWHERE' does not exist; allowed is a directory .*; run .*"),
         (["report", "EMPTY"], r"'.*EMPTY' holds no records.jsonl and no run; .*; .*"),
         (["report", "OTHER"], r"'.*' has no record of a figure or table; known are .*; .*"),
-        (["report", "BAD"], r".*line 1 is not a record .*; allowed is .*; name a file of records, or remove .*"),
+        (["report", "BAD"], r".*line 1 is not a record .*; must be .*; name a file of records, or remove .*"),
         (["bias", "five-modes"], r"pool is 'five-modes'; allowed are four-modes, three-clusters, .*; .*"),
         (["bias", "four-modes", "--estimator", "abc", "abc"], r"estimators are abc, abc; allowed are .*; .*"),
         (["bias", "CUBE.npy"], r"queries has shape \[5, 4, 3\]; must have two dimensions; .*"),

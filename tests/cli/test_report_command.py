@@ -124,7 +124,7 @@ def test_a_title_names_three_places(tmp_path):
         ("empty", r"'.*empty' holds no records.jsonl and no run; allowed is .*; run for example truedrift demo"),
         ("newer", r"'.*config.json' has schema 2; this version \(\S+\) reads 1; use truedrift 0.1.0"),
         ("torn", r"'.*config.json' cannot be read as a run's \(JSONDecodeError\); .*; .*"),
-        ("notes.txt", r".*notes.txt, line 1 is not a record .*; allowed is .*; name a file of .*"),
+        ("notes.txt", r".*notes.txt, line 1 is not a record .*; must be .*; name a file of .*"),
         ("weights", r"'.*weights' is a folder of weights, .*; allowed is a run, .*; name the run .* judge them: .*"),
         ("holder", r"'.*config.json' has schema 2; .*"),
     ],

@@ -132,7 +132,7 @@ def test_the_config_of_a_run_is_a_config(capsys, here):
             r"data was given for the recipe digits; it takes n, seed, estimator; leave it out",
         ),
         (["toy", "--n", "0"], r"batch.n is 0; .*; .*"),
-        (["digits", "--n", "0"], r"batch.n is 0; allowed is a number of at least 1 .*; .*"),
+        (["digits", "--n", "0"], r"batch.n is 0; must be at least 1 .*; .*"),
         (["digits", "--n", "9999"], r"class '.' has .* and batch.n is 9999; .*; .*"),
         (["digits", "--seed", "-1"], r"seed is -1; .*; .*"),
         (["digits", "--n", "three"], r".*three.*"),
@@ -143,7 +143,7 @@ def test_the_config_of_a_run_is_a_config(capsys, here):
         (["digits", "--config", "list.json"], r"the configuration 'list.json' holds no options; .*; .*"),
         (["digits", "--config", "text.json"], r"the configuration 'text.json' cannot be read .*; .*; .*"),
         (["digits", "--config", "run.json"], r"the configuration 'run.json' holds no options; .*; .*"),
-        (["digits", "--config", "odd.json"], r"batch.m is no option; .*; .*"),
+        (["digits", "--config", "odd.json"], r"batch.m is unknown; .*; .*"),
         (["digits", "--set", "batch.n"], r"the setting is 'batch.n'; allowed is section.option=value; .*"),
         (
             ["digits", "--out", "text.json", *settings(*SMALL)],

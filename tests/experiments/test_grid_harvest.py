@@ -95,8 +95,8 @@ def test_runs_that_were_judged_in_different_ways_are_not_compared(tmp_path):
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (evaluation(6, None), r"metrics.jsonl': fid is None; allowed is a finite number"),
-        (evaluation(6, 1.0, PROTOCOL | {"samples": "many"}), r"metrics.jsonl': samples is 'many'; allowed is a whole"),
+        (evaluation(6, None), r"metrics.jsonl': fid is None; must be a finite number"),
+        (evaluation(6, 1.0, PROTOCOL | {"samples": "many"}), r"metrics.jsonl': samples is 'many'; must be an integer"),
     ],
 )
 def test_what_is_no_number_is_told_with_its_file(entry, message, tmp_path):

@@ -85,8 +85,8 @@ MISTAKES = {
     "an unknown recipe": ({"name": "mnist"}, "the recipe is 'mnist'"),
     "no equals sign": ({"settings": ["seed"]}, "the setting is 'seed'; allowed is section.option=value"),
     "no name": ({"settings": ["optimizer.=1"]}, "the setting is 'optimizer.=1'"),
-    "an unknown option": ({"settings": ["optimizer.lr=1"]}, "optimizer.lr is no option; allowed are learning_rate"),
-    "a wrong value": ({"settings": ["batch.n=0"]}, "batch.n is 0; allowed is a number of at least 1"),
+    "an unknown option": ({"settings": ["optimizer.lr=1"]}, "optimizer.lr is unknown; known: learning_rate"),
+    "a wrong value": ({"settings": ["batch.n=0"]}, "batch.n is 0; must be at least 1"),
     "a wrong word": ({"settings": ["objective.form=both"]}, "objective.form is 'both'; allowed are separate, product"),
     "options that do not go together": (
         {"settings": ["batch.unconditional=4", "objective.estimator_neg=jackknife"]},

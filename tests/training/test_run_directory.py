@@ -166,7 +166,7 @@ def test_an_option_of_another_version_is_named_with_the_file(tmp_path, trained):
     tree = json.loads((trained / "config.json").read_text())
     tree["config"]["batch"]["m"] = 3
     (tmp_path / "config.json").write_text(json.dumps(tree))
-    with pytest.raises(UserError, match=r"config\.json': batch\.m is no option; "):
+    with pytest.raises(UserError, match=r"config\.json': batch\.m is unknown; "):
         open_run(tmp_path)
 
 

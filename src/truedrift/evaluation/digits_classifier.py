@@ -22,7 +22,7 @@ from truedrift.data.samples import to_model_range
 from truedrift.errors import UserError
 from truedrift.evaluation.extractors import ExtractedFeatures, Extractor
 from truedrift.seeding import stream
-from truedrift.storage import cache_directory, cache_tensors, read_tensors, sha256_of
+from truedrift.storage import cache_directory, cache_tensors, hash_tensors, read_tensors
 
 FORMAT = 1
 SHAPE = (1, 8, 8)
@@ -63,7 +63,7 @@ def classifier() -> tuple[nn.Sequential, Tensor, str]:
         cache_tensors(path, kept)
     network = _network()
     network.load_state_dict({name: tensor for name, tensor in kept.items() if name != "spread"})
-    return network.eval().requires_grad_(False), kept["spread"], sha256_of(kept)
+    return network.eval().requires_grad_(False), kept["spread"], hash_tensors(kept)
 
 
 def _network() -> nn.Sequential:

@@ -30,7 +30,7 @@ from truedrift.data.samples import to_model_range
 from truedrift.encoders.catalog import OPTIONS, build
 from truedrift.encoders.preprocessing import rgb
 from truedrift.errors import UserError
-from truedrift.storage import sha256_of
+from truedrift.storage import hash_tensors
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ class ABCRelease(Extractor):
                 "run pip install torchvision, or take the extractor inception",
             )
         network = from_package("torchvision", _of_torchvision)
-        self.sha256 = sha256_of(network.state_dict())
+        self.sha256 = hash_tensors(network.state_dict())
         self.device = device
         self._network = network.eval().requires_grad_(False).to(device)
 

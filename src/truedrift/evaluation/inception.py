@@ -28,7 +28,7 @@ from truedrift.data.registry import INCEPTION
 from truedrift.encoders.preprocessing import rgb
 from truedrift.errors import UserError
 from truedrift.evaluation.extractors import ExtractedFeatures, Extractor, from_package
-from truedrift.storage import cache_directory, sha256_of
+from truedrift.storage import cache_directory, hash_tensors
 
 
 def resize_like_tensorflow1(images: Float[Tensor, "B C H W"], side: int) -> Float[Tensor, "B C {side} {side}"]:
@@ -83,7 +83,7 @@ class TorchFidelityInception(Extractor):
 
     def __init__(self, device: torch.device) -> None:
         network = from_package("torch_fidelity", _of_torch_fidelity)
-        self.sha256 = sha256_of(network.state_dict())
+        self.sha256 = hash_tensors(network.state_dict())
         self.device = device
         self._network = network.to(device)
 

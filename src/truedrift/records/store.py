@@ -1,109 +1,97 @@
-"""Records in and out of a file: one JSON object a line.
+"""Records in JSON-lines files: one record per line, with the name of its kind under "record".
 
-Floats are written with all their digits. Only JSON is read, and every field is checked against its type, so that a file
-from elsewhere cannot do harm.
+Floats are written with all their digits. Reading checks every field against its type, so a file from elsewhere cannot
+do harm.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import os
 import tempfile
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import asdict
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar
 
 from truedrift.errors import UserError
+from truedrift.options import from_dict
+from truedrift.storage import append_json_line, decode_json_line
 
 Record = TypeVar("Record")
 RECORDS = "records.jsonl"
-"""The file of a directory's records."""
+"""The name of a directory's file of records."""
 
 
 def kind_name(kind: type) -> str:
-    """The name of a kind of record in files: that of its class, or `KIND` where the class was renamed."""
+    """Return the name of a kind of record in files: its attribute `KIND`, else the name of the class."""
     return getattr(kind, "KIND", kind.__name__)
 
 
 def append(path: Path, record: Any) -> None:
-    """Add the record as the file's last line."""
-    line = json.dumps({"record": kind_name(type(record)), **asdict(record)}, ensure_ascii=False, allow_nan=False)
-    with path.open("ab+") as file:
-        if _ends_mid_line(file):  # by a crash: what follows must not join it
-            file.write(b"\n")
-        file.write(line.encode() + b"\n")
+    """Append a record to a file.
 
+    Args:
+        path: The file. It is made if it is missing.
+        record: A dataclass of numbers, strings, tuples and further dataclasses.
 
-def _ends_mid_line(file: BinaryIO) -> bool:
-    """Whether the file ends in the middle of a line."""
-    if file.seek(0, os.SEEK_END) == 0:
-        return False
-    file.seek(-1, os.SEEK_END)
-    return file.read() != b"\n"
+    Raises:
+        ValueError: If a number is not finite, which JSON does not allow.
+    """
+    append_json_line(path, {"record": kind_name(type(record)), **asdict(record)})
 
 
 def read(path: Path, kind: type[Record]) -> list[Record]:
-    """The records of that kind, in the order of the file; those of other kinds are passed over."""
-    found, wrong = read_lenient(path, kind)
-    for number, reason in wrong.items():
+    """Read the records of one kind, in the order of the file.
+
+    Args:
+        path: The file.
+        kind: The class of the records. Records of other kinds are skipped.
+
+    Returns:
+        The records. Fields that a line does not have take their defaults.
+
+    Raises:
+        UserError: If a line is not a record.
+    """
+    records, problems = read_lenient(path, kind)
+    for number, problem in problems.items():
         raise UserError(
-            f"{path}, line {number} is not a record ({reason})",
+            f"{path}, line {number} is not a record ({problem})",
             "must be one JSON object per line, as truedrift writes it",
-            "pass a file of records, or remove that line",
+            "name a file of records, or remove that line",
         )
-    return found
+    return records
 
 
 def read_lenient(path: Path, kind: type[Record]) -> tuple[list[Record], dict[int, str]]:
-    """The records of that kind as `read` finds them, and what is wrong with each line that is none, by its number."""
-    found: list[Record] = []
-    wrong: dict[int, str] = {}
+    """Read the records of one kind and skip what cannot be read.
+
+    Args:
+        path: The file.
+        kind: The class of the records. Records of other kinds are skipped.
+
+    Returns:
+        The records, and the problem of each unreadable line by its number, counted from 1.
+    """
+    records: list[Record] = []
+    problems: dict[int, str] = {}
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
-                entry = json.loads(line.decode(), parse_constant=_reject_constant)
+                entry = decode_json_line(line)
                 if entry.pop("record") == kind_name(kind):
-                    found.append(_build(kind, entry, kind_name(kind)))
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-                wrong[number] = f"{type(error).__name__}: {error}"
-    return found, wrong
-
-
-def _reject_constant(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _build(kind: Any, value: Any, where: str) -> Any:
-    """`value` from JSON as an instance of `kind`, or a TypeError that says where it is not one."""
-    if is_dataclass(kind) and isinstance(value, dict):
-        return _build_fields(kind, value, where)
-    if get_origin(kind) is tuple and isinstance(value, list):
-        parts = get_args(kind)
-        parts = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
-        return tuple(_build(part, each, where) for part, each in zip(parts, value, strict=True))
-    if get_origin(kind) is UnionType and NoneType in get_args(kind):
-        return None if value is None else _build(get_args(kind)[0], value, where)
-    if kind is float and type(value) in (int, float) and math.isfinite(value):
-        return float(value)
-    if kind in (int, str, bool) and type(value) is kind:
-        return value
-    raise TypeError(f"{where} is {str(value)[:40]!r}, not {getattr(kind, '__name__', kind)}")
-
-
-def _build_fields(kind: Any, value: dict[str, Any], where: str) -> Any:
-    """What the value lacks takes its default, if there is one: so records can gain fields."""
-    hints = get_type_hints(kind)
-    optional = {field.name for field in fields(kind) if field.default is not MISSING}
-    wrong = (value.keys() ^ hints.keys()) - (optional - value.keys())
-    if wrong:
-        raise TypeError(f"{where} lacks or does not know {sorted(wrong)}")
-    return kind(**{name: _build(hints[name], each, name) for name, each in value.items()})
+                    records.append(from_dict(kind, entry))
+            except UserError as error:
+                problems[number] = f"{error.summary}, {error.allowed}"
+            except (ValueError, KeyError, RecursionError) as error:
+                problems[number] = f"{type(error).__name__}: {error}"
+    return records, problems
 
 
 def writable_directory(path: Path) -> Path:
-    """The directory, made if it is missing, after a trial that files and records can be written there."""
+    """Make the directory if it is missing, and check that files and records can be written to it.
+
+    Raises:
+        UserError: If the directory cannot be made or written to.
+    """
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
@@ -111,10 +99,10 @@ def writable_directory(path: Path) -> Path:
         if (path / RECORDS).exists():
             (path / RECORDS).open("ab").close()
     except OSError as error:
-        reason = "it is a file" if path.is_file() else error.strerror
+        reason = "is a file" if path.is_file() else error.strerror
         raise UserError(
-            f"directory {str(path)!r} cannot be written ({reason})",
-            "must be a directory that exists or can be created",
-            "pass another one",
+            f"the directory {str(path)!r} cannot be written ({reason})",
+            "must be a directory that exists or can be made",
+            "name another one",
         ) from None
     return path

@@ -23,7 +23,7 @@ from truedrift.field.affinity import Form, Normalization
 from truedrift.generators import GeneratorOptions
 from truedrift.generators.mlp import MLPOptions
 from truedrift.objective.feature_scale import FeatureScale
-from truedrift.options import Within, to_dict, validated
+from truedrift.options import NonEmpty, Within, to_dict, validated
 
 Count = Annotated[int, Within(1, 2**31 - 1)]
 LARGEST_SIZE = 65_536
@@ -62,7 +62,7 @@ class BatchOptions:
 class ObjectiveOptions:
     """How features become a loss, and whether pixels are among them."""
 
-    temperatures: tuple[Annotated[float, Within(1e-6, 1e6)], ...] = (0.02, 0.05, 0.2)
+    temperatures: Annotated[tuple[Annotated[float, Within(1e-6, 1e6)], ...], NonEmpty()] = (0.02, 0.05, 0.2)
     estimator_pos: Estimator = "abc"
     estimator_neg: Estimator = "abc"
     arithmetic: Literal["stable", "abc-release"] = "stable"
