@@ -12,6 +12,7 @@ imported when it is asked for.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from truedrift._version import __version__
 from truedrift.bias import Diagnosis, Moments, diagnose, exact_moments
 from truedrift.centroids import abc_weights, centroid, estimator, streaming_centroid
 from truedrift.field import Drift, drift
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from truedrift.recipes import recipe
     from truedrift.training import Parts, RunConfig
     from truedrift.training.train import train
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Diagnosis",

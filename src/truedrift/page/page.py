@@ -24,6 +24,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from truedrift._version import __version__
 from truedrift.page import findings
 from truedrift.page.charts import ABOUT, HONEST, Chart, Charts, figure, gauge_table, legend
 from truedrift.page.findings import UNREAD, Finding, anchor, findings_list
@@ -42,7 +43,7 @@ from truedrift.page.run_data import (
 )
 from truedrift.page.tables import final_numbers
 from truedrift.paper.catalog import find_item
-from truedrift.records.provenance import Provenance, version
+from truedrift.records.provenance import Provenance
 from truedrift.report.figure import set_paper_fonts
 from truedrift.report.item import Item
 from truedrift.storage import write_atomically
@@ -351,7 +352,7 @@ def _counted(records: Sequence[Any], runs: Sequence[Run]) -> str:
 
 def _footer() -> Markup:
     said = "The numbers of all charts are in this file as JSON, in the element with the id data."
-    return element("footer", f"Written by truedrift {version()}. {said}")
+    return element("footer", f"Written by truedrift {__version__}. {said}")
 
 
 def _data(records: Sequence[Any], charts: Charts) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Records of studies: one JSON object per line, each with its provenance.
 
-A record is a frozen dataclass of numbers, strings, tuples and further records. The record dataclasses stand beside the
-studies that compute them (`truedrift.paper`); this package stores and reads them.
+A record is a frozen dataclass of numbers, strings, tuples and further dataclasses. The classes are defined with the
+studies that compute them (`truedrift.paper`); this package writes and reads them.
 """
 
 from truedrift.records.provenance import Provenance, provenance, with_command

@@ -1,10 +1,9 @@
-"""Where a record came from: version, commit, machine, seed, wall time, command."""
+"""The provenance of a record: version, commit, machine, seed, wall time and command."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
-import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,15 +11,18 @@ from typing import Any, TypeVar
 
 import torch
 
+from truedrift._version import __version__
+
 Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """Where a record came from. `commit` ends in "-dirty" if files were changed since, and is None outside a clone."""
+    """How and where a record was computed."""
 
     version: str
     commit: str | None
+    """Ends in "-dirty" if the clone had changed files; None outside a clone."""
     python: str
     torch: str
     platform: str
@@ -28,13 +30,19 @@ class Provenance:
     wall_seconds: float
     time: str
     command: str | None = None
-    """That computes it again, where one is known."""
+    """The command that computes the record again, if there is one."""
 
 
 def provenance(*, seed: int, wall_seconds: float, command: str | None = None) -> Provenance:
-    """The provenance of a result that is ready now."""
+    """Return the provenance of a result that was computed just now.
+
+    Args:
+        seed: The seed of the computation.
+        wall_seconds: How long it took.
+        command: The command that computes it again.
+    """
     return Provenance(
-        version=version(),
+        version=__version__,
         commit=commit(),
         python=platform.python_version(),
         torch=str(torch.__version__),
@@ -47,19 +55,14 @@ def provenance(*, seed: int, wall_seconds: float, command: str | None = None) ->
 
 
 def with_command(record: Record, command: str) -> Record:
-    """The record with the command that made it."""
-    told: Any = record
-    changed: Record = replace(told, provenance=replace(told.provenance, command=command))
+    """Return the record with `command` in its provenance."""
+    original: Any = record
+    changed: Record = replace(original, provenance=replace(original.provenance, command=command))
     return changed
 
 
-def version() -> str:
-    """Of this package."""
-    return sys.modules["truedrift"].__version__  # loaded before any of its modules; importing it would point up
-
-
 def commit() -> str | None:
-    """The commit of the clone that this file is part of: None if it is installed elsewhere or git is not there."""
+    """Return the commit of the clone that holds this file; None if it is installed elsewhere or git is missing."""
     here = Path(__file__)
     git = ["git", "--no-optional-locks", "-C", str(here.parent)]
     try:

@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from truedrift._version import __version__
 from truedrift.axes import Float, Tensor
 from truedrift.data.class_batches import Batch, gather_samples
 from truedrift.data.samples import Samples, to_model_range
 from truedrift.encoders.base import Encoder, stack_padded
 from truedrift.errors import UserError
 from truedrift.progress import Progress
-from truedrift.records.provenance import version
 from truedrift.storage import write_atomically
 from truedrift.training.batch import Encode, to_device
 
@@ -119,7 +119,7 @@ def build_feature_cache(
     progress: Progress,
 ) -> Path:
     """The file of all features; it is made if it is not there, or not whole."""
-    name = "/".join((version(), encoder.fingerprint(), samples.digest(), precision, str(samples.flips)))
+    name = "/".join((__version__, encoder.fingerprint(), samples.digest(), precision, str(samples.flips)))
     path = directory / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.npy"
     if _is_complete(path):
         return path

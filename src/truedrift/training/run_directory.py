@@ -33,10 +33,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from truedrift._version import __version__
 from truedrift.data.samples import Samples
 from truedrift.errors import UserError
 from truedrift.options import differences, from_dict
-from truedrift.records.provenance import commit, version
+from truedrift.records.provenance import commit
 from truedrift.storage import write_all, write_atomically
 from truedrift.training.config import RunConfig, identity, run_id
 
@@ -187,7 +188,7 @@ class RunDirectory:
         """Write config.json; one that is there must be of the same run, and takes over what may change."""
         self.require_own(samples)
         if not (self.path / CONFIG).exists():
-            self._write(self._tree(samples) | {"version": version(), "commit": commit()})
+            self._write(self._tree(samples) | {"version": __version__, "commit": commit()})
             return
         there = _read(self.path)
         changed = differences(there["config"], _as_json(self.config.tree()))
@@ -227,7 +228,7 @@ class RunDirectory:
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "host": socket.gethostname(),
             "process": os.getpid(),
-            "version": version(),
+            "version": __version__,
             **facts,
         }
         line = json.dumps(entry, ensure_ascii=False) + "\n"
@@ -306,7 +307,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise _unreadable(file, error) from None
     if schema != SCHEMA:
         came = f"{str(file)!r} has schema {schema!r}"
-        raise UserError(came, f"this version ({version()}) reads {SCHEMA}", f"use truedrift {made_by}")
+        raise UserError(came, f"this version ({__version__}) reads {SCHEMA}", f"use truedrift {made_by}")
     for name in ("config", "parts", "data"):
         if not isinstance(tree.get(name), dict):
             raise _unreadable(file, KeyError(name))
