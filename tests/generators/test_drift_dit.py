@@ -202,7 +202,9 @@ class Given(torch.nn.Module):
 
 
 def test_a_network_of_a_noise_vector_cannot_be_published():
-    with pytest.raises(UserError, match=r"takes a noise vector of 5; published networks take a noise image; train one"):
+    with pytest.raises(
+        UserError, match=r"takes a noise vector of dimension 5; published networks take a noise image; train one"
+    ):
         made("drift-dit of a noise vector").to_published()
     with pytest.raises(UserError, match=r"^noise is 0; "):
         DriftDiTOptions(noise=0)

@@ -144,14 +144,14 @@ def test_inputs_of_other_shapes_are_refused(name, place):
     given = list(inputs(generator, 3))
     given[place] = given[place][..., None]
     what = ("z", "labels", "strength", "style_ids")[place]
-    with pytest.raises(ValueError, match=rf"^{what} has shape \[3.*; allowed is \[3.*; give each"):
+    with pytest.raises(ValueError, match=rf"^{what} has shape \[3.*; must have shape \[3.*; pass one row per sample"):
         generator(*given)
 
 
 def test_labels_are_whole_numbers():
     generator = made("mlp points")
     z, labels, strength, style_ids = inputs(generator, 3)
-    with pytest.raises(ValueError, match=r"^labels has dtype torch.float32; allowed is int64; call \.long"):
+    with pytest.raises(ValueError, match=r"^labels has dtype torch.float32; must be int64; call \.long"):
         generator(z, labels.float(), strength, style_ids)
 
 
@@ -176,7 +176,7 @@ def test_the_mlp_starts_where_tanh_is_not_flat():
         (MLPOptions, {"width": 0}, "^width is 0; must be an integer ≥ 1; "),
         (MLPOptions, {"depth": 1.5}, "^depth is 1.5; "),
         (MLPOptions, {"noise": True}, "^noise is True; "),
-        (MLPOptions, {"embedding": 5}, "^embedding is 5; allowed is an even number"),
+        (MLPOptions, {"embedding": 5}, "^embedding is 5; must be even"),
         (DriftDiTOptions, {"heads": -1}, "^heads is -1; "),
         (DriftDiTOptions, {"patch": "4"}, "^patch is '4'; "),
         (DriftDiTOptions, {"registers": -1}, "^registers is -1; must be an integer ≥ 0; "),
@@ -193,15 +193,15 @@ def test_options_are_checked(kind, values, message):
     ("options", "shape", "classes", "message"),
     [
         (MLPOptions(), (), 2, r"^sample_shape is \(\); "),
-        (MLPOptions(), (8, 8), 2, r"^sample_shape is \(8, 8\); allowed are \(D,\)"),
+        (MLPOptions(), (8, 8), 2, r"^sample_shape is \(8, 8\); must be \(D,\)"),
         (MLPOptions(), (1, 8, 0), 2, r"^sample_shape is \(1, 8, 0\); "),
-        (MLPOptions(), (2,), 0, "^classes is 0; allowed is an integer from 1; "),
-        (DriftDiTOptions(), (2,), 2, r"^sample_shape is \(2,\) and patch is 4; .*; .*an MLP"),
-        (DriftDiTOptions(), (3, 32, 30), 2, r"^sample_shape is \(3, 32, 30\) and patch is 4; "),
-        ({"width": 3}, (2,), 2, "^options are a dict; allowed are MLPOptions, DriftDiTOptions; "),
+        (MLPOptions(), (2,), 0, "^classes is 0; must be an integer ≥ 1; "),
+        (DriftDiTOptions(), (2,), 2, r"^patch is 4 and sample_shape is \(2,\); .*; .*an MLP"),
+        (DriftDiTOptions(), (3, 32, 30), 2, r"^patch is 4 and sample_shape is \(3, 32, 30\); "),
+        ({"width": 3}, (2,), 2, "^options is a dict; must be one of MLPOptions, DriftDiTOptions; "),
     ],
 )
-def test_what_cannot_be_built_is_told(options, shape, classes, message):
+def test_impossible_sizes_are_refused(options, shape, classes, message):
     with pytest.raises(ValueError, match=message):
         build(options, sample_shape=shape, classes=classes, seed=0)
 

@@ -38,7 +38,7 @@ def test_there_and_back(changes):
     assert all(torch.equal(again[name], published[name]) for name in published)
 
 
-def test_style_draws_are_told_by_the_caller_or_32():
+def test_style_draws_come_from_the_caller_or_are_32():
     model = network(style_draws=8)
     published = model.to_published()
     back = DriftDiT.from_published(published, style_draws=8)
@@ -48,11 +48,11 @@ def test_style_draws_are_told_by_the_caller_or_32():
     assert list(again) == list(published)
     assert all(torch.equal(again[name], published[name]) for name in published)
     assert DriftDiT.from_published(published).options.style_draws == 32
-    for style_draws, told in ((8, True), (None, False)):
+    for style_draws, known in ((8, True), (None, False)):
         found = load_published(published, style_draws=style_draws)
-        assert (found.generator.options.style_draws, found.style_draws_told) == (style_draws or 32, told)
+        assert (found.generator.options.style_draws, found.style_draws_known) == (style_draws or 32, known)
     bare = network(style_draws=0, style_entries=0).to_published()
-    assert load_published(bare).style_draws_told
+    assert load_published(bare).style_draws_known
     with pytest.raises(ValueError, match="style_draws is 8 and style_entries is 0; "):
         DriftDiT.from_published(bare, style_draws=8)
 
@@ -77,7 +77,7 @@ def test_half_precision_comes_in_as_float32(model):
     assert torch.equal(back.register_tokens, model.register_tokens.half().float())
 
 
-def test_image_size_is_told_or_given_or_32(model):
+def test_image_size_is_inferred_or_passed_or_32(model):
     bare = model.state_dict()
     assert DriftDiT.from_published(bare).sample_shape == (2, 32, 32)
     assert DriftDiT.from_published(bare, image_size=8).sample_shape == (2, 8, 8)
@@ -95,11 +95,11 @@ DAMAGES = {
     "too much": (lambda s: s.update({"decoder.weight": torch.zeros(1)}), "^'decoder.weight' is unexpected; "),
     "wrong shape": (
         lambda s: s.update({"blocks.2.mlp.w1.weight": torch.zeros(90, 24)}),
-        r"^'blocks.2.mlp.w1.weight' has shape \[90, 24\]; allowed beside the others is \[96, 24\]; ",
+        r"^'blocks.2.mlp.w1.weight' has shape \[90, 24\]; must have shape \[96, 24\], ",
     ),
     "flat patches": (
         lambda s: s.update({"patch_embed.proj.weight": torch.zeros(24, 8)}),
-        r"^'patch_embed.proj.weight' has shape \[24, 8\]; allowed are 4 dimensions",
+        r"^'patch_embed.proj.weight' has shape \[24, 8\]; must have 4 dimensions",
     ),
     "odd head": (
         lambda s: s.update({"blocks.0.attn.q_norm.weight": torch.zeros(7)}),
@@ -111,7 +111,7 @@ DAMAGES = {
     ),
     "odd positions": (
         lambda s: s.update({"rope.cos_cached": torch.zeros(1, 1, 100, 12)}),
-        "^'rope.cos_cached' has 100 positions beside 5 registers; .*; tell the image size$",
+        "^'rope.cos_cached' has 100 positions and there are 5 registers; .*; pass the image size$",
     ),
 }
 
@@ -140,8 +140,8 @@ def test_the_average_is_preferred(model, prefix):
         found = load_published(tensors, weights=weights)
         assert same(found.generator, wanted)
         assert found.averaged == (wanted is model)
-        assert found.generator.sample_shape == (2, 12, 12)  # told by the network beside the average
-        assert found.image_size_told
+        assert found.generator.sample_shape == (2, 12, 12)  # inferred from the network next to the average
+        assert found.image_size_known
     assert not same(model, other)
 
 
@@ -149,12 +149,12 @@ def test_the_average_is_preferred(model, prefix):
 def test_one_set_of_weights(model, prefix):
     found = load_published(under(prefix, model.state_dict()))
     assert not found.averaged
-    assert not found.image_size_told
+    assert not found.image_size_known
     assert found.weights == prefix
     assert all(torch.equal(t, found.generator.state_dict()[name]) for name, t in model.state_dict().items())
 
 
-def test_a_choice_that_is_none_is_told(model):
+def test_an_ambiguous_choice_of_weights_is_refused(model):
     state = model.to_published()
     with pytest.raises(ValueError, match=r"^the checkpoint holds the weights 'model' and weights is 'ema'; "):
         load_published(under("model.", state), weights="ema")

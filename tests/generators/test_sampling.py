@@ -63,7 +63,7 @@ def test_no_two_samples_share_their_noise():
     assert len(torch.unique(z, dim=0)) == 500
 
 
-def test_strength_is_one_number_or_one_a_sample():
+def test_strength_is_one_number_or_one_per_sample():
     generator = shaken(made("drift-dit"))
     labels = LABELS[:10]
     one = sample(generator, labels, seed=0, strength=2.5)
@@ -87,14 +87,14 @@ def test_samples_are_plain_float32_and_nothing_global_moves():
 @pytest.mark.parametrize(
     ("labels", "options", "message"),
     [
-        (torch.tensor([0, 5]), {}, "^labels run from 0 to 5; allowed are 0 to 3, and 4 for none; "),
-        (torch.tensor([-1, 2]), {}, "^labels run from -1 to 2; "),
-        (torch.tensor([0.0]), {}, r"^labels are torch.float32 of shape \[1\]; "),
-        (torch.zeros(2, 2, dtype=torch.long), {}, r"^labels are torch.int64 of shape \[2, 2\]; "),
-        ([0, 1], {}, "^labels are list; "),
+        (torch.tensor([0, 5]), {}, "^labels has values from 0 to 5; must be 0 to 3, or 4 for no label; "),
+        (torch.tensor([-1, 2]), {}, "^labels has values from -1 to 2; "),
+        (torch.tensor([0.0]), {}, r"^labels is torch.float32 \[1\]; "),
+        (torch.zeros(2, 2, dtype=torch.long), {}, r"^labels is torch.int64 \[2, 2\]; "),
+        ([0, 1], {}, "^labels is a list; "),
         (LABELS, {"batch": 0}, "^batch is 0; must be an integer ≥ 1; "),
         (LABELS, {"first_id": -1}, "^first_id is -1; must be an integer ≥ 0; "),
-        (LABELS, {"strength": torch.ones(3)}, r"^strength has shape \[3\]; allowed is one number, or \[150\]; "),
+        (LABELS, {"strength": torch.ones(3)}, r"^strength has shape \[3\]; must be one number or have shape \[150\]; "),
     ],
 )
 def test_mistakes(labels, options, message):
@@ -103,5 +103,5 @@ def test_mistakes(labels, options, message):
 
 
 def test_ids_run_without_gaps():
-    with pytest.raises(ValueError, match=r"^ids are range\(0, 9, 2\); "):
+    with pytest.raises(ValueError, match=r"^ids is range\(0, 9, 2\); "):
         draw_inputs(made("mlp points"), range(0, 9, 2), seed=0)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from functools import cache
 from importlib import import_module
 
@@ -73,13 +74,18 @@ def plain(value):
     return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
+def names_option(message, path):
+    """Whether the message names the option, or its section and the option as the second of two that disagree."""
+    return ".".join(path) in message or re.search(rf"{path[0]}\.\w+ is .* and {path[-1]} is ", message) is not None
+
+
 def taken(path, kind, value):
     """The configuration with that value, or None if it was refused with the field's name and in one line."""
     try:
         config = recipe("digits", tree=tree_of(path, kind, value))
     except UserError as error:
         said = str(error)
-        assert ".".join(path) in said
+        assert names_option(said, path)
         assert said.count("; ") >= 2
         assert len(said.splitlines()) == 1
         assert len(said) < 1000
@@ -144,8 +150,7 @@ def test_what_is_taken_can_be_built(path, kind, tmp_path, monkeypatch):
         except UserError as error:
             refusals.append(str(error))
     assert built >= 1
-    names = (".".join(path), "data.name") if path[0] == "data" else (".".join(path),)
-    assert all(any(name in said for name in names) for said in refusals)
+    assert all(names_option(said, path) or (path[0] == "data" and "data.name" in said) for said in refusals)
 
 
 TEXTS = ["NaN", "[]", '{"a": 1}', "\0"]
@@ -178,7 +183,7 @@ def test_the_command_refuses_in_one_line(path, kind, tmp_path, monkeypatch, caps
         if status == 2:
             refused += 1
             assert line.startswith("truedrift: error: ")
-            assert ".".join(path) in line
+            assert names_option(line, path)
         else:
             assert (status, line) == (1, "truedrift: no step was taken")
         assert said.out == ""
@@ -224,8 +229,9 @@ PAIRS = {
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_fields_that_do_not_agree(name):
-    with pytest.raises(UserError, match=rf"{name} is .*; .*; "):
+    with pytest.raises(UserError, match=r" is .*; .*; ") as caught:
         recipe("digits", tree=PAIRS[name])
+    assert names_option(str(caught.value), name.split("."))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""(z, c) → image: generators, how to sample from them, and how to keep them."""
+"""Generators (z, c) → sample, sampling from them, and loading saved ones."""
 
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import OPTIONS, build
@@ -8,7 +8,7 @@ from truedrift.generators.pretrained import from_pretrained
 from truedrift.generators.sampling import draw_inputs, sample
 
 GeneratorOptions = MLPOptions | DriftDiTOptions
-"""Of a generator by name."""
+"""Options of any generator, distinguished by `kind`."""
 
 __all__ = [
     "MLP",

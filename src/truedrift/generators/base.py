@@ -1,18 +1,17 @@
-"""huggingface_hub's mixin (`save_pretrained`, `from_pretrained`, `push_to_hub`), or where that package is missing a
-class that says so: the networks themselves need torch alone.
-
-Options of a generator: a frozen dataclass of whole numbers, checked where it is made and where it is read.
-
-x = f(z, c, s, k): what every generator is, a pure function of noise, label, strength and style ids.
+"""The interface of every generator: x = f(z, c, s, k), a pure function of noise, label, strength and style ids.
 
 | axis | meaning                                     |
 |------|---------------------------------------------|
 | B    | samples                                     |
-| K    | style draws of one sample (0: no styles)    |
+| K    | style draws per sample (0: no styles)       |
 
-Labels are 0 … classes − 1, and `classes` itself is the null class, "no label": whoever drops labels passes it. Nothing
-is drawn inside a generator, neither noise nor styles nor dropout. Its parameters are drawn by `initialize` from an
-explicit `torch.Generator`; the global one is never touched.
+Labels are 0 … classes − 1. The number `classes` itself is the null class, "no label": to drop a label, pass it instead.
+A generator draws nothing inside its forward pass, neither noise nor styles nor dropout. `initialize` draws its
+parameters from an explicit `torch.Generator`; the global random state is never used.
+
+Generators can be saved to and loaded from a folder or the Hugging Face hub (`save_pretrained`, `from_pretrained`,
+`push_to_hub`, from huggingface_hub's mixin). The networks themselves need torch alone: without huggingface_hub these
+methods raise an error that says how to install it.
 """
 
 from __future__ import annotations
@@ -20,20 +19,19 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import torch
 from torch import nn
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.errors import UserError
+from truedrift.errors import UserError, require_integer
 from truedrift.generators.layers import SeededInit
-
-__all__ = ["CARD", "CONFIG", "WEIGHTS", "PyTorchModelHubMixin", "download_weights"]
+from truedrift.options import from_dict
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
-"""The mixin's names of the two files."""
+"""Names of the two files that the mixin writes."""
 
 CARD = """---
 {{ card_data }}
@@ -45,7 +43,7 @@ A one-step generator trained by drifting. Load it with
 
     generator = from_pretrained("this folder")
 """
-"""The README.md that the mixin writes beside them."""
+"""Template of the README.md that the mixin writes into the same folder."""
 
 if TYPE_CHECKING:
     from huggingface_hub import PyTorchModelHubMixin
@@ -55,7 +53,7 @@ else:
     except ModuleNotFoundError:
 
         class PyTorchModelHubMixin:
-            """Stands in for the mixin: the class can be made, saving and loading say what is missing."""
+            """Stand-in for the mixin: saving and loading raise an error that names the missing package."""
 
             def __init_subclass__(cls, **_: Any) -> None:
                 super().__init_subclass__()
@@ -70,50 +68,36 @@ else:
                 raise _missing_hub()
 
 
-def _missing_hub() -> ValueError:
+def _missing_hub() -> UserError:
     return UserError(
         "huggingface_hub is not installed",
-        "saving and loading generators needs it",
+        "saving and loading generators requires it",
         "run pip install 'truedrift[train]'",
     )
 
 
-def download_weights(repository: str, **where: Any) -> str:
-    """The weights of a repository on the hub, in its cache: safetensors or nothing."""
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415  an extra
-
-    return hf_hub_download(repo_id=repository, filename=WEIGHTS, **where)
-
-
-T = TypeVar("T")
-
-
-def options_of(options_type: type[T], values: Any) -> T:
-    """The options that config.json tells; every field is there or has a default, and no other one is."""
-    if isinstance(values, options_type):
-        return values
-    known = {field.name: field for field in dataclasses.fields(options_type)}  # type: ignore[arg-type]
-    if not isinstance(values, dict) or not set(values) <= set(known):
-        came = f"has {', '.join(map(repr, values))}" if isinstance(values, dict) else f"is {values!r}"
-        raise UserError(
-            f"options of {options_type.__name__} {came}",
-            f"allowed are {', '.join(name for name in known if name != 'kind')}",
-            "take the config.json that save_pretrained wrote",
-        )
-    return options_type(**values)
-
-
 class Options(Protocol):
-    """A frozen dataclass of JSON-able fields."""
+    """A frozen dataclass whose fields can be written as JSON."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
 
 class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=["drifting"], model_card_template=CARD):
-    """f: (z [B, *noise_shape], labels [B], strength [B], style_ids [B, K]) → samples [B, *sample_shape]."""
+    """Map (z [B, *noise_shape], labels [B], strength [B], style_ids [B, K]) to samples [B, *sample_shape].
+
+    A subclass sets `architecture` and `options_type`, builds its layers, calls `initialize` and writes `generate`.
+
+    Args:
+        options: Options of the network, written to config.json.
+        sample_shape: (D,) for points or (C, H, W) for images.
+        classes: Number of classes C; label C is the null class.
+        noise_shape: Shape of the noise z of one sample.
+        style_draws: Style ids per sample (K).
+        style_entries: Number of different style ids.
+    """
 
     architecture: ClassVar[str]
-    """Its name in the catalog and in config.json."""
+    """Name in `GENERATORS` and in config.json."""
 
     options_type: ClassVar[type[Any]]
 
@@ -134,19 +118,24 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         self.classes = classes
         self.style_draws = style_draws
         self.style_entries = style_entries
-        self._hub_mixin_config = {  # what the mixin writes to config.json, and passes to __init__ when it loads
+        self._hub_mixin_config = {  # the mixin writes this to config.json, and passes it to __init__ on loading
             "architecture": self.architecture,
-            "options": {name: each for name, each in dataclasses.asdict(options).items() if name != "kind"},
+            "options": {name: value for name, value in dataclasses.asdict(options).items() if name != "kind"},
             "sample_shape": list(sample_shape),
             "classes": classes,
         }
 
-    def initialize(self, generator: torch.Generator) -> None:
-        """Draw every parameter again, in the order of the modules."""
+    def initialize(self, generator: torch.Generator | None = None) -> None:
+        """Draw every parameter, module by module in their order.
+
+        Args:
+            generator: Source of the random numbers; None stands for one of seed 0.
+        """
+        generator = generator or torch.Generator().manual_seed(0)
         with torch.no_grad():
             for module in self.modules():
                 if isinstance(module, SeededInit):
-                    module.draw(generator)
+                    module.draw_parameters(generator)
 
     def forward(
         self,
@@ -155,29 +144,29 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         strength: Float[Tensor, " B"],
         style_ids: Int[Tensor, "B K"],
     ) -> Float[Tensor, "B ..."]:
-        """The samples; shapes are checked, values are not."""
+        """Compute the samples. Shapes and dtypes are checked, values are not."""
         self._require_inputs(z, labels, strength, style_ids)
         return self.generate(z, labels, strength, style_ids)
 
     @abstractmethod
     def generate(self, z: Tensor, labels: Tensor, strength: Tensor, style_ids: Tensor) -> Tensor:
-        """What `forward` returns, for inputs of the right shape."""
+        """Compute the samples of inputs whose shapes were checked."""
 
     def _require_inputs(self, z: Tensor, labels: Tensor, strength: Tensor, style_ids: Tensor) -> None:
         B = z.shape[0] if z.ndim else 0
-        wanted = {
+        expected = {
             "z": (z, (B, *self.noise_shape)),
             "labels": (labels, (B,)),
             "strength": (strength, (B,)),
             "style_ids": (style_ids, (B, self.style_draws)),
         }
-        for name, (value, shape) in wanted.items():
+        for name, (value, shape) in expected.items():
             if value.shape != shape:
-                came = f"{name} has shape {list(value.shape)} beside {B} noises z"
-                raise UserError(came, f"allowed is {list(shape)}", "give each sample its own row")
+                problem = f"has shape {list(value.shape)} and z holds the noise of {B} samples"
+                raise UserError(problem, f"must have shape {list(shape)}", "pass one row per sample", field=name)
         for name, value in (("labels", labels), ("style_ids", style_ids)):
             if value.dtype not in (torch.int64, torch.int32):
-                raise UserError(f"{name} has dtype {value.dtype}", "allowed is int64", "call .long() on it")
+                raise UserError(f"has dtype {value.dtype}", "must be int64", "call .long() on it", field=name)
 
     @classmethod
     def _from_pretrained(
@@ -189,27 +178,30 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         options: Any = None,
         sample_shape: Any = None,
         classes: Any = None,
-        **where: Any,
+        **download_options: Any,
     ) -> Self:
-        """The mixin's hook, without its note on stdout and without its way back to a pickle."""
-        make: Any = cls  # of a subclass, which knows its noise_shape
-        model = make(options_of(cls.options_type, options), sample_shape=_sizes(sample_shape), classes=classes)
+        """Load a generator for the mixin: prints nothing, and reads no pickle if there are no safetensors."""
+        make: Any = cls  # a subclass, whose __init__ derives noise_shape from the options
+        shape = tuple(sample_shape) if isinstance(sample_shape, (list, tuple)) else ()
+        model = make(from_dict(cls.options_type, options, "options"), sample_shape=shape, classes=classes)
         folder = Path(model_id)
-        file = str(folder / WEIGHTS) if folder.is_dir() else download_weights(model_id, **where)
+        file = str(folder / WEIGHTS) if folder.is_dir() else _download_weights(model_id, **download_options)
         return cls._load_as_safetensor(model, file, map_location, strict)
 
 
-def _sizes(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (list, tuple)) else ()
+def _download_weights(repository: str, **download_options: Any) -> str:
+    """Download the weights of a repository into the hub's cache and return their path."""
+    from huggingface_hub import hf_hub_download  # noqa: PLC0415  an extra
+
+    return hf_hub_download(repo_id=repository, filename=WEIGHTS, **download_options)
 
 
 def _require_sizes(sample_shape: tuple[int, ...], classes: int) -> None:
-    whole = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sample_shape)
-    if not whole or len(sample_shape) not in (1, 3):
+    are_sizes = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sample_shape)
+    if not are_sizes or len(sample_shape) not in (1, 3):
         raise UserError(
             f"sample_shape is {tuple(sample_shape)!r}",
-            "allowed are (D,) for points and (C, H, W) for images",
+            "must be (D,) for points or (C, H, W) for images",
             "pass the shape of one sample",
         )
-    if isinstance(classes, bool) or not isinstance(classes, int) or classes < 1:
-        raise UserError(f"classes is {classes!r}", "allowed is an integer from 1", "pass 1 for data without labels")
+    require_integer("classes", classes, 1, 1)

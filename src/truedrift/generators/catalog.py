@@ -1,4 +1,4 @@
-"""Generators by name, and a generator from its options."""
+"""Table of the generators by name, and `build`, which makes one from its options."""
 
 from __future__ import annotations
 
@@ -17,11 +17,25 @@ OPTIONS: dict[str, type[Any]] = {name: each.options_type for name, each in GENER
 def build(
     options: MLPOptions | DriftDiTOptions, *, sample_shape: tuple[int, ...], classes: int, seed: int
 ) -> Generator:
-    """The generator of these options, its parameters drawn from the stream (seed, "generator")."""
-    for each in GENERATORS.values():
-        if isinstance(options, each.options_type):
-            generator = each(options, sample_shape=sample_shape, classes=classes)  # type: ignore[arg-type]
-            generator.initialize(stream(seed, "generator"))
+    """Build the generator of these options, with parameters drawn from the stream (seed, "generator").
+
+    Args:
+        options: Options of one of the generators.
+        sample_shape: (D,) for points or (C, H, W) for images.
+        classes: Number of classes.
+        seed: Seed of the parameters.
+
+    Example:
+        >>> generator = build(MLPOptions(width=8, depth=1), sample_shape=(2,), classes=1, seed=0)
+        >>> sum(parameter.numel() for parameter in generator.parameters())
+        1202
+    """
+    for network in GENERATORS.values():
+        if isinstance(options, network.options_type):
+            make: Any = network  # whose options these are
+            generator: Generator = make(
+                options, sample_shape=sample_shape, classes=classes, generator=stream(seed, "generator")
+            )
             return generator
     names = ", ".join(each.__name__ for each in OPTIONS.values())
-    raise UserError(f"options are a {type(options).__name__}", f"allowed are {names}", "make one of these")
+    raise UserError(f"options is a {type(options).__name__}", f"must be one of {names}", "pass one of these")

@@ -1,19 +1,20 @@
-"""DriftDiT: a transformer from a noise image to an image in one step.
+"""DriftDiT: a transformer that maps a noise image to an image in one step.
 
     tokens  t = [registers | patches(z)]
     c       = label + MLP(cos/sin of the strength) + Σ_k codebook[style_k]
     block   t ← t + g₁ ⊙ Attention((1 + s₁) ⊙ RMSNorm(t) + b₁);   t ← t + g₂ ⊙ SwiGLU((1 + s₂) ⊙ RMSNorm(t) + b₂)
-            (b₁, s₁, g₁, b₂, s₂, g₂) = Linear(silu(c)), zero at the start
+            (b₁, s₁, g₁, b₂, s₂, g₂) = Linear(silu(c)), initially zero
     image   = unpatch(Linear((1 + s) ⊙ RMSNorm(t without registers) + b))
 
-Attributes have the names of the published checkpoints, so that its state dict is theirs (`from_published`,
-`to_published`). The image is not squashed: [−1, 1] is where training puts it.
+Attributes have the names of the published checkpoints, so the state dicts agree (`from_published`, `to_published`).
+The output is not clamped to [−1, 1]; training moves it into this range.
 
-With `noise` z is a vector instead of a noise image: patch i gets M(z)_i + place_i, where M(z) is a linear map to a 4×4
-grid, interpolated, and c gets Linear(z) as well. The published network must learn to take a common decision from noise
-that each patch has for itself, and where a patch is from rotations relative to the registers. Here neighbors agree from
-the start, which is what training on a CPU can afford.
-Peebles & Xie, Scalable Diffusion Models with Transformers, 2023 (adaLN-zero).
+With the option `noise`, z is a vector instead of a noise image: patch i gets M(z)_i + place_i, where M(z) is a linear
+map to a 4×4 grid, interpolated, and c gets Linear(z) as well. The published network has to learn common decisions from
+noise that is independent per patch, and the position of a patch from rotations relative to the registers. With a noise
+vector, neighboring patches agree from the start, which makes training on a CPU affordable.
+
+Reference: Peebles & Xie, Scalable Diffusion Models with Transformers, 2023 (adaLN-zero).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from truedrift.errors import UserError, require_integer
 from truedrift.generators import published
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import (
-    SPREAD,
+    INITIAL_STD,
     Attention,
     LabelEmbedding,
     Linear,
@@ -48,12 +49,12 @@ from truedrift.generators.layers import (
 )
 
 HIDDEN = 4
-"""Of a SwiGLU, in widths."""
+"""Hidden width of a SwiGLU, in widths of the network."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DriftDiTOptions:
-    """Size of the network; the defaults are those of Small."""
+    """Size of a `DriftDiT`; the defaults are those of `DriftDiT.small`."""
 
     kind: Literal["drift-dit"] = "drift-dit"
     width: int = 384
@@ -64,7 +65,7 @@ class DriftDiTOptions:
     style_draws: int = 32
     style_entries: int = 64
     noise: int | None = None
-    """Dimensions of z as a vector, of which all patches get something; none: a noise image, as published."""
+    """Dimension of z as a vector that all patches share; None: a noise image, as published."""
 
     def __post_init__(self) -> None:
         for name, example in (("width", 384), ("depth", 8), ("heads", 6), ("patch", 4)):
@@ -75,13 +76,11 @@ class DriftDiTOptions:
             require_integer("noise", self.noise, 1, 64)
         if self.width % (2 * self.heads):
             problem = f"is {self.width} and heads is {self.heads}"
-            raise UserError(
-                problem, "allowed is a width that 2·heads divides", "take for example 384 and 6", field="width"
-            )
+            raise UserError(problem, "must be a multiple of 2·heads", "pass for example 384 and 6", field="width")
         if (self.style_draws == 0) != (self.style_entries == 0):
             problem = f"is {self.style_draws} and style_entries is {self.style_entries}"
-            allowed = "allowed is both 0 (no styles) or none"
-            raise UserError(problem, allowed, "take for example 32 and 64", field="style_draws")
+            allowed = "must both be 0 (no styles) or both be positive"
+            raise UserError(problem, allowed, "pass for example 32 and 64", field="style_draws")
 
 
 TINY = DriftDiTOptions(width=256, depth=6, heads=4)
@@ -89,12 +88,31 @@ SMALL = DriftDiTOptions()
 
 
 class DriftDiT(Generator):
-    """Noise image [B, C, H, W], or noise vector [B, noise] → image [B, C, H, W]."""
+    """Map a noise image [B, C, H, W], or a noise vector [B, noise], to an image [B, C, H, W].
+
+    Args:
+        options: Size of the network.
+        sample_shape: (C, H, W), with H and W multiples of the patch.
+        classes: Number of classes.
+        generator: Source of the initial parameters; None stands for one of seed 0.
+
+    Example:
+        >>> generator = DriftDiT.tiny(channels=1, classes=10, image_size=8)
+        >>> generator.noise_shape, generator.sample_shape, generator.style_draws
+        ((1, 8, 8), (1, 8, 8), 32)
+    """
 
     architecture: ClassVar[str] = "drift-dit"
     options_type: ClassVar[type[DriftDiTOptions]] = DriftDiTOptions
 
-    def __init__(self, options: DriftDiTOptions, *, sample_shape: tuple[int, ...], classes: int) -> None:
+    def __init__(
+        self,
+        options: DriftDiTOptions,
+        *,
+        sample_shape: tuple[int, ...],
+        classes: int,
+        generator: torch.Generator | None = None,
+    ) -> None:
         super().__init__(
             options,
             sample_shape=sample_shape,
@@ -105,27 +123,31 @@ class DriftDiT(Generator):
         )
         _require_patches(self.sample_shape, options.patch)
         self.options = options
-        channels, height, across = self.sample_shape
+        channels, rows, columns = self.sample_shape
         width = options.width
-        self.grid = (height // options.patch, across // options.patch)
+        self.grid = (rows // options.patch, columns // options.patch)
         self.tokens = options.registers + math.prod(self.grid)
+        # Noise as tokens.
         if options.noise is None:
             self.patch_embed = PatchEmbedding(channels, width, options.patch)
         else:
             self.noise_embed = NoiseEmbedding(options.noise, width, self.grid)
         self.register_tokens = nn.Parameter(torch.empty(1, options.registers, width))
+        # Condition.
         self.label_embed = LabelEmbedding(classes, width)
         self.alpha_embed = StrengthEmbedding(width)
         self.style_embed = StyleEmbedding(options.style_entries, width) if options.style_entries else None
+        # Transformer.
         self.blocks = nn.ModuleList(Block(width, options.heads) for _ in range(options.depth))
         self.final_layer = FinalLayer(width, channels * options.patch**2)
         cos, sin = rope_angles(self.tokens, width // options.heads)
         self.register_buffer("cos", cos, persistent=False)
         self.register_buffer("sin", sin, persistent=False)
-        self.initialize(torch.Generator().manual_seed(0))
+        self.initialize(generator)
 
-    def draw(self, generator: torch.Generator) -> None:
-        normal_(self.register_tokens, SPREAD, generator)
+    def draw_parameters(self, generator: torch.Generator) -> None:
+        """Draw the register tokens."""
+        normal_(self.register_tokens, INITIAL_STD, generator)
 
     def generate(self, z: Tensor, labels: Tensor, strength: Tensor, style_ids: Tensor) -> Tensor:
         dtype = self.register_tokens.dtype
@@ -138,55 +160,61 @@ class DriftDiT(Generator):
         t = torch.cat((self.register_tokens.to(t.dtype).expand(len(z), -1, -1), t), dim=1)
         for block in self.blocks:
             t = block(t, c, self.cos, self.sin)
-        return self._unpatched(self.final_layer(t[:, self.options.registers :], c))
+        return self._unpatch(self.final_layer(t[:, self.options.registers :], c))
 
     def condition(self, labels: Tensor, strength: Tensor, style_ids: Tensor) -> Float[Tensor, "B D"]:
-        """c: the sum of the embeddings."""
+        """Compute c, the sum of the embeddings."""
         c = self.label_embed(labels) + self.alpha_embed(strength)
         return c if self.style_embed is None else c + self.style_embed(style_ids)
 
-    def _unpatched(self, t: Float[Tensor, "B tokens values"]) -> Float[Tensor, "B C H W"]:
-        """Each token's values are a square (row, column, channel)."""
+    def _unpatch(self, t: Float[Tensor, "B tokens values"]) -> Float[Tensor, "B C H W"]:
+        """Assemble the image; the values of one token are a square (row, column, channel)."""
         patch = self.options.patch
         squares = t.unflatten(2, (patch, patch, self.sample_shape[0])).unflatten(1, self.grid)
         return squares.permute(0, 5, 1, 3, 2, 4).reshape(len(t), *self.sample_shape)
 
     @classmethod
     def small(cls, channels: int = 3, classes: int = 10, image_size: int = 32) -> Self:
-        """Width 384, 8 blocks, 6 heads: 26 592 688 parameters with 3 channels and 10 classes."""
+        """Build a network of width 384, 8 blocks, 6 heads: 26 592 688 parameters with 3 channels and 10 classes."""
         return cls(SMALL, sample_shape=(channels, image_size, image_size), classes=classes)
 
     @classmethod
     def tiny(cls, channels: int = 3, classes: int = 10, image_size: int = 32) -> Self:
-        """Width 256, 6 blocks, 4 heads: 8 974 896 parameters with 3 channels and 10 classes."""
+        """Build a network of width 256, 6 blocks, 4 heads: 8 974 896 parameters with 3 channels and 10 classes."""
         return cls(TINY, sample_shape=(channels, image_size, image_size), classes=classes)
 
     @classmethod
     def from_published(
         cls, state_dict: Mapping[str, Tensor], *, image_size: int | None = None, style_draws: int | None = None
     ) -> Self:
-        """The network of a published checkpoint; its configuration is read off the tensors.
+        """Build the network of a published checkpoint and load its weights; the tensors imply its size.
 
-        The image size is in no parameter, only in the length of the position cache: where that is missing, or to
-        overrule it, pass `image_size`; 32 if neither tells. The number of style draws is in no tensor at all: pass
-        `style_draws`, unless it is the published 32 (or 0, without styles).
+        Args:
+            state_dict: State dict of a published checkpoint.
+            image_size: Side of the images; None: derived from the length of the position cache, or 32 without one.
+            style_draws: Style ids per sample, which no tensor implies; None: 32, or 0 in a network without styles.
+
+        Raises:
+            UserError: If a tensor is missing, unexpected or of the wrong shape.
         """
         state = published.without_wrappers(state_dict)
         layout = published.read_shape(state, image_size, style_draws)
+        # Build the network.
         names = [field.name for field in dataclasses.fields(DriftDiTOptions) if field.name not in ("kind", "noise")]
         sizes = {name: getattr(layout, name) for name in names}
         image = (layout.channels, layout.image_size, layout.image_size)
         model = cls(DriftDiTOptions(**sizes), sample_shape=image, classes=layout.classes)
+        # Load the weights.
         parameters = published.parameters(state)
         published.require_same(parameters, model.state_dict())
         model.load_state_dict(parameters)
         return model
 
     def to_published(self) -> dict[str, Tensor]:
-        """The state dict of a published checkpoint, with its position cache."""
+        """Return the state dict as in a published checkpoint, including the position cache."""
         if self.options.noise is not None:
-            came = f"the network takes a noise vector of {self.options.noise}"
-            raise UserError(came, "published networks take a noise image", "train one with generator.noise=none")
+            problem = f"the network takes a noise vector of dimension {self.options.noise}"
+            raise UserError(problem, "published networks take a noise image", "train one with generator.noise=none")
         head = self.options.width // self.options.heads
         return published.with_positions(self.state_dict(), tokens=self.tokens, head=head)
 
@@ -195,19 +223,19 @@ def _require_patches(sample_shape: tuple[int, ...], patch: int) -> None:
     if len(sample_shape) != 3 or sample_shape[1] % patch or sample_shape[2] % patch:
         raise UserError(
             f"is {patch} and sample_shape is {sample_shape}",
-            "allowed is (C, H, W) with H and W multiples of patch",
-            "choose another patch, or take an MLP for points",
+            "sample_shape must be (C, H, W) with H and W multiples of patch",
+            "choose another patch, or use an MLP for points",
             field="patch",
         )
 
 
 def modulation(width: int, vectors: int) -> nn.Sequential:
-    """Linear(silu(c)), zero at the start. silu is taken once for all blocks; its place keeps the published name."""
-    return nn.Sequential(nn.Identity(), Linear(width, vectors * width, spread=0.0))
+    """Build Linear(silu(c)), initially zero. silu is computed once for all blocks; Identity keeps published names."""
+    return nn.Sequential(nn.Identity(), Linear(width, vectors * width, std=0.0))
 
 
 class Block(nn.Module):
-    """t + g ⊙ f((1 + s) ⊙ RMSNorm(t) + b), for attention and then for SwiGLU."""
+    """t + g ⊙ f((1 + s) ⊙ RMSNorm(t) + b), with attention and then with SwiGLU as f."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -229,7 +257,7 @@ class FinalLayer(nn.Module):
     def __init__(self, width: int, values: int) -> None:
         super().__init__()
         self.norm = RMSNorm(width)
-        self.linear = Linear(width, values, spread=SPREAD)
+        self.linear = Linear(width, values, std=INITIAL_STD)
         self.adaLN_modulation = modulation(width, 2)
 
     def forward(self, t: Tensor, c: Tensor) -> Tensor:

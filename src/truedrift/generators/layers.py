@@ -1,19 +1,17 @@
-"""The layers of the generators, and how each draws its parameters.
+"""Layers of the generators, and how each one draws its parameters.
 
-    Linear       xavier: U(−a, a), a = √(6 / (in + out));  or N(0, σ²);  σ = 0: zeros;  bias 0
-    Embedding    N(0, σ²)
+    Linear       Xavier: U(−a, a), a = √(6 / (in + out));  or N(0, std²);  std = 0: zeros;  bias 0
+    Embedding    N(0, std²)
     RMSNorm      g ⊙ x / √(mean x² + 10⁻⁶),  g = 1
     strength     (cos sω_j, sin sω_j),  ω_j = 10^{−j/h},  j = 0 … h − 1
+    Attention    softmax(q kᵀ/√d) v with q, k ← RoPE(RMSNorm(q)), RoPE(RMSNorm(k)), per head
 
-Each draws on the CPU in float32 and copies: the same numbers on every device and in every dtype. torch's own layers
-draw from the global generator when they are made; these leave their memory as it is until `draw`.
+Every layer draws on the CPU in float32 and copies, so the numbers are the same on every device and in every dtype.
+The layers of torch draw from the global random state in their constructor; these leave their memory uninitialized until
+`draw_parameters`.
 
-softmax(q kᵀ/√d) v with q, k ← RoPE(RMSNorm(q)), RoPE(RMSNorm(k)), head by head.
-
-RoPE turns the pair (x_j, x_{j+d/2}) of the token at position p by the angle p·10⁴^{−2j/d} (Su et al. 2021, in the
-rotate-half arrangement). Positions count all tokens, the registers first.
-
-What goes into a DriftDiT as vectors: its noise as tokens; label, strength and style as a condition.
+RoPE rotates the pair (x_j, x_{j+d/2}) of the token at position p by the angle p·10⁴^{−2j/d} (Su et al. 2021, in the
+rotate-half arrangement). Positions count all tokens, registers first.
 """
 
 from __future__ import annotations
@@ -29,74 +27,74 @@ from truedrift.axes import Float, Tensor
 
 EPSILON = 1e-6
 LONGEST_PERIOD = 10.0
-"""Of the strength, in units of 2π: strengths are numbers from 1 to 4."""
+"""Longest period of the strength features, in units of 2π; strengths are numbers from 1 to 4."""
 
 
 @runtime_checkable
 class SeededInit(Protocol):
-    """A layer that draws its own parameters, not those of layers inside it."""
+    """A layer that draws its own parameters, but not those of the layers inside it."""
 
-    def draw(self, generator: torch.Generator) -> None: ...
+    def draw_parameters(self, generator: torch.Generator) -> None: ...
 
 
-def normal_(parameter: Tensor, spread: float, generator: torch.Generator) -> None:
-    """N(0, spread²), in place."""
-    parameter.copy_(torch.randn(parameter.shape, generator=generator) * spread)
+def normal_(parameter: Tensor, std: float, generator: torch.Generator) -> None:
+    """Draw from N(0, std²) in place."""
+    parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
 
 
 def xavier_(parameter: Tensor, generator: torch.Generator) -> None:
-    """U(−a, a) with a = √(6 / (in + out)), in place; the weight is [out, …] and everything after is in."""
+    """Draw from U(−a, a) in place, a = √(6 / (in + out)), for a weight [out, …] whose other axes together are `in`."""
     outputs, inputs = parameter.flatten(1).shape
     bound = math.sqrt(6 / (inputs + outputs))
     parameter.copy_((2 * torch.rand(parameter.shape, generator=generator) - 1) * bound)
 
 
 class Linear(nn.Linear):
-    """W x + b; W is drawn by Xavier, or from N(0, spread²) if a spread is given."""
+    """W x + b; W is drawn by Xavier, or from N(0, std²) if `std` is given."""
 
-    def __init__(self, inputs: int, outputs: int, *, bias: bool = True, spread: float | None = None) -> None:
+    def __init__(self, inputs: int, outputs: int, *, bias: bool = True, std: float | None = None) -> None:
         super().__init__(inputs, outputs, bias=bias)
-        self.spread = spread
+        self.std = std
 
     def reset_parameters(self) -> None:
-        """Nothing yet: see `draw`."""
+        """Do nothing: `draw_parameters` draws them."""
 
-    def draw(self, generator: torch.Generator) -> None:
-        if self.spread is None:
+    def draw_parameters(self, generator: torch.Generator) -> None:
+        if self.std is None:
             xavier_(self.weight, generator)
         else:
-            normal_(self.weight, self.spread, generator)
+            normal_(self.weight, self.std, generator)
         if self.bias is not None:
             self.bias.zero_()
 
 
 class PatchProjection(nn.Conv2d):
-    """Every patch × patch square of an image by one linear map: a convolution whose stride is its size."""
+    """One linear map of every patch × patch square of an image: a convolution whose stride is its size."""
 
     def __init__(self, channels: int, width: int, patch: int) -> None:
         super().__init__(channels, width, kernel_size=patch, stride=patch)
 
     def reset_parameters(self) -> None:
-        """Nothing yet: see `draw`."""
+        """Do nothing: `draw_parameters` draws them."""
 
-    def draw(self, generator: torch.Generator) -> None:
+    def draw_parameters(self, generator: torch.Generator) -> None:
         xavier_(self.weight, generator)
         if self.bias is not None:
             self.bias.zero_()
 
 
 class Embedding(nn.Embedding):
-    """A row of the table for each id."""
+    """One row of the table per id."""
 
-    def __init__(self, entries: int, width: int, *, spread: float) -> None:
-        self.spread = spread
+    def __init__(self, entries: int, width: int, *, std: float) -> None:
+        self.std = std
         super().__init__(entries, width)
 
     def reset_parameters(self) -> None:
-        """Nothing yet: see `draw`."""
+        """Do nothing: `draw_parameters` draws them."""
 
-    def draw(self, generator: torch.Generator) -> None:
-        normal_(self.weight, self.spread, generator)
+    def draw_parameters(self, generator: torch.Generator) -> None:
+        normal_(self.weight, self.std, generator)
 
 
 class RMSNorm(nn.Module):
@@ -106,7 +104,7 @@ class RMSNorm(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(width))
 
-    def draw(self, generator: torch.Generator) -> None:
+    def draw_parameters(self, generator: torch.Generator) -> None:
         self.weight.fill_(1)
 
     def forward(self, x: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch D"]:
@@ -129,7 +127,7 @@ class SwiGLU(nn.Module):
 
 
 def strength_features(strength: Float[Tensor, " B"], size: int) -> Float[Tensor, "B size"]:
-    """(cos sω_j, sin sω_j) with ω_j = 10^{−j/h} and h = size/2."""
+    """Compute (cos sω_j, sin sω_j) with ω_j = 10^{−j/h} and h = size/2."""
     half = size // 2
     j = torch.arange(half, device=strength.device, dtype=strength.dtype)
     angles = strength.unsqueeze(-1) * torch.exp(-math.log(LONGEST_PERIOD) / half * j)
@@ -140,24 +138,24 @@ BASE = 1e4
 
 
 def inverse_periods(head: int) -> Float[Tensor, " half"]:
-    """10⁴^{−2j/d}, j = 0 … d/2 − 1."""
+    """Return 10⁴^{−2j/d}, j = 0 … d/2 − 1."""
     return BASE ** (-torch.arange(0, head, 2, dtype=torch.float64) / head)
 
 
 def rope_angles(tokens: int, head: int) -> tuple[Float[Tensor, "tokens head"], Float[Tensor, "tokens head"]]:
-    """cos and sin of every position's angles, each half of the head alike; computed in float64, kept in float32."""
+    """Return cos and sin of the angles of every position, both halves of the head alike, in float32 from float64."""
     angles = torch.outer(torch.arange(tokens, dtype=torch.float64), inverse_periods(head)).repeat(1, 2)
     return angles.cos().float(), angles.sin().float()
 
 
 def apply_rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x [..., tokens, head] turned by each token's angles."""
+    """Rotate x [..., tokens, head] by the angles of each token."""
     first, second = x.chunk(2, dim=-1)
     return x * cos + torch.cat((-second, first), dim=-1) * sin
 
 
 class Attention(nn.Module):
-    """Self-attention of all tokens; qkv without bias, the output projection with one."""
+    """Self-attention over all tokens; qkv has no bias, the output projection has one."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -177,18 +175,18 @@ class Attention(nn.Module):
 
 
 STRENGTH_FEATURES = 256
-SPREAD = 0.02
-"""Of embeddings, registers and the last layer at the start."""
-PLACES = 0.1
-"""Spread of the places of patches at the start: below the noise, or all images share one layout for long."""
-MODULATION = 0.3
-"""Spread at the start of what a noise vector adds to the condition."""
+INITIAL_STD = 0.02
+"""Initial standard deviation of embeddings, registers and the last layer."""
+PLACE_STD = 0.1
+"""Initial standard deviation of the position embeddings, below that of the noise: more makes all images look alike."""
+MODULATION_STD = 0.3
+"""Initial standard deviation of the contribution of a noise vector to the condition."""
 COARSE = 4
-"""Rows and columns of the grid that a noise vector becomes."""
+"""Rows and columns of the coarse grid that a noise vector is mapped to."""
 
 
 class PatchEmbedding(nn.Module):
-    """Image → tokens, row by row."""
+    """Map an image to tokens, row by row."""
 
     def __init__(self, channels: int, width: int, patch: int) -> None:
         super().__init__()
@@ -199,14 +197,14 @@ class PatchEmbedding(nn.Module):
 
 
 class NoiseEmbedding(nn.Module):
-    """M(z)_i + place_i: a noise vector → tokens, those of neighbors alike at the start."""
+    """Map a noise vector to tokens M(z)_i + place_i; at the start, tokens of neighboring patches are similar."""
 
     def __init__(self, noise: int, width: int, grid: tuple[int, int]) -> None:
         super().__init__()
         self.grid = grid
-        self.proj = Linear(noise, COARSE * COARSE * width, spread=noise**-0.5)
-        self.places = Embedding(math.prod(grid), width, spread=PLACES)
-        self.modulation = Linear(noise, width, spread=MODULATION * noise**-0.5)
+        self.proj = Linear(noise, COARSE * COARSE * width, std=noise**-0.5)
+        self.places = Embedding(math.prod(grid), width, std=PLACE_STD)
+        self.modulation = Linear(noise, width, std=MODULATION_STD * noise**-0.5)
 
     def forward(self, z: Float[Tensor, "B noise"]) -> Float[Tensor, "B tokens D"]:
         coarse = self.proj(z).unflatten(1, (-1, COARSE, COARSE))
@@ -215,18 +213,18 @@ class NoiseEmbedding(nn.Module):
 
 
 class LabelEmbedding(nn.Module):
-    """A vector for each class, and the last one for no class."""
+    """One vector per class; the last one stands for no class."""
 
     def __init__(self, classes: int, width: int) -> None:
         super().__init__()
-        self.embedding_table = Embedding(classes + 1, width, spread=SPREAD)
+        self.embedding_table = Embedding(classes + 1, width, std=INITIAL_STD)
 
     def forward(self, labels: Tensor) -> Tensor:
         return self.embedding_table(labels)
 
 
 class StrengthEmbedding(nn.Module):
-    """Linear-SiLU-Linear of the strength's cosines and sines."""
+    """Linear, SiLU, Linear of the strength's cosines and sines."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -241,7 +239,7 @@ class StyleEmbedding(nn.Module):
 
     def __init__(self, entries: int, width: int) -> None:
         super().__init__()
-        self.codebook = Embedding(entries, width, spread=SPREAD)
+        self.codebook = Embedding(entries, width, std=INITIAL_STD)
 
     def forward(self, style_ids: Tensor) -> Tensor:
         return self.codebook(style_ids).sum(dim=1)

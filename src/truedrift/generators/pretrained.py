@@ -1,13 +1,11 @@
-"""A folder with config.json and model.safetensors → the generator that was saved there, whatever its class.
+"""Loading of saved generators, and of the weights in a published checkpoint.
 
-`generator.save_pretrained(folder)` writes such a folder (huggingface_hub's mixin); config.json names the architecture.
-Everything that can be wrong with a folder is one line.
+`generator.save_pretrained(folder)` writes config.json and model.safetensors (huggingface_hub's mixin). config.json holds
+the name of the architecture, so `from_pretrained` needs no class. Every defect of a folder is reported in one line.
 
-Which of the weights in a published checkpoint: those of the EMA, if there are any.
-
-A checkpoint is a state dict, or state dicts under names such as `model`, `ema`, `ema_model`, `state_dict`, `generator`,
-nested in any way and flattened to dotted names. Whatever stands before the name of a DriftDiT's first tensor is the
-name of one set of weights, and it is an average if one of its words says so.
+A published checkpoint is a state dict, or state dicts under names such as `model`, `ema`, `ema_model`, `state_dict`,
+`generator`, nested in any way and flattened to dotted names. The text before the name of a DriftDiT's first tensor is
+the name of one set of weights. A set is an average if a word of its name says so; averages are preferred.
 """
 
 from __future__ import annotations
@@ -30,66 +28,71 @@ _SAVED = "a folder that save_pretrained or truedrift convert wrote"
 
 
 def from_pretrained(folder: Path | str) -> Generator:
-    """The generator of a local folder, in float32 on the CPU."""
+    """Load the generator saved in a local folder, in float32 on the CPU.
+
+    Args:
+        folder: A folder written by `save_pretrained` or `truedrift convert`.
+
+    Raises:
+        UserError: If the folder is missing, incomplete or damaged.
+    """
     folder = Path(folder)
-    config = _config(folder)
+    config = _read_config(folder)
     architecture = config.get("architecture")
     if not isinstance(architecture, str) or architecture not in GENERATORS:
-        came = f"{str(folder / CONFIG)!r} names the architecture {architecture!r}"
-        raise UserError(came, f"allowed are {', '.join(GENERATORS)}", f"take {_SAVED}")
+        problem = f"{str(folder / CONFIG)!r} names the architecture {architecture!r}"
+        raise UserError(problem, f"must be one of {', '.join(GENERATORS)}", f"pass {_SAVED}")
     try:
         return GENERATORS[architecture].from_pretrained(folder, local_files_only=True)
     except UserError as error:
         raise error.with_prefix(repr(str(folder / CONFIG))) from None
     except _weight_errors() as error:
-        why = " ".join(str(error).split())[:300]
-        raise UserError(
-            f"{str(folder / WEIGHTS)!r} does not hold the weights of its {CONFIG} ({why})",
-            f"allowed is {_SAVED}",
-            "save or convert it again",
-        ) from None
+        reason = " ".join(str(error).split())[:300]
+        problem = f"{str(folder / WEIGHTS)!r} does not hold the weights that {CONFIG} describes ({reason})"
+        raise UserError(problem, f"must be {_SAVED}", "save or convert it again") from None
 
 
-def _config(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path) -> dict[str, Any]:
     if not folder.is_dir():
-        came = "is a file" if folder.exists() else "does not exist"
-        raise UserError(f"{str(folder)!r} {came}", f"allowed is {_SAVED}", "check its name")
+        problem = "is a file" if folder.exists() else "does not exist"
+        raise UserError(f"{str(folder)!r} {problem}", f"must be {_SAVED}", "check the name")
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
-            raise UserError(f"{str(folder)!r} has no {name}", f"allowed is {_SAVED}", "save or convert it again")
+            raise UserError(f"{str(folder)!r} has no {name}", f"must be {_SAVED}", "save or convert it again")
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except ValueError as error:
-        came = f"{str(folder / CONFIG)!r} is not JSON ({error})"
-        raise UserError(came, f"allowed is {_SAVED}", "save or convert it again") from None
+        problem = f"{str(folder / CONFIG)!r} is not JSON ({error})"
+        raise UserError(problem, f"must be part of {_SAVED}", "save or convert it again") from None
     if not isinstance(config, dict):
-        raise UserError(f"{str(folder / CONFIG)!r} is no JSON object", f"allowed is {_SAVED}", "save it again")
+        problem = f"{str(folder / CONFIG)!r} is not a JSON object"
+        raise UserError(problem, f"must be part of {_SAVED}", "save or convert it again")
     return config
 
 
 def _weight_errors() -> tuple[type[Exception], ...]:
-    """A file that is no safetensors file, and one of another network."""
+    """Return the exceptions for a file that is not in safetensors format or belongs to another network."""
     from safetensors import SafetensorError  # noqa: PLC0415  an extra
 
     return (SafetensorError, RuntimeError)
 
 
 AVERAGES = {"ema", "shadow", "average", "averaged"}
-WEIGHT_KEYS = ("auto", "ema", "model")
+"""Words that mark a set of weights as an average."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedWeights:
-    """A network, and where in the checkpoint it was."""
+    """A network and its place in the checkpoint."""
 
     generator: DriftDiT
     weights: str
-    """The name of the chosen weights, such as `ema.` or the empty one of a bare state dict."""
+    """Name of the chosen weights, such as `ema.`; empty for a bare state dict."""
     averaged: bool
-    image_size_told: bool
-    """By the checkpoint or by the caller, and not by default."""
-    style_draws_told: bool
-    """By the caller, or by a network without styles, and not by default."""
+    image_size_known: bool
+    """Whether the checkpoint or the caller gave the image size; otherwise it is the default."""
+    style_draws_known: bool
+    """Whether the caller gave the style draws or the network has no styles; otherwise it is the default."""
 
 
 def load_published(
@@ -99,30 +102,37 @@ def load_published(
     image_size: int | None = None,
     style_draws: int | None = None,
 ) -> PublishedWeights:
-    """The DriftDiT of a flattened checkpoint."""
-    prefix = _choose_weights(_prefixes(tensors), weights)
-    state = _under(tensors, prefix)
-    size = image_size or _find_option(tensors)
+    """Build the DriftDiT of a flattened checkpoint.
+
+    Args:
+        tensors: All tensors of the checkpoint by dotted name.
+        weights: Which set to load: "ema", "model", or "auto" for the average if there is one.
+        image_size: Side of the images, as in `DriftDiT.from_published`.
+        style_draws: Style ids per sample, as in `DriftDiT.from_published`.
+    """
+    prefix = _choose_weights(_find_prefixes(tensors), weights)
+    state = _select_prefix(tensors, prefix)
+    size = image_size or _find_image_size(tensors)
     generator = DriftDiT.from_published(state, image_size=size, style_draws=style_draws)
     return PublishedWeights(
         generator=generator,
         weights=prefix,
         averaged=_is_average(prefix),
-        image_size_told=size is not None,
-        style_draws_told=style_draws is not None or generator.options.style_entries == 0,
+        image_size_known=size is not None,
+        style_draws_known=style_draws is not None or generator.options.style_entries == 0,
     )
 
 
-def _prefixes(tensors: Mapping[str, Tensor]) -> list[str]:
-    """What stands before the first tensor's name, `module.` and `_orig_mod.` included."""
-    ends = (name.removesuffix(published.PATCHES) for name in tensors if name.endswith(published.PATCHES))
-    prefixes = [prefix for prefix in ends if not prefix or prefix.endswith(".")]
+def _find_prefixes(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the text before each occurrence of the first tensor's name, including `module.` and `_orig_mod.`."""
+    candidates = (name.removesuffix(published.PATCHES) for name in tensors if name.endswith(published.PATCHES))
+    prefixes = [prefix for prefix in candidates if not prefix or prefix.endswith(".")]
     if not prefixes:
-        some = ", ".join(list(tensors)[:3])
+        first = ", ".join(list(tensors)[:3])
         raise UserError(
-            f"{published.PATCHES!r} is missing among {len(tensors)} tensors ({some} …)",
-            "allowed is a checkpoint of a DriftDiT",
-            "check that this is one",
+            f"{published.PATCHES!r} is missing among {len(tensors)} tensors ({first} …)",
+            "must be a checkpoint of a DriftDiT",
+            "check the file",
         )
     return prefixes
 
@@ -130,30 +140,30 @@ def _prefixes(tensors: Mapping[str, Tensor]) -> list[str]:
 def _choose_weights(prefixes: list[str], weights: str) -> str:
     averages = [prefix for prefix in prefixes if _is_average(prefix)]
     others = [prefix for prefix in prefixes if not _is_average(prefix)]
-    wanted = {"ema": averages, "model": others, "auto": averages or others}[weights]
-    if len(wanted) != 1:
-        there = ", ".join(repr(prefix.rstrip(".") or "a bare state dict") for prefix in prefixes)
+    matching = {"ema": averages, "model": others, "auto": averages or others}[weights]
+    if len(matching) != 1:
+        names = ", ".join(repr(prefix.rstrip(".") or "a bare state dict") for prefix in prefixes)
         raise UserError(
-            f"the checkpoint holds the weights {there} and weights is {weights!r}",
-            "allowed is a choice of exactly one",
+            f"the checkpoint holds the weights {names} and weights is {weights!r}",
+            "exactly one set must match",
             "choose ema or model, or save that state dict alone",
         )
-    return wanted[0]
+    return matching[0]
 
 
 def _is_average(prefix: str) -> bool:
     return not AVERAGES.isdisjoint(re.split(r"[._]", prefix.lower()))
 
 
-def _under(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The state dict of that prefix. A bare one is the whole file."""
+def _select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Return the state dict under that prefix; for an empty prefix, the whole file."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _find_option(tensors: Mapping[str, Tensor]) -> int | None:
-    """An EMA of parameters alone has no position cache; the network beside it has."""
-    for prefix in _prefixes(tensors):
-        size = published.infer_image_size(_under(tensors, prefix))
+def _find_image_size(tensors: Mapping[str, Tensor]) -> int | None:
+    """Infer the image size from any set of weights: an average of parameters alone has no position cache."""
+    for prefix in _find_prefixes(tensors):
+        size = published.infer_image_size(_select_prefix(tensors, prefix))
         if size is not None:
             return size
     return None

@@ -1,6 +1,6 @@
-"""Published DriftDiT checkpoints: what their tensors tell of the network, and which of their weights to take.
+"""Format of published DriftDiT checkpoints: the size of a network from the shapes of its tensors.
 
-| tensor                                | shape                    | tells                              |
+| tensor                                | shape                    | implies                            |
 |---------------------------------------|--------------------------|------------------------------------|
 | `patch_embed.proj.weight`             | [width, C, p, p]         | width, channels, patch             |
 | `register_tokens`                     | [1, r, width]            | registers                          |
@@ -10,7 +10,7 @@
 | `blocks.0.attn.q_norm.weight`         | [width/heads]            | heads                              |
 | `rope.cos_cached`                     | [1, 1, r + tokens + 64, width/heads] | image size p·√tokens   |
 
-The number of style draws is nowhere: it is told by the caller, or 32, as in all published networks.
+No tensor implies the number of style draws: the caller passes it, or it is 32 as in all published networks.
 """
 
 from __future__ import annotations
@@ -33,17 +33,18 @@ STYLES = "style_embed.codebook.weight"
 HEAD = "blocks.0.attn.q_norm.weight"
 POSITIONS = "rope.cos_cached"
 SPARE_POSITIONS = 64
-"""The published cache is that much longer than the tokens."""
+"""Length of the published position cache beyond the tokens."""
 STYLE_DRAWS = 32
 IMAGE_SIZE = 32
-"""Of the published networks, where a checkpoint does not tell."""
+"""Values of the published networks, for checkpoints that do not imply them."""
 _WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")
-_COMPLETE = "take a complete checkpoint of a DriftDiT"
+_PUBLISHED = "must be the state dict of a published DriftDiT"
+_FIX = "pass a complete checkpoint of a DriftDiT"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedShape:
-    """What the tensors of a checkpoint tell."""
+    """Size of a network, as the tensors of its checkpoint imply it."""
 
     width: int
     depth: int
@@ -58,26 +59,26 @@ class PublishedShape:
 
 
 def without_wrappers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Names without the `module.` of data-parallel and the `_orig_mod.` of compiled networks."""
+    """Remove the `module.` of data-parallel and the `_orig_mod.` of compiled networks from the names."""
     return {_WRAPPERS.sub("", name): tensor for name, tensor in state.items()}
 
 
 def parameters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Everything but the position cache."""
+    """Return everything except the position cache."""
     return {name: tensor for name, tensor in state.items() if not name.startswith("rope.")}
 
 
 def read_shape(
     state: Mapping[str, Tensor], image_size: int | None = None, style_draws: int | None = None
 ) -> PublishedShape:
-    """The configuration that the shapes imply; 0 heads and the like are told as a mistake."""
+    """Read the size of the network off its tensors; `image_size` and `style_draws` override what they imply."""
     width, channels, patch, _ = _shape(state, PATCHES, 4)
     _, registers, _ = _shape(state, REGISTERS, 3)
     rows, _ = _shape(state, LABELS, 2)
     (head,) = _shape(state, HEAD, 1)
     if width % head:
-        came = f"{HEAD!r} has {head} entries and the width is {width}"
-        raise UserError(came, "allowed is a divisor of the width", _COMPLETE)
+        problem = f"{HEAD!r} has {head} entries and the width is {width}"
+        raise UserError(problem, "must be a divisor of the width", _FIX)
     entries = _shape(state, STYLES, 2)[0] if STYLES in state else 0
     blocks = {name.split(".")[1] for name in state if name.startswith("blocks.")}
     return PublishedShape(
@@ -95,7 +96,7 @@ def read_shape(
 
 
 def infer_image_size(state: Mapping[str, Tensor]) -> int | None:
-    """p·√tokens from the length of the position cache; None without one."""
+    """Return p·√tokens from the length of the position cache, or None without one."""
     if POSITIONS not in state:
         return None
     length = _shape(state, POSITIONS, 4)[2]
@@ -103,41 +104,39 @@ def infer_image_size(state: Mapping[str, Tensor]) -> int | None:
     tokens = length - registers - SPARE_POSITIONS
     side = math.isqrt(max(tokens, 0))
     if side < 1 or side**2 != tokens:
-        came = f"{POSITIONS!r} has {length} positions beside {registers} registers"
-        raise UserError(came, f"allowed is registers + a square + {SPARE_POSITIONS}", "tell the image size")
+        problem = f"{POSITIONS!r} has {length} positions and there are {registers} registers"
+        raise UserError(problem, f"must be registers + a square + {SPARE_POSITIONS}", "pass the image size")
     return _shape(state, PATCHES, 4)[3] * side
 
 
 def _shape(state: Mapping[str, Tensor], name: str, dimensions: int) -> tuple[int, ...]:
     if name not in state:
-        raise UserError(f"{name!r} is missing", "allowed is the state dict of a published DriftDiT", _COMPLETE)
+        raise UserError(f"{name!r} is missing", _PUBLISHED, _FIX)
     shape = tuple(state[name].shape)
     if len(shape) != dimensions or (0 in shape and name != REGISTERS):
-        raise UserError(
-            f"{name!r} has shape {list(shape)}", f"allowed are {dimensions} dimensions, none of 0", _COMPLETE
-        )
+        raise UserError(f"{name!r} has shape {list(shape)}", f"must have {dimensions} dimensions, none of size 0", _FIX)
     return shape
 
 
-def require_same(came: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """The names and shapes that a network of this layout has, no more and no less."""
-    _require_none(wanted.keys() - came.keys(), "missing")
-    _require_none(came.keys() - wanted.keys(), "unexpected")
-    for name, tensor in wanted.items():
-        if came[name].shape != tensor.shape:
-            shapes = (list(came[name].shape), list(tensor.shape))
-            raise UserError(f"{name!r} has shape {shapes[0]}", f"allowed beside the others is {shapes[1]}", _COMPLETE)
+def require_same(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Require exactly the names and shapes of the expected state dict."""
+    _require_none(expected.keys() - state.keys(), "missing")
+    _require_none(state.keys() - expected.keys(), "unexpected")
+    for name, tensor in expected.items():
+        if state[name].shape != tensor.shape:
+            problem = f"{name!r} has shape {list(state[name].shape)}"
+            raise UserError(problem, f"must have shape {list(tensor.shape)}, as the other tensors imply", _FIX)
 
 
-def _require_none(names: Collection[str], what: str) -> None:
+def _require_none(names: Collection[str], defect: str) -> None:
     if names:
         first, *others = sorted(names)
         more = f" (and {len(others)} more)" if others else ""
-        raise UserError(f"{first!r} is {what}{more}", "allowed is the state dict of a published DriftDiT", _COMPLETE)
+        raise UserError(f"{first!r} is {defect}{more}", _PUBLISHED, _FIX)
 
 
 def with_positions(state: Mapping[str, Tensor], *, tokens: int, head: int) -> dict[str, Tensor]:
-    """The state dict with the position cache of `tokens` tokens, as it is published."""
+    """Return the state dict with the published position cache of `tokens` tokens added."""
     periods = inverse_periods(head)
     angles = torch.outer(torch.arange(tokens + SPARE_POSITIONS, dtype=torch.float64), periods).repeat(1, 2)
     cache = {"inv_freq": periods, "cos_cached": angles.cos()[None, None], "sin_cached": angles.sin()[None, None]}

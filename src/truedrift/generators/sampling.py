@@ -1,7 +1,7 @@
-"""x_i = f(z_i, c_i, s_i, k_i), where noise z_i and style k_i are a pure function of (seed, i).
+"""Sampling: x_i = f(z_i, c_i, s_i, k_i), where noise z_i and style ids k_i are a pure function of (seed, i).
 
-Noise is drawn in blocks of 64 ids, each block from the stream (seed, "sample", block). A sample is the same whatever
-the batch size and whatever else is sampled, up to the rounding of matrix products of other sizes.
+Noise is drawn in blocks of 64 ids, each block from the stream (seed, "sample", block). A sample does not depend on the
+batch size or on the other samples, up to rounding in matrix products of different sizes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from truedrift.generators.base import Generator
 from truedrift.seeding import stream
 
 BLOCK = 64
+"""Ids per block of noise."""
 
 
 def sample(
@@ -26,16 +27,33 @@ def sample(
     first_id: int = 0,
     device: torch.device | str | None = None,
 ) -> Float[Tensor, "N ..."]:
-    """Samples of these labels, in float32 on the CPU; their ids are first_id … first_id + N − 1.
+    """Sample one x per label.
 
-    The generator is moved to `device` if one is named, and computes where it is otherwise.
+    Args:
+        generator: The network.
+        labels: int64 [N]; `generator.classes` stands for no label.
+        seed: Seed of noise and style ids.
+        strength: One strength for all samples, or one per sample.
+        batch: Samples per forward pass.
+        first_id: Id of the first sample; the ids are first_id … first_id + N − 1.
+        device: Device to move the generator to; None computes where the generator is.
+
+    Returns:
+        Samples [N, *sample_shape] in float32 on the CPU.
+
+    Example:
+        >>> from truedrift.generators import MLP, MLPOptions
+        >>> generator = MLP(MLPOptions(width=16), sample_shape=(1, 8, 8), classes=10)
+        >>> sample(generator, torch.tensor([3, 3, 10]), seed=0).shape
+        torch.Size([3, 1, 8, 8])
     """
     _require_labels(labels, generator.classes)
     require_integer("batch", batch, 1, 256)
     require_integer("first_id", first_id, 0, 0)
-    strengths = _strengths(strength, len(labels))
+    strengths = _expand_strength(strength, len(labels))
     if device is not None:
         generator.to(device)
+    # Fill the result batch by batch.
     samples = torch.empty(len(labels), *generator.sample_shape)
     with torch.no_grad():
         for start in range(0, len(labels), batch):
@@ -51,38 +69,49 @@ def sample(
 def draw_inputs(
     generator: Generator, ids: range, seed: int
 ) -> tuple[Float[Tensor, "ids ..."], Int[Tensor, "ids style_draws"]]:
-    """z and style ids of the samples `ids`, on the CPU."""
+    """Draw noise z and style ids of the samples `ids`, on the CPU.
+
+    Args:
+        generator: The network that the inputs are for.
+        ids: Consecutive ids of the samples.
+        seed: Seed of noise and style ids.
+
+    Returns:
+        z [ids, *noise_shape] and style ids [ids, style_draws].
+    """
     if ids.step != 1 or ids.start < 0:
-        raise UserError(f"ids are {ids!r}", "allowed are consecutive ids from 0", "pass range(first, last + 1)")
+        raise UserError(f"is {ids!r}", "must be consecutive ids ≥ 0", "pass range(first, last + 1)", field="ids")
     if len(ids) == 0:
         return torch.empty(0, *generator.noise_shape), torch.empty(0, generator.style_draws, dtype=torch.long)
+    # Draw every block that holds one of the ids, then cut out their rows.
     first = ids.start // BLOCK
-    blocks = [_block(generator, seed, block) for block in range(first, (ids.stop - 1) // BLOCK + 1)]
+    blocks = [_draw_block(generator, seed, block) for block in range(first, (ids.stop - 1) // BLOCK + 1)]
     rows = slice(ids.start - first * BLOCK, ids.stop - first * BLOCK)
     z, style_ids = (torch.cat(part)[rows] for part in zip(*blocks, strict=True))
     return z, style_ids
 
 
-def _block(generator: Generator, seed: int, block: int) -> tuple[Tensor, Tensor]:
+def _draw_block(generator: Generator, seed: int, block: int) -> tuple[Tensor, Tensor]:
     numbers = stream(seed, "sample", block)
     z = torch.randn(BLOCK, *generator.noise_shape, generator=numbers)
-    # At least one entry to choose from, so that a generator without styles can be asked for none.
+    # randint needs at least one entry to choose from, even for a generator without styles.
     entries = max(generator.style_entries, 1)
     return z, torch.randint(entries, (BLOCK, generator.style_draws), generator=numbers)
 
 
-def _strengths(strength: float | Tensor, count: int) -> Tensor:
+def _expand_strength(strength: float | Tensor, count: int) -> Tensor:
     strengths = torch.as_tensor(strength, dtype=torch.float32)
     if strengths.shape not in ((), (count,)):
-        came = f"strength has shape {list(strengths.shape)}"
-        raise UserError(came, f"allowed is one number, or [{count}]", "give one a label")
+        allowed = f"must be one number or have shape [{count}]"
+        raise UserError(f"has shape {list(strengths.shape)}", allowed, "pass one per label", field="strength")
     return strengths.expand(count)
 
 
 def _require_labels(labels: Tensor, classes: int) -> None:
     if not isinstance(labels, Tensor) or labels.ndim != 1 or labels.dtype.is_floating_point:
-        came = f"{labels.dtype} of shape {list(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
-        raise UserError(f"labels are {came}", "allowed is an int64 tensor [N]", "pass one label a sample")
+        kind = f"{labels.dtype} {list(labels.shape)}" if isinstance(labels, Tensor) else f"a {type(labels).__name__}"
+        raise UserError(f"is {kind}", "must be an int64 tensor [N]", "pass one label per sample", field="labels")
     if len(labels) and not (int(labels.min()) >= 0 and int(labels.max()) <= classes):
-        came = f"labels run from {int(labels.min())} to {int(labels.max())}"
-        raise UserError(came, f"allowed are 0 to {classes - 1}, and {classes} for none", "check the labels")
+        problem = f"has values from {int(labels.min())} to {int(labels.max())}"
+        allowed = f"must be 0 to {classes - 1}, or {classes} for no label"
+        raise UserError(problem, allowed, "check the labels", field="labels")
