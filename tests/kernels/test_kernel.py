@@ -41,5 +41,5 @@ def test_tau_may_be_a_tensor_and_has_a_gradient(name):
 
 
 def test_an_unknown_kernel_is_named_with_those_that_exist():
-    with pytest.raises(ValueError, match=r"kernel is 'epanechnikov'; allowed are 'laplace', 'gaussian'; choose one"):
+    with pytest.raises(ValueError, match=r"kernel is 'epanechnikov'; must be one of 'laplace', 'gaussian'; choose one"):
         log_kernel("epanechnikov")

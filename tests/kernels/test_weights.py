@@ -8,20 +8,15 @@ import torch
 from hypothesis import given
 from oracles.centroids import alphas
 
-from truedrift.kernels.weights import (
-    apply_mask,
-    argmax_mask,
-    effective_sample_size,
-    leave_one_out_logsumexp,
-    logsumexp,
-    lowest_finite,
-    normalize,
-    power_sum,
-    softmax,
-)
+from truedrift.kernels import apply_mask, effective_sample_size, logsumexp, normalize, power_sum, softmax
+from truedrift.kernels.weights import argmax_mask, logsumexp_and_leave_one_out, lowest_finite
 
 INF = math.inf
 LOWEST = {torch.float32: -3.4028234663852886e38, torch.float64: -1.7976931348623157e308}
+
+
+def leave_one_out_logsumexp(log_w, dim):
+    return logsumexp_and_leave_one_out(log_w, dim)[1]
 
 
 def literal_logsumexp(values):

@@ -1,38 +1,35 @@
-"""V = Σ_τ V_τ / √(mean V_τ² + ε): fields of several temperatures, each normalized by its RMS, then summed.
+"""log-kernels → γ of both sides: the arithmetic between the kernel and the drifting field, in four steps.
 
-The mean runs over the queries and the D coordinates of a group (a class at a feature scale). Sharp kernels see few
-references and give small forces; without the normalization the widest kernel would drown them.
+**1. Log-kernels.** log k_ij of queries i and references j, −d_ij/τ for the paper's kernel, one matrix per temperature.
+The columns are [neg | pos]. In a training batch the negatives are the generated features themselves, followed by the
+unconditional negatives if there are any, and each query's own column is masked (log k = −∞).
 
-How the kernel matrix k_ij of queries i and references j is normalized before it weights a centroid.
+**2. Normalization.** With row sums r_i = Σ_j k_ij over both sides jointly, column sums c_j = Σ_i k_ij over the queries,
+and masked entries left out of both,
 
-Columns are [neg | pos]. With row sums r_i = Σ_j k_ij over both sides jointly, column sums c_j = Σ_i k_ij over the
-queries, and masked entries left out of both,
+| normalization     | A_ij                       |                                                                     |
+|-------------------|----------------------------|---------------------------------------------------------------------|
+| row               | k_ij / r_i                 | softmax of a row: the estimator that the theorems are about         |
+| bidirectional     | k_ij / √(r_i c_j)          | √(softmax_row · softmax_col), the image recipe                      |
+| bidirectional-loo | k_ij / √(r_i (c_j − k_ij)) | leaves a query's own term out of the column sums that weight it     |
 
-| normalization     | A_ij            |                                                                         |
-|-------------------|-----------------|-------------------------------------------------------------------------|
-| row               | k_ij / r_i      | softmax of a row: the estimator that the theorems are about             |
-| bidirectional     | k_ij / √(r_i c_j) | √(softmax_row · softmax_col), the image recipe                        |
-| bidirectional-loo | k_ij / √(r_i (c_j − k_ij)) | a query's own term left out of the column sums that weight it |
+For "bidirectional", c_j is estimated from a batch that contains query i itself. That correlation leaves an O(1/n) bias
+which ABC does not correct. Leaving the own term out removes most of it from T⁺, and none from T⁻. It changes only the
+weights: the masses keep the ordinary affinity, because k_ij/(c_j − k_ij) is unbounded. Where no other query reaches a
+column, the row weight is used. Everything stays in log-space.
 
-In the second, c_j is estimated from a batch that holds query i itself; that correlation leaves an O(1/n) bias which
-ABC does not see. Leaving the own term out removes most of it from T⁺, and none from T⁻. It changes only the weights:
-the masses keep the ordinary affinity, because k_ij/(c_j − k_ij) is unbounded. Where no other query reaches a column the
-row weight is used. Everything stays in log-space.
+**3. Weights of both sides.** For each query, S± is the sum of the affinities of a side (its mass), α± = A/S±, and γ± is
+what the estimator of that side computes from α±. The masses stay logarithms: in float32 they are 0 at d/τ = 500.
 
-One normalized kernel matrix, split into its two sides and reweighted: γ⁻, γ⁺ and the masses S⁻, S⁺.
-
-For a query, α± is the affinity of its side divided by its sum S±, γ± is what the side's estimator makes of it, and
+**4. Coefficients.** The field is
 
     V = S⁺S⁻ (γ⁺·Y⁺ − γ⁻·Y⁻)   (product, the published code),   V = γ⁺·Y⁺ − γ⁻·Y⁻   (separate, `eq:meanshift`).
 
-Either way the field is linear in the references: V = C·[Y⁻ | Y⁺] with the coefficients C = S⁺S⁻ [−γ⁻ | γ⁺], whose
-rows sum to zero. The masses stay logarithms: in float32 they are 0 at d/τ = 500.
+Either way it is linear in the references: V = C·[Y⁻ | Y⁺] with C = S⁺S⁻ [−γ⁻ | γ⁺] or [−γ⁻ | γ⁺], whose rows sum to 0.
 
-The part of the loss that both paths share: kernels of every group → weights at every temperature.
-
-log k [..., T, n, columns] over columns [gen | neg | pos], −d/τ for the paper's kernel, has each query's own column
-masked and becomes the weights of both sides; no loop over groups or temperatures. A query without negatives is
-its own centroid, T⁻ = f: only a single generated feature can be.
+The fields of several temperatures are divided by their RMS and added: V = Σ_τ V_τ / √(mean V_τ² + ε). The mean is over
+the queries and the D coordinates of a group (a class at a feature scale). Sharp kernels see few references and give
+small forces; without the normalization the force of the widest kernel would hide them.
 """
 
 from __future__ import annotations
@@ -48,69 +45,98 @@ from truedrift.axes import Float, Tensor
 from truedrift.centroids.estimator import AlphaEstimator, Estimator
 from truedrift.kernels.weights import log_softmax, logsumexp, logsumexp_and_leave_one_out, lowest_finite, normalize
 
-EPSILON = 1e-8
-"""ε inside the root, as in the published code."""
-
-
-def mean_square(V: Float[Tensor, "*batch B D"]) -> Float[Tensor, "*batch 1 1"]:
-    """mean V² over queries and coordinates."""
-    return V.square().mean((-2, -1), keepdim=True)
-
-
-def sum_normalized(V: Float[Tensor, "*batch T B D"]) -> Float[Tensor, "*batch B D"]:
-    """Σ_τ V_τ / √(mean V_τ² + ε)."""
-    return (V * (mean_square(V) + EPSILON).rsqrt()).sum(-3)
-
-
-def log_kernels(distance: Float[Tensor, "*batch B n"], temperatures: Sequence[float]) -> Float[Tensor, "*batch T B n"]:
-    """log k = −d/τ at every temperature."""
-    minus_tau = torch.tensor([-tau for tau in temperatures], dtype=distance.dtype).view(-1, 1, 1)
-    return distance.unsqueeze(-3) / minus_tau.to(distance.device, non_blocking=True)  # no waiting for the device
-
-
 Normalization = Literal["row", "bidirectional", "bidirectional-loo"]
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 
+Form = Literal["separate", "product"]
+FORMS: tuple[Form, ...] = get_args(Form)
+
+EPSILON = 1e-8
+"""ε inside the root of the RMS, as in the published code."""
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """The options that turn a kernel matrix into a field.
+
+    Args:
+        normalization: How the kernel matrix is normalized, one of `NORMALIZATIONS`.
+        form: "separate" or "product".
+        estimator_pos: The estimator of γ⁺.
+        estimator_neg: The estimator of γ⁻.
+    """
+
+    normalization: Normalization
+    form: Form
+    estimator_pos: Estimator
+    estimator_neg: Estimator
+
+
+# 1. Log-kernels.
+
+
+def log_kernels(distance: Float[Tensor, "*batch B n"], temperatures: Sequence[float]) -> Float[Tensor, "*batch T B n"]:
+    """Compute log k = −d/τ at every temperature.
+
+    Args:
+        distance: d [..., B, n].
+        temperatures: T temperatures τ.
+
+    Returns:
+        log k [..., T, B, n].
+
+    Example:
+        >>> log_kernels(torch.tensor([[1.0, 2.0]]), (0.5, 2.0))
+        tensor([[[-2.0000, -4.0000]],
+        <BLANKLINE>
+                [[-0.5000, -1.0000]]])
+    """
+    minus_tau = torch.tensor([-tau for tau in temperatures], dtype=distance.dtype).view(-1, 1, 1)
+    return distance.unsqueeze(-3) / minus_tau.to(distance.device, non_blocking=True)  # does not wait for the device
+
+
+# 2. Normalization.
+
 
 class LogAffinity(NamedTuple):
-    """Two views of the normalized kernel, which differ only for bidirectional-loo."""
+    """The normalized kernel in log-space. The two tensors differ only for bidirectional-loo."""
 
     log_w: Tensor
-    """[..., B, n] what weights the centroids."""
+    """[..., B, n] the log-weights of the centroids."""
     log_A: Tensor
-    """[..., B, n] what the masses S⁺ and S⁻ sum."""
+    """[..., B, n] the log-affinities that the masses S⁺ and S⁻ sum."""
 
 
 def log_affinity(
-    log_k: Float[Tensor, "*batch B n"], normalization: Normalization, *, nowhere_empty: bool = False
+    log_k: Float[Tensor, "*batch B n"], normalization: Normalization, *, assume_nonempty: bool = False
 ) -> LogAffinity:
-    """log A from log k, over columns [neg | pos]; −∞ where log k is.
+    """Normalize log k over columns [neg | pos].
 
-    `nowhere_empty` says that no row and no column is masked throughout, which saves the care for it.
+    Args:
+        log_k: Log-kernels [..., B, n], −∞ where masked.
+        normalization: One of `NORMALIZATIONS`.
+        assume_nonempty: Whether no row and no column is known to be completely masked, which is faster.
+
+    Returns:
+        log A, −∞ where log k is −∞.
+
+    Example:
+        >>> log_affinity(torch.tensor([[3.0, 1.0], [1.0, 1.0]]).log(), "row").log_A.exp()
+        tensor([[0.7500, 0.2500],
+                [0.5000, 0.5000]])
     """
-    log_row = log_softmax(log_k, -1, nowhere_empty=nowhere_empty)
+    log_row = log_softmax(log_k, -1, assume_nonempty=assume_nonempty)
     if normalization == "row":
         return LogAffinity(log_row, log_row)
     if normalization == "bidirectional":
-        log_A = (log_row + log_softmax(log_k, -2, nowhere_empty=nowhere_empty)).mul_(0.5)
+        log_A = (log_row + log_softmax(log_k, -2, assume_nonempty=assume_nonempty)).mul_(0.5)
         return LogAffinity(log_A, log_A)
     log_c, log_c_others = logsumexp_and_leave_one_out(log_k, -2)
     log_column = torch.where(log_c_others > -math.inf, log_k - log_c_others, log_row)
     return LogAffinity(log_w=(log_row + log_column).mul_(0.5), log_A=(log_row + (log_k - log_c)).mul_(0.5))
 
 
-Form = Literal["separate", "product"]
-FORMS: tuple[Form, ...] = get_args(Form)
-
-
-@dataclass(frozen=True)
-class FieldSpec:
-    """How a kernel matrix becomes a field: everything but the features."""
-
-    normalization: Normalization
-    form: Form
-    estimator_pos: Estimator
-    estimator_neg: Estimator
+# 3. Weights of both sides.
 
 
 @dataclass(frozen=True)
@@ -119,9 +145,9 @@ class SideWeights:
 
     neg: int
     alpha: Tensor
-    """[..., B, columns] the affinity of each side over its sum."""
+    """[..., B, columns] the affinities of each side divided by their sum."""
     gamma: Tensor
-    """[..., B, columns] what the estimator of each side makes of it."""
+    """[..., B, columns] the weights that the estimator of each side computes from α."""
     log_mass: Tensor
     """[..., B, 1] log S⁺S⁻ of the product form; below −10³⁸ where a side is empty."""
     largest_log_mass: Tensor
@@ -147,35 +173,100 @@ class SideWeights:
         """[..., B, pos] γ of the positives."""
         return self.gamma[..., self.neg :]
 
+    # 4. Coefficients.
+
     def relative_mass(self) -> Tensor:
-        """[..., B, 1] S⁺S⁻ over its maximum: a factor that the RMS normalization of the field cancels."""
+        """Return S⁺S⁻ [..., B, 1] divided by its maximum, a factor that the RMS normalization of the field cancels."""
         return (self.log_mass - self.largest_log_mass).exp()
 
     def coefficients(self, form: Form) -> Float[Tensor, "*batch B columns"]:
-        """C = S⁺S⁻ [−γ⁻ | γ⁺], with relative masses: V = C·[Y⁻ | Y⁺]."""
+        """Return C of V = C·[Y⁻ | Y⁺], with relative masses: C = S⁺S⁻ [−γ⁻ | γ⁺] or [−γ⁻ | γ⁺]."""
         C = self.gamma * self.relative_mass() if form == "product" else self.gamma.clone()
         C[..., : self.neg].neg_()
         return C
+
+    def log_scale(self, form: Form) -> Float[Tensor, "*batch"]:
+        """Return the logarithm [...] of what the masses in C are relative to; 0 for the separate form."""
+        largest = self.largest_log_mass[..., 0, 0]
+        return largest if form == "product" else torch.zeros_like(largest)
+
+
+def batch_weights(
+    log_k: Float[Tensor, "*batch T n columns"],
+    negatives: int,
+    weight_neg: Tensor | None,
+    spec: FieldSpec,
+    *,
+    finite_kernel: bool = False,
+    generator: torch.Generator | None = None,
+) -> SideWeights:
+    """Compute the weights of both sides of a training batch, for every group at every temperature.
+
+    A query without negatives is its own centroid, T⁻ = f. Only a single generated feature can be without negatives.
+
+    Args:
+        log_k: Log-kernels over columns [gen | neg | pos]. The own columns are masked in place.
+        negatives: The number of columns before the positives.
+        weight_neg: Weights [..., u] of the unconditional negatives, if there are any.
+        spec: Normalization, form and estimators.
+        finite_kernel: Whether no entry of log k is known to be infinite, which is faster.
+        generator: Random numbers for estimators that draw.
+
+    Returns:
+        γ± and masses [..., T, n, ·].
+    """
+    n = log_k.shape[-2]
+    log_k.diagonal(dim1=-2, dim2=-1).fill_(-math.inf)
+    log_weight = None
+    if weight_neg is not None:
+        log_weight = torch.nn.functional.pad(weight_neg.log(), (n, 0))[..., None, None, :]
+    weights = side_weights(
+        log_k,
+        negatives,
+        spec,
+        log_weight_neg=log_weight,
+        assume_nonempty=finite_kernel and n > 1,
+        generator=generator,
+    )
+    return weights if n > 1 else _with_own_centroid(weights)
+
+
+def _with_own_centroid(weights: SideWeights) -> SideWeights:
+    """Set γ⁻ = 1 on the own column, the first one, of a single query whose negatives have no weight."""
+    alone = (weights.alpha_neg == 0).all(-1, keepdim=True)
+    own = torch.nn.functional.pad(alone.to(weights.gamma.dtype), (0, weights.gamma.shape[-1] - 1))
+    return replace(weights, gamma=weights.gamma + own)
 
 
 def side_weights(
     log_k: Float[Tensor, "*batch B columns"],
     neg: int,
-    weighting: FieldSpec,
+    spec: FieldSpec,
     *,
     log_weight_neg: Tensor | None = None,
-    nowhere_empty: bool = False,
+    assume_nonempty: bool = False,
     generator: torch.Generator | None = None,
 ) -> SideWeights:
-    """The weights of both sides from log k over columns [neg | pos], of which the first `neg` are negatives.
+    """Compute the weights of both sides from log k.
 
-    `log_weight_neg` [..., 1, neg] multiplies the affinity of the negatives after its normalization. `nowhere_empty`
-    says that no row and no column of log k is masked throughout.
+    Args:
+        log_k: Log-kernels [..., B, columns] over columns [neg | pos].
+        neg: The number of negatives.
+        spec: Normalization, form and estimators.
+        log_weight_neg: [..., 1, neg] added to the log-affinity of the negatives after its normalization.
+        assume_nonempty: Whether no row and no column of log k is known to be completely masked, which is faster.
+        generator: Random numbers for estimators that draw.
+
+    Returns:
+        α, γ and the masses of both sides.
     """
-    affinity = log_affinity(log_k, weighting.normalization, nowhere_empty=nowhere_empty)
+    # Normalize the kernel over both sides jointly.
+    affinity = log_affinity(log_k, spec.normalization, assume_nonempty=assume_nonempty)
     if log_weight_neg is not None:
-        affinity = LogAffinity(*(_weighted_side(log_A, log_weight_neg) for log_A in affinity))
-    alpha, gamma, log_mass = _weigh_both(affinity.log_w, neg, weighting, nowhere_empty, generator)
+        padded = torch.nn.functional.pad(log_weight_neg, (0, log_k.shape[-1] - log_weight_neg.shape[-1]))
+        affinity = LogAffinity(*(log_A + padded for log_A in affinity))
+    # Split it into its sides: α, γ and the masses.
+    alpha, gamma, log_mass = _weigh_both_sides(affinity.log_w, neg, spec, assume_nonempty, generator)
     if affinity.log_w is not affinity.log_A:
         log_mass = logsumexp(affinity.log_A[..., :neg], -1) + logsumexp(affinity.log_A[..., neg:], -1)
     log_mass = log_mass.clamp_min(lowest_finite(log_mass))  # two empty sides would be −∞
@@ -183,72 +274,48 @@ def side_weights(
     return SideWeights(neg, alpha, gamma, log_mass, largest)
 
 
-def _weigh_both(
-    log_w: Tensor, neg: int, weighting: FieldSpec, nowhere_empty: bool, generator: torch.Generator | None
+def _weigh_both_sides(
+    log_w: Tensor, neg: int, spec: FieldSpec, assume_nonempty: bool, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(α, γ, log S⁺S⁻) of both sides: as a dimension where they are alike, else one by one."""
+    """Compute (α, γ, log S⁺S⁻) of both sides: stacked as a dimension where they are alike, else one by one."""
     *leading, columns = log_w.shape
-    if 2 * neg == columns and weighting.estimator_neg == weighting.estimator_pos:
-        alpha, gamma, log_S = _weigh_side(
-            log_w.view(*leading, 2, neg), weighting.estimator_pos, nowhere_empty, generator
-        )
+    if 2 * neg == columns and spec.estimator_neg == spec.estimator_pos:
+        stacked = log_w.view(*leading, 2, neg)
+        alpha, gamma, log_S = _weigh_side(stacked, spec.estimator_pos, assume_nonempty, generator)
         return alpha.view(log_w.shape), gamma.view(log_w.shape), log_S.sum(-2)
-    alpha_neg, gamma_neg, log_S_neg = _weigh_side(log_w[..., :neg], weighting.estimator_neg, nowhere_empty, generator)
-    alpha_pos, gamma_pos, log_S_pos = _weigh_side(log_w[..., neg:], weighting.estimator_pos, nowhere_empty, generator)
+    alpha_neg, gamma_neg, log_S_neg = _weigh_side(log_w[..., :neg], spec.estimator_neg, assume_nonempty, generator)
+    alpha_pos, gamma_pos, log_S_pos = _weigh_side(log_w[..., neg:], spec.estimator_pos, assume_nonempty, generator)
     return torch.cat((alpha_neg, alpha_pos), -1), torch.cat((gamma_neg, gamma_pos), -1), log_S_neg + log_S_pos
 
 
 def _weigh_side(
-    log_w: Tensor, estimator: Estimator, nowhere_empty: bool, generator: torch.Generator | None
+    log_w: Tensor, estimator: Estimator, assume_nonempty: bool, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(α, γ, log S) of one side, or of two as a dimension."""
-    alpha, log_S = normalize(log_w, nowhere_empty=nowhere_empty)
+    """Compute (α, γ, log S) of one side, or of two sides stacked as a dimension."""
+    alpha, log_S = normalize(log_w, assume_nonempty=assume_nonempty)
     gamma = estimator.gamma(alpha) if isinstance(estimator, AlphaEstimator) else estimator.reweight(log_w, generator)
     return alpha, gamma, log_S
 
 
-def _weighted_side(log_A: Tensor, log_weight_neg: Tensor) -> Tensor:
-    pos = log_A.shape[-1] - log_weight_neg.shape[-1]
-    return log_A + torch.nn.functional.pad(log_weight_neg, (0, pos))
+# The sum over temperatures.
 
 
-def batch_weights(
-    log_k: Float[Tensor, "*batch T n columns"],
-    negatives: int,
-    weight_neg: Tensor | None,
-    weighting: FieldSpec,
-    *,
-    bounded: bool = False,
-    generator: torch.Generator | None = None,
-) -> SideWeights:
-    """γ± and masses [..., T, n, ·] of every group at every temperature; `bounded` says that no log k is infinite.
+def mean_square(V: Float[Tensor, "*batch B D"]) -> Float[Tensor, "*batch 1 1"]:
+    """Compute mean V² over queries and coordinates."""
+    return V.square().mean((-2, -1), keepdim=True)
 
-    The own columns of `log_k` are masked in place.
+
+def sum_normalized(V: Float[Tensor, "*batch T B D"]) -> Float[Tensor, "*batch B D"]:
+    """Compute Σ_τ V_τ / √(mean V_τ² + ε).
+
+    Args:
+        V: The fields [..., T, B, D] of T temperatures.
+
+    Returns:
+        The sum [..., B, D] of the fields after each is divided by its RMS.
+
+    Example:
+        >>> sum_normalized(torch.tensor([[[2.0, -2.0]], [[0.5, 0.5]]]))
+        tensor([[2., 0.]])
     """
-    n = log_k.shape[-2]
-    log_k.diagonal(dim1=-2, dim2=-1).fill_(-math.inf)
-    log_weight = None
-    if weight_neg is not None:
-        log_weight = torch.nn.functional.pad(weight_neg.log(), (n, 0))[..., None, None, :]
-    both = side_weights(
-        log_k,
-        negatives,
-        weighting,
-        log_weight_neg=log_weight,
-        nowhere_empty=bounded and n > 1,
-        generator=generator,
-    )
-    return both if n > 1 else _own_centroid(both)
-
-
-def _own_centroid(both: SideWeights) -> SideWeights:
-    """γ⁻ = 1 on the own column, the first, of a single query whose negatives have no weight."""
-    alone = (both.alpha_neg == 0).all(-1, keepdim=True)
-    own = torch.nn.functional.pad(alone.to(both.gamma.dtype), (0, both.gamma.shape[-1] - 1))
-    return replace(both, gamma=both.gamma + own)
-
-
-def largest_log_mass(both: SideWeights, form: Form) -> Float[Tensor, "*batch T"]:
-    """[..., T] the logarithm of the largest mass, 0 for the separate form."""
-    largest = both.largest_log_mass[..., 0, 0]
-    return largest if form == "product" else torch.zeros_like(largest)
+    return (V * (mean_square(V) + EPSILON).rsqrt()).sum(-3)

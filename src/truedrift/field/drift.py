@@ -70,8 +70,8 @@ def drift(
     query's own column (−1: none). It is never guessed. A side with nothing to use has T = x, hence no force of its
     own in the separate form and no field at all in the product form.
     """
-    weighting = FieldSpec(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
-    _check(x, y_pos, y_neg, tau, weighting)
+    spec = FieldSpec(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
+    _check(x, y_pos, y_neg, tau, spec)
     kernel = log_kernel(kernel)
     mask_pos, y_pos = prepare_mask(mask_pos, x, y_pos, "mask_pos")
     mask_neg, y_neg = prepare_mask(_with_self_mask(mask_neg, self_mask, x, y_neg), x, y_neg, "mask_neg")
@@ -85,27 +85,27 @@ def drift(
         if check_finite:
             require_log_kernel(log_k_pos)
             require_log_kernel(log_k_neg)
-        both = side_weights(_side_by_side(log_k_neg, log_k_pos), y_neg.shape[-2], weighting, generator=generator)
+        weights = side_weights(_side_by_side(log_k_neg, log_k_pos), y_neg.shape[-2], spec, generator=generator)
         has_pos, has_neg = ((log_k > -torch.inf).any(-1, keepdim=True) for log_k in (log_k_pos, log_k_neg))
-        T_pos = torch.where(has_pos, weighted_mean(both.gamma_pos, y_pos), x)
-        T_neg = torch.where(has_neg, weighted_mean(both.gamma_neg, y_neg), x)
-        V = T_pos - T_neg if form == "separate" else both.log_mass.exp() * (T_pos - T_neg)
+        T_pos = torch.where(has_pos, weighted_mean(weights.gamma_pos, y_pos), x)
+        T_neg = torch.where(has_neg, weighted_mean(weights.gamma_neg, y_neg), x)
+        V = T_pos - T_neg if form == "separate" else weights.log_mass.exp() * (T_pos - T_neg)
     dtype = torch.promote_types(x.dtype, torch.promote_types(y_pos.dtype, y_neg.dtype))
     return Drift(
         V=V.to(dtype),
         T_pos=T_pos.to(dtype),
         T_neg=T_neg.to(dtype),
-        n_eff_pos=effective_sample_size(both.alpha_pos),
-        n_eff_neg=effective_sample_size(both.alpha_neg),
+        n_eff_pos=effective_sample_size(weights.alpha_pos),
+        n_eff_neg=effective_sample_size(weights.alpha_neg),
         valid=(has_pos & has_neg).squeeze(-1),
-        log_mass=both.log_mass.squeeze(-1),
+        log_mass=weights.log_mass.squeeze(-1),
     )
 
 
-def _check(x: Tensor, y_pos: Tensor, y_neg: Tensor, tau: float | Tensor, weighting: FieldSpec) -> None:
+def _check(x: Tensor, y_pos: Tensor, y_neg: Tensor, tau: float | Tensor, spec: FieldSpec) -> None:
     require_temperature(tau)
-    require_choice("normalization", weighting.normalization, NORMALIZATIONS)
-    require_choice("form", weighting.form, FORMS)
+    require_choice("normalization", spec.normalization, NORMALIZATIONS)
+    require_choice("form", spec.form, FORMS)
     require_features("x", x, "B, D")
     require_features("y_pos", y_pos, "n, D")
     require_features("y_neg", y_neg, "m, D")

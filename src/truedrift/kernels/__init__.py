@@ -1,27 +1,21 @@
 """(x, y) → log w: distances, log-kernels and normalized weights."""
 
 from truedrift.kernels.distance import pairwise_distance, squared_distance
-from truedrift.kernels.kernel import LogKernel, gaussian, laplace, log_kernel
-from truedrift.kernels.weights import (
-    apply_mask,
-    effective_sample_size,
-    leave_one_out_logsumexp,
-    logsumexp,
-    normalize,
-    softmax,
-)
+from truedrift.kernels.kernel import KERNELS, LogKernel, gaussian, laplace, log_kernel
+from truedrift.kernels.weights import apply_mask, effective_sample_size, logsumexp, normalize, power_sum, softmax
 
 __all__ = [
+    "KERNELS",
     "LogKernel",
     "apply_mask",
     "effective_sample_size",
     "gaussian",
     "laplace",
-    "leave_one_out_logsumexp",
     "log_kernel",
     "logsumexp",
     "normalize",
     "pairwise_distance",
+    "power_sum",
     "softmax",
     "squared_distance",
 ]

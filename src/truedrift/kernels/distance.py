@@ -1,12 +1,12 @@
 """d_ij = ‖x_i − y_j‖₂, the distance inside every kernel (`eq:meanshift`).
 
-Two paths that agree to rounding. *exact* forms the differences; *matmul* expands the square,
+There are two methods, and they agree to rounding. *exact* forms the differences; *matmul* expands the square,
 
     ‖x − y‖² = ‖x‖² + ‖y‖² − 2 x·y,
 
 which costs one matrix product but cancels when x is near y. A log-weight is −d/τ, so an error of 1e-7 in d² is
-an error of 1e-3 in a weight at d = 0.005, τ = 0.02. Both are therefore computed in float64 wherever the device has it,
-and rounded once; the product is centered on the mean of y, and entries that are zero by identity are set, not computed.
+an error of 1e-3 in a weight at d = 0.005, τ = 0.02. Both methods therefore compute in float64 where the device has it,
+and round once. *matmul* subtracts the mean of y first. Entries that are zero by identity are set to 0, not computed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from truedrift.kernels.precision import to_widest
 Method = Literal["auto", "exact", "matmul"]
 
 EXACT_UP_TO_ELEMENTS = 1 << 16
-"""`auto` forms differences while they have at most this many elements: there a matrix product is no faster."""
+"""`auto` forms differences up to this number of elements: a matrix product is not faster there."""
 
 EXACT_UP_TO_DIMENSION = 4
-"""… and always in so few dimensions, where the differences are hardly larger than the distances."""
+"""`auto` always forms differences up to this D: they need little more memory than the distances."""
 
 
 def pairwise_distance(
@@ -35,9 +35,20 @@ def pairwise_distance(
     method: Method = "auto",
     same: bool = False,
 ) -> Float[Tensor, "*batch B n"]:
-    """d_ij = ‖x_i − y_j‖ in at least float32; `same` says that y is x, so that the diagonal is zero by identity.
+    """Compute d_ij = ‖x_i − y_j‖. The gradient at distance zero is zero.
 
-    The gradient at distance zero is zero.
+    Args:
+        x: Queries [..., B, D].
+        y: References [..., n, D].
+        method: "exact" forms the differences, "matmul" expands the square, "auto" chooses by size.
+        same: Whether y is x, so that the diagonal is exactly zero.
+
+    Returns:
+        d [..., B, n], in at least float32.
+
+    Example:
+        >>> pairwise_distance(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+        tensor([[5., 1.]])
     """
     return safe_sqrt(_squared(x, y, method, same)).to(_result_dtype(x, y))
 
@@ -49,12 +60,26 @@ def squared_distance(
     method: Method = "auto",
     same: bool = False,
 ) -> Float[Tensor, "*batch B n"]:
-    """d²_ij in at least float32."""
+    """Compute d²_ij = ‖x_i − y_j‖².
+
+    Args:
+        x: Queries [..., B, D].
+        y: References [..., n, D].
+        method: "exact" forms the differences, "matmul" expands the square, "auto" chooses by size.
+        same: Whether y is x, so that the diagonal is exactly zero.
+
+    Returns:
+        d² [..., B, n], in at least float32.
+
+    Example:
+        >>> squared_distance(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
+        tensor([[25.,  1.]])
+    """
     return _squared(x, y, method, same).to(_result_dtype(x, y))
 
 
 def _squared(x: Tensor, y: Tensor, method: Method, same: bool) -> Tensor:
-    """d² in the widest format of the device: float32 would overflow at d = 10¹⁹."""
+    """Compute d² in the widest format of the device: float32 would overflow at d = 10¹⁹."""
     require_choice("method", method, get_args(Method))
     if method == "auto":
         method = "exact" if _is_small(x, y) else "matmul"
@@ -69,7 +94,7 @@ def _result_dtype(x: Tensor, y: Tensor) -> torch.dtype:
 
 
 def safe_sqrt(squared: Tensor) -> Tensor:
-    """√s with derivative 0, instead of ∞, at s = 0."""
+    """Compute √s with the derivative 0, instead of ∞, at s = 0."""
     positive = squared > 0
     return torch.where(positive, torch.where(positive, squared, 1).sqrt(), 0)
 

@@ -5,9 +5,9 @@
 | laplace  | −‖x − y‖ / τ         | the paper's default  |
 | gaussian | −‖x − y‖² / (2τ²)    |                      |
 
-Kernels are kept as logarithms: at d/τ = 10³ the kernel itself is zero in every floating-point format, while
-ratios of kernels, which is all that a centroid needs, are not. Any function (x, y, tau) → log k [..., B, n] of a
-positive kernel may be given instead of a name.
+Kernels are stored as logarithms. At d/τ = 10³ the kernel itself is zero in every floating-point format, but a centroid
+needs only ratios of kernels, and those are not zero. Instead of a name, any function (x, y, tau) → log k [..., B, n] of
+a positive kernel can be passed.
 """
 
 from __future__ import annotations
@@ -19,15 +19,44 @@ from truedrift.errors import require_choice
 from truedrift.kernels.distance import pairwise_distance, squared_distance
 
 LogKernel = Callable[[Tensor, Tensor, float | Tensor], Tensor]
+"""(x [..., B, D], y [..., n, D], tau) → log k [..., B, n]."""
 
 
 def laplace(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
-    """log k = −‖x − y‖ / τ."""
+    """Return log k = −‖x − y‖ / τ.
+
+    Args:
+        x: Queries [..., B, D].
+        y: References [..., n, D].
+        tau: Temperature τ > 0.
+
+    Returns:
+        log k [..., B, n], in at least float32.
+
+    Example:
+        >>> import torch
+        >>> laplace(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 0.5).abs()
+        tensor([[10.,  0.]])
+    """
     return -pairwise_distance(x, y) / tau
 
 
 def gaussian(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
-    """log k = −‖x − y‖² / (2τ²)."""
+    """Return log k = −‖x − y‖² / (2τ²).
+
+    Args:
+        x: Queries [..., B, D].
+        y: References [..., n, D].
+        tau: Temperature τ > 0.
+
+    Returns:
+        log k [..., B, n], in at least float32.
+
+    Example:
+        >>> import torch
+        >>> gaussian(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 0.5).abs()
+        tensor([[50.,  0.]])
+    """
     return -squared_distance(x, y) / (2 * tau * tau)
 
 
@@ -35,7 +64,21 @@ KERNELS: dict[str, LogKernel] = {"laplace": laplace, "gaussian": gaussian}
 
 
 def log_kernel(kernel: str | LogKernel) -> LogKernel:
-    """The log-kernel of that name, or the function itself."""
+    """Look up a log-kernel by name.
+
+    Args:
+        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k, which is returned unchanged.
+
+    Returns:
+        The function (x, y, tau) → log k.
+
+    Raises:
+        UserError: If the name is unknown.
+
+    Example:
+        >>> log_kernel("laplace") is laplace
+        True
+    """
     if callable(kernel):
         return kernel
     require_choice("kernel", kernel, KERNELS)

@@ -1,3 +1,13 @@
+"""Precision policy: which floating-point format each quantity is computed in.
+
+| quantity                              | format                                                  | function           |
+|---------------------------------------|---------------------------------------------------------|--------------------|
+| distances, and γ of an estimator      | float64, or float32 on devices without it               | `to_widest`        |
+| log-weights                           | the format of the features, at least float32            | `at_least_float32` |
+| γ that is returned                    | the format of its log-weights, at least float32         | `cast_like`        |
+| everything, also under autocast       | no automatic casting to float16 or bfloat16             | `full_precision`   |
+"""
+
 from __future__ import annotations
 
 import torch
@@ -5,21 +15,21 @@ import torch
 from truedrift.axes import Tensor
 
 
-def full_precision(x: Tensor) -> torch.autocast:
-    """Autocast off: a bfloat16 product would undo what the weights were kept in float32 for."""
-    return torch.autocast(x.device.type, enabled=False)
-
-
-def cast_like(gamma: Tensor, log_w: Tensor) -> Tensor:
-    """γ in the dtype of log w, and at least in float32."""
-    return gamma.to(torch.promote_types(log_w.dtype, torch.float32))
-
-
 def to_widest(x: Tensor) -> Tensor:
-    """x in the widest format that its device can multiply: float64, but float32 on Apple's MPS."""
+    """Cast x to the widest format in which its device can multiply: float64, but float32 on Apple's MPS."""
     return at_least_float32(x) if x.device.type == "mps" else x.double()
 
 
 def at_least_float32(values: Tensor) -> Tensor:
-    """float16 and bfloat16 widened to float32: at τ = 0.02 a bfloat16 log-weight is wrong by 15 %."""
+    """Widen float16 and bfloat16 to float32: at τ = 0.02 a bfloat16 log-weight is wrong by 15 %."""
     return values.to(torch.promote_types(values.dtype, torch.float32))
+
+
+def cast_like(gamma: Tensor, log_w: Tensor) -> Tensor:
+    """Cast γ to the dtype of log w, but at least to float32."""
+    return gamma.to(torch.promote_types(log_w.dtype, torch.float32))
+
+
+def full_precision(x: Tensor) -> torch.autocast:
+    """Return a context with autocast off on the device of x: a bfloat16 product would lose digits of the weights."""
+    return torch.autocast(x.device.type, enabled=False)

@@ -38,7 +38,6 @@ from truedrift.field.affinity import (
     Form,
     Normalization,
     batch_weights,
-    largest_log_mass,
     log_kernels,
     mean_square,
     sum_normalized,
@@ -88,8 +87,8 @@ def drift_loss(
     scale and takes the general path. `path` is "general", for every option, "gram", for standardize-l2, which
     computes the same loss and (first) gradient several times faster, or "auto".
     """
-    weighting = FieldSpec(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
-    _check(gen, pos, neg, weight_neg, temperatures, weighting, feature_scale, path)
+    spec = FieldSpec(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
+    _check(gen, pos, neg, weight_neg, temperatures, spec, feature_scale, path)
     if scale_over_batch and feature_scale != "mean-distance":
         raise UserError(
             f"scale_over_batch is given with feature_scale {feature_scale!r}",
@@ -101,7 +100,7 @@ def drift_loss(
     log_k = None if kernel == "laplace" else log_kernel(kernel)
     features = _join_features(gen, pos, neg, weight_neg)
     if neg is not None:
-        weighting = _stratify(weighting, gen, neg)
+        spec = _stratify(spec, gen, neg)
     if check_finite:
         require_finite(gen=gen, pos=pos, neg=neg, weight_neg=features.weight_neg)
         require_positive("weight_neg", features.weight_neg, or_zero=True)
@@ -110,18 +109,16 @@ def drift_loss(
         path = "gram" if fast else "general"
     with full_precision(gen):
         if path == "gram":
-            outcome = gram_loss(features, temperatures, weighting, generator)
+            terms = gram_loss(features, temperatures, spec, generator)
         else:
-            outcome = _general_loss(
-                features, temperatures, weighting, feature_scale, scale_over_batch, log_k, generator
-            )
-    return DriftLoss(outcome.loss, DriftReport(outcome, tuple(temperatures), weighting))
+            terms = _general_loss(features, temperatures, spec, feature_scale, scale_over_batch, log_k, generator)
+    return DriftLoss(terms.loss, DriftReport(terms, tuple(temperatures), spec))
 
 
 def _general_loss(
     features: Features,
     temperatures: Sequence[float],
-    weighting: FieldSpec,
+    spec: FieldSpec,
     feature_scale: FeatureScale,
     scale_over_batch: bool,
     kernel: LogKernel | None,
@@ -135,12 +132,12 @@ def _general_loss(
     with torch.no_grad():
         log_k = log_kernels(d, temperatures) if kernel is None else _kernel_of_features(kernel, scaled, temperatures)
         kept = None if kernel is None else log_k.clone()
-        both = batch_weights(log_k, columns.negatives, columns.weight_neg, weighting, generator=generator)
+        weights = batch_weights(log_k, columns.negatives, columns.weight_neg, spec, generator=generator)
         y_neg = fixed if columns.neg is None else torch.cat((fixed, columns.neg), -2)
-        V = weighted_mean(both.gamma_pos, columns.pos.unsqueeze(-3)) - weighted_mean(
-            both.gamma_neg, y_neg.unsqueeze(-3)
+        V = weighted_mean(weights.gamma_pos, columns.pos.unsqueeze(-3)) - weighted_mean(
+            weights.gamma_neg, y_neg.unsqueeze(-3)
         )
-        V = V if weighting.form == "separate" else both.relative_mass() * V
+        V = V if spec.form == "separate" else weights.relative_mass() * V
         total = sum_normalized(V)
     # f − sg(f + V), but V is not added to f first, which would round it to the digits of f.
     residual = f - fixed - total
@@ -150,7 +147,7 @@ def _general_loss(
         distances=d,
         weight_neg=columns.weight_neg,
         mean_square=mean_square(V)[..., 0, 0],
-        largest_log_mass=largest_log_mass(both, weighting.form),
+        largest_log_mass=weights.log_scale(spec.form),
         log_k=kept,
     )
 
@@ -184,11 +181,11 @@ def _join_features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: flo
     return Features(gen, pos, neg.detach().to(dtype), weight.expand(neg.shape[:-1]))
 
 
-def _stratify(weighting: FieldSpec, gen: Tensor, neg: Tensor) -> FieldSpec:
-    """The same weighting with ABC on the negative side told which pool each negative was drawn from."""
-    estimator = weighting.estimator_neg
+def _stratify(spec: FieldSpec, gen: Tensor, neg: Tensor) -> FieldSpec:
+    """The same spec with ABC on the negative side told which pool each negative was drawn from."""
+    estimator = spec.estimator_neg
     if isinstance(estimator, Standard | StratifiedABC):
-        return weighting
+        return spec
     if not isinstance(estimator, ABC):
         raise UserError(
             f"estimator_neg is {estimator.name!r} with unconditional negatives",
@@ -197,7 +194,7 @@ def _stratify(weighting: FieldSpec, gen: Tensor, neg: Tensor) -> FieldSpec:
         )
     n, u = gen.shape[-2], neg.shape[-2]
     strata = (torch.arange(n + u, device=gen.device) >= n).long()
-    return FieldSpec(weighting.normalization, weighting.form, weighting.estimator_pos, StratifiedABC(strata))
+    return FieldSpec(spec.normalization, spec.form, spec.estimator_pos, StratifiedABC(strata))
 
 
 def _check(
@@ -206,20 +203,20 @@ def _check(
     neg: Tensor | None,
     weight_neg: float | Tensor | None,
     temperatures: Sequence[float],
-    weighting: FieldSpec,
+    spec: FieldSpec,
     feature_scale: FeatureScale,
     path: Path,
 ) -> None:
     require_temperatures(temperatures)
-    require_choice("normalization", weighting.normalization, NORMALIZATIONS)
-    require_choice("form", weighting.form, FORMS)
+    require_choice("normalization", spec.normalization, NORMALIZATIONS)
+    require_choice("form", spec.form, FORMS)
     require_choice("feature_scale", feature_scale, FEATURE_SCALES)
     require_choice("path", path, PATHS)
     if path == "gram" and feature_scale != "standardize-l2":
         raise UserError(
             f'path is "gram" with feature_scale {feature_scale!r}', 'it needs "standardize-l2"', 'take "auto"'
         )
-    for side, estimator in (("pos", weighting.estimator_pos), ("neg", weighting.estimator_neg)):
+    for side, estimator in (("pos", spec.estimator_pos), ("neg", spec.estimator_neg)):
         if isinstance(estimator, BRSNIS):
             raise UserError(
                 f'estimator_{side} is "br-snis"',

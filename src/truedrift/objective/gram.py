@@ -24,7 +24,7 @@ import torch
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from truedrift.axes import Tensor
-from truedrift.field.affinity import EPSILON, FieldSpec, batch_weights, largest_log_mass, log_kernels
+from truedrift.field.affinity import EPSILON, FieldSpec, batch_weights, log_kernels
 from truedrift.kernels.precision import to_widest
 from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM, Features, standardize
 from truedrift.objective.report import LossTerms
@@ -39,7 +39,7 @@ NEAR = 3e-3
 def gram_loss(
     features: Features,
     temperatures: Sequence[float],
-    weighting: FieldSpec,
+    spec: FieldSpec,
     generator: torch.Generator | None = None,
 ) -> LossTerms:
     """The outcome of the general path with standardize-l2, for features in one dtype with equal leading dimensions."""
@@ -47,7 +47,7 @@ def gram_loss(
     groups = _flat(features)
     with torch.no_grad():
         gradient = torch.empty_like(groups.gen)
-        parts = [_block(block, out, temperatures, weighting, generator) for block, out in _blocks(groups, gradient)]
+        parts = [_block(block, out, temperatures, spec, generator) for block, out in _blocks(groups, gradient)]
         whole = parts[0] if len(parts) == 1 else GroupBlock(*map(torch.cat, zip(*parts, strict=True)))
         whole = GroupBlock(*(part.view(leading + part.shape[1:]) for part in whole))
     loss = KnownGradient.apply(features.gen, whole.loss, gradient.view_as(features.gen))
@@ -118,7 +118,7 @@ def _block(
     groups: Features,
     gradient: Tensor,
     temperatures: Sequence[float],
-    weighting: FieldSpec,
+    spec: FieldSpec,
     generator: torch.Generator | None,
 ) -> GroupBlock:
     """The results of a block of groups; ∂loss/∂gen is written to `gradient`."""
@@ -128,10 +128,10 @@ def _block(
     squared, inverse_norm = directions(z, n, NEAR / min(temperatures))
     d = squared[:, :n].clone().sqrt_()
     log_k = log_kernels(d, temperatures)
-    both = batch_weights(log_k, groups.negatives, groups.weight_neg, weighting, bounded=True, generator=generator)
-    C = both.coefficients(weighting.form).view(G, len(temperatures), -1)  # [G, T, n × columns]
-    log_mass = largest_log_mass(both, weighting.form)
-    del both
+    weights = batch_weights(log_k, groups.negatives, groups.weight_neg, spec, finite_kernel=True, generator=generator)
+    C = weights.coefficients(spec.form).view(G, len(temperatures), -1)  # [G, T, n × columns]
+    log_mass = weights.log_scale(spec.form)
+    del weights
     products = _products(C, squared, n * D)
     square = products.diagonal(dim1=-2, dim2=-1).clamp_min(0)
     inverse_rms = (square + EPSILON).rsqrt().unsqueeze(-1)  # [G, T, 1]

@@ -41,7 +41,7 @@ class LossTerms:
 DOMINATES_ABOVE = 0.5
 """A weight dominates when it holds more than half."""
 
-OF_A_TEMPERATURE = (
+PER_TEMPERATURE = (
     "force",
     "n_eff_pos",
     "n_eff_neg",
@@ -56,15 +56,15 @@ OF_A_TEMPERATURE = (
 class DriftReport:
     """Telemetry of one batch; every entry is a tensor without gradient on the device of the features."""
 
-    _outcome: LossTerms
+    _terms: LossTerms
     temperatures: tuple[float, ...]
-    weighting: FieldSpec
+    spec: FieldSpec
     _memo: list[SideWeights] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def log_force(self) -> Tensor:
         """[..., T] logarithm of `force`, which itself may be too small for float32."""
-        return 0.5 * self._outcome.mean_square.log() + self._outcome.largest_log_mass
+        return 0.5 * self._terms.mean_square.log() + self._terms.largest_log_mass
 
     @property
     def force(self) -> Tensor:
@@ -111,15 +111,15 @@ class DriftReport:
         These are distances as the kernel sees them. A batch that collapsed onto the very mean of the data keeps its
         directions from there, so that unit features (standardize-l2) do not show it; watch n_eff and the samples.
         """
-        d = self._outcome.distances
+        d = self._terms.distances
         n = d.shape[-2]
         among = d[..., :n].sum((-2, -1)) / max(1, n * (n - 1))
-        return among / d[..., self._outcome.negatives :].mean((-2, -1)).clamp_min(torch.finfo(d.dtype).tiny)
+        return among / d[..., self._terms.negatives :].mean((-2, -1)).clamp_min(torch.finfo(d.dtype).tiny)
 
     def summary(self) -> dict[str, Tensor]:
         """Every number averaged over groups: [T] for those of a temperature, a scalar for `spread`."""
-        of_a_temperature = {name: getattr(self, name) for name in OF_A_TEMPERATURE}
-        means = {name: value.reshape(-1, value.shape[-1]).mean(0) for name, value in of_a_temperature.items()}
+        per_temperature = {name: getattr(self, name) for name in PER_TEMPERATURE}
+        means = {name: value.reshape(-1, value.shape[-1]).mean(0) for name, value in per_temperature.items()}
         return means | {"spread": self.spread.mean()}
 
     @property
@@ -130,13 +130,13 @@ class DriftReport:
         return self._memo[0]
 
     def _weigh(self) -> SideWeights:
-        outcome = self._outcome
+        terms = self._terms
         # Draws of its own where an estimator draws: reading a number must not move the random numbers of a run.
-        draws = Bootstrap in (type(self.weighting.estimator_pos), type(self.weighting.estimator_neg))
-        generator = torch.Generator(outcome.distances.device).manual_seed(0) if draws else None
+        draws = Bootstrap in (type(self.spec.estimator_pos), type(self.spec.estimator_neg))
+        generator = torch.Generator(terms.distances.device).manual_seed(0) if draws else None
         with torch.no_grad():
-            log_k = outcome.log_kernels(self.temperatures)
-            return batch_weights(log_k, outcome.negatives, outcome.weight_neg, self.weighting, generator=generator)
+            log_k = terms.log_kernels(self.temperatures)
+            return batch_weights(log_k, terms.negatives, terms.weight_neg, self.spec, generator=generator)
 
 
 def _dominated_share(alpha: Tensor) -> Tensor:
