@@ -20,7 +20,6 @@ ends with the same digits.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,6 +52,7 @@ from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
 from truedrift.errors import UserError, require_finite, require_matrices, require_temperature
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, no_progress
+from truedrift.storage import append_json_line, read_json_lines
 
 Sums = tuple[Tensor, Tensor]
 """(Σ e [len(n), D], Σ e eᵀ [len(n), D, D]) over trials."""
@@ -72,10 +72,7 @@ class TrialCache:
     def __init__(self, directory: Path, fingerprint: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory / f"trials-{fingerprint[:16]}.jsonl"
-        self.sums = dict(filter(None, (_query(line, shapes) for line in _lines(self.path))))
-        if self.path.exists() and not self.path.read_bytes().endswith(b"\n"):
-            with self.path.open("a") as file:
-                file.write("\n")
+        self.sums = dict(filter(None, (_query(entry, shapes) for entry in read_json_lines(self.path))))
 
     def read(self, query: int) -> dict[str, Sums] | None:
         """The sums of that query, if they are known."""
@@ -84,18 +81,12 @@ class TrialCache:
     def add(self, query: int, sums: Mapping[str, Sums]) -> None:
         """One more query is complete."""
         plain = {name: [each.tolist() for each in pair] for name, pair in sums.items()}
-        with self.path.open("a") as file:
-            file.write(json.dumps({"query": query, "sums": plain}, allow_nan=False) + "\n")
+        append_json_line(self.path, {"query": query, "sums": plain})
 
 
-def _lines(path: Path) -> list[bytes]:
-    return path.read_bytes().splitlines() if path.exists() else []
-
-
-def _query(line: bytes, shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, dict[str, Sums]] | None:
-    """A line's query and sums; None if it is not whole."""
+def _query(entry: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> tuple[int, dict[str, Sums]] | None:
+    """Return the query and sums of one line of the cache; None if they do not have these names and shapes."""
     try:
-        entry = json.loads(line)
         sums = {name: _sums(entry["sums"][name], shape) for name, shape in shapes.items()}
         return int(entry["query"]), sums
     except (ValueError, TypeError, KeyError, AttributeError):

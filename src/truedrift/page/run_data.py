@@ -25,6 +25,7 @@ from truedrift.errors import UserError
 from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord, Protocol
 from truedrift.options import from_dict
 from truedrift.records.store import read_lenient
+from truedrift.storage import parse_json_line
 from truedrift.training.config import RunConfig
 from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, SAMPLES, open_run
 
@@ -148,7 +149,7 @@ def _lines(path: Path) -> tuple[list[dict[str, Any]], str | None]:
         written = path.read_bytes().splitlines()
     except OSError as error:
         return [], f"{path.name} cannot be read ({error.strerror})."
-    entries = [entry for entry in map(_entry, written) if entry is not None]
+    entries = [entry for entry in map(parse_json_line, written) if entry is not None]
     left_out = len(written) - len(entries)
     return entries, f"{left_out} of {len(written)} lines of {path.name} cannot be read." if left_out else None
 
@@ -178,14 +179,6 @@ def _read_evaluations(path: Path) -> tuple[list[EvaluationRecord], list[str]]:
 
 def _negative(count: int, file: str) -> list[str]:
     return [f"{pluralize(count, 'evaluation')} of {file} left out: a distance is never negative."] if count else []
-
-
-def _entry(line: bytes) -> dict[str, Any] | None:
-    try:
-        entry = json.loads(line.decode())
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) else None
 
 
 def _evaluation(line: Mapping[str, Any]) -> Evaluation:

@@ -6,6 +6,7 @@ The picture of a run at a step: the same noise every time, through the averaged 
 from __future__ import annotations
 
 import math
+from io import BytesIO
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from truedrift.data.samples import Samples, to_uint8
 from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.sampling import sample
+from truedrift.storage import write_atomically
 
 POINT_PIXELS = 480
 SMALLEST_SIDE = 32
@@ -92,9 +94,10 @@ def write_png(picture: Tensor, path: Path) -> Path:
 
     require_writable_file(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    mine = path.with_name(f".{path.name}.writing")
-    Image.fromarray(picture.numpy()).save(mine, format="PNG")
-    return mine.replace(path)
+    content = BytesIO()
+    Image.fromarray(picture.numpy()).save(content, format="PNG")
+    write_atomically(path, content.getvalue(), sync=False)
+    return path
 
 
 SEED = 0
