@@ -65,25 +65,25 @@ def test_activations_neither_vanish_nor_grow():
 def test_small_images_have_every_pooling(pooling):
     encoder = build(ConvNetOptions(pooling=pooling), sample_shape=(1, 8, 8))
     assert [g.shape[-1] for g in encoder(images(2, 1, 8, 8))] == list(encoder.dimensions)
-    with pytest.raises(ValueError, match="and the smallest feature map is 1×1; allowed is 2×2 or more"):
+    with pytest.raises(ValueError, match="and the smallest feature map is 1×1; needs maps of at least 2×2"):
         build(ConvNetOptions(pooling=pooling), sample_shape=(1, 4, 4))
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
-        ({"channels": ()}, r"channels is \(\); allowed are one or more whole numbers"),
+        ({"channels": ()}, r"channels is \(\); must be one or more integers"),
         ({"channels": (4, 0)}, r"channels\[1\] is 0; must be an integer ≥ 1"),
         ({"channels": (True,)}, r"channels\[0\] is True"),
         ({"seed": 1.5}, r"seed is 1\.5; must be an integer"),
         ({"pooling": "sum"}, "pooling is 'sum'"),
     ],
 )
-def test_wrong_options_name_the_field(wrong, told):
-    with pytest.raises(ValueError, match=told):
+def test_wrong_options_name_the_field(wrong, message):
+    with pytest.raises(ValueError, match=message):
         ConvNetOptions(**wrong)
 
 
 def test_points_are_sent_to_pixels():
-    with pytest.raises(ValueError, match=r'"convnet" needs images .*; take the encoder "pixels" for points'):
+    with pytest.raises(ValueError, match=r'"convnet" needs images .*; use the encoder "pixels" for points'):
         build(ConvNetOptions(), sample_shape=(2,))

@@ -102,17 +102,17 @@ def test_the_table_is_that_of_the_published_shapes():
 
 def test_missing_weights_name_the_command(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
-    with pytest.raises(ValueError, match=r"no EfficientNet-Lite0 weights at .*; run truedrift data fetch eff") as error:
+    with pytest.raises(ValueError, match=r"weights .* do not exist; .*; run truedrift data fetch eff") as error:
         build(EfficientNetLite0Options(), sample_shape=(3, 32, 32))
     assert "\n" not in str(error.value)
 
 
-def test_damaged_and_foreign_weights_are_told(cache):
+def test_damaged_and_foreign_weights_are_refused(cache):
     foreign = random_weights()
     foreign["_blocks.3._bn1.bias"] = torch.zeros(7)
     save_file(foreign, cache)
     with pytest.raises(
-        ValueError, match=r"_blocks.3._bn1.bias of .* has shape \[7\]; allowed is \[144\]; run truedrift"
+        ValueError, match=r"_blocks.3._bn1.bias of .* has shape \[7\]; must have shape \[144\]; run truedrift"
     ):
         build(EfficientNetLite0Options(), sample_shape=(3, 32, 32))
     del foreign["_blocks.3._bn1.bias"]
@@ -120,37 +120,37 @@ def test_damaged_and_foreign_weights_are_told(cache):
     with pytest.raises(ValueError, match=r"_blocks.3._bn1.bias of .* is missing"):
         build(EfficientNetLite0Options(), sample_shape=(3, 32, 32))
     cache.write_bytes(cache.read_bytes()[:1000])
-    with pytest.raises(ValueError, match=r"cannot be read .*; allowed is a complete safetensors file; run truedrift"):
+    with pytest.raises(ValueError, match=r"cannot be read .*; must be a complete safetensors file; run truedrift"):
         build(EfficientNetLite0Options(), sample_shape=(3, 32, 32))
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
-        ({"image_size": 80}, "image_size is 80; allowed are multiples of 32"),
+        ({"image_size": 80}, "image_size is 80; must be a multiple of 32"),
         ({"image_size": 0}, "image_size is 0; must be an integer ≥ 32"),
-        ({"taps": (2, 2)}, r"taps is \(2, 2\); allowed are ascending whole numbers from 0 up to 15"),
-        ({"taps": (16,)}, r"taps is \(16,\); allowed are ascending"),
-        ({"taps": 3}, "taps is 3; allowed are one or more"),
+        ({"taps": (2, 2)}, r"taps is \(2, 2\); must be strictly ascending integers ≥ 0 and ≤ 15"),
+        ({"taps": (16,)}, r"taps is \(16,\); must be strictly ascending"),
+        ({"taps": 3}, "taps is 3; must be one or more"),
         ({"pooling": "max"}, "pooling is 'max'; must be one of 'mean', 'mean.std', 'patches'"),
     ],
 )
-def test_wrong_options_name_the_field(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_wrong_options_name_the_field(options, message):
+    with pytest.raises(ValueError, match=message):
         EfficientNetLite0Options(**options)
 
 
 @pytest.mark.parametrize(
-    ("shape", "told"),
+    ("shape", "message"),
     [
         ((2,), 'sample_shape is .2,.; the encoder "efficientnet-lite0" needs images'),
         ((4, 32, 32), "takes 1 or 3 channels"),
         ((3, 32, 40), "takes square images"),
-        ((3, 32), r"allowed is \(D,\) for points or \(C, H, W\)"),
+        ((3, 32), r"must be \(D,\) for points or \(C, H, W\)"),
     ],
 )
-def test_wrong_samples_are_told(shape, told):
-    with pytest.raises(ValueError, match=told):
+def test_wrong_samples_are_refused(shape, message):
+    with pytest.raises(ValueError, match=message):
         build(EfficientNetLite0Options(), sample_shape=shape)
 
 

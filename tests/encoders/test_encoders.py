@@ -111,9 +111,7 @@ def test_options_come_back_from_json(encoder):
 
 
 def test_another_shape_is_told_in_one_line(encoder):
-    with pytest.raises(
-        ValueError, match=r"values have shape \[2, 3, 8, 8\]; this encoder was built for \[B, 3, 16, 16\]"
-    ):
+    with pytest.raises(ValueError, match=r"values has shape \[2, 3, 8, 8\]; must have shape \[B, 3, 16, 16\]"):
         encoder(torch.zeros(2, 3, 8, 8))
 
 
@@ -165,10 +163,10 @@ def test_pixels_are_flattened_in_order():
     assert torch.equal(features[:, 256 + 16 + 2], images()[:, 1, 1, 2])
 
 
-def test_mistakes_are_told():
-    with pytest.raises(ValueError, match="options is a str; allowed are PixelsOptions, ConvNetOptions, DINOv2Options"):
+def test_mistakes_are_refused():
+    with pytest.raises(ValueError, match="options is a str; must be one of PixelsOptions, ConvNetOptions, "):
         build("pixels", sample_shape=(2,))
-    with pytest.raises(ValueError, match=r"sample_shape is \(0,\); allowed is \(D,\) for points"):
+    with pytest.raises(ValueError, match=r"sample_shape is \(0,\); must be \(D,\) for points"):
         build(PixelsOptions(), sample_shape=(0,))
 
 

@@ -59,6 +59,6 @@ def test_gray_is_repeated_and_color_kept():
     assert torch.equal(rgb(color), color)
 
 
-def test_other_images_are_told():
+def test_other_images_are_refused():
     with pytest.raises(ValueError, match=r"sample_shape is \(3, 8, 9\); it takes square images; crop or pad them"):
         require_square_image("it", (3, 8, 9))

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from truedrift.encoders.pooling import POOLINGS, pool_map, pool_maps, pooled_dimensions, require_map
+from truedrift.encoders.pooling import POOLINGS, group_dimensions, pool_map, pool_maps, require_map
 
 
 def a_map(*shape):
@@ -54,12 +54,12 @@ def test_the_gradient_of_a_constant_map_is_finite_and_zero():
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_groups_and_their_dimensions_agree(pooling):
     groups = pool_maps([a_map(2, 3, 4, 4), a_map(2, 5, 2, 2)], pooling)
-    assert tuple(group.shape[-1] for group in groups) == pooled_dimensions((3, 5), pooling)
+    assert tuple(group.shape[-1] for group in groups) == group_dimensions((3, 5), pooling)
     assert all(group.shape[0] == 2 for group in groups)
     torch.testing.assert_close(groups[0], pool_map(a_map(2, 3, 4, 4), pooling)[0])
 
 
 def test_a_single_place_has_only_a_mean():
     require_map("mean", (1, 1))
-    with pytest.raises(ValueError, match="pooling is 'patches' and the smallest feature map is 2×1; allowed is 2×2"):
+    with pytest.raises(ValueError, match="pooling is 'patches' and the smallest feature map is 2×1; needs maps of "):
         require_map("patches", (2, 1))

@@ -55,10 +55,10 @@ def test_weights_are_the_roots():
     assert gradient_weights((4, 16), "mean-distance") == [1.0, 1.0]
 
 
-def test_mistakes_are_told():
+def test_mistakes_are_refused():
     with pytest.raises(
         ValueError, match="feature_scale is 'l2'; must be one of 'standardize-l2', 'none', 'mean-distance'"
     ):
         gradient_weights((4,), "l2")
-    with pytest.raises(ValueError, match="features is empty; allowed is one group or more"):
+    with pytest.raises(ValueError, match="features is empty; must hold one or more groups"):
         stack_padded([])

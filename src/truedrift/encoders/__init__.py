@@ -1,4 +1,4 @@
-"""Image → features: frozen encoders, the pooling of their maps, and groups of several sizes as one tensor."""
+"""Frozen encoders from samples to feature groups, and stacking of groups of different sizes into one tensor."""
 
 from truedrift.encoders.base import Encoder, PixelsOptions, gradient_weights, stack_padded
 from truedrift.encoders.catalog import OPTIONS, build
@@ -7,7 +7,7 @@ from truedrift.encoders.dinov2 import DINOv2Options
 from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0Options
 
 EncoderOptions = PixelsOptions | ConvNetOptions | EfficientNetLite0Options | DINOv2Options
-"""Of an encoder by name."""
+"""Options of any encoder, distinguished by `kind`."""
 
 __all__ = [
     "OPTIONS",

@@ -1,17 +1,14 @@
-"""What options and sample shapes of encoders may be; each message names the field.
+"""The interface of every encoder: x_s = φ_s(sample), s = 1 … S, a frozen network whose feature groups drift.
 
-Groups of different D_s as one tensor [S, B, D], D = max D_s, for a loss that takes all groups at once.
+The gradient passes through φ to the sample but never to weights: no parameter requires one, and normalization layers
+stay in evaluation mode. Every group is [B, D_s]; the sizes D_s are known before the first batch. The encoder `Pixels`
+returns the values themselves, flattened.
 
-Zeros after a feature change no distance, but the RMS and the mean of the drift loss run over n·D numbers. With V_τ/RMS
-and ∂loss/∂f = −2V/(nD), a zero dimension more makes the gradient of a group smaller by √(D_s/D) where features are
-used as they are or as unit vectors. Where they are divided by s/√D, for the mean distance s, the two changes cancel.
-
-x_s = φ_s(image), s = 1 … S: a frozen network whose feature groups are what drifts.
-
-The gradient passes through φ to the image and never into weights: no parameter requires one, and normalization layers
-stay in evaluation. Every group is [B, D_s]; the sizes D_s are known before the first batch.
-
-x = the values themselves, flattened to [B, D]: for points in the plane, and images small enough to compare.
+`stack_padded` puts groups of different D_s into one tensor [S, B, D], D = max D_s, for a loss that takes all groups at
+once. Zeros after a feature change no distance, but the RMS and the mean of the drift loss run over n·D numbers. With
+V_τ/RMS and ∂loss/∂f = −2V/(nD), padding from D_s to D makes the gradient of a group smaller by √(D_s/D) where features
+are used as they are or as unit vectors. Where they are divided by s/√D, for the mean distance s, the two changes
+cancel. `gradient_weights` compensates.
 """
 
 from __future__ import annotations
@@ -32,70 +29,88 @@ from truedrift.axes import Float, Tensor
 from truedrift.errors import UserError, require_choice, require_integer
 
 
-def require_ascending(what: str, value: object, least: int, most: int | None = None) -> tuple[int, ...]:
-    """`value` (JSON gives lists) as a tuple of whole numbers least ≤ … ≤ most, each larger than the one before."""
-    numbers = require_integers(what, value, least)
-    if list(numbers) != sorted(set(numbers)) or (most is not None and numbers[-1] > most):
-        upper = "" if most is None else f" up to {most}"
-        allowed = f"allowed are ascending whole numbers from {least}{upper}"
-        raise UserError(f"is {value!r}", allowed, "sort them, each one once", field=what)
+def require_ascending(field: str, value: object, minimum: int, maximum: int | None = None) -> tuple[int, ...]:
+    """Require strictly ascending integers from `minimum` to `maximum`; return them as a tuple."""
+    numbers = require_integers(field, value, minimum)
+    if list(numbers) != sorted(set(numbers)) or (maximum is not None and numbers[-1] > maximum):
+        upper = "" if maximum is None else f" and ≤ {maximum}"
+        allowed = f"must be strictly ascending integers ≥ {minimum}{upper}"
+        raise UserError(f"is {value!r}", allowed, "sort them and pass each one once", field=field)
     return numbers
 
 
-def require_integers(what: str, value: object, least: int) -> tuple[int, ...]:
-    """`value` as a tuple of one or more whole numbers of at least `least`."""
+def require_integers(field: str, value: object, minimum: int) -> tuple[int, ...]:
+    """Require one or more integers of at least `minimum`; return them as a tuple."""
     if not isinstance(value, (tuple, list)) or not value:
-        raise UserError(f"is {value!r}", "allowed are one or more whole numbers", "pass them as a tuple", field=what)
+        raise UserError(f"is {value!r}", "must be one or more integers", "pass them as a tuple", field=field)
     for position, number in enumerate(value):
-        require_integer(f"{what}[{position}]", number, least, max(least, 1))
+        require_integer(f"{field}[{position}]", number, minimum, max(minimum, 1))
     return tuple(value)
 
 
 def replace_field(options: Any, name: str, value: object) -> None:
-    """Set a field of frozen options, in their `__post_init__` only: a list from JSON becomes the tuple it was."""
+    """Set a field of frozen options. Only for their `__post_init__`, to turn a list from JSON into a tuple."""
     object.__setattr__(options, name, value)
 
 
 def require_sample_shape(sample_shape: Sequence[int]) -> None:
-    """(D,) for points or (C, H, W) for images."""
+    """Require (D,) for points or (C, H, W) for images."""
     sizes = tuple(sample_shape)
     if len(sizes) not in (1, 3) or not all(type(size) is int and size >= 1 for size in sizes):
         raise UserError(
             f"sample_shape is {sizes}",
-            "allowed is (D,) for points or (C, H, W) for images",
-            "take the shape of one sample",
+            "must be (D,) for points or (C, H, W) for images",
+            "pass the shape of one sample",
         )
 
 
-def require_image(what: str, sample_shape: Sequence[int], channels: Sequence[int] | None = None) -> None:
-    """(C, H, W), with C one of `channels` if they are given."""
+def require_image(encoder: str, sample_shape: Sequence[int], channels: Sequence[int] | None = None) -> None:
+    """Require (C, H, W), with C one of `channels` if they are given; `encoder` is the name in the message."""
     require_sample_shape(sample_shape)
     sizes = tuple(sample_shape)
     if len(sizes) != 3:
         raise UserError(
-            f"sample_shape is {sizes}", f"{what} needs images (C, H, W)", 'take the encoder "pixels" for points'
+            f"sample_shape is {sizes}", f"{encoder} needs images (C, H, W)", 'use the encoder "pixels" for points'
         )
     if channels is not None and sizes[0] not in channels:
         allowed = " or ".join(map(str, channels))
-        raise UserError(f"sample_shape is {sizes}", f"{what} takes {allowed} channels", "convert the images to RGB")
+        raise UserError(f"sample_shape is {sizes}", f"{encoder} takes {allowed} channels", "convert the images to RGB")
 
 
 _SHRINKS = {"standardize-l2": True, "none": True, "mean-distance": False}
-"""Whether padding makes the gradient smaller, by the drift loss's `feature_scale`."""
+"""Whether padding makes the gradient smaller, for each `feature_scale` of the drift loss."""
 
 
 def stack_padded(features: Sequence[Float[Tensor, "B _"]]) -> Float[Tensor, "S B D"]:
-    """[S, B, D] of groups [B, D_s]: zeros after the narrower ones."""
+    """Stack feature groups [B, D_s] into [S, B, D], with zeros after the narrower ones.
+
+    Args:
+        features: Feature groups, as an encoder returns them.
+
+    Example:
+        >>> stack_padded([torch.ones(2, 3), torch.ones(2, 1)])[1]
+        tensor([[1., 0., 0.],
+                [1., 0., 0.]])
+    """
     if not features:
-        raise UserError("features is empty", "allowed is one group or more", "pass what an encoder returned")
+        raise UserError("is empty", "must hold one or more groups", "pass the output of an encoder", field="features")
     widest = max(group.shape[-1] for group in features)
     return torch.stack([F.pad(group, (0, widest - group.shape[-1])) for group in features])
 
 
 def gradient_weights(dimensions: Sequence[int], feature_scale: str) -> list[float]:
-    """The factor of each group's loss after `stack` that gives back the gradient it has alone: √(D/D_s), or 1.
+    """Compute the weight per group that restores, after `stack_padded`, the gradient of the unpadded group.
 
-    Exact but for the 1e-8 beside the mean square in the RMS, and while the mean distance is above its floor of 1e-3.
+    The weight is √(D/D_s), or 1 for mean-distance. It is exact up to the 1e-8 added to the mean square in the RMS, and
+    as long as the mean distance is above its floor of 1e-3.
+
+    Args:
+        dimensions: D_s of every group.
+        feature_scale: `feature_scale` of the drift loss.
+
+    Example:
+        >>> gradient_weights([4, 16], "standardize-l2")
+        [2.0, 1.0]
     """
     require_choice("feature_scale", feature_scale, _SHRINKS)
     widest = max(dimensions)
@@ -103,9 +118,15 @@ def gradient_weights(dimensions: Sequence[int], feature_scale: str) -> list[floa
 
 
 class Encoder(nn.Module):
-    """values [B, *sample_shape] in [−1, 1] → one tensor [B, D_s] a feature group. Frozen by construction.
+    """Map values [B, *sample_shape] in [−1, 1] to feature groups, one tensor [B, D_s] per group. Always frozen.
 
-    A subclass builds its network, hands it over here, and writes `features`.
+    A subclass builds its network, passes it to `__init__`, and writes `features`.
+
+    Args:
+        options: Options of the encoder, part of its fingerprint.
+        sample_shape: (D,) for points or (C, H, W) for images.
+        network: The network; its parameters stop requiring gradients.
+        dimensions: D_s of every group.
     """
 
     def __init__(
@@ -121,50 +142,51 @@ class Encoder(nn.Module):
         self.eval()
 
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
-        """The groups of checked values."""
+        """Compute the feature groups of values whose shape was checked."""
         raise NotImplementedError
 
     def forward(self, values: Tensor) -> tuple[Tensor, ...]:
-        """The feature groups of `values`, computed in the dtype of the weights."""
+        """Compute the feature groups of `values` in the dtype of the weights."""
         if tuple(values.shape[1:]) != self.sample_shape:
             expected = ", ".join(map(str, self.sample_shape))
             raise UserError(
-                f"values have shape {list(values.shape)}",
-                f"this encoder was built for [B, {expected}]",
+                f"has shape {list(values.shape)}",
+                f"must have shape [B, {expected}], which this encoder was built for",
                 "build one for that sample_shape",
+                field="values",
             )
         weight = next(self.network.parameters(), None)
         return self.features(values if weight is None else values.to(weight.dtype))
 
     def train(self, mode: bool = True) -> Self:
-        """Stays in evaluation, whatever the model around it does."""
+        """Stay in evaluation mode, also as part of a model that trains."""
         return super().train(False)
 
     def fingerprint(self) -> str:
-        """sha256 over the encoder's name and options, the sample shape and every weight: the key of kept features."""
+        """Compute the sha256 of the class name, options, sample shape and weights: the key of cached features."""
         digest = hashlib.sha256()
-        described = [type(self).__name__, dataclasses.asdict(self.options), self.sample_shape]
-        digest.update(json.dumps(described, sort_keys=True).encode())
+        description = [type(self).__name__, dataclasses.asdict(self.options), self.sample_shape]
+        digest.update(json.dumps(description, sort_keys=True).encode())
         for name, tensor in sorted(self.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-            digest.update(_content(tensor))
+            digest.update(_tensor_bytes(tensor))
         return digest.hexdigest()
 
 
-def _content(tensor: Tensor) -> Any:
-    """The bytes of a tensor in the order of its indices, whatever its memory layout or device."""
+def _tensor_bytes(tensor: Tensor) -> Any:
+    """Return the bytes of a tensor in the order of its indices, independent of memory layout and device."""
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 @dataclass(frozen=True, kw_only=True)
 class PixelsOptions:
-    """There is nothing to choose."""
+    """Options of `Pixels`: none."""
 
     kind: Literal["pixels"] = "pixels"
 
 
 class Pixels(Encoder):
-    """One group of D = C·H·W, or D for points."""
+    """The values themselves as one group, D = C·H·W for images: for points, and images small enough to compare."""
 
     def __init__(self, options: PixelsOptions, *, sample_shape: Sequence[int]) -> None:
         require_sample_shape(sample_shape)

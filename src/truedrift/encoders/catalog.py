@@ -1,4 +1,4 @@
-"""Encoders by name."""
+"""Table of the encoders by name, and `build`, which makes one from its options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OPTIONS: dict[str, type] = {
     "dinov2": DINOv2Options,
     "efficientnet-lite0": EfficientNetLite0Options,
 }
-"""The options of every encoder; their defaults are its settings."""
+"""Options type of every encoder by name."""
 
 _ENCODERS: dict[type, type[Any]] = {
     PixelsOptions: Pixels,
@@ -28,9 +28,23 @@ _ENCODERS: dict[type, type[Any]] = {
 
 
 def build(options: object, *, sample_shape: Sequence[int]) -> Encoder:
-    """The frozen encoder of these options for samples of this shape: (D,) or (C, H, W)."""
+    """Build the frozen encoder of these options.
+
+    Args:
+        options: Options of one of the encoders.
+        sample_shape: (D,) for points or (C, H, W) for images.
+
+    Raises:
+        UserError: If the encoder cannot take samples of this shape, or its weights are missing.
+
+    Example:
+        >>> import torch
+        >>> encoder = build(ConvNetOptions(channels=(4, 8)), sample_shape=(3, 16, 16))
+        >>> [tuple(group.shape) for group in encoder(torch.zeros(5, 3, 16, 16))]
+        [(5, 4), (5, 8)]
+    """
     encoder = _ENCODERS.get(type(options))
     if encoder is None:
         names = ", ".join(each.__name__ for each in OPTIONS.values())
-        raise UserError(f"options is a {type(options).__name__}", f"allowed are {names}", "pass one of these")
+        raise UserError(f"options is a {type(options).__name__}", f"must be one of {names}", "pass one of these")
     return encoder(options, sample_shape=sample_shape)

@@ -1,14 +1,15 @@
-"""a_s = σ(K'_s * σ(K_s * a_{s−1})): a small convolutional network with fixed random weights, pooled stage by stage.
+"""ConvNet: a small convolutional network with fixed random weights, a_s = σ(K'_s * σ(K_s * a_{s−1})), pooled per stage.
 
-It needs no download. Neighbors in its features are as often of one class as neighbors in pixels (0.92 to 0.94 on the
-digits of scikit-learn), a little more often on CIFAR-10 (0.29 to 0.34 by pooling, pixels 0.28); trained networks are
-far better there (EfficientNet-Lite0 0.59; 10 neighbors among 4000). Stage 1 keeps the resolution, each further stage
-halves it (rounding up); σ is a leaky ReLU of slope 0.2, the convolutions are 3×3 with zeros around and without
-offsets.
+It needs no download. The fraction of nearest neighbors that are of the same class is about that of pixels on the digits
+of scikit-learn (0.92 to 0.94) and a little higher on CIFAR-10 (0.29 to 0.34 depending on the pooling, pixels 0.28; 10
+neighbors among 4000). Trained networks are far better there (EfficientNet-Lite0 0.59).
+
+Stage 1 keeps the resolution, each further stage halves it (rounding up). σ is a leaky ReLU of slope 0.2; the
+convolutions are 3×3, zero-padded, without bias.
 
 Weights are uniform on ±√(6/(fan_in (1 + 0.2²))) (He et al. 2015), drawn from `stream(seed, "convnet", number)`.
-Uniform draws are made of integers by exact arithmetic, so the same torch gives the same weights on every machine;
-Gaussian ones, or orthogonal ones with their factorization, may differ in the last digits between processors.
+Uniform draws come from integers by exact arithmetic, so the same torch gives the same weights on every machine.
+Gaussian draws, or orthogonal ones with their factorization, may differ in the last digits between processors.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder, replace_field, require_image, require_integers
-from truedrift.encoders.pooling import Pooling, pool_maps, pooled_dimensions, require_map, require_pooling
+from truedrift.encoders.pooling import Pooling, group_dimensions, pool_maps, require_map, require_pooling
 from truedrift.errors import require_integer
 from truedrift.seeding import stream
 
@@ -34,13 +35,13 @@ SLOPE = 0.2
 
 @dataclass(frozen=True, kw_only=True)
 class ConvNetOptions:
-    """A feature group (or several, by pooling) a stage."""
+    """Options of `ConvNet`, which has one feature group per stage (several with some poolings)."""
 
     kind: Literal["convnet"] = "convnet"
     seed: int = 0
-    """Of the weights."""
+    """Seed of the weights."""
     channels: tuple[int, ...] = (32, 64, 128)
-    """D_s of each stage."""
+    """Channels D_s of each stage."""
     pooling: Pooling = "mean"
 
     def __post_init__(self) -> None:
@@ -50,40 +51,40 @@ class ConvNetOptions:
 
 
 class ConvNet(Encoder):
-    """Images [B, C, H, W] of any channels and size; from 8×8 on with every pooling."""
+    """Encoder of images [B, C, H, W] of any number of channels and size; every pooling works from 8×8 on."""
 
     def __init__(self, options: ConvNetOptions, *, sample_shape: Sequence[int]) -> None:
         require_image('the encoder "convnet"', sample_shape)
         inputs, height, width = sample_shape
         halvings = len(options.channels) - 1
         require_map(options.pooling, (_halve(height, halvings), _halve(width, halvings)))
-        network = nn.ParameterList(_kernels(inputs, options))
-        dimensions = pooled_dimensions(options.channels, options.pooling)
+        network = nn.ParameterList(_draw_kernels(inputs, options))
+        dimensions = group_dimensions(options.channels, options.pooling)
         super().__init__(options, sample_shape=sample_shape, network=network, dimensions=dimensions)
 
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
         return pool_maps(self.maps(values), self.options.pooling)
 
     def maps(self, values: Float[Tensor, "B C H W"]) -> list[Tensor]:
-        """a_s of every stage."""
+        """Compute the feature map a_s of every stage."""
         maps = []
         for number, kernel in enumerate(self.network.parameters()):
-            stride = 2 if number >= 2 and number % 2 == 0 else 1  # the first of a stage, but of stage 1
+            stride = 2 if number >= 2 and number % 2 == 0 else 1  # first convolution of a stage, except stage 1
             values = F.leaky_relu(F.conv2d(values, kernel, stride=stride, padding=1), SLOPE)
-            if number % 2:  # the second of a stage
+            if number % 2:  # second convolution of a stage
                 maps.append(values)
         return maps
 
 
-def _kernels(inputs: int, options: ConvNetOptions) -> Iterator[nn.Parameter]:
-    """K_1, K'_1, K_2, … each from a stream of its own."""
+def _draw_kernels(inputs: int, options: ConvNetOptions) -> Iterator[nn.Parameter]:
+    """Draw K_1, K'_1, K_2, …, each from its own stream."""
     sizes = [inputs, *(size for size in options.channels for _ in range(2))]
     for number, (inside, outside) in enumerate(pairwise(sizes)):
         bound = math.sqrt(6 / (9 * inside * (1 + SLOPE**2)))
-        drawn = torch.rand(outside, inside, 3, 3, generator=stream(options.seed, "convnet", number))
-        yield nn.Parameter((2 * drawn - 1) * bound, requires_grad=False)
+        uniform = torch.rand(outside, inside, 3, 3, generator=stream(options.seed, "convnet", number))
+        yield nn.Parameter((2 * uniform - 1) * bound, requires_grad=False)
 
 
 def _halve(side: int, times: int) -> int:
-    """⌈side / 2^times⌉, as the strided convolutions round."""
+    """Return ⌈side / 2^times⌉, rounded as the strided convolutions do."""
     return -(-side // 2**times)

@@ -1,11 +1,11 @@
 """DINOv2 ViT-S/14 (Oquab et al. 2023): patch tokens after blocks 3, 6, 9 and 12, pooled to 384 numbers each.
 
-The image is enlarged to 98 px (7×7 patches of 14; bilinear, align_corners=False) and normalized with the ImageNet
-statistics. The published drifting code feeds [−1, 1] as it is, without the statistics the network was trained with;
-`input_normalization="published"` does that too.
+Images are resized to 98 px (7×7 patches of 14; bilinear, align_corners=False) and normalized with the ImageNet
+statistics. The published drifting code passes values in [−1, 1] without the statistics that the network was trained
+with; `input_normalization="published"` does the same.
 
-Tokens are those of `hidden_states[k]`: as they leave block k, without the final layer norm and without the class
-token. Position embeddings are interpolated by transformers. Blocks after the last one asked for are not computed.
+Tokens are those of `hidden_states[k]`: the output of block k, without the final layer norm and without the class
+token. Transformers interpolates the position embeddings. Blocks after the last requested one are not computed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import nn
 
 from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder, replace_field, require_ascending
-from truedrift.encoders.pooling import Pooling, pool_maps, pooled_dimensions, require_map, require_pooling
+from truedrift.encoders.pooling import Pooling, group_dimensions, pool_maps, require_map, require_pooling
 from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
 from truedrift.errors import UserError, require_choice, require_integer
 from truedrift.seeding import stream
@@ -29,7 +29,7 @@ from truedrift.seeding import stream
 REPOSITORY = "facebook/dinov2-small"
 REVISION = "ed25f3a31f01632728cabb09d1542f84ab7b0056"
 RANDOM_DEVIATION = 0.02
-"""Of random weights, as vision transformers begin."""
+"""Standard deviation of random weights, as usual for initializing vision transformers."""
 
 InputNormalization = Literal["imagenet", "published"]
 INPUT_NORMALIZATIONS: tuple[InputNormalization, ...] = get_args(InputNormalization)
@@ -37,24 +37,24 @@ INPUT_NORMALIZATIONS: tuple[InputNormalization, ...] = get_args(InputNormalizati
 
 @dataclass(frozen=True, kw_only=True)
 class DINOv2Options:
-    """A feature group (or several, by pooling) a block."""
+    """Options of `DINOv2`, which has one feature group per block (several with some poolings)."""
 
     kind: Literal["dinov2"] = "dinov2"
     folder: str | None = None
-    """A folder with config.json and model.safetensors, for machines without a hub; None: the hub or its cache."""
+    """Folder with config.json and model.safetensors, for machines without the hub; None: the hub or its cache."""
     revision: str = REVISION
-    """The commit of the hub's repository, which names the weights exactly."""
+    """Commit of the repository on the hub, which identifies the weights exactly."""
     image_size: int = 98
-    """Side to which images are brought, a multiple of the patch of 14."""
+    """Side to which images are resized, a multiple of the patch size 14."""
     blocks: tuple[int, ...] = (3, 6, 9, 12)
-    """Blocks after which tokens are taken, counted from 1; later blocks are not computed."""
+    """Blocks whose output tokens are used, counted from 1; later blocks are not computed."""
     input_normalization: InputNormalization = "imagenet"
-    """ImageNet statistics, or [−1, 1] as the published code has it."""
+    """ImageNet statistics, or [−1, 1] as in the published code."""
     pooling: Pooling = "mean"
     random_weights: bool = False
-    """The same network with random weights: for measurements of speed and for tests, not for training."""
+    """Use random weights: for measuring speed and for tests, not for training."""
     seed: int = 0
-    """Of the random weights."""
+    """Seed of the random weights."""
 
     def __post_init__(self) -> None:
         require_integer("image_size", self.image_size, 1, 98)
@@ -64,11 +64,11 @@ class DINOv2Options:
         require_integer("seed", self.seed, 0, 0)
         if self.random_weights and self.folder is not None:
             problem = f"is True and folder is {self.folder!r}"
-            raise UserError(problem, "allowed is one source of weights", "drop one of the two", field="random_weights")
+            raise UserError(problem, "must not both be set", "remove one of the two", field="random_weights")
 
 
 class DINOv2(Encoder):
-    """Square images of 1 or 3 channels."""
+    """Encoder of square images with 1 or 3 channels."""
 
     def __init__(self, options: DINOv2Options, *, sample_shape: Sequence[int]) -> None:
         require_square_image('the encoder "dinov2"', sample_shape)
@@ -80,7 +80,7 @@ class DINOv2(Encoder):
             options,
             sample_shape=sample_shape,
             network=FirstBlocks(model, options.blocks[-1]),
-            dimensions=pooled_dimensions([model.config.hidden_size] * len(options.blocks), options.pooling),
+            dimensions=group_dimensions([model.config.hidden_size] * len(options.blocks), options.pooling),
         )
         self.grid = grid
         self.normalization = ImageNetNormalization()
@@ -90,15 +90,15 @@ class DINOv2(Encoder):
         if self.options.input_normalization == "imagenet":
             values = self.normalization(values)
         states = self.network(resize(values, self.options.image_size))
-        return pool_maps((self._map(states[block]) for block in self.options.blocks), self.options.pooling)
+        return pool_maps((self._token_map(states[block]) for block in self.options.blocks), self.options.pooling)
 
-    def _map(self, tokens: Float[Tensor, "B tokens D"]) -> Float[Tensor, "B D h w"]:
-        """Patch tokens on their grid; the first token is the class."""
+    def _token_map(self, tokens: Float[Tensor, "B tokens D"]) -> Float[Tensor, "B D h w"]:
+        """Arrange the patch tokens on their grid; the first token is the class token."""
         return tokens[:, 1:].transpose(1, 2).unflatten(-1, (self.grid, self.grid))
 
 
 class FirstBlocks(nn.Module):
-    """transformers' embeddings and its first `count` blocks."""
+    """The embeddings and the first `count` blocks of a transformers model."""
 
     def __init__(self, model: Any, count: int) -> None:
         super().__init__()
@@ -106,24 +106,24 @@ class FirstBlocks(nn.Module):
         self.blocks = nn.ModuleList(model.encoder.layer[:count])
 
     def forward(self, values: Float[Tensor, "B 3 H W"]) -> list[Tensor]:
-        """The state before block 1, then after each block."""
+        """Return the tokens before block 1 and after each block."""
         states = [self.embeddings(values)]
         for block in self.blocks:
-            out = block(states[-1])
-            states.append(out[0] if isinstance(out, tuple) else out)  # a tuple before transformers 5
+            output = block(states[-1])
+            states.append(output[0] if isinstance(output, tuple) else output)  # a tuple before transformers 5
         return states
 
 
 def _load_network(options: DINOv2Options) -> Any:
-    """transformers' Dinov2Model from the folder, or from the hub at the revision; never from a pickle."""
-    transformers = _transformers()
+    """Load the Dinov2Model of transformers from the folder, or from the hub at the revision; never from a pickle."""
+    transformers = _import_transformers()
     if options.folder is not None and not Path(options.folder).is_dir():
-        raise _load_error(options, "there is no such folder")
+        raise _load_error(options, "the folder does not exist")
     source: dict[str, Any] = {"revision": options.revision} if options.folder is None else {"local_files_only": True}
     from safetensors import SafetensorError  # noqa: PLC0415  an extra
 
     try:
-        model, found = transformers.Dinov2Model.from_pretrained(
+        model, info = transformers.Dinov2Model.from_pretrained(
             options.folder or REPOSITORY,
             use_safetensors=True,
             attn_implementation="sdpa",
@@ -132,56 +132,56 @@ def _load_network(options: DINOv2Options) -> Any:
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _load_error(options, shorten(str(error), 160, placeholder=" …")) from None
-    if found["missing_keys"]:  # transformers would leave those random
-        raise _load_error(options, f"it has no {min(found['missing_keys'])}")
+    if info["missing_keys"]:  # transformers would leave those random
+        raise _load_error(options, f"{min(info['missing_keys'])} is missing")
     return model.float()
 
 
-def _load_error(options: DINOv2Options, why: str) -> UserError:
-    came = f"folder {options.folder!r}" if options.folder is not None else f"{REPOSITORY} from the hub"
+def _load_error(options: DINOv2Options, reason: str) -> UserError:
+    source = f"folder {options.folder!r}" if options.folder is not None else f"{REPOSITORY} from the hub"
     return UserError(
-        f"DINOv2 could not be loaded: {came} ({why})",
-        "allowed is the hub, or a folder with config.json and model.safetensors",
-        f"run hf download {REPOSITORY} --revision {options.revision} where there is a network and bring its cache, "
+        f"DINOv2 could not be loaded: {source} ({reason})",
+        "needs the hub, or a folder with config.json and model.safetensors",
+        f"run hf download {REPOSITORY} --revision {options.revision} with network access and copy its cache, "
         "or, to train, add --local-dir DIR and set encoder.folder to DIR",
     )
 
 
 def _random_network(options: DINOv2Options) -> Any:
-    """The network of ViT-S/14; matrices uniform with deviation 0.02, from a stream each; layer norms and scales 1."""
-    transformers = _transformers()
+    """Build ViT-S/14 with random weights: matrices uniform with standard deviation 0.02, one stream per matrix."""
+    transformers = _import_transformers()
     config = transformers.Dinov2Config(
         hidden_size=384, num_hidden_layers=12, num_attention_heads=6, image_size=518, attn_implementation="sdpa"
     )
-    with torch.device("meta"):  # no draw from the global generator
+    with torch.device("meta"):  # draws nothing from the global random state
         model = transformers.Dinov2Model(config)
-    model.encoder.layer = model.encoder.layer[: options.blocks[-1]]  # the others would be drawn in vain
+    model.encoder.layer = model.encoder.layer[: options.blocks[-1]]  # the others are not used
     model.to_empty(device="cpu")
     with torch.no_grad():
         for number, (name, weight) in enumerate(model.named_parameters()):
             if weight.ndim == 1:
                 weight.fill_(0 if name.endswith("bias") else 1)
             else:
-                drawn = torch.rand(weight.shape, generator=stream(options.seed, "dinov2", number))
-                weight.copy_((2 * drawn - 1) * (RANDOM_DEVIATION * 3**0.5))
+                uniform = torch.rand(weight.shape, generator=stream(options.seed, "dinov2", number))
+                weight.copy_((2 * uniform - 1) * (RANDOM_DEVIATION * 3**0.5))
     return model
 
 
-def _transformers() -> Any:
+def _import_transformers() -> Any:
     try:
         import transformers  # noqa: PLC0415  an extra
     except ImportError:
         raise UserError(
-            "transformers is not installed", "the encoder dinov2 needs it", "run pip install 'truedrift[dinov2]'"
+            "transformers is not installed", "the encoder dinov2 requires it", "run pip install 'truedrift[dinov2]'"
         ) from None
     return transformers
 
 
 def _require_fit(options: DINOv2Options, config: Any) -> None:
-    """Blocks that the network has, and an image of whole patches."""
+    """Require blocks that the network has, and an image size of whole patches."""
     if options.blocks[-1] > config.num_hidden_layers:
-        allowed = f"this network has blocks 1 to {config.num_hidden_layers}"
-        raise UserError(f"is {options.blocks}", allowed, "choose among them", field="blocks")
+        allowed = f"must be in 1 to {config.num_hidden_layers}, the blocks of this network"
+        raise UserError(f"is {options.blocks}", allowed, "choose among these", field="blocks")
     if options.image_size % config.patch_size:
-        allowed = f"allowed are multiples of the patch of {config.patch_size}"
-        raise UserError(f"is {options.image_size}", allowed, "take 98 or 224", field="image_size")
+        allowed = f"must be a multiple of the patch size {config.patch_size}"
+        raise UserError(f"is {options.image_size}", allowed, "pass for example 98 or 224", field="image_size")

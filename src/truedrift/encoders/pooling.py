@@ -1,4 +1,4 @@
-"""Feature map a [B, D, h, w] → feature groups [B, D]: what is kept of the places.
+"""Pooling: a feature map a [B, D, h, w] becomes feature groups [B, D].
 
 | name     | groups | each group                                                                |
 |----------|--------|---------------------------------------------------------------------------|
@@ -6,8 +6,8 @@
 | mean+std | 2      | m, and √((1/hw) Σ_p (a_p − m)² + ε)                                       |
 | patches  | 4      | the mean of each quadrant: upper left, upper right, lower left, lower right |
 
-ε = 1e-8 keeps the gradient of the deviation finite, and 0, where a map is constant. Quadrants of an odd side share
-its middle line (adaptive 2×2 average). A map of tokens is pooled on its grid in the same way.
+ε = 1e-8 keeps the gradient of the standard deviation finite (it is 0) where a map is constant. Quadrants of an odd side
+share its middle line (adaptive 2×2 average). A map of tokens is pooled on its grid in the same way.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ Pooling = Literal["mean", "mean+std", "patches"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 
 EPSILON = 1e-8
-"""ε inside the root: the deviation of a constant map is 1e-4."""
+"""ε inside the root: the standard deviation of a constant map is 1e-4."""
 
 
 def pool_map(features: Float[Tensor, "B D h w"], pooling: Pooling) -> list[Float[Tensor, "B D"]]:
-    """The groups of one feature map."""
+    """Pool one feature map to its groups."""
     return _POOL[pooling](features)
 
 
 def pool_maps(maps: Iterable[Float[Tensor, "B D h w"]], pooling: Pooling) -> tuple[Tensor, ...]:
-    """The groups of several maps, all of the first one first."""
+    """Pool several maps; all groups of the first map come first."""
     return tuple(group for features in maps for group in pool_map(features, pooling))
 
 
-def pooled_dimensions(channels: Iterable[int], pooling: Pooling) -> tuple[int, ...]:
-    """D_s of every group of maps with these channels, in the order of `pooled`."""
+def group_dimensions(channels: Iterable[int], pooling: Pooling) -> tuple[int, ...]:
+    """Return D_s of every group of maps with these channels, in the order of `pool_maps`."""
     return tuple(D for D in channels for _ in range(_GROUPS[pooling]))
 
 
 def require_pooling(pooling: object) -> None:
-    """A name of the table above."""
+    """Require one of `POOLINGS`."""
     require_choice("pooling", pooling, POOLINGS)
 
 
 def require_map(pooling: Pooling, smallest: tuple[int, int]) -> None:
-    """A single place has no deviation and no quadrants: other groups than the mean need 2×2 of them."""
+    """Require maps of 2×2 or more for every pooling but the mean: one pixel has no deviation and no quadrants."""
     if pooling != "mean" and min(smallest) < 2:
         h, w = smallest
         raise UserError(
             f"is {pooling!r} and the smallest feature map is {h}×{w}",
-            "allowed is 2×2 or more for it",
-            'take pooling "mean", larger images or fewer stages',
+            "needs maps of at least 2×2",
+            'use pooling "mean", larger images or fewer stages',
             field="pooling",
         )
 

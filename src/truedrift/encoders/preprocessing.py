@@ -1,6 +1,6 @@
-"""Images in [−1, 1] as networks trained on ImageNet expect them: RGB, their size, (u − mean)/std of u in [0, 1].
+"""Preprocessing of images in [−1, 1] for networks trained on ImageNet: RGB, resizing, (u − mean)/std of u in [0, 1].
 
-The statistics are applied before the size is changed, on fewer pixels: bilinear weights sum to 1, so the two commute.
+Normalization comes before resizing, where there are fewer pixels: bilinear weights sum to 1, so the two commute.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
 def rgb(values: Float[Tensor, "B C H W"]) -> Float[Tensor, "B 3 H W"]:
-    """Gray images three times over."""
+    """Repeat the channel of gray images three times."""
     return values.expand(-1, 3, -1, -1)
 
 
 class ImageNetNormalization(nn.Module):
     """((v + 1)/2 − mean)/std of values v in [−1, 1].
 
-    The statistics are buffers: they are where the network is, so that no call waits for a copy from the host.
+    The statistics are buffers, so that they are on the device of the network and no call waits for a copy.
     """
 
     center: Tensor
-    spread: Tensor
+    scale: Tensor
 
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("center", 2 * torch.tensor(IMAGENET_MEAN).view(3, 1, 1) - 1, persistent=False)
-        self.register_buffer("spread", 2 * torch.tensor(IMAGENET_STD).view(3, 1, 1), persistent=False)
+        self.register_buffer("scale", 2 * torch.tensor(IMAGENET_STD).view(3, 1, 1), persistent=False)
 
     def forward(self, values: Float[Tensor, "B 3 H W"]) -> Float[Tensor, "B 3 H W"]:
-        return (values - self.center) / self.spread
+        return (values - self.center) / self.scale
 
 
 def resize(values: Float[Tensor, "B C H W"], side: int) -> Float[Tensor, "B C {side} {side}"]:
-    """Bilinear with pixel centers at half-integers (align_corners=False).
+    """Resize bilinearly to side × side, with pixel centers at half-integers (align_corners=False).
 
     Larger images are smoothed first (antialias); for smaller ones that would change nothing.
     """
@@ -53,9 +53,9 @@ def resize(values: Float[Tensor, "B C H W"], side: int) -> Float[Tensor, "B C {s
     return F.interpolate(values, (side, side), mode="bilinear", align_corners=False, antialias=height > side)
 
 
-def require_square_image(what: str, sample_shape: Sequence[int]) -> None:
-    """(1 or 3, H, H)."""
-    require_image(what, sample_shape, channels=(1, 3))
+def require_square_image(encoder: str, sample_shape: Sequence[int]) -> None:
+    """Require (1 or 3, H, H); `encoder` is the name in the message."""
+    require_image(encoder, sample_shape, channels=(1, 3))
     _, height, width = sample_shape
     if height != width:
-        raise UserError(f"sample_shape is {tuple(sample_shape)}", f"{what} takes square images", "crop or pad them")
+        raise UserError(f"sample_shape is {tuple(sample_shape)}", f"{encoder} takes square images", "crop or pad them")

@@ -1,7 +1,7 @@
 """Loading of saved generators, and of the weights in a published checkpoint.
 
-`generator.save_pretrained(folder)` writes config.json and model.safetensors (huggingface_hub's mixin). config.json holds
-the name of the architecture, so `from_pretrained` needs no class. Every defect of a folder is reported in one line.
+`generator.save_pretrained(folder)` writes config.json and model.safetensors (huggingface_hub's mixin).
+config.json names the architecture, so `from_pretrained` needs no class. Defects of a folder are reported in one line.
 
 A published checkpoint is a state dict, or state dicts under names such as `model`, `ema`, `ema_model`, `state_dict`,
 `generator`, nested in any way and flattened to dotted names. The text before the name of a DriftDiT's first tensor is
