@@ -84,7 +84,7 @@ def test_the_table_has_mean_and_largest_deviation():
     standard, abc = report.table(record).groups[0]
     assert standard == ("standard", "96.5% ± 1.5%", "0.85 ± 0.05", "40", "0, 1")
     assert abc == ("abc", "97.0% ± 0.0%", "0.70 ± 0.00", "–", "0")
-    assert "98.0% of held-out" in report.summary(record)
+    assert "98.0% of held-out" in report.ITEM.summary(record)
 
 
 @pytest.mark.slow

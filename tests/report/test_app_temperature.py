@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from truedrift.paper.app_temperature import CompensationRow, Temperature, TemperatureRow, draw, save, summary, verdicts
+from truedrift.paper.app_temperature import ITEM, CompensationRow, Temperature, TemperatureRow, draw, verdicts
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append, read
 
@@ -52,11 +52,11 @@ def record():
 @pytest.fixture(scope="module")
 def saved(record, tmp_path_factory):
     """The files of the record."""
-    return save(record, tmp_path_factory.mktemp("saved"))
+    return ITEM.save(record, tmp_path_factory.mktemp("saved"))
 
 
 def test_files_are_written_and_the_same_each_time(record, saved, tmp_path):
-    first, second = saved, save(record, tmp_path)
+    first, second = saved, ITEM.save(record, tmp_path)
     assert [path.name for path in first] == [f"app_temperature.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     with Image.open(first[0]) as image:
@@ -89,12 +89,13 @@ def test_panels_show_the_numbers_of_the_record(record):
 
 
 def test_the_summary_tells_the_record(record):
-    told = summary(record)
-    assert "N = 1,234, 3 queries, seed 7" in told
-    assert "τ = 0.1: n·Δ from -0.500 to -0.250, median -0.400 (one constant is needed); angle up to 12.2°, " in told
-    assert "median: 0.020 at τ = 0.02, 0.800 at τ = 1; it fails to grow with τ in 1 of 6 cases" in told
-    assert "τ′ from 0.5 τ to 1.1 τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ to 1e-06 of the bias." in told
-    rows = [line.split() for line in told.splitlines()]
+    text = ITEM.summary(record)
+    assert "N = 1,234, 3 queries." in text
+    assert "Seed 7." in text
+    assert "τ = 0.1: n·Δ from -0.500 to -0.250, median -0.400 (one constant is needed); angle up to 12.2°, " in text
+    assert "median: 0.020 at τ = 0.02, 0.800 at τ = 1; it fails to grow with τ in 1 of 6 cases" in text
+    assert "τ′ from 0.5 τ to 1.1 τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ to 1e-06 of the bias." in text
+    rows = [line.split() for line in text.splitlines()]
     assert ["0.1", "64", "4.69e-03", "1.56e-03", "0.900", "7.81e-05", "4.88e-04"] in rows
     assert ["0.2", "slope", "−1.00", "−1.00", "−1.00", "−2.00"] in rows
 

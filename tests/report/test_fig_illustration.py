@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from truedrift.paper.fig_illustration import Options, draw, run, save, summary
+from truedrift.paper.fig_illustration import ITEM, Options, draw, run
 
 GREEN, RED, BLUE = (0x01, 0x71, 0x00), (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)
 
@@ -39,7 +39,7 @@ def pixel_at(image, axes, point):
 
 
 def test_each_centroid_stands_at_its_place_in_its_color(record, tmp_path):
-    image = pixels_of(save(record, tmp_path)[0])
+    image = pixels_of(ITEM.save(record, tmp_path)[0])
     assert min(image.size) >= 900
     (axes,) = draw(record).axes
     assert pixel_at(image, axes, record.T_star) == GREEN
@@ -50,7 +50,7 @@ def test_each_centroid_stands_at_its_place_in_its_color(record, tmp_path):
 
 
 def test_the_inset_shows_the_means(record, tmp_path):
-    image = pixels_of(save(record, tmp_path)[0])
+    image = pixels_of(ITEM.save(record, tmp_path)[0])
     figure = draw(record)
     figure.canvas.draw()  # places the inset
     (inset,) = figure.axes[0].child_axes
@@ -78,16 +78,16 @@ def test_legend_names_each_mark_once(record):
 
 def test_the_same_record_gives_the_same_files(record, tmp_path):
     (tmp_path / "again").mkdir()
-    first, second = save(record, tmp_path), save(record, tmp_path / "again")
+    first, second = ITEM.save(record, tmp_path), ITEM.save(record, tmp_path / "again")
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     assert first[1].read_bytes().startswith(b"%PDF")
-    other = save(replace(record, T_abc=(-0.2, 0.25)), tmp_path / "again")
+    other = ITEM.save(replace(record, T_abc=(-0.2, 0.25)), tmp_path / "again")
     assert first[0].read_bytes() != other[0].read_bytes()
 
 
 @pytest.mark.parametrize("options", [Options(n=1, draws=1), Options(n=500, draws=20)])
 def test_extremes_can_be_drawn(options, tmp_path, caplog):
-    pixels_of(save(run(options), tmp_path)[0])
+    pixels_of(ITEM.save(run(options), tmp_path)[0])
     assert not caplog.records
 
 
@@ -100,19 +100,19 @@ def test_summary_says_what_was_found(record):
         mean_standard=(0.2, 0.0),
         mean_abc=(0.0, 0.1),
     )
-    rows = {line[:32].strip(): line[32:].split() for line in summary(replace(told, share_nearer=0.6)).splitlines()}
+    rows = {line[:28].strip(): line[28:].split() for line in ITEM.summary(replace(told, share_nearer=0.6)).splitlines()}
     assert rows["distance to T* in this draw"] == ["0.5000", "0.2500"]
     assert rows["bias: norm of the mean error"] == ["0.2000", "0.1000"]
     # √(0.6 · 0.4 / 200) = 3.46 %
-    assert "ABC is nearer to T* in 60.00% ± 3.46% of the draws; in this one it is." in summary(
+    assert "ABC is nearer to T* in 60.00% ± 3.46% of the draws; in this one it is." in ITEM.summary(
         replace(told, share_nearer=0.6)
     )
-    assert "in this one it is not." in summary(replace(told, T_abc=(0.0, 0.6)))
-    assert "fixed pool of 1,000,000 points" in summary(told)
+    assert "in this one it is not." in ITEM.summary(replace(told, T_abc=(0.0, 0.6)))
+    assert "fixed pool of 1,000,000 points" in ITEM.summary(told)
 
 
 def test_summary_claims_nothing_that_is_not_known():
-    single = summary(run(Options(draws=1)))
+    single = ITEM.summary(run(Options(draws=1)))
     assert "±" not in single
-    assert single.count("unknown") == 2
-    assert "At n = 1 the correction changes nothing." in summary(run(Options(n=1, draws=3)))
+    assert single.count("–") == 2
+    assert "At n = 1 the correction changes nothing." in ITEM.summary(run(Options(n=1, draws=3)))

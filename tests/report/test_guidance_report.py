@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from truedrift.paper.guidance import Guidance, GuidanceRow, draw, save, summary, verdicts
+from truedrift.paper.guidance import ITEM, Guidance, GuidanceRow, draw, verdicts
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append, read
 
@@ -42,18 +42,18 @@ def record():
 @pytest.fixture(scope="module")
 def saved(record, tmp_path_factory):
     """The files of the record."""
-    return save(record, tmp_path_factory.mktemp("saved"))
+    return ITEM.save(record, tmp_path_factory.mktemp("saved"))
 
 
 def test_files_are_written_and_the_same_each_time(record, saved, tmp_path):
-    first, second = saved, save(record, tmp_path)
+    first, second = saved, ITEM.save(record, tmp_path)
     assert [path.name for path in first] == [f"guidance.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     with Image.open(first[0]) as image:
         assert min(image.size) >= 900
         colors = {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
     assert {RED, BLUE, AMBER} <= colors
-    other = save(replace(record, at=(at(1.5, 1.1), record.at[1])), tmp_path)
+    other = ITEM.save(replace(record, at=(at(1.5, 1.1), record.at[1])), tmp_path)
     assert first[0].read_bytes() != other[0].read_bytes()
 
 
@@ -71,10 +71,10 @@ def test_panels_show_the_numbers_of_the_record(record):
 
 
 def test_the_summary_and_the_tables_tell_the_record(record, saved):
-    told = summary(record)
-    assert "mean over 9 queries" in told
-    assert "Exact to 3e-07 of each bias, for draws from two pools of 500 points." in told
-    rows = [line.split() for line in told.splitlines()]
+    text = ITEM.summary(record)
+    assert "mean over 9 queries" in text
+    assert "exact to 3e-07 of each bias for draws from two pools of 500 points." in text
+    rows = [line.split() for line in text.splitlines()]
     assert ["1.5", "8", "4", "8.33e-02", "2.50e-02", "1.39e-02", "50%"] in rows
     assert ["3", "slope", "−1.00", "−1.00", "−2.00"] in rows
     markdown, latex = (path.read_text(encoding="utf-8") for path in saved[2:4])

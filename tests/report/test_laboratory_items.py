@@ -53,10 +53,10 @@ CURVES = BiasCurves(
 def test_slopes_are_those_of_the_powers_and_shares_are_counted():
     assert [CURVES.slope(each) for each in CURVES.curves] == pytest.approx([-1, -2, -3] * 2)
     assert CURVES.within_two_errors == (True, True, False) * 6
-    text = fig_bias_loglog.summary(CURVES)
+    text = fig_bias_loglog.ITEM.summary(CURVES)
     assert "12 of 18 mean squares are within two standard errors" in text
-    assert "-1.000" in text
-    assert "-3.000" in text
+    assert "−1.000" in text
+    assert "−3.000" in text
     assert all(share in text for share in ("25%", "30%", "60%", "90%"))
 
 
@@ -82,8 +82,8 @@ def test_lines_are_the_exact_values_and_hollow_points_those_below_their_noise():
 
 def test_curves_without_trials_can_be_drawn(tmp_path):
     bare = replace(CURVES, trials=0, curves=tuple(replace(each, points=None) for each in CURVES.curves))
-    assert all(path.exists() for path in fig_bias_loglog.save(bare, tmp_path))
-    assert "trials" not in fig_bias_loglog.summary(bare)
+    assert all(path.exists() for path in fig_bias_loglog.ITEM.save(bare, tmp_path))
+    assert "trials" not in fig_bias_loglog.ITEM.summary(bare)
 
 
 def test_baselines_stand_beside_the_paper_s_values():
@@ -100,7 +100,7 @@ def test_baselines_stand_beside_the_paper_s_values():
         "| 128 | ABC | 1.10e-03 | 6.50e-04 | 9.20e-04 | 1.03e-03 | 2.00e-03 | – | 2.10e-03 | 12.3 | 57.0 | 128 |"
     )
     assert "| 128 | ABC-2 | 1.10e-03 | 6.50e-04 | 9.20e-04 | – | 2.00e-03 | – | – | 12.3 | – | 128 |" in lines
-    assert "1.03e-03" in tab_baselines.summary(record)
+    assert "1.03e-03" in tab_baselines.ITEM.summary(record)
     assert "bias" in tab_baselines.table(record).latex()
     assert tab_baselines.verdicts(record) == []
     standard = replace(row, estimator="standard", bias=2.2e-3, variance=1e-3, microseconds=6.17)
@@ -151,8 +151,8 @@ def test_normalization_tells_what_was_resolved(tmp_path):
     assert one.resolved == (True, False)
     assert one.root_error == pytest.approx((5e-3, 2e-4**0.5))
     assert "| row | ABC | V | 1.00e-01 | – |" in normalization.table(record).markdown()
-    assert "<1.4e-02" in normalization.summary(record)
-    assert all(path.exists() for path in normalization.save(record, tmp_path))
+    assert "<1.4e-02" in normalization.ITEM.summary(record)
+    assert all(path.exists() for path in normalization.ITEM.save(record, tmp_path))
     assert normalization.verdicts(record)[0] == "row: the noise hides the bias of V at n = 16"
     clear = tuple(replace(b, square=(0.01, 0.04 if b.estimator == "standard" else 0.0025)) for b in record.biases)
     assert normalization.verdicts(replace(record, biases=clear))[1] == (

@@ -138,7 +138,7 @@ def test_the_caption_has_the_protocol_and_the_distance_its_name():
 
 
 def test_csv_parses_back_to_the_numbers(tmp_path):
-    *_, path = tab_main_results.save(RECORD, tmp_path)
+    *_, path = tab_main_results.ITEM.save(RECORD, tmp_path)
     with path.open(encoding="utf-8", newline="") as file:
         found = [row for row in csv.DictReader(file) if row["n"] == "8"]
     assert [float(row["best FID"]) for row in found] == [5.0, 2.0, -3.0]
@@ -149,12 +149,12 @@ def test_csv_parses_back_to_the_numbers(tmp_path):
 
 
 def test_files_and_the_screen_hold_the_same(tmp_path):
-    markdown, latex, _ = (path.read_text(encoding="utf-8") for path in tab_main_results.save(RECORD, tmp_path))
+    markdown, latex, _ = (path.read_text(encoding="utf-8") for path in tab_main_results.ITEM.save(RECORD, tmp_path))
     assert latex.isascii()
     assert latex.count("{") == latex.count("}")
     body = latex[latex.index(r"\toprule") : latex.index(r"\bottomrule")]
     assert {line.count(" & ") for line in body.splitlines() if line.endswith(r"\\")} == {8}
-    told = tab_main_results.summary(RECORD)
+    told = tab_main_results.ITEM.summary(RECORD)
     assert all(verdict in told for verdict in tab_main_results.verdicts(RECORD))
     assert told.startswith("tab:main_results: FID on shapes")
     assert "**2.00 ± 1.00**" in markdown
@@ -165,7 +165,7 @@ def test_runs_without_an_evaluation_are_left_out_and_none_is_a_mistake():
     some = grid("tab:main_results", [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [])])
     assert "Runs without an evaluation, left out: 1." in tab_main_results.table(some).notes
     none = grid("tab:main_results", [run("standard", 8, 0, []), run("abc", 8, 0, [])])
-    for function in (tab_main_results.table, tab_main_results.verdicts, tab_main_results.summary):
+    for function in (tab_main_results.table, tab_main_results.verdicts, tab_main_results.ITEM.summary):
         with pytest.raises(
             ValueError, match=r"tab:main_results has 2 runs and no evaluation; .*; run 'truedrift"
         ) as error:

@@ -106,7 +106,7 @@ def test_what_was_not_measured_is_a_dash():
     only = replace(RECORD, costs=RECORD.costs[:1])
     assert rows(only)[4] == ["parameters (paper: millions)", "–", "1,234,567", "–", "26.6", "26.6", "–"]
     with pytest.raises(ValueError, match=r"the record of tab:overhead has no cost; .*; run 'truedrift reproduce tab"):
-        tab_overhead.summary(replace(RECORD, costs=()))
+        tab_overhead.ITEM.summary(replace(RECORD, costs=()))
 
 
 def test_long_epochs_have_one_decimal():
@@ -117,8 +117,8 @@ def test_long_epochs_have_one_decimal():
 
 
 def test_files_hold_the_table(tmp_path):
-    markdown, latex, comma_separated = (p.read_text(encoding="utf-8") for p in tab_overhead.save(RECORD, tmp_path))
+    markdown, latex, comma_separated = (p.read_text(encoding="utf-8") for p in tab_overhead.ITEM.save(RECORD, tmp_path))
     assert "| epoch, eager, s | 0.700 ± 0.200 | 1.200 ± 0.300 | 0.500 |" in markdown
     assert latex.isascii()
     assert '"memory, eager, MB",40.25,,,43.5,,,3.25,4729.0,4731.0,2.0' in comma_separated
-    assert all(verdict in tab_overhead.summary(RECORD) for verdict in tab_overhead.verdicts(RECORD))
+    assert all(verdict in tab_overhead.ITEM.summary(RECORD) for verdict in tab_overhead.verdicts(RECORD))

@@ -44,11 +44,12 @@ def offered(monkeypatch):
     shown = Table(caption=HOSTILE, label="l", header=("n", HOSTILE), groups=[[("8", Scientific(1.5e-3, bold=True))]])
     item = SimpleNamespace(
         label=HOSTILE,
+        description=HOSTILE,
         summary=lambda record: HOSTILE,
         save=lambda record, directory: pytest.fail("it has a figure, and nothing is to be written"),
         table=lambda record: shown,
         figure=lambda record: Figure(figsize=(2, 1)),
-        verdicts=lambda record: [f"ABC is lower by 1. {HOSTILE}", "second"],
+        findings=lambda record: [f"ABC is lower by 1. {HOSTILE}", "second"],
     )
     for module in (page_module, findings):
         monkeypatch.setattr(module, "find_item", lambda record: item)

@@ -130,12 +130,12 @@ def test_verdicts_tell_attainment_and_difference():
 
 
 def test_files_hold_the_table(tmp_path):
-    markdown, latex, comma_separated = (path.read_text(encoding="utf-8") for path in item.save(RECORD, tmp_path))
+    markdown, latex, comma_separated = (path.read_text(encoding="utf-8") for path in item.ITEM.save(RECORD, tmp_path))
     assert "| **0.67 ± 0.27 (3/3)** |" in markdown
     assert latex.isascii()
     assert "FID $\\leq$ 10" in latex
     assert "0.6666666666666" in comma_separated
-    assert item.summary(RECORD).count("n = 8, FID") == 2
+    assert item.ITEM.summary(RECORD).count("n = 8, FID") == 2
 
 
 def test_without_standard_there_is_no_threshold_of_other_features():

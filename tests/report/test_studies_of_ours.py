@@ -56,10 +56,10 @@ def test_arithmetic_compares_with_standard_in_the_same_row():
 
 
 def test_arithmetic_is_written(tmp_path):
-    paths = arithmetic.save(ARITHMETIC, tmp_path)
+    paths = arithmetic.ITEM.save(ARITHMETIC, tmp_path)
     assert [path.name for path in paths] == ["arithmetic.md", "arithmetic.tex", "arithmetic.csv"]
     assert paths[1].read_text(encoding="utf-8").isascii()
-    assert arithmetic.summary(ARITHMETIC).startswith("arithmetic: Arithmetic of the weights, n = 8: FID on shapes")
+    assert arithmetic.ITEM.summary(ARITHMETIC).startswith("arithmetic: Arithmetic of the weights, n = 8: FID on shapes")
 
 
 def sweep(standard, abc):
@@ -148,10 +148,10 @@ def test_the_figure_shows_means_deviations_and_the_best():
 
 
 def test_the_sweep_is_written(tmp_path):
-    paths = temperature_sweep.save(SHIFTED, tmp_path)
+    paths = temperature_sweep.ITEM.save(SHIFTED, tmp_path)
     assert [path.suffix for path in paths] == [".png", ".pdf", ".md", ".tex", ".csv"]
     assert paths[3].read_text(encoding="utf-8").isascii()
-    assert temperature_sweep.summary(SHIFTED).startswith("temperature-sweep: Factor f of all temperatures, n = 8")
+    assert temperature_sweep.ITEM.summary(SHIFTED).startswith("temperature-sweep: Factor f of all temperatures, n = 8")
 
 
 @pytest.mark.parametrize("variant", ["abc", "abc/", "abc/x", "abc/-1", "abc/nan"])

@@ -43,7 +43,7 @@ def test_the_verdict_counts_settings_and_names_others(record):
 
 
 def test_files_hold_the_table(record, tmp_path):
-    markdown, latex, _ = tab_hyperparams.save(record, tmp_path)
+    markdown, latex, _ = tab_hyperparams.ITEM.save(record, tmp_path)
     assert "| Warmup | 2000 linear steps | 2000 linear steps |" in markdown.read_text()
     assert "| Gradient clip | 2 | published code |" in markdown.read_text()
     assert "\\label{tab:hyperparams}" in latex.read_text()

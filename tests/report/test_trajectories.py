@@ -171,14 +171,14 @@ def test_a_variant_that_was_not_run_is_not_drawn():
 
 @pytest.mark.parametrize(("module", "record"), [(fig_convergence, RECORD), (fig_ablation_trajectory, ABLATION)])
 def test_files_are_written_and_legible(module, record, tmp_path):
-    paths = module.save(record, tmp_path)
-    assert [path.name for path in paths] == [f"{module.NAME}.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
+    paths, name = module.ITEM.save(record, tmp_path), module.__name__.rpartition(".")[2]
+    assert [path.name for path in paths] == [f"{name}.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
     with Image.open(paths[0]) as image:
         assert min(image.size) >= 700
         colors = {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
     assert {(0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)} <= colors
     assert paths[3].read_text(encoding="utf-8").isascii()
-    assert all(verdict in module.summary(record) for verdict in module.verdicts(record))
+    assert all(verdict in module.ITEM.summary(record) for verdict in module.verdicts(record))
 
 
 @pytest.mark.parametrize("module", [fig_convergence, fig_ablation_trajectory])

@@ -131,7 +131,7 @@ def findings_of_records(records: Sequence[Any]) -> list[Finding]:
     return [
         Finding(subject=item.label, sentence=sentence, anchor=anchor(item))
         for item, record in items
-        for sentence in item.verdicts(record)
+        for sentence in item.findings(record)
     ]
 
 

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import base64
 import io
-import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -102,19 +100,12 @@ def items_section(record: Any) -> list[Content]:
     folded = element("details", element("summary", "As text"), text) if table else text
     return [
         element("h3", item.label, id=anchor(item)),
-        element("p", description(item)) if description(item) else None,
+        element("p", item.description),
         element("div", inline_figure(figure, said=f"Figure {item.label}"), class_="sheet") if figure else None,
         of_report(table) if table else None,
         folded,
         element("p", _origin(item, record.provenance), class_="soft small"),
     ]
-
-
-def description(item: Item) -> str:
-    """The sentence that its module opens with, without the label."""
-    said = (getattr(sys.modules.get(item.summary.__module__), "__doc__", None) or "").split("\n\n")[0]
-    plain = re.sub(r"^`[^`]*`:\s*", "", " ".join(said.split())).replace("`", "")
-    return plain[:1].upper() + plain[1:]
 
 
 def _origin(item: Item, origin: Provenance) -> list[Content]:

@@ -1,26 +1,23 @@
-"""`app:temperature` as a record.
+"""`app:temperature`: no other temperature τ′ replaces the correction.
 
-Can another temperature undo the bias? E[T_n(x; τ′)] against T*(x; τ) on the four modes (`app:temperature`).
-
-To first order τ′ = τ + Δ would have to solve ∂T*/∂τ · Δ = g_2/n at every query (`eq:compensation`): both vectors
-collinear, and n·Δ one constant. Both are measured. Beyond first order,
+Compares E[T_n(x; τ′)] with T*(x; τ) on the four modes. To first order, τ′ = τ + Δ would have to solve
+∂T*/∂τ · Δ = g_2/n at every query (`eq:compensation`): both vectors collinear, and n·Δ the same constant everywhere.
+Both conditions are measured. Beyond first order,
 
     E[T_n(x; τ′)] − T*(x; τ) = {E[T_n(x; τ′)] − T*(x; τ′)} + {T*(x; τ′) − T*(x; τ)}
 
-is computed exactly, and its norm, averaged over queries, is made as small as one τ′ for all can make it, or one τ′ for
-each query. E[T_n(x; τ′)] is analytic in log τ′: it is computed at Chebyshev nodes of log τ′/τ and interpolated between.
-The interpolant at τ′ = τ is compared with the engine there, which is no node.
+is computed exactly. Its norm, averaged over queries, is minimized over one τ′ for all queries, and over one τ′ per
+query. E[T_n(x; τ′)] is analytic in log τ′: it is computed at Chebyshev nodes of log τ′/τ and interpolated in between.
+The interpolant at τ′ = τ, which is not a node, is compared with the exact value there.
 
 n_eff/n = 1/λ, λ = E[w²]/E[w]², is what a lower τ costs.
 
-`app:temperature`: no τ′ stands for a correction.
-
-| panel   | shows                                                                                            |
-|---------|--------------------------------------------------------------------------------------------------|
-| (a)     | n·Δ and the angle of ∂T*/∂τ with g_2, a dot a query; `eq:compensation` asks for one dot at 0°    |
-| (b) (c) | the mean of ‖E[T_n(τ′)] − T*(τ)‖ against τ′/τ                                                    |
-| (d)     | n_eff/n against τ: median, and 90 % of the queries                                               |
-| (e) (f) | the same mean against n: standard, ABC, the best τ′ for all queries, the best τ′ of each         |
+| panel   | shows                                                                                              |
+|---------|----------------------------------------------------------------------------------------------------|
+| (a)     | n·Δ and the angle of ∂T*/∂τ with g_2, one dot per query; `eq:compensation` needs one point at 0°   |
+| (b) (c) | mean of ‖E[T_n(τ′)] − T*(τ)‖ against τ′/τ                                                          |
+| (d)     | n_eff/n against τ: median, and 90 % of the queries                                                 |
+| (e) (f) | the same mean against n: standard, ABC, the best τ′ for all queries, the best τ′ per query         |
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -43,7 +39,8 @@ from truedrift.bias.theory import compensation, effective_share
 from truedrift.data.toys import FOUR_MODES
 from truedrift.grids.options import StudyOptions
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import ABC, CLOUD, INK, MUTED, STANDARD, save_figure, style_axes, ticks_at
+from truedrift.report.figure import ABC, CLOUD, INK, MUTED, STANDARD, style_axes, ticks_at
+from truedrift.report.item import Item
 from truedrift.report.table import Number, Row, Scientific, Table, format_number
 
 
@@ -193,52 +190,15 @@ def _ratios(count: int) -> Tensor:
     return torch.linspace(LOWEST_RATIO, HIGHEST_RATIO, count, dtype=torch.float64)
 
 
-NAME = "app_temperature"
 FIGURE_INCHES = (6.6, 4.3)  # a text width
 SHOWN_N = 64
 SHOWN_RATIOS = (0.8, 1.1)
-
 LOOKS: dict[str, dict[str, Any]] = {
     "standard": {"color": STANDARD, "marker": "o"},
     "ABC": {"color": ABC, "marker": "s"},
     r"best $\tau'$ for all queries": {"color": INK, "marker": "D", "linestyle": (0, (4, 1.5))},
     r"best $\tau'$ of each query": {"color": MUTED, "marker": "v", "linestyle": (0, (1, 1.5))},
 }
-
-
-def save(record: Temperature, directory: Path) -> list[Path]:
-    """Write the figure as PNG and PDF, and the table."""
-    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
-
-
-def summary(record: Temperature) -> str:
-    """Both conditions of `eq:compensation`, the table, and n_eff."""
-    pairs = (len(record.taus) - 1) * record.queries
-    return "\n".join(
-        (
-            f"app:temperature: four modes, N = {record.pool_points:,}, {record.queries} queries, "
-            f"seed {record.provenance.seed}",
-            "",
-            *(_conditions(at) for at in record.at),
-            "",
-            "‖E[T_n(τ′)] − T*(τ)‖, mean over queries, exact:",
-            table(record).aligned(),
-            f"τ′ from {record.ratios[0]:g} τ to {record.ratios[-1]:g} τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ "
-            f"to {max(at.interpolation_error for at in record.at):.0e} of the bias.",
-            "",
-            f"n_eff/n, median: {record.share_median[0]:.3f} at τ = {record.taus[0]:g}, "
-            f"{record.share_median[-1]:.3f} at τ = {record.taus[-1]:g}; "
-            f"it fails to grow with τ in {record.falls} of {pairs} cases.",
-        )
-    )
-
-
-def _conditions(at: TemperatureRow) -> str:
-    return (
-        f"τ = {at.tau:g}: n·Δ from {min(at.shifts):.3f} to {max(at.shifts):.3f}, median {median(at.shifts):.3f} "
-        f"(one constant is needed); angle up to {max(at.angles_degrees):.1f}°, "
-        f"median {median(at.angles_degrees):.1f}° (0° is needed)"
-    )
 
 
 def table(record: Temperature) -> Table:
@@ -261,17 +221,6 @@ def _rows(at: TemperatureRow) -> list[Row]:
         rows.append((f"{at.tau:g}", str(each.n), standard, best, Number(each.best_ratio, ".3f"), own_best, abc))
     of_standard, of_best, of_own_best, of_abc = map(Number, at.slopes)
     return [*rows, (f"{at.tau:g}", "slope", of_standard, of_best, "", of_own_best, of_abc)]
-
-
-def verdicts(record: Temperature) -> list[str]:
-    """One sentence for each τ: what the best τ′ leaves of the bias at the largest n, and what ABC leaves."""
-    return [
-        f"τ = {at.tau:g}, n = {last.n}: the best τ′ leaves {format_number(last.best / last.standard, '.1%')} of the "
-        f"standard bias, the best τ′ of each query {format_number(last.own_best / last.standard, '.1%')}, "
-        f"ABC {format_number(last.abc / last.standard, '.1%')}"
-        for at in record.at
-        for last in at.sizes[-1:]
-    ]
 
 
 def draw(record: Temperature) -> Figure:
@@ -354,3 +303,46 @@ def _size_panel(axes: Axes, at: TemperatureRow) -> None:
 def _biases(each: CompensationRow) -> tuple[float, float, float, float]:
     """In the order of LOOKS."""
     return each.standard, each.abc, each.best, each.own_best
+
+
+def verdicts(record: Temperature) -> list[str]:
+    """One sentence for each τ: what the best τ′ leaves of the bias at the largest n, and what ABC leaves."""
+    return [
+        f"τ = {at.tau:g}, n = {last.n}: the best τ′ leaves {format_number(last.best / last.standard, '.1%')} of the "
+        f"standard bias, the best τ′ of each query {format_number(last.own_best / last.standard, '.1%')}, "
+        f"ABC {format_number(last.abc / last.standard, '.1%')}"
+        for at in record.at
+        for last in at.sizes[-1:]
+    ]
+
+
+def screen_notes(record: Temperature) -> list[str]:
+    """Return both conditions of `eq:compensation`, the accuracy, and n_eff."""
+    pairs = (len(record.taus) - 1) * record.queries
+    return [
+        *(_conditions(row) for row in record.at),
+        f"τ′ from {record.ratios[0]:g} τ to {record.ratios[-1]:g} τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ "
+        f"to {max(row.interpolation_error for row in record.at):.0e} of the bias.",
+        f"n_eff/n, median: {record.share_median[0]:.3f} at τ = {record.taus[0]:g}, "
+        f"{record.share_median[-1]:.3f} at τ = {record.taus[-1]:g}; "
+        f"it fails to grow with τ in {record.falls} of {pairs} cases. Seed {record.provenance.seed}.",
+    ]
+
+
+def _conditions(row: TemperatureRow) -> str:
+    return (
+        f"τ = {row.tau:g}: n·Δ from {min(row.shifts):.3f} to {max(row.shifts):.3f}, median {median(row.shifts):.3f} "
+        f"(one constant is needed); angle up to {max(row.angles_degrees):.1f}°, "
+        f"median {median(row.angles_degrees):.1f}° (0° is needed)"
+    )
+
+
+ITEM = Item(
+    label="app:temperature",
+    record=Temperature,
+    description="The bias at any other temperature τ′: no single τ′, and no τ′ per query, replaces the correction.",
+    table=table,
+    figure=draw,
+    findings=verdicts,
+    screen_notes=screen_notes,
+)

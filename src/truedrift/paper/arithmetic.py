@@ -1,17 +1,12 @@
-"""{abc-release, bidirectional, bidirectional-loo, row} × {standard, ABC, ABC-2} at n = 8 (`arithmetic`, new).
+"""`arithmetic`, our own study: does the gain of ABC depend on how the weights are normalized?
 
-Does the correction help in every arithmetic, and how much of a published difference is the arithmetic's? The published
-one (abc-release) is defined on unit features alone, so that every cell has feature_scale standardize-l2, whatever the
-recipe has: the cells differ in nothing but the arithmetic and the estimator.
-
-The study `arithmetic`: does what ABC gains depend on how weights are normalized? Four arithmetics, three estimators.
-
-A row each; ABC and ABC-2 are compared with standard in the same arithmetic, at the same seeds.
+{abc-release, bidirectional, bidirectional-loo, row} × {standard, ABC, ABC-2} at n = 8. ABC and ABC-2 are compared with
+standard in the same arithmetic, at the same seeds. The published arithmetic (abc-release) is defined on unit features
+only, so every cell uses feature_scale standardize-l2, whatever the recipe says: the cells differ only in the arithmetic
+and the estimator.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from truedrift.grids.benchmarks import BenchmarkSetting
 from truedrift.grids.plan import Task
@@ -29,6 +24,7 @@ from truedrift.paper.grid_tables import (
 )
 from truedrift.paper.seeds import comparisons_note
 from truedrift.report.figure import LOOKS
+from truedrift.report.item import Item
 from truedrift.report.table import Cell, Row, Table
 
 N = 8
@@ -61,13 +57,7 @@ def tasks(ground: BenchmarkSetting) -> list[Task]:
     ]
 
 
-NAME = "arithmetic"
 ARITHMETIC_NAMES = ("abc-release", "bidirectional", "bidirectional-loo", "row")
-
-
-def save(record: ImageGrid, directory: Path) -> list[Path]:
-    """The table as Markdown, LaTeX and CSV."""
-    return table(record).save(directory, NAME)
 
 
 def against(arithmetic: str, estimator: str) -> VariantComparison:
@@ -134,6 +124,10 @@ def verdicts(record: ImageGrid) -> list[str]:
     ]
 
 
-def summary(record: ImageGrid) -> str:
-    """The table for the screen, and the verdicts."""
-    return table(record).screen("arithmetic", verdicts(record))
+ITEM = Item(
+    label="arithmetic",
+    record=ImageGrid,
+    description="Does the gain of ABC depend on how the weights are normalized? Four arithmetics, three estimators.",
+    table=table,
+    findings=verdicts,
+)

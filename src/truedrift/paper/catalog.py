@@ -1,10 +1,6 @@
-"""Grids by label: which runs each item is made of, and which data sets it may be tried on.
+"""All items by label: studies, which run in this process, grids, which are plans of runs, and how records are rendered.
 
-Items by label: studies, which compute in this process, and grids, which are plans of runs (`grids.catalog`).
-
-Records → files and text: the items, and how a directory of records is rendered.
-
-A record as files and text: what every command that makes or reads records does with one.
+label → study or grid → record → item → files and text
 """
 
 from __future__ import annotations
@@ -18,7 +14,6 @@ from truedrift.errors import UserError
 from truedrift.grids.benchmarks import IMAGES, BenchmarkSetting, benchmark_setting
 from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import Plan, Task, distinct_tasks
-from truedrift.grids.results import ImageGrid
 from truedrift.paper import (
     app_temperature,
     arithmetic,
@@ -38,16 +33,6 @@ from truedrift.paper import (
     tab_samples_to_fid,
     temperature_sweep,
 )
-from truedrift.paper.app_temperature import Temperature
-from truedrift.paper.digits import TrainedDigits
-from truedrift.paper.fig_bias_loglog import BiasCurves
-from truedrift.paper.fig_illustration import Illustration
-from truedrift.paper.guidance import Guidance
-from truedrift.paper.normalization import FieldBiases
-from truedrift.paper.pool_bias import PoolBias
-from truedrift.paper.tab_baselines import Baselines
-from truedrift.paper.tab_hyperparams import Hyperparameters
-from truedrift.paper.tab_overhead import Overhead
 from truedrift.records.provenance import with_command
 from truedrift.records.store import RECORDS, read, read_lenient
 from truedrift.report.item import Item
@@ -55,7 +40,7 @@ from truedrift.report.item import Item
 
 @dataclass(frozen=True)
 class Grid:
-    """What runs on a ground, and on which data sets; the first that a scale has is taken if none is named."""
+    """The runs of a grid, and its data sets; the first one that a scale has is the default."""
 
     tasks: Callable[[BenchmarkSetting], list[Task]]
     data_sets: tuple[str, ...] = IMAGES
@@ -73,11 +58,11 @@ GRIDS: Mapping[str, Grid] = {
 
 
 def plan_grid(item: str, setting: StudyOptions) -> Plan:
-    """The runs of the item in that setting."""
+    """Return the plan of the item: all its runs with these options."""
     grid = GRIDS[item]
-    on = benchmark_setting(setting, grid.data_sets, item)
-    tasks = distinct_tasks(grid.tasks(on))
-    return Plan(item=item, scale=setting.scale, data=on.data, command=setting.command(item), tasks=tasks)
+    benchmark = benchmark_setting(setting, grid.data_sets, item)
+    tasks = distinct_tasks(grid.tasks(benchmark))
+    return Plan(item=item, scale=setting.scale, data=benchmark.data, command=setting.command(item), tasks=tasks)
 
 
 STUDIES: dict[str, Callable[[StudyOptions], Any]] = {
@@ -91,93 +76,99 @@ STUDIES: dict[str, Callable[[StudyOptions], Any]] = {
     "digits": digits.study,
     "tab:overhead": tab_overhead.study,
 }
-"""A study takes its setting and returns one record."""
+"""Label → study, which takes options and returns one record."""
 
 
 def run_study(item: str, setting: StudyOptions) -> Any:
-    """The record of a study, with the command that computes it again."""
+    """Compute the record of a study, and add the command that computes it again."""
     return with_command(STUDIES[item](setting), setting.command(item))
 
 
 REPRODUCIBLE = (*STUDIES, *GRIDS)
-"""Everything that can be reproduced."""
-
-
-def _item(label: str, kind: type, module: Any) -> Item:
-    """The functions of an item's module; it always has `save` and `summary`, and may have the others."""
-    beside = {"table": "table", "figure": "draw", "verdicts": "verdicts"}
-    known = {field: getattr(module, name) for field, name in beside.items() if hasattr(module, name)}
-    return Item(label, kind, module.save, module.summary, **known)
+"""All labels that `truedrift reproduce` accepts."""
 
 
 ITEMS: tuple[Item, ...] = (
-    _item("fig:illustration", Illustration, fig_illustration),
-    _item("fig:bias_loglog", BiasCurves, fig_bias_loglog),
-    _item("tab:baselines", Baselines, tab_baselines),
-    _item("tab:hyperparams", Hyperparameters, tab_hyperparams),
-    _item("tab:main_results", ImageGrid, tab_main_results),
-    _item("fig:convergence", ImageGrid, fig_convergence),
-    _item("tab:samples_to_fid", ImageGrid, tab_samples_to_fid),
-    _item("fig:ablation_trajectory", ImageGrid, fig_ablation_trajectory),
-    _item("tab:overhead", Overhead, tab_overhead),
-    _item("tab:cifar100", ImageGrid, tab_cifar100),
-    _item("normalization", FieldBiases, normalization),
-    _item("app:temperature", Temperature, app_temperature),
-    _item("guidance", Guidance, guidance),
-    _item("arithmetic", ImageGrid, arithmetic),
-    _item("temperature-sweep", ImageGrid, temperature_sweep),
-    _item("digits", TrainedDigits, digits),
-    _item("bias", PoolBias, pool_bias),
+    fig_illustration.ITEM,
+    fig_bias_loglog.ITEM,
+    tab_baselines.ITEM,
+    tab_hyperparams.ITEM,
+    tab_main_results.ITEM,
+    fig_convergence.ITEM,
+    tab_samples_to_fid.ITEM,
+    fig_ablation_trajectory.ITEM,
+    tab_overhead.ITEM,
+    tab_cifar100.ITEM,
+    normalization.ITEM,
+    app_temperature.ITEM,
+    guidance.ITEM,
+    arithmetic.ITEM,
+    temperature_sweep.ITEM,
+    digits.ITEM,
+    pool_bias.ITEM,
 )
-_KINDS: tuple[type, ...] = tuple(dict.fromkeys(item.kind for item in ITEMS))
+_KINDS: tuple[type, ...] = tuple(dict.fromkeys(item.record for item in ITEMS))
 LABELS = ", ".join(item.label for item in ITEMS)
 
 
 def find_item(record: Any) -> Item:
-    """The item that renders this record; ValueError if the record names one that is not known."""
+    """Return the item that shows this record.
+
+    Raises:
+        UserError: The record has the label of an unknown item.
+    """
     for item in ITEMS:
-        if item.draws(record):
+        if item.matches(record):
             return item
-    came = f"a record {type(record).__name__} is of the item {getattr(record, 'item', None)!r}"
-    raise UserError(came, f"known are {LABELS}", "take a version of truedrift that knows it")
+    problem = f"a record {type(record).__name__} has the unknown item {getattr(record, 'item', None)!r}"
+    raise UserError(problem, f"known items: {LABELS}", "use a version of truedrift that has this item")
 
 
 def latest(directory: Path) -> list[Any]:
-    """The last record of every item in the directory, in the order of ITEMS; ValueError where a line is none."""
-    path = _file_of(directory)
-    found = _last_of_items({kind: read(path, kind) for kind in _KINDS})
-    if not found:
-        raise UserError(f"{str(path)!r} has no record of a figure or table", f"known are {LABELS}", "name another one")
-    return found
+    """Return the last record of every item in a directory or file, in the order of ITEMS.
+
+    Raises:
+        UserError: There is no file, no record of an item, or a line that is not a record.
+    """
+    path = _records_path(directory)
+    records = _last_of_items({kind: read(path, kind) for kind in _KINDS})
+    if not records:
+        problem = f"{str(path)!r} has no record of a figure or table"
+        raise UserError(problem, f"known items: {LABELS}", "pass another file")
+    return records
 
 
 def latest_readable(directory: Path) -> tuple[list[Any], int]:
-    """As `latest`, over lines that cannot be read, and how many those are; ValueError where no record is left."""
-    path = _file_of(directory)
+    """Return the same as `latest` but skip unreadable lines, and return their number.
+
+    Raises:
+        UserError: No record is readable.
+    """
+    path = _records_path(directory)
     by_kind: dict[type, tuple[list[Any], dict[int, str]]] = {kind: read_lenient(path, kind) for kind in _KINDS}
-    found = _last_of_items({kind: records for kind, (records, _) in by_kind.items()})
-    unreadable = {number for _, wrong in by_kind.values() for number in wrong}
-    return found or latest(directory), len(unreadable)
+    readable = _last_of_items({kind: records for kind, (records, _) in by_kind.items()})
+    unreadable = {number for _, problems in by_kind.values() for number in problems}
+    return readable or latest(directory), len(unreadable)
 
 
-def _file_of(directory: Path) -> Path:
+def _records_path(directory: Path) -> Path:
     path = directory / RECORDS if directory.is_dir() else directory
     if not path.is_file():
         raise UserError(
-            f"{str(directory)!r} holds no {RECORDS}",
-            "allowed is a directory that truedrift reproduce or demo wrote",
+            f"{str(directory)!r} contains no {RECORDS}",
+            "must be a directory written by truedrift reproduce or demo",
             "run for example truedrift reproduce fig:bias_loglog",
         )
     return path
 
 
 def _last_of_items(by_kind: Mapping[type, Sequence[Any]]) -> list[Any]:
-    by_item = [[record for record in by_kind[item.kind] if item.draws(record)] for item in ITEMS]
+    by_item = [[record for record in by_kind[item.record] if item.matches(record)] for item in ITEMS]
     return [records[-1] for records in by_item if records]
 
 
 def render_record(record: Any, directory: Path) -> str:
-    """The files of the record are written, and its text is returned with their paths."""
+    """Write the files of the record; return its text and the paths."""
     item = find_item(record)
     paths = item.save(record, directory)
     return "\n".join((item.summary(record), "", *(f"written: {path}" for path in paths)))

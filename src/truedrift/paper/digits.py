@@ -1,12 +1,8 @@
-"""Training on the digits as a record: how many samples are what they should be, and how different they are.
+"""`digits`, our own study: does training work? The digits with standard and ABC at n = 8.
 
-Does it train? The digits by Standard and ABC at n = 8: samples recognized as their class, and their variety.
-
-A support vector machine learns the real training images and judges 1 000 samples of each run, drawn from the averaged
-weights at strength 1. The mean distance between two samples of a class is compared with that of the data, because a
-generator that knows one picture a class would be recognized perfectly.
-
-The digits as trained here: a row an estimator, mean and spread over seeds.
+A support vector machine is trained on the real training images and classifies 1 000 samples of each run, generated with
+the averaged weights at strength 1. The mean distance between two samples of a class is compared with that of the data,
+because a generator that produces one picture per class would be recognized perfectly.
 """
 
 from __future__ import annotations
@@ -29,6 +25,7 @@ from truedrift.generators.sampling import sample
 from truedrift.grids.options import StudyOptions
 from truedrift.recipes.overrides import recipe
 from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.item import Item
 from truedrift.report.table import Table
 from truedrift.training.config import RunConfig
 from truedrift.training.load import load_generator
@@ -137,9 +134,6 @@ def _share(judge: Any, images: Tensor, labels: Tensor) -> float:
     return float((said == labels).double().mean())
 
 
-NAME = "trained_digits"
-
-
 def table(record: TrainedDigits) -> Table:
     """Mean and largest deviation over seeds."""
     rows = []
@@ -182,12 +176,11 @@ def verdicts(record: TrainedDigits) -> list[str]:
     return [f"{name}: {spread(found, '%')} of the samples are recognized" for name, found in shares.items()]
 
 
-def save(record: TrainedDigits, directory: Path) -> list[Path]:
-    """The table as Markdown, LaTeX and CSV."""
-    return table(record).save(directory, NAME)
-
-
-def summary(record: TrainedDigits) -> str:
-    """The table for the screen."""
-    rendered = table(record)
-    return "\n".join((rendered.caption, "", rendered.aligned()))
+ITEM = Item(
+    label="digits",
+    record=TrainedDigits,
+    description="Digits trained with standard and ABC: share of samples recognized as their class, and their variety.",
+    table=table,
+    findings=verdicts,
+    filename="trained_digits",
+)

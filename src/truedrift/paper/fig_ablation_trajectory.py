@@ -1,15 +1,10 @@
-"""Which side is corrected: none / positive / negative / both at n = 8 (`fig:ablation_trajectory`).
+"""`fig:ablation_trajectory`: which side needs the correction? None, positive, negative or both at n = 8.
 
-`none` and `both` are runs of `tab:main_results` too.
-
-`fig:ablation_trajectory`: which side's correction matters: four variants on the way, and their last-5 averages.
-
-`none` is the standard estimator on both sides and `both` is ABC. Curves and bands are those of `trajectory`.
+`none` is the standard estimator on both sides, `both` is ABC; these runs belong to `tab:main_results` too. The figure
+shows the distance during training, the table the last-5 averages. `trajectory` describes the smoothing and the bands.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
@@ -29,7 +24,8 @@ from truedrift.paper.grid_tables import (
 )
 from truedrift.paper.seeds import comparisons_note
 from truedrift.paper.trajectory import axis_unit, draw_trajectory, plain_logarithmic, smoothing_window, trajectory
-from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD, save_figure, style_axes
+from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD, style_axes
+from truedrift.report.item import Item
 from truedrift.report.table import Cell, Row, Table
 
 N = 8
@@ -51,7 +47,6 @@ def tasks(ground: BenchmarkSetting) -> list[Task]:
     ]
 
 
-NAME = "fig_ablation_trajectory"
 FIGURE_INCHES = (4.4, 3.1)
 LOOKS = {
     "none": ("none (standard)", STANDARD, "o"),
@@ -64,28 +59,6 @@ AGAINST_NONE = [
     VariantComparison(variant=variant, name=LOOKS[variant][0], base="none", base_name="none")
     for variant in ("positive", "negative", "both")
 ]
-
-
-def save(record: ImageGrid, directory: Path) -> list[Path]:
-    """The figure, and the table of last-5 averages."""
-    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
-
-
-def draw(record: ImageGrid) -> Figure:
-    """One panel, at the smallest n."""
-    n = sizes(record)[0]
-    curves = {variant: trajectory(record, variant, n) for variant in LOOKS}
-    unit, unit_name = axis_unit(max(p for curve in curves.values() for p in (0, *curve.positives)))
-    figure = Figure(figsize=FIGURE_INCHES)
-    axes = figure.subplots()
-    for variant, (name, color, marker) in LOOKS.items():
-        if curves[variant].seeds:
-            draw_trajectory(axes, curves[variant], unit, color=color, marker=marker, label=name)
-    plain_logarithmic(axes)
-    style_axes(axes, across=f"positives seen, {unit_name}", up=record.protocol.distance_name, title=f"$n = {n}$")
-    axes.legend(title="corrected side", title_fontsize=8, fontsize=8, frameon=False, handlelength=2.6)
-    figure.subplots_adjust(left=0.125, right=0.98, bottom=0.135, top=0.925)
-    return figure
 
 
 def table(record: ImageGrid) -> Table:
@@ -129,12 +102,34 @@ def _difference(record: ImageGrid, against: VariantComparison | None, n: int, me
     return interval_cell(against.difference(record, n, measure), number_format(record, measure)) if against else ""
 
 
+def draw(record: ImageGrid) -> Figure:
+    """One panel, at the smallest n."""
+    n = sizes(record)[0]
+    curves = {variant: trajectory(record, variant, n) for variant in LOOKS}
+    unit, unit_name = axis_unit(max(p for curve in curves.values() for p in (0, *curve.positives)))
+    figure = Figure(figsize=FIGURE_INCHES)
+    axes = figure.subplots()
+    for variant, (name, color, marker) in LOOKS.items():
+        if curves[variant].seeds:
+            draw_trajectory(axes, curves[variant], unit, color=color, marker=marker, label=name)
+    plain_logarithmic(axes)
+    style_axes(axes, across=f"positives seen, {unit_name}", up=record.protocol.distance_name, title=f"$n = {n}$")
+    axes.legend(title="corrected side", title_fontsize=8, fontsize=8, frameon=False, handlelength=2.6)
+    figure.subplots_adjust(left=0.125, right=0.98, bottom=0.135, top=0.925)
+    return figure
+
+
 def verdicts(record: ImageGrid) -> list[str]:
     """One sentence for each corrected side, of the last-5 averages."""
     n = sizes(record)[0]
     return [f"n = {n}, {each.name} against none: {each.verdict(record, n)}" for each in AGAINST_NONE]
 
 
-def summary(record: ImageGrid) -> str:
-    """The table for the screen, and the verdicts."""
-    return table(record).screen("fig:ablation_trajectory", verdicts(record))
+ITEM = Item(
+    label="fig:ablation_trajectory",
+    record=ImageGrid,
+    description="Which side needs the correction: distance during training, and last-5 averages.",
+    table=table,
+    figure=draw,
+    findings=verdicts,
+)

@@ -1,19 +1,14 @@
-"""`fig:bias_loglog` as a record: bias against n, exactly and by Monte Carlo.
-
-‖E[T_n] − T*‖ against n on four modes, exactly and by the paper's protocol (`fig:bias_loglog`, `app:toy`).
+"""`fig:bias_loglog`: ‖E[T_n] − T*‖ against n on four modes, exact and by the protocol of `app:toy`.
 
 A pool of N = 10⁶ points, 200 queries from the same distribution, n = 4 … 512 drawn with replacement, τ = 0.1 and 0.2.
-The exact curves always have that size. By Monte Carlo: 200 000 trials for every query and n at `paper`, 5 000 at `cpu`,
-and 500 at 20 of the queries at `smoke`.
+The exact curves (lines) always have this size. The Monte-Carlo points (with two standard errors) use 200 000 trials per
+query and n at scale `paper`, 5 000 at `cpu`, and 500 at 20 of the queries at `smoke`. A point is b̂ of `app:toy`, which
+cannot fall far below the noise of its trials: where the noise exceeds the exact bias, the point is hollow and has no
+error bar.
 
-Beside the figure two claims are measured on exact values: that the bias points from the nearest mode to the global mean
-(the contraction), and that ABC never exceeds standard. The theorem itself only says that it points away from where the
-largest weights are, which is the query.
-
-`fig:bias_loglog`: bias against n, exact (lines) and by Monte Carlo (points with two standard errors).
-
-A point is b̂ of `app:toy`, which cannot fall far below the noise of its trials: where that exceeds the exact bias the
-point is hollow and has no error bar.
+Two further claims are measured on exact values: that the bias points from the nearest mode to the global mean (the
+contraction), and that the bias of ABC never exceeds that of standard. The theorem itself only says that the bias points
+away from the largest weights, that is, from the query.
 """
 
 from __future__ import annotations
@@ -21,8 +16,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -38,8 +32,9 @@ from truedrift.data.toys import FOUR_MODES
 from truedrift.grids.options import Scale, StudyOptions
 from truedrift.progress import Progress
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import INK, LOOKS, MUTED, save_figure, style_axes, ticks_at
-from truedrift.report.table import Number, Scientific, Table, format_number
+from truedrift.report.figure import INK, LOOKS, MUTED, style_axes, ticks_at
+from truedrift.report.item import Item
+from truedrift.report.table import Number, Row, Scientific, Table, format_number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,13 +233,7 @@ def _error_of_mean(errors: Float[Tensor, "Q S"]) -> tuple[float, ...]:
     return tuple((errors.square().sum(0).sqrt() / len(errors)).tolist())
 
 
-NAME = "fig_bias_loglog"
 FIGURE_INCHES = (6.6, 3.1)  # a text width
-
-
-def save(record: BiasCurves, directory: Path) -> list[Path]:
-    """The figure, and its exact values as a table."""
-    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
 
 
 def table(record: BiasCurves) -> Table:
@@ -344,43 +333,51 @@ def _verdict(record: BiasCurves, tau: float) -> str:
     return f"τ = {tau:g}: slopes of the exact bias {slopes}; the bias of ABC is {where}"
 
 
-def summary(record: BiasCurves) -> str:
-    """Exact biases, slopes, and how Monte Carlo agrees."""
-    head = (
-        f"fig:bias_loglog: N = {record.pool_points:,}, {record.queries} queries, mean over queries of ‖E[T_n] − T*‖, "
-        f"seed {record.provenance.seed}"
-    )
-    foot = [f"Exact curves in {record.exact_seconds:.1f} s."]
+def screen_table(record: BiasCurves) -> Table:
+    """Return the exact biases with three digits of the slope, and the shares of queries of each contraction."""
+    groups: list[list[Row]] = []
+    for tau, shares in zip(record.temperatures, record.contractions, strict=True):
+        curves = [curve for curve in record.curves if curve.tau == tau]
+        rows: list[Row] = [
+            (f"{tau:g}", LOOKS[c.estimator][0], *map(Scientific, c.exact), Number(record.slope(c), ".3f"))
+            for c in curves
+        ]
+        rows += [
+            (f"{tau:g}", name, *(Number(share, ".0%") for share in values), "")
+            for name, values in (
+                ("ABC is more biased", shares.abc_exceeds),
+                ("away from x", shares.away_from_query),
+                ("away from the nearest mode", shares.away_from_mode),
+                ("toward the global mean", shares.toward_mean),
+            )
+        ]
+        groups.append(rows)
+    return replace(table(record), groups=groups)
+
+
+def screen_notes(record: BiasCurves) -> list[str]:
+    """Return the seed and the times, and how well Monte Carlo agrees."""
+    notes = [
+        "Percentages are shares of the queries; directions are those of the standard bias.",
+        f"Exact curves in {record.exact_seconds:.1f} s, seed {record.provenance.seed}.",
+    ]
     if record.trials:
         within = record.within_two_errors
-        foot += [
+        notes += [
             f"{record.trials:,} trials for every n and query in {record.sampled_seconds:.0f} s.",
             f"{sum(within)} of {len(within)} mean squares are within two standard errors of the exact ones; "
             "95 % are expected.",
         ]
-    return "\n".join((head, *(line for tau in record.temperatures for line in _section(record, tau)), "", *foot))
+    return notes
 
 
-def _section(record: BiasCurves, tau: float) -> list[str]:
-    lines = ["", _row(f"τ = {tau:g}", [f"n = {n}" for n in record.n], "slope")]
-    for curve in record.curves:
-        if curve.tau == tau:
-            biases = [f"{b:.2e}" for b in curve.exact]
-            lines.append(_row(LOOKS[curve.estimator][0], biases, f"{record.slope(curve):.3f}"))
-    (shares,) = (each for each in record.contractions if each.tau == tau)
-    return [
-        *lines,
-        "share of the queries at which",
-        _row("  ABC is the more biased", _percent(shares.abc_exceeds)),
-        _row("  bias leads away from x", _percent(shares.away_from_query)),
-        _row("  … from the nearest mode", _percent(shares.away_from_mode)),
-        _row("  … toward the global mean", _percent(shares.toward_mean)),
-    ]
-
-
-def _row(name: str, cells: list[str], last: str = "") -> str:
-    return f"{name:26}" + "".join(f"{cell:>9}" for cell in cells) + f"{last:>8}".rstrip()
-
-
-def _percent(shares: tuple[float, ...]) -> list[str]:
-    return [f"{share:.0%}" for share in shares]
+ITEM = Item(
+    label="fig:bias_loglog",
+    record=BiasCurves,
+    description="Bias against n, exact (lines) and by Monte Carlo (points with two standard errors).",
+    table=table,
+    figure=draw,
+    findings=verdicts,
+    screen_table=screen_table,
+    screen_notes=screen_notes,
+)

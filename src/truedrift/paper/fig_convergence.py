@@ -1,12 +1,10 @@
-"""`fig:convergence`: distance against positives seen over all classes, a panel an n; standard red, ABC blue.
+"""`fig:convergence`: distance against positives seen over all classes, one panel per n; standard red, ABC blue.
 
-How the curves are smoothed and what the bands are is told in `trajectory`. The paper says of its own figure that ABC
-lies below standard through most of training; the table counts at how many evaluations it does here.
+`trajectory` describes the smoothing and the bands. The paper states that ABC lies below standard through most of
+training; the table counts the evaluations at which it does here.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -21,48 +19,14 @@ from truedrift.paper.trajectory import (
     smoothing_window,
     trajectory,
 )
-from truedrift.report.figure import LOOKS, save_figure, style_axes
+from truedrift.report.figure import LOOKS, style_axes
+from truedrift.report.item import Item
 from truedrift.report.table import Cell, MeanCell, Number, Row, Table
 
-NAME = "fig_convergence"
 FIGURE_WIDTH, PANEL_HEIGHT = 6.6, 2.5  # inches; a text width
 IN_A_ROW = 4
 VARIANTS = ("standard", "abc")
 SHARES = {"¼": 0.25, "½": 0.5, "¾": 0.75, "the end": 1.0}
-
-
-def save(record: ImageGrid, directory: Path) -> list[Path]:
-    """The figure, and a table of where the curves are on the way."""
-    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
-
-
-def draw(record: ImageGrid) -> Figure:
-    """One panel for each n, four beside each other."""
-    every_n = sizes(record)
-    columns = min(IN_A_ROW, len(every_n))
-    rows = -(-len(every_n) // columns)
-    height = PANEL_HEIGHT * rows
-    figure = Figure(figsize=(FIGURE_WIDTH, height))
-    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
-    for axes in panels.flat[len(every_n) :]:
-        axes.set_visible(False)
-    curves = {n: {variant: trajectory(record, variant, n) for variant in VARIANTS} for n in every_n}
-    unit = axis_unit(max(p for pair in curves.values() for curve in pair.values() for p in (0, *curve.positives)))
-    for k, n in enumerate(every_n):
-        _panel(panels.flat[k], n, curves[n], unit, up=record.protocol.distance_name if k % columns == 0 else "")
-    handles, labels = panels.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper center", ncols=2, frameon=False, fontsize=8.5, handlelength=2.6)
-    margin = {"left": 0.085, "right": 0.985, "bottom": 0.42 / height, "top": 1 - 0.48 / height}
-    figure.subplots_adjust(**margin, wspace=0.08, hspace=0.45)
-    return figure
-
-
-def _panel(axes: Axes, n: int, curves: dict[str, Trajectory], unit: tuple[float, str], *, up: str) -> None:
-    for variant, curve in curves.items():
-        name, color, marker = LOOKS[variant]
-        draw_trajectory(axes, curve, unit[0], color=color, marker=marker, label=name)
-    plain_logarithmic(axes)
-    style_axes(axes, across=f"positives seen, {unit[1]}", up=up, title=f"$n = {n}$", size=8)
 
 
 def table(record: ImageGrid) -> Table:
@@ -119,6 +83,35 @@ def _share_below(curves: dict[str, Trajectory]) -> float | None:
     return sum(abc < standard for standard, abc in both) / len(both) if both else None
 
 
+def draw(record: ImageGrid) -> Figure:
+    """One panel for each n, four beside each other."""
+    every_n = sizes(record)
+    columns = min(IN_A_ROW, len(every_n))
+    rows = -(-len(every_n) // columns)
+    height = PANEL_HEIGHT * rows
+    figure = Figure(figsize=(FIGURE_WIDTH, height))
+    panels = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for axes in panels.flat[len(every_n) :]:
+        axes.set_visible(False)
+    curves = {n: {variant: trajectory(record, variant, n) for variant in VARIANTS} for n in every_n}
+    unit = axis_unit(max(p for pair in curves.values() for curve in pair.values() for p in (0, *curve.positives)))
+    for k, n in enumerate(every_n):
+        _panel(panels.flat[k], n, curves[n], unit, up=record.protocol.distance_name if k % columns == 0 else "")
+    handles, labels = panels.flat[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="upper center", ncols=2, frameon=False, fontsize=8.5, handlelength=2.6)
+    margin = {"left": 0.085, "right": 0.985, "bottom": 0.42 / height, "top": 1 - 0.48 / height}
+    figure.subplots_adjust(**margin, wspace=0.08, hspace=0.45)
+    return figure
+
+
+def _panel(axes: Axes, n: int, curves: dict[str, Trajectory], unit: tuple[float, str], *, up: str) -> None:
+    for variant, curve in curves.items():
+        name, color, marker = LOOKS[variant]
+        draw_trajectory(axes, curve, unit[0], color=color, marker=marker, label=name)
+    plain_logarithmic(axes)
+    style_axes(axes, across=f"positives seen, {unit[1]}", up=up, title=f"$n = {n}$", size=8)
+
+
 def verdicts(record: ImageGrid) -> list[str]:
     """One sentence an n."""
     return [_verdict(record, n) for n in sizes(record)]
@@ -132,6 +125,11 @@ def _verdict(record: ImageGrid, n: int) -> str:
     return f"n = {n}: the smoothed curve of ABC is below that of standard at {below} of {len(both)} evaluations"
 
 
-def summary(record: ImageGrid) -> str:
-    """The table for the screen, and the verdicts."""
-    return table(record).screen("fig:convergence", verdicts(record))
+ITEM = Item(
+    label="fig:convergence",
+    record=ImageGrid,
+    description="Distance against positives seen over all classes, one panel per n; standard red, ABC blue.",
+    table=table,
+    figure=draw,
+    findings=verdicts,
+)

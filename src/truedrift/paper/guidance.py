@@ -1,19 +1,15 @@
-"""`guidance` as a record: plain against stratified ABC with two strata.
-
-Negatives of classifier-free guidance from two pools: plain against stratified ABC (`guidance`, new).
+"""`guidance`, our own study: negatives of classifier-free guidance from two pools, plain against stratified ABC.
 
 n_gen generated negatives have weight k(x, y), n_unc unconditional real ones w_u k(x, y), with
 
     w_u = (a − 1) n_gen / n_unc,   T* = (E_gen[k y] + (a − 1) E_unc[k y]) / (E_gen[k] + (a − 1) E_unc[k]):
 
-the strength a sets the target, whatever the sizes are (G − 1 of G generated samples are a query's negatives). As n_gen
-and n_unc are fixed, plain ABC subtracts more than the leading bias, and O(1/n) is left of it; stratified ABC leaves
-O(1/n²). Expectations are exact (`bias.strata`), nothing is sampled but the pools and the queries.
+the strength a determines the target for all sizes (G − 1 of G generated samples are the negatives of a query). As
+n_gen and n_unc are fixed, plain ABC subtracts more than the leading bias, and O(1/n) of it remains; stratified ABC
+leaves O(1/n²). Expectations are exact (`exact_stratified_bias`); only the pools and the queries are sampled.
 
-The toy: unconditional samples are the four modes; the class is the right half of them, and a generator that is not
-there yet makes two wider clusters beside them. Queries are generated samples, as in training.
-
-`guidance`: bias against the numbers of negatives, for standard, plain ABC and stratified ABC; a panel a strength.
+The toy: unconditional samples are the four modes; the class is the right half of them, and a generator early in
+training makes two wider clusters next to them. Queries are generated samples, as in training.
 """
 
 from __future__ import annotations
@@ -21,7 +17,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -33,7 +28,8 @@ from truedrift.bias.exact import exact_stratified_bias
 from truedrift.data.toys import FOUR_MODES, GaussianMixture
 from truedrift.grids.options import StudyOptions
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import ABC, INK, STANDARD, STRATIFIED, save_figure, style_axes, ticks_at
+from truedrift.report.figure import ABC, INK, STANDARD, STRATIFIED, style_axes, ticks_at
+from truedrift.report.item import Item
 from truedrift.report.table import Number, Row, Scientific, Table, format_number
 
 
@@ -120,34 +116,12 @@ def _at(x: Tensor, pools: list[Tensor], strength: float) -> GuidanceRow:
     )
 
 
-NAME = "guidance"
 FIGURE_INCHES = (6.6, 3.2)  # a text width
-
 LOOKS: dict[str, dict[str, Any]] = {
     "standard": {"color": STANDARD, "marker": "o"},
     "plain ABC": {"color": ABC, "marker": "s"},
     "stratified ABC": {"color": STRATIFIED, "marker": "^", "linestyle": (0, (4, 1.5))},
 }
-
-
-def save(record: Guidance, directory: Path) -> list[Path]:
-    """Write the figure as PNG and PDF, and the table."""
-    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
-
-
-def summary(record: Guidance) -> str:
-    """What the numbers are, and the table."""
-    return "\n".join(
-        (
-            f"guidance: ‖E[T] − T*‖ with generated and unconditional negatives, mean over {record.queries} queries, "
-            f"τ = {record.tau:g}, seed {record.provenance.seed}",
-            "",
-            table(record).aligned(),
-            "",
-            f"Exact to {_worst(record):.0e} of each bias, for draws from two pools of {record.pool_points:,} points.",
-            "The last column is the share of queries at which stratified ABC has a smaller bias than plain ABC.",
-        )
-    )
 
 
 def table(record: Guidance) -> Table:
@@ -177,17 +151,6 @@ def _rows(record: Guidance, at: GuidanceRow) -> list[Row]:
     return [*rows, (f"{at.strength:g}", "slope", "", *map(Number, at.slopes(record.sizes)), "")]
 
 
-def verdicts(record: Guidance) -> list[str]:
-    """One sentence for each strength: the powers of n."""
-    return [
-        f"strength {at.strength:g}: slopes of the bias "
-        + ", ".join(
-            f"{format_number(s, '.2f')} ({name})" for name, s in zip(LOOKS, at.slopes(record.sizes), strict=True)
-        )
-        for at in record.at
-    ]
-
-
 def draw(record: Guidance) -> Figure:
     """One panel for each strength."""
     figure = Figure(figsize=FIGURE_INCHES)
@@ -215,3 +178,30 @@ def _panel(axes: Axes, record: Guidance, at: GuidanceRow) -> None:
     axes.set_xlim(0.7 * total[0], 2.5 * total[-1])
     told: dict[str, Any] = {"xytext": (9, 9), "textcoords": "offset points", "fontsize": 8, "color": INK}
     axes.annotate("slope", (total[-1], at.standard[-1]), **told)
+
+
+def verdicts(record: Guidance) -> list[str]:
+    """One sentence for each strength: the powers of n."""
+    return [
+        f"strength {at.strength:g}: slopes of the bias "
+        + ", ".join(
+            f"{format_number(s, '.2f')} ({name})" for name, s in zip(LOOKS, at.slopes(record.sizes), strict=True)
+        )
+        for at in record.at
+    ]
+
+
+def screen_notes(record: Guidance) -> list[str]:
+    """Return the seed."""
+    return [f"Seed {record.provenance.seed}."]
+
+
+ITEM = Item(
+    label="guidance",
+    record=Guidance,
+    description="Bias against the numbers of negatives for standard, plain and stratified ABC, one panel per strength.",
+    table=table,
+    figure=draw,
+    findings=verdicts,
+    screen_notes=screen_notes,
+)

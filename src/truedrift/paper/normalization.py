@@ -1,21 +1,16 @@
-"""The study `normalization` as a record: the bias of the field that is trained.
-
-Bias against n of the field as it is trained, for the row, bidirectional and bidirectional-loo normalizations (new).
+"""`normalization`, our own study: bias against n of the field as it is trained, for each normalization.
 
 The image recipe weights a reference by k_ij/√c_j, with c_j from the same batch; the paper's theorems are about k_ij
-alone. Four modes, generated samples and positives from the same distribution (a generator that is nearly done),
-τ = 0.2, the query one of the n generated samples, itself not among its negatives. For the row normalization the exact
-engine gives the same numbers: n positives, and n − 1 negatives.
-
-The study `normalization`: bias of both centroids against n under each normalization, and of the field as a table.
+alone. The study takes four modes, generated samples and positives from the same distribution (a generator near the end
+of training), τ = 0.2, and as the query one of the n generated samples, which is not among its own negatives. For the
+row normalization the exact engine gives the same numbers: n positives, and n − 1 negatives.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 import torch
 from matplotlib.axes import Axes
@@ -30,7 +25,8 @@ from truedrift.data.toys import FOUR_MODES
 from truedrift.field.affinity import NORMALIZATIONS
 from truedrift.grids.options import Scale, StudyOptions
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import LOOKS, MUTED, save_figure, style_axes, ticks_at
+from truedrift.report.figure import LOOKS, MUTED, style_axes, ticks_at
+from truedrift.report.item import Item
 from truedrift.report.table import Row, Scientific, Table, format_number
 
 
@@ -157,15 +153,36 @@ def _exact(
     return {(name, side): bias(name) for name in ESTIMATORS for side, bias in sides.items()}
 
 
-NAME = "normalization"
 NORMALIZATION_NAMES = ("row", "bidirectional", "bidirectional-loo")
 SIDES = {"T_pos": "$T^+$", "T_neg": "$T^-$"}
+SIDE_NAMES = {"T_pos": "T+", "T_neg": "T-", "V": "V"}
 FIGURE_INCHES = (6.6, 4.6)
 
 
-def save(record: FieldBiases, directory: Path) -> list[Path]:
-    """The figure, and the table as Markdown, LaTeX and CSV."""
-    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
+def table(record: FieldBiases) -> Table:
+    """Root mean square bias of both centroids and of the field at every n."""
+    return Table(
+        caption=(
+            f"Bias of the field as it is trained, root mean square over {record.queries} queries, τ = {record.tau:g}, "
+            f"{record.trials:,} batches for every query and n; a dash is a bias that the noise hides."
+        ),
+        label="tab:normalization",
+        header=("normalization", "estimator", "of", *(f"n = {n}" for n in record.n)),
+        groups=[
+            [_row(each) for each in record.biases if each.normalization == normalization]
+            for normalization in NORMALIZATION_NAMES
+        ],
+    )
+
+
+def _row(bias: FieldBias) -> Row:
+    cells = zip(bias.root, bias.resolved, strict=True)
+    return (
+        bias.normalization,
+        LOOKS[bias.estimator][0],
+        SIDE_NAMES[bias.side],
+        *(Scientific(root if resolved else None) for root, resolved in cells),
+    )
 
 
 def draw(record: FieldBiases) -> Figure:
@@ -228,33 +245,6 @@ def _legend(figure: Figure) -> None:
     figure.legend(handles=handles, loc="upper center", ncols=5, frameon=False, fontsize=8.5, columnspacing=1.3)
 
 
-def table(record: FieldBiases) -> Table:
-    """Root mean square bias of both centroids and of the field at every n."""
-    return Table(
-        caption=(
-            f"Bias of the field as it is trained, root mean square over {record.queries} queries, τ = {record.tau:g}, "
-            f"{record.trials:,} batches for every query and n; a dash is a bias that the noise hides."
-        ),
-        label="tab:normalization",
-        header=("normalization", "estimator", "of", *(f"n = {n}" for n in record.n)),
-        groups=[
-            [_row(each) for each in record.biases if each.normalization == normalization]
-            for normalization in NORMALIZATION_NAMES
-        ],
-    )
-
-
-def _row(bias: FieldBias) -> Row:
-    side = {"T_pos": "T+", "T_neg": "T-", "V": "V"}[bias.side]
-    cells = zip(bias.root, bias.resolved, strict=True)
-    return (
-        bias.normalization,
-        LOOKS[bias.estimator][0],
-        side,
-        *(Scientific(root if resolved else None) for root, resolved in cells),
-    )
-
-
 def verdicts(record: FieldBiases) -> list[str]:
     """One sentence for each normalization: what ABC leaves of the bias of the field at the largest n."""
     return [f"{normalization}: {_verdict(record, normalization)}" for normalization in NORMALIZATION_NAMES]
@@ -268,32 +258,43 @@ def _verdict(record: FieldBiases, normalization: str) -> str:
     return f"ABC leaves {format_number(abc.root[-1] / standard.root[-1], '.1%')} of the standard bias {where}"
 
 
-def summary(record: FieldBiases) -> str:
-    """The table for the screen, with standard errors of the last n."""
-    lines = [
-        f"normalization: bias of the field as it is trained, RMS over {record.queries} queries, τ = {record.tau:g}, "
-        f"{record.trials:,} batches, seed {record.provenance.seed}",
+def screen_table(record: FieldBiases) -> Table:
+    """Return the table with upper limits of what is not resolved, the error at the last n, and exact values."""
+    groups: list[list[Row]] = [
+        [_screen_row(bias) for bias in record.biases if bias.normalization == normalization]
+        for normalization in NORMALIZATION_NAMES
     ]
-    for normalization in NORMALIZATION_NAMES:
-        lines += ["", f"{normalization:24}" + "".join(f"{f'n = {n}':>10}" for n in record.n) + f"{'± last':>10}"]
-        for each in record.biases:
-            if each.normalization == normalization:
-                lines.append(_line(each))
-    lines += ["", "<: not resolved, with its upper limit. The row normalization also has exact values:"]
-    lines += [
-        f"{LOOKS[each.estimator][0] + ', ' + each.side:24}" + "".join(f"{value:10.2e}" for value in each.exact)
-        for each in record.biases
-        if each.exact is not None
-    ]
-    return "\n".join(lines)
+    groups.append(
+        [
+            (f"{bias.normalization}, exact", LOOKS[bias.estimator][0], SIDE_NAMES[bias.side], *cells, "")
+            for bias in record.biases
+            if bias.exact is not None
+            for cells in [map(Scientific, bias.exact)]
+        ]
+    )
+    short = table(record)
+    return replace(short, header=(*short.header, "± last"), groups=groups)
 
 
-def _line(bias: FieldBias) -> str:
+def _screen_row(bias: FieldBias) -> Row:
     columns = zip(bias.root, bias.root_error, bias.resolved, strict=True)
     cells = [f"{root:.2e}" if resolved else f"<{limit:.1e}" for root, limit, resolved in columns]
     last = f"{bias.root_error[-1]:.0e}" if bias.resolved[-1] else ""
-    return (
-        f"{'  ' + LOOKS[bias.estimator][0] + ', ' + bias.side:24}"
-        + "".join(f"{cell:>10}" for cell in cells)
-        + f"{last:>10}"
-    )
+    return (bias.normalization, LOOKS[bias.estimator][0], SIDE_NAMES[bias.side], *cells, last)
+
+
+def screen_notes(record: FieldBiases) -> list[str]:
+    """Return what the sign < means, and the seed."""
+    return [f"<: not resolved, with its upper limit. Seed {record.provenance.seed}."]
+
+
+ITEM = Item(
+    label="normalization",
+    record=FieldBiases,
+    description="Bias of both centroids against n under each normalization, and bias of the field as a table.",
+    table=table,
+    figure=draw,
+    findings=verdicts,
+    screen_table=screen_table,
+    screen_notes=screen_notes,
+)

@@ -1,8 +1,6 @@
-"""The answer of `truedrift bias` as a record.
+"""`bias`: ‖E[T_n] − T*‖ for a named toy or a user's own pool, exact, or by Monte Carlo for any estimator.
 
-‖E[T_n] − T*‖ for a named toy or a user's own pool: exactly, or by Monte Carlo for any estimator.
-
-The answer of `truedrift bias`: bias, noise and what they are a share of.
+This is the answer of `truedrift bias`: bias, noise, and their ratios.
 """
 
 from __future__ import annotations
@@ -10,8 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -25,7 +22,8 @@ from truedrift.centroids.catalog import ESTIMATORS
 from truedrift.errors import UserError, require_choice, require_matrices, require_temperature
 from truedrift.progress import Progress, no_progress
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.table import Scientific, Table
+from truedrift.report.item import Item
+from truedrift.report.table import DASH, Row, Scientific, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,19 +171,11 @@ def _spread_and_shares(question: Question) -> tuple[float, float]:
     return (around_mean + away).sqrt().mean().item(), moments.n_eff(1).mean().item()
 
 
-NAME = "bias"
-
-
-def save(record: PoolBias, directory: Path) -> list[Path]:
-    """The table as Markdown, LaTeX and CSV."""
-    return table(record).save(directory, NAME)
-
-
 def table(record: PoolBias) -> Table:
     """One row for each estimator and n."""
     by_estimator = dict.fromkeys(row.estimator for row in record.rows)
     return Table(
-        caption=_head(record).replace("\n", " "),
+        caption=_head(record),
         label="tab:bias",
         header=("estimator", "n", "bias", "error", "noise"),
         groups=[
@@ -199,38 +189,47 @@ def table(record: PoolBias) -> Table:
     )
 
 
-def summary(record: PoolBias) -> str:
-    """The same for the screen, with the bias as a share of the spread and of the noise."""
-    exact = record.trials is None
-    lines = [
-        _head(record),
-        f"means over queries: spread of the pool around T* {record.spread:.4g}, n_eff {record.n_eff_share:.1%} of n",
-        "",
-        f"{'estimator':12}{'n':>8}{'bias':>11}{'± error' if exact else '± std.err':>11}{'of spread':>11}"
-        f"{'noise':>11}{'bias/noise':>12}",
-    ]
-    lines += [_line(row, record.spread) for row in record.rows]
-    if exact:
-        note = "Exact: error is the numerical one. Noise is √(tr Var T), the size of a single minibatch's error."
-    else:
-        note = "Bias is the variance-corrected norm; where noise/√trials is as large, it is an upper limit."
-    return "\n".join((*lines, "", note))
-
-
 def _head(record: PoolBias) -> str:
     how = "exact" if record.trials is None else f"{record.trials:,} trials, seed {record.provenance.seed}"
     draws = "with" if record.replacement else "without"
     return (
         f"bias of the centroid of n references, drawn {draws} replacement from {record.pool} "
-        f"({record.pool_points:,} × {record.dimensions}):\n{record.kernel} kernel, τ = {record.tau:g}, "
+        f"({record.pool_points:,} × {record.dimensions}): {record.kernel} kernel, τ = {record.tau:g}, "
         f"{record.queries} queries, {how}"
     )
 
 
-def _line(row: BiasRow, spread: float) -> str:
-    noise = f"{'–':>11}{'–':>12}" if row.noise is None else f"{row.noise:11.3e}{_ratio(row.bias, row.noise):>12}"
-    return f"{row.estimator:12}{row.n:8d}{row.bias:11.3e}{row.error:11.1e}{_ratio(row.bias, spread):>11}{noise}"
+def screen_table(record: PoolBias) -> Table:
+    """Return the table with the bias as a share of the spread and of the noise."""
+    error = "± error" if record.trials is None else "± std.err"
+    header = ("estimator", "n", "bias", error, "of spread", "noise", "bias/noise")
+    return replace(table(record), header=header, groups=[[_screen_row(row, record.spread) for row in record.rows]])
+
+
+def _screen_row(row: BiasRow, spread: float) -> Row:
+    noise = (DASH, DASH) if row.noise is None else (f"{row.noise:.3e}", _ratio(row.bias, row.noise))
+    return (row.estimator, str(row.n), f"{row.bias:.3e}", f"{row.error:.1e}", _ratio(row.bias, spread), *noise)
 
 
 def _ratio(value: float, of: float) -> str:
-    return f"{value / of:.2%}" if of > 0 else "–"
+    return f"{value / of:.2%}" if of > 0 else DASH
+
+
+def screen_notes(record: PoolBias) -> list[str]:
+    """Return the spread and n_eff, and what the error and the noise are."""
+    if record.trials is None:
+        note = "Exact: error is the numerical one. Noise is √(tr Var T), the size of a single minibatch's error."
+    else:
+        note = "Bias is the variance-corrected norm; where noise/√trials is as large, it is an upper limit."
+    means = f"spread of the pool around T* {record.spread:.4g}, n_eff {record.n_eff_share:.1%} of n"
+    return [f"Means over queries: {means}.", note]
+
+
+ITEM = Item(
+    label="bias",
+    record=PoolBias,
+    description="Bias and noise of the centroid of n references from a pool.",
+    table=table,
+    screen_table=screen_table,
+    screen_notes=screen_notes,
+)

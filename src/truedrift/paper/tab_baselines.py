@@ -1,12 +1,8 @@
-"""`tab:baselines` as a record: bias, variance and time of every correction.
-
-Bias, variance and time of the jackknife, the bootstrap, BR-SNIS and ABC (`tab:baselines`, `app:baselines`).
+"""`tab:baselines`: bias, variance and time of the jackknife, the bootstrap, BR-SNIS and ABC (`app:baselines`).
 
 N = 50 000 points of the four modes, 200 queries N(0, 0.25 I), τ = 0.1, n = 4 … 256 drawn without replacement, 5 000
-trials. The time of an estimate is that from log-weights and references to the centroid, one query at a time, as the
-mean over estimates after the first ten.
-
-`tab:baselines`: what was measured here, the exact values, and those that the paper prints.
+trials. The time of an estimate is measured from log-weights and references to the centroid, one query at a time, as the
+mean over estimates after the first ten. The table shows measured and exact values and those that the paper prints.
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -29,7 +24,27 @@ from truedrift.data.toys import FOUR_MODES
 from truedrift.grids.options import StudyOptions
 from truedrift.kernels.kernel import laplace
 from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.item import Item
 from truedrift.report.table import Number, Row, Scientific, Table
+
+PAPER = {
+    (8, "standard"): (6.24e-2, 7.54e-2, 5.9),
+    (8, "jackknife"): (7.02e-2, 1.95e-1, 82.9),
+    (8, "bootstrap"): (3.27e-2, 1.08e-1, 996.6),
+    (8, "br-snis"): (7.89e-3, 6.68e-3, 1527.6),
+    (8, "abc"): (4.99e-2, 8.03e-2, 25.5),
+    (32, "standard"): (1.33e-2, 8.07e-3, 11.2),
+    (32, "jackknife"): (3.40e-3, 9.85e-3, 136.0),
+    (32, "bootstrap"): (7.07e-3, 9.00e-3, 1985.1),
+    (32, "br-snis"): (1.09e-3, 1.24e-3, 3521.9),
+    (32, "abc"): (7.26e-3, 8.61e-3, 36.9),
+    (128, "standard"): (3.63e-3, 1.99e-3, 21.3),
+    (128, "jackknife"): (6.20e-4, 2.15e-3, 325.2),
+    (128, "bootstrap"): (9.94e-4, 2.12e-3, 3669.7),
+    (128, "br-snis"): (2.18e-4, 2.60e-4, 10185.4),
+    (128, "abc"): (1.03e-3, 2.10e-3, 57.0),
+}
+"""(|bias|, variance, microseconds) as the paper prints them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,8 +157,6 @@ def _seconds(x: Tensor, pool: Tensor, name: str, n: int, timed: int, generator: 
     return total / timed
 
 
-NAME = "tab_baselines"
-
 OF_BIAS = ("noise", "exact", "paper")
 NAMES = {
     "standard": "Standard",
@@ -153,30 +166,6 @@ NAMES = {
     "abc": "ABC",
     "abc2": "ABC-2",
 }
-
-PAPER = {
-    (8, "standard"): (6.24e-2, 7.54e-2, 5.9),
-    (8, "jackknife"): (7.02e-2, 1.95e-1, 82.9),
-    (8, "bootstrap"): (3.27e-2, 1.08e-1, 996.6),
-    (8, "br-snis"): (7.89e-3, 6.68e-3, 1527.6),
-    (8, "abc"): (4.99e-2, 8.03e-2, 25.5),
-    (32, "standard"): (1.33e-2, 8.07e-3, 11.2),
-    (32, "jackknife"): (3.40e-3, 9.85e-3, 136.0),
-    (32, "bootstrap"): (7.07e-3, 9.00e-3, 1985.1),
-    (32, "br-snis"): (1.09e-3, 1.24e-3, 3521.9),
-    (32, "abc"): (7.26e-3, 8.61e-3, 36.9),
-    (128, "standard"): (3.63e-3, 1.99e-3, 21.3),
-    (128, "jackknife"): (6.20e-4, 2.15e-3, 325.2),
-    (128, "bootstrap"): (9.94e-4, 2.12e-3, 3669.7),
-    (128, "br-snis"): (2.18e-4, 2.60e-4, 10185.4),
-    (128, "abc"): (1.03e-3, 2.10e-3, 57.0),
-}
-"""(|bias|, variance, microseconds) as the paper prints them."""
-
-
-def save(record: Baselines, directory: Path) -> list[Path]:
-    """The table as Markdown, LaTeX and CSV."""
-    return table(record).save(directory, NAME)
 
 
 def table(record: Baselines) -> Table:
@@ -229,34 +218,19 @@ def _verdict(standard: Baseline, abc: Baseline) -> str:
     return f"n = {abc.n}: ABC as a multiple of standard: {said}"
 
 
-def summary(record: Baselines) -> str:
-    """The table for the screen."""
-    lines = [
-        f"tab:baselines: N = {record.pool_points:,}, {record.queries} queries N(0, 0.25 I), τ = {record.tau:g}, "
-        f"{record.trials:,} trials without replacement, seed {record.provenance.seed}",
+def screen_notes(record: Baselines) -> list[str]:
+    """Return where the queries and the paper's values come from."""
+    return [
+        f"Queries are N(0, 0.25 I), seed {record.provenance.seed}. Paper: printed values, from another machine, "
+        "another pool and other queries."
     ]
-    for n in dict.fromkeys(row.n for row in record.rows):
-        columns = ("|bias|", *OF_BIAS, " Var", "exact", "paper", "µs", "paper")
-        lines += ["", f"{f'n = {n}':17}" + "".join(f"{column:>9}" for column in columns)]
-        lines += [_line(row) for row in record.rows if row.n == n]
-    return "\n".join(
-        (
-            *lines,
-            "",
-            "|bias| is the paper's naive norm, which holds the noise of the trials in quadrature. Exact values are of",
-            "draws with replacement. Paper: what it prints, from another machine, another pool and other queries.",
-        )
-    )
 
 
-def _line(row: Baseline) -> str:
-    bias, variance, microseconds = PAPER.get((row.n, row.estimator), (None, None, None))
-    return (
-        f"{NAMES[row.estimator]:17}{_short(row.bias)}{_short(row.noise)}{_short(row.exact_bias)}{_short(bias)}"
-        f"{_short(row.variance)}{_short(row.exact_variance)}{_short(variance)}"
-        f"{row.microseconds:9.1f}" + ("" if microseconds is None else f"{microseconds:9.1f}")
-    )
-
-
-def _short(value: float | None) -> str:
-    return f"{'–':>9}" if value is None else f"{value:9.2e}"
+ITEM = Item(
+    label="tab:baselines",
+    record=Baselines,
+    description="Bias, variance and time of every correction: measured here, exact, and as printed in the paper.",
+    table=table,
+    findings=verdicts,
+    screen_notes=screen_notes,
+)

@@ -1,8 +1,6 @@
-"""`tab:cifar100`: the distance of standard and ABC on CIFAR-100, by a single seed, next to the paper's values."""
+"""`tab:cifar100`: distance of standard and ABC on CIFAR-100 for a single seed, with the paper's values."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
@@ -17,9 +15,8 @@ from truedrift.paper.grid_tables import (
     sizes,
 )
 from truedrift.paper.seeds import comparisons_note
+from truedrift.report.item import Item
 from truedrift.report.table import Row, Table
-
-NAME = "tab_cifar100"
 
 PAPER: dict[int, Paper] = {
     8: {
@@ -39,11 +36,6 @@ PAPER: dict[int, Paper] = {
     },
 }
 """n → last-5 average and best FID on CIFAR-100 of one seed, as the paper prints them."""
-
-
-def save(record: ImageGrid, directory: Path) -> list[Path]:
-    """The table as Markdown, LaTeX and CSV."""
-    return table(record).save(directory, NAME)
 
 
 def table(record: ImageGrid) -> Table:
@@ -78,6 +70,10 @@ def verdicts(record: ImageGrid) -> list[str]:
     return [f"n = {n}: {ABC_AGAINST_STANDARD.verdict(record, n)}" for n in sizes(record)]
 
 
-def summary(record: ImageGrid) -> str:
-    """The table for the screen, and the verdicts."""
-    return table(record).screen("tab:cifar100", verdicts(record))
+ITEM = Item(
+    label="tab:cifar100",
+    record=ImageGrid,
+    description="Distance of standard and ABC on CIFAR-100 for a single seed, with the paper's values.",
+    table=table,
+    findings=verdicts,
+)

@@ -1,21 +1,34 @@
-"""`tab:hyperparams` as a record: what the recipes really are.
-
-`tab:hyperparams`: read off the recipe objects that `truedrift train` runs, not written a second time.
-
-`tab:hyperparams`: the recipe's settings beside the paper's.
-"""
+"""`tab:hyperparams`: the settings of the recipe, read from the objects that `truedrift train` runs, and the paper's."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 from truedrift.generators.catalog import build
 from truedrift.grids.options import StudyOptions
 from truedrift.recipes.recipes import CIFAR10_EPOCHS, CIFAR10_SEEDS, cifar10
 from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.item import Item
 from truedrift.report.table import Table
+
+PAPER = {
+    "Optimizer": "AdamW (β₁ = 0.9, β₂ = 0.95)",
+    "Weight decay": "0.01",
+    "Learning rate": "0.0002",
+    "Warmup": "2000 linear steps",
+    "EMA decay": "0.999",
+    "Drift-field temperatures τ": "0.02, 0.05, 0.2",
+    "Steps per epoch": "195",
+    "Epochs (n = 64 / 32 / 16 / 8)": "500 / 1000 / 2000 / 4000",
+    "Total positive samples per class seen": "6.24M",
+    "Seeds": "42, 43, 44",
+    "Parameters": "26.6M",
+    "Kernel normalization": "bidirectional",
+}
+"""What the paper prints, in its table and the paragraph above it."""
+PUBLISHED_CODE = "published code"
+"""In the column of the paper where the paper says nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,28 +103,6 @@ def study(setting: StudyOptions) -> Hyperparameters:
     )
 
 
-NAME = "tab_hyperparams"
-
-PAPER = {
-    "Optimizer": "AdamW (β₁ = 0.9, β₂ = 0.95)",
-    "Weight decay": "0.01",
-    "Learning rate": "0.0002",
-    "Warmup": "2000 linear steps",
-    "EMA decay": "0.999",
-    "Drift-field temperatures τ": "0.02, 0.05, 0.2",
-    "Steps per epoch": "195",
-    "Epochs (n = 64 / 32 / 16 / 8)": "500 / 1000 / 2000 / 4000",
-    "Total positive samples per class seen": "6.24M",
-    "Seeds": "42, 43, 44",
-    "Parameters": "26.6M",
-    "Kernel normalization": "bidirectional",
-}
-"""What the paper prints, in its table and the paragraph above it."""
-
-PUBLISHED_CODE = "published code"
-"""In the column of the paper where the paper says nothing."""
-
-
 def settings(record: Hyperparameters) -> dict[str, str]:
     """The settings of the recipe under the paper's names, and then those that only the published code tells."""
     sizes = " / ".join(str(length.n) for length in record.lengths)
@@ -142,11 +133,6 @@ def table(record: Hyperparameters) -> Table:
     return Table(caption=caption, label="tab:hyperparams", header=("", "here", "paper"), groups=[rows])
 
 
-def save(record: Hyperparameters, directory: Path) -> list[Path]:
-    """The table as Markdown, LaTeX and CSV."""
-    return table(record).save(directory, NAME)
-
-
 def verdicts(record: Hyperparameters) -> list[str]:
     """How many of the paper's settings are the recipe's, and which are not."""
     here = settings(record)
@@ -155,9 +141,10 @@ def verdicts(record: Hyperparameters) -> list[str]:
     return [f"{said}; others: {', '.join(other)}" if other else said]
 
 
-def summary(record: Hyperparameters) -> str:
-    """The table for the screen."""
-    width = max(map(len, settings(record)))
-    lines = [f"{name:{width}}  {value:32}{PAPER.get(name, PUBLISHED_CODE)}" for name, value in settings(record).items()]
-    heading = f"{f'tab:hyperparams, recipe {record.recipe}':{width}}  {'here':32}paper"
-    return "\n".join((heading, *lines))
+ITEM = Item(
+    label="tab:hyperparams",
+    record=Hyperparameters,
+    description="Settings of the recipe, read from the objects that truedrift train runs, and the paper's.",
+    table=table,
+    findings=verdicts,
+)

@@ -1,11 +1,10 @@
-"""n × {standard, ABC} × seeds: `tab:main_results`, `fig:convergence`, `tab:samples_to_fid`; `tab:cifar100` likewise.
+"""`tab:main_results`: distance of standard and ABC at every n, their paired difference, and the paper's values.
 
-`tab:main_results`: the distance of standard and ABC at every n, their paired difference, and the paper's values.
+The grid n × {standard, ABC} × seeds also serves `fig:convergence` and `tab:samples_to_fid`, and `tab:cifar100` on its
+own data set.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from truedrift.grids.benchmarks import BenchmarkSetting
 from truedrift.grids.plan import Task
@@ -22,22 +21,8 @@ from truedrift.paper.grid_tables import (
     sizes,
 )
 from truedrift.paper.seeds import Paired, comparisons_note
+from truedrift.report.item import Item
 from truedrift.report.table import Row, Table
-
-ESTIMATORS = ("standard", "abc")
-
-
-def tasks(ground: BenchmarkSetting) -> list[Task]:
-    """Every n, estimator and seed; the longest runs, those of small n, come first."""
-    return [
-        Task(variant=name, config=ground.config(n=n, seed=seed, estimator_pos=name, estimator_neg=name))
-        for n in sorted(ground.sizes)
-        for name in ESTIMATORS
-        for seed in ground.seeds
-    ]
-
-
-NAME = "tab_main_results"
 
 PAPER: dict[int, Paper] = {
     8: {
@@ -62,11 +47,17 @@ PAPER: dict[int, Paper] = {
     },
 }
 """n → last-5 average and best FID on CIFAR-10, mean and largest deviation over three seeds, as the paper prints."""
+ESTIMATORS = ("standard", "abc")
 
 
-def save(record: ImageGrid, directory: Path) -> list[Path]:
-    """The table as Markdown, LaTeX and CSV."""
-    return table(record).save(directory, NAME)
+def tasks(ground: BenchmarkSetting) -> list[Task]:
+    """Every n, estimator and seed; the longest runs, those of small n, come first."""
+    return [
+        Task(variant=name, config=ground.config(n=n, seed=seed, estimator_pos=name, estimator_neg=name))
+        for n in sorted(ground.sizes)
+        for name in ESTIMATORS
+        for seed in ground.seeds
+    ]
 
 
 def table(record: ImageGrid) -> Table:
@@ -105,6 +96,10 @@ def verdicts(record: ImageGrid) -> list[str]:
     return [f"n = {n}: {ABC_AGAINST_STANDARD.verdict(record, n)}" for n in sizes(record)]
 
 
-def summary(record: ImageGrid) -> str:
-    """The table for the screen, and the verdicts."""
-    return table(record).screen("tab:main_results", verdicts(record))
+ITEM = Item(
+    label="tab:main_results",
+    record=ImageGrid,
+    description="Distance of standard and ABC at every n, their paired difference, and the paper's values.",
+    table=table,
+    findings=verdicts,
+)

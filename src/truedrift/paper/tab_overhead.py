@@ -1,17 +1,12 @@
-"""`tab:overhead` as a record: what a correction costs in memory, time and parameters.
+"""`tab:overhead`: cost of the correction at n = 8, as time per epoch, memory and parameters, with the paper's values.
 
-What the correction costs at n = 8: time of an epoch, memory, parameters (`tab:overhead`).
+Standard and ABC are each measured in a separate process, eager and then compiled. The two processes of a pair run their
+epochs in turn, so that other load on the machine affects both. The first epoch warms up (and compiles) and is not
+counted; ten follow, or two at `smoke`.
 
-Standard and ABC are measured in a process of their own each, eager and then compiled. The two processes of a pair take
-their epochs in turn, so that whatever else the machine does falls on both. The first epoch warms up (and compiles) and
-is not counted; ten follow, or two at `smoke`.
-
-`tab:overhead` before anything of it is done: what is measured, and what that costs.
-
-`tab:overhead`: memory, time of an epoch and parameters of standard and ABC, and the paper's values.
-
-The spread is over epochs of one process: it tells how steady the clock was, not what another process would give. So a
-difference has no interval; what is said is whether the slowest epoch of one is faster than the fastest of the other.
+The deviation is over epochs of one process: it shows how stable the clock was, not what another process would measure.
+So a difference has no interval; the finding is whether the slowest epoch of one is faster than the fastest of the
+other.
 """
 
 from __future__ import annotations
@@ -35,9 +30,18 @@ from truedrift.paper.grid_tables import mean_cell
 from truedrift.paper.seeds import mean_and_deviation
 from truedrift.recipes.overrides import recipe
 from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.item import Item
 from truedrift.report.table import Cell, Number, Row, Table, format_number
 from truedrift.training.config import RunConfig
 from truedrift.training.setup import Parts, load_samples, resolve_device
+
+PAPER = {
+    "memory, eager": (4729.0, 4731.0, 2.0),
+    "epoch, eager": (37.1, 42.8, 5.7),
+    "epoch, compiled": (38.0, 37.0, -1.0),
+    "parameters": (26.6, 26.6, None),
+}
+"""Standard, ABC and difference as the paper prints them: MB (it does not say in which mode), seconds, millions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +74,7 @@ class Overhead:
     provenance: Provenance
 
 
-ITEM = "tab:overhead"
+LABEL = "tab:overhead"
 N = 8
 ESTIMATORS = ("standard", "abc")
 EPOCHS, SMOKE_EPOCHS = 10, 2
@@ -78,7 +82,7 @@ EPOCHS, SMOKE_EPOCHS = 10, 2
 
 def configs(setting: StudyOptions) -> list[RunConfig]:
     """Of the four measurements, in pairs."""
-    on = benchmark_setting(setting, IMAGES, ITEM)
+    on = benchmark_setting(setting, IMAGES, LABEL)
     return [
         recipe(
             on.recipe,
@@ -149,7 +153,7 @@ def _read_measurement(pair: list[RunConfig], epochs: int, before: int, setting: 
         for epoch in range(epochs):
             for number, process in enumerate(processes):
                 found[number].seconds.append(process.asked("epoch"))
-                setting.progress(ITEM, before + len(pair) * epoch + number + 1, 4 * epochs)
+                setting.progress(LABEL, before + len(pair) * epoch + number + 1, 4 * epochs)
         for each, process in zip(found, processes, strict=True):
             each.told = process.asked("end")
     return found
@@ -209,7 +213,7 @@ def measurements(setting: StudyOptions) -> str:
         (
             *map(_line, found),
             "",
-            f"{ITEM} at scale {setting.scale} on {found[0].data.name}, n = {N}: {len(found)} measurements, {each}",
+            f"{LABEL} at scale {setting.scale} on {found[0].data.name}, n = {N}: {len(found)} measurements, {each}",
             _cost_line(found, epochs, setting),
         )
     )
@@ -233,7 +237,6 @@ def _cost_line(found: list[RunConfig], epochs: int, setting: StudyOptions) -> st
     return f"estimate: {format_duration(seconds)} from {STEPS} steps of the first; {compiling}"
 
 
-NAME = "tab_overhead"
 MEMORY = {
     "cpu": "growth of the process's resident memory from before the first step to its peak",
     "mps": "most that the driver held for the process after an epoch, since mps counts no peak",
@@ -241,23 +244,10 @@ MEMORY = {
 """What was measured, by device; a CUDA GPU, which has a name of its own, tells its peak."""
 MODES = {False: "eager", True: "compiled"}
 
-PAPER = {
-    "memory, eager": (4729.0, 4731.0, 2.0),
-    "epoch, eager": (37.1, 42.8, 5.7),
-    "epoch, compiled": (38.0, 37.0, -1.0),
-    "parameters": (26.6, 26.6, None),
-}
-"""Standard, ABC and difference as the paper prints them: MB (it does not say in which mode), seconds, millions."""
-
 
 def find_cost(record: Overhead, estimator: str, *, compiled: bool) -> Cost | None:
     """What was measured, if it was."""
     return next((c for c in record.costs if c.estimator == estimator and c.compiled is compiled), None)
-
-
-def save(record: Overhead, directory: Path) -> list[Path]:
-    """The table as Markdown, LaTeX and CSV."""
-    return table(record).save(directory, NAME)
 
 
 def table(record: Overhead) -> Table:
@@ -370,6 +360,10 @@ def _signed(value: float, spec: str) -> str:
     return format_number(value, f"+{spec}")
 
 
-def summary(record: Overhead) -> str:
-    """The table for the screen, and the verdicts."""
-    return table(record).screen("tab:overhead", verdicts(record))
+ITEM = Item(
+    label=LABEL,
+    record=Overhead,
+    description="Memory, time per epoch and parameters of standard and ABC, with the paper's values.",
+    table=table,
+    findings=verdicts,
+)

@@ -1,15 +1,14 @@
-"""`tab:samples_to_fid`: positives over all classes until an evaluation first shows a distance of at most a threshold.
+"""`tab:samples_to_fid`: positives over all classes until an evaluation first reaches a threshold distance.
 
 The paper's thresholds are FID 10 and 7, in features of the standard network or of the published code's. Distances in
-other features are on another scale: there, the thresholds are in the same proportion to standard's last-5 average at
-the smallest n as the paper's are to its own, 10/7.31 and 7/7.31.
-Seeds that never reach a threshold are counted, k/S, and are in no mean.
+other features have another scale: for these, the thresholds have the same proportion to standard's last-5 average at
+the smallest n as in the paper, 10/7.31 and 7/7.31. Seeds that never reach a threshold are counted (k/S) and enter no
+mean.
 """
 
 from __future__ import annotations
 
 import statistics
-from pathlib import Path
 
 from truedrift.errors import UserError
 from truedrift.grids.results import ImageGrid
@@ -37,16 +36,14 @@ from truedrift.paper.seeds import (
 )
 from truedrift.paper.trajectory import axis_unit
 from truedrift.report.figure import LOOKS
+from truedrift.report.item import Item
 from truedrift.report.table import Cell, MeanCell, Row, Table, format_number
 
-NAME = "tab_samples_to_fid"
-VARIANTS = ("standard", "abc")
 PAPER_THRESHOLDS = (10.0, 7.0)
 PAPER_EXTRACTORS = ("inception", "abc-release")
 """Distances on the scale of those thresholds."""
 PAPER_STANDARD = 7.31
 """Standard's last-5 average at n = 8 in the paper."""
-
 PAPER: dict[tuple[int, str], tuple[tuple[float, float | None, str], ...]] = {
     (8, "standard"): ((8.19, 4.29, ""), (26.52, None, "(1/3)")),
     (8, "abc"): ((3.38, 0.52, ""), (21.84, 12.48, "(3/3)")),
@@ -62,7 +59,7 @@ PAPER: dict[tuple[int, str], tuple[tuple[float, float | None, str], ...]] = {
     (64, "difference"): ((-3.12, None, ""), (-3.12, None, "")),
 }
 """Millions of positives to FID ≤ 10 and to FID ≤ 7, and the attainment, as the paper prints them."""
-
+VARIANTS = ("standard", "abc")
 Hits = dict[int, float]
 """Positives over all classes in the table's unit, by seed, of those that reach the threshold."""
 
@@ -94,11 +91,6 @@ def positives_until(record: ImageGrid, variant: str, n: int, threshold: float) -
 
 def _unit(record: ImageGrid) -> tuple[float, str]:
     return axis_unit(max(total_positives(record, run.evaluations[-1].positives_seen) for run in evaluated_runs(record)))
-
-
-def save(record: ImageGrid, directory: Path) -> list[Path]:
-    """The table as Markdown, LaTeX and CSV."""
-    return table(record).save(directory, NAME)
 
 
 def table(record: ImageGrid) -> Table:
@@ -211,6 +203,10 @@ def _verdict(record: ImageGrid, n: int, threshold: float) -> str:
     return f"reached by {counts[0]} and {counts[1]}; {said}"
 
 
-def summary(record: ImageGrid) -> str:
-    """The table for the screen, and the verdicts."""
-    return table(record).screen("tab:samples_to_fid", verdicts(record))
+ITEM = Item(
+    label="tab:samples_to_fid",
+    record=ImageGrid,
+    description="Positives over all classes until an evaluation first reaches a threshold distance.",
+    table=table,
+    findings=verdicts,
+)

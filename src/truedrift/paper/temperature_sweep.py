@@ -1,19 +1,16 @@
-"""All temperatures × {1/4, 1/2, 1, 2, 4} × {standard, ABC} at n = 8 (`temperature-sweep`, new).
+"""`temperature-sweep`, our own study: does the best temperature shift once the bias is removed?
 
-The paper takes the temperatures that were found best for the plain centroid. A larger τ has more effective references
-and so less bias; once the bias is gone, the best τ may be a smaller one. At factor 1 these are runs of
-`tab:main_results`.
+All temperatures of the recipe × f for f in {1/4, 1/2, 1, 2, 4}, for standard and ABC at n = 8. The paper uses the
+temperatures that were best for the plain centroid. A larger τ has more effective references and so less bias; without
+the bias, the best τ may be smaller. Runs with f = 1 belong to `tab:main_results` too.
 
-The study `temperature-sweep`: does the best temperature shift once the bias is gone?
-
-All temperatures of the recipe are multiplied by a factor f. The distance (last-5 average) is drawn against f for
-standard and ABC, and the best f of each is told, by the mean over seeds and seed by seed.
+The figure shows the distance (last-5 average) against f for standard and ABC. The best f of each is reported by the
+mean over seeds and per seed.
 """
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -36,7 +33,8 @@ from truedrift.paper.grid_tables import (
     values_by_seed,
 )
 from truedrift.paper.seeds import comparisons_note, last_average, mean_and_deviation
-from truedrift.report.figure import LOOKS, save_figure, style_axes, ticks_at
+from truedrift.report.figure import LOOKS, style_axes, ticks_at
+from truedrift.report.item import Item
 from truedrift.report.table import Row, Table
 
 N = 8
@@ -56,7 +54,6 @@ def _task(ground: BenchmarkSetting, name: str, factor: float, seed: int) -> Task
     return Task(variant=f"{name}/{factor:g}", config=config)
 
 
-NAME = "temperature_sweep"
 FIGURE_INCHES = (4.4, 3.0)
 ESTIMATOR_ROWS = ("standard", "abc")
 MEASURE = "last-5 average"
@@ -98,37 +95,6 @@ def best_factor_by_seed(record: ImageGrid, estimator: str) -> dict[int, str]:
     return {seed: min(found, key=lambda factor: found[factor][seed]) for seed in sorted(seeds)}
 
 
-def save(record: ImageGrid, directory: Path) -> list[Path]:
-    """The figure, and the table."""
-    return [*save_figure(draw(record), directory, NAME), *table(record).save(directory, NAME)]
-
-
-def draw(record: ImageGrid) -> Figure:
-    """Both estimators with bars of the largest deviation, the best of each by mean with a ring."""
-    figure = Figure(figsize=FIGURE_INCHES)
-    axes = figure.subplots()
-    for estimator, shift in zip(ESTIMATOR_ROWS, (0.985, 1.015), strict=True):  # so that bars do not hide each other
-        _curve(axes, record, estimator, shift)
-    style_axes(axes, across="factor $f$ of all temperatures", up=f"{record.protocol.distance_name}, last-5 average")
-    ticks_at(axes, [float(factor) for factor in factors(record)], factors(record))
-    axes.legend(fontsize=8, frameon=False, title=f"$n = {sizes(record)[0]}$; ring: best mean", title_fontsize=8)
-    figure.subplots_adjust(left=0.13, right=0.98, bottom=0.145, top=0.96)
-    return figure
-
-
-def _curve(axes: Axes, record: ImageGrid, estimator: str, shift: float) -> None:
-    name, color, marker = LOOKS[estimator]
-    known = _known_factors(record, estimator)
-    spread = [mean_and_deviation(list(last_averages(record, estimator, factor).values())) for factor in known]
-    across = [shift * float(factor) for factor in known]
-    means, bars = [mean for mean, _ in spread], [deviation for _, deviation in spread]
-    look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4, "linewidth": 1.2, "elinewidth": 0.9}
-    axes.errorbar(across, means, bars, label=name, capsize=2, **look)
-    best = [k for k, factor in enumerate(known) if factor == best_by_mean(record, estimator)]
-    ring: dict[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none"}
-    axes.plot([across[k] for k in best], [means[k] for k in best], color=color, markeredgewidth=0.9, **ring)
-
-
 def table(record: ImageGrid) -> Table:
     """A row a factor: standard, ABC, their paired difference, and how many seeds have their best there."""
     n, name = sizes(record)[0], record.protocol.distance_name
@@ -168,6 +134,32 @@ def _row(record: ImageGrid, factor: str, n: int) -> Row:
     )
 
 
+def draw(record: ImageGrid) -> Figure:
+    """Both estimators with bars of the largest deviation, the best of each by mean with a ring."""
+    figure = Figure(figsize=FIGURE_INCHES)
+    axes = figure.subplots()
+    for estimator, shift in zip(ESTIMATOR_ROWS, (0.985, 1.015), strict=True):  # so that bars do not hide each other
+        _curve(axes, record, estimator, shift)
+    style_axes(axes, across="factor $f$ of all temperatures", up=f"{record.protocol.distance_name}, last-5 average")
+    ticks_at(axes, [float(factor) for factor in factors(record)], factors(record))
+    axes.legend(fontsize=8, frameon=False, title=f"$n = {sizes(record)[0]}$; ring: best mean", title_fontsize=8)
+    figure.subplots_adjust(left=0.13, right=0.98, bottom=0.145, top=0.96)
+    return figure
+
+
+def _curve(axes: Axes, record: ImageGrid, estimator: str, shift: float) -> None:
+    name, color, marker = LOOKS[estimator]
+    known = _known_factors(record, estimator)
+    spread = [mean_and_deviation(list(last_averages(record, estimator, factor).values())) for factor in known]
+    across = [shift * float(factor) for factor in known]
+    means, bars = [mean for mean, _ in spread], [deviation for _, deviation in spread]
+    look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4, "linewidth": 1.2, "elinewidth": 0.9}
+    axes.errorbar(across, means, bars, label=name, capsize=2, **look)
+    best = [k for k, factor in enumerate(known) if factor == best_by_mean(record, estimator)]
+    ring: dict[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none"}
+    axes.plot([across[k] for k in best], [means[k] for k in best], color=color, markeredgewidth=0.9, **ring)
+
+
 def verdicts(record: ImageGrid) -> list[str]:
     """Whether the best factor shifts, and how both compare at their own best."""
     standard, abc = (best_by_mean(record, estimator) for estimator in ESTIMATOR_ROWS)
@@ -205,6 +197,11 @@ def _edge(record: ImageGrid, standard: str, abc: str) -> str:
     return f"; that of {' and '.join(names)} is at the edge of the sweep" if names and ends[0] != ends[1] else ""
 
 
-def summary(record: ImageGrid) -> str:
-    """The table for the screen, and the verdicts."""
-    return table(record).screen("temperature-sweep", verdicts(record))
+ITEM = Item(
+    label="temperature-sweep",
+    record=ImageGrid,
+    description="Does the best temperature shift once the bias is removed? Distance against a factor of all τ.",
+    table=table,
+    figure=draw,
+    findings=verdicts,
+)

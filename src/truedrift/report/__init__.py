@@ -1,1 +1,1 @@
-"""Figures and tables from records alone; one item of the paper a file, named by its LaTeX label."""
+"""What all figures and tables share: items, tables, figure style, and text for the terminal."""

@@ -1,7 +1,4 @@
-"""The paper's colors and markers: one meaning, one look, in every figure.
-
-A panel's frame, the same in every figure with axes: light grid and spines, small ticks, a letter.
-"""
+"""What all figures share: the paper's colors and markers, the style of axes, and writing a figure to files."""
 
 from __future__ import annotations
 
@@ -45,11 +42,11 @@ LOOKS = {
     "abc": ("ABC", ABC, "s"),
     "abc2": ("ABC-2", ABC2, "^"),
 }
-"""Estimator → its name for people, color and marker."""
+"""Estimator → display name, color and marker."""
 
 
 def style_axes(axes: Axes, *, across: str, up: str = "", title: str = "", size: float = 8.5) -> None:
-    """Labels, grid and spines."""
+    """Set the labels, the title, the grid and the spines."""
     axes.set_xlabel(across, fontsize=size, labelpad=2)
     axes.set_ylabel(up, fontsize=size, labelpad=3)
     axes.set_title(title, fontsize=size, color=INK, pad=4)
@@ -61,21 +58,21 @@ def style_axes(axes: Axes, *, across: str, up: str = "", title: str = "", size: 
 
 
 def ticks_at(axes: Axes, places: Sequence[float], labels: Sequence[str]) -> None:
-    """These ticks across and no others, on a logarithmic axis."""
+    """Make the horizontal axis logarithmic, with ticks at `places` only."""
     axes.set_xscale("log", base=2)
     axes.set_xticks(places, labels)
     axes.xaxis.set_minor_locator(NullLocator())
 
 
 def set_paper_fonts(figure: Figure) -> Figure:
-    """The figure with the fonts of the paper."""
+    """Set the fonts of the paper, and return the figure."""
     for text in figure.findobj(Text):
         text.set(family="STIXGeneral", math_fontfamily="stix")
     return figure
 
 
 def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
-    """Write the figure as PNG and PDF."""
+    """Write the figure as PNG and PDF; return both paths."""
     png = directory / f"{name}.png"
     set_paper_fonts(figure).savefig(png, dpi=300)
     figure.savefig(png.with_suffix(".pdf"), metadata={"CreationDate": None})

@@ -1,41 +1,71 @@
-"""An item of the report: a kind of record, and how it becomes files, text, a table, a figure and verdicts."""
+"""An item of the report: one figure or table, and how a record becomes files, text and findings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
+from truedrift.report.figure import save_figure
 from truedrift.report.table import Table
 
 
 def _nothing(record: Any) -> None:
-    """Of an item that has no table, or no figure."""
+    """Return None: the item has no table or no figure."""
 
 
-def _no_verdicts(record: Any) -> list[str]:
-    """Of an item that only shows."""
-    return []
+def _no_lines(record: Any) -> Sequence[str]:
+    """Return no sentences."""
+    return ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Item:
-    """`save(record, directory)` writes figures and tables and returns their paths; `summary(record)` is text.
-
-    `table` and `figure` are what `save` writes, None where there is none; `verdicts` are sentences, the findings.
-    """
+    """A figure or table of the paper, or one of our own studies, made from one record alone."""
 
     label: str
-    kind: type
-    save: Callable[[Any, Path], list[Path]]
-    summary: Callable[[Any], str]
+    """LaTeX label, for example "tab:baselines"; our own studies have a plain name."""
+    record: type
+    """Type of the records that this item shows."""
+    description: str
+    """One sentence for readers of the report page: what the item shows."""
     table: Callable[[Any], Table | None] = _nothing
     figure: Callable[[Any], Figure | None] = _nothing
-    verdicts: Callable[[Any], list[str]] = _no_verdicts
+    findings: Callable[[Any], Sequence[str]] = _no_lines
+    """Sentences that state what the numbers say."""
+    screen_table: Callable[[Any], Table] | None = None
+    """Table for the terminal, where it differs from `table`."""
+    screen_notes: Callable[[Any], Sequence[str]] = _no_lines
+    """Lines below the table in the terminal."""
+    filename: str | None = None
+    """Name of its files without suffix; None: the label with underscores."""
 
-    def draws(self, record: Any) -> bool:
-        """Whether this item is made from this record: by its kind, and by its label where the record names one."""
-        return type(record) is self.kind and getattr(record, "item", self.label) == self.label
+    def matches(self, record: Any) -> bool:
+        """Return whether this item shows the record, by its type and by its label if the record has one."""
+        return type(record) is self.record and getattr(record, "item", self.label) == self.label
+
+    def save(self, record: Any, directory: Path) -> list[Path]:
+        """Write the figure as PNG and PDF and the table as Markdown, LaTeX and CSV; return the paths."""
+        name = self.filename or re.sub(r"\W", "_", self.label)
+        figure, table = self.figure(record), self.table(record)
+        return [
+            *(save_figure(figure, directory, name) if figure else ()),
+            *(table.save(directory, name) if table else ()),
+        ]
+
+    def summary(self, record: Any) -> str:
+        """Return the text for the terminal: caption, table, findings and notes."""
+        table = (self.screen_table or self.table)(record)
+        if table is None:
+            return "\n".join((self.label, "", *self.findings(record)))
+        blocks = (
+            [f"{self.label}: {table.caption}"],
+            table.aligned(),
+            self.findings(record),
+            [*table.notes, *self.screen_notes(record)],
+        )
+        return "\n\n".join("\n".join(block) for block in blocks if block)

@@ -1,15 +1,8 @@
-"""Words as LaTeX: what would be a command is escaped, and letters outside ASCII become commands.
+"""Tables as Markdown, LaTeX, CSV and text for a terminal, from cells that are words or numbers.
 
-Cells of a table: words, or numbers that know how they are shown and what they are in full.
-
-Every cell has a text for people, which may be bold, and parts for a spreadsheet: its numbers with all their digits,
-each under the name of what it is beside the column's own ("" for the number itself).
-
-Tables as CSV (RFC 4180): numbers with all their digits, and no cell that a spreadsheet would take for a formula.
-
-A cell of several numbers, such as a mean with its deviation, fills several columns: "best", "best deviation", …
-
-Tables as Markdown, LaTeX and CSV, from cells that are numbers or words.
+A cell has a text for people, which may be bold, and parts for CSV: its numbers with all their digits. The parts of a
+cell with several numbers, such as a mean with its deviation, fill several CSV columns: "best", "best deviation", ….
+In LaTeX, characters that would be commands are escaped, and characters outside ASCII become commands.
 """
 
 from __future__ import annotations
@@ -22,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+
+__all__ = ["Cell", "Interval", "MeanCell", "Number", "Row", "Scientific", "Table"]
 
 _ASCII = {
     "\\": r"\textbackslash{}",
@@ -57,12 +52,12 @@ _PATTERN = re.compile("|".join(map(re.escape, sorted(_KNOWN, key=len, reverse=Tr
 
 
 def escape(text: str) -> str:
-    """The text as LaTeX that prints it."""
-    return _PATTERN.sub(lambda found: _KNOWN[found[0]], text)
+    """Return LaTeX code that prints the text."""
+    return _PATTERN.sub(lambda match: _KNOWN[match[0]], text)
 
 
 DASH = "–"
-"""Of what is not there."""
+"""Text of a missing value."""
 
 Part = float | int | str | None
 
@@ -75,11 +70,11 @@ class Scientific:
     bold: bool = False
 
     def text(self) -> str:
-        """1.23e-04."""
+        """Return for example 1.23e-04."""
         return DASH if self.value is None else f"{self.value:.2e}"
 
     def parts(self) -> Mapping[str, Part]:
-        """The number."""
+        """Return the number."""
         return {"": self.value}
 
 
@@ -92,17 +87,17 @@ class Number:
     bold: bool = False
 
     def text(self) -> str:
-        """As the format says, with a real minus sign."""
+        """Return the formatted number with a real minus sign."""
         return format_number(self.value, self.spec)
 
     def parts(self) -> Mapping[str, Part]:
-        """The number."""
+        """Return the number."""
         return {"": self.value}
 
 
 @dataclass(frozen=True)
 class MeanCell:
-    """Mean ± largest deviation from it over `count` values; a deviation of None is not shown, a mean of None a dash."""
+    """Mean ± largest deviation over `count` values; a deviation of None is not shown, a mean of None is a dash."""
 
     mean: float | None
     deviation: float | None
@@ -112,19 +107,19 @@ class MeanCell:
     note: str = ""
 
     def text(self) -> str:
-        """6.40 ± 0.36, and the note."""
-        beside = "" if self.deviation is None else f" ± {format_number(self.deviation, self.spec)}"
-        return f"{format_number(self.mean, self.spec)}{beside} {self.note}".rstrip()
+        """Return for example 6.40 ± 0.36, followed by the note."""
+        deviation = "" if self.deviation is None else f" ± {format_number(self.deviation, self.spec)}"
+        return f"{format_number(self.mean, self.spec)}{deviation} {self.note}".rstrip()
 
     def parts(self) -> Mapping[str, Part]:
-        """The mean, the deviation, of how many, and the note."""
+        """Return the mean, the deviation, the count and the note."""
         numbers: dict[str, Part] = {"": self.mean, "deviation": self.deviation, "count": self.count}
         return numbers | ({"note": self.note} if self.note else {})
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean difference of pairs with the limits of its interval; None are limits that a single pair does not give."""
+    """Mean difference of pairs with the limits of its interval; the limits are None for a single pair."""
 
     mean: float | None
     low: float | None
@@ -135,14 +130,14 @@ class Interval:
     bold = False
 
     def text(self) -> str:
-        """−0.91 [−1.62, −0.20]."""
+        """Return for example −0.91 [−1.62, −0.20]."""
         if self.low is None or self.high is None:
             return format_number(self.mean, self.spec)
         mean, low, high = (format_number(value, self.spec) for value in (self.mean, self.low, self.high))
         return f"{mean} [{low}, {high}]"
 
     def parts(self) -> Mapping[str, Part]:
-        """The mean, both limits, and how many pairs."""
+        """Return the mean, both limits and the number of pairs."""
         return {"": self.mean, "low": self.low, "high": self.high, "pairs": self.pairs}
 
 
@@ -151,7 +146,7 @@ Row = Sequence[Cell]
 
 
 def format_number(value: float | None, spec: str) -> str:
-    """The number by its format with a real minus sign, which zero never has; None is a dash."""
+    """Format a number with a real minus sign, which zero never has; None is a dash."""
     if value is None:
         return DASH
     text = format(value, spec)
@@ -160,28 +155,28 @@ def format_number(value: float | None, spec: str) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """The cell for people, without its weight."""
+    """Return the text of the cell without markup."""
     return cell if isinstance(cell, str) else cell.text()
 
 
 def is_bold(cell: Cell) -> bool:
-    """Whether the cell stands out."""
+    """Return whether the cell is bold."""
     return not isinstance(cell, str) and cell.bold
 
 
 def cell_parts(cell: Cell) -> Mapping[str, Part]:
-    """The cell for a spreadsheet."""
+    """Return the parts of the cell for CSV, each under its name; "" is the number itself."""
     return {"": cell} if isinstance(cell, str) else cell.parts()
 
 
 def markdown(cell: Cell) -> str:
-    """Nothing in it ends the cell or the row."""
+    """Return the cell as Markdown, with line breaks and bars escaped."""
     text = " ".join(cell_text(cell).split()).replace("|", "\\|")
     return f"**{text}**" if is_bold(cell) else text
 
 
 def latex(cell: Cell) -> str:
-    """Powers of ten are written out."""
+    """Return the cell as LaTeX, with powers of ten written out."""
     if isinstance(cell, Scientific) and cell.value is not None:
         return _power_of_ten(cell.value, bold=cell.bold)
     text = escape(cell_text(cell))
@@ -194,33 +189,28 @@ def _power_of_ten(value: float, *, bold: bool) -> str:
     return f"$\\mathbf{{{text}}}$" if bold else f"${text}$"
 
 
-_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
-"""What begins a formula, and the same in full width."""
-_NUMBER = re.compile(r"[+-]?\d+(\.\d*)?([eE][+-]?\d+)?")
-
-
 def comma_separated(header: Sequence[str], rows: Iterable[Row]) -> str:
-    """A line for the names of the columns, and one a row."""
+    """Return CSV (RFC 4180): one line with the column names, then one line per row."""
     rows = list(rows)
     columns = [_parts(row[k] for row in rows) for k in range(len(header))]
     file = io.StringIO(newline="")
     writer = csv.writer(file, lineterminator="\r\n")
     names = [f"{name} {part}".strip() for name, parts in zip(header, columns, strict=True) for part in parts]
-    writer.writerow([harmless(name) for name in _unique_headers(names)])
+    writer.writerow(_unique_headers(names))
     for row in rows:
-        known = [(cell_parts(cell), parts) for cell, parts in zip(row, columns, strict=True)]
-        writer.writerow([_field(found.get(part)) for found, parts in known for part in parts])
+        cells = [(cell_parts(cell), parts) for cell, parts in zip(row, columns, strict=True)]
+        writer.writerow([_field(values.get(part)) for values, parts in cells for part in parts])
     return file.getvalue()
 
 
 def _parts(cells: Iterable[Cell]) -> list[str]:
-    """The names of the parts that a column's cells have, in their order; the first one is always there."""
-    found = (part for cell in cells for part, value in cell_parts(cell).items() if value is not None)
-    return list(dict.fromkeys(["", *found]))
+    """Return the names of the parts that the cells of a column have, in their order, starting with ""."""
+    names = (part for cell in cells for part, value in cell_parts(cell).items() if value is not None)
+    return list(dict.fromkeys(["", *names]))
 
 
 def _unique_headers(names: Iterable[str]) -> list[str]:
-    """A name that was there already gets a number."""
+    """Append a number to every repeated name."""
     taken: dict[str, None] = {}
     for name in names:
         candidates = (name if k == 1 else f"{name} ({k})" for k in count(1))
@@ -229,18 +219,17 @@ def _unique_headers(names: Iterable[str]) -> list[str]:
 
 
 def _field(part: Part) -> str:
-    if part is None:
-        return ""
-    return harmless(part) if isinstance(part, str) else repr(part)
+    return "" if part is None else part if isinstance(part, str) else repr(part)
 
 
-def harmless(text: str) -> str:
-    """The text, after an apostrophe if it begins like a formula and is no number."""
-    formula = text.lstrip().startswith(_FORMULA) or text.startswith(("\t", "\r", "\n"))
-    return f"'{text}" if formula and not _NUMBER.fullmatch(text) else text
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Pad cells to the width of their column, the first column to the left and the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join((str.ljust if k == 0 else str.rjust)(cell, widths[k]) for k, cell in enumerate(row)).rstrip()
+        for row in rows
+    ]
 
-
-__all__ = ["Cell", "Interval", "MeanCell", "Number", "Row", "Scientific", "Table"]
 
 FITTING_COLUMNS = 5
 _FITTED = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%"
@@ -248,7 +237,7 @@ _FITTED = "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!
 
 @dataclass(frozen=True)
 class Table:
-    """A header, groups of rows that a rule separates, and sentences below."""
+    """A header, groups of rows with rules between them, and notes below."""
 
     caption: str
     label: str
@@ -258,11 +247,11 @@ class Table:
 
     @property
     def rows(self) -> list[Row]:
-        """Of all groups."""
+        """Rows of all groups."""
         return [row for group in self.groups for row in group]
 
     def markdown(self) -> str:
-        """A Markdown table under its caption, and a list of the notes."""
+        """Return the caption, a Markdown table, and a list of the notes."""
         lines = [
             [markdown(cell) for cell in self.header],
             ["---"] * len(self.header),
@@ -272,7 +261,7 @@ class Table:
         return "\n".join([self.caption, "", *("| " + " | ".join(line) + " |" for line in lines), *notes, ""])
 
     def latex(self) -> str:
-        """A `table` of booktabs, one of many columns made as small as the line asks (graphicx)."""
+        """Return a booktabs table; a table with many columns is shrunk to the line width (graphicx)."""
         wide = len(self.header) > FITTING_COLUMNS
         groups = "\n\\midrule\n".join("\n".join(_latex_row(row) for row in group) for group in self.groups)
         return "\n".join(
@@ -297,24 +286,19 @@ class Table:
         )
 
     def csv(self) -> str:
-        """All digits of all numbers."""
+        """Return CSV with all digits of all numbers."""
         return comma_separated(self.header, self.rows)
 
-    def aligned(self) -> str:
-        """The rows for a screen, in columns."""
-        rows = [[markdown(cell) for cell in row] for row in (self.header, *self.rows)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-        )
-
-    def screen(self, item: str, verdicts: Sequence[str]) -> str:
-        """The item and the caption, the rows, the verdicts and the notes."""
-        parts = (f"{item}: {self.caption}", "", self.aligned(), "", *verdicts, *([""] if verdicts else []))
-        return "\n".join((*parts, *self.notes)).rstrip()
+    def aligned(self) -> list[str]:
+        """Return the lines of the table for a terminal."""
+        rows = (self.header, *self.rows)
+        return align_columns([[f"**{cell_text(c)}**" if is_bold(c) else cell_text(c) for c in row] for row in rows])
 
     def save(self, directory: Path, name: str) -> list[Path]:
-        """Write all three forms; half of a character, as a file name may have, is written as a question mark."""
+        """Write Markdown, LaTeX and CSV files; return their paths.
+
+        Characters that UTF-8 cannot encode, which file names may contain, become question marks.
+        """
         forms = {"md": self.markdown(), "tex": self.latex(), "csv": self.csv()}
         paths = [directory / f"{name}.{kind}" for kind in forms]
         for path, text in zip(paths, forms.values(), strict=True):
