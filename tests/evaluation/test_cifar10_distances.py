@@ -35,7 +35,7 @@ def features():
     def of(split):
         whole = load("cifar10", split=split)
         first = dataclasses.replace(whole, values=whole.values[:COUNT], labels=whole.labels[:COUNT])
-        return compute_reference(first, extractor, split=split).kept
+        return compute_reference(first, extractor, split=split).features
 
     return {split: of(split) for split in ("train", "test")}
 

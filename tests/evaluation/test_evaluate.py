@@ -114,7 +114,7 @@ def test_a_reference_is_computed_once(cache, generator):
     assert extractor.asked == len(data)
     again = compute_reference(data, extractor, split="test", batch=7)
     assert extractor.asked == len(data)
-    assert again.kept.equal(first.kept)
+    assert again.features.equal(first.features)
     assert_close(again.moments.covariance, first.moments.covariance, rtol=0, atol=0)
     other = Samples(data.values.flip(0), data.labels.flip(0), data.classes, data.name, data.flips)
     compute_reference(other, extractor, split="test")
@@ -131,7 +131,7 @@ def test_a_reference_that_was_damaged_is_computed_again(cache):
     file.write_bytes(content)
     again = compute_reference(data, extractor, split="test")
     assert extractor.asked == 2 * len(data)
-    assert again.kept.equal(first.kept)
+    assert again.features.equal(first.features)
 
 
 def test_a_reference_that_was_interrupted_goes_on(cache, monkeypatch):
@@ -145,17 +145,17 @@ def test_a_reference_that_was_interrupted_goes_on(cache, monkeypatch):
     rest = Projection()
     resumed = compute_reference(data, rest, split="test", batch=20)
     assert rest.asked == len(data) - 100
-    assert resumed.kept.equal(whole.kept)
+    assert resumed.features.equal(whole.features)
     assert resumed.moments.scatter.equal(whole.moments.scatter)
     assert len(list(cache.iterdir())) == 2  # the file and its hash: nothing of the way is left
 
 
 def test_of_many_features_the_chosen_ones_are_kept(monkeypatch):
     chosen = torch.tensor([1, 2, 5, 8])
-    collected = FeatureStatistics.begin(10, chosen, 1, None, CPU)
+    collected = FeatureStatistics.empty(10, chosen, 1, None, CPU)
     for ids in (torch.arange(0, 3), torch.arange(3, 5), torch.arange(5, 10)):
         collected.add(ids, ExtractedFeatures(ids[:, None].float() * 10))
-    assert collected.kept.flatten().tolist() == [10, 20, 50, 80]
+    assert collected.features.flatten().tolist() == [10, 20, 50, 80]
     assert float(collected.moments.mean) == 45
 
 
@@ -197,7 +197,7 @@ def test_samples_that_are_not_finite_are_refused(generator):
     reference = compute_reference(load("digits", split="test"), extractor, split="test")
     with torch.no_grad():
         next(iter(generator.parameters())).fill_(torch.nan)
-    with pytest.raises(ValueError, match=r"sample 0 is not finite; allowed are numbers; take weights"):
+    with pytest.raises(ValueError, match=r"sample 0 is not finite; must be finite; use weights"):
         evaluate(generator, reference, extractor, samples=20)
 
 

@@ -64,13 +64,13 @@ def test_a_file_that_is_not_the_pinned_one_is_not_opened(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
     monkeypatch.setattr("truedrift.evaluation.inception.find_spec", lambda name: None)
     with pytest.raises(
-        ValueError, match=r"there is no Inception network at .*; .*; run truedrift data fetch inception"
+        ValueError, match=r"the Inception network is missing at .*; .*; run truedrift data fetch inception"
     ):
         build_extractor("inception", sample_shape=COLOR, device=CPU)
     (tmp_path / "inception").mkdir()
     (tmp_path / "inception" / "default_1.pt").write_bytes(b"import os")
     monkeypatch.setattr(torch.jit, "load", lambda *_, **__: pytest.fail("opened"))
-    with pytest.raises(ValueError, match=r"has sha256 .*…; allowed is 7ff4a85c3a63…; remove it and run"):
+    with pytest.raises(ValueError, match=r"has sha256 .*…; must be 7ff4a85c3a63…; remove it and run"):
         build_extractor("inception", sample_shape=COLOR, device=CPU)
 
 
@@ -85,7 +85,7 @@ def test_a_package_that_does_not_fit_is_told_in_one_line(package, extractor, tmp
     """As torchvision is beside a torch that it was not built for."""
     (tmp_path / f"{package}.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ValueError, match=rf"{package} cannot be used \(.*\); allowed is one that fits your torch"):
+    with pytest.raises(ValueError, match=rf"{package} cannot be used \(.*\); it must match your torch"):
         build_extractor(extractor, sample_shape=COLOR, device=CPU)
 
 
@@ -140,8 +140,8 @@ def test_the_digits_classifier_knows_digits_it_has_not_seen(digits_cache):
 def test_the_digits_classifier_is_trained_once_and_the_same_every_time(digits_cache, tmp_path, monkeypatch):
     first = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256
     (file,) = (digits_cache / "digits-classifier").glob("*.safetensors")
-    trained, trainings = digits_module._trained, []
-    monkeypatch.setattr(digits_module, "_trained", lambda: (trainings.append(1), trained())[1])
+    train, trainings = digits_module.train_classifier, []
+    monkeypatch.setattr(digits_module, "train_classifier", lambda progress: (trainings.append(1), train(progress))[1])
     assert build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256 == first
     assert not trainings
     file.write_bytes(file.read_bytes()[:-1] + b"\0")  # damaged: it is trained again, to the same weights
@@ -150,3 +150,16 @@ def test_the_digits_classifier_is_trained_once_and_the_same_every_time(digits_ca
     assert trainings == [1]
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
+
+
+def test_the_digits_classifier_is_trained_when_it_is_first_needed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
+    state = torch.get_rng_state()
+    extractor = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU)
+    assert not list(tmp_path.iterdir())
+    calls = []
+    extractor.load(lambda *call: calls.append(call))
+    assert calls[-1] == ("classifier of digits", 100, 100)
+    extractor.load(lambda *call: pytest.fail("loaded twice"))
+    assert extractor(load("digits", split="test").values).features.shape[1] == 64
+    assert torch.get_rng_state().equal(state)

@@ -16,7 +16,7 @@ def features(count, dimensions, seed, offset=0.0):
 def streamed(x, batch):
     moments = empty_moments(x.shape[1])
     for rows in x.split(batch):
-        moments = moments.merged(batch_moments(rows))
+        moments = moments.merge(batch_moments(rows))
     return moments
 
 

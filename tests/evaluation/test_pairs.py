@@ -6,16 +6,14 @@ import math
 import pytest
 import torch
 
-from truedrift.evaluation import metrics as kid_module
-from truedrift.evaluation import metrics as pr_module
+from truedrift.evaluation import metrics
 from truedrift.evaluation.metrics import PARTS, ScoreSums, kernel_distance, precision_recall, split_count
 
 
 @pytest.fixture(autouse=True)
 def few_rows(monkeypatch):
     """Blocks that do not divide the sets."""
-    monkeypatch.setattr(kid_module, "KERNEL_ROWS", 4)
-    monkeypatch.setattr(pr_module, "NEIGHBOR_ROWS", 4)
+    monkeypatch.setattr(metrics, "BLOCK_ROWS", 4)
 
 
 def sets(n=9, m=7, D=3, seed=0):

@@ -1,7 +1,7 @@
-"""samples → numbers: features of a frozen extractor, streamed statistics, and distances to those of data.
+"""Evaluation: samples → features of a frozen network → statistics → FID, KID, precision, recall, Inception Score.
 
-generator → `draw` → values → `extractors` → features → `collected` → `frechet`, `kernel_distance`, `precision_recall`,
-`inception_score` → `evaluate`, with the `reference` of the data beside.
+`build_extractor` makes the network, `compute_reference` the statistics of the data, and `evaluate` compares a generator
+with them.
 """
 
 from truedrift.evaluation.catalog import EXTRACTORS, build_extractor

@@ -1,4 +1,4 @@
-"""name → extractor."""
+"""Extractors by name."""
 
 from __future__ import annotations
 
@@ -10,25 +10,42 @@ from truedrift.encoders.catalog import OPTIONS
 from truedrift.errors import UserError, require_choice
 from truedrift.evaluation.digits_classifier import SHAPE, DigitsExtractor
 from truedrift.evaluation.extractors import ABCRelease, EncoderExtractor, Extractor
-from truedrift.evaluation.inception import inception
+from truedrift.evaluation.inception import build_inception
 
 EXTRACTORS = ("inception", "abc-release", "digits", *(f"encoder:{kind}" for kind in OPTIONS))
-"""What samples can be judged by."""
+"""The names of all extractors."""
 
 
 def build_extractor(name: str, *, sample_shape: Sequence[int], device: torch.device) -> Extractor:
-    """The extractor of that name for samples of this shape, on the device."""
+    """Build an extractor.
+
+    Args:
+        name: One of `EXTRACTORS`.
+        sample_shape: The shape of one sample: (channels, height, width), or (dimensions,) for points.
+        device: Where features are computed.
+
+    Returns:
+        The extractor. Work that takes long, such as training a classifier, is left to `Extractor.load`.
+
+    Raises:
+        UserError: If the name is unknown, the extractor does not take such samples, or its network is missing.
+
+    Example:
+        >>> extractor = build_extractor("encoder:pixels", sample_shape=(2,), device=torch.device("cpu"))
+        >>> extractor(torch.tensor([[0.0, 1.0]])).features
+        tensor([[0., 1.]])
+    """
     require_choice("the extractor", name, EXTRACTORS)
     if name.startswith("encoder:"):
         return EncoderExtractor(name.removeprefix("encoder:"), sample_shape, device)
     if name == "digits":
         return DigitsExtractor(sample_shape, device)
     _require_image(name, sample_shape)
-    return ABCRelease(device) if name == "abc-release" else inception(device)
+    return ABCRelease(device) if name == "abc-release" else build_inception(device)
 
 
 def default_extractor(sample_shape: Sequence[int]) -> str:
-    """What samples of this shape are judged by if nobody says: points by themselves, images by the FID network."""
+    """Return the extractor to use by default: points themselves, `digits` for 8×8 images, Inception for others."""
     if len(sample_shape) == 1:
         return "encoder:pixels"
     return "digits" if tuple(sample_shape) == SHAPE else "inception"
@@ -36,5 +53,8 @@ def default_extractor(sample_shape: Sequence[int]) -> str:
 
 def _require_image(name: str, sample_shape: Sequence[int]) -> None:
     if len(sample_shape) != 3 or sample_shape[0] not in (1, 3):
-        came = f"samples have shape {tuple(sample_shape)}"
-        raise UserError(came, f"the extractor {name} takes images of 1 or 3 channels", "take encoder:pixels")
+        raise UserError(
+            f"samples have shape {tuple(sample_shape)}",
+            f"the extractor {name} takes images with 1 or 3 channels",
+            "use encoder:pixels",
+        )

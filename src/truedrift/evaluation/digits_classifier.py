@@ -1,9 +1,9 @@
 """`digits`: 64 features of a small classifier of the embedded digits, and its class probabilities.
 
-Pixels in [−1, 1] → 128 → 64 features → 10 classes, SiLU between, trained once on the train split: all images in every
-step, AdamW, from a fixed seed, on one thread, since more would add in another order. Features are divided by one
-number, so that their variance over the train split is 1 on average. Two machines may differ in the last digits of the
-weights; the hash in the protocol tells them apart. It is kept in the cache, with the hash of its content beside it.
+Pixels in [−1, 1] → 128 → 64 features → 10 classes, with SiLU between. The classifier is trained once on the train
+split: all images in every step, AdamW, a fixed seed, and one thread, because more threads would sum in another order.
+Features are divided by one number, so that their mean variance over the train split is 1. The weights are cached. Two
+machines may differ in the last digits of the weights; the hash in the protocol shows that.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from truedrift.data.images import digits
 from truedrift.data.samples import to_model_range
 from truedrift.errors import UserError
 from truedrift.evaluation.extractors import ExtractedFeatures, Extractor
+from truedrift.progress import Progress, no_progress
 from truedrift.seeding import stream
 from truedrift.storage import cache_directory, cache_tensors, hash_tensors, read_tensors
 
@@ -28,10 +29,12 @@ FORMAT = 1
 SHAPE = (1, 8, 8)
 WIDTH, FEATURES, CLASSES = 128, 64, 10
 STEPS, LEARNING_RATE, WEIGHT_DECAY = 100, 1e-2, 1e-2
+SCALE = "spread"
+"""The name of the feature scale in the cached file."""
 
 
 class DigitsExtractor(Extractor):
-    """For gray images of 8×8 pixels."""
+    """The classifier's features, for gray images of 8×8 pixels. It is loaded, or trained, when it is first needed."""
 
     name = "digits"
     prepared = "uint8 → [−1, 1]"
@@ -40,57 +43,77 @@ class DigitsExtractor(Extractor):
 
     def __init__(self, sample_shape: Sequence[int], device: torch.device) -> None:
         if tuple(sample_shape) != SHAPE:
-            came = f"samples have shape {tuple(sample_shape)}"
-            raise UserError(came, f"the extractor digits takes {SHAPE}", "take inception, or encoder:NAME")
-        network, spread, self.sha256 = classifier()
+            raise UserError(
+                f"samples have shape {tuple(sample_shape)}",
+                f"the extractor digits takes {SHAPE}",
+                "use inception or encoder:NAME",
+            )
         self.device = device
-        self._network, self._spread = network.to(device), spread.to(device)
+        self._classifier: tuple[nn.Sequential, Tensor, str] | None = None
+
+    @property
+    def sha256(self) -> str:  # type: ignore[override]
+        """The hash of the weights."""
+        return self._load()[2]
+
+    def load(self, progress: Progress = no_progress) -> None:
+        """Read the classifier from the cache, or train it."""
+        self._load(progress)
+
+    def _load(self, progress: Progress = no_progress) -> tuple[nn.Sequential, Tensor, str]:
+        if self._classifier is None:
+            network, scale, sha256 = load_classifier(progress)
+            self._classifier = network.to(self.device), scale.to(self.device), sha256
+        return self._classifier
 
     def __call__(self, values: Tensor) -> ExtractedFeatures:
+        network, scale, _ = self._load()
         with torch.no_grad():
-            features = self._network[:-1](to_model_range(values.to(self.device)))
-            return ExtractedFeatures(features / self._spread, self._network[-1](features).softmax(1))
+            features = network[:-1](to_model_range(values.to(self.device)))
+            return ExtractedFeatures(features / scale, network[-1](features).softmax(1))
 
 
-def classifier() -> tuple[nn.Sequential, Tensor, str]:
-    """The classifier of the cache, trained if it is not there, the spread of its features, and the hash of both."""
-    recipe = repr((FORMAT, WIDTH, FEATURES, STEPS, LEARNING_RATE, WEIGHT_DECAY))
-    name = hashlib.sha256(recipe.encode()).hexdigest()[:12]
+def load_classifier(progress: Progress = no_progress) -> tuple[nn.Sequential, Tensor, str]:
+    """Return the classifier, the scale of its features, and the hash of both; train it if it is not in the cache."""
+    settings = repr((FORMAT, WIDTH, FEATURES, STEPS, LEARNING_RATE, WEIGHT_DECAY))
+    name = hashlib.sha256(settings.encode()).hexdigest()[:12]
     path = cache_directory("digits-classifier") / f"{name}.safetensors"
-    kept = read_tensors(path)
-    if kept is None:
-        kept = _trained()
-        cache_tensors(path, kept)
-    network = _network()
-    network.load_state_dict({name: tensor for name, tensor in kept.items() if name != "spread"})
-    return network.eval().requires_grad_(False), kept["spread"], hash_tensors(kept)
+    tensors = read_tensors(path)
+    if tensors is None:
+        tensors = train_classifier(progress)
+        cache_tensors(path, tensors)
+    network = _build_network()
+    network.load_state_dict({name: tensor for name, tensor in tensors.items() if name != SCALE})
+    return network.eval().requires_grad_(False), tensors[SCALE], hash_tensors(tensors)
 
 
-def _network() -> nn.Sequential:
-    """Features come out of the layers before the last."""
-    layers = (nn.Flatten(), nn.Linear(64, WIDTH), nn.SiLU(), nn.Linear(WIDTH, FEATURES), nn.SiLU())
-    network = nn.Sequential(*layers, nn.Linear(FEATURES, CLASSES))
+def train_classifier(progress: Progress = no_progress) -> dict[str, Tensor]:
+    """Train the classifier and return its weights and the scale of its features."""
+    data, network = digits("train"), _build_network()
+    images = to_model_range(data.values)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    with _one_thread(), torch.enable_grad():
+        for step in range(STEPS):
+            optimizer.zero_grad()
+            F.cross_entropy(network(images), data.labels).backward()
+            optimizer.step()
+            progress("classifier of digits", step + 1, STEPS)
+    with torch.no_grad():
+        scale = network[:-1](images).var(0).mean().sqrt()
+    return {name: tensor.detach() for name, tensor in network.state_dict().items()} | {SCALE: scale}
+
+
+def _build_network() -> nn.Sequential:
+    """Build the untrained network. All layers but the last give the features."""
+    with torch.random.fork_rng(devices=[]):  # a run that is being trained must not notice
+        layers = (nn.Flatten(), nn.Linear(64, WIDTH), nn.SiLU(), nn.Linear(WIDTH, FEATURES), nn.SiLU())
+        network = nn.Sequential(*layers, nn.Linear(FEATURES, CLASSES))
     numbers = stream(0, "digits classifier")
     with torch.no_grad():
         for parameter in network.parameters():
             bound = parameter.shape[-1] ** -0.5
             parameter.copy_(torch.rand(parameter.shape, generator=numbers) * 2 * bound - bound)
     return network
-
-
-def _trained() -> dict[str, Tensor]:
-    """The weights after training, and the root mean variance of the features."""
-    data, network = digits("train"), _network()
-    images = to_model_range(data.values)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    with _one_thread(), torch.enable_grad():
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            F.cross_entropy(network(images), data.labels).backward()
-            optimizer.step()
-    with torch.no_grad():
-        spread = network[:-1](images).var(0).mean().sqrt()
-    return {name: tensor.detach() for name, tensor in network.state_dict().items()} | {"spread": spread}
 
 
 @contextmanager

@@ -1,12 +1,10 @@
-"""Samples to be judged: id i is of class i mod C, its noise and style are a function of (seed, i) alone.
+"""generator, reference → metrics and their protocol.
 
-Any count is balanced to within one sample a class, the first m of them are the same whatever the count, and neither
-batch size nor the number of processes changes them. Images are rounded to bytes, as a viewer of the file would see
-them; points stay as they are.
+Sample i has class i mod C, and its noise and style are a function of (seed, i). Hence any number of samples is balanced
+to within one sample per class, the first m samples do not depend on their number, and neither batch size nor the number
+of processes changes them. Images are rounded to bytes, as in an image file; points stay as they are.
 
-generator, reference → metrics with their protocol.
-
-Samples are drawn, rounded to bytes, turned into features and forgotten, batch by batch; several processes share them.
+Samples are generated and turned into features batch by batch, and are not stored. Several processes share the work.
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from truedrift.evaluation.metrics import (
     NEIGHBORS,
     FeatureStatistics,
     Moments,
-    first_ids,
     frechet_distance,
     kernel_distance,
     precision_recall,
@@ -37,26 +34,6 @@ from truedrift.generators.sampling import sample
 from truedrift.progress import Progress, no_progress
 
 LABELS = "balanced"
-
-
-def generate_batches(
-    generator: Generator, count: int, *, seed: int, strength: float, batch: int
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """(ids, values) of this process's part of the samples, batch by batch; uint8 images or float32 points."""
-    first, end = distributed.row_range(count)
-    for start in range(first, end, batch):
-        ids = torch.arange(start, min(start + batch, end))
-        values = sample(generator, ids % generator.classes, seed=seed, strength=strength, batch=batch, first_id=start)
-        _require_finite(values, start)
-        yield ids, to_uint8(values) if values.ndim == 4 else values
-
-
-def _require_finite(values: Tensor, first: int) -> None:
-    """What is not a number would become a black pixel, and be judged as one."""
-    bad = ~torch.isfinite(values).flatten(1).all(1)
-    if bad.any():
-        number = first + int(bad.nonzero()[0])
-        raise UserError(f"sample {number} is not finite", "allowed are numbers", "take weights that have not diverged")
 
 
 def evaluate(
@@ -71,18 +48,38 @@ def evaluate(
     weights: str = "ema",
     progress: Progress = no_progress,
 ) -> tuple[Metrics, Protocol]:
-    """Metrics of `samples` samples against the reference, by the extractor that made it, and how they were made.
+    """Compare samples of a generator with data.
 
-    The generator computes where it is, and the extractor where it is; `weights` only tells which ones were loaded.
+    Args:
+        generator: The generator. It computes on its own device.
+        reference: The statistics of the data, from `compute_reference` with the same extractor.
+        extractor: The network that gives the features. It computes on its own device.
+        samples: How many samples are generated.
+        seed: The seed of noise and styles.
+        strength: The guidance strength that the generator is given.
+        batch: Samples per batch.
+        weights: Which weights the generator has, "ema" or "model"; only written to the protocol.
+        progress: A callback for long computations.
+
+    Returns:
+        The metrics, and the protocol that describes how they were computed.
+
+    Raises:
+        UserError: If a number is out of range, or a sample is not finite.
     """
     require_integer("samples", samples, 2, 50_000)
     require_integer("batch", batch, 1, 256)
-    collected = FeatureStatistics.begin(
-        samples, first_ids(samples), extractor.dimensions, classes=extractor.classes, device=extractor.device
+
+    # Features of the samples
+    feature_ids = torch.arange(min(samples, COMPARED))
+    statistics = FeatureStatistics.empty(
+        samples, feature_ids, extractor.dimensions, classes=extractor.classes, device=extractor.device
     )
     for ids, values in generate_batches(generator, samples, seed=seed, strength=strength, batch=batch):
-        collected.add(ids, extractor(values))
-        progress("samples judged", int(ids[-1]) + 1, samples)
+        statistics.add(ids, extractor(values))
+        progress("samples evaluated", int(ids[-1]) + 1, samples)
+
+    # Metrics and their protocol
     protocol = Protocol(
         extractor=extractor.name,
         extractor_sha256=extractor.sha256,
@@ -100,16 +97,36 @@ def evaluate(
         neighbors=NEIGHBORS,
         compared=COMPARED,
     )
-    return compute_metrics(collected.over_processes(), reference), protocol
+    return compute_metrics(statistics.all_reduce(), reference), protocol
 
 
-def compute_metrics(collected: FeatureStatistics, reference: Reference) -> Metrics:
-    """The numbers of what was collected."""
-    kept = collected.kept.cpu()
-    moments = Moments(*(part.cpu() for part in vars(collected.moments).values()))
-    kid, kid_deviation = kernel_distance(reference.kept, kept)
-    precision, recall = precision_recall(reference.kept, kept)
-    score, score_deviation = (None, None) if collected.scores is None else collected.scores.score()
+def generate_batches(
+    generator: Generator, count: int, *, seed: int, strength: float, batch: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (ids, values) of this process's part of the samples: uint8 images or float32 points."""
+    first, end = distributed.row_range(count)
+    for start in range(first, end, batch):
+        ids = torch.arange(start, min(start + batch, end))
+        values = sample(generator, ids % generator.classes, seed=seed, strength=strength, batch=batch, first_id=start)
+        _require_finite_samples(values, start)
+        yield ids, to_uint8(values) if values.ndim == 4 else values
+
+
+def _require_finite_samples(values: Tensor, first: int) -> None:
+    """Reject NaN and infinity, which would be evaluated as black pixels."""
+    bad = ~torch.isfinite(values).flatten(1).all(1)
+    if bad.any():
+        number = first + int(bad.nonzero()[0])
+        raise UserError(f"sample {number} is not finite", "must be finite", "use weights that have not diverged")
+
+
+def compute_metrics(statistics: FeatureStatistics, reference: Reference) -> Metrics:
+    """Compute the metrics from the statistics of the samples and of the data."""
+    features = statistics.features.cpu()
+    moments = Moments(*(part.cpu() for part in vars(statistics.moments).values()))
+    kid, kid_deviation = kernel_distance(reference.features, features)
+    precision, recall = precision_recall(reference.features, features)
+    score, score_deviation = (None, None) if statistics.scores is None else statistics.scores.score()
     return Metrics(
         fid=frechet_distance(reference.moments, moments),
         kid=kid,

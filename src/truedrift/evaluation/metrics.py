@@ -1,42 +1,14 @@
-"""Mean μ = (1/N) Σ f_i and covariance Σ = M/(N − 1), M = Σ (f_i − μ)(f_i − μ)ᵀ, of features that come in batches.
+r"""Metrics of generated features against features of data: FID, KID, precision, recall, Inception Score.
 
-Batches are merged by Chan, Golub and LeVeque's formula, in float64: with δ = μ_b − μ_a,
+    FID        ‖μ_1 − μ_2‖² + tr(Σ_1 + Σ_2 − 2 (Σ_1 Σ_2)^½)                    from streamed moments μ, Σ
+    KID        unbiased MMD² under k(f, g) = (f·g/D + 1)³                      from features, in pairs
+    precision  share of generated features within the k-NN balls of the data   from features, in pairs
+    recall     share of data features within the k-NN balls of the generated   from features, in pairs
+    IS         exp(mean_x KL(p(y|x) ‖ p(y)))                                   from streamed class probabilities
 
-    μ = μ_a + δ N_b/N,    M = M_a + M_b + δ δᵀ N_a N_b/N.
-
-Nothing cancels when the mean is large beside the deviation, and neither batch size nor order matters beyond rounding.
-
-Fréchet distance of two Gaussians, d² = ‖μ_1 − μ_2‖² + tr(Σ_1 + Σ_2 − 2 (Σ_1 Σ_2)^½): FID in Inception features.
-
-(Σ_1 Σ_2)^½ has the trace of (A Σ_2 A)^½ with A = Σ_1^½, which is symmetric: two eigendecompositions in float64, no
-complex numbers. Covariances of fewer features than dimensions are singular; eigenvalues that rounding made negative
-are zero. The result is d², as everywhere in the literature.
-
-KID: the unbiased MMD² of two sets of features under k(f, g) = (f·g/D + 1)³ (Bińkowski and others, 2018).
-
-    KID = (1/n(n−1)) Σ_{i≠j} k(f_i, f_j) + (1/m(m−1)) Σ_{i≠j} k(g_i, g_j) − (2/nm) Σ_{ij} k(f_i, g_j)
-
-over all pairs: other tools average this over random subsets, which estimates the same number with more noise. Its
-standard error is that of a U-statistic: with h(f) = mean_j k(f, f_j) − mean_j k(f, g_j), and h(g) likewise,
-
-    error² = 4 Var h(f)/n + 4 Var h(g)/m.
-
-Precision and recall by k nearest neighbors (Kynkäänniemi and others, 2019), k = 3.
-
-A set's manifold is the union of balls around its features, each as large as the distance to its k-th nearest other
-one. Precision is the share of generated features in the manifold of the data, recall the share of the data's in that
-of the generated. A generator that knows one picture has precision 1 and recall near 0.
-
-Inception Score, exp(mean_x KL(p(y|x) ‖ p(y))), over ten parts of the samples: mean and deviation of the parts.
-
-With H the entropy, mean KL = H(p(y)) − mean H(p(y|x)), so that sums of p(y|x) and of p log p are all that is kept of
-the samples. Sample i of N belongs to part ⌊10 i/N⌋; labels are dealt in turn, so that every part is balanced to within
-one sample a class. A score cannot exceed the number of samples: fewer than 1 000 of them are one part.
-
-What is kept of features that stream by: their moments, some of them in full, and sums for the Inception Score.
-
-The moments of 50 000 features in 2 048 dimensions take 34 MB, whatever their number. KID, precision and recall compare
-features in pairs, and take those of the ids that were chosen beforehand.
+`FeatureStatistics` collects what these formulas need, batch by batch and across processes. The moments of 50 000
+features in 2 048 dimensions take 34 MB. KID, precision and recall use at most 10 000 features per side, whose ids are
+fixed beforehand.
 """
 
 from __future__ import annotations
@@ -51,10 +23,15 @@ from truedrift.axes import Float, Int, Tensor
 from truedrift.evaluation.extractors import ExtractedFeatures
 from truedrift.kernels.distance import squared_distance
 
+BLOCK_ROWS = 1024
+"""Rows of a matrix of pairs that are computed at a time."""
+
+# ---- Moments and the Fréchet distance ----
+
 
 @dataclass(frozen=True)
 class Moments:
-    """N, μ and M of the features so far."""
+    """N, μ = (1/N) Σ f_i and M = Σ (f_i − μ)(f_i − μ)ᵀ of features, in float64."""
 
     count: Float[Tensor, ""]
     mean: Float[Tensor, " D"]
@@ -62,19 +39,23 @@ class Moments:
 
     @property
     def covariance(self) -> Float[Tensor, "D D"]:
-        """Unbiased; zero for a single feature."""
+        """Unbiased covariance M/(N − 1); zero for a single feature."""
         return self.scatter / (self.count - 1).clamp_min(1)
 
-    def merged(self, other: Moments) -> Moments:
-        """Of both sets together."""
+    def merge(self, other: Moments) -> Moments:
+        """Return the moments of both sets together, by the formula of Chan, Golub and LeVeque.
+
+        With δ = μ_b − μ_a,  μ = μ_a + δ N_b/N  and  M = M_a + M_b + δ δᵀ N_a N_b/N. Nothing cancels when the mean is
+        large compared with the deviation, and batch size and order matter only up to rounding.
+        """
         count = self.count + other.count
         share = other.count / count.clamp_min(1)
         delta = other.mean - self.mean
         scatter = self.scatter + other.scatter + torch.outer(delta, delta) * (self.count * share)
         return Moments(count, self.mean + delta * share, scatter)
 
-    def over_processes(self) -> Moments:
-        """Of the features of all processes; about the joint mean, which they find first."""
+    def all_reduce(self) -> Moments:
+        """Return the moments of the features of all processes, about their joint mean."""
         if distributed.size() == 1:
             return self
         count, total = self.count.clone(), self.mean * self.count
@@ -87,13 +68,13 @@ class Moments:
 
 
 def empty_moments(dimensions: int, device: torch.device | None = None) -> Moments:
-    """Of no features."""
+    """Return the moments of no features."""
     zero = torch.zeros((), dtype=torch.float64, device=device)
     return Moments(zero, zero.expand(dimensions), zero.expand(dimensions, dimensions))
 
 
 def batch_moments(features: Float[Tensor, "N D"]) -> Moments:
-    """Of one batch."""
+    """Compute the moments of one batch."""
     wide = features.double()
     mean = wide.mean(0)
     centered = wide - mean
@@ -102,60 +83,87 @@ def batch_moments(features: Float[Tensor, "N D"]) -> Moments:
 
 
 def frechet_distance(a: Moments, b: Moments) -> float:
-    """d² of the Gaussians with these moments."""
+    """Compute d² = ‖μ_1 − μ_2‖² + tr(Σ_1 + Σ_2 − 2 (Σ_1 Σ_2)^½) of the Gaussians with these moments.
+
+    tr (Σ_1 Σ_2)^½ = tr (A Σ_2 A)^½ with A = Σ_1^½. That matrix is symmetric, so two eigendecompositions in float64
+    suffice. Covariances of fewer features than dimensions are singular: eigenvalues that rounding made negative count
+    as zero. The result is d², as everywhere in the literature; in Inception features it is the FID.
+    """
     shift = (a.mean - b.mean).square().sum()
     sigma_a, sigma_b = a.covariance.cpu(), b.covariance.cpu()
-    root = _root(sigma_a)
-    overlap = torch.linalg.eigvalsh(_symmetric(root @ sigma_b @ root)).clamp_min(0).sqrt().sum()
+    root = _matrix_root(sigma_a)
+    overlap = torch.linalg.eigvalsh(_symmetrize(root @ sigma_b @ root)).clamp_min(0).sqrt().sum()
     distance = shift.cpu() + sigma_a.trace() + sigma_b.trace() - 2 * overlap
     return float(distance.clamp_min(0))
 
 
-def _root(sigma: Float[Tensor, "D D"]) -> Float[Tensor, "D D"]:
-    """Σ^½ of a symmetric matrix without negative eigenvalues."""
-    values, vectors = torch.linalg.eigh(_symmetric(sigma))
+def _matrix_root(sigma: Float[Tensor, "D D"]) -> Float[Tensor, "D D"]:
+    """Compute Σ^½ of a symmetric matrix without negative eigenvalues."""
+    values, vectors = torch.linalg.eigh(_symmetrize(sigma))
     return (vectors * values.clamp_min(0).sqrt()) @ vectors.mT
 
 
-def _symmetric(matrix: Tensor) -> Tensor:
+def _symmetrize(matrix: Tensor) -> Tensor:
     return (matrix + matrix.mT) / 2
 
 
-KERNEL_ROWS = 1024
-"""Of the kernel matrix at a time."""
+# ---- KID ----
 
 
 def kernel_distance(f: Float[Tensor, "n D"], g: Float[Tensor, "m D"]) -> tuple[float | None, float | None]:
-    """KID and its standard error; None where a side has fewer than two features."""
+    """Compute KID, the unbiased MMD² under k(f, g) = (f·g/D + 1)³ (Bińkowski et al., 2018), and its standard error.
+
+        KID = (1/n(n−1)) Σ_{i≠j} k(f_i, f_j) + (1/m(m−1)) Σ_{i≠j} k(g_i, g_j) − (2/nm) Σ_{ij} k(f_i, g_j)
+
+    over all pairs. Other tools average this over random subsets, which estimates the same number with more noise. The
+    standard error is that of a U-statistic: with h(f) = mean_j k(f, f_j) − mean_j k(f, g_j), and h(g) likewise,
+
+        error² = 4 Var h(f)/n + 4 Var h(g)/m.
+
+    Returns:
+        (KID, standard error); None if a side has fewer than two features.
+    """
     n, m = len(f), len(g)
     if min(n, m) < 2:
         return None, None
     f, g = f.double(), g.double()
-    own_f = (_row_sums(f, f) - _own_block(f)) / (n - 1)
-    own_g = (_row_sums(g, g) - _own_block(g)) / (m - 1)
-    f_to_g, g_to_f = _row_sums(f, g) / m, _row_sums(g, f) / n
-    distance = own_f.mean() + own_g.mean() - 2 * f_to_g.mean()
-    error = 2 * torch.sqrt((own_f - f_to_g).var() / n + (own_g - g_to_f).var() / m)
+    within_f = (_kernel_row_sums(f, f) - _kernel_diagonal(f)) / (n - 1)
+    within_g = (_kernel_row_sums(g, g) - _kernel_diagonal(g)) / (m - 1)
+    f_to_g, g_to_f = _kernel_row_sums(f, g) / m, _kernel_row_sums(g, f) / n
+    distance = within_f.mean() + within_g.mean() - 2 * f_to_g.mean()
+    error = 2 * torch.sqrt((within_f - f_to_g).var() / n + (within_g - g_to_f).var() / m)
     return float(distance), float(error)
 
 
-def _row_sums(f: Tensor, g: Tensor) -> Float[Tensor, " n"]:
-    return torch.cat([(rows @ g.mT / f.shape[1] + 1).pow(3).sum(1) for rows in f.split(KERNEL_ROWS)])
+def _kernel_row_sums(f: Tensor, g: Tensor) -> Float[Tensor, " n"]:
+    """Compute Σ_j k(f_i, g_j)."""
+    return torch.cat([(rows @ g.mT / f.shape[1] + 1).pow(3).sum(1) for rows in f.split(BLOCK_ROWS)])
 
 
-def _own_block(f: Tensor) -> Float[Tensor, " n"]:
+def _kernel_diagonal(f: Tensor) -> Float[Tensor, " n"]:
+    """Compute k(f_i, f_i)."""
     return (f.square().sum(1) / f.shape[1] + 1).pow(3)
 
 
+# ---- Precision and recall ----
+
 NEIGHBORS = 3
-NEIGHBOR_ROWS = 1024
-"""Of the distances at a time."""
+"""k of precision and recall."""
 
 
 def precision_recall(
     data: Float[Tensor, "n D"], generated: Float[Tensor, "m D"], *, k: int = NEIGHBORS
 ) -> tuple[float | None, float | None]:
-    """(precision, recall); None where a side has no k-th neighbor."""
+    """Compute precision and recall by k nearest neighbors (Kynkäänniemi et al., 2019).
+
+    The manifold of a set is the union of balls around its features, each with the distance to the k-th nearest other
+    feature as its radius. Precision is the share of generated features in the manifold of the data; recall is the
+    share of data features in the manifold of the generated ones. A generator that makes one picture only has precision
+    1 and recall near 0.
+
+    Returns:
+        (precision, recall); None if a side has k features or fewer.
+    """
     if min(len(data), len(generated)) <= k:
         return None, None
     data, generated = data.double(), generated.double()
@@ -163,37 +171,41 @@ def precision_recall(
 
 
 def _share_inside(points: Tensor, centers: Tensor, k: int) -> float:
-    """Share of the points in a ball of one of the centers."""
-    radii = _squared_radii(centers, k)
-    inside = [(squared_distance(rows, centers) <= radii).any(1) for rows in points.split(NEIGHBOR_ROWS)]
+    """Compute the share of points that lie in the ball of at least one center."""
+    radii = torch.cat([_squared_radii(centers, start, k) for start in range(0, len(centers), BLOCK_ROWS)])
+    inside = [(squared_distance(rows, centers) <= radii).any(1) for rows in points.split(BLOCK_ROWS)]
     return float(torch.cat(inside).double().mean())
 
 
-def _squared_radii(centers: Tensor, k: int) -> Float[Tensor, " n"]:
-    """d² to the k-th nearest other one."""
-    return torch.cat([_kth_other(centers, start, k) for start in range(0, len(centers), NEIGHBOR_ROWS)])
-
-
-def _kth_other(centers: Tensor, start: int, k: int) -> Tensor:
-    rows = centers[start : start + NEIGHBOR_ROWS]
+def _squared_radii(centers: Tensor, start: int, k: int) -> Float[Tensor, " rows"]:
+    """Compute d² to the k-th nearest other center, for one block of centers."""
+    rows = centers[start : start + BLOCK_ROWS]
     squared = squared_distance(rows, centers)
-    squared[torch.arange(len(rows)), start + torch.arange(len(rows))] = math.inf  # not itself, duplicates or not
+    squared[torch.arange(len(rows)), start + torch.arange(len(rows))] = math.inf  # not itself; duplicates count
     return squared.topk(k, dim=1, largest=False).values[:, -1]
 
 
+# ---- Inception Score ----
+
 PARTS = 10
-FEWEST = 1000
-"""Samples that are taken apart."""
+MIN_SAMPLES_OF_PARTS = 1000
 
 
 def split_count(samples: int) -> int:
-    """In how many parts so many samples are judged."""
-    return PARTS if samples >= FEWEST else 1
+    """Return the number of parts that the Inception Score is averaged over.
+
+    A score cannot exceed the number of samples, so fewer than 1 000 samples are one part.
+    """
+    return PARTS if samples >= MIN_SAMPLES_OF_PARTS else 1
 
 
 @dataclass(frozen=True)
 class ScoreSums:
-    """Of every part: how many samples, Σ p(y|x), and Σ Σ_y p log p."""
+    """Sums for the Inception Score exp(mean_x KL(p(y|x) ‖ p(y))) of each part.
+
+    mean KL = H(p(y)) − mean H(p(y|x)) with the entropy H, so the sums of p(y|x) and of p log p suffice. Sample i of N
+    belongs to part ⌊parts · i/N⌋. Labels take turns, so each part is balanced to within one sample per class.
+    """
 
     counts: Float[Tensor, " parts"]
     marginals: Float[Tensor, "parts classes"]
@@ -201,12 +213,12 @@ class ScoreSums:
 
     @classmethod
     def empty(cls, classes: int, parts: int, device: torch.device | None = None) -> ScoreSums:
-        """Of no samples."""
+        """Return the sums of no samples."""
         zeros = torch.zeros(parts, dtype=torch.float64, device=device)
         return cls(zeros, zeros[:, None].expand(-1, classes).clone(), zeros.clone())
 
     def add(self, ids: Int[Tensor, " B"], total: int, probabilities: Float[Tensor, "B classes"]) -> ScoreSums:
-        """With these samples, of `total`."""
+        """Return the sums with the samples `ids` out of `total`."""
         p = probabilities.double()
         part = ids.to(p.device) * len(self.counts) // total
         return ScoreSums(
@@ -215,69 +227,68 @@ class ScoreSums:
             self.negative_entropies.index_add(0, part, torch.xlogy(p, p).sum(1)),
         )
 
-    def over_processes(self) -> ScoreSums:
-        """Of the samples of all processes."""
+    def all_reduce(self) -> ScoreSums:
+        """Return the sums over the samples of all processes."""
         sums = (self.counts.clone(), self.marginals.clone(), self.negative_entropies.clone())
         distributed.all_reduce_sum(sums)
         return ScoreSums(*sums)
 
     def score(self) -> tuple[float, float]:
-        """Mean and deviation over the parts that have samples."""
-        some = self.counts > 0
-        counts = self.counts[some]
-        marginal = self.marginals[some] / counts[:, None]
-        divergence = self.negative_entropies[some] / counts - torch.xlogy(marginal, marginal).sum(1)
+        """Compute the mean and the standard deviation of the score over the parts that have samples."""
+        occupied = self.counts > 0
+        counts = self.counts[occupied]
+        marginal = self.marginals[occupied] / counts[:, None]
+        divergence = self.negative_entropies[occupied] / counts - torch.xlogy(marginal, marginal).sum(1)
         scores = divergence.exp()
         return float(scores.mean()), float(scores.std(correction=0))
 
 
+# ---- Collecting features ----
+
 COMPARED = 10_000
-"""Features of each side, at most, that are compared in pairs."""
+"""The largest number of features per side that are compared in pairs."""
 
 
 @dataclass
 class FeatureStatistics:
-    """Of `total` features, those of the sorted ids `chosen` in full."""
+    """Statistics of `total` features: moments, the features of some ids, and sums for the Inception Score."""
 
     total: int
-    chosen: Int[Tensor, " K"]
+    feature_ids: Int[Tensor, " K"]
+    """Sorted ids of the features that are stored."""
     moments: Moments
-    kept: Float[Tensor, "K D"]
+    features: Float[Tensor, "K D"]
     scores: ScoreSums | None
-    seen: int = 0
+    count: int = 0
+    """Features added so far."""
 
     @classmethod
-    def begin(
-        cls, total: int, chosen: Int[Tensor, " K"], dimensions: int, classes: int | None, device: torch.device
+    def empty(
+        cls, total: int, feature_ids: Int[Tensor, " K"], dimensions: int, classes: int | None, device: torch.device
     ) -> FeatureStatistics:
-        """Before the first batch. Sums are in float64, which Apple's GPUs do not have."""
+        """Return the statistics before the first batch. Sums are float64, which Apple GPUs do not support."""
         where = device if device.type == "cuda" else torch.device("cpu")
         return cls(
             total,
-            chosen,
+            feature_ids,
             empty_moments(dimensions, where),
-            torch.zeros(len(chosen), dimensions, device=where),
+            torch.zeros(len(feature_ids), dimensions, device=where),
             None if classes is None else ScoreSums.empty(classes, split_count(total), where),
         )
 
     def add(self, ids: Int[Tensor, " B"], extracted: ExtractedFeatures) -> None:
-        """A batch: `ids` are consecutive."""
-        features = extracted.features.to(self.kept.device)
-        self.moments = self.moments.merged(batch_moments(features))
-        first, end = torch.searchsorted(self.chosen, torch.stack((ids[0], ids[-1] + 1))).tolist()
-        self.kept[first:end] = features[self.chosen[first:end] - ids[0]].float()
+        """Add a batch with consecutive ids."""
+        features = extracted.features.to(self.features.device)
+        self.moments = self.moments.merge(batch_moments(features))
+        first, end = torch.searchsorted(self.feature_ids, torch.stack((ids[0], ids[-1] + 1))).tolist()
+        self.features[first:end] = features[self.feature_ids[first:end] - ids[0]].float()
         if self.scores is not None and extracted.probabilities is not None:
-            self.scores = self.scores.add(ids, self.total, extracted.probabilities.to(self.kept.device))
-        self.seen += len(ids)
+            self.scores = self.scores.add(ids, self.total, extracted.probabilities.to(self.features.device))
+        self.count += len(ids)
 
-    def over_processes(self) -> FeatureStatistics:
-        """Of all processes; every chosen feature is in one of them, and zero elsewhere."""
-        kept = self.kept.clone()
-        distributed.all_reduce_sum((kept,))
-        scores = None if self.scores is None else self.scores.over_processes()
-        return FeatureStatistics(self.total, self.chosen, self.moments.over_processes(), kept, scores, self.total)
-
-
-def first_ids(total: int) -> Int[Tensor, " K"]:
-    """Of samples that are alike whatever their number: the first ones."""
-    return torch.arange(min(total, COMPARED))
+    def all_reduce(self) -> FeatureStatistics:
+        """Return the statistics of all processes. Each stored feature is in one process, and zero in the others."""
+        features = self.features.clone()
+        distributed.all_reduce_sum((features,))
+        scores = None if self.scores is None else self.scores.all_reduce()
+        return FeatureStatistics(self.total, self.feature_ids, self.moments.all_reduce(), features, scores, self.total)

@@ -1,8 +1,8 @@
-"""Statistics of the data that samples are compared with, computed once and kept in the cache by content.
+"""Statistics of the data that samples are compared with, computed once and cached.
 
-The key is a hash of the extractor, the values and this file's format. Features of some images, chosen once by a fixed
-seed, are kept in full for what is compared in pairs. On the way the work is saved every minute, so that a process that
-is killed goes on where it was; several processes share it, each with its own part.
+The key in the cache is a hash of the extractor, the values and the format of the file. The features of some images,
+chosen by a fixed seed, are stored for the metrics that compare pairs. Unfinished work is saved every minute, so that a
+process that is killed continues there when it is started again. Several processes share the work.
 """
 
 from __future__ import annotations
@@ -30,93 +30,109 @@ SAVE_EVERY_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Reference:
-    """The data's side of every comparison."""
+    """Statistics of the data: the fixed side of every comparison."""
 
     name: str
     split: str
     count: int
     sha256: str
-    """Of the values."""
+    """The hash of the values."""
     moments: Moments
-    kept: Float[Tensor, "K D"]
+    features: Float[Tensor, "K D"]
+    """Features for the metrics that compare pairs."""
 
 
 def compute_reference(
     samples: Samples, extractor: Extractor, *, split: str, batch: int = 64, progress: Progress = no_progress
 ) -> Reference:
-    """The statistics of these samples, from the cache if they are there."""
+    """Compute the statistics of these samples, or read them from the cache.
+
+    Args:
+        samples: The data.
+        extractor: The network that gives the features.
+        split: The name of the split, for the protocol.
+        batch: Samples per batch.
+        progress: A callback for long computations.
+
+    Returns:
+        The statistics, on the CPU.
+
+    Raises:
+        UserError: If there are fewer than 2 samples.
+    """
     if len(samples) < 2:
-        came = f"{samples.name} ({split}) has {len(samples)} samples"
-        raise UserError(came, "allowed are 2 or more", "take another split")
-    digest = values_digest(samples)
-    path = _path(extractor, digest)
-    kept = read_tensors(path)
-    if not distributed.any_process(kept is None) and kept is not None:
-        return _reference(samples, split, digest, kept)
-    collected = _collect(samples, extractor, path, batch, progress).over_processes()
-    tensors = _tensors(collected)
-    if distributed.rank() == 0:
-        cache_tensors(path, tensors)
-    return _reference(samples, split, digest, tensors)
+        raise UserError(
+            f"{samples.name} ({split}) has {len(samples)} samples", "must have at least 2", "choose another split"
+        )
+    extractor.load(progress)
+    digest = hash_values(samples)
+    path = _cache_path(extractor, digest)
+
+    # All processes read the cache, or all compute.
+    tensors = read_tensors(path)
+    missing = distributed.any_process(tensors is None)
+    if tensors is None or missing:
+        tensors = _to_tensors(_collect(samples, extractor, path, batch, progress).all_reduce())
+        if distributed.rank() == 0:
+            cache_tensors(path, tensors)
+    moments = Moments(*(tensors[name].cpu() for name in ("count", "mean", "scatter")))
+    return Reference(samples.name, split, len(samples), digest, moments, tensors["kept"].cpu())
 
 
 def is_cached(samples: Samples, extractor: Extractor) -> bool:
-    """Whether the cache has them."""
-    return _path(extractor, values_digest(samples)).exists()
+    """Return whether the cache has the statistics of these samples."""
+    return _cache_path(extractor, hash_values(samples)).exists()
 
 
-def values_digest(samples: Samples) -> str:
-    """sha256 of shape and values; names and labels do not matter to a distance."""
+def hash_values(samples: Samples) -> str:
+    """Return the sha256 of shape and values. Names and labels do not change a distance."""
     sha256 = hashlib.sha256(repr((list(samples.values.shape), str(samples.values.dtype))).encode())
     sha256.update(samples.values.contiguous().numpy().data)
     return sha256.hexdigest()
 
 
 def choose_ids(total: int) -> Int[Tensor, " K"]:
-    """Of data, which may be sorted by class: any, by a fixed seed, in order."""
+    """Choose the ids of the features to store, at random with a fixed seed, because data may be sorted by class."""
     return torch.randperm(total, generator=stream(0, "reference"))[:COMPARED].sort().values
 
 
-def _path(extractor: Extractor, digest: str) -> Path:
+def _cache_path(extractor: Extractor, digest: str) -> Path:
     name = "/".join((FORMAT, extractor.name, extractor.prepared, extractor.sha256, digest, str(COMPARED)))
     return cache_directory("references") / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.safetensors"
 
 
 def _collect(samples: Samples, extractor: Extractor, path: Path, batch: int, progress: Progress) -> FeatureStatistics:
-    """Of this process's part of the samples."""
+    """Compute the statistics of this process's part of the samples."""
     first, end = distributed.row_range(len(samples))
     partial = path.with_name(f"{path.stem}.part-{distributed.rank()}-of-{distributed.size()}.safetensors")
-    collected = _resume(partial, samples, extractor)
+    statistics = _resume(partial, samples, extractor)
     saved = time.monotonic()
-    for start in range(first + collected.seen, end, batch):
+    for start in range(first + statistics.count, end, batch):
         ids = torch.arange(start, min(start + batch, end))
-        collected.add(ids, extractor(samples.values[start : start + len(ids)]))
-        progress(f"features of {samples.name}", collected.seen, end - first)
+        statistics.add(ids, extractor(samples.values[start : start + len(ids)]))
+        progress(f"features of {samples.name}", statistics.count, end - first)
         if time.monotonic() - saved > SAVE_EVERY_SECONDS:
-            cache_tensors(partial, _tensors(collected))
+            cache_tensors(partial, _to_tensors(statistics))
             saved = time.monotonic()
     remove_tensors(partial)
-    return collected
+    return statistics
 
 
 def _resume(partial: Path, samples: Samples, extractor: Extractor) -> FeatureStatistics:
-    """Where an earlier process was, or the beginning."""
-    begun = FeatureStatistics.begin(
+    """Return the statistics that an earlier process saved, or empty ones."""
+    empty = FeatureStatistics.empty(
         len(samples), choose_ids(len(samples)), extractor.dimensions, classes=None, device=extractor.device
     )
-    there = read_tensors(partial)
-    if there is None:
-        return begun
-    where = begun.kept.device
-    moments = Moments(*(there[name].to(where) for name in ("count", "mean", "scatter")))
-    return FeatureStatistics(begun.total, begun.chosen, moments, there["kept"].to(where), None, int(there["count"]))
+    tensors = read_tensors(partial)
+    if tensors is None:
+        return empty
+    device = empty.features.device
+    moments = Moments(*(tensors[name].to(device) for name in ("count", "mean", "scatter")))
+    features, count = tensors["kept"].to(device), int(tensors["count"])
+    return FeatureStatistics(empty.total, empty.feature_ids, moments, features, None, count)
 
 
-def _tensors(collected: FeatureStatistics) -> dict[str, Tensor]:
-    moments = collected.moments
-    return {"count": moments.count, "mean": moments.mean, "scatter": moments.scatter, "kept": collected.kept}
-
-
-def _reference(samples: Samples, split: str, digest: str, tensors: dict[str, Tensor]) -> Reference:
-    moments = Moments(*(tensors[name].cpu() for name in ("count", "mean", "scatter")))
-    return Reference(samples.name, split, len(samples), digest, moments, tensors["kept"].cpu())
+def _to_tensors(statistics: FeatureStatistics) -> dict[str, Tensor]:
+    """Return the statistics by their names in the cached file."""
+    moments = statistics.moments
+    return {"count": moments.count, "mean": moments.mean, "scatter": moments.scatter, "kept": statistics.features}
