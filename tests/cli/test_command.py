@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,7 +22,7 @@ from truedrift.paper import fig_bias_loglog
 from truedrift.paper.fig_bias_loglog import BiasCurves
 from truedrift.paper.fig_illustration import Illustration
 from truedrift.records.store import read
-from truedrift.training.run_directory import RunLock
+from truedrift.training.run_directory import lock_run
 
 main_module = import_module("truedrift.cli.main")
 
@@ -114,10 +115,10 @@ def test_a_demo_beside_another_says_so_and_is_no_failure(tmp_path, capsys, small
     runs = [tmp_path / "digits-standard-seed0", tmp_path / "digits-abc-seed0"]
     for run in runs:
         run.mkdir()
-    with RunLock(runs[0]), RunLock(runs[1]):
+    with lock_run(runs[0]), lock_run(runs[1]):
         assert main(["demo", "--draws", "2", "--epochs", "1", "--out", str(tmp_path)]) == 75
-    said = rf"truedrift: another command is at digits-standard-seed0 in {tmp_path}; run .*, or name another --out\n"
-    assert re.fullmatch(said, capsys.readouterr().err)
+    message = rf"truedrift: another command is working on digits-standard-seed0 in {tmp_path}; run .* another --out\n"
+    assert re.fullmatch(message, capsys.readouterr().err)
 
 
 def test_a_mistake_is_one_line_and_status_2():
@@ -189,17 +190,14 @@ def test_a_terminal_without_greek_is_no_failure(tmp_path, monkeypatch, small_toy
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], r"no command was given; allowed are: demo, .*; run truedrift --help"),
-        (["demx"], r"'demx' is not a command; allowed are: demo, .*; run truedrift --help"),
+        ([], r"no command was given; available: demo, .*; run truedrift --help"),
+        (["demx"], r"'demx' is not a command; available: demo, .*; run truedrift --help"),
         (["demo", "--draws", "0"], r"draws is 0; allowed is 1 to 1000000; .*"),
         (["demo", "--seed", "-1"], r"seed is -1; allowed is 0 to 2147483647; .*"),
-        (["demo", "--n", "four"], r"Error parsing --n: .*'four'; .*; .* truedrift demo --help"),
-        (["demo", "--m", "4"], r"Unrecognized options: --m, 4; .* truedrift demo --help"),
-        (["demo", "--n"], r"Missing value for argument '--n'.*; .* truedrift demo --help"),
-        (["demo", "--out", "FILE"], r"the directory '.*FILE' cannot be written \(it is a file\); allowed is .*; .*"),
+        (["demo", "--out", "FILE"], r"the directory '.*FILE' cannot be written \(is a file\); must be .*; .*"),
         (
             ["demo", "--out", "FILE/below"],
-            r"the directory '.*' cannot be written \(Not a directory\); allowed is .*; .*",
+            r"the directory '.*' cannot be written \(Not a directory\); must be .*; .*",
         ),
     ],
 )
@@ -212,38 +210,70 @@ def test_every_mistake_is_one_line_of_three_parts(arguments, message, capsys, tm
     assert re.fullmatch(f"truedrift: error: {message}", only_line(said.err))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--n", "four"], "Error parsing --n"),
+        (["--m", "4"], "Unrecognized options: --m, 4"),
+        (["--n"], "Missing value for argument '--n'"),
+    ],
+)
+def test_wrong_options_are_explained_by_tyro(options, message, capsys):
+    assert main(["demo", *options]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert message in said.err
+    assert "truedrift demo --help" in said.err
+
+
 @dataclass(frozen=True)
 class Broken:
     def prepare(self):
         return lambda: 1 / 0
 
 
-def test_a_failure_of_ours_is_status_1_with_its_traceback(capsys, monkeypatch):
-    monkeypatch.setattr("truedrift.cli.demo.Demo", Broken)
+@dataclass(frozen=True)
+class BrokenChecks:
+    def prepare(self):
+        raise ValueError("not a user's error")
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [(Broken, "ZeroDivisionError: division by zero"), (BrokenChecks, "ValueError: not a user's error")],
+)
+def test_a_failure_of_ours_is_status_1_and_one_line_that_names_the_traceback(
+    broken, problem, capsys, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("truedrift.cli.demo.Demo", broken)
     assert main(["demo"]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("Traceback")
-    assert (
-        said.splitlines()[-1]
-        == "truedrift: failure: ZeroDivisionError: division by zero; please report the lines above"
+    said = capsys.readouterr()
+    assert said.out == ""
+    (file,) = tmp_path.iterdir()
+    assert only_line(said.err) == (
+        f"truedrift: failure: {problem}; this is a bug in truedrift; please report it with the traceback in {file}"
     )
+    text = file.read_text(encoding="utf-8")
+    assert text.startswith("Traceback")
+    assert text.endswith(f"{problem}\n")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([name, "--help"] for name in main_module.COMMANDS)])
 def test_help_gives_examples_that_run(arguments, capsys):
-    with pytest.raises(SystemExit, match=r"^0$"):
-        main(arguments)
+    assert main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
     examples = [line.split()[1:] for line in lines if line.startswith("  truedrift ")]
     assert len(examples) >= 2
     for example in examples:
-        assert isinstance(main_module.parse(example), main_module.command(example[0]))
+        assert isinstance(main_module.parse(example), main_module.command_class(example[0]))
     assert any("usage: truedrift" in line for line in lines)
 
 
 @pytest.mark.parametrize("name", main_module.COMMANDS)
 def test_the_line_of_a_command_is_the_first_of_its_help(name):
-    assert main_module.COMMANDS[name] == main_module.command(name).__doc__.splitlines()[0]
+    first = main_module.command_class(name).__doc__.splitlines()[0]
+    assert f"\n  {name:12}{first}\n" in main_module.HELP
 
 
 @pytest.mark.parametrize(

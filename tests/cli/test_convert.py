@@ -49,7 +49,7 @@ def test_a_published_checkpoint_becomes_a_folder_to_sample_from(tmp_path, capsys
     assert out.splitlines() == [
         f"DriftDiT 24 × 2, 2 heads, {sum(p.numel() for p in model.parameters()):,} parameters",
         "6 classes, images 3 × 16 × 16",
-        "32 style draws (assumed, no checkpoint tells: see --style-draws)",
+        "32 style draws (assumed, not in any checkpoint: see --style-draws)",
         "weights: EMA, from ema.shadow",
         f"written: {tmp_path / 'drift'}",
     ]
@@ -81,7 +81,7 @@ def test_a_bare_state_dict_and_an_image_size(tmp_path, capsys, model):
     (tmp_path / "bare").mkdir()  # an empty folder is taken
     status, said, _ = run(capsys, tmp_path / "bare.safetensors")
     assert status == 0
-    assert "images 3 × 32 × 32 (not told by the checkpoint: see --image-size)" in said
+    assert "images 3 × 32 × 32 (assumed, not in the checkpoint: see --image-size)" in said
     assert "weights: model, from the file itself" in said
     status, said, _ = run(capsys, tmp_path / "bare.safetensors", "--image-size", 16, "--out", tmp_path / "sized")
     assert status == 0
@@ -157,11 +157,11 @@ def test_another_network_is_told_and_nothing_is_left(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["missing.pt"], "does not exist"),
-        (["full.pt"], "is a folder with files in it; allowed is a new or an empty folder"),
-        (["full.pt", "--out", "full.pt"], "is a file; allowed is a new or an empty folder"),
+        (["full.pt"], "is not empty; must be a new or empty folder"),
+        (["full.pt", "--out", "full.pt"], "is a file; must be a new or empty folder"),
         (["full.pt", "--out", "new", "--image-size", "0"], "image_size is 0; "),
         (["full.pt", "--out", "new", "--style-draws", "-1"], "style_draws is -1; "),
-        (["full.pt", "--out", "pipe"], "is a file; allowed is a new or an empty folder"),
+        (["full.pt", "--out", "pipe"], "is a file; must be a new or empty folder"),
         (["full.pt", "--out", "full.pt/new"], "cannot be written"),
         (["full.pt", "--weights", "best"], "best"),
         (["text.txt"], "ends in '.txt'"),
@@ -179,5 +179,5 @@ def test_mistakes_are_found_before_any_work(tmp_path, capsys, monkeypatch, argum
     status, out, err = run(capsys, *arguments)
     assert (status, out) == (2, "")
     assert message in err
-    assert len(err.splitlines()) == 1
+    assert len(err.splitlines()) == 1 or "--weights" in arguments  # tyro explains choices in several lines
     assert names(tmp_path) == ["full", "full.pt", "noextension", "pipe", "text.txt"]

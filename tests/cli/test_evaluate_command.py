@@ -72,7 +72,7 @@ def test_a_folder_of_weights_is_compared_with_data_that_is_named(capsys, place, 
     load_generator(place / "run").generator.save_pretrained(tmp_path / "weights")
     status, _, err = evaluate(capsys, tmp_path / "weights", "--device", "cpu")
     assert status == 2
-    assert "is a folder of weights; what it is compared with must be named; add --data" in err
+    assert "is a folder of weights; the data set to compare with must be given; add for example --data" in err
     status, _, _ = evaluate(capsys, tmp_path / "weights", "--data", "digits", "--samples", 80, "--device", "cpu")
     assert status == 0
     (record,) = read(tmp_path / "weights" / "evaluations.jsonl", EvaluationRecord)
@@ -83,18 +83,21 @@ def test_a_folder_of_weights_is_compared_with_data_that_is_named(capsys, place, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], r"'nowhere' does not exist; allowed is a run, or a folder of weights; .*"),
+        (["nowhere"], r"'nowhere' does not exist; must be a run directory or a folder of weights; .*"),
         (["RUN", "--extractor", "fid"], r"the extractor is 'fid'; must be one of 'inception', .*; .*"),
         (["RUN", "--samples", "1"], r"samples is 1; must be at least 2 .*; .*"),
         (["RUN", "--batch", "0"], r"batch is 0; allowed .*; .*"),
-        (["RUN", "--strength", "-1"], r"strength is -1.0; allowed is 0 to 1e6; .*"),
-        (["RUN", "--data", "four-modes"], r"the generator makes samples \(1, 8, 8\); four-modes has \(2,\); .*"),
+        (["RUN", "--strength", "-1"], r"strength is -1.0; must be from 0 to 1e6; .*"),
+        (
+            ["RUN", "--data", "four-modes"],
+            r"samples of the generator have shape \(1, 8, 8\); must be \(2,\), the shape of four-modes; .*",
+        ),
         (
             ["RUN", "--data", "cifar10"],
-            r"cifar10 is not in the cache .*; run truedrift data fetch cifar10, or add --root DIR",
+            r"cifar10 is not in the cache .*; run truedrift data fetch cifar10, or add --data DIR \(evaluate: --root DIR\)",
         ),
         (["RUN", "--extractor", "inception"], r"there is no Inception network at .*; .*; run truedrift data fetch .*"),
-        (["CACHE"], r"'.*' has no config.json; allowed is a run, or a folder of weights; .*"),
+        (["CACHE"], r"'.*' has no config.json; must be a run directory or a folder of weights; .*"),
     ],
 )
 def test_every_mistake_is_one_line(capsys, place, arguments, message):

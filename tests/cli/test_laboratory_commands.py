@@ -96,21 +96,19 @@ def test_bias_by_monte_carlo_and_every_kind_of_file(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["reproduce"], r".*"),
         (["reproduce", "fig:nothing"], r"item is 'fig:nothing'; must be one of 'fig:illustration', .*'all'; .*"),
-        (["reproduce", "all", "--scale", "huge"], r".*huge.*"),
         (["reproduce", "all", "--seed", "-1"], r"seed is -1; allowed is 0 to 2147483647; .*"),
         (["report", "NOWHERE"], r"'.*NOWHERE' does not exist; allowed is a directory .*; run .*"),
         (["report", "EMPTY"], r"'.*EMPTY' holds no records.jsonl and no run; .*; .*"),
         (["report", "OTHER"], r"'.*' has no record of a figure or table; known are .*; .*"),
         (["report", "BAD"], r".*line 1 is not a record .*; must be .*; name a file of records, or remove .*"),
-        (["bias", "five-modes"], r"pool is 'five-modes'; allowed are four-modes, three-clusters, .*; .*"),
+        (["bias", "five-modes"], r"pool is 'five-modes'; must be four-modes, three-clusters, .*; .*"),
         (["bias", "four-modes", "--estimator", "abc", "abc"], r"estimators are abc, abc; allowed are .*; .*"),
         (["bias", "CUBE.npy"], r"queries has shape \[5, 4, 3\]; must have two dimensions; .*"),
         (["bias", "four-modes", "--tau", "1e-9"], r"log w ranges over \S+ at a query; allowed is about .*; take .*"),
         (
             ["bias", "four-modes", "--out", "TAKEN"],
-            r"the directory '.*' cannot be written \(Is a directory\); .*; .*",
+            r"directory '.*' cannot be written \(Is a directory\); .*; .*",
         ),
         (["bias", "four-modes", "--n", "0"], r"n is \(0,\); allowed is .*; .*"),
         (["bias", "four-modes", "--tau", "-1"], r"tau is -1\.0; .*; .*"),

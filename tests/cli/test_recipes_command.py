@@ -31,7 +31,7 @@ def test_one_in_full_is_what_train_would_take(name, capsys):
 def test_one_that_is_none(capsys):
     assert main(["recipes", "cats"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert re.fullmatch(r"truedrift: error: the recipe is 'cats'; must be one of 'toy', .*; choose one of these", line)
+    assert re.fullmatch(r"truedrift: error: recipe is 'cats'; must be one of 'toy', .*; choose one of these", line)
 
 
 @pytest.mark.parametrize(

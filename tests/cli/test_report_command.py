@@ -84,7 +84,9 @@ def test_what_cannot_be_read_below_a_directory_is_told_and_passed_over(record, t
     lines = printed(capsys)
     assert "1 line of runs/records.jsonl cannot be read." in lines
     (torn,) = (line for line in lines if line.startswith("torn is passed over: "))
-    assert torn.startswith("torn is passed over: 'torn/config.json' cannot be read as a run's (JSONDecodeError); ")
+    assert torn.startswith(
+        "torn is passed over: 'torn/config.json' is not the configuration of a run (JSONDecodeError); "
+    )
     page = (tmp_path / "runs" / "report.html").read_text()
     assert "torn is passed over" in page
     assert "1 item, 1 run;" in page
@@ -104,7 +106,7 @@ def test_a_record_that_cannot_be_drawn_is_told_and_passed_over_unless_it_is_alon
     assert not (tmp_path / "report.html").exists()
     write_run(tmp_path / "one")
     assert main(["report", str(tmp_path)]) == 0
-    said = "fig:illustration is passed over: nothing to draw; allowed is something; run it to its end."
+    said = "fig:illustration is skipped: nothing to draw; allowed is something; run it to its end."
     assert said in printed(capsys)
     assert said in (tmp_path / "report.html").read_text()
 
@@ -146,5 +148,5 @@ def test_mistakes_are_one_line_and_status_2(place, message, tmp_path, capsys):
 
 def test_no_directory_is_a_mistake(capsys):
     assert main(["report"]) == 2
-    error = "truedrift: error: no directory was named; allowed are one or more; name for example runs/demo\n"
+    error = "truedrift: error: no directory was given; pass one or more; for example runs/demo\n"
     assert capsys.readouterr().err == error

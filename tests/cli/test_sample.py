@@ -130,7 +130,7 @@ def test_what_is_no_file_is_not_replaced(capsys, digits, tmp_path, form):
     os.mkfifo(tmp_path / "pipe")
     status, out, err = run(capsys, digits, "--form", form, "--out", tmp_path / "pipe")
     assert (status, out) == (2, "")
-    said = "the directory '.*pipe' cannot be written" if form == "folder" else "'.*pipe' is no regular file; "
+    said = "directory '.*pipe' cannot be written" if form == "folder" else "'.*pipe' is no regular file; "
     assert re.match(f"truedrift: error: {said}", err)
     assert len(err.splitlines()) == 1
     assert [(path.name, path.is_fifo()) for path in tmp_path.iterdir()] == [("pipe", True)]
@@ -142,7 +142,7 @@ def test_old_and_new_samples_are_not_mixed(capsys, digits, tmp_path):
     assert run(capsys, digits, *asked, 3)[0] == 0
     status, out, err = run(capsys, digits, *asked, 2)
     assert (status, out) == (2, "")
-    assert re.fullmatch(r"truedrift: error: '.*images' is a folder with files in it; .*; name another .*\n", err)
+    assert re.fullmatch(r"truedrift: error: '.*images' is not empty; .*; pass another .*\n", err)
     assert len(list((tmp_path / "images").rglob("*.png"))) == 3
 
 
@@ -155,7 +155,10 @@ def test_points(capsys, toy, tmp_path):
     with Image.open(tmp_path / "map.png") as image:
         assert image.size == (480, 480)
     status, _, err = run(capsys, toy, "--form", "folder", "--out", tmp_path / "folder")
-    assert (status, err) == (2, "truedrift: error: these samples are points; a folder holds images; take --form npz\n")
+    assert (status, err) == (
+        2,
+        "truedrift: error: the samples are points; --form folder is for images; pass --form npz\n",
+    )
 
 
 def test_classes_by_name_and_by_number(capsys, toy, tmp_path):
@@ -225,20 +228,22 @@ def odd(tmp_path_factory, digits):
 @pytest.mark.parametrize(
     ("place", "arguments", "message"),
     [
-        ("digits", ["--classes", "10"], r"the class is '10'; allowed are 0, 1, .*, 9; choose one, or its number"),
-        ("digits", ["--classes", "cat"], r"the class is 'cat'; .*; .*"),
-        ("digits", ["--classes", "-1"], r".*"),
-        ("digits", ["--count", "0"], r"count is 0; allowed is 1 to 10000000; .*"),
+        (
+            "digits",
+            ["--classes", "10"],
+            r"'10' is not a class; available: 0, 1, .*, 9; pass one of these, or its number",
+        ),
+        ("digits", ["--classes", "cat"], r"'cat' is not a class; .*; .*"),
+        ("digits", ["--count", "0"], r"count is 0; must be from 1 to 10000000; .*"),
         ("digits", ["--batch", "0"], r"batch is 0; .*; .*"),
         ("digits", ["--strength", "-1"], r"strength is -1.0; .*; .*"),
         ("digits", ["--strength", "nan"], r"strength is nan; .*; .*"),
-        ("digits", ["--out", "."], r"'.' is a directory; a grid is a file; name a file with --out"),
-        ("digits", ["--out", "FILE/a.png"], r"the directory '.*' cannot be written .*; .*; .*"),
-        ("digits", ["--form", "folder", "--out", "FILE"], r"the directory '.*' cannot be written .*; .*; .*"),
-        ("digits", ["--weights", "best"], r".*best.*"),
-        ("none", [], r"'.*none' does not exist; allowed is a run, or a folder of weights; .*"),
+        ("digits", ["--out", "."], r"'.' is a directory; must be a file; pass a file with --out"),
+        ("digits", ["--out", "FILE/a.png"], r"directory '.*' cannot be written .*; .*; .*"),
+        ("digits", ["--form", "folder", "--out", "FILE"], r"directory '.*' cannot be written .*; .*; .*"),
+        ("none", [], r"'.*none' does not exist; must be a run directory or a folder of weights; .*"),
         ("file", [], r"'.*file' is a file; .*; .*"),
-        ("empty", [], r"'.*empty' has no config.json; allowed is a run, or a folder of weights; .*"),
+        ("empty", [], r"'.*empty' has no config.json; must be a run directory or a folder of weights; .*"),
         ("young", [], r"the run '.*young' has no checkpoint yet; .*; train it further"),
         ("mine", [], r"the generator of '.*mine' is .*Mine, a class of your own; .*; pass generator= .*"),
     ],

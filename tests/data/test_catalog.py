@@ -104,7 +104,7 @@ def test_the_sums_of_the_two_sets_are_told_apart():
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "cifar100"])
 def test_what_is_missing_is_told_with_the_command_that_gets_it(name, tmp_path):
-    message = rf"{name} is not in the cache \('.*{name}'\); .*; run truedrift data fetch {name}, or add --data DIR$"
+    message = rf"{name} is not in the cache \('.*{name}'\); .*; run truedrift data fetch {name}, or add --data DIR \(evaluate: --root DIR\)$"
     with pytest.raises(ValueError, match=message):
         load(name)
     with pytest.raises(ValueError, match=rf"does not hold {name}; allowed is a place with .*; check the directory"):

@@ -12,7 +12,7 @@ from truedrift.grids import local
 from truedrift.grids.local import Interrupted, Pool
 from truedrift.grids.status import is_done, steps_taken, wall_seconds
 from truedrift.progress import no_progress
-from truedrift.training.run_directory import RunLock
+from truedrift.training.run_directory import lock_run
 
 TASKS = tuple(little_task(seed) for seed in range(3))
 STEPS = list(range(1, 7))
@@ -102,7 +102,7 @@ def test_a_real_run(tmp_path):
     assert steps_of(task, tmp_path) == STEPS
     assert is_done(task, tmp_path / task.name)
     assert json.loads((tmp_path / task.name / "config.json").read_text())["config"]["batch"]["n"] == 3
-    assert said_by(task, tmp_path)[1] == "complete: 6 steps, 18 positives a class seen"
+    assert said_by(task, tmp_path)[1] == "complete: 6 steps, 18 positives per class seen"
 
 
 @pytest.mark.slow
@@ -205,7 +205,7 @@ def test_a_run_that_ended_well_without_its_evaluation_says_so(quick, tmp_path):
 
 
 def test_a_run_that_another_command_has_is_left_to_it(quick, tmp_path):
-    with RunLock(tmp_path / TASKS[1].name):
+    with lock_run(tmp_path / TASKS[1].name):
         (busy,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), no_progress)
     assert (busy.task, busy.busy, busy.why) == (TASKS[1], True, "another command is at it")
     assert not (tmp_path / f"{TASKS[1].name}.log").exists()
@@ -217,7 +217,7 @@ def test_a_run_that_another_command_took_at_the_same_moment_did_not_fail(quick, 
     """It was free when it was looked at, and its process found it locked."""
     quick.setattr(local, "train_command", pretended(fails=lambda task: True))
     quick.setattr(Pool, "_is_free", lambda pool, task: True)
-    with RunLock(tmp_path / TASKS[0].name):
+    with lock_run(tmp_path / TASKS[0].name):
         (busy,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(TASKS[0]), no_progress)
     assert (busy.status, busy.busy) == (1, True)
 

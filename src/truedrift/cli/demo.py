@@ -1,4 +1,4 @@
-"""`truedrift demo`: the bias, exactly; the digits trained with and without its correction; all on one page."""
+"""`truedrift demo`: the exact bias, and digits trained with and without the correction, on one HTML page."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ TITLE = "truedrift: the bias of a minibatch centroid, and digits trained with an
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """The exact bias study, the digits trained with Standard and ABC and judged, all on one page.
+    """Compute the exact bias, train on digits with Standard and ABC, and write one HTML page.
 
-    First three Gaussian clusters, a query near the left one, n references: the plain centroid, the corrected one (ABC)
-    and the target. The picture shows draw 0 of the seed, whichever way it falls; the numbers tell what happens over
-    all draws. Then fig:bias_loglog at the paper's full scale, computed without Monte Carlo. Then two runs of the recipe
-    digits. The page is one file without any network; it can be opened, printed and sent.
+    Part 1 shows three Gaussian clusters, a query near the left one, and n references: the plain centroid, the corrected
+    one (ABC) and the target. The figure shows draw 0 of the seed, not a selected one; the numbers cover all draws.
+    Part 2 is fig:bias_loglog at the paper's full scale, computed without Monte Carlo. Part 3 trains and evaluates the
+    recipe digits twice. The page is one self-contained file: it can be opened, printed and sent without a network.
 
     Try it:
       truedrift demo
@@ -43,19 +43,19 @@ class Demo:
     """
 
     out: Path = Path("runs/demo")
-    """Directory for the page, the figures, the tables, the records and the two runs."""
+    """Directory for the page, figures, tables, records and the two runs."""
 
     seed: int = 0
-    """Seed of everything that is drawn."""
+    """Seed of all random draws."""
 
     draws: int = 10_000
-    """Minibatches drawn."""
+    """Minibatches in part 1."""
 
     n: int = 4
-    """References in a minibatch of the first picture."""
+    """References per minibatch in part 1."""
 
     epochs: int = demo.EPOCHS
-    """Of training on the digits, a hundred steps each; 0 leaves training out."""
+    """Training epochs on the digits, of 100 steps each; 0 skips training."""
 
     def prepare(self) -> Callable[[], str]:
         """Check the options and the directory."""
@@ -64,40 +64,49 @@ class Demo:
         return partial(_demo, options, writable_directory(self.out), self.epochs, self.command())
 
     def command(self) -> str:
-        """What a user writes to have the same."""
-        own = {each.name: getattr(self, each.name) for each in fields(self) if getattr(self, each.name) != each.default}
-        return shlex.join(["truedrift", "demo", *(word for name in own for word in (f"--{name}", str(own[name])))])
+        """Return the command line that gives the same result."""
+        changed = {
+            option.name: getattr(self, option.name)
+            for option in fields(self)
+            if getattr(self, option.name) != option.default
+        }
+        words = [word for name, value in changed.items() for word in (f"--{name}", str(value))]
+        return shlex.join(["truedrift", "demo", *words])
 
 
 def _demo(options: fig_illustration.Options, out: Path, epochs: int, command: str) -> str:
+    """Compute, train and write the page; return the text to print."""
+    # Compute the two studies and train.
     with ProgressDisplay() as progress:
         setting = StudyOptions(seed=options.seed, progress=progress)
-        drawn = fig_illustration.run(options)
+        illustration = fig_illustration.run(options)
         curves = fig_bias_loglog.run(setting, trials=0)
         runs = _train_both(options.seed, epochs, out, progress) if epochs else []
-    records = [with_command(record, command) for record in (drawn, curves)]
+    # Write the records, figures, tables and the page.
+    records = [with_command(record, command) for record in (illustration, curves)]
     for record in records:
         append(out / RECORDS, record)
-    said = [*(render_record(record, out) for record in records), *(f"run: {run}" for run in runs)]
-    of_runs = render_runs(runs, out)
+    texts = [*(render_record(record, out) for record in records), *(f"run: {run}" for run in runs)]
+    texts.append(render_runs(runs, out))
     page = write_page(out / PAGE, title=TITLE, records=records, runs=runs)
-    return "\n\n".join(filter(None, (*said, of_runs, f"records: {out / RECORDS}", f"page: {page}")))
+    return "\n\n".join(filter(None, (*texts, f"records: {out / RECORDS}", f"page: {page}")))
 
 
 def _train_both(seed: int, epochs: int, out: Path, progress: Progress) -> list[Path]:
-    """The run directories of both estimators."""
+    """Train with both estimators and return the run directories."""
     plan = demo.demo_plan(seed, epochs)
-    again = "run the same command again to go on"
+    again = "run the same command again to continue"
     try:
-        left = Pool(runs=out, device="cpu").run(plan, progress)
+        unfinished = Pool(runs=out, device="cpu").run(plan, progress)
     except Interrupted as stopped:
-        raise CommandExit(f"{stopped}: the runs saved where they were; {again}", status=stopped.status) from None
-    failed = [each for each in left if not each.busy]
+        raise CommandExit(f"{stopped}: the runs saved their state; {again}", status=stopped.status) from None
+    failed = [run for run in unfinished if not run.busy]
     if failed:
         raise CommandExit(
             f"{failed[0].task.name} failed: {failed[0].why}; its log is {failed[0].log}; {again}", status=1
         )
-    if left:
-        busy = f"another command is at {left[0].task.name} in {out}"
-        raise CommandExit(f"{busy}; run this again when it has finished, or name another --out", status=EXIT_STATUS)
+    if unfinished:
+        problem = f"another command is working on {unfinished[0].task.name} in {out}"
+        fix = "run this command again when it has finished, or pass another --out"
+        raise CommandExit(f"{problem}; {fix}", status=EXIT_STATUS)
     return [run_path(task, out) for task in plan.tasks]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Annotated, Literal
 import tyro
 
 from truedrift import distributed
-from truedrift.cli.progress import ProgressDisplay
+from truedrift.cli.progress import ProgressDisplay, is_rank_zero
 from truedrift.data.samples import Samples
 from truedrift.errors import UserError, require_integer
 from truedrift.evaluation.catalog import build_extractor, default_extractor
@@ -35,10 +34,10 @@ from truedrift.training.setup import memory_errors_as_user_errors, resolve_devic
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Judge the samples of a run: FID, KID, precision, recall and Inception Score, each with its protocol.
+    """Evaluate a run: FID, KID, precision, recall and Inception Score, each with its protocol.
 
-    Samples are as many of each class, their noise is a function of the seed, and neither batch size nor the number of
-    processes matters beyond rounding. Features of the data are computed once and kept in the cache. Results are
+    Every class has the same number of samples. Their noise is a function of the seed; batch size and number of
+    processes change the results by rounding only. Features of the data are computed once and cached. Results are
     appended to RUN/evaluations.jsonl. Several processes: torchrun --nproc-per-node 2 -m truedrift evaluate RUN.
 
     Try it:
@@ -48,67 +47,69 @@ class Evaluate:
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run directory, or a folder of `truedrift convert` or save_pretrained together with --data."""
+    """Run directory; or, with --data, a folder written by `truedrift convert` or save_pretrained."""
 
     extractor: str | None = None
-    """inception (the standard FID), abc-release (the published code's), digits, or encoder:NAME."""
+    """inception (standard FID), abc-release (as in the published code), digits, or encoder:NAME."""
 
     samples: int | None = None
-    """How many are drawn; the run's own number (50 000 for CIFAR) if none is given."""
+    """Number of samples; that of the run's configuration (50 000 for CIFAR) if not given."""
 
     data: str | None = None
-    """Name of the data set to compare with; the run's own if none is named."""
+    """Name of the data set to compare with; that of the run if not given."""
 
     root: Path | None = None
-    """Directory or archive of that data set; the cache if none is named."""
+    """Directory or archive of that data set; the cache if not given."""
 
     split: Literal["train", "test", "all"] | None = None
-    """Of the data; train, as in the literature, unless the run says otherwise."""
+    """Split of the data; that of the run's configuration if not given (default train, as in the literature)."""
 
     reference: int | None = None
-    """How many of that split, chosen by a fixed seed; all, unless the run says otherwise."""
+    """Number of reference samples from that split, chosen by a fixed seed; the run's, or all, if not given."""
 
     seed: int | None = None
     """Seed of noise and styles."""
 
     strength: float = 1.0
-    """What the generator is told of guidance."""
+    """Guidance strength, an input of the generator."""
 
     batch: int = 256
-    """Samples at a time."""
+    """Samples per batch."""
 
     weights: Weights = "ema"
-    """The averaged weights, or those of the last step."""
+    """ema: averaged weights; model: weights of the last step."""
 
     device: str = "auto"
     """auto, cpu, cuda or mps."""
 
     out: Path | None = None
-    """Directory of evaluations.jsonl; the run's if none is named."""
+    """Directory of evaluations.jsonl; the run directory if not given."""
 
     def prepare(self) -> Callable[[], str]:
-        """The generator and the extractor, loaded, and the data, found."""
+        """Check the options, load the generator and the data, and build the extractor."""
         require_integer("batch", self.batch, 1, 256)
         if not 0 <= self.strength <= 1e6:
-            raise UserError(f"strength is {self.strength}", "allowed is 0 to 1e6", "training draws from 1 to 4")
+            raise UserError(
+                f"is {self.strength}", "must be from 0 to 1e6", "pass 1 to 4, as in training", field="strength"
+            )
         device = resolve_device(self.device)
         trained = load_generator(self.run, weights=self.weights)
-        options, data = self._compared()
+        options, data = self._load_data()
         _require_fit(trained, data)
         name = self.extractor or options.extractor or default_extractor(data.sample_shape)
         extractor = build_extractor(name, sample_shape=data.sample_shape, device=device)
         return partial(_evaluate, self, options, trained, data, extractor, writable_directory(self.out or self.run))
 
-    def _compared(self) -> tuple[EvaluationOptions, Samples]:
-        """What the run says, what was given over it, and the data of both."""
+    def _load_data(self) -> tuple[EvaluationOptions, Samples]:
+        """Return the run's evaluation options, overridden by the flags, and the data to compare with."""
         options, data, seed = EvaluationOptions(), DataOptions(name=self.data or ""), 0
         if is_run(self.run):
             config = open_run(self.run).config
             options, seed = config.evaluation, config.seed
             data = config.data if self.data is None else data
         elif self.data is None:
-            came = f"{str(self.run)!r} is a folder of weights"
-            raise UserError(came, "what it is compared with must be named", "add --data cifar10, say")
+            problem = f"{str(self.run)!r} is a folder of weights"
+            raise UserError(problem, "the data set to compare with must be given", "add for example --data cifar10")
         if self.root is not None:
             data = dataclasses.replace(data, root=str(self.root))
         options = dataclasses.replace(
@@ -118,32 +119,32 @@ class Evaluate:
             reference=options.reference if self.reference is None else self.reference,
             seed=options.seed if self.seed is None else self.seed,
         )
-        try:
-            return validated(options), load_reference_data(data, options, seed=seed)
-        except UserError as error:
-            raise UserError(str(error).replace("--data DIR", "--root DIR")) from None
+        return validated(options), load_reference_data(data, options, seed=seed)
 
 
 def _require_fit(trained: LoadedGenerator, data: Samples) -> None:
+    """Require that samples and data have the same shape."""
     if tuple(trained.generator.sample_shape) != data.sample_shape:
-        came = f"the generator makes samples {tuple(trained.generator.sample_shape)}"
-        raise UserError(came, f"{data.name} has {data.sample_shape}", "name the data that it was trained on")
+        problem = f"samples of the generator have shape {tuple(trained.generator.sample_shape)}"
+        allowed = f"must be {data.sample_shape}, the shape of {data.name}"
+        raise UserError(problem, allowed, "pass the data set that the generator was trained on")
 
 
 def _evaluate(
-    asked: Evaluate,
+    command: Evaluate,
     options: EvaluationOptions,
     trained: LoadedGenerator,
     data: Samples,
     extractor: Extractor,
     out: Path,
 ) -> str:
+    """Draw and evaluate samples, append the record, and return the summary; only rank 0 writes."""
     started = time.monotonic()
-    first = os.environ.get("RANK", "0") == "0"
+    rank_zero = is_rank_zero()
     with (
-        memory_errors_as_user_errors("take a smaller --batch"),
+        memory_errors_as_user_errors("pass a smaller --batch"),
         distributed.process_group(extractor.device),
-        ProgressDisplay(quiet=not first) as progress,
+        ProgressDisplay(quiet=not rank_zero) as progress,
     ):
         reference = compute_reference(data, extractor, split=options.split, progress=progress)
         metrics, protocol = evaluate(
@@ -152,16 +153,17 @@ def _evaluate(
             extractor,
             samples=options.samples,
             seed=options.seed,
-            strength=asked.strength,
-            batch=asked.batch,
-            weights=asked.weights,
+            strength=command.strength,
+            batch=command.batch,
+            weights=command.weights,
             progress=progress,
         )
-    if not first:
+    if not rank_zero:
         return ""
+    # Record the numbers with their protocol.
     seconds = time.monotonic() - started
     record = EvaluationRecord(
-        run=asked.run.resolve().name,
+        run=command.run.resolve().name,
         step=trained.step,
         metrics=metrics,
         protocol=protocol,

@@ -112,25 +112,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
 
-    Raises:
-        SystemExit: After `--help` (0), or after tyro has printed what is wrong with the arguments (2).
     """
     _replace_unprintable_characters()
     try:
         output = _run(list(sys.argv[1:] if arguments is None else arguments))
         if output:
             print(output)
-    except UserError as error:
-        return _print_error(f"error: {error}", status=2)
-    except CommandExit as stop:
-        return _print_error(str(stop), status=stop.status)
+        return 0
+    except SystemExit as stop:  # tyro has printed the help (0), or what is wrong with the options (2)
+        return int(stop.code or 0)
     except KeyboardInterrupt:
-        return _print_error("interrupted", status=130)
+        message, status = "interrupted", 130
+    except UserError as error:
+        message, status = f"error: {error}", 2
+    except CommandExit as stop:
+        message, status = str(stop), stop.status
     except Exception as failure:
         if isinstance(failure, OSError) and failure.filename is not None:
-            return _print_error(f"error: {_path_error(failure)}", status=2)
-        return _report_failure(failure)
-    return 0
+            message, status = f"error: {_path_error(failure)}", 2
+        else:
+            message, status = f"failure: {_save_traceback(failure)}", 1
+    print("truedrift:", " ".join(message.split()), file=sys.stderr)
+    return status
 
 
 def _run(arguments: list[str]) -> str:
@@ -180,22 +183,14 @@ def _path_error(error: OSError) -> str:
     return f"cannot use {shown} ({error.strerror}); must be a path that can be opened; pass another one"
 
 
-def _report_failure(failure: Exception) -> int:
-    """Write the traceback to a temporary file and print one line that names it."""
+def _save_traceback(failure: Exception) -> str:
+    """Write the traceback to a temporary file; return a message that names it."""
     with tempfile.NamedTemporaryFile(
         "w", prefix="truedrift-traceback-", suffix=".txt", delete=False, encoding="utf-8"
     ) as file:
         traceback.print_exception(failure, file=file)
-    return _print_error(
-        f"failure: {type(failure).__name__}: {failure}; this is a bug in truedrift; "
-        f"please report it with the traceback in {file.name}",
-        status=1,
-    )
-
-
-def _print_error(message: str, *, status: int) -> int:
-    print("truedrift:", " ".join(message.split()), file=sys.stderr)
-    return status
+    problem = f"{type(failure).__name__}: {failure}"
+    return f"{problem}; this is a bug in truedrift; please report it with the traceback in {file.name}"
 
 
 def _replace_unprintable_characters() -> None:

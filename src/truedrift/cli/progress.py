@@ -1,7 +1,8 @@
-"""Progress with the time left: a bar on a terminal, a line every half minute elsewhere, on stderr."""
+"""Progress with the remaining time on stderr: a bar on a terminal, otherwise one line every 30 seconds."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from types import TracebackType
@@ -13,16 +14,21 @@ from rich.progress import Progress as Bars
 HEARTBEAT_SECONDS = 30.0
 
 
+def is_rank_zero() -> bool:
+    """Return True in the first process that torchrun started, and without torchrun."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 class ProgressDisplay:
-    """A `Progress` to be called inside of `with`; a quiet one says nothing, for all processes but the first."""
+    """A `Progress` callback and context manager; with `quiet=True` (all ranks but 0) it prints nothing."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._console = Console(stderr=True)
         self._bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
-        self._started: dict[str, tuple[float, float]] = {}
-        self._told = time.monotonic()
+        self._first_calls: dict[str, tuple[float, float]] = {}
+        self._last_line = time.monotonic()
 
     def __enter__(self) -> ProgressDisplay:
         if self._console.is_terminal and not self._quiet:
@@ -45,28 +51,29 @@ class ProgressDisplay:
                 self._tasks[what] = self._bars.add_task(what, total=total)
             self._bars.update(self._tasks[what], completed=done, total=total)
         else:
-            self._line(what, done, total)
+            self._print_line(what, done, total)
 
-    def say(self, sentence: str) -> None:
-        """A line of its own, above the bar if there is one."""
+    def print_message(self, message: str) -> None:
+        """Print a message on its own line, above the bar if there is one."""
         if self._quiet:
             return
         if self._bars is not None:
-            self._bars.console.print(f"truedrift: {sentence}", markup=False, highlight=False)
+            self._bars.console.print(f"truedrift: {message}", markup=False, highlight=False)
         else:
-            print(f"truedrift: {sentence}", file=sys.stderr, flush=True)
+            print(f"truedrift: {message}", file=sys.stderr, flush=True)
 
-    def _line(self, what: str, done: float, total: float) -> None:
+    def _print_line(self, what: str, done: float, total: float) -> None:
+        """Print percentage and remaining time, if the last line is 30 seconds old."""
         now = time.monotonic()
-        since, already = self._started.setdefault(what, (now, done))
-        if now - self._told >= HEARTBEAT_SECONDS and already < done < total:
-            left = (now - since) * (total - done) / (done - already)
+        start, done_at_start = self._first_calls.setdefault(what, (now, done))
+        if now - self._last_line >= HEARTBEAT_SECONDS and done_at_start < done < total:
+            remaining = (now - start) * (total - done) / (done - done_at_start)
             print(
-                f"truedrift: {what}: {done / total:.0%}, about {_format_seconds(left)} left",
+                f"truedrift: {what}: {done / total:.0%}, about {_format_seconds(remaining)} left",
                 file=sys.stderr,
                 flush=True,
             )
-            self._told = now
+            self._last_line = now
 
 
 def _format_seconds(seconds: float) -> str:

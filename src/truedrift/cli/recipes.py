@@ -1,4 +1,4 @@
-"""`truedrift recipes`: what there is to train."""
+"""`truedrift recipes`: list the recipes, or print the configuration of one."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Recipes:
     """
 
     name: Annotated[str | None, tyro.conf.Positional] = None
-    """Of the recipe to print as JSON."""
+    """Recipe to print as JSON."""
 
     def prepare(self) -> Callable[[], str]:
         """Check the name."""
         if self.name is not None:
-            require_choice("the recipe", self.name, RECIPES)
-        return partial(_list_recipes) if self.name is None else partial(_print_recipe, self.name)
+            require_choice("recipe", self.name, RECIPES)
+        return _list_recipes if self.name is None else partial(_print_recipe, self.name)
 
 
 def _list_recipes() -> str:

@@ -1,4 +1,4 @@
-"""`truedrift report DIR…`: records and runs → figures, tables and one HTML page."""
+"""`truedrift report DIR…`: write figures, tables and one HTML page from records and runs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from truedrift.paper.catalog import find_item, render_record
 from truedrift.records.store import writable_directory
 
 PAGE = "report.html"
-SEVERAL = Path("runs/report")
-NAMED = 3
-"""Places in the title."""
+COMPARISON = Path("runs/report")
+"""Output directory for several inputs."""
+TITLE_NAMES = 3
+"""Number of inputs named in the title."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Draw figures, write tables, and tell it all on one HTML page, from records and runs alone.
+    """Write figures, tables and one HTML page from existing records and runs.
 
-    Figures are PNG and PDF, tables Markdown, LaTeX and CSV; the last record of each item counts. Two runs or more are
-    compared: what differs in their configurations, curves, final numbers, samples. Nothing is computed again.
+    Figures are PNG and PDF; tables are Markdown, LaTeX and CSV. The last record of each item is used. Two or more runs
+    are compared: differences of configuration, curves, final numbers, samples. Nothing is computed again.
 
     Try it:
       truedrift report runs/demo
@@ -37,43 +38,47 @@ class Report:
     """
 
     directories: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Runs, directories with records.jsonl, or directories with such directories in them."""
+    """Runs, directories with records.jsonl, or directories that contain such directories."""
 
     out: Path | None = None
-    """Directory for the files; that which was named, or runs/report if several were."""
+    """Output directory; if not given, the input directory, or runs/report for several inputs."""
 
     title: str | None = None
-    """Of the page."""
+    """Title of the page."""
 
     def prepare(self) -> Callable[[], str]:
-        """Read the records, look at the runs and check the directory."""
+        """Find the records and runs, and check the output directory."""
         places = self.directories
         if not places:
-            raise UserError("no directory was named", "allowed are one or more", "name for example runs/demo")
-        found = find_inputs(places)
-        beside = places[0] if places[0].is_dir() else places[0].parent
-        out = writable_directory(self.out or (beside if len(places) == 1 else SEVERAL))
-        return partial(_report, found, out, self.title or _title(places))
+            raise UserError("no directory was given", "pass one or more", "for example runs/demo")
+        inputs = find_inputs(places)
+        default = COMPARISON
+        if len(places) == 1:
+            default = places[0] if places[0].is_dir() else places[0].parent
+        return partial(_report, inputs, writable_directory(self.out or default), self.title or _title(places))
 
 
 def _title(places: Sequence[Path]) -> str:
     names = [place.resolve().name for place in places]
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"truedrift: {', '.join(names[:NAMED])}{more}"
+    more = f" and {len(names) - TITLE_NAMES} more" if len(names) > TITLE_NAMES else ""
+    return f"truedrift: {', '.join(names[:TITLE_NAMES])}{more}"
 
 
-def _report(found: ReportInput, out: Path, title: str) -> str:
-    """A record that cannot be drawn is told and passed over, unless nothing else is there."""
-    said, shown, failures = [], [], []
-    for record in found.records:
+def _report(inputs: ReportInput, out: Path, title: str) -> str:
+    """Write files and page; return the text to print.
+
+    A record that cannot be drawn is skipped with a message, unless there is nothing else to show.
+    """
+    texts, drawn, failures = [], [], []
+    for record in inputs.records:
         try:
-            said.append(render_record(record, out))
-            shown.append(record)
+            texts.append(render_record(record, out))
+            drawn.append(record)
         except UserError as error:
             failures.append((find_item(record).label, error))
-    if failures and not shown and not found.runs:
+    if failures and not drawn and not inputs.runs:
         raise failures[0][1]
-    problems = [*found.problems, *(f"{label} is passed over: {error}." for label, error in failures)]
-    of_runs = render_runs(found.runs, out)
-    page = write_page(out / PAGE, title=title, records=shown, runs=found.runs, problems=problems)
-    return "\n\n".join(filter(None, (*said, of_runs, *problems, f"page: {page}")))
+    problems = [*inputs.problems, *(f"{label} is skipped: {error}." for label, error in failures)]
+    texts.append(render_runs(inputs.runs, out))
+    page = write_page(out / PAGE, title=title, records=drawn, runs=inputs.runs, problems=problems)
+    return "\n\n".join(filter(None, (*texts, *problems, f"page: {page}")))

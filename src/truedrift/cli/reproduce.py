@@ -1,4 +1,4 @@
-"""`truedrift reproduce ITEM`: a figure or table of the paper, or a study of ours, by one command."""
+"""`truedrift reproduce ITEM`: compute and draw a figure or table of the paper, or an additional study."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ ALL = "all"
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduce:
-    """Compute a figure or table of the paper, or a study beyond it, and draw it.
+    """Compute and draw a figure or table of the paper, or an additional study.
 
-    The result is a record in DIR/records.jsonl, and files made of it. An image experiment is a grid of runs: those that
-    are done are not done again, whichever item made them, and the same command goes on where it was. With --executor
-    slurm it submits what is missing and returns; the same command gathers when the jobs are done.
+    The result is a record in DIR/records.jsonl, with figures and tables drawn from it. An image experiment is a grid of
+    runs. Finished runs are reused, also by other items, and the same command continues where it stopped. With
+    --executor slurm the command submits the missing runs and returns; run it again to collect the results.
 
     Try it:
       truedrift reproduce fig:bias_loglog
@@ -46,34 +46,34 @@ class Reproduce:
     """
 
     item: Annotated[str, tyro.conf.Positional]
-    """Label of the figure or table, name of the study, or `all`."""
+    """Label of a figure or table, name of a study, or `all`."""
 
     scale: Scale = "cpu"
-    """smoke: does it run? (seconds to minutes); cpu: for two cores; paper: the paper's own size."""
+    """smoke: a quick check (seconds to minutes); cpu: for two cores; paper: the size used in the paper."""
 
     dataset: str | None = None
-    """Of an image experiment: digits, fashion-mnist, cifar10 or cifar100; none: that of the item and scale."""
+    """digits, fashion-mnist, cifar10 or cifar100, for image experiments; chosen by item and scale if not given."""
 
     seed: int = 0
-    """Seed of everything that is drawn; runs of images count from it, at paper scale from 42."""
+    """Seed of all random draws; seeds of image runs count up from it, at paper scale from 42."""
 
     seeds: int | None = None
-    """How many seeds an image experiment has; none: as many as its scale."""
+    """Number of seeds of an image experiment; chosen by scale if not given."""
 
     extractor: str | None = None
-    """What judges the runs of an image experiment; abc-release is the published code's, for CIFAR."""
+    """Extractor that evaluates image runs; abc-release is that of the published code, for CIFAR."""
 
     dry_run: bool = False
-    """Print the runs of an image experiment, their state and an estimate of the cost, and do nothing."""
+    """Only print the runs of an image experiment, their state and the estimated cost."""
 
     runs: Path = Path("runs/grid")
-    """Directory of the runs of image experiments, which items share."""
+    """Directory of the runs of image experiments, shared by all items."""
 
     executor: Executor = "local"
-    """Who runs them: processes on this machine, or Slurm."""
+    """Run on this machine (local), or submit to Slurm (slurm)."""
 
     workers: int | None = None
-    """Runs at a time on this machine; none: one a GPU, or one a core."""
+    """Parallel runs on this machine; one per GPU, or one per core, if not given."""
 
     device: str = "auto"
     """auto, cpu, cuda or mps, for image experiments."""
@@ -81,14 +81,14 @@ class Reproduce:
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
 
     out: Path | None = None
-    """Directory of records, figures and tables; runs/ITEM-SCALE if none is named."""
+    """Directory of records, figures and tables; runs/ITEM-SCALE if not given."""
 
     def prepare(self) -> Callable[[], str]:
-        """Check the options, what runs need, and the directory."""
+        """Plan the runs; check the options, what the runs need, and the directory."""
         require_choice("item", self.item, (*REPRODUCIBLE, ALL))
         resolve_device(self.device)
-        self._require_use()
-        setting = StudyOptions(
+        self._require_used_options()
+        options = StudyOptions(
             scale=self.scale,
             seed=self.seed,
             dataset=self.dataset,
@@ -97,109 +97,108 @@ class Reproduce:
             device=self.device,
         )
         execution = Execution(runs=self.runs, executor=self.executor, workers=self.workers, slurm=self.slurm)
-        execution.pool(self.device)
+        execution.pool(self.device)  # checks the workers
         items = REPRODUCIBLE if self.item == ALL else (self.item,)
-        plans, absent = _plans(items, setting, execution, leave_out=self.item == ALL, only_look=self.dry_run)
+        plans, skipped = _plan_items(items, options, execution, skip=self.item == ALL, dry_run=self.dry_run)
         if self.dry_run:
-            return partial(_describe_plans, plans, execution, setting)
+            return partial(_describe_plans, plans, execution, options)
         out = writable_directory(self.out or Path("runs") / f"{self.item.replace(':', '_')}-{self.scale}")
-        return partial(_reproduce, plans, absent, execution, setting, out)
+        return partial(_reproduce, plans, skipped, execution, options, out)
 
-    def _require_use(self) -> None:
-        """Options that the item would pass over are a mistake; `all` gives them to those that have a use for them."""
+    def _require_used_options(self) -> None:
+        """Reject options that the item does not use; `all` passes them to the items that do."""
         if self.item in GRIDS or self.item == ALL:
             return
-        only = {"dataset": self.dataset, "seeds": self.seeds, "extractor": self.extractor}
-        if self.item == tab_overhead.ITEM:
-            del only["dataset"]
-        named = [name for name, value in only.items() if value is not None]
+        grid_options = {"dataset": self.dataset, "seeds": self.seeds, "extractor": self.extractor}
+        if self.item == tab_overhead.LABEL:
+            del grid_options["dataset"]
+        unused = [name for name, value in grid_options.items() if value is not None]
         if self.executor != "local":
-            named.append("executor")
-        if named:
-            came = f"--{named[0]} was given for {self.item}, which has no use for it"
-            users = (*GRIDS, tab_overhead.ITEM) if named[0] == "dataset" else GRIDS
-            raise UserError(came, f"it is for {', '.join(users)}", "leave it out")
+            unused.append("executor")
+        if unused:
+            items = (*GRIDS, tab_overhead.LABEL) if unused[0] == "dataset" else GRIDS
+            problem = f"--{unused[0]} was given for {self.item}, which does not use it"
+            raise UserError(problem, f"it is for {', '.join(items)}", "leave it out")
 
 
 Plans = dict[str, Plan | None]
-"""Items with their runs, if they are made of runs."""
+"""The plan of each item; None for items that are not a grid of runs."""
 
 
-def _plans(
-    items: tuple[str, ...], setting: StudyOptions, execution: Execution, *, leave_out: bool, only_look: bool
+def _plan_items(
+    items: tuple[str, ...], options: StudyOptions, execution: Execution, *, skip: bool, dry_run: bool
 ) -> tuple[Plans, list[str]]:
-    """What is to be done, and sentences on what is left out of `all`, since something is missing for it."""
+    """Return the plans, and with `skip` a message per item that lacks something; else raise `UserError` for it."""
     plans: Plans = {}
-    absent = []
+    skipped = []
     for item in items:
         try:
-            plan = None if item in STUDIES else plan_grid(item, setting)
-            if plan is not None and not only_look:
-                execution.require_able(plan, setting.device)
-            if item == tab_overhead.ITEM:
-                check = tab_overhead.configs if only_look else tab_overhead.require_able
-                check(setting)
+            plan = None if item in STUDIES else plan_grid(item, options)
+            if plan is not None and not dry_run:
+                execution.require_able(plan, options.device)
+            if item == tab_overhead.LABEL:
+                check = tab_overhead.configs if dry_run else tab_overhead.require_able
+                check(options)
             plans[item] = plan
         except UserError as error:
-            if not leave_out:
+            if not skip:
                 raise
-            absent.append(f"{item} is left out: {error}")
-    return plans, absent
+            skipped.append(f"{item} is skipped: {error}")
+    return plans, skipped
 
 
-def _describe_plans(plans: Plans, execution: Execution, setting: StudyOptions) -> str:
-    def looked_at(item: str, plan: Plan | None) -> str:
+def _describe_plans(plans: Plans, execution: Execution, options: StudyOptions) -> str:
+    """Return the runs, their state and the cost of every item."""
+
+    def describe(item: str, plan: Plan | None) -> str:
         if plan is not None:
-            return describe_plan(plan, execution.runs, setting.device, execution.workers)
-        return measurements(setting) if item == tab_overhead.ITEM else f"{item}: computed here at once, no grid of runs"
+            return describe_plan(plan, execution.runs, options.device, execution.workers)
+        return measurements(options) if item == tab_overhead.LABEL else f"{item}: computed directly, no grid of runs"
 
-    return "\n\n".join(looked_at(item, plan) for item, plan in plans.items())
-
-
-def _reproduce(plans: Plans, absent: list[str], execution: Execution, setting: StudyOptions, out: Path) -> str:
-    said = [_reproduce_item(item, plan, execution, setting, out) for item, plan in plans.items()]
-    return "\n\n".join((*said, *absent))
+    return "\n\n".join(describe(item, plan) for item, plan in plans.items())
 
 
-def _reproduce_item(item: str, plan: Plan | None, execution: Execution, setting: StudyOptions, out: Path) -> str:
+def _reproduce(plans: Plans, skipped: list[str], execution: Execution, options: StudyOptions, out: Path) -> str:
+    texts = [_reproduce_item(item, plan, execution, options, out) for item, plan in plans.items()]
+    return "\n\n".join((*texts, *skipped))
+
+
+def _reproduce_item(item: str, plan: Plan | None, execution: Execution, options: StudyOptions, out: Path) -> str:
+    """Compute the record of one item and draw it, or submit its runs; return the text to print."""
     with ProgressDisplay() as progress:
-        shown = replace(setting, progress=progress, directory=out)
-        found = run_study(item, shown) if plan is None else _run_grid(plan, execution, shown)
-    if isinstance(found, Submission):
-        return _submitted_message(item, found)
-    append(out / RECORDS, found)
-    return render_record(found, out)
+        options = replace(options, progress=progress, directory=out)
+        result = run_study(item, options) if plan is None else _run_grid(plan, execution, options)
+    if isinstance(result, Submission):
+        return _describe_submission(item, result)
+    append(out / RECORDS, result)
+    return render_record(result, out)
 
 
-def _run_grid(plan: Plan, execution: Execution, setting: StudyOptions) -> Any:
-    again = "run the same command again to go on"
+def _run_grid(plan: Plan, execution: Execution, options: StudyOptions) -> Any:
+    """Run the plan; runs that failed, are busy or were interrupted end the command with a message."""
+    again = "run the same command again to continue"
     try:
-        return execution.carry_out(plan, setting)
-    except RunsFailed as stopped:
-        several = "; ".join(f"{each.task.name} ({each.task.variant}): {each.why}" for each in stopped.failed[:5])
-        logs = f"their logs are in {execution.runs}"
-        raise CommandExit(
-            f"{plan.item}: {len(stopped.failed)} of {len(plan.tasks)} runs failed: {several}; {logs}; {again}",
-            status=1,
-        ) from None
-    except RunsBusy as stopped:
-        several = ", ".join(f"{each.task.name} ({each.task.variant})" for each in stopped.busy[:5])
-        count = f"{len(stopped.busy)} of {len(plan.tasks)} runs"
-        raise CommandExit(
-            f"{plan.item}: another command is working on {count}: {several}; "
-            "run the same command again when it has finished",
-            status=EXIT_STATUS,
-        ) from None
-    except Interrupted as stopped:
-        raise CommandExit(
-            f"{stopped}: the runs of {plan.item} saved where they were; {again}", status=stopped.status
-        ) from None
+        return execution.carry_out(plan, options)
+    except RunsFailed as stop:
+        reasons = "; ".join(f"{run.task.name} ({run.task.variant}): {run.why}" for run in stop.failed[:5])
+        count = f"{len(stop.failed)} of {len(plan.tasks)} runs"
+        message = f"{plan.item}: {count} failed: {reasons}; their logs are in {execution.runs}; {again}"
+        raise CommandExit(message, status=1) from None
+    except RunsBusy as stop:
+        names = ", ".join(f"{run.task.name} ({run.task.variant})" for run in stop.busy[:5])
+        message = f"{plan.item}: another command is working on {len(stop.busy)} of {len(plan.tasks)} runs: {names}"
+        raise CommandExit(f"{message}; run the same command again when it has finished", status=EXIT_STATUS) from None
+    except Interrupted as stop:
+        message = f"{stop}: the runs of {plan.item} saved their state; {again}"
+        raise CommandExit(message, status=stop.status) from None
 
 
-def _submitted_message(item: str, found: Submission) -> str:
-    lines = [f"{item}: {len(found.submitted)} jobs submitted, {len(found.waiting)} in the queue already"]
-    lines += [f"  job {job.id}: {job.task.name} ({job.task.variant})" for job in (*found.waiting, *found.submitted)]
-    lines += [f"  job {job.id} had ended before its end: {why}" for job, why in found.ended_early]
-    if found.waiting:
-        lines.append(f"a job that will never run is forgotten by removing its file, such as {found.waiting[0].file}")
+def _describe_submission(item: str, submission: Submission) -> str:
+    """List the Slurm jobs, and those that ended early."""
+    jobs = (*submission.waiting, *submission.submitted)
+    lines = [f"{item}: {len(submission.submitted)} jobs submitted, {len(submission.waiting)} already in the queue"]
+    lines += [f"  job {job.id}: {job.task.name} ({job.task.variant})" for job in jobs]
+    lines += [f"  job {job.id} ended early: {why}" for job, why in submission.ended_early]
+    if submission.waiting:
+        lines.append(f"to forget a job that will never run, remove its file, for example {submission.waiting[0].file}")
     return "\n".join((*lines, "run the same command again when they are done"))

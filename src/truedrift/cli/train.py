@@ -1,10 +1,9 @@
-"""`truedrift train RECIPE`: train a one-step generator; the same command again goes on where it was."""
+"""`truedrift train RECIPE`: train a one-step generator, or resume the training."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Annotated, Any
 import tyro
 
 from truedrift.cli.main import CommandExit
-from truedrift.cli.progress import ProgressDisplay
+from truedrift.cli.progress import ProgressDisplay, is_rank_zero
 from truedrift.errors import UserError
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
@@ -32,9 +31,9 @@ LARGEST_CONFIG_BYTES = 1 << 20
 class Train:
     """Train a one-step generator by drifting; the same command resumes it.
 
-    The run directory holds config.json, metrics.jsonl, samples/*.png, checkpoints and TensorBoard's files. SIGTERM and
-    SIGUSR1 save at the end of the step and exit with status 75: run the same command again. Several processes:
-    torchrun --nproc-per-node 2 -m truedrift train RECIPE.
+    The run directory holds config.json, metrics.jsonl, samples/*.png, checkpoints and TensorBoard files. On SIGTERM or
+    SIGUSR1 the run saves at the end of the step and exits with status 75; run the same command again. Several
+    processes: torchrun --nproc-per-node 2 -m truedrift train RECIPE.
 
     Try it:
       truedrift train digits
@@ -47,19 +46,19 @@ class Train:
     """Name of the recipe; `truedrift recipes` lists them."""
 
     n: Annotated[int | None, tyro.conf.arg(aliases=["--positives"])] = None
-    """Positives of each class a step; the recipe's if none is given. torchrun takes --n for its own."""
+    """Positives per class and step; that of the recipe if not given. Under torchrun use --positives."""
 
     seed: int | None = None
-    """Seed of everything that is drawn."""
+    """Seed of all random draws."""
 
     estimator: Estimator | None = None
-    """Of both sides; --set objective.estimator_neg=standard for one."""
+    """Estimator of both sides; for one side, use for example --set objective.estimator_neg=standard."""
 
     data: str | None = None
-    """Directory or archive of the data; for the recipe toy the name of a toy."""
+    """Directory or archive of the data; for the recipe toy, the name of a toy."""
 
     config: Path | None = None
-    """JSON file whose options go over the recipe's, as --print-config writes it."""
+    """JSON file, as written by --print-config, whose options override those of the recipe."""
 
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """An option as section.option=value; may be repeated."""
@@ -68,42 +67,45 @@ class Train:
     """auto, cpu, cuda or mps."""
 
     out: Path | None = None
-    """Run directory; runs/RECIPE-HASH if none is named."""
+    """Run directory; runs/RECIPE-HASH if not given."""
 
     print_config: bool = False
-    """Print the configuration as JSON and do nothing."""
+    """Only print the configuration as JSON."""
 
     def prepare(self) -> Callable[[], str]:
-        """The configuration, checked, and the data, found."""
+        """Check the configuration and the device."""
         given = {"n": self.n, "seed": self.seed, "estimator": self.estimator, "data": self.data}
-        tree = {} if self.config is None else _read(self.config)
+        tree = {} if self.config is None else _read_config(self.config)
         config = recipe(self.recipe, given=given, tree=tree, settings=self.set)
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
-        progress = ProgressDisplay(quiet=not _is_rank_zero())
-        evaluate = build_evaluator(config, device=resolve_device(self.device), progress=progress)
-        reports = train(
-            config, out=self.out, device=self.device, evaluate=evaluate, progress=progress, tell=progress.say
-        )
-        return partial(_train, config, reports, progress)
+        resolve_device(self.device)
+        return partial(_train, config, self.out, self.device)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_config(path: Path) -> dict[str, Any]:
+    """Read the options in a JSON file, or in the config.json of a run."""
     try:
         with path.open("rb") as file:
             tree = json.loads(file.read(LARGEST_CONFIG_BYTES).decode())
     except (OSError, ValueError, RecursionError) as error:
-        came = f"the configuration {str(path)!r} cannot be read ({error})"
-        raise UserError(came, "allowed is a JSON file", "write one with --print-config") from None
+        problem = f"configuration {str(path)!r} cannot be read ({error})"
+        raise UserError(problem, "must be a JSON file", "write one with --print-config") from None
     if isinstance(tree, dict) and set(tree) >= {"schema", "config"}:  # config.json of a run
         tree = tree["config"]
     if not isinstance(tree, dict):
-        came = f"the configuration {str(path)!r} holds no options"
-        raise UserError(came, "allowed is one JSON object", "write one with --print-config")
+        problem = f"configuration {str(path)!r} does not hold options"
+        raise UserError(problem, "must be one JSON object", "write one with --print-config")
     return tree
 
 
-def _train(config: RunConfig, reports: Iterator[TrainingReport], progress: ProgressDisplay) -> str:
+def _train(config: RunConfig, out: Path | None, device: str) -> str:
+    """Train to the end or to a signal; return the summary on rank 0."""
+    # Load the data and build the evaluator.
+    progress = ProgressDisplay(quiet=not is_rank_zero())
+    evaluate = build_evaluator(config, device=resolve_device(device), progress=progress)
+    reports = train(config, out=out, device=device, evaluate=evaluate, progress=progress, notify=progress.print_message)
+    # Take the steps.
     last: TrainingReport | None = None
     with progress:
         try:
@@ -111,27 +113,25 @@ def _train(config: RunConfig, reports: Iterator[TrainingReport], progress: Progr
                 last = report
         except NonFinite as failure:
             raise CommandExit(str(failure), status=1) from None
+    # Describe how it ended.
     if last is None:
         raise CommandExit("no step was taken", status=1)
     if last.interrupted is not None:
         status = EXIT_STATUS_KEYBOARD if last.interrupted == "SIGINT" else EXIT_STATUS
-        said = f"{last.interrupted}: saved at step {last.step} of {last.steps} in {last.directory}"
-        raise CommandExit(f"{said}; run the same command again to go on", status=status)
-    return _summary(config, last) if _is_rank_zero() else ""
-
-
-def _is_rank_zero() -> bool:
-    """Of the processes that torchrun started: the one that talks."""
-    return os.environ.get("RANK", "0") == "0"
+        message = f"{last.interrupted}: saved at step {last.step} of {last.steps} in {last.directory}"
+        raise CommandExit(f"{message}; run the same command again to continue", status=status)
+    return _summary(config, last) if is_rank_zero() else ""
 
 
 def _summary(config: RunConfig, last: TrainingReport) -> str:
+    """Describe the finished run."""
     metrics = last.metrics
     taus = ", ".join(f"{tau:g}" for tau in config.objective.temperatures)
-    effective = ", ".join(map(_number, metrics.get("n_eff_pos", ())))
+    effective = ", ".join(map(_format_number, metrics.get("n_eff_pos", ())))
+    spread = _format_number(metrics.get("spread"))
     lines = (
-        f"complete: {last.steps} steps, {metrics.get('positives_seen', 0)} positives a class seen",
-        f"effective positives of {config.batch.n}: {effective} (τ = {taus});  spread {_number(metrics.get('spread'))}",
+        f"complete: {last.steps} steps, {metrics.get('positives_seen', 0)} positives per class seen",
+        f"effective positives of {config.batch.n}: {effective} (τ = {taus});  spread {spread}",
         *_evaluation_line(last.directory),
         f"samples:  {last.directory / 'samples'}",
         f"next:     truedrift sample {last.directory}",
@@ -140,15 +140,17 @@ def _summary(config: RunConfig, last: TrainingReport) -> str:
 
 
 def _evaluation_line(directory: Path) -> tuple[str, ...]:
-    """The last evaluation on the way, if there was one."""
+    """Return a line on the last and the best evaluation during training, if there was one."""
     evaluated = [entry for entry in read_metrics(directory / METRICS) if "protocol" in entry]
     if not evaluated:
         return ()
     protocol, numbers = evaluated[-1]["protocol"], evaluated[-1]["evaluation"]
     by = f"{protocol['samples']} samples against {protocol['reference_count']} of {protocol['reference']}"
     best = min(entry["evaluation"]["fid"] for entry in evaluated)
-    return (f"distance: {_number(numbers['fid'])} by {protocol['extractor']} ({by}), best {_number(best)}",)
+    return (
+        f"distance: {_format_number(numbers['fid'])} by {protocol['extractor']} ({by}), best {_format_number(best)}",
+    )
 
 
-def _number(value: float | None) -> str:
+def _format_number(value: float | None) -> str:
     return "none" if value is None else f"{value:.2f}"

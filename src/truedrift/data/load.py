@@ -109,7 +109,7 @@ def _join_splits(read: Callable[[str], Samples], split: str) -> Samples:
 
 def _load_folder(root: Path | None, split: str, image_size: int | None) -> Samples:
     if root is None:
-        raise UserError("no directory was given", "a folder of images is wherever you say", "add --data DIR")
+        raise UserError("no directory was given", "a folder of images is wherever you say", "add --data DIR (evaluate: --root DIR)")
     return read_folder(root, split=split, image_size=image_size)
 
 
@@ -149,7 +149,7 @@ def _missing_data(name: str, root: Path | None) -> UserError:
         return UserError(
             f"{name} is not in the cache ({str(cache_directory(name))!r})",
             "allowed is fetched data, or your own copy",
-            f"run truedrift data fetch {name}, or add --data DIR",
+            f"run truedrift data fetch {name}, or add --data DIR (evaluate: --root DIR)",
         )
     files = CIFAR[name].archive + " or its .bin files" if name in CIFAR else "the four IDX files, raw or .gz"
     return UserError(f"{str(root)!r} does not hold {name}", f"allowed is a place with {files}", "check the directory")
