@@ -1,14 +1,16 @@
-"""The estimate: the paper's hours at its scale, elsewhere what runs here have taken, or would."""
+"""The estimate of a dry run: the paper's hours at its scale, elsewhere a few timed steps."""
 
-import dataclasses
+from types import SimpleNamespace
 
 import pytest
+import torch
 from oracles.little_grid import little_plan, little_task
 
 from truedrift.grids import estimate
 from truedrift.grids.options import StudyOptions
 from truedrift.grids.run import precompute_reference
 from truedrift.paper.catalog import plan_grid
+from truedrift.training.setup import Parts, load_samples
 
 HOUR = 3600
 
@@ -42,69 +44,71 @@ def test_what_is_done_costs_nothing_and_what_is_half_done_half(tmp_path, monkeyp
     for task, line in lines.items():
         (tmp_path / task.name).mkdir()
         (tmp_path / task.name / "metrics.jsonl").write_text(line + "\n")
-    found = estimate.estimate(plan, tmp_path, "cpu", None)
-    spared = estimate.paper_seconds(done) + estimate.paper_seconds(half) / 2
-    assert found.seconds == pytest.approx(sum(map(estimate.paper_seconds, plan.tasks)) - spared)
-    assert found.basis == "on one A100, from the times that the paper tells"
+    saved = estimate.paper_seconds(done) + estimate.paper_seconds(half) / 2
+    total = sum(map(estimate.paper_seconds, plan.tasks))
+    assert estimate.remaining_paper_seconds(plan, tmp_path) == pytest.approx(total - saved)
     monkeypatch.setattr(estimate, "missing_requirements", lambda plan: None)
-    first, second, third = estimate.describe_plan(plan, tmp_path, "cpu", None).splitlines()[1:4]
+    first, second, third, *_, last = estimate.describe_plan(plan, tmp_path, "cpu", None).splitlines()[1:]
     assert first.split()[-1] == "done"
     assert second.endswith(f"{half.steps // 2} of {half.steps} steps")
     assert third.endswith("to do")
+    assert last == f"estimate: {(total - saved) / HOUR:.0f} h on one A100, from the paper's times"
 
 
-def test_here_from_runs_that_are_done_and_else_from_a_few_steps(tmp_path, monkeypatch):
-    known, same_kind, other = little_task(0), little_task(1), little_task(2, "abc", "batch.n=5")
-    (tmp_path / known.name).mkdir()
-    (tmp_path / known.name / "metrics.jsonl").write_text('{"step": 6}\n')
-    times = (("started", 0), ("complete", 30))
-    lines = [f'{{"event": "{event}", "time": "2026-01-01T00:00:{at:02d}+00:00"}}\n' for event, at in times]
-    (tmp_path / known.name / "history.jsonl").write_text("".join(lines))
-    monkeypatch.setattr(estimate, "time_run", lambda task, device, threads: 100.0 if task == other else 1e9)
-    found = estimate.estimate(little_plan(known, same_kind, other), tmp_path, "cpu", 1)
-    assert found.seconds == pytest.approx(10 + 30 + 10 + 100)  # ten seconds before the first step of each
-    tried = "5 steps of a run of each kind and some images before its judge"
-    assert found.basis == f"with 1 worker, from runs that were done here and {tried}"
-    assert estimate.estimate(little_plan(other), tmp_path, "cpu", 1).basis == f"with 1 worker, from {tried}"
-    assert estimate.estimate(little_plan(known), tmp_path, "cpu", 1).basis == "since nothing is left to do"
+def test_the_local_estimate_is_steps_times_seconds_over_workers(tmp_path, monkeypatch):
+    half, whole, other = little_task(0), little_task(1), little_task(2, "abc", "batch.n=5")
+    (tmp_path / half.name).mkdir()
+    (tmp_path / half.name / "metrics.jsonl").write_text('{"step": 3}\n')
+    timed = []
+
+    def seconds_per_step(config, samples, device):
+        timed.append(config.batch.n)
+        return 20.0 if config.batch.n == 5 else 10.0
+
+    monkeypatch.setattr(estimate, "seconds_per_step", seconds_per_step)
+    plan = little_plan(half, whole, other)
+    last = estimate.describe_plan(plan, tmp_path, "cpu", 1).splitlines()[-1]
+    assert (3 + 6) * 10 + 6 * 20 == 210
+    assert last == "estimate: 4 min of training with 1 worker, from 5 steps per n, without evaluations"
+    assert sorted(timed) == sorted({half.config.batch.n, 5})
+    last = estimate.describe_plan(plan, tmp_path, "cpu", 3).splitlines()[-1]
+    assert last.startswith("estimate: 70 s of training with 3 workers")
+    (tmp_path / half.name / "metrics.jsonl").write_text('{"step": 6}\n')
+    assert estimate.describe_plan(little_plan(half), tmp_path, "cpu", 1).endswith("estimate: nothing is left to do")
 
 
-def test_a_run_is_timed_by_its_steps_and_evaluations(monkeypatch):
-    task = little_task(0, "abc", "evaluation.extractor=encoder:pixels", "evaluation.samples=200", "cadence.epochs=51")
-    assert estimate.evaluations(task.config) == 11  # every five epochs, and at the last step
-    monkeypatch.setattr(estimate, "_seconds", lambda act, times: (act(), 2.0 if times == 5 else 0.5)[1])
-    assert estimate.time_run(task, "cpu", 1) == pytest.approx(153 * 2.0 + 11 * 200 / 20 * 0.5)
-    plain = dataclasses.replace(task, config=little_task(0).config)
-    assert estimate.time_run(plain, "cpu", 1) == pytest.approx(6 * 2.0)
-
-
-def test_what_runs_are_compared_with_is_counted_once_unless_it_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
-    judged = ("evaluation.extractor=encoder:pixels", "evaluation.samples=200", "evaluation.reference=300")
-    plan = little_plan(little_task(0, "abc", *judged), little_task(1, "abc", *judged))
-    monkeypatch.setattr(estimate, "_seconds", lambda act, times: 2.0 if times == 5 else 0.5)
-    each = 10 + 6 * 2.0 + 200 / 20 * 0.5
-    assert estimate.estimate(plan, tmp_path, "cpu", 2).seconds == pytest.approx(each + 300 / 20 * 0.5)
-    told = []
-    precompute_reference(plan, "cpu", lambda *progress: told.append(progress))
-    assert told[-1] == ("features of digits", 300, 300)
-    assert estimate.estimate(plan, tmp_path, "cpu", 2).seconds == pytest.approx(each)
-    told.clear()
-    precompute_reference(plan, "cpu", lambda *progress: told.append(progress))
-    precompute_reference(little_plan(little_task()), "cpu", lambda *progress: told.append(progress))  # nobody judges it
-    assert told == []
-
-
-def test_seconds_are_a_mean_after_a_warm_up(monkeypatch):
-    clock = [0.0]
-    calls = []
+def test_steps_are_timed_after_a_warm_up(monkeypatch):
+    clock, numbers = [0.0], []
     monkeypatch.setattr(estimate.time, "perf_counter", lambda: clock[0])
 
-    def act():
-        calls.append(True)
-        clock[0] += 100.0 if len(calls) <= 2 else 3.0
+    def step(number):
+        numbers.append(number)
+        clock[0] += 100.0 if number < 2 else 3.0
+        return SimpleNamespace(gradient_norm=1.0)
 
-    assert estimate._seconds(act, 4) == 3.0
+    monkeypatch.setattr(estimate, "build_setup", lambda *parts: SimpleNamespace(step=step))
+    assert estimate.seconds_per_step(little_task().config, None, None) == 3.0
+    assert numbers == list(range(7))
+
+
+def test_a_real_run_can_be_timed():
+    config = little_task().config
+    assert estimate.seconds_per_step(config, load_samples(config, Parts()), torch.device("cpu")) > 0
+
+
+def test_reference_features_are_computed_once_before_the_runs(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
+    evaluation = ("evaluation.extractor=encoder:pixels", "evaluation.samples=200", "evaluation.reference=300")
+    plan = little_plan(little_task(0, "abc", *evaluation), little_task(1, "abc", *evaluation))
+    messages = []
+    precompute_reference(plan, "cpu", lambda *progress: messages.append(progress))
+    assert messages[-1] == ("features of digits", 300, 300)
+    messages.clear()
+    precompute_reference(plan, "cpu", lambda *progress: messages.append(progress))
+    precompute_reference(
+        little_plan(little_task()), "cpu", lambda *progress: messages.append(progress)
+    )  # no evaluation
+    assert messages == []
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(40, "40 s"), (600, "10 min"), (7200, "2 h"), (700 * 3600, "700 h")])
