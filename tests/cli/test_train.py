@@ -125,10 +125,10 @@ def test_the_config_of_a_run_is_a_config(capsys, here):
         (["cifar10"], r"data.name cifar10: cifar10 is not in the cache .*; .*; run truedrift data fetch cifar10, .*"),
         (["folder"], r"data.name folder: no directory was given; .*; add --data DIR"),
         (["folder", "--data", "none"], r"data.name folder: '.*none' does not exist; .*; .*"),
-        (["toy", "--data", "three-moons"], r"the toy is 'three-moons'; allowed are .*; .*"),
+        (["toy", "--data", "three-moons"], r"data is 'three-moons'; must be one of .*; .*"),
         (
             ["digits", "--data", "here"],
-            r"data was given for the recipe digits; it takes n, seed, estimator; leave it out",
+            r"data is not an argument of the recipe digits; arguments: n, seed, estimator; leave it out",
         ),
         (["toy", "--n", "0"], r"batch.n is 0; .*; .*"),
         (["digits", "--n", "0"], r"batch.n is 0; must be at least 1 .*; .*"),

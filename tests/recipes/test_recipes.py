@@ -1,4 +1,4 @@
-"""Recipes by name, what may be changed of them, and that each is a whole configuration that can take a step."""
+"""Recipes by name, their overrides, and one training step of each."""
 
 import dataclasses
 import inspect
@@ -14,7 +14,7 @@ from truedrift.errors import UserError
 from truedrift.generators.drift_dit import DriftDiTOptions
 from truedrift.options import from_dict
 from truedrift.progress import no_progress
-from truedrift.recipes.overrides import RECIPES, recipe
+from truedrift.recipes.overrides import DESCRIPTIONS, RECIPES, recipe
 from truedrift.training.config import RunConfig, run_id
 from truedrift.training.setup import Parts, build_setup
 
@@ -26,7 +26,7 @@ def test_every_recipe_is_a_configuration_of_its_name_that_json_gives_back(name):
     assert config.recipe == name
     assert from_dict(RunConfig, json.loads(json.dumps(config.tree()))) == config
     assert recipe(name) == config
-    assert RECIPES[name].__doc__
+    assert DESCRIPTIONS[name]
 
 
 def test_runs_have_ids_of_their_own():
@@ -42,7 +42,7 @@ def test_arguments_are_those_of_the_function_and_none_is_the_recipes_own(name):
     assert (config.objective.estimator_pos, config.objective.estimator_neg) == ("standard", "standard")
     if "data" not in inspect.signature(RECIPES[name]).parameters:
         with pytest.raises(
-            UserError, match=f"data was given for the recipe {name}; it takes n, seed, estimator; leave"
+            UserError, match=f"data is not an argument of the recipe {name}; arguments: n, seed, estimator; leave"
         ):
             recipe(name, given={"data": "somewhere"})
 
@@ -83,32 +83,35 @@ def test_a_group_of_another_kind_replaces_the_whole_group():
 
 MISTAKES = {
     "an unknown recipe": ({"name": "mnist"}, "the recipe is 'mnist'"),
-    "no equals sign": ({"settings": ["seed"]}, "the setting is 'seed'; allowed is section.option=value"),
+    "no equals sign": ({"settings": ["seed"]}, "the setting is 'seed'; must be section.option=value"),
     "no name": ({"settings": ["optimizer.=1"]}, "the setting is 'optimizer.=1'"),
     "an unknown option": ({"settings": ["optimizer.lr=1"]}, "optimizer.lr is unknown; known: learning_rate"),
     "a wrong value": ({"settings": ["batch.n=0"]}, "batch.n is 0; must be at least 1"),
-    "a wrong word": ({"settings": ["objective.form=both"]}, "objective.form is 'both'; allowed are separate, product"),
+    "a wrong word": (
+        {"settings": ["objective.form=both"]},
+        "objective.form is 'both'; must be one of separate, product",
+    ),
     "options that do not go together": (
         {"settings": ["batch.unconditional=4", "objective.estimator_neg=jackknife"]},
         "objective.estimator_neg is 'jackknife' with batch.unconditional 4",
     ),
-    "an argument of no recipe": ({"given": {"epochs": 3}}, "epochs was given for the recipe digits"),
+    "an argument of no recipe": ({"given": {"epochs": 3}}, "epochs is not an argument of the recipe digits"),
 }
 
 
-@pytest.mark.parametrize(("arguments", "told"), MISTAKES.values(), ids=MISTAKES)
-def test_mistakes_are_one_line(arguments, told):
-    with pytest.raises(UserError, match=told) as caught:
+@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
+def test_mistakes_are_one_line(arguments, message):
+    with pytest.raises(UserError, match=message) as caught:
         recipe(**({"name": "digits"} | arguments))
     assert "\n" not in str(caught.value)
 
 
 def test_the_papers_runs_see_as_many_positives_whatever_n():
-    """CIFAR-10: 6.24 million of each class; what the paper has no run for is refused."""
+    """CIFAR-10: 6.24 million per class. Other n than the paper's are rejected."""
     for n in (8, 16, 32, 64):
         config = recipe("cifar10", given={"n": n})
         assert config.positives_seen(config.cadence.steps) == 6_240_000
-    with pytest.raises(UserError, match="n is 12; the paper's cifar100 has 8, 16, 32"):
+    with pytest.raises(UserError, match="n is 12; must be one of 8, 16, 32, as in the paper"):
         recipe("cifar100", given={"n": 12})
     ablation = recipe("cifar10", settings=["objective.estimator_neg=standard"])
     assert (ablation.objective.estimator_pos, ablation.objective.estimator_neg) == ("abc", "standard")
@@ -127,7 +130,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_every_recipe_takes_a_step(name, tmp_path, monkeypatch):
-    """Of two classes of noise in the shape of its data; networks that must be fetched are left out."""
+    """Two classes of noise in the shape of its data; networks that must be downloaded are replaced."""
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
     shape = SHAPES[name]
     generator = torch.Generator().manual_seed(0)

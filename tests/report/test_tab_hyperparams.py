@@ -65,5 +65,5 @@ def test_cifar100_has_the_papers_lengths_and_one_seed():
 
 
 def test_an_n_that_the_paper_has_not_is_told():
-    with pytest.raises(ValueError, match=r"n is 64; the paper's cifar100 has 8, 16, 32; .*"):
+    with pytest.raises(ValueError, match=r"n is 64; must be one of 8, 16, 32, as in the paper; .*"):
         cifar100(n=64)

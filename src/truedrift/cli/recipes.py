@@ -11,7 +11,7 @@ from typing import Annotated
 import tyro
 
 from truedrift.errors import require_choice
-from truedrift.recipes.overrides import RECIPES, recipe
+from truedrift.recipes.overrides import DESCRIPTIONS, RECIPES, recipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +34,7 @@ class Recipes:
 
 
 def _list_recipes() -> str:
-    lines = [f"{name:15}{(function.__doc__ or '').splitlines()[0]}" for name, function in RECIPES.items()]
+    lines = [f"{name:15}{description}" for name, description in DESCRIPTIONS.items()]
     return "\n".join((*lines, "", "truedrift train RECIPE trains one; truedrift recipes RECIPE prints it in full"))
 
 

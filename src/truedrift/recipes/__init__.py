@@ -1,4 +1,4 @@
-"""Named complete configurations: functions that return a `RunConfig`."""
+"""Recipes: functions that return a complete `RunConfig`, by name."""
 
 from truedrift.recipes.overrides import RECIPES, recipe
 

@@ -1,6 +1,6 @@
-"""configuration → what `train` calls to judge a run on its way: the same code as `truedrift evaluate`.
+"""Evaluation during training, with the same code as `truedrift evaluate`.
 
-`training` and `evaluation` do not know of each other; here they meet.
+`training` and `evaluation` do not import each other; this module connects them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from truedrift.training.config import DataOptions, EvaluationOptions, RunConfig
 
 
 class RunEvaluator:
-    """Called with the averaged generator and the step; the reference is computed, or found, when it is first needed."""
+    """The function that `train` calls with the averaged generator and the step.
+
+    The first call computes the reference, or reads it from the cache.
+    """
 
     def __init__(
         self, options: EvaluationOptions, data: Samples, extractor: Extractor, *, progress: Progress = no_progress
@@ -36,7 +39,7 @@ class RunEvaluator:
 
     @cached_property
     def reference(self) -> Reference:
-        """Of the split that the options name, or of as many of it as they say."""
+        """The statistics of the data that samples are compared with."""
         return compute_reference(self.data, self.extractor, split=self.options.split, progress=self.progress)
 
     def __call__(self, generator: Generator, step: int) -> Mapping[str, Any]:
@@ -49,7 +52,16 @@ class RunEvaluator:
 def build_evaluator(
     config: RunConfig, *, device: torch.device, progress: Progress = no_progress
 ) -> RunEvaluator | None:
-    """The judge that the configuration names; None if it names none."""
+    """Build the evaluator of a configuration; None if the configuration has no extractor.
+
+    Args:
+        config: The configuration of the run.
+        device: Where features are computed.
+        progress: A callback for long computations, which all come with the first evaluation.
+
+    Raises:
+        UserError: If the data or the extractor is not available.
+    """
     if config.evaluation.extractor is None:
         return None
     try:
@@ -61,10 +73,10 @@ def build_evaluator(
 
 
 def load_reference_data(data: DataOptions, options: EvaluationOptions, *, seed: int) -> Samples:
-    """The data that samples are compared with; `seed` is that of toys."""
+    """Load the data that samples are compared with: a split, or a random part of it. `seed` is the seed of toys."""
     root = None if data.root is None else Path(data.root)
-    whole = load(data.name, split=options.split, root=root, seed=seed, image_size=data.image_size)
-    if options.reference is None or options.reference >= len(whole):
-        return whole
-    ids = torch.randperm(len(whole), generator=stream(0, "reference images"))[: options.reference].sort().values
-    return dataclasses.replace(whole, values=whole.values[ids], labels=whole.labels[ids])
+    samples = load(data.name, split=options.split, root=root, seed=seed, image_size=data.image_size)
+    if options.reference is None or options.reference >= len(samples):
+        return samples
+    ids = torch.randperm(len(samples), generator=stream(0, "reference images"))[: options.reference].sort().values
+    return dataclasses.replace(samples, values=samples.values[ids], labels=samples.labels[ids])

@@ -1,4 +1,4 @@
-"""Recipes by name, with what the user changes of them."""
+"""`recipe(name, …)`: a configuration from a recipe, with the changes of the user."""
 
 from __future__ import annotations
 
@@ -21,7 +21,18 @@ RECIPES: dict[str, Callable[..., RunConfig]] = {
     "cifar10": cifar10,
     "cifar100": cifar100,
 }
+"""Recipes by name."""
 
+DESCRIPTIONS: dict[str, str] = {
+    "toy": "points in the plane, an MLP, features are the points: seconds",
+    "digits": "scikit-learn's 8×8 digits, an MLP, features are the pixels: minutes on two cores",
+    "fashion-mnist": "Fashion-MNIST (28×28, gray), an MLP, features are the pixels: minutes on two cores",
+    "folder": "your own images, resized to 32×32; one folder per class below --data DIR, or all in DIR",
+    "cifar10-cpu": "CIFAR-10 on a CPU: a small DriftDiT, features of EfficientNet-Lite0 and pixels: hours",
+    "cifar10": "CIFAR-10 as in the paper, n = 8, 16, 32 or 64; for a GPU",
+    "cifar100": "CIFAR-100 as in the paper, n = 8, 16 or 32; for a GPU",
+}
+"""One line per recipe, for `truedrift recipes`."""
 
 FLAG_PATHS: dict[str, tuple[tuple[str, ...], ...]] = {
     "n": (("batch", "n"),),
@@ -29,7 +40,7 @@ FLAG_PATHS: dict[str, tuple[tuple[str, ...], ...]] = {
     "estimator": (("objective", "estimator_pos"), ("objective", "estimator_neg")),
     "data": (("data", "name"), ("data", "root")),
 }
-"""Where in the configuration an argument of a recipe ends up."""
+"""The options that each argument of a recipe sets."""
 
 
 def recipe(
@@ -39,55 +50,80 @@ def recipe(
     tree: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
 ) -> RunConfig:
-    """The recipe of that name: its defaults, a file's tree, what was `given`, `a.b=c` settings, each over those before.
+    """Return the configuration of a recipe. Later sources override earlier ones: recipe, tree, given, settings.
 
-    `given` are arguments of the recipe (n, seed, estimator, data); those that are None stay the recipe's own.
+    Args:
+        name: One of `RECIPES`.
+        given: Arguments of the recipe: n, seed, estimator, data. None keeps the recipe's own value.
+        tree: Options as nested dictionaries, such as the content of a JSON file.
+        settings: Single options as "section.option=value".
+
+    Returns:
+        The configuration, after all checks.
+
+    Raises:
+        UserError: If a name is unknown, or an option has a value that is not allowed.
+
+    Example:
+        >>> config = recipe("digits", given={"n": 16}, settings=["optimizer.clip=1.0"])
+        >>> config.batch.n, config.optimizer.clip
+        (16, 1.0)
     """
     require_choice("the recipe", name, RECIPES)
     function = RECIPES[name]
+
+    # Arguments of the recipe
     arguments = {key: value for key, value in (given or {}).items() if value is not None}
     unknown = [key for key in arguments if key not in inspect.signature(function).parameters]
     if unknown:
-        came = f"{unknown[0]} was given for the recipe {name}"
-        raise UserError(came, f"it takes {', '.join(inspect.signature(function).parameters)}", "leave it out")
-    own = function(**arguments).tree()
-    whole = _merge(_merge(own, tree or {}), _select(own, [path for key in arguments for path in FLAG_PATHS[key]]))
+        raise UserError(
+            f"is not an argument of the recipe {name}",
+            f"arguments: {', '.join(inspect.signature(function).parameters)}",
+            "leave it out",
+            field=unknown[0],
+        )
+    defaults = function(**arguments).tree()
+
+    # Overrides
+    given_options = _select(defaults, [path for key in arguments for path in FLAG_PATHS[key]])
+    merged = _merge(_merge(defaults, tree or {}), given_options)
     for setting in settings:
-        whole = _merge(whole, _setting(setting))
-    return validated_config(from_dict(RunConfig, whole))
+        merged = _merge(merged, _parse_setting(setting))
+    return validated_config(from_dict(RunConfig, merged))
 
 
 def _select(tree: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
-    """The tree with these leaves alone."""
-    some: dict[str, Any] = {}
-    for path in paths:
-        *groups, name = path
-        below, above = some, tree
-        for group in groups:
-            below, above = below.setdefault(group, {}), above[group]
-        below[name] = above[name]
-    return some
+    """Return the part of the tree at these paths."""
+    selected: dict[str, Any] = {}
+    for *sections, name in paths:
+        target, source = selected, tree
+        for section in sections:
+            target, source = target.setdefault(section, {}), source[section]
+        target[name] = source[name]
+    return selected
 
 
-def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, group by group; a group of another kind replaces the whole group."""
-    joined = dict(below)
-    for name, value in above.items():
-        old = joined.get(name)
+def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge section by section. A section of another `kind` replaces the whole section."""
+    merged = dict(base)
+    for name, value in overrides.items():
+        old = merged.get(name)
         if isinstance(value, Mapping) and isinstance(old, Mapping):
             same_kind = value.get("kind", old.get("kind")) == old.get("kind")
-            joined[name] = _merge(old, value) if same_kind else dict(value)
+            merged[name] = _merge(old, value) if same_kind else dict(value)
         else:
-            joined[name] = value
-    return joined
+            merged[name] = value
+    return merged
 
 
-def _setting(text: str) -> dict[str, Any]:
-    """`a.b=c` as {"a": {"b": c}}; c is JSON if it can be, `none` is no value, else text."""
+def _parse_setting(text: str) -> dict[str, Any]:
+    """Parse "a.b=c" as {"a": {"b": c}}."""
     path, equals, value = text.partition("=")
     names = path.strip().split(".")
     if not equals or not all(names):
-        raise UserError(f"the setting is {text!r}", "allowed is section.option=value", "write optimizer.clip=1.0, say")
+        raise UserError(
+            f"the setting is {text!r}", "must be section.option=value", "write for example optimizer.clip=1.0"
+        )
     tree: Any = _parse_value(value.strip())
     for name in reversed(names):
         tree = {name: tree}
@@ -95,9 +131,10 @@ def _setting(text: str) -> dict[str, Any]:
 
 
 def _parse_value(text: str) -> Any:
+    """Parse a value: None for "none", else JSON, else a list in JSON without its brackets, else text."""
     if text.lower() == "none":
         return None
-    for form in (text, f"[{text}]"):  # 0.1,0.5 is a list; a,b may be the name of a directory
+    for form in (text, f"[{text}]"):  # 0.1,0.5 is a list; a,b stays text, as it may name a directory
         try:
             return json.loads(form)
         except (ValueError, RecursionError):

@@ -1,16 +1,14 @@
-"""Points in the plane: seconds to a picture, and the place to try an idea.
+"""The recipes.
 
-The strength is always 1. Without unconditional negatives it has no meaning, but a network that is told one learns to
-depend on it a little, and 1, where samples are drawn, would be the edge of what it was told.
+`toy` trains points in the plane in seconds, to try an idea. `digits` and `fashion-mnist` train small images by their
+pixels in minutes on two cores. `cifar10-cpu` and `folder` use a pretrained encoder on a CPU. `cifar10` and `cifar100`
+are the paper's runs (`tab:hyperparams`): DriftDiT-Small, frozen DINOv2, bidirectional normalization, 195 steps per
+epoch. They train longer when n is smaller, so that every run on CIFAR-10 sees 6.24 million positives per class.
 
-The embedded handwritten digits (8×8, ten classes) by an MLP, features are the pixels: minutes on two cores.
+`estimator` sets both sides. `--set objective.estimator_neg=standard` and the like give the paper's ablation.
 
-Real images on a CPU: Fashion-MNIST by its pixels; CIFAR-10 and folders of the user's with a pretrained encoder.
-
-The paper's runs (`tab:hyperparams`): DriftDiT-Small, frozen DINOv2, bidirectional normalization, 195 steps an epoch.
-
-Training is the longer the smaller n is, so that every run on CIFAR-10 sees 6.24 million positives of each class. The
-estimator stands for both sides; `--set objective.estimator_neg=standard` and the like give the paper's ablation.
+Recipes without unconditional negatives train at strength 1 only. The strength has no meaning there, but a network that
+is given several strengths learns to depend on them a little, and 1, where samples are drawn, would be at the edge.
 """
 
 from __future__ import annotations
@@ -38,14 +36,14 @@ from truedrift.training.config import (
     RunConfig,
 )
 
-POINTS_A_STEP = 256
+POINTS_PER_STEP = 256
 
 
 def toy(
     *, n: int | None = None, seed: int = 0, estimator: Estimator = "abc", data: str = "eight-gaussians"
 ) -> RunConfig:
-    """2-D toys by an MLP, features are the points themselves; `data` is the name of a toy."""
-    require_choice("the toy", data, TOYS)
+    """Return the recipe of 2-D toys: an MLP, and the points themselves as features. `data` is the name of a toy."""
+    require_choice("data", data, TOYS)
     _, parts = TOYS[data]
     return RunConfig(
         recipe="toy",
@@ -53,7 +51,7 @@ def toy(
         data=DataOptions(name=data),
         generator=MLPOptions(width=128, depth=3, noise=8, embedding=16),
         encoder=PixelsOptions(),
-        batch=BatchOptions(n=POINTS_A_STEP // len(parts) if n is None else n),
+        batch=BatchOptions(n=POINTS_PER_STEP // len(parts) if n is None else n),
         objective=ObjectiveOptions(
             temperatures=(0.05, 0.2, 1.0),
             estimator_pos=estimator,
@@ -67,7 +65,7 @@ def toy(
 
 
 def digits(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc") -> RunConfig:
-    """scikit-learn's digits; nothing to fetch."""
+    """Return the recipe of scikit-learn's digits (8×8, ten classes): an MLP, and the pixels as features."""
     return RunConfig(
         recipe="digits",
         seed=seed,
@@ -78,7 +76,7 @@ def digits(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc") -> RunCon
         objective=ObjectiveOptions(
             estimator_pos=estimator,
             estimator_neg=estimator,
-            feature_scale="mean-distance",  # unit features have no contrast: gray would be as good as white
+            feature_scale="mean-distance",  # unit features have no contrast: gray would equal white
         ),
         condition=ConditionOptions(strength_high=1.0),
         optimizer=OptimizerOptions(learning_rate=1e-3, warmup_steps=100, ema=0.998),
@@ -98,13 +96,13 @@ SMALLER_THAN_TINY = DriftDiTOptions(width=128, depth=4, heads=4, registers=4, st
 """A DriftDiT of 1.7 million parameters, for CPUs."""
 
 FEW = EvaluationOptions(samples=2000, reference=5000)
-"""For `truedrift evaluate` on a CPU, where the FID network takes a tenth of a second an image; not on the way."""
+"""For `truedrift evaluate` on a CPU, where the FID network takes 0.1 s per image. There is none during training."""
 
 HOURS = CadenceOptions(epochs=30, steps_per_epoch=100, log_every=20, checkpoint_every=100, grid_every=100)
 
 
 def fashion_mnist(*, n: int = 32, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
-    """Fashion-MNIST (28×28, gray) by an MLP, features are the pixels: minutes on two cores."""
+    """Return the recipe of Fashion-MNIST (28×28, gray): an MLP, and the pixels as features."""
     return RunConfig(
         recipe="fashion-mnist",
         seed=seed,
@@ -121,20 +119,20 @@ def fashion_mnist(*, n: int = 32, seed: int = 0, estimator: Estimator = "abc", d
 
 
 def cifar10_cpu(*, n: int = 32, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
-    """Real CIFAR-10 on a CPU: a small DriftDiT, features of a pretrained EfficientNet-Lite0 and pixels."""
+    """Return the recipe of CIFAR-10 on a CPU: a small DriftDiT, and features of EfficientNet-Lite0 and pixels."""
     options = DataOptions(name="cifar10", root=data)
     return _small("cifar10-cpu", options, BatchOptions(n=n, generated=8), seed, estimator)
 
 
 def folder(*, n: int = 16, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
-    """Images of your own, 32×32: a folder a class below DIR, or all of one class in DIR itself."""
-    place = None if data is None else str(Path(data).absolute())
-    options = DataOptions(name="folder", root=place, image_size=32)
+    """Return the recipe of the user's images, 32×32: one folder per class in `data`, or one class."""
+    root = None if data is None else str(Path(data).absolute())
+    options = DataOptions(name="folder", root=root, image_size=32)
     return _small("folder", options, BatchOptions(n=n, generated=16), seed, estimator)
 
 
 def _small(recipe: str, data: DataOptions, batch: BatchOptions, seed: int, estimator: Estimator) -> RunConfig:
-    """Positives cost little, since their features are kept: there may be more of them than of generated samples."""
+    """Return a recipe for CPUs. Positives cost little, because their features are cached: there may be many of them."""
     return RunConfig(
         recipe=recipe,
         seed=seed,
@@ -151,7 +149,7 @@ def _small(recipe: str, data: DataOptions, batch: BatchOptions, seed: int, estim
 
 
 def _objective(estimator: Estimator) -> ObjectiveOptions:
-    """Pixels are compared by their own contrast, which unit features would take away."""
+    """Return an objective for pixels. Unit features would remove their contrast."""
     return ObjectiveOptions(estimator_pos=estimator, estimator_neg=estimator, feature_scale="mean-distance")
 
 
@@ -163,19 +161,23 @@ CIFAR100_SEEDS = (42,)
 
 
 def cifar10(*, n: int = 8, seed: int = 42, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
-    """CIFAR-10 as in the paper; n = 8, 16, 32, 64. For a GPU."""
+    """Return the paper's recipe of CIFAR-10; n is 8, 16, 32 or 64."""
     return _paper("cifar10", CIFAR10_EPOCHS, n, seed, estimator, data)
 
 
 def cifar100(*, n: int = 8, seed: int = 42, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
-    """CIFAR-100 as in the paper; n = 8, 16, 32. For a GPU."""
+    """Return the paper's recipe of CIFAR-100; n is 8, 16 or 32."""
     return _paper("cifar100", CIFAR100_EPOCHS, n, seed, estimator, data)
 
 
 def _paper(name: str, epochs: dict[int, int], n: int, seed: int, estimator: Estimator, data: str | None) -> RunConfig:
     if n not in epochs:
-        allowed = ", ".join(map(str, epochs))
-        raise UserError(f"n is {n}", f"the paper's {name} has {allowed}", "choose one, then --set batch.n and epochs")
+        raise UserError(
+            f"is {n}",
+            f"must be one of {', '.join(map(str, epochs))}, as in the paper",
+            "choose one, and change it with --set batch.n and --set cadence.epochs",
+            field="n",
+        )
     return RunConfig(
         recipe=name,
         seed=seed,

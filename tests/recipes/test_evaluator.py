@@ -1,4 +1,4 @@
-"""A run is judged on its way by the code of `truedrift evaluate`, and a resumed one as if nothing had happened."""
+"""Evaluations during training are those of `truedrift evaluate`, and a resumed run has the same ones."""
 
 import json
 
@@ -39,15 +39,15 @@ def entries(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_evaluations_on_the_way_are_those_of_the_command(tmp_path):
+def test_evaluations_during_training_are_those_of_the_command(tmp_path):
     config = little()
-    asked = build_evaluator(config, device=CPU)
-    for _ in train(config, out=tmp_path / "run", device="cpu", evaluate=asked):
+    evaluator = build_evaluator(config, device=CPU)
+    for _ in train(config, out=tmp_path / "run", device="cpu", evaluate=evaluator):
         pass
     evaluated = [entry for entry in entries(tmp_path / "run") if "evaluation" in entry]
     assert [entry["step"] for entry in evaluated] == [4, 8, 12]
     metrics, protocol = evaluate(
-        load_generator(tmp_path / "run").generator, asked.reference, asked.extractor, samples=60, seed=0
+        load_generator(tmp_path / "run").generator, evaluator.reference, evaluator.extractor, samples=60, seed=0
     )
     last = evaluated[-1]
     assert last["evaluation"] == pytest.approx(vars(metrics), rel=1e-9)
@@ -72,7 +72,7 @@ def test_a_resumed_run_has_the_evaluations_of_a_whole_one(tmp_path):
     assert parts == whole
 
 
-def test_what_it_is_compared_with(monkeypatch):
+def test_reference_data():
     config = little("evaluation.split=test", "evaluation.reference=40")
     some = load_reference_data(config.data, config.evaluation, seed=0)
     again = load_reference_data(config.data, config.evaluation, seed=0)
@@ -85,21 +85,28 @@ def test_what_it_is_compared_with(monkeypatch):
     assert len(whole) == 360
 
 
-def test_a_run_without_an_extractor_is_not_judged():
+def test_building_an_evaluator_does_no_work(tmp_path):
+    evaluator = build_evaluator(little(), device=CPU)
+    assert not (tmp_path / "cache").exists()
+    assert evaluator.reference.count == len(evaluator.data)
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["digits-classifier", "references"]
+
+
+def test_without_an_extractor_there_is_no_evaluator():
     assert build_evaluator(little("evaluation.extractor=none"), device=CPU) is None
 
 
-def test_mistakes_come_before_the_first_step():
+def test_errors_come_before_the_first_step():
     with pytest.raises(ValueError, match=r"the extractor is 'fid'; must be one of 'inception'"):
         build_evaluator(little("evaluation.extractor=fid"), device=CPU)
     with pytest.raises(ValueError, match=r"data.name cifar10: cifar10 is not in the cache"):
         build_evaluator(recipe("cifar10"), device=CPU)
 
 
-def test_recipes_say_by_what_they_are_judged():
-    asked = {name: RECIPES[name]().evaluation for name in RECIPES}
-    assert (asked["cifar10"].extractor, asked["cifar10"].samples) == ("inception", 50_000)
-    assert asked["cifar100"] == asked["cifar10"]
+def test_evaluation_options_of_the_recipes():
+    options = {name: RECIPES[name]().evaluation for name in RECIPES}
+    assert (options["cifar10"].extractor, options["cifar10"].samples) == ("inception", 50_000)
+    assert options["cifar100"] == options["cifar10"]
     assert RECIPES["cifar10"]().cadence.evaluate_every_epochs == 25
-    assert asked["digits"].extractor == "digits"
-    assert asked["cifar10-cpu"].extractor is None
+    assert options["digits"].extractor == "digits"
+    assert options["cifar10-cpu"].extractor is None
