@@ -119,7 +119,7 @@ def test_no_harm_is_done(tmp_path, at_once, harm, legacy):
         "inside": {"weight": W, "more": [Runs(os.system, f"touch {trace}")]},
     }[harm]
     torch.save(evil, tmp_path / "evil.pt", _use_new_zipfile_serialization=not legacy)
-    with pytest.raises(ValueError, match=r"cannot be read as weights \(.*; allowed are tensors.* no code; ") as caught:
+    with pytest.raises(ValueError, match=r"cannot be read as weights \(.*; must hold tensors.* no code; ") as caught:
         convert_pickle(tmp_path / "evil.pt", tmp_path / "new" / "a.safetensors")
     assert everything(tmp_path) == ["evil.pt"]
     assert "\n" not in str(caught.value)
@@ -149,7 +149,7 @@ FOREIGN = {
 @pytest.mark.parametrize("name", FOREIGN)
 def test_torchs_advice_is_not_repeated(tmp_path, at_once, name):
     (tmp_path / "a.pt").write_bytes(FOREIGN[name])
-    with pytest.raises(ValueError, match=r"cannot be read as weights \(it (is|wants|holds) ") as caught:
+    with pytest.raises(ValueError, match=r"cannot be read as weights \(it (is|wants|has) ") as caught:
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
     said = str(caught.value).lower()
     for words in ("weights_only", "weights only", "re-run", "trust", "safe_globals", "allowlist", "pytorchstream"):
@@ -166,7 +166,7 @@ def test_the_advice_is_real(tmp_path):
 
 def test_a_malicious_pickle_leaves_no_trace(tmp_path):
     torch.save({"w": W, "more": Runs(os.system, f"touch {tmp_path / 'trace'}")}, tmp_path / "evil.pt")
-    with pytest.raises(ValueError, match=r"it wants to call \w+\.system\); allowed are tensors.* no code; ") as caught:
+    with pytest.raises(ValueError, match=r"it wants to call \w+\.system\); must hold tensors.* no code; ") as caught:
         convert_pickle(tmp_path / "evil.pt", tmp_path / "new" / "a.safetensors")
     assert everything(tmp_path) == ["evil.pt"]
     assert "\n" not in str(caught.value)
@@ -194,20 +194,20 @@ def doubling():
 
 
 BAD = {
-    "no tensors": ({"step": 3}, "it holds no tensors"),
-    "a word": ("hello", "it holds no tensors"),
+    "no tensors": ({"step": 3}, "it has no tensors"),
+    "a word": ("hello", "it has no tensors"),
     "cyclic": (cyclic(), "nested deeper than"),
     "unfolding": (doubling(), "more than 1000 entries"),
     "twice": ({"a": {"b": W}, "a.b": W}, "two entries named a.b"),
-    "sparse": ({"w": W.to_sparse()}, "w is no plain tensor"),
+    "sparse": ({"w": W.to_sparse()}, "w is not a plain tensor"),
     "bytes": ({"w": W, "raw": b"abc"}, "raw is a bytes"),
     "keys": ({"w": W, (1, 2): 3}, "a key of type tuple"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_no_state_dict_is_told(tmp_path, at_once, monkeypatch, name):
-    monkeypatch.setattr(reader, "MOST", 1000)
+def test_an_object_that_is_not_a_state_dict_is_rejected(tmp_path, at_once, monkeypatch, name):
+    monkeypatch.setattr(reader, "MAX_ENTRIES", 1000)
     value, message = BAD[name]
     torch.save(value, tmp_path / "a.pt")
     with pytest.raises(ValueError, match=rf"cannot be read as weights \(.*{message}"):
@@ -223,7 +223,7 @@ def test_a_tensor_larger_than_memory_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"no pickle at all", b"PK\x03\x04 cut", pickle.dumps([1, 2])[:-1]])
-def test_a_damaged_file_is_told(tmp_path, at_once, content):
+def test_a_damaged_file_is_rejected(tmp_path, at_once, content):
     (tmp_path / "a.pt").write_bytes(content)
     with pytest.raises(ValueError, match=r"a\.pt' cannot be read as weights \(.+\); .*; ") as caught:
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
@@ -239,7 +239,7 @@ def test_a_reader_that_takes_too_long_is_ended(tmp_path, monkeypatch):
     assert everything(tmp_path) == ["a.pt"]
 
 
-def test_a_reader_that_dies_is_told(tmp_path, monkeypatch):
+def test_a_reader_that_dies_is_reported(tmp_path, monkeypatch):
     torch.save({"w": W}, tmp_path / "a.pt")
     (tmp_path / "dies.py").write_text("import os; os.abort()")
     monkeypatch.setattr(reader, "__file__", str(tmp_path / "dies.py"))
@@ -278,7 +278,7 @@ def test_an_older_result_stays_until_the_new_one_is_whole(tmp_path, at_once):
     assert set(load_file(tmp_path / "b.safetensors")) == {"new"}
 
 
-def test_a_storage_smaller_than_its_tensor_is_told(tmp_path, at_once):
+def test_a_storage_smaller_than_its_tensor_is_rejected(tmp_path, at_once):
     torch.save({"w": torch.zeros(1000)}, tmp_path / "whole.pt")
     with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "a.pt", "w") as cut:
         for entry in whole.infolist():
@@ -299,15 +299,15 @@ def test_a_storage_smaller_than_its_tensor_is_told(tmp_path, at_once):
         ("a", "has no ext"),
     ],
 )
-def test_no_checkpoint_at_all(tmp_path, name, message):
+def test_a_path_that_is_not_a_checkpoint_is_rejected(tmp_path, name, message):
     (tmp_path / "folder.pt").mkdir()
     for other in ("a.zip", "a"):
         (tmp_path / other).write_bytes(b"x")
-    with pytest.raises(ValueError, match=rf"{message}.*; allowed is a file that ends in \.pt, .*; "):
+    with pytest.raises(ValueError, match=rf"{message}.*; must be a file that ends in \.pt, .*; "):
         convert_pickle(tmp_path / name, tmp_path / "b.safetensors")
 
 
-def test_a_place_that_cannot_be_written_is_told_before_anything_is_read(tmp_path, monkeypatch):
+def test_an_unwritable_target_is_reported_before_anything_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(convert, "_run_reader", lambda *_: pytest.fail("the file was read"))
     torch.save({"w": W}, tmp_path / "a.pt")
     (tmp_path / "file").touch()

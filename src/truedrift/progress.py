@@ -1,4 +1,4 @@
-"""How far a long computation is: a callback (what, done, total), called now and then; the default says nothing."""
+"""Progress of long computations: a callback (what, done, total) that is called now and then."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ Progress = Callable[[str, float, float], None]
 
 
 def no_progress(what: str, done: float, total: float) -> None:
-    """Say nothing."""
+    """Report nothing."""

@@ -1,4 +1,4 @@
-"""The only place that reads a pickle: in another process, weights alone, and out comes a safetensors file."""
+"""Conversion of pickles to safetensors. Pickles are read in another process, as weights only, and nowhere else."""
 
 from truedrift.quarantine.convert import SCALARS, convert_pickle, require_checkpoint
 

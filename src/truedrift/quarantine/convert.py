@@ -1,9 +1,9 @@
-"""Pickle → safetensors: a process of its own reads the file; this one never does.
+"""Pickle → safetensors, in a separate process.
 
-The reader (`reader.py`) runs in a fresh isolated interpreter (`-I`: no PYTHONPATH, no user's packages) with an almost
-empty environment, in an empty directory, under limits of time, memory and written bytes. It loads with
-`weights_only=True`, which refuses every call but those that rebuild tensors, and writes safetensors. Only a file that
-then opens as such gets the wanted name, in one step: a failure leaves nothing.
+The reader (`reader.py`) runs in a fresh isolated interpreter (`-I`: no PYTHONPATH, no user packages) with an almost
+empty environment, in an empty directory, with limits on time, memory and written bytes. It loads with
+`weights_only=True`, which allows only the calls that rebuild tensors, and writes safetensors. The result is renamed to
+the target only if it opens as safetensors, so a failure leaves no file.
 """
 
 from __future__ import annotations
@@ -26,60 +26,71 @@ PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 SAFE = ".safetensors"
 LIMIT_SECONDS = 900
 SCALARS = "scalars"
-"""The entry of the safetensors file's metadata with everything that was no tensor, as JSON: {dotted name: value}."""
+"""The metadata entry with all values that are not tensors, as JSON: {dotted name: value}."""
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
-_DO = "save its state_dict() again, with tensors and plain numbers alone"
 
 
 def convert_pickle(source: Path, target: Path) -> None:
-    """Write the tensors of `source` (.pt, .pth …) to the safetensors file `target`, under dotted names.
+    """Convert a checkpoint to safetensors.
 
-    A safetensors file as `source` is checked and copied.
+    Args:
+        source: The checkpoint (.pt, .pth, …). A safetensors file is checked and copied.
+        target: The safetensors file to write. Nested entries get dotted names.
+
+    Raises:
+        UserError: If the source is not a checkpoint of tensors and plain values, or the target cannot be written.
     """
     require_checkpoint(source)
-    with _scratch_directory(target) as room:
-        tensors = room / "tensors.safetensors"
+    with _scratch_directory(target) as scratch:
+        tensors = scratch / "tensors.safetensors"
         if source.suffix == SAFE:
             shutil.copyfile(source, tensors)
         else:
             _run_reader(source.resolve(), tensors)
-        _require_safe(tensors, source)
+        _require_safetensors(tensors, source)
         target.parent.mkdir(parents=True, exist_ok=True)
         os.replace(tensors, target)
 
 
 def require_checkpoint(source: Path) -> None:
-    """A file that may be one, by its name."""
-    allowed = f"allowed is a file that ends in {', '.join((*PICKLES, SAFE))}"
+    """Check that the file exists and has the extension of a checkpoint.
+
+    Raises:
+        UserError: If it does not.
+    """
+    allowed = f"must be a file that ends in {', '.join((*PICKLES, SAFE))}"
     if source.is_dir():
         raise UserError(f"{str(source)!r} is a directory", allowed, "name the file in it")
     if not source.exists():
-        raise UserError(f"{str(source)!r} does not exist", allowed, "check its name")
+        raise UserError(f"{str(source)!r} does not exist", allowed, "check the path")
     if source.suffix not in (*PICKLES, SAFE):
-        came = f"ends in {source.suffix!r}" if source.suffix else "has no extension"
-        raise UserError(f"{str(source)!r} {came}", allowed, "take a checkpoint of PyTorch")
+        problem = f"ends in {source.suffix!r}" if source.suffix else "has no extension"
+        raise UserError(f"{str(source)!r} {problem}", allowed, "choose a PyTorch checkpoint")
 
 
 @contextlib.contextmanager
 def _scratch_directory(target: Path) -> Iterator[Path]:
-    """An empty directory on the file system of `target`, gone afterwards."""
-    place = next(parent for parent in target.absolute().parents if parent.exists())
+    """Make an empty directory on the file system of `target`, and remove it afterwards."""
+    existing = next(parent for parent in target.absolute().parents if parent.exists())
     try:
-        with tempfile.TemporaryDirectory(dir=place, prefix=".truedrift-", ignore_cleanup_errors=True) as room:
-            yield Path(room)
+        with tempfile.TemporaryDirectory(dir=existing, prefix=".truedrift-", ignore_cleanup_errors=True) as scratch:
+            yield Path(scratch)
     except OSError as error:
-        came = f"{str(target)!r} cannot be written ({error.strerror})"
-        raise UserError(came, "allowed is a file in a directory that can be written", "name another one") from None
+        raise UserError(
+            f"{str(target)!r} cannot be written ({error.strerror})",
+            "must be a file in a writable directory",
+            "name another one",
+        ) from None
 
 
 def _run_reader(source: Path, tensors: Path) -> None:
-    """Run the reader; whatever it complains of, or ends by, is one line."""
+    """Run the reader, and report its failure in one line."""
     size = str(source.stat().st_size)
-    command = [sys.executable, "-I", reader.__file__, str(source), str(tensors), size, *_output_paths()]
+    command = [sys.executable, "-I", reader.__file__, str(source), str(tensors), size, *_package_paths()]
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TMPDIR": str(tensors.parent)}
     try:
-        done = subprocess.run(
+        finished = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -89,37 +100,40 @@ def _run_reader(source: Path, tensors: Path) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise _reject(source, f"reading took longer than {LIMIT_SECONDS} seconds") from None
-    if done.returncode:
-        raise _reject(source, _rejection(done))
+        raise _unreadable(source, f"reading took longer than {LIMIT_SECONDS} seconds") from None
+    if finished.returncode:
+        raise _unreadable(source, _failure_reason(finished))
 
 
-def _output_paths() -> list[str]:
-    """Where torch and safetensors are installed: not always where an isolated interpreter looks."""
-    found = (find_spec(name) for name in ("torch", "safetensors"))
-    return [str(Path(spec.origin).parents[1]) for spec in found if spec is not None and spec.origin is not None]
+def _package_paths() -> list[str]:
+    """Return where torch and safetensors are installed. An isolated interpreter may not look there."""
+    specs = (find_spec(name) for name in ("torch", "safetensors"))
+    return [str(Path(spec.origin).parents[1]) for spec in specs if spec is not None and spec.origin is not None]
 
 
-def _rejection(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The reader's own words if it found any."""
+def _failure_reason(finished: subprocess.CompletedProcess[bytes]) -> str:
+    """Return the reader's message, or else its status and the last line of its errors."""
     try:
-        return str(json.loads(done.stdout)["complaint"])
+        return str(json.loads(finished.stdout)["error"])
     except (ValueError, KeyError, TypeError):
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        return " ".join((f"its reader ended with status {done.returncode}", *last))
+        last = finished.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        return " ".join((f"its reader ended with status {finished.returncode}", *last))
 
 
-def _reject(source: Path, why: str) -> ValueError:
-    came = f"{str(source)!r} cannot be read as weights ({' '.join(why.split())[:300]})"
-    return UserError(came, "allowed are tensors and numbers in dictionaries, and no code", _DO)
+def _unreadable(source: Path, reason: str) -> UserError:
+    return UserError(
+        f"{str(source)!r} cannot be read as weights ({' '.join(reason.split())[:300]})",
+        "must hold tensors and numbers in dictionaries, and no code",
+        "save its state_dict() again, with tensors and plain numbers only",
+    )
 
 
-def _require_safe(tensors: Path, source: Path) -> None:
-    """The file opens as safetensors, every tensor's extent included."""
+def _require_safetensors(tensors: Path, source: Path) -> None:
+    """Check that the file opens as safetensors, which also checks the extent of every tensor."""
     from safetensors import SafetensorError, safe_open  # noqa: PLC0415  an extra
 
     try:
         with safe_open(tensors, framework="pt") as file:
             file.keys()
     except (SafetensorError, FileNotFoundError) as error:
-        raise _reject(source, str(error)) from None
+        raise _unreadable(source, str(error)) from None

@@ -1,8 +1,8 @@
-"""python -I reader.py SOURCE TARGET BYTES PLACE…: the tensors of a pickle as safetensors, in a process of its own.
+"""`python -I reader.py SOURCE TARGET BYTES PATH…`: convert a pickle to safetensors in a separate process.
 
-Stands alone, imports nothing of the package, and is started by `conversion.py` only. Nested dictionaries and lists
-become dotted names; numbers and words go to the metadata as JSON. A complaint is one JSON object on stdout, status 2.
-PLACE is where the starting process has torch from, in case `-I` does not look there.
+This script imports nothing from the package, and only `convert.py` starts it. Nested dictionaries and lists become
+dotted names; numbers and strings go to the metadata as JSON. An error is one JSON object on stdout, with status 2.
+PATH is where the parent process imports torch from, in case `-I` does not look there.
 """
 
 from __future__ import annotations
@@ -13,62 +13,62 @@ import re
 import sys
 from typing import Any
 
-DEEPEST = 12
-MOST = 200_000
-"""Entries: a small pickle may unfold to more than there is room for."""
+MAX_DEPTH = 12
+MAX_ENTRIES = 200_000
+"""A small pickle may unfold to more entries than fit in memory."""
 MEMORY_BYTES = 12 << 30
-"""For the interpreter and torch, which map more than they use."""
-MEMORY_FOR_EACH_BYTE = 5
-"""Of the file: as read, as copied, as written."""
+"""For the interpreter and torch, which map more memory than they use."""
+MEMORY_PER_FILE_BYTE = 5
+"""For the tensors as they are read, copied and written."""
 
 
 class RejectedFile(Exception):
-    """What is wrong with the file."""
+    """The file is not a checkpoint of tensors and plain values."""
 
 
 def set_resource_limits(size: int) -> None:
-    """Bounds on memory and on written bytes, where the system has them."""
+    """Limit memory and written bytes, if the system supports it."""
     try:
         import resource  # noqa: PLC0415  not on Windows
     except ImportError:
         return
-    memory = MEMORY_BYTES + MEMORY_FOR_EACH_BYTE * size
-    for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, memory), (resource.RLIMIT_CORE, 0)):
+    memory = MEMORY_BYTES + MEMORY_PER_FILE_BYTE * size
+    for kind, limit in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, memory), (resource.RLIMIT_CORE, 0)):
         try:
-            resource.setrlimit(kind, (most, most))
+            resource.setrlimit(kind, (limit, limit))
         except (ValueError, OSError):
-            continue  # a stricter one is in place, or the system knows no such bound
+            continue  # a stricter limit is set, or the system has no such limit
 
 
 def load_weights_only(source: str) -> Any:
-    """The object, if it is made of tensors and plain values."""
+    """Load the object, which may only contain tensors and plain values."""
     import torch  # noqa: PLC0415  after the limits
 
     try:
         return torch.load(source, map_location="cpu", weights_only=True, mmap=False)
     except pickle.UnpicklingError as error:
-        found = re.search(r"(?:GLOBAL|global|class) ([\w.]+\.[\w.]+)", str(error))
-        unknown = "it is no checkpoint of PyTorch, or asks for more than tensors and plain values"
-        raise RejectedFile(f"it wants to call {found[1]}" if found else unknown) from None
+        call = re.search(r"(?:GLOBAL|global|class) ([\w.]+\.[\w.]+)", str(error))
+        unknown = "it is not a PyTorch checkpoint, or holds more than tensors and plain values"
+        raise RejectedFile(f"it wants to call {call[1]}" if call else unknown) from None
     except Exception as error:
         raise RejectedFile(safe_message(error)) from None
 
 
 def safe_message(error: Exception) -> str:
-    """Never those of torch, which advise to read the file without any safety."""
+    """Describe an error without the text of torch, which advises to load the file without protection."""
     if isinstance(error, MemoryError) or "allocate memory" in str(error):
         return "it does not fit in memory"
     if isinstance(error, RecursionError):
-        return "it is nested too deep"
+        return "it is nested too deeply"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return f"it is damaged, or no checkpoint of PyTorch: {type(error).__name__}"
+    return f"it is damaged or not a PyTorch checkpoint: {type(error).__name__}"
 
 
 def flatten(value: Any, name: str = "", depth: int = 0) -> Any:
-    """(dotted name, leaf) of every leaf."""
-    if depth > DEEPEST:
-        raise RejectedFile(f"it is nested deeper than {DEEPEST} levels")
+    """Yield (dotted name, leaf) of every leaf."""
+    if depth > MAX_DEPTH:
+        raise RejectedFile(f"it is nested deeper than {MAX_DEPTH} levels")
     if isinstance(value, dict):
         entries = list(value.items())
     elif isinstance(value, (list, tuple)):
@@ -82,47 +82,48 @@ def flatten(value: Any, name: str = "", depth: int = 0) -> Any:
         yield from flatten(entry, f"{name}.{key}" if name else str(key), depth + 1)
 
 
-def tensor_parts(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Tensors and plain values by name."""
+def split_tensors(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the tensors and the plain values by name."""
     import torch  # noqa: PLC0415
 
     tensors: dict[str, Any] = {}
     plain: dict[str, Any] = {}
     for count, (name, leaf) in enumerate(flatten(value)):
-        if count >= MOST:
-            raise RejectedFile(f"it has more than {MOST} entries")
+        if count >= MAX_ENTRIES:
+            raise RejectedFile(f"it has more than {MAX_ENTRIES} entries")
         if name in tensors or name in plain:
             raise RejectedFile(f"it has two entries named {name}")
         if isinstance(leaf, torch.Tensor):
             if leaf.layout != torch.strided or leaf.is_quantized or leaf.device.type != "cpu":
-                raise RejectedFile(f"{name} is no plain tensor")
-            tensors[name] = leaf.detach().clone(memory_format=torch.contiguous_format)  # none shares its memory
+                raise RejectedFile(f"{name} is not a plain tensor")
+            tensors[name] = leaf.detach().clone(memory_format=torch.contiguous_format)  # tensors may share memory
         elif leaf is None or isinstance(leaf, (bool, int, float, str)):
             plain[name] = leaf
         elif isinstance(leaf, (torch.dtype, torch.device)):
             plain[name] = str(leaf)
         else:
-            raise RejectedFile(f"{name or 'the whole'} is a {type(leaf).__name__}")
+            raise RejectedFile(f"{name or 'the object'} is a {type(leaf).__name__}")
     if not tensors:
-        raise RejectedFile("it holds no tensors")
+        raise RejectedFile("it has no tensors")
     return tensors, plain
 
 
-def main(source: str, target: str, size: str, *places: str) -> None:
+def main(source: str, target: str, size: str, *paths: str) -> None:
+    """Convert SOURCE to TARGET, or print an error and exit with status 2."""
     set_resource_limits(int(size))
-    sys.path.extend(place for place in places if place not in sys.path)
+    sys.path.extend(path for path in paths if path not in sys.path)
     try:
-        tensors, plain = tensor_parts(load_weights_only(source))
+        tensors, plain = split_tensors(load_weights_only(source))
         from safetensors.torch import save_file  # noqa: PLC0415
 
         save_file(tensors, target, metadata={"scalars": json.dumps(plain)})
-    except RejectedFile as complaint:
-        say = str(complaint)
+    except RejectedFile as error:
+        message = str(error)
     except Exception as error:
-        say = safe_message(error)
+        message = safe_message(error)
     else:
         return
-    print(json.dumps({"complaint": say}))
+    print(json.dumps({"error": message}))
     raise SystemExit(2)
 
 
