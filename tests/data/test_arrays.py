@@ -79,7 +79,7 @@ BAD = {
     "record.npy": (npy(np.zeros(2, dtype=[("a", "f8")])), "entries of type"),
     "nan.npy": (npy(np.array([[1.0, np.nan]])), "1 entries that are NaN or infinite"),
     "inf.npy": (npy(np.array([[1.0, -np.inf, np.inf]])), "2 entries that are NaN or infinite"),
-    "no_rows.npy": (npy(np.zeros((0, 3))), "holds nothing"),
+    "no_rows.npy": (npy(np.zeros((0, 3))), "must not be empty"),
     "huge.npy": (
         npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 1000000), }"),
         "claims an array of 7.45e",
@@ -133,7 +133,7 @@ def test_a_damaged_archive_is_found(tmp_path):
 @pytest.mark.parametrize(("name", "message"), [("missing.npy", "does not exist"), ("folder.npy", "is a directory")])
 def test_no_file_at_all(tmp_path, name, message):
     (tmp_path / "folder.npy").mkdir()
-    with pytest.raises(ValueError, match=f"{message}; allowed is a file.*; "):
+    with pytest.raises(ValueError, match=f"{message}; must be a file.*; "):
         read_arrays(tmp_path / name)
 
 

@@ -91,23 +91,24 @@ def test_files_of_the_other_set_are_refused(tmp_path, monkeypatch, zipped, name,
     assert len(load(name, root=tmp_path)) == 5
     pinned = PinnedFile(file, 1, hashlib.sha256(little_files()[file]).hexdigest())
     monkeypatch.setattr(load_module, "IDX_FILES", {other: (pinned,), name: ()})
-    with pytest.raises(ValueError, match=rf"' holds {other}; allowed is a place with {name}; .* take {other}$"):
+    with pytest.raises(ValueError, match=rf"' holds {other}; must hold {name}; .* use {other}$"):
         load(name, root=tmp_path)
     assert len(load(other, root=tmp_path)) == 5
 
 
-def test_the_sums_of_the_two_sets_are_told_apart():
+def test_the_hashes_of_the_two_sets_differ():
     sums = {name: {file.sha256 for file in files} for name, files in load_module.IDX_FILES.items()}
     assert sums["mnist"].isdisjoint(sums["fashion-mnist"])
     assert [len(each) for each in sums.values()] == [4, 4]
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "cifar100"])
-def test_what_is_missing_is_told_with_the_command_that_gets_it(name, tmp_path):
-    message = rf"{name} is not in the cache \('.*{name}'\); .*; run truedrift data fetch {name}, or add --data DIR \(evaluate: --root DIR\)$"
+def test_a_missing_data_set_names_the_command_that_fetches_it(name, tmp_path):
+    fix = rf"run truedrift data fetch {name}, or add --data DIR \(evaluate: --root DIR\)$"
+    message = rf"{name} is not in the cache \('.*{name}'\); .*; {fix}"
     with pytest.raises(ValueError, match=message):
         load(name)
-    with pytest.raises(ValueError, match=rf"does not hold {name}; allowed is a place with .*; check the directory"):
+    with pytest.raises(ValueError, match=rf"does not hold {name}; must hold .*; check the directory"):
         load(name, root=tmp_path)
 
 
@@ -116,10 +117,10 @@ def test_what_is_missing_is_told_with_the_command_that_gets_it(name, tmp_path):
     [
         ("cifar", {}, "the data set is 'cifar'; must be one of 'three-clusters', .*; choose one"),
         ("digits", {"split": "validation"}, "split is 'validation'; must be one of 'train', 'test', 'all'; "),
-        ("digits", {"root": "HERE"}, "was given for digits; digits needs none: .*; leave --data out"),
+        ("digits", {"root": "HERE"}, "was given for digits; digits is part of the library .*; leave --data out"),
         ("two-moons", {"root": "HERE"}, "was given for two-moons; "),
-        ("mnist", {"root": "HERE/missing"}, "missing' does not exist; allowed is a directory or an archive; "),
-        ("digits", {"image_size": 8}, "an image size was given for digits; allowed is one for .* folder; "),
+        ("mnist", {"root": "HERE/missing"}, "missing' does not exist; must be a directory or an archive; "),
+        ("digits", {"image_size": 8}, "an image size was given for digits; only the data set folder can be resized; "),
         ("folder", {}, "no directory was given; .*; add --data DIR"),
         ("folder", {"root": "HERE"}, "holds no images; "),
         ("cifar10", {"root": "FILE"}, r"cannot be read as CIFAR \(not a gzip file\); .*; fetch it again"),

@@ -181,13 +181,13 @@ def test_gathered_images_are_mirrored_left_to_right():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"n": 6}, r"class 2 has 5 images and n is 6; allowed is n up to the smallest class, .*; take n = 5 or less"),
-        ({"n": 6, "names": ("a", "b", "cat", "d")}, r"class 'cat' has 5 images and n is 6; "),
-        ({"counts": (4, 0, 3)}, r"class 1 has 0 images and n is 2; .*; remove that class"),
-        ({"counts": (4, 0, 3), "sampling": "queue"}, r"class 1 has 0 images .*; remove that class"),
-        ({"n": 0}, r"n is 0; allowed is 1 or more; "),
+        ({"n": 6}, r"n is 6 and class 2 has 5 images; every class must have at least 6 images; use n = 5 or less"),
+        ({"n": 6, "names": ("a", "b", "cat", "d")}, r"n is 6 and class 'cat' has 5 images; "),
+        ({"counts": (4, 0, 3)}, r"n is 2 and class 1 has 0 images; .*; remove that class"),
+        ({"counts": (4, 0, 3), "sampling": "queue"}, r"n is 2 and class 1 has 0 images; .*; remove that class"),
+        ({"n": 0}, r"n is 0; must be an integer ≥ 1; "),
         ({"sampling": "shuffle"}, r"sampling is 'shuffle'; must be one of 'without-replacement', 'queue'; "),
-        ({"sampling": "queue", "queue_size": 0}, r"queue size is 0; allowed is 1 or more; "),
+        ({"sampling": "queue", "queue_size": 0}, r"queue_size is 0; must be an integer ≥ 1; "),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(options, message):
@@ -196,14 +196,14 @@ def test_what_cannot_be_drawn_is_refused(options, message):
 
 
 def test_labels_beyond_the_classes_are_refused():
-    with pytest.raises(ValueError, match=r"labels reach to 3 and classes is 3; .*; "):
+    with pytest.raises(ValueError, match=r"the largest label is 3 and classes is 3; .*; "):
         ClassBatches(labels_of(UNEQUAL), 3, n=1, seed=0, flips=False)
 
 
 def test_steps_and_sizes_out_of_range_are_refused():
-    with pytest.raises(ValueError, match=r"step is -1; allowed is 0 or more; "):
+    with pytest.raises(ValueError, match=r"step is -1; must be ≥ 0; "):
         batches().at(-1)
-    with pytest.raises(ValueError, match=r"u is 34; allowed is 0 to 33, .*; "):
+    with pytest.raises(ValueError, match=r"u is 34; must be 0 to 33, .*; "):
         batches().unconditional(0, 34)
 
 

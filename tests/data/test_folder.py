@@ -167,15 +167,15 @@ def whole_png(tmp_path):
 
 
 BAD = {
-    "text.png": (lambda whole: b"hello", "it is no complete PNG"),
-    "empty.png": (lambda whole: b"", "it is no complete PNG"),
-    "cut.png": (lambda whole: whole[: len(whole) // 2], "it is no complete PNG"),
-    "flipped.png": (lambda whole: whole[:200] + b"\xff" * 8 + whole[208:], "it is no complete PNG"),
-    "gif.png": (lambda whole: b"GIF89a" + bytes(20), "it is no complete PNG"),
+    "text.png": (lambda whole: b"hello", "it is not a complete PNG"),
+    "empty.png": (lambda whole: b"", "it is not a complete PNG"),
+    "cut.png": (lambda whole: whole[: len(whole) // 2], "it is not a complete PNG"),
+    "flipped.png": (lambda whole: whole[:200] + b"\xff" * 8 + whole[208:], "it is not a complete PNG"),
+    "gif.png": (lambda whole: b"GIF89a" + bytes(20), "it is not a complete PNG"),
     "large.png": (lambda whole: png_claiming(8193, 8193), "it has more than 67108864 pixels"),
     "bomb.png": (lambda whole: png_claiming(60_000, 60_000), "it has more than 67108864 pixels"),
     "warned.png": (lambda whole: png_claiming(10_000, 10_000), "it has more than 67108864 pixels"),
-    "link.png": (None, "it is no complete PNG"),
+    "link.png": (None, "it is not a complete PNG"),
 }
 
 
@@ -187,7 +187,7 @@ def test_a_bad_file_is_named(tmp_path, name):
         (tmp_path / name).write_bytes(damage(whole))
     else:
         (tmp_path / name).symlink_to(tmp_path / "missing")
-    with pytest.raises(ValueError, match=rf"{name}' cannot be read \({message}.*\); allowed are .*; repair or remove"):
+    with pytest.raises(ValueError, match=rf"{name}' cannot be read \({message}.*\); must be .*; repair"):
         read_folder(tmp_path, image_size=8)
 
 
@@ -200,7 +200,7 @@ def test_sixteen_bits_are_refused(tmp_path):
 def test_images_of_several_sizes_need_an_image_size(tmp_path):
     save(tmp_path / "a.png")
     save(tmp_path / "b.png", COLOR[:3])
-    with pytest.raises(ValueError, match=r"a.png is 6×4 and b.png is 6×3; allowed is one size .*; give one"):
+    with pytest.raises(ValueError, match=r"a.png is 6×4 and b.png is 6×3; must have the same size.*; set image_size"):
         read_folder(tmp_path)
     assert read_folder(tmp_path, image_size=3).values.shape == (2, 3, 3, 3)
 
@@ -209,28 +209,28 @@ def test_a_set_beyond_memory_is_refused_before_any_is_taken(tmp_path, monkeypatc
     monkeypatch.setattr(folder, "LARGEST_BYTES", 100)
     save(tmp_path / "a.png")
     save(tmp_path / "b.png")
-    with pytest.raises(ValueError, match="2 images of 72 bytes are 0 GiB; allowed are 0 GiB in memory; take a smaller"):
+    with pytest.raises(ValueError, match="2 images of 72 bytes are 0 GiB; must be at most 0 GiB in memory; use a"):
         read_folder(tmp_path)
 
 
 @pytest.mark.parametrize("size", [0, -3, 5000])
 def test_image_sizes_out_of_range(tmp_path, size):
-    with pytest.raises(ValueError, match=rf"image size is {size}; allowed is 1 to 4096; "):
+    with pytest.raises(ValueError, match=rf"image_size is {size}; must be 1 to 4096; "):
         read_folder(tmp_path, image_size=size)
 
 
 def test_directories_that_hold_no_classes(tmp_path):
-    with pytest.raises(ValueError, match=r"missing' is no directory; "):
+    with pytest.raises(ValueError, match=r"missing' is not a directory; "):
         read_folder(tmp_path / "missing")
-    with pytest.raises(ValueError, match=r"holds no images; allowed are .png, .*; check the directory"):
+    with pytest.raises(ValueError, match=r"holds no images; must hold .* \(.png, .*; check the directory"):
         read_folder(tmp_path)
     save(tmp_path / "cat" / "a.png")
-    with pytest.raises(ValueError, match=r"has no test split; allowed is .* train and test; "):
+    with pytest.raises(ValueError, match=r"has no test split; must contain the folders train and test; "):
         read_folder(tmp_path, split="test")
     (tmp_path / "dog").mkdir()
-    with pytest.raises(ValueError, match=r"dog' holds no images; allowed are .png, .*; "):
+    with pytest.raises(ValueError, match=r"dog' holds no images; .*.png, .*; "):
         read_folder(tmp_path)
     save(tmp_path / "dog" / "a.png")
     save(tmp_path / "loose.png")
-    with pytest.raises(ValueError, match=r"holds 1 images beside the folders cat, dog; .*; move them"):
+    with pytest.raises(ValueError, match=r"holds 1 images next to the folders cat, dog; .*; move them"):
         read_folder(tmp_path)

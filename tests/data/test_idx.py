@@ -34,14 +34,14 @@ def test_a_folder_without_one_file_does_not_hold_the_set(tmp_path):
     (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
     assert not holds_idx(tmp_path)
     assert len(read(tmp_path, "train")) == 5
-    with pytest.raises(ValueError, match=r"holds no file t10k-labels-idx1-ubyte; allowed is .*; name the directory"):
+    with pytest.raises(ValueError, match=r"holds no file t10k-labels-idx1-ubyte; must be .*; check the directory"):
         read(tmp_path, "test")
 
 
 WHOLE = encoded(IMAGES)
 BAD = {
-    "empty": (b"", "it begins with nothing and not with 00 00 08 03"),
-    "labels": (encoded(LABELS), "it begins with 00 00 08 01 and not with 00 00 08 03"),
+    "empty": (b"", "it begins with nothing instead of 00 00 08 03"),
+    "labels": (encoded(LABELS), "it begins with 00 00 08 01 instead of 00 00 08 03"),
     "floats": (b"\x00\x00\x0d\x03" + WHOLE[4:], "it begins with 00 00 0d 03"),
     "header": (WHOLE[:9], "unpack requires a buffer of 12 bytes"),
     "short": (WHOLE[:-1], "it claims 30 bytes and has 29"),
@@ -57,7 +57,7 @@ def test_a_bad_file_is_one_line_of_three_parts(tmp_path, name, suffix):
     content, message = BAD[name]
     path = tmp_path / f"{name}{suffix}"
     path.write_bytes(gzip.compress(content) if suffix else content)
-    with pytest.raises(ValueError, match=rf"cannot be read as IDX \({message}.*\); allowed is .*; fetch it again$"):
+    with pytest.raises(ValueError, match=rf"cannot be read as IDX \({message}.*\); must be .*; fetch it again$"):
         read_idx(path, 3)
 
 
@@ -91,7 +91,7 @@ def test_no_more_than_it_claims_is_decompressed(tmp_path, monkeypatch):
 def test_more_than_the_limit_is_refused_before_memory_is_taken(tmp_path, monkeypatch):
     monkeypatch.setattr(images, "LARGEST_BYTES", 29)
     (tmp_path / "a").write_bytes(WHOLE)
-    with pytest.raises(ValueError, match="it claims 30 bytes, of 1 to 29"):
+    with pytest.raises(ValueError, match="it claims 30 bytes, which is not in 1 to 29"):
         read_idx(tmp_path / "a", 3)
 
 
@@ -105,5 +105,5 @@ def test_a_label_an_image(tmp_path):
 def test_a_label_beyond_the_classes(tmp_path):
     put(tmp_path, zipped=False)
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(encoded(LABELS + 1))
-    with pytest.raises(ValueError, match=r"labels of few reach from 1 to 3; allowed are 0 to 2, "):
+    with pytest.raises(ValueError, match=r"labels of few range from 1 to 3; must be 0 to 2, "):
         read(tmp_path, "train")

@@ -75,16 +75,16 @@ def test_the_digest_tells_values_labels_classes_and_shapes_apart():
     [
         (
             {"values": torch.zeros(3, 1, 3, 4)},
-            r"values of few are torch.float32 \[3, 1, 3, 4\]; allowed are uint8 .*; ",
+            r"values of few are torch.float32 \[3, 1, 3, 4\]; must be uint8 .*; ",
         ),
         ({"values": torch.zeros(3, 2, dtype=torch.float64)}, r"values of few are torch.float64 \[3, 2\]; "),
         (
             {"labels": torch.zeros(2, dtype=torch.int64)},
-            r"labels of few are torch.int64 \[2\]; allowed is int64 \[3\]; ",
+            r"labels of few are torch.int64 \[2\]; must be int64 \[3\]; ",
         ),
         ({"labels": torch.zeros(3)}, r"labels of few are torch.float32 \[3\]; "),
-        ({"labels": torch.tensor([0, 2, 1])}, r"labels of few reach from 0 to 2; allowed are 0 to 1, .*; "),
-        ({"labels": torch.tensor([0, -1, 1])}, r"labels of few reach from -1 to 1; "),
+        ({"labels": torch.tensor([0, 2, 1])}, r"labels of few range from 0 to 2; must be 0 to 1, .*; "),
+        ({"labels": torch.tensor([0, -1, 1])}, r"labels of few range from -1 to 1; "),
     ],
 )
 def test_what_does_not_fit_together_is_refused(changes, message):

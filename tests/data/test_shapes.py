@@ -60,7 +60,7 @@ def test_the_eight_gaussians_stand_on_the_unit_circle():
     means = torch.tensor(EIGHT_GAUSSIANS.means)
     assert torch.allclose(means.norm(dim=-1), torch.ones(8))
     assert torch.atan2(means[1, 1], means[1, 0]).item() == pytest.approx(math.pi / 4)
-    y, k = EIGHT_GAUSSIANS.labelled(COUNT, seeded())
+    y, k = EIGHT_GAUSSIANS.sample_with_modes(COUNT, seeded())
     assert torch.equal(y, EIGHT_GAUSSIANS.sample(COUNT, seeded()))
     assert ((y - means[k]) / EIGHT_GAUSSIANS.std).square().mean().item() == pytest.approx(1, abs=5 / COUNT**0.5)
 

@@ -59,16 +59,16 @@ def test_four_modes_are_those_of_the_appendix():
 
 @pytest.mark.parametrize("means", [(), ((),), ((0.0, 1.0), (2.0,))])
 def test_means_of_no_one_dimension_are_refused(means):
-    with pytest.raises(ValueError, match=r"means is .*; allowed is one point or more of one dimension; "):
+    with pytest.raises(ValueError, match=r"means is .*; must be one or more points of the same dimension; "):
         GaussianMixture(means=means, std=0.1)
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0.0, -0.1), (0.0, float("nan")), (float("inf"), 0.1)])
 def test_numbers_that_make_no_gaussian_are_refused(mean, std):
-    with pytest.raises(ValueError, match=r"std is .*; allowed are finite numbers with std ≥ 0; "):
+    with pytest.raises(ValueError, match=r"std is .*; must be finite numbers with std ≥ 0; "):
         GaussianMixture(means=((mean, 0.0),), std=std)
 
 
 def test_a_negative_count_is_refused():
-    with pytest.raises(ValueError, match=r"count is -1; allowed is 0 or more; "):
+    with pytest.raises(ValueError, match=r"count is -1; must be ≥ 0; "):
         THREE_CLUSTERS.sample(-1, seeded())

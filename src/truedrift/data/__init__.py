@@ -1,4 +1,4 @@
-"""Where samples come from."""
+"""Data sets: loading them, batches per class, and arrays from files."""
 
 from truedrift.data.array_files import read_arrays
 from truedrift.data.class_batches import Batch, ClassBatches, gather_samples

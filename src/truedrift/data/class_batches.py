@@ -1,14 +1,14 @@
-"""Which images a step sees: n positives of every class, as a pure function of (seed, step).
+"""Batches per class: n positives of every class at every step, as a pure function of (seed, step).
 
 Without replacement (the default). A pass has L = min_c N_c // n steps; pass p = step // L draws one permutation of
-every class, and its step takes positions [n·j, n·j + n), j = step mod L. Within a pass nothing repeats, and of a class
-of the smallest size every image is seen, up to the remainder of the division by n.
+every class, and its step takes positions [n·j, n·j + n), j = step mod L. Within a pass nothing repeats. A pass covers
+the smallest class completely, up to the remainder of the division by n.
 
-Queue (the paper's). The permutations of a class, pass after pass, are an endless stream; at step t the queue of class c
-holds its positions [n·t, n·t + 256), and n are drawn from it with replacement.
+Queue (as in the paper). The permutations of a class, pass after pass, form an endless stream; at step t the queue of
+class c holds its positions [n·t, n·t + 256), and n are drawn from it with replacement.
 
-A resumed run, another order of steps and another process see the same images: what is remembered between steps only
-saves the permutation from being drawn again.
+A resumed run, another order of steps and another process get the same images: the state between steps is only a cache
+of permutations.
 """
 
 from __future__ import annotations
@@ -19,35 +19,65 @@ from typing import Literal, NamedTuple
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import UserError, require_choice
+from truedrift.errors import UserError, require_choice, require_integer
 from truedrift.seeding import stream
 
 Sampling = Literal["without-replacement", "queue"]
 SAMPLINGS = ("without-replacement", "queue")
 PADDING = 2.0
-"""The key of an entry that is none: behind every key of [0, 1)."""
+"""Sorting key of padding, above every key in [0, 1)."""
 
 
 class Batch(NamedTuple):
-    """Positions in the data set, and which of them are to be mirrored left to right."""
+    """Positions in the data set, and which of them to mirror left to right."""
 
     indices: Tensor
-    """int64 [C, n], or [u]."""
+    """Positions, int64 [C, n] or [u]."""
 
     mirrored: Tensor
-    """bool, of the same shape."""
+    """Which images to mirror, bool of the same shape."""
 
 
 def gather_samples(values: Tensor, batch: Batch) -> Tensor:
-    """The samples of a batch [*batch, *sample_shape], mirrored where it says so."""
-    picked = values.index_select(0, batch.indices.flatten())
+    """Gather the samples of a batch, mirrored where it says so.
+
+    Args:
+        values: All samples [N, *sample_shape].
+        batch: Positions and mirroring of any shape.
+
+    Returns:
+        Samples [*batch shape, *sample_shape].
+
+    Example:
+        >>> batch = Batch(torch.tensor([1, 0]), torch.tensor([True, False]))
+        >>> gather_samples(torch.tensor([[1, 2], [3, 4]]), batch)
+        tensor([[4, 3],
+                [1, 2]])
+    """
+    samples = values.index_select(0, batch.indices.flatten())
     mirrored = batch.mirrored.flatten().nonzero()[:, 0]
-    picked.index_copy_(0, mirrored, picked.index_select(0, mirrored).flip(-1))
-    return picked.view(*batch.indices.shape, *values.shape[1:])
+    samples.index_copy_(0, mirrored, samples.index_select(0, mirrored).flip(-1))
+    return samples.view(*batch.indices.shape, *values.shape[1:])
 
 
 class ClassBatches:
-    """n positives of each of the classes 0 … `classes` − 1 at every step; `names` are for what is said of mistakes."""
+    """n positives of each of the classes 0 … `classes` − 1 at every step.
+
+    Args:
+        labels: int64 [N], the class of every sample.
+        classes: Number of classes.
+        n: Positives per class and step.
+        seed: Seed of permutations and mirroring.
+        flips: Mirror every image with probability ½.
+        sampling: "without-replacement" or "queue".
+        queue_size: Length of the queue of each class.
+        names: Names of the classes, for messages.
+
+    Example:
+        >>> batches = ClassBatches(torch.tensor([0, 0, 1, 1, 1]), 2, n=2, seed=0, flips=False)
+        >>> batches.at(0).indices.shape, batches.steps_per_pass
+        (torch.Size([2, 2]), 1)
+    """
 
     def __init__(
         self,
@@ -64,74 +94,75 @@ class ClassBatches:
         require_choice("sampling", sampling, SAMPLINGS)
         counts = torch.bincount(labels, minlength=classes)
         _require_sizes(counts, classes, n, sampling, names)
-        if queue_size < 1:
-            raise UserError(f"is {queue_size}", "must be 1 or more", "the paper's is 256", field="queue_size")
+        require_integer("queue_size", queue_size, 1, 256)
         self.n, self.seed, self.flips, self.sampling, self.queue_size = n, seed, flips, sampling, queue_size
         self.total = len(labels)
         self.counts = counts
         self.steps_per_pass = max(int(counts.min()) // n, 1)
-        self._members, self._is_member = _padded(labels, counts)
-        # Passes that fit into a queue of the smallest class, the begun one included.
+        self._members, self._is_member = _pad_members(labels, counts)
+        # Cache without replacement: the permutations of one pass.
+        self._cached_pass: tuple[int, Tensor] = (-1, self._members)
+        # Cache of the queue: pass p of a class is at slot p mod passes, so the passes in one queue never share a slot.
+        # The number of passes is for the smallest class and includes those that the queue holds in part.
         self._passes_in_queue = (queue_size - 2) // int(counts.min()) + 2
-        self._remembered: tuple[int, Tensor] = (-1, self._members)
-        # Pass p of a class is remembered at place p mod passes: those of one queue never share a place.
-        self._held = torch.full((classes, self._passes_in_queue), -1)
+        self._pass_in_slot = torch.full((classes, self._passes_in_queue), -1)
         self._window = self._members[:, None].repeat(1, self._passes_in_queue if sampling == "queue" else 0, 1)
 
     def at(self, step: int) -> Batch:
-        """The positives of that step: indices and mirrored [C, n]."""
+        """Return the positives of a step: indices and mirrored [C, n]."""
         _require_step(step)
-        indices = self._queued(step) if self.sampling == "queue" else self._slice(step)
-        return Batch(indices, self._mirrored("flips", step, tuple(indices.shape)))
+        indices = self._draw_from_queue(step) if self.sampling == "queue" else self._slice_pass(step)
+        return Batch(indices, self._draw_mirrored("flips", step, tuple(indices.shape)))
 
     def unconditional(self, step: int, u: int) -> Batch:
-        """u images of all classes, uniformly and without replacement within the batch: indices and mirrored [u]."""
+        """Draw u images of all classes uniformly, without replacement within the batch: indices and mirrored [u]."""
         _require_step(step)
         if not 0 <= u <= self.total:
-            raise UserError(f"u is {u}", f"allowed is 0 to {self.total}, the number of images", "take fewer")
+            raise UserError(f"is {u}", f"must be 0 to {self.total}, the number of images", "use fewer", field="u")
         indices = torch.randperm(self.total, generator=stream(self.seed, "unconditional", step))[:u]
-        return Batch(indices, self._mirrored("unconditional-flips", step, (u,)))
+        return Batch(indices, self._draw_mirrored("unconditional-flips", step, (u,)))
 
-    def _mirrored(self, purpose: str, step: int, shape: tuple[int, ...]) -> Tensor:
+    def _draw_mirrored(self, purpose: str, step: int, shape: tuple[int, ...]) -> Tensor:
         if not self.flips:
             return torch.zeros(shape, dtype=torch.bool)
         return torch.rand(shape, generator=stream(self.seed, purpose, step)) < 0.5
 
-    def _slice(self, step: int) -> Tensor:
+    def _slice_pass(self, step: int) -> Tensor:
         number, slot = divmod(step, self.steps_per_pass)
-        if self._remembered[0] != number:
-            self._remembered = (number, self._permutations(number, torch.arange(len(self.counts))))
-        return self._remembered[1][:, slot * self.n : (slot + 1) * self.n].clone()
+        if self._cached_pass[0] != number:
+            self._cached_pass = (number, self._draw_permutations(number, torch.arange(len(self.counts))))
+        return self._cached_pass[1][:, slot * self.n : (slot + 1) * self.n].clone()
 
-    def _permutations(self, number: int, classes: Tensor) -> Tensor:
-        """π of those classes in pass `number` [k, max N_c of them], padding last."""
+    def _draw_permutations(self, number: int, classes: Tensor) -> Tensor:
+        """Draw the permutations of these k classes in pass `number` [k, max N_c of them], padding last."""
         longest = int(self.counts[classes].max())
-        # In float64 no two keys of a class are equal, but for one pass in 10⁸ of classes of 10⁴.
+        # In float64, two keys of a class of 10⁴ are equal only in about one pass in 10⁸.
         keys = torch.rand(self._members.shape, generator=stream(self.seed, "positives", number), dtype=torch.float64)
         keys, is_member = keys[classes, :longest], self._is_member[classes, :longest]
         order = keys.masked_fill_(~is_member, PADDING).argsort(dim=-1, stable=True)
         return self._members[classes, :longest].gather(-1, order)
 
-    def _queued(self, step: int) -> Tensor:
+    def _draw_from_queue(self, step: int) -> Tensor:
         shape = (len(self.counts), self.n)
-        drawn = torch.randint(self.queue_size, shape, generator=stream(self.seed, "queue", step))
-        position = self.n * step + drawn
+        # Draw positions in the endless stream of each class, then split them into pass and offset.
+        place = torch.randint(self.queue_size, shape, generator=stream(self.seed, "queue", step))
+        position = self.n * step + place
         number, offset = position // self.counts[:, None], position % self.counts[:, None]
-        self._remember(number)
+        self._cache_passes(number)
         return self._window[torch.arange(shape[0])[:, None], number % self._passes_in_queue, offset]
 
-    def _remember(self, number: Tensor) -> None:
-        """Draw the passes number [C, n] that are not held: of a class, only those that a sample is taken from."""
-        missing = self._held.gather(-1, number % self._passes_in_queue) != number
+    def _cache_passes(self, number: Tensor) -> None:
+        """Draw those of the passes number [C, n] that are not in the cache, only for the classes that need them."""
+        missing = self._pass_in_slot.gather(-1, number % self._passes_in_queue) != number
         for each in number[missing].unique().tolist():
             classes = (missing & (number == each)).any(-1).nonzero()[:, 0]
-            drawn, place = self._permutations(each, classes), each % self._passes_in_queue
-            self._window[classes, place, : drawn.shape[-1]] = drawn
-            self._held[classes, place] = each
+            permutations, slot = self._draw_permutations(each, classes), each % self._passes_in_queue
+            self._window[classes, slot, : permutations.shape[-1]] = permutations
+            self._pass_in_slot[classes, slot] = each
 
 
-def _padded(labels: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """The positions of each class in a row [C, max_c N_c], and which entries of it there are."""
+def _pad_members(labels: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the positions of each class in one row [C, max_c N_c], and which entries are not padding."""
     is_member = torch.arange(int(counts.max())) < counts[:, None]
     members = torch.zeros(is_member.shape, dtype=torch.int64)
     members[is_member] = labels.argsort(stable=True)
@@ -140,10 +171,9 @@ def _padded(labels: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
 
 def _require_sizes(counts: Tensor, classes: int, n: int, sampling: Sampling, names: Sequence[str] | None) -> None:
     if len(counts) != classes or classes < 1:
-        came = f"labels reach to {len(counts) - 1} and classes is {classes}"
-        raise UserError(came, "allowed are labels below the number of classes", "count the classes again")
-    if n < 1:
-        raise UserError(f"is {n}", "must be 1 or more", "the paper takes 64", field="n")
+        problem = f"the largest label is {len(counts) - 1} and classes is {classes}"
+        raise UserError(problem, "labels must be below the number of classes", "count the classes again")
+    require_integer("n", n, 1, 64)
     smallest = int(counts.argmin())
     size = int(counts[smallest])
     least = n if sampling == "without-replacement" else 1
@@ -151,14 +181,12 @@ def _require_sizes(counts: Tensor, classes: int, n: int, sampling: Sampling, nam
         name = repr(names[smallest]) if names else str(smallest)
         raise UserError(
             f"is {n} and class {name} has {size} images",
-            f"allowed is n up to the smallest class, with {least} or more images in each",
-            f"take n = {size} or less, or sampling queue, which draws with replacement"
-            if size
-            else "remove that class",
+            f"every class must have at least {least} images",
+            f"use n = {size} or less, or sampling queue, which draws with replacement" if size else "remove that class",
             field="n",
         )
 
 
 def _require_step(step: int) -> None:
     if step < 0:
-        raise UserError(f"step is {step}", "allowed is 0 or more", "count steps from 0")
+        raise UserError(f"is {step}", "must be ≥ 0", "count steps from 0", field="step")

@@ -1,8 +1,8 @@
-"""Images of a user's own: DIR/CLASS/*.png and the like, or images directly in DIR, which are one class "all".
+"""A user's own images: DIR/CLASS/*.png and similar, or images directly in DIR, which are one class "all".
 
-DIR with the folders train and test is read split by split; any other DIR is one train split. With `image_size` s, the
-central square of each image is resized to s × s by an antialiased filter; without, all images must have one size.
-Files are taken in the order of their names, folders in that of theirs; what begins with a dot is passed over.
+A DIR with the folders train and test has these two splits; any other DIR is one train split. With `image_size` s, the
+central square of each image is resized to s × s by an antialiased filter; without it, all images must have the same
+size. Files and folders are sorted by name; names that begin with a dot are skipped.
 """
 
 from __future__ import annotations
@@ -26,117 +26,131 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP")
 
 LARGEST_PIXELS = 1 << 26
-"""Of one image, 67 million: what a small file may claim before any memory is taken."""
+"""Limit for one image, 67 million; checked before memory is allocated, since a small file may claim any size."""
 
 LARGEST_BYTES = 1 << 36
-"""Of all images as they stay in memory, 64 GiB."""
+"""Limit for all images in memory, 64 GiB."""
 
 LARGEST_SIZE = 4096
 
 Channels = Literal[1, 3]
 _DEEP = ("I", "F")
-"""Modes with more than a byte a pixel begin so."""
+"""Prefixes of Pillow's modes with more than one byte per channel."""
 
 
 def read_folder(
     root: Path, *, split: str = "train", image_size: int | None = None, channels: Channels | None = None
 ) -> Samples:
-    """The images as bytes [N, channels, H, W]; gray if all of them are, unless `channels` says otherwise."""
+    """Read the images of a folder as bytes [N, channels, H, W].
+
+    Args:
+        root: The directory.
+        split: "train", "test" or "all".
+        image_size: Side to crop and resize to; None: all images must have the same size.
+        channels: 1 for gray or 3 for RGB; None: gray if all images are gray.
+    """
+    # Find the files and their classes.
     if image_size is not None and not 1 <= image_size <= LARGEST_SIZE:
-        raise UserError(f"image size is {image_size}", f"allowed is 1 to {LARGEST_SIZE}", "take for example 32")
-    splits = _splits(root)
+        raise UserError(f"is {image_size}", f"must be 1 to {LARGEST_SIZE}", "pass for example 32", field="image_size")
+    splits = _find_splits(root)
     if split == "test" and "test" not in splits:
-        came = f"{str(root)!r} has no test split"
-        raise UserError(came, "allowed is a directory with the folders train and test", "make them")
+        problem = f"{str(root)!r} has no test split"
+        raise UserError(problem, "must contain the folders train and test", "create them")
     names = _class_names(root, splits.values())
     files, labels = _list_images(list(splits.values()) if split == "all" else [splits[split]], names)
-    sizes, gray = _survey(files)
+    # Read the headers and check the sizes before memory is allocated.
+    sizes, gray = _read_headers(files)
     if image_size is None:
         _require_one_size(files, sizes)
     width, height = sizes[0] if image_size is None else (image_size, image_size)
     count = channels or (1 if gray else 3)
-    _require_room(len(files), count * height * width)
+    _require_memory(len(files), count * height * width)
+    # Read the pixels.
     values = torch.empty(len(files), count, height, width, dtype=torch.uint8)
     for row, path in enumerate(files):
-        values[row] = _pixels(path, image_size, count)
+        values[row] = _read_pixels(path, image_size, count)
     return Samples(values, torch.tensor(labels, dtype=torch.int64), tuple(names) or ("all",), "folder", flips=True)
 
 
-def _splits(root: Path) -> dict[str, Path]:
-    """The folder of each split that there is."""
+def _find_splits(root: Path) -> dict[str, Path]:
+    """Return the folder of each existing split."""
     if not root.is_dir():
-        raise UserError(f"{str(root)!r} is no directory", "allowed is a directory of images", "check its name")
+        raise UserError(f"{str(root)!r} is not a directory", "must be a directory of images", "check the name")
     parts = {name: root / name for name in ("train", "test")}
     return parts if all(part.is_dir() for part in parts.values()) else {"train": root}
 
 
 def _class_names(root: Path, folders: Iterable[Path]) -> list[str]:
-    """The folders in any split, by name, so that a class has one number in all of them; none if images are loose."""
-    names = sorted({each.name for folder in folders for each in _visit(folder) if each.is_dir()})
+    """Return the folder names of all splits together, so that a class has one number; empty without class folders."""
+    names = sorted({each.name for folder in folders for each in _list_visible(folder) if each.is_dir()})
     _require_readable(names)
     for folder in folders:
         loose = _images(folder)
         if loose and names:
-            came = f"{str(folder)!r} holds {len(loose)} images beside the folders {', '.join(names[:3])}"
-            raise UserError(came, "allowed are images in one folder a class, or all in one", "move them into a folder")
+            problem = f"{str(folder)!r} holds {len(loose)} images next to the folders {', '.join(names[:3])}"
+            allowed = "images must be in one folder per class, or all in one"
+            raise UserError(problem, allowed, "move them into a folder")
     for name in names or ["."]:
         if not any(_images(folder / name) for folder in folders):
-            came = f"{str(root / name)!r} holds no images"
-            raise UserError(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
+            raise _no_images(root / name)
     return names
 
 
+def _no_images(folder: Path) -> UserError:
+    allowed = f"must hold one or more images ({', '.join(SUFFIXES)})"
+    return UserError(f"{str(folder)!r} holds no images", allowed, "check the directory")
+
+
 def _require_readable(names: Iterable[str]) -> None:
-    """Names that are text: others could be neither printed nor recorded."""
+    """Require names in UTF-8: others could be neither printed nor recorded."""
     for name in names:
         try:
             name.encode()
         except UnicodeEncodeError:
-            came = f"the folder {name!r} has a name that is not UTF-8"
-            raise UserError(came, "allowed is the name of a class, in UTF-8", "rename the folder") from None
+            problem = f"the folder {name!r} has a name that is not UTF-8"
+            raise UserError(problem, "must be the name of a class in UTF-8", "rename the folder") from None
 
 
 def _list_images(folders: Sequence[Path], names: Sequence[str]) -> tuple[list[Path], list[int]]:
-    """The files, and the class of each."""
-    of_class = [
+    """Return the files and the class of each."""
+    images = [
         (path, label)
         for folder in folders
         for label, name in enumerate(names or ["."])
         for path in _images(folder / name)
     ]
-    if not of_class:
-        came = f"{str(folders[0])!r} holds no images"
-        raise UserError(came, f"allowed are {', '.join(SUFFIXES)}", "check the directory")
-    return [path for path, _ in of_class], [label for _, label in of_class]
+    if not images:
+        raise _no_images(folders[0])
+    return [path for path, _ in images], [label for _, label in images]
 
 
-def _visit(folder: Path) -> list[Path]:
+def _list_visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
 
 
 def _images(folder: Path) -> list[Path]:
-    return [path for path in _visit(folder) if path.suffix.lower() in SUFFIXES and not path.is_dir()]
+    return [path for path in _list_visible(folder) if path.suffix.lower() in SUFFIXES and not path.is_dir()]
 
 
-def _survey(files: Sequence[Path]) -> tuple[list[tuple[int, int]], bool]:
-    """(width, height) of each image as it is shown, from its header alone; whether all of them are gray."""
+def _read_headers(files: Sequence[Path]) -> tuple[list[tuple[int, int]], bool]:
+    """Read (width, height) of each image as displayed, and whether all are gray, from the headers."""
     sizes, gray = [], True
     for path in files:
         with _open_image(path) as image:
-            turned = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # a photograph on its side
-            sizes.append(image.size[::-1] if turned else image.size)
+            is_rotated = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # EXIF orientation of a photograph
+            sizes.append(image.size[::-1] if is_rotated else image.size)
             gray = gray and image.mode in ("1", "L", "LA")
     return sizes, gray
 
 
 @contextmanager
 def _open_image(path: Path) -> Iterator[Image]:
-    """The image with its header read and found reasonable; whatever is wrong with the file is a mistake."""
+    """Open an image and check its header; every defect of the file is a UserError."""
     try:
         from PIL import Image  # noqa: PLC0415  an extra
     except ImportError:
         raise UserError(
-            "Pillow is not installed", "images are read with it", "run pip install 'truedrift[train]'"
+            "Pillow is not installed", "reading images requires it", "run pip install 'truedrift[train]'"
         ) from None
     bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
@@ -153,13 +167,13 @@ def _open_image(path: Path) -> Iterator[Image]:
     except UserError:
         raise
     except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise _unreadable_image(path, "it is no complete PNG, JPEG, WebP or BMP") from error
+        raise _unreadable_image(path, "it is not a complete PNG, JPEG, WebP or BMP file") from error
 
 
-def _unreadable_image(path: Path, why: str) -> UserError:
+def _unreadable_image(path: Path, reason: str) -> UserError:
     return UserError(
-        f"{str(path)!r} cannot be read ({why})",
-        f"allowed are 8-bit images {', '.join(SUFFIXES)} of up to {LARGEST_PIXELS} pixels",
+        f"{str(path)!r} cannot be read ({reason})",
+        f"must be an 8-bit image ({', '.join(SUFFIXES)}) of up to {LARGEST_PIXELS} pixels",
         "repair or remove the file",
     )
 
@@ -169,42 +183,42 @@ def _require_one_size(files: Sequence[Path], sizes: Sequence[tuple[int, int]]) -
         if size != sizes[0]:
             raise UserError(
                 f"{files[0].name} is {sizes[0][0]}×{sizes[0][1]} and {path.name} is {size[0]}×{size[1]}",
-                "allowed is one size for all images, or an image size to resize them to",
-                "give one, for example 32",
+                "must have the same size, unless image_size is set",
+                "set image_size, for example to 32",
             )
 
 
-def _require_room(count: int, each: int) -> None:
+def _require_memory(count: int, each: int) -> None:
     if count * each > LARGEST_BYTES:
         raise UserError(
             f"{count} images of {each} bytes are {count * each / 2**30:.0f} GiB",
-            f"allowed are {LARGEST_BYTES >> 30} GiB in memory",
-            "take a smaller image size or fewer images",
+            f"must be at most {LARGEST_BYTES >> 30} GiB in memory",
+            "use a smaller image size or fewer images",
         )
 
 
-def _pixels(path: Path, image_size: int | None, channels: int) -> Tensor:
-    """One image as bytes [channels, H, W]; see-through places become white."""
+def _read_pixels(path: Path, image_size: int | None, channels: int) -> Tensor:
+    """Read one image as bytes [channels, H, W]; transparent pixels become white."""
     from PIL import Image, ImageOps  # noqa: PLC0415  an extra
 
     with _open_image(path) as stored:
         image: Image.Image = ImageOps.exif_transpose(stored)
         if image.has_transparency_data:
-            seen = image.convert("RGBA")
-            image = Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen)
+            transparent = image.convert("RGBA")
+            image = Image.alpha_composite(Image.new("RGBA", transparent.size, "white"), transparent)
         image = image.convert("L" if channels == 1 else "RGB")
         if image_size is not None:
             image = _crop_square(image, image_size)
-        rows = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
-        return rows.view(image.height, image.width, channels).permute(2, 0, 1)
+        pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
+        return pixels.view(image.height, image.width, channels).permute(2, 0, 1)
 
 
 def _crop_square(image: Image, size: int) -> Image:
-    """The central square, resized; Pillow widens the filter when it shrinks, which is what keeps edges clean."""
+    """Crop the central square and resize it; when shrinking, Pillow widens the filter, which prevents aliasing."""
     from PIL.Image import Resampling  # noqa: PLC0415  an extra
 
     side = min(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
-    # Cropped first: the filter must not see what lies outside of the square.
+    # Crop first, so that the filter does not see pixels outside of the square.
     square = image.crop((left, top, left + side, top + side))
     return square.resize((size, size), Resampling.LANCZOS)

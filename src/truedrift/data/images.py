@@ -1,23 +1,22 @@
-"""The names of the classes, in the order of their numbers, as the data sets' authors publish them.
+"""Image data sets in their published formats: digits of scikit-learn, (Fashion-)MNIST in IDX, CIFAR in binary records.
 
-The 1 797 handwritten digits of scikit-learn, 8 × 8 pixels v in 0 … 16, as bytes b = round(255 v / 16).
+Digits. 1 797 handwritten digits, 8 × 8 pixels v in 0 … 16, as bytes b = round(255 v / 16). Every fifth one (index 0, 5,
+10, …) belongs to the test split, the others to the train split.
 
-Every fifth one (index 0, 5, 10, …) is of the test split; the others are of the train split.
-
-Images and labels in the IDX format of MNIST, raw or gzipped.
+IDX, the format of MNIST, raw or gzipped:
 
     00 00 08 d | d sizes, 4 bytes each, most significant first | the bytes, last axis fastest
 
-08 says "unsigned bytes" and d is the number of axes: 3 for images [N, H, W], 1 for labels [N]. The sizes are held
-against the bytes that there are, and never more than they claim is read or decompressed.
+08 stands for unsigned bytes and d is the number of axes: 3 for images [N, H, W], 1 for labels [N]. The sizes are
+compared with the bytes in the file, and never more than they claim is read or decompressed.
 
-CIFAR-10 and CIFAR-100 in their official binary format, from the archive or from a folder with its files.
+CIFAR-10 and CIFAR-100 in their official binary format, from the archive or from a folder with its files:
 
     CIFAR-10 record    label | 3 × 32 × 32 bytes, channel by channel
     CIFAR-100 record   coarse label | fine label | 3 × 32 × 32 bytes
 
-The archive is a stream that is read once, member by member; nothing is ever extracted to disk. Size and sha256 of every
-file are checked after decoding, so that a damaged copy is never trained on.
+The archive is read once as a stream, member by member; nothing is extracted to disk. Size and sha256 of every file are
+checked after decoding, so a damaged copy is never used for training.
 Reference: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
 """
 
@@ -36,7 +35,7 @@ from typing import BinaryIO
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.data.download import PinnedFile
+from truedrift.data.download import PinnedFile, error_text
 from truedrift.data.registry import CIFAR10_TEST, CIFAR10_TRAIN, CIFAR100_TEST, CIFAR100_TRAIN
 from truedrift.data.samples import Samples
 from truedrift.errors import UserError
@@ -75,108 +74,102 @@ CIFAR100_CLASSES = tuple(_FINE.split())
 
 
 def digits(split: str) -> Samples:
-    """The digits of that split: "train", "test" or "all", in the order of scikit-learn."""
+    """Load the digits of a split, "train", "test" or "all", in the order of scikit-learn."""
     try:
         from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # noqa: PLC0415  an extra
     except ImportError:
         raise UserError(
-            "scikit-learn is not installed", "the digits come with it", "run pip install 'truedrift[train]'"
+            "scikit-learn is not installed", "the digits are part of it", "run pip install 'truedrift[train]'"
         ) from None
     stored = load_digits()
     values = torch.from_numpy(stored.images).mul(255 / 16).round().to(torch.uint8)[:, None]
     labels = torch.from_numpy(stored.target).to(torch.int64)
-    fifth = torch.arange(len(values)) % 5 == 0
-    mine = {"train": ~fifth, "test": fifth, "all": fifth | ~fifth}[split]
-    return Samples(values[mine], labels[mine], DIGITS, "digits", flips=False)
+    is_test = torch.arange(len(values)) % 5 == 0
+    selected = {"train": ~is_test, "test": is_test, "all": is_test | ~is_test}[split]
+    return Samples(values[selected], labels[selected], DIGITS, "digits", flips=False)
 
 
 LARGEST_BYTES = 1 << 31
-"""Of one file, decoded: 2 GiB, which is 2.7 million images of 28 × 28."""
+"""Limit for one decoded file: 2 GiB, which is 2.7 million images of 28 × 28."""
 
 STEMS = {"train": "train", "test": "t10k"}
 IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
 
 
 def read_idx(path: Path, axes: int) -> Tensor:
-    """The bytes of the file as a uint8 tensor of that many axes."""
+    """Read an IDX file as a uint8 tensor with `axes` axes."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return _decode(file, axes)  # type: ignore[arg-type]
-    except (EOFError, gzip.BadGzipFile, zlib.error, struct.error, _NotIdx) as error:
-        raise _unreadable_idx(path, str(error)) from None
-    except OSError as error:
-        raise _unreadable_idx(path, error.strerror or str(error)) from None
+    except (OSError, EOFError, zlib.error, struct.error, _NotIdx) as error:
+        raise UserError(
+            f"{str(path)!r} cannot be read as IDX ({error_text(error)})",
+            "must be a complete file of unsigned bytes, raw or .gz",
+            "fetch it again",
+        ) from None
 
 
 class _NotIdx(Exception):
-    """Why the bytes are not a complete IDX file."""
+    """Reason why the bytes are not a complete IDX file."""
 
 
 def _decode(file: BinaryIO, axes: int) -> Tensor:
     magic = file.read(4)
     if magic != bytes((0, 0, 8, axes)):
-        raise _NotIdx(f"it begins with {magic.hex(' ') or 'nothing'} and not with 00 00 08 {axes:02x}")
+        raise _NotIdx(f"it begins with {magic.hex(' ') or 'nothing'} instead of 00 00 08 {axes:02x}")
     sizes = struct.unpack(f">{axes}I", file.read(4 * axes))
     claimed = math.prod(sizes)
     if not 0 < claimed <= LARGEST_BYTES:
-        raise _NotIdx(f"it claims {claimed} bytes, of 1 to {LARGEST_BYTES}")
-    content = file.read(claimed + 1)  # one more, which must not be there
+        raise _NotIdx(f"it claims {claimed} bytes, which is not in 1 to {LARGEST_BYTES}")
+    content = file.read(claimed + 1)  # one more byte, which must not exist
     if len(content) != claimed:
         raise _NotIdx(f"it claims {claimed} bytes and has {'more' if len(content) > claimed else len(content)}")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8).view(sizes)
 
 
-def _unreadable_idx(path: Path, why: str) -> UserError:
-    return UserError(
-        f"{str(path)!r} cannot be read as IDX ({' '.join(why.split())})",
-        "allowed is a complete file of unsigned bytes, raw or .gz",
-        "fetch it again",
-    )
-
-
 def find_idx(root: Path, stem: str, kind: str) -> Path | None:
-    """The file of that stem and kind in `root`, raw before gzipped, under either of its two usual names."""
+    """Find the file of that stem and kind in `root` under either of its two usual names; raw before gzipped."""
     names = (f"{stem}-{kind}", f"{stem}-{kind.replace('-idx', '.idx')}")
     paths = (root / f"{name}{suffix}" for name in names for suffix in ("", ".gz"))
     return next((path for path in paths if path.is_file()), None)
 
 
 def holds_idx(root: Path) -> bool:
-    """Whether all four files are there."""
+    """Return whether all four files are there."""
     return all(find_idx(root, stem, kind) for stem in STEMS.values() for kind in (IMAGES, LABELS))
 
 
-def label_digests(root: Path) -> set[str]:
-    """sha256 of the label files there, as they are decoded."""
+def hash_label_files(root: Path) -> set[str]:
+    """Compute the sha256 of the decoded label files in `root`."""
     paths = (find_idx(root, stem, LABELS) for stem in STEMS.values())
-    return {_digest(read_idx(path, 1)) for path in paths if path is not None}
+    return {_hash_labels(read_idx(path, 1)) for path in paths if path is not None}
 
 
-def _digest(labels: Tensor) -> str:
+def _hash_labels(labels: Tensor) -> str:
     header = bytes((0, 0, 8, 1)) + struct.pack(">I", len(labels))
     return hashlib.sha256(header + bytes(labels.tolist())).hexdigest()
 
 
 def read_split(root: Path, split: str, *, name: str, classes: tuple[str, ...], flips: bool) -> Samples:
-    """The images [N, 1, H, W] and labels of one split, "train" or "test", in the directory `root`."""
-    images = read_idx(_find_file(root, STEMS[split], IMAGES), 3)
-    labels = read_idx(_find_file(root, STEMS[split], LABELS), 1).to(torch.int64)
+    """Read the images [N, 1, H, W] and labels of one split, "train" or "test", in the directory `root`."""
+    images = read_idx(_require_idx(root, STEMS[split], IMAGES), 3)
+    labels = read_idx(_require_idx(root, STEMS[split], LABELS), 1).to(torch.int64)
     if len(images) != len(labels):
         raise UserError(
             f"{str(root)!r} has {len(images)} images and {len(labels)} labels of the {split} split",
-            "allowed is one label an image",
+            "must have one label per image",
             "fetch both files again",
         )
     return Samples(images[:, None], labels, classes, name, flips)
 
 
-def _find_file(root: Path, stem: str, kind: str) -> Path:
+def _require_idx(root: Path, stem: str, kind: str) -> Path:
     path = find_idx(root, stem, kind)
     if path is None:
         raise UserError(
             f"{str(root)!r} holds no file {stem}-{kind}",
-            "allowed is a directory with it, raw or .gz",
-            "name the directory with the four IDX files",
+            "must be a directory with the four IDX files, raw or .gz",
+            "check the directory",
         )
     return path
 
@@ -184,12 +177,12 @@ def _find_file(root: Path, stem: str, kind: str) -> Path:
 IMAGE = (3, 32, 32)
 IMAGE_BYTES = 3 * 32 * 32
 LARGEST_NAMES = 1 << 16
-"""Bytes of the file of class names."""
+"""Limit for the file of class names, in bytes."""
 
 
 @dataclass(frozen=True)
 class CifarFormat:
-    """Where the parts of a data set are, in the archive and in its folder."""
+    """Names and sizes of the files of a CIFAR data set, in the archive and in its folder."""
 
     name: str
     archive: str
@@ -199,7 +192,7 @@ class CifarFormat:
     names_file: str
     classes: tuple[str, ...]
     label_bytes: int
-    """The last of them is the label."""
+    """Bytes before the pixels; the last one is the label."""
 
 
 CIFAR10 = CifarFormat(
@@ -225,7 +218,7 @@ CIFAR100 = CifarFormat(
 
 
 def find_cifar(root: Path, layout: CifarFormat) -> Path | None:
-    """`root` itself if it is a file, else the folder with all .bin files in it or the archive in it, else None."""
+    """Return `root` if it is a file, else the folder in it with all .bin files, else the archive in it, else None."""
     if root.is_file():
         return root
     files = [part.name for part in (*layout.train, *layout.test)]
@@ -237,70 +230,70 @@ def find_cifar(root: Path, layout: CifarFormat) -> Path | None:
 
 
 def read_cifar(place: Path, layout: CifarFormat, split: str) -> Samples:
-    """The images and labels of one split, "train" or "test"; `place` is the archive or the folder."""
+    """Read the images and labels of one split, "train" or "test"; `place` is the archive or the folder."""
+    # Read the files of the split.
     parts = {"train": layout.train, "test": layout.test}[split]
     wanted = {part.name: part.size for part in parts} | {layout.names_file: LARGEST_NAMES}
     try:
-        content = _from_archive(place, wanted) if place.is_file() else _from_folder(place, wanted)
-    except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise _unreadable_cifar(place, str(error)) from None
-    except OSError as error:
-        raise _unreadable_cifar(place, error.strerror or str(error)) from None
-    records = torch.cat([_records(_verify(place, part, content), layout) for part in parts])
+        content = _read_archive(place, wanted) if place.is_file() else _read_directory(place, wanted)
+    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        raise _unreadable_cifar(place, error_text(error)) from None
+    # Split the verified records into labels and pixels.
+    records = torch.cat([_split_records(_verify(place, part, content), layout) for part in parts])
     labels = records[:, layout.label_bytes - 1].to(torch.int64)
     values = records[:, layout.label_bytes :].reshape(-1, *IMAGE)
-    return Samples(values, labels, _classes(content.get(layout.names_file), layout), layout.name, flips=True)
+    return Samples(values, labels, _class_names(content.get(layout.names_file), layout), layout.name, flips=True)
 
 
-def _from_archive(path: Path, wanted: dict[str, int]) -> dict[str, bytes]:
-    """Members of those names, each one up to one byte more than its size; the rest of the stream is passed over."""
-    found: dict[str, bytes] = {}
+def _read_archive(path: Path, wanted: dict[str, int]) -> dict[str, bytes]:
+    """Read the members of these names, each up to one byte more than its size."""
+    content: dict[str, bytes] = {}
     with tarfile.open(path, "r|gz") as archive:
         for member in archive:
             name = PurePosixPath(member.name).name
             file = archive.extractfile(member) if name in wanted and member.isreg() else None
             if file is not None:
-                found[name] = file.read(wanted[name] + 1)
-            if len(found) == len(wanted):
+                content[name] = file.read(wanted[name] + 1)
+            if len(content) == len(wanted):
                 break
-    return found
+    return content
 
 
-def _from_folder(folder: Path, wanted: dict[str, int]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+def _read_directory(folder: Path, wanted: dict[str, int]) -> dict[str, bytes]:
+    content: dict[str, bytes] = {}
     for name, size in wanted.items():
         if (folder / name).is_file():
             with (folder / name).open("rb") as file:
-                found[name] = file.read(size + 1)
-    return found
+                content[name] = file.read(size + 1)
+    return content
 
 
 def _verify(place: Path, part: PinnedFile, content: dict[str, bytes]) -> bytes:
-    """The bytes of the part, after a look at their size and sum."""
+    """Return the bytes of the part after checking their size and hash."""
     if part.name not in content:
-        raise _unreadable_cifar(place, f"{part.name} is not in it")
+        raise _unreadable_cifar(place, f"{part.name} is missing")
     data = content[part.name]
     if len(data) != part.size:
-        many = "more" if len(data) > part.size else len(data)
-        raise _unreadable_cifar(place, f"{part.name} has {many} instead of {part.size} bytes")
+        size = f"more than {part.size}" if len(data) > part.size else f"{len(data)} instead of {part.size}"
+        raise _unreadable_cifar(place, f"{part.name} has {size} bytes")
     if hashlib.sha256(data).hexdigest() != part.sha256:
-        raise _unreadable_cifar(place, f"the sha256 of {part.name} is not that of the official file")
+        raise _unreadable_cifar(place, f"the sha256 of {part.name} differs from the official file")
     return data
 
 
-def _unreadable_cifar(place: Path, why: str) -> UserError:
+def _unreadable_cifar(place: Path, reason: str) -> UserError:
     return UserError(
-        f"{str(place)!r} cannot be read as CIFAR ({' '.join(why.split())})",
-        "allowed is the official binary archive or its folder",
+        f"{str(place)!r} cannot be read as CIFAR ({reason})",
+        "must be the official binary archive or its folder",
         "fetch it again",
     )
 
 
-def _records(data: bytes, layout: CifarFormat) -> Tensor:
+def _split_records(data: bytes, layout: CifarFormat) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(-1, layout.label_bytes + IMAGE_BYTES)
 
 
-def _classes(text: bytes | None, layout: CifarFormat) -> tuple[str, ...]:
-    """The names that came with the data if there is one for every class, else the official ones."""
+def _class_names(text: bytes | None, layout: CifarFormat) -> tuple[str, ...]:
+    """Return the class names in the data if there is one per class, else the official ones."""
     names = tuple((text or b"").decode("utf-8", errors="replace").split())
     return names if len(names) == len(layout.classes) else layout.classes

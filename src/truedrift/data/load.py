@@ -1,7 +1,7 @@
-"""name → samples: every data set by its name, from the cache, from well-known places, or from a user's own directory.
+"""Loading of data sets by name, from the cache, from system directories, or from a user's own directory.
 
-Toys are a fixed pool of 10 000 points a split, a pure function of (name, split, seed). Images are read where they are;
-what is missing is told with the command that gets it.
+Toys are a fixed pool of 10 000 points per split, a pure function of (name, split, seed). Images are read where they
+are. If a data set is missing, the message contains the command that fetches it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from truedrift.data.images import (
     CifarFormat,
     digits,
     find_cifar,
+    hash_label_files,
     holds_idx,
-    label_digests,
     read_cifar,
     read_split,
 )
@@ -36,7 +36,7 @@ from truedrift.seeding import stream
 from truedrift.storage import cache_directory
 
 TOY_POINTS = 10_000
-"""Of each split."""
+"""Points per split."""
 
 SPLITS = ("train", "test", "all")
 ALL = ("all",)
@@ -44,24 +44,24 @@ ALL = ("all",)
 Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 
 TOYS: Mapping[str, tuple[Draw, tuple[str, ...]]] = {
-    "three-clusters": (THREE_CLUSTERS.labelled, ("left", "upper right", "lower right")),
-    "four-modes": (FOUR_MODES.labelled, ("upper right", "lower right", "upper left", "lower left")),
-    "eight-gaussians": (EIGHT_GAUSSIANS.labelled, tuple(f"{45 * k}°" for k in range(8))),
+    "three-clusters": (THREE_CLUSTERS.sample_with_modes, ("left", "upper right", "lower right")),
+    "four-modes": (FOUR_MODES.sample_with_modes, ("upper right", "lower right", "upper left", "lower left")),
+    "eight-gaussians": (EIGHT_GAUSSIANS.sample_with_modes, tuple(f"{45 * k}°" for k in range(8))),
     "checkerboard": (checkerboard, ALL),
     "swiss-roll": (swiss_roll, ALL),
     "two-moons": (two_moons, ("upper", "lower")),
 }
-"""How to draw a toy, and the names of its parts."""
+"""Sampling function and names of the parts of every toy."""
 
 IDX: Mapping[str, tuple[tuple[str, ...], bool]] = {"mnist": (DIGITS, False), "fashion-mnist": (FASHION_CLASSES, False)}
-"""Classes, and whether a mirrored image could be one of them: digits could not, and all shoes point to the left."""
+"""Class names, and whether a mirrored image is still of its class: not for digits, and all shoes point to the left."""
 
 IDX_FILES: Mapping[str, tuple[PinnedFile, ...]] = {"mnist": MNIST, "fashion-mnist": FASHION_MNIST}
 
 CIFAR: Mapping[str, CifarFormat] = {"cifar10": CIFAR10, "cifar100": CIFAR100}
 
 SYSTEM_PATHS: Mapping[str, tuple[Path, ...]] = {"fashion-mnist": (FASHION_DIRECTORY,)}
-"""Where packages of the operating system put a data set."""
+"""Directories in which packages of the operating system install a data set."""
 
 NAMES = (*TOYS, "digits", *IDX, *CIFAR, "folder")
 
@@ -69,38 +69,51 @@ NAMES = (*TOYS, "digits", *IDX, *CIFAR, "folder")
 def load(
     name: str, *, split: str = "train", root: Path | None = None, seed: int = 0, image_size: int | None = None
 ) -> Samples:
-    """The samples of a data set by its name.
+    """Load the samples of a data set.
 
-    `split` is "train", "test" or "all"; `root` is the user's own directory or archive, None the cache and then the
-    well-known places; `seed` draws the toys; `image_size` is what the images of a folder are cropped and resized to.
+    Args:
+        name: One of `NAMES`.
+        split: "train", "test" or "all".
+        root: The user's own directory or archive; None: the cache, then `SYSTEM_PATHS`.
+        seed: Seed of the toys.
+        image_size: Side to which the images of a folder are cropped and resized.
+
+    Raises:
+        UserError: If the data set is missing or damaged.
+
+    Example:
+        >>> samples = load("two-moons", split="test")
+        >>> samples.values.shape, samples.classes
+        (torch.Size([10000, 2]), ('upper', 'lower'))
     """
     require_choice("the data set", name, NAMES)
     require_choice("split", split, SPLITS)
     if root is not None and not root.exists():
-        raise UserError(f"{str(root)!r} does not exist", "allowed is a directory or an archive", "check its name")
+        raise UserError(f"{str(root)!r} does not exist", "must be a directory or an archive", "check the name")
     if name == "folder":
         return _load_folder(root, split, image_size)
     if image_size is not None:
-        came = f"an image size was given for {name}"
-        raise UserError(came, "allowed is one for the data set folder", "leave it out, or save the images to a folder")
+        problem = f"an image size was given for {name}"
+        allowed = "only the data set folder can be resized"
+        raise UserError(problem, allowed, "leave it out, or save the images to a folder")
     if name in TOYS or name == "digits":
         _require_no_root(name, root)
         return digits(split) if name == "digits" else _load_toy(name, split, seed)
-    return _join_splits(_reader(name, root), split)
+    return _join_splits(_find_reader(name, root), split)
 
 
 def _load_toy(name: str, split: str, seed: int) -> Samples:
     draw, classes = TOYS[name]
 
-    def one(part: str) -> Samples:
+    def draw_split(part: str) -> Samples:
         points, labels = draw(TOY_POINTS, stream(seed, f"{name}/{part}"))
         return Samples(points, labels, classes, name, flips=False)
 
-    return _join_splits(one, split)
+    return _join_splits(draw_split, split)
 
 
 def _join_splits(read: Callable[[str], Samples], split: str) -> Samples:
-    """One split, or both, train first."""
+    """Read one split, or for "all" both, train first."""
     if split != "all":
         return read(split)
     a, b = read("train"), read("test")
@@ -109,47 +122,50 @@ def _join_splits(read: Callable[[str], Samples], split: str) -> Samples:
 
 def _load_folder(root: Path | None, split: str, image_size: int | None) -> Samples:
     if root is None:
-        raise UserError("no directory was given", "a folder of images is wherever you say", "add --data DIR (evaluate: --root DIR)")
+        raise UserError(
+            "no directory was given", "the data set folder needs one", "add --data DIR (evaluate: --root DIR)"
+        )
     return read_folder(root, split=split, image_size=image_size)
 
 
 def _require_no_root(name: str, root: Path | None) -> None:
     if root is not None:
-        came = f"the directory {str(root)!r} was given for {name}"
-        raise UserError(came, f"{name} needs none: it comes with the library", "leave --data out, or take folder")
+        problem = f"the directory {str(root)!r} was given for {name}"
+        allowed = f"{name} is part of the library and needs none"
+        raise UserError(problem, allowed, "leave --data out, or use the data set folder")
 
 
-def _reader(name: str, root: Path | None) -> Callable[[str], Samples]:
-    """Reads a split at the first place that holds the data set."""
+def _find_reader(name: str, root: Path | None) -> Callable[[str], Samples]:
+    """Return a function that reads a split from the first directory that holds the data set."""
     places = (root,) if root is not None else (cache_directory(name), *SYSTEM_PATHS.get(name, ()))
     for place in places:
         if name in CIFAR:
-            found = find_cifar(place, CIFAR[name])
-            if found is not None:
-                return partial(read_cifar, found, CIFAR[name])
+            path = find_cifar(place, CIFAR[name])
+            if path is not None:
+                return partial(read_cifar, path, CIFAR[name])
         elif holds_idx(place):
-            if root is not None:  # what is in the cache was checked on its way there
-                _require_no_other(name, place)
+            if root is not None:  # files in the cache were checked when they were fetched
+                _require_own_labels(name, place)
             classes, flips = IDX[name]
             return partial(read_split, place, name=name, classes=classes, flips=flips)
     raise _missing_data(name, root)
 
 
-def _require_no_other(name: str, place: Path) -> None:
-    """Files of the same names are of another set if their labels are exactly its labels."""
-    found = label_digests(place)
+def _require_own_labels(name: str, place: Path) -> None:
+    """Refuse the files of another data set with the same file names, recognized by its labels."""
+    hashes = hash_label_files(place)
     for other, files in IDX_FILES.items():
-        if other != name and not found.isdisjoint(file.sha256 for file in files):
-            came = f"{str(place)!r} holds {other}"
-            raise UserError(came, f"allowed is a place with {name}", f"name another one, or take {other}")
+        if other != name and not hashes.isdisjoint(file.sha256 for file in files):
+            problem = f"{str(place)!r} holds {other}"
+            raise UserError(problem, f"must hold {name}", f"pass another directory, or use {other}")
 
 
 def _missing_data(name: str, root: Path | None) -> UserError:
     if root is None:
         return UserError(
             f"{name} is not in the cache ({str(cache_directory(name))!r})",
-            "allowed is fetched data, or your own copy",
+            "must be fetched first, or be your own copy",
             f"run truedrift data fetch {name}, or add --data DIR (evaluate: --root DIR)",
         )
     files = CIFAR[name].archive + " or its .bin files" if name in CIFAR else "the four IDX files, raw or .gz"
-    return UserError(f"{str(root)!r} does not hold {name}", f"allowed is a place with {files}", "check the directory")
+    return UserError(f"{str(root)!r} does not hold {name}", f"must hold {files}", "check the directory")

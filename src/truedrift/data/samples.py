@@ -1,7 +1,7 @@
 """Samples y_i with their classes c_i: images as bytes [N, C, H, W], or points [N, D].
 
-A model sees an image as x = b/127.5 − 1 in [−1, 1], with b in 0 … 255; back it is b = round(127.5 (x + 1)), clamped.
-Images stay bytes in memory: the batch is converted, never the whole set.
+A model sees an image as x = b/127.5 − 1 in [−1, 1], with b in 0 … 255; the inverse is
+b = round(127.5 (x + 1)), clamped. Images stay bytes in memory; only batches are converted.
 """
 
 from __future__ import annotations
@@ -17,36 +17,44 @@ from truedrift.errors import UserError
 
 @dataclass(frozen=True)
 class Samples:
-    """Values y with one label each, the names of the classes, and whether a mirrored image is still of its class."""
+    """Values y with one label per sample.
+
+    Args:
+        values: uint8 images [N, C, H, W], or float32 points [N, D].
+        labels: int64 [N], positions in `classes`.
+        classes: Names of the classes.
+        name: Name of the data set.
+        flips: Whether a mirrored image is still of its class.
+
+    Example:
+        >>> samples = Samples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("a", "b"), "points", flips=False)
+        >>> len(samples), samples.sample_shape, samples.is_images
+        (3, (2,), False)
+    """
 
     values: Tensor
-    """uint8 [N, C, H, W] images, or float32 [N, D] points."""
-
     labels: Tensor
-    """int64 [N], each one a position in `classes`."""
-
     classes: tuple[str, ...]
     name: str
     flips: bool
 
     def __post_init__(self) -> None:
-        form = (self.values.dtype, self.values.ndim)
-        if form not in ((torch.uint8, 4), (torch.float32, 2)):
+        if (self.values.dtype, self.values.ndim) not in ((torch.uint8, 4), (torch.float32, 2)):
             raise UserError(
                 f"values of {self.name} are {self.values.dtype} {list(self.values.shape)}",
-                "allowed are uint8 images [N, C, H, W] or float32 points [N, D]",
+                "must be uint8 images [N, C, H, W] or float32 points [N, D]",
                 "convert them first",
             )
         if self.labels.dtype != torch.int64 or self.labels.shape != self.values.shape[:1]:
             raise UserError(
                 f"labels of {self.name} are {self.labels.dtype} {list(self.labels.shape)}",
-                f"allowed is int64 [{len(self.values)}]",
-                "give one label a sample",
+                f"must be int64 [{len(self.values)}]",
+                "pass one label per sample",
             )
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
             raise UserError(
-                f"labels of {self.name} reach from {int(self.labels.min())} to {int(self.labels.max())}",
-                f"allowed are 0 to {len(self.classes) - 1}, one number a class",
+                f"labels of {self.name} range from {int(self.labels.min())} to {int(self.labels.max())}",
+                f"must be 0 to {len(self.classes) - 1}, one number per class",
                 "repair the labels or name every class",
             )
 
@@ -55,7 +63,7 @@ class Samples:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """(C, H, W) of an image, (D,) of a point."""
+        """Shape of one sample: (C, H, W) for images, (D,) for points."""
         return tuple(self.values.shape[1:])
 
     @property
@@ -64,7 +72,7 @@ class Samples:
         return self.values.dtype == torch.uint8
 
     def digest(self) -> str:
-        """sha256 of values, labels and classes, in hexadecimal: which data a run was trained on."""
+        """Compute the sha256 of values, labels and classes in hexadecimal, to identify the data of a run."""
         sha256 = hashlib.sha256(repr((list(self.values.shape), str(self.values.dtype), self.classes)).encode())
         for tensor in (self.values, self.labels):
             sha256.update(tensor.contiguous().numpy().tobytes() if tensor.numel() else b"")
@@ -72,10 +80,15 @@ class Samples:
 
 
 def to_model_range(values: Tensor) -> Tensor:
-    """x = b/127.5 − 1 for bytes, as float32 in [−1, 1]; points as they are."""
+    """Convert bytes b to x = b/127.5 − 1, float32 in [−1, 1]; points are returned unchanged.
+
+    Example:
+        >>> to_model_range(torch.tensor([0, 255], dtype=torch.uint8))
+        tensor([-1.,  1.])
+    """
     return values.float().div_(127.5).sub_(1.0) if values.dtype == torch.uint8 else values
 
 
 def to_uint8(images: Tensor) -> Tensor:
-    """b = round(127.5 (x + 1)), clamped to 0 … 255; the inverse of `to_model` on bytes."""
+    """Convert x to b = round(127.5 (x + 1)), clamped to 0 … 255: the inverse of `to_model_range` on bytes."""
     return images.detach().float().add(1.0).mul_(127.5).round_().clamp_(0, 255).to(torch.uint8)

@@ -1,14 +1,13 @@
-"""p(y) = (1/K) Σ_k N(y; μ_k, σ² I): isotropic Gaussian mixtures in the plane (`fig:illustration`, `app:toy`).
+"""Toy distributions in the plane: Gaussian mixtures (`fig:illustration`, `app:toy`) and three other shapes.
 
-y = μ_k + σ ε with k uniform on the K modes and ε ~ N(0, I).
-
-Shapes in the plane that no mixture draws: checkerboard, Swiss roll, two moons. All lie within about [−2, 2]².
+A mixture is p(y) = (1/K) Σ_k N(y; μ_k, σ² I): y = μ_k + σ ε with k uniform on the K modes and ε ~ N(0, I). The others
+are, within about [−2, 2]²,
 
     checkerboard   y uniform on the 8 of 4 × 4 squares of [−1, 1]² whose row and column sum to an even number
     Swiss roll     y = (t cos t, t sin t)/(4.5π) + 0.02 ε, t = 1.5π (1 + 2u), u uniform on [0, 1)
     two moons      y = (cos t, sin t) or (1 − cos t, ½ − sin t), minus (½, ¼), + 0.05 ε, t uniform on [0, π)
 
-with ε ~ N(0, I). Each function returns points [count, 2] and the part k [count] that each one is of.
+Each function returns points [count, 2] and the part k [count] of each point.
 """
 
 from __future__ import annotations
@@ -24,7 +23,17 @@ from truedrift.errors import UserError
 
 @dataclass(frozen=True)
 class GaussianMixture:
-    """K equally likely modes μ_k (`means`) with one standard deviation σ (`std`) in every direction."""
+    """Mixture of K equally likely isotropic Gaussians.
+
+    Args:
+        means: Modes μ_k, K points of the same dimension.
+        std: Standard deviation σ of every mode in every direction.
+
+    Example:
+        >>> mixture = GaussianMixture(means=((-1.0, 0.0), (1.0, 0.0)), std=0.1)
+        >>> mixture.sample(5, torch.Generator().manual_seed(0)).shape
+        torch.Size([5, 2])
+    """
 
     means: tuple[tuple[float, ...], ...]
     std: float
@@ -32,35 +41,32 @@ class GaussianMixture:
     def __post_init__(self) -> None:
         dimensions = {len(mean) for mean in self.means}
         if len(dimensions) != 1 or 0 in dimensions:
-            raise UserError(
-                f"means is {self.means!r}",
-                "allowed is one point or more of one dimension",
-                "pass ((0, 0),) or more",
-            )
+            allowed = "must be one or more points of the same dimension"
+            raise UserError(f"is {self.means!r}", allowed, "pass for example ((0, 0),)", field="means")
         if not all(math.isfinite(value) for value in (self.std, *sum(self.means, ()))) or self.std < 0:
             raise UserError(
                 f"means is {self.means!r} and std is {self.std!r}",
-                "allowed are finite numbers with std ≥ 0",
-                "take the distance of the modes as the scale",
+                "must be finite numbers with std ≥ 0",
+                "choose std in proportion to the distance of the modes",
             )
 
     @property
     def mean(self) -> tuple[float, ...]:
-        """E[y] = (1/K) Σ_k μ_k."""
+        """The mean E[y] = (1/K) Σ_k μ_k."""
         return tuple(math.fsum(axis) / len(self.means) for axis in zip(*self.means, strict=True))
 
     def sample(
         self, count: int, generator: torch.Generator, *, dtype: torch.dtype = torch.float32
     ) -> Float[Tensor, "count D"]:
-        """`count` independent points y [count, D] on the generator's device."""
-        return self.labelled(count, generator, dtype=dtype)[0]
+        """Draw `count` independent points y [count, D] on the generator's device."""
+        return self.sample_with_modes(count, generator, dtype=dtype)[0]
 
-    def labelled(
+    def sample_with_modes(
         self, count: int, generator: torch.Generator, *, dtype: torch.dtype = torch.float32
     ) -> tuple[Float[Tensor, "count D"], Int[Tensor, " count"]]:
-        """The same points, and the mode k [count] that each one is of."""
+        """Draw the same points, together with the mode k [count] of each point."""
         if count < 0:
-            raise UserError(f"count is {count}", "allowed is 0 or more", "pass the number of points")
+            raise UserError(f"is {count}", "must be ≥ 0", "pass the number of points", field="count")
         means = torch.tensor(self.means, dtype=dtype, device=generator.device)
         k = torch.randint(len(self.means), (count,), generator=generator, device=generator.device)
         noise = torch.randn(count, means.shape[-1], generator=generator, dtype=dtype, device=generator.device)
@@ -68,7 +74,7 @@ class GaussianMixture:
 
 
 THREE_CLUSTERS = GaussianMixture(means=((-1.2, 0.0), (1.0, 0.7), (1.0, -0.7)), std=0.25)
-"""The clusters of `fig:illustration`; the paper names no coordinates, so these are ours."""
+"""Clusters of `fig:illustration`; the paper states no coordinates, so these are our choice."""
 
 FOUR_MODES = GaussianMixture(means=((0.5, 0.5), (0.5, -0.5), (-0.5, 0.5), (-0.5, -0.5)), std=0.1)
 """The four modes (±0.5, ±0.5) with σ = 0.1 of `app:toy`."""
@@ -83,7 +89,7 @@ MOON_NOISE = 0.05
 
 
 def checkerboard(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Uniform on every second square of a 4 × 4 board over [−1, 1]²; one part."""
+    """Draw uniformly from every second square of a 4 × 4 board over [−1, 1]²; one part."""
     column = torch.randint(4, (count,), generator=generator)
     row = 2 * torch.randint(2, (count,), generator=generator) + column % 2
     within = torch.rand(count, 2, generator=generator)
@@ -91,7 +97,7 @@ def checkerboard(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor
 
 
 def swiss_roll(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """A spiral of one and a half turns, with noise; one part."""
+    """Draw from a spiral of one and a half turns, with noise; one part."""
     t = 1.5 * math.pi * (1 + 2 * torch.rand(count, generator=generator))
     spiral = torch.stack((t * t.cos(), t * t.sin()), -1) / (4.5 * math.pi)
     noise = torch.randn(count, 2, generator=generator)
@@ -99,7 +105,7 @@ def swiss_roll(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def two_moons(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Two half circles that reach into each other, with noise; the part is the moon."""
+    """Draw from two interleaved half circles, with noise; the part is the moon."""
     moon = torch.randint(2, (count,), generator=generator)
     t = math.pi * torch.rand(count, generator=generator)
     upper = torch.stack((t.cos(), t.sin()), -1)
