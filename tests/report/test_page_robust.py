@@ -53,7 +53,7 @@ def test_a_run_that_cannot_be_read_is_passed_over_below_a_directory(tmp_path):
     assert [path.name for path in found.runs] == ["good"]
     assert len(found.problems) == 2
     assert found.problems[0].startswith("newer is passed over: 'newer/config.json' has schema 2")
-    assert found.problems[1].startswith("torn is passed over: 'torn/config.json' cannot be read as a run's (JSON")
+    assert found.problems[1].startswith("torn is passed over: 'torn/config.json' is not the configuration of a run (JSON")
     with pytest.raises(ValueError, match=r"torn/config.json' cannot be read"):
         find_inputs([tmp_path / "runs", tmp_path / "runs" / "torn"])
     page = write_page(tmp_path / "p.html", title="t", records=[], runs=found.runs, problems=found.problems).read_text()

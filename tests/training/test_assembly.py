@@ -45,8 +45,11 @@ def test_scales_of_unequal_size_are_weighted():
 
 
 MISTAKES = {
-    "too many positives": ({"batch": {"n": 8}}, "class 'a' has 7 images and batch.n is 8; .*; take n = 7"),
-    "too many unconditional ones": ({"batch": {"unconditional": 28}}, "batch.unconditional is 28; .* 27, the images"),
+    "too many positives": ({"batch": {"n": 8}}, "batch.n is 8 and class 'a' has 7 images; .*; use n = 7"),
+    "too many unconditional ones": (
+        {"batch": {"unconditional": 28}},
+        "batch.unconditional is 28; .* 27, the number of images",
+    ),
 }
 
 
@@ -125,14 +128,14 @@ def test_auto_takes_a_gpu_if_there_is_one_and_each_process_its_own(monkeypatch):
 
 def test_devices_that_are_not_there_are_one_line(monkeypatch):
     machine(monkeypatch)
-    with pytest.raises(UserError, match="device is 'cuda', which this machine has not; here are cpu; choose one"):
+    with pytest.raises(UserError, match="device 'cuda' is not available; available: cpu; pass one of these or 'auto'"):
         resolve_device("cuda")
-    with pytest.raises(UserError, match="device is 'tpu'; allowed are auto, cpu, cuda, mps"):
+    with pytest.raises(UserError, match="device 'tpu' is unknown; known: auto, cpu, cuda, mps; pass one"):
         resolve_device("tpu")
     machine(monkeypatch, cuda=2)
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(
-        UserError, match=r"process 3 of this machine has no GPU of its own; here are 2; .*per-node 2 or"
+        UserError, match=r"process 3 of this machine has no GPU of its own; available GPUs: 2; .*per-node 2 or"
     ):
         resolve_device("auto")
 

@@ -18,10 +18,10 @@ from truedrift.training import checkpoint as module
 from truedrift.training.checkpoint import (
     Checkpoint,
     DamagedCheckpoint,
+    Manifest,
     directory_name,
     latest_checkpoint,
     load,
-    parse,
     save,
     steps,
 )
@@ -123,7 +123,7 @@ def test_names_facts_and_step_come_back(two):
     found = latest_checkpoint(two, run=RUN)
     assert identical(found.checkpoint, state(NEW))
     assert not identical(found.checkpoint, state(OLD))
-    assert found.passed_over == ()
+    assert found.skipped == ()
     assert steps(two) == (OLD, NEW)
 
 
@@ -151,7 +151,7 @@ def test_tensors_go_where_they_are_wanted(two):
 
 def test_no_directory_is_no_checkpoint(tmp_path):
     found = latest_checkpoint(tmp_path / "nothing", run=RUN)
-    assert (found.checkpoint, found.passed_over, steps(tmp_path / "nothing")) == (None, (), ())
+    assert (found.checkpoint, found.skipped, steps(tmp_path / "nothing")) == (None, (), ())
 
 
 def test_steps_are_ordered_as_numbers(tmp_path):
@@ -165,7 +165,7 @@ def test_other_names_are_no_checkpoints(two):
     for name in ("step-13", "step-0000000x", "step-000000013", "old-step-00000013", ".writing-step-00000013-1"):
         shutil.copytree(of(two), two / name)
     assert steps(two) == (OLD, NEW)
-    assert latest_checkpoint(two, run=RUN).passed_over == ()
+    assert latest_checkpoint(two, run=RUN).skipped == ()
 
 
 # --- the files, read without the library
@@ -238,9 +238,9 @@ OF_A_FILE = {
 
 def told(found, directory, *reasons):
     """One sentence for each, newest first."""
-    assert len(found.passed_over) == len(reasons)
-    for sentence, (step, reason) in zip(found.passed_over, reasons, strict=True):
-        assert sentence.startswith(f"checkpoint {directory_name(step)} was passed over: ")
+    assert len(found.skipped) == len(reasons)
+    for sentence, (step, reason) in zip(found.skipped, reasons, strict=True):
+        assert sentence.startswith(f"checkpoint {directory_name(step)} was skipped: ")
         assert reason in sentence
         assert "\n" not in sentence
 
@@ -253,10 +253,10 @@ def test_a_damaged_file_is_found_and_the_checkpoint_before_it_used(two, name, da
     assert identical(found.checkpoint, state(OLD))
     told(found, two, (NEW, name))
     with pytest.raises(
-        DamagedCheckpoint, match=rf"no valid checkpoint \(.*{name}.*; allowed is .*; take another"
+        DamagedCheckpoint, match=rf"not a valid checkpoint \(.*{name}.*; its manifest .*; use another"
     ) as caught:
         load(of(two), run=RUN)
-    assert name in caught.value.what
+    assert name in caught.value.damage
 
 
 OF_A_CHECKPOINT = {
@@ -286,9 +286,9 @@ OF_A_CHECKPOINT = {
     ),
     "a file outside": (
         lambda path: resealed(path / "manifest.json", files={"../x.safetensors": {"sha256": "", "bytes": 0}}),
-        "'../x.safetensors', which is no name",
+        "'../x.safetensors', which is not an allowed",
     ),
-    "no files listed": (lambda path: resealed(path / "manifest.json", files=None), "lacks what a manifest holds"),
+    "no files listed": (lambda path: resealed(path / "manifest.json", files=None), "lacks a field of a manifest"),
     "changed facts": (
         lambda path: (path / "manifest.json").write_bytes(
             (path / "manifest.json").read_bytes().replace(b'"metrics_offset": 1200', b'"metrics_offset": 1100')
@@ -301,7 +301,7 @@ OF_A_CHECKPOINT = {
         ),
         "its content is not what was saved",
     ),
-    "a list": (lambda path: (path / "manifest.json").write_text("[]"), "no JSON object"),
+    "a list": (lambda path: (path / "manifest.json").write_text("[]"), "not a JSON object"),
     "deep": (lambda path: (path / "manifest.json").write_text("[" * 100_000), "not JSON"),
     "no manifest": (lambda path: (path / "manifest.json").unlink(), "manifest.json is missing"),
     "nothing in it": (lambda path: (shutil.rmtree(path), path.mkdir()), "manifest.json is missing"),
@@ -350,13 +350,13 @@ def test_both_damaged_gives_none_and_two_reasons(two):
 def test_an_older_damage_is_not_looked_at(two):
     (of(two, OLD) / "optimizer.safetensors").unlink()
     found = latest_checkpoint(two, run=RUN)
-    assert (found.checkpoint.step, found.passed_over) == (NEW, ())
+    assert (found.checkpoint.step, found.skipped) == (NEW, ())
 
 
 def test_another_run_finds_nothing_and_any_run_everything(two):
     found = latest_checkpoint(two, run="other")
     assert found.checkpoint is None
-    assert len(found.passed_over) == 2
+    assert len(found.skipped) == 2
     assert load(of(two), run=None).step == NEW
     with pytest.raises(DamagedCheckpoint, match="is of run '3f2a' and not of 'other'"):
         load(of(two), run="other")
@@ -396,7 +396,7 @@ def test_no_bit_of_the_manifest_goes_unnoticed(kept):
             changed = bytearray(whole)
             changed[position] ^= 1 << bit
             try:
-                parse(bytes(changed))
+                Manifest.from_bytes(bytes(changed))
             except ValueError:
                 continue
             missed.append((position, bit))
@@ -454,7 +454,7 @@ def test_facts_that_are_not_json_are_refused_and_leave_nothing(two, facts):
 
 @pytest.mark.parametrize("stem", ["../x", "a/b", ".hidden", ""])
 def test_files_stay_in_the_directory(two, stem):
-    with pytest.raises(UserError, match="a file of the checkpoint is"):
+    with pytest.raises(UserError, match="a file of the checkpoint has the name"):
         save(two, Checkpoint(20, {stem: {}}), run=RUN)
     assert sorted(os.listdir(two)) == [directory_name(OLD), directory_name(NEW)]
 
@@ -472,7 +472,7 @@ def test_an_interruption_of_saving_leaves_nothing(two, monkeypatch):
 
 def test_without_safetensors_it_says_what_to_install(two, monkeypatch):
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    with pytest.raises(UserError, match=r"safetensors, which is not installed; .*pip install 'truedrift\[train\]'"):
+    with pytest.raises(UserError, match=r"safetensors is not installed; .*pip install 'truedrift\[train\]'"):
         latest_checkpoint(two, run=RUN)
 
 

@@ -197,7 +197,7 @@ try:
 except UserError as error:
     print(type(error).__name__, error)
 found = latest_checkpoint(directory, run="r")
-print(right(found.checkpoint), found.passed_over, sorted(os.listdir(directory)))
+print(right(found.checkpoint), found.skipped, sorted(os.listdir(directory)))
 save(directory, state(3), run="r")
 print(right(latest_checkpoint(directory, run="r").checkpoint), steps(directory))
 """
@@ -218,7 +218,7 @@ print(right(found), steps(directory), save(directory, state(1), run="r").name)
 def told_of_a_full_disk(lines, reason):
     message, after, small = lines
     assert message.startswith("CheckpointNotSaved the checkpoint of step 2 cannot be written to ")
-    assert f"({reason}); the one before it, step 1, is intact; free some space and run the same command" in message
+    assert f"({reason}); the checkpoint of step 1 is intact; free some space and run the same command" in message
     assert one_line(message)
     assert after == "True () ['step-00000001']"
     assert small == "True (1, 3)"
@@ -244,8 +244,8 @@ def test_a_full_disk_and_a_read_only_one_leave_the_checkpoint_before(tmp_path):
     assert done.returncode == 0, done.stderr
     *full, known, new, last = done.stdout.splitlines()
     told_of_a_full_disk(full, "No space left on device")
-    assert "(Read-only file system); the one before it, step 3, is intact; make the directory writable" in known
-    assert "(Read-only file system); there is none before it; make the directory writable" in new
+    assert "(Read-only file system); the checkpoint of step 3 is intact; make the directory writable" in known
+    assert "(Read-only file system); there is no earlier checkpoint; make the directory writable" in new
     assert one_line(known)
     assert one_line(new)
     assert last == "True (1, 3) step-00000001"
@@ -278,12 +278,12 @@ def test_whichever_call_fails_the_checkpoint_before_stays(tmp_path, monkeypatch,
 
     monkeypatch.setattr(storage.os, call, failing)
     with pytest.raises(
-        CheckpointNotSaved, match=rf"\({os.strerror(code)}\); the one before it, step 5, .*; {REASONS[code]} and"
+        CheckpointNotSaved, match=rf"\({os.strerror(code)}\); the checkpoint of step 5 .*; {REASONS[code]} and"
     ):
         save(tmp_path, state(9), run=RUN)
     monkeypatch.undo()
     found = latest_checkpoint(tmp_path, run=RUN)
-    assert (found.checkpoint.step, found.passed_over) == (5, ())
+    assert (found.checkpoint.step, found.skipped) == (5, ())
     assert os.listdir(tmp_path) == [directory_name(5)]
     save(tmp_path, state(9), run=RUN)
     assert steps(tmp_path) == (5, 9)

@@ -79,7 +79,7 @@ def test_a_generator_of_ones_own_must_be_given(tmp_path):
     mine = Mine(OPTIONS, sample_shape=(1, 8, 8), classes=10)
     run(tiny(), tmp_path, parts=Parts(generator=mine))
     with pytest.raises(
-        UserError, match=r"is test_export.Mine, a class of your own; .*; pass generator= to open_generator"
+        UserError, match=r"is test_export.Mine, a class of your own; .*; pass generator= to load_generator"
     ):
         load_generator(tmp_path)
     again = Mine(OPTIONS, sample_shape=(1, 8, 8), classes=10)
@@ -94,12 +94,12 @@ def test_a_generator_of_ones_own_must_be_given(tmp_path):
 
 
 def test_what_is_no_run_and_no_folder_of_weights(tmp_path, trained):
-    with pytest.raises(UserError, match=r"'.*none' does not exist; allowed is a run, or a folder of weights; "):
+    with pytest.raises(UserError, match=r"'.*none' does not exist; must be a run directory or a folder of weights; "):
         load_generator(tmp_path / "none")
-    with pytest.raises(UserError, match=r"has no config.json; allowed is a run, or a folder of weights; "):
+    with pytest.raises(UserError, match=r"has no config.json; must be a run directory or a folder of weights; "):
         load_generator(tmp_path)
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"is a file; allowed is a run, or a folder of weights; "):
+    with pytest.raises(UserError, match=r"is a file; must be a run directory or a folder of weights; "):
         load_generator(tmp_path / "file")
 
 
@@ -107,13 +107,11 @@ def test_a_run_that_has_saved_nothing_yet(tmp_path):
     reports = run(tiny(), tmp_path, progress=at(1, ask))
     assert reports[-1].step == 1
     (tmp_path / "checkpoints" / "step-00000001" / "manifest.json").unlink()
-    with pytest.raises(
-        UserError, match=r"no checkpoint that is whole \(checkpoint step-00000001 was passed over: manifest"
-    ):
+    with pytest.raises(UserError, match=r"no valid checkpoint \(checkpoint step-00000001 was skipped: manifest"):
         load_generator(tmp_path)
     for path in sorted((tmp_path / "checkpoints").rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
-    with pytest.raises(UserError, match=r"has no checkpoint yet; allowed is a run with one; train it further"):
+    with pytest.raises(UserError, match=r"has no checkpoint yet; must have at least one; train it further"):
         load_generator(tmp_path)
     (tmp_path / "checkpoints").rmdir()
     (tmp_path / "metrics.jsonl").unlink()  # killed right after config.json

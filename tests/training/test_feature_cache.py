@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import fcntl
 import os
 import resource
 
@@ -258,7 +259,9 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(made, tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(UserError, match=r"features of little cannot be kept in .*room.*TRUEDRIFT_CACHE") as caught:
+        with pytest.raises(
+            UserError, match=r"features of little cannot be cached in .*space.*TRUEDRIFT_CACHE"
+        ) as caught:
             made()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -270,7 +273,7 @@ def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(made, tmp_path):
 
 def test_a_place_that_is_none_is_told_in_one_line(made, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot be kept in '.*file' \(File exists\)"):
+    with pytest.raises(UserError, match=r"cannot be cached in '.*file' \(File exists\)"):
         made(directory=tmp_path / "file")
 
 
@@ -290,12 +293,15 @@ def test_a_whole_file_needs_no_lock(made, monkeypatch):
     """A cache that others wrote may be read-only."""
     path, _ = made()
     path.with_suffix(".lock").unlink()
-    monkeypatch.setattr(feature_cache, "_exclusive", None)
+    monkeypatch.setattr(feature_cache, "_lock_cache", None)
     assert made() == (path, [])
 
 
 def test_where_files_cannot_be_locked_the_file_is_made_all_the_same(made, monkeypatch, tmp_path):
-    monkeypatch.setattr(feature_cache, "_locked", lambda file: False)
+    def refuse(descriptor, operation):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
     (tmp_path / "other.writing-1").write_text("")
     path, images = made()
     assert len(images) == 54

@@ -22,11 +22,11 @@ def handlers():
 )
 def test_a_signal_asks_and_names_itself(number, name, status):
     with StopSignal() as interruption:
-        assert (interruption.asked, interruption.exit_status) == (None, None)
+        assert (interruption.received, interruption.exit_status) == (None, None)
         os.kill(os.getpid(), number)
-        assert interruption.asked == name
+        assert interruption.received == name
         assert interruption.exit_status == status
-    assert interruption.asked == name  # still to be read behind the loop
+    assert interruption.received == name  # still to be read behind the loop
 
 
 def test_the_documented_numbers():
@@ -39,7 +39,7 @@ def test_a_second_sigint_stops_immediately():
         os.kill(os.getpid(), signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
-        assert interruption.asked == "SIGINT"
+        assert interruption.received == "SIGINT"
 
 
 def test_the_first_who_asks_is_named():
@@ -47,7 +47,7 @@ def test_the_first_who_asks_is_named():
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)  # a second one changes nothing
         os.kill(os.getpid(), signal.SIGINT)  # the first of its kind only asks
-        assert (interruption.asked, interruption.exit_status) == ("SIGTERM", EXIT_STATUS)
+        assert (interruption.received, interruption.exit_status) == ("SIGTERM", EXIT_STATUS)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -79,7 +79,7 @@ def test_one_inside_another():
         with StopSignal() as inner:
             os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGTERM)
-    assert (inner.asked, outer.asked) == ("SIGUSR1", "SIGTERM")
+    assert (inner.received, outer.received) == ("SIGUSR1", "SIGTERM")
     assert handlers() == before
 
 
@@ -89,9 +89,9 @@ def test_an_ignored_sigint_stays_ignored_and_the_others_do_not():
         with StopSignal() as interruption:
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
-            assert interruption.asked is None
+            assert interruption.received is None
             os.kill(os.getpid(), signal.SIGUSR1)
-            assert interruption.asked == "SIGUSR1"
+            assert interruption.received == "SIGUSR1"
         assert handlers() == [signal.SIG_IGN] * 3
     finally:
         for number, handler in originals.items():
@@ -103,7 +103,7 @@ def test_elsewhere_than_in_the_main_thread_it_does_nothing():
 
     def work():
         with StopSignal() as interruption:
-            seen.append((interruption.asked, handlers() == before))
+            seen.append((interruption.received, handlers() == before))
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -120,7 +120,7 @@ with StopSignal() as interruption:
         print("step", flush=True)
         time.sleep(0.05)
         print("end of step", flush=True)
-        if interruption.asked:
+        if interruption.received:
             print("saved", flush=True)
             sys.exit(interruption.exit_status)
 """
@@ -153,7 +153,7 @@ with StopSignal() as interruption:
         os._exit(0)
     os.read(reader, 1)
     os.kill(child, {number})
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), interruption.asked)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), interruption.received)
 """
 
 
@@ -170,4 +170,4 @@ def test_a_step_that_waits_is_not_broken_off():
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
         time.sleep(0.2)
         assert time.monotonic() - started >= 0.2
-        assert interruption.asked == "SIGTERM"
+        assert interruption.received == "SIGTERM"

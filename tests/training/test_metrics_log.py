@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from truedrift.errors import UserError
 from truedrift.training import journal
 from truedrift.training.journal import MetricsLog, read_metrics
+from truedrift.training.telemetry import finite_or_none
 
 ENTRIES = [{"step": step, "loss": 0.1 * step, "name": "é\n"} for step in range(5)]
 
@@ -40,10 +41,11 @@ def test_every_digit_comes_back(path):
     assert list(map(repr, read_metrics(path)[0]["numbers"])) == list(map(repr, numbers))
 
 
-def test_what_is_not_finite_is_null(path):
+def test_numbers_that_are_not_finite_are_refused_and_written_as_null(path):
     entry = {"loss": float("nan"), "n_eff": [1.0, float("inf")], "of": {"best": -float("inf"), "pair": (1, 2.0)}}
-    write(path, [entry])
-    assert b"NaN" not in path.read_bytes()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write(path, [entry])
+    write(path, [finite_or_none(entry)])
     assert read_metrics(path) == [{"loss": None, "n_eff": [1.0, None], "of": {"best": None, "pair": [1, 2.0]}}]
 
 
@@ -113,7 +115,7 @@ def test_an_offset_within_a_line_is_refused(path, shift):
     offset = write(path, ENTRIES[:2]) + shift
     write(path, ENTRIES[2:])
     before = path.read_bytes()
-    with pytest.raises(UserError, match=f"has no end of a line at {offset}, where"):
+    with pytest.raises(UserError, match=f"has no end of a line at byte {offset}, where"):
         MetricsLog.resume(path, offset)
     assert path.read_bytes() == before
 
@@ -146,7 +148,7 @@ def test_a_full_disk_is_one_line(path, monkeypatch):
     log = MetricsLog(path)
     log.append(ENTRIES[0])
     monkeypatch.setattr(journal.os, "write", full)
-    with pytest.raises(UserError, match=r"cannot be written to .* \(No space left on device\); .*; make room"):
+    with pytest.raises(UserError, match=r"cannot be written to .* \(No space left on device\); .*; free some space"):
         log.append(ENTRIES[1])
     monkeypatch.undo()
     log.close()

@@ -104,15 +104,15 @@ def test_unconditional_negatives_are_named_too(tmp_path, parts, batches):
 def test_skip_goes_on_and_counts(tmp_path, parts):
     said = []
     config = tiny("digits", "engine.nonfinite=skip", "cadence.log_every=1")
-    reports = run(config, tmp_path, parts=parts, tell=said.append)
+    reports = run(config, tmp_path, parts=parts, notify=said.append)
     assert reports[-1].complete
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["skipped"] for line in lines] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert [line["loss"] is None for line in lines] == [False] * 4 + [True] + [False] * 3
     assert lines[STEP]["collapsed"] is False
     assert [sentence for sentence in said if "skipped" in sentence] == [
-        f"step 4: loss or gradient is not finite; the batch is told in {tmp_path}/incidents/step-00000004.json; "
-        "it was skipped"
+        f"step 4: loss or gradient is not finite; the batch is described in {tmp_path}/incidents/step-00000004.json; "
+        "the step was skipped"
     ]
     assert incident(tmp_path)["loss"] == "nan"
     assert all_finite(newest(tmp_path).tensors)
@@ -183,10 +183,10 @@ def test_replay_passes_over_a_damaged_checkpoint(tmp_path):
 @pytest.mark.parametrize(
     ("step", "given", "message"),
     [
-        (-1, {}, "step is -1; allowed is 0 to 7; "),
-        (8, {}, "step is 8; allowed is 0 to 7; "),
+        (-1, {}, "step is -1; must be from 0 to 7; "),
+        (8, {}, "step is 8; must be from 0 to 7; "),
         (4, {"parts": Parts(encoder=GoesInfinite())}, r"the run has parts \{\} and was given .*GoesInfinite.*; .*; "),
-        (4, {"device": "tpu"}, "device is 'tpu'"),
+        (4, {"device": "tpu"}, "device 'tpu' is unknown"),
     ],
 )
 def test_what_replay_refuses(tmp_path, step, given, message):
@@ -203,8 +203,8 @@ def test_the_command_ends_with_status_1_and_one_line(tmp_path, monkeypatch, caps
     assert said.out == ""
     start, failure = said.err.splitlines()
     assert start.startswith("truedrift: digits: 8 steps in ")
-    assert failure.startswith("truedrift: step 4: loss or gradient is not finite; the batch is told in ")
-    assert failure.endswith("; it changed no weight; look at it, or set engine.nonfinite=skip")
+    assert failure.startswith("truedrift: step 4: loss or gradient is not finite; the batch is described in ")
+    assert failure.endswith("; no weight was changed; inspect the batch, or set engine.nonfinite=skip")
     assert incident(tmp_path / "run")["step"] == STEP
 
 
@@ -233,9 +233,9 @@ def test_steps_between_two_looks_are_told_by_their_numbers():
     finite = {6: False, 8: False}
     found = {}
     for step in range(5, 12):
-        watch.note(step, torch.tensor(finite.get(step, True)))
+        watch.record(step, torch.tensor(finite.get(step, True)))
         if (step + 1) % 4 == 0 or step == 9:
-            found[step] = watch.found(step)
+            found[step] = watch.nonfinite_steps(step)
     assert found == {7: [6], 9: [8], 11: []}
 
 

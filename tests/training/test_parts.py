@@ -127,12 +127,12 @@ def test_other_parts_are_refused_with_their_names(finished, name):
     with pytest.raises(UserError, match=told) as caught:
         run(finished, Parts(**given))
     assert "\n" not in str(caught.value)
-    assert "allowed is the same configuration and data" in str(caught.value)
+    assert "must have the same configuration and data" in str(caught.value)
 
 
 def test_a_generator_of_the_same_name_and_another_size_is_refused_in_one_line(finished):
     given = {part: getattr(everything(), part) for part in OTHERS}
-    with pytest.raises(UserError, match=r"weight of the generator is \[64, 9\]; the checkpoint has \[64, 7\]"):
+    with pytest.raises(UserError, match=r"weight of the generator has shape \[64, 9\]; must have shape \[64, 7\]"):
         run(finished, Parts(**given | {"generator": Linear(noise=5), "estimator_neg": ABC()}))
 
 
@@ -175,12 +175,12 @@ def test_an_encoder_of_ones_own_is_not_kept(monkeypatch, tmp_path):
 # ---- mistakes ------------------------------------------------------------------------------------------------------
 
 WRONG = {
-    "samples": (torch.zeros(3), "the part samples is a Tensor; allowed is a truedrift.data.Samples"),
-    "generator": (nn.Linear(2, 2), "the part generator is a Linear; allowed is a module with noise_shape"),
-    "encoder": (3, "the part encoder is a int; allowed is a function of values"),
-    "kernel": ("gaussian", "the part kernel is a str; allowed is a function"),
-    "estimator_pos": ("abc", "the part estimator_pos is a str; allowed is an object with name"),
-    "estimator_neg": (ABC, "the part estimator_neg is the class ABC; allowed is an object with name"),
+    "samples": (torch.zeros(3), "the part samples is a Tensor; must be a truedrift.data.Samples"),
+    "generator": (nn.Linear(2, 2), "the part generator is a Linear; must be a module with noise_shape"),
+    "encoder": (3, "the part encoder is a int; must be a function of values"),
+    "kernel": ("gaussian", "the part kernel is a str; must be a function"),
+    "estimator_pos": ("abc", "the part estimator_pos is a str; must be an object with name"),
+    "estimator_neg": (ABC, "the part estimator_neg is the class ABC; must be an object with name"),
 }
 
 
@@ -193,12 +193,12 @@ def test_what_cannot_be_a_part_is_refused(name):
 
 
 RETURNED = {
-    "a tensor": (lambda v: v.flatten(1), r"made a tensor \[1, 64\] of values \[1, 1, 8, 8\]"),
-    "maps": (lambda v: (v,), r"made \(a tensor \[1, 1, 8, 8\]\) of"),
-    "nothing": (lambda v: (), r"made \(\) of"),
-    "no tensors": (lambda v: (v.flatten(1), None), r"made \(a tensor \[1, 64\], a NoneType\) of"),
-    "integers": (lambda v: (v.flatten(1).long(),), r"made \(a tensor \[1, 64\]\) of"),
-    "other rows": (lambda v: (v.view(4, 16),), r"made \(a tensor \[4, 16\]\) of"),
+    "a tensor": (lambda v: v.flatten(1), r"returned a tensor \[1, 64\] for values \[1, 1, 8, 8\]"),
+    "maps": (lambda v: (v,), r"returned \(a tensor \[1, 1, 8, 8\]\) for"),
+    "nothing": (lambda v: (), r"returned \(\) for"),
+    "no tensors": (lambda v: (v.flatten(1), None), r"returned \(a tensor \[1, 64\], a NoneType\) for"),
+    "integers": (lambda v: (v.flatten(1).long(),), r"returned \(a tensor \[1, 64\]\) for"),
+    "other rows": (lambda v: (v.view(4, 16),), r"returned \(a tensor \[4, 16\]\) for"),
 }
 
 
@@ -237,7 +237,7 @@ def test_a_generator_that_is_no_function_of_a_samples_inputs_is_refused(layer, p
         assert list(reports)[-1].complete
     else:
         with pytest.raises(
-            UserError, match="the generator gives other samples for the same noise, or looks at the rest"
+            UserError, match="the generator gives other samples for the same noise, or samples that depend on the rest"
         ):
             next(reports)
         assert not (tmp_path / "run").exists()

@@ -7,7 +7,7 @@ import resource
 import pytest
 
 from truedrift.training import feature_cache
-from truedrift.training.feature_cache import remove, write_resumable
+from truedrift.training.feature_cache import remove_unfinished, write_resumable
 
 PIECES = [b"head", b"a" * 10, b"bb" * 10, b"", b"c" * 7]
 SIZES = [len(piece) for piece in PIECES]
@@ -74,9 +74,9 @@ def test_what_number_and_file_do_not_agree_on_is_made_again(write, change, made)
 
 def test_the_disk_is_waited_for_now_and_then(write, monkeypatch):
     monkeypatch.setattr(feature_cache, "SYNC_EVERY", 2)
-    noted, note = [], feature_cache._write_marker
+    noted, note = [], feature_cache._write_count
     monkeypatch.setattr(
-        feature_cache, "_write_marker", lambda path, file, done: (noted.append(done), note(path, file, done))
+        feature_cache, "_write_count", lambda path, file, done: (noted.append(done), note(path, file, done))
     )
     write()
     assert noted == [2, 4, 5]
@@ -96,6 +96,6 @@ def test_a_full_disk_gets_its_room_back(write, tmp_path):
 
 def test_both_are_removed(write, tmp_path):
     write()
-    remove(write.path)
-    remove(write.path)
+    remove_unfinished(write.path)
+    remove_unfinished(write.path)
     assert list(tmp_path.iterdir()) == []

@@ -80,9 +80,9 @@ def test_dropped_after_a_step(tmp_path, whole, step):
     with pytest.raises(Dropped):
         run(config, tmp_path, progress=at(step, drop))
     said = []
-    assert end(config, tmp_path, tell=said.append) == whole("digits")
+    assert end(config, tmp_path, notify=said.append) == whole("digits")
     saved = step - 1 - (step - 1) % 3
-    assert said[0].startswith(f"going on from step {saved} of 8 steps" if saved else "digits: 8 steps in ")
+    assert said[0].startswith(f"resuming at step {saved} of 8 steps" if saved else "digits: 8 steps in ")
 
 
 def test_a_complete_run_stays_as_it_is(tmp_path):
@@ -133,6 +133,6 @@ def test_a_damaged_checkpoint_is_told_and_passed_over(tmp_path, whole):
         run(config, tmp_path, progress=at(8, drop))
     (tmp_path / "checkpoints" / "step-00000006" / "ema.safetensors").write_bytes(b"")
     said = []
-    assert end(config, tmp_path, tell=said.append) == whole("digits")
-    assert said[0].startswith("checkpoint step-00000006 was passed over: ema.safetensors has 0 bytes")
-    assert said[1].startswith("going on from step 3 of 8")
+    assert end(config, tmp_path, notify=said.append) == whole("digits")
+    assert said[0].startswith("checkpoint step-00000006 was skipped: ema.safetensors has 0 bytes")
+    assert said[1].startswith("resuming at step 3 of 8")

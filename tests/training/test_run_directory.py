@@ -89,8 +89,8 @@ def test_another_configuration_is_refused_with_the_fields(trained):
         run(other, trained)
     assert str(caught.value) == (
         f"{str(trained)!r} holds another run, which differs in batch.n (3 and 2); "
-        "optimizer.learning_rate (0.001 and 0.5); allowed is the same configuration and data; "
-        "name another directory with --out"
+        "optimizer.learning_rate (0.001 and 0.5); must have the same configuration and data; "
+        "choose another directory with --out"
     )
     assert files(trained) == before
 
@@ -128,9 +128,7 @@ def flat(values):
 @pytest.mark.parametrize("name", ["notes.txt", "checkpoints"])
 def test_a_directory_with_foreign_files_is_refused(tmp_path, name):
     (tmp_path / name).mkdir()
-    with pytest.raises(
-        UserError, match=rf"holds '{name}' and no config.json; allowed is a run or an empty directory; "
-    ):
+    with pytest.raises(UserError, match=rf"holds '{name}' and no config.json; must be a run or an empty directory; "):
         run(tiny(), tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {name}
 
@@ -145,13 +143,16 @@ def test_hidden_files_and_a_stale_lock_are_no_obstacle(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"schema": 2, "version": "9.9"}', r"has schema 2; this version \(.*\) reads 1; use truedrift 9.9"),
-        ('{"schema": 1}', r"cannot be read as a run's \(KeyError\); .*; restore it"),
-        ("{}", r"cannot be read as a run's \(KeyError\)"),
-        ("[1]", r"cannot be read as a run's \(TypeError\)"),
-        ("{", r"cannot be read as a run's \(JSONDecodeError\)"),
-        ("[" * 100_000, r"cannot be read as a run's \(RecursionError\)"),
-        ('{"schema": 1, "config": {}, "parts": {}, "data": {}}', r"differs in|cannot be read as a run's \(KeyError\)"),
+        ('{"schema": 2, "version": "9.9"}', r"has schema 2; this version \(.*\) reads schema 1; use truedrift 9.9"),
+        ('{"schema": 1}', r"is not the configuration of a run \(KeyError\); .*; restore it"),
+        ("{}", r"is not the configuration of a run \(KeyError\)"),
+        ("[1]", r"is not the configuration of a run \(TypeError\)"),
+        ("{", r"is not the configuration of a run \(JSONDecodeError\)"),
+        ("[" * 100_000, r"is not the configuration of a run \(RecursionError\)"),
+        (
+            '{"schema": 1, "config": {}, "parts": {}, "data": {}}',
+            r"differs in|is not the configuration of a run \(KeyError\)",
+        ),
     ],
 )
 def test_a_config_that_is_none(tmp_path, content, message):
@@ -171,12 +172,12 @@ def test_an_option_of_another_version_is_named_with_the_file(tmp_path, trained):
 
 
 def test_no_run_at_all(tmp_path):
-    with pytest.raises(UserError, match=r"is no run; allowed is a directory with config.json; "):
+    with pytest.raises(UserError, match=r"is not a run; must be a directory with config.json; "):
         open_run(tmp_path)
     with pytest.raises(UserError, match=r"does not exist; "):
         open_run(tmp_path / "none")
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"cannot be made \(it is a file\); "):
+    with pytest.raises(UserError, match=r"cannot be created \(it is a file\); "):
         run(tiny(), tmp_path / "file")
 
 
@@ -239,7 +240,7 @@ def test_a_disk_that_is_full_elsewhere_is_one_line_too(tmp_path, monkeypatch, ca
     assert main(command(tmp_path / "run")) == 2
     said = capsys.readouterr().err.splitlines()[-1]
     reason = "Is a directory" if call == "note" else "No space left on device"
-    assert f"cannot be written ({reason}); allowed is a place to write to, with room; make room" in said
+    assert f"cannot be written ({reason}); must be writable and have free space; free some space" in said
     assert "Traceback" not in said
 
 
@@ -338,10 +339,10 @@ def test_a_complete_run_without_its_last_evaluation_is_judged_once(tmp_path):
     before = end_of(tmp_path)
     evaluate, called = scripted([6.0, 1.0, 1.0])
     told = []
-    run(config, tmp_path, evaluate=evaluate, tell=told.append)
+    run(config, tmp_path, evaluate=evaluate, notify=told.append)
     assert called == [(12, False)]
     assert judged(tmp_path) == [(12, 6.0)]
-    assert "step 12 is the last and has no evaluation: it is evaluated now" in told
+    assert "step 12 is the last and has no evaluation: evaluating it now" in told
     run(config, tmp_path, evaluate=evaluate)  # it stays in the log, though the checkpoint is older
     run(config, tmp_path)
     assert (called, judged(tmp_path)) == ([(12, False)], [(12, 6.0)])
@@ -422,11 +423,9 @@ def test_checkpoints_that_are_all_damaged_are_not_written_over(own):
 def test_a_lost_log_of_metrics_does_not_cost_the_weights(own):
     (own / "metrics.jsonl").unlink()
     said = []
-    (*_, last) = run(tiny("digits", "cadence.epochs=6"), own, tell=said.append)
+    (*_, last) = run(tiny("digits", "cadence.epochs=6"), own, notify=said.append)
     assert last.step == 12
-    assert any(
-        "metrics.jsonl" in sentence and "going on with the lines that there are" in sentence for sentence in said
-    )
+    assert any("metrics.jsonl" in sentence and "continuing with the lines that exist" in sentence for sentence in said)
 
 
 def test_a_signal_while_features_are_made_is_answered_before_the_first_step(tmp_path, monkeypatch):

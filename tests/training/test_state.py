@@ -135,11 +135,11 @@ def test_buffers_are_those_of_the_generator_in_the_average_too():
     [
         (
             lambda: own(width=3),
-            r"frozen\.bias of the generator is \[3\]; the checkpoint has \[2\]; build the generator",
+            r"frozen\.bias of the generator has shape \[3\]; must have shape \[2\] as in the checkpoint; build",
         ),
         (
             lambda: build(MLPOptions(width=8, depth=1), sample_shape=(1, 8, 8), classes=3, seed=0),
-            r"calls of the generator is none; the checkpoint has \[\]",
+            r"calls of the generator has shape none; must have shape \[\]",
         ),
     ],
     ids=["another size", "another network"],

@@ -154,11 +154,11 @@ def small_generator(kind):
 def test_the_alarm_of_a_collapse(tmp_path, kind, collapses):
     said = []
     settings = ("condition.label_dropout=0", "objective.feature_scale=mean-distance", "optimizer.warmup_steps=3")
-    run(tiny("digits", *settings), tmp_path, parts=Parts(generator=small_generator(kind)), tell=said.append)
+    run(tiny("digits", *settings), tmp_path, parts=Parts(generator=small_generator(kind)), notify=said.append)
     lines = read_metrics(tmp_path / "metrics.jsonl")
     assert [line["collapsed"] for line in lines] == [False] + [collapses] * 3  # never during warm-up
     assert all((line["spread"] < 0.1) is collapses for line in lines)
-    alarms = [sentence for sentence in said if "a collapse?" in sentence]
+    alarms = [sentence for sentence in said if "may have collapsed" in sentence]
     assert [alarm.split(":")[0] for alarm in alarms] == (["step 4"] if collapses else [])  # once, and not every time
 
 
@@ -168,7 +168,7 @@ def test_an_alarm_is_not_repeated_after_a_stop(tmp_path):
     for act in (at(4, drop), lambda *_: None):
         parts = Parts(generator=small_generator(Constant))
         try:
-            run(config, tmp_path, parts=parts, tell=said.append, progress=act)
+            run(config, tmp_path, parts=parts, notify=said.append, progress=act)
         except Dropped:
             continue
     assert len([sentence for sentence in said if "collapse" in sentence]) == 1

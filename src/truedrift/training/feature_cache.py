@@ -1,15 +1,14 @@
-"""A long file written piece by piece, so that a process that is killed on the way loses minutes of it and not hours.
+"""Features of every image and of its mirror image, encoded once, stored on disk and looked up by each step.
 
-Beside the file stands a number: how many pieces are on the disk. A later call cuts off what came after them and goes on
-from there. A disk that is full is left as it was.
+With a frozen encoder and mirroring as the only augmentation, each image has two views, so the encoder has nothing to do
+for positives after the first run. The file is a float32 array [views, N, Σ D_s], memory-mapped: a step reads only the
+rows that it draws. The file name is a hash of the encoder's weights and options, the images, the precision and the
+version. The file `.sha256` holds the hash of its content, which is verified before use. One process builds the file,
+and others that need it wait.
 
-Features of every image and of its mirror image, encoded once, kept on disk, read where they are needed.
-
-With a frozen encoder and mirroring as the only change of an image there are two views of each, so that the encoder has
-nothing to do for positives after the first run. The file is an array [views, N, Σ D_s] of float32, memory-mapped: a
-step reads the rows that it draws. Its name is a hash of the encoder's weights and options, the images, the precision
-and this version; beside it stands the hash of its content, which is compared before it is used. One process makes it,
-and others that want the same one wait for it; one that was killed on the way is continued.
+The file is written in pieces, and the file `.pieces` counts those on disk, so a process that is killed loses minutes of
+work and not hours: the next one continues after the last counted piece. After a write error, such as that of a full
+disk, the unfinished file is removed.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from filelock import FileLock
 
 from truedrift._version import __version__
 from truedrift.axes import Float, Tensor
@@ -37,11 +37,11 @@ from truedrift.storage import write_atomically
 from truedrift.training.batch import Encode, to_device
 
 SYNC_EVERY = 32
-"""Pieces between two times that the disk is waited for."""
+"""Pieces between two waits for the disk."""
 
 
 def write_resumable(path: Path, sizes: Sequence[int], piece: Callable[[int], bytes]) -> None:
-    """Write `piece(k)`, of `sizes[k]` bytes, for every k; those that an earlier call brought to the disk are there."""
+    """Write `piece(k)`, of `sizes[k]` bytes, for every k. Pieces that an earlier call wrote are not computed again."""
     done = _complete_pieces(path, sizes)
     try:
         with path.open("r+b" if done else "w+b") as file:
@@ -52,37 +52,37 @@ def write_resumable(path: Path, sizes: Sequence[int], piece: Callable[[int], byt
                     file.write(piece(done))
                     done += 1
                     if done % SYNC_EVERY == 0:
-                        _write_marker(path, file, done)
+                        _write_count(path, file, done)
             finally:
-                _write_marker(path, file, done)
+                _write_count(path, file, done)
     except OSError:
-        remove(path)
+        remove_unfinished(path)
         raise
 
 
-def remove(path: Path) -> None:
-    """The file and the number beside it, if they are there."""
+def remove_unfinished(path: Path) -> None:
+    """Remove the unfinished file and its count of pieces, if they exist."""
     path.unlink(missing_ok=True)
-    _number(path).unlink(missing_ok=True)
+    _count_path(path).unlink(missing_ok=True)
 
 
 def _complete_pieces(path: Path, sizes: Sequence[int]) -> int:
-    """How many pieces an earlier call left; none where number and file do not agree."""
+    """Return how many pieces an earlier call wrote; 0 if count and file do not agree."""
     try:
-        done, there = int(_number(path).read_text()), path.stat().st_size
+        done, length = int(_count_path(path).read_text()), path.stat().st_size
     except (OSError, ValueError):
         return 0
-    return done if 0 <= done <= len(sizes) and sum(sizes[:done]) <= there else 0
+    return done if 0 <= done <= len(sizes) and sum(sizes[:done]) <= length else 0
 
 
-def _write_marker(path: Path, file: BufferedRandom, done: int) -> None:
-    """The number is written after the pieces that it counts."""
+def _write_count(path: Path, file: BufferedRandom, done: int) -> None:
+    """Write the count after the pieces that it counts."""
     file.flush()
     os.fsync(file.fileno())
-    write_atomically(_number(path), f"{done}\n".encode())
+    write_atomically(_count_path(path), f"{done}\n".encode())
 
 
-def _number(path: Path) -> Path:
+def _count_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.pieces")
 
 
@@ -90,11 +90,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 AT_ONCE = 256
-"""Images encoded at a time: always the same, so that the bits do not depend on a run's batch."""
+"""Images encoded at a time. It is fixed, so that the features do not depend on the batch size of a run."""
 
 
 class CachedFeatures:
-    """Looks features up in the file."""
+    """Features of positives, read from the file."""
 
     def __init__(self, path: Path, dimensions: Sequence[int], device: torch.device) -> None:
         import numpy as np  # noqa: PLC0415  an extra
@@ -118,48 +118,46 @@ def build_feature_cache(
     device: torch.device,
     progress: Progress,
 ) -> Path:
-    """The file of all features; it is made if it is not there, or not whole."""
+    """Return the file of all features; build it if it is missing or damaged."""
     name = "/".join((__version__, encoder.fingerprint(), samples.digest(), precision, str(samples.flips)))
     path = directory / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.npy"
     if _is_complete(path):
         return path
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with _exclusive(path) as alone:
-            if not _is_complete(path):  # others may have made it meanwhile
-                _build(path, _Views(samples, encoder, encode, device, progress), alone)
+        with _lock_cache(path) as locked:
+            if not _is_complete(path):  # another process may have built it meanwhile
+                _build(path, _Views(samples, encoder, encode, device, progress), locked=locked)
     except OSError as error:
         raise UserError(
-            f"features of {samples.name} cannot be kept in {str(directory)!r} ({error.strerror or error})",
-            "that needs a directory with room for them",
-            "set TRUEDRIFT_CACHE to another one, or engine.cached_positives=false",
+            f"features of {samples.name} cannot be cached in {str(directory)!r} ({error.strerror or error})",
+            "must be a writable directory with enough free space",
+            "set TRUEDRIFT_CACHE to another directory, or set engine.cached_positives=false",
         ) from None
     return path
 
 
 @contextlib.contextmanager
-def _exclusive(path: Path) -> Iterator[bool]:
-    """One process at a time; the kernel ends the turn of one that dies.
+def _lock_cache(path: Path) -> Iterator[bool]:
+    """Wait until no other process builds the file.
 
-    Where files cannot be locked it is False: two may make the same file, each under a name of its own.
+    Yields False on a file system without locks. Two processes may then build the file, each under a name of its own.
     """
-    with path.with_suffix(".lock").open("a") as file:
-        yield _locked(file)
-
-
-def _locked(file: io.TextIOWrapper) -> bool:
+    lock = FileLock(path.with_suffix(".lock"), fallback_to_soft=False)
     try:
-        import fcntl  # noqa: PLC0415  Windows has none
-
-        fcntl.flock(file, fcntl.LOCK_EX)
-    except (ImportError, OSError):
-        return False
-    return True
+        lock.acquire()
+    except OSError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 def _is_complete(path: Path) -> bool:
-    beside = path.with_suffix(".sha256")
-    return path.exists() and beside.exists() and beside.read_text(errors="replace").strip() == _sha256(path)
+    hash_path = path.with_suffix(".sha256")
+    return path.exists() and hash_path.exists() and hash_path.read_text(errors="replace").strip() == _sha256(path)
 
 
 def _sha256(path: Path) -> str:
@@ -167,24 +165,24 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _build(path: Path, views: _Views, alone: bool) -> None:
-    """Under another name, then renamed, then its hash beside it."""
-    begun = path.with_suffix(".writing" if alone else f".writing-{os.getpid()}")
+def _build(path: Path, views: _Views, *, locked: bool) -> None:
+    """Write under a temporary name, rename, then write the hash."""
+    unfinished = path.with_suffix(".writing" if locked else f".writing-{os.getpid()}")
     try:
-        write_resumable(begun, views.sizes(), views.piece)
-        digest = _sha256(begun)
-        begun.replace(path)
+        write_resumable(unfinished, views.sizes(), views.piece)
+        digest = _sha256(unfinished)
+        unfinished.replace(path)
         path.with_suffix(".sha256").write_text(digest + "\n")
     except BaseException:
-        if not alone:  # nobody would go on with it
-            remove(begun)
+        if not locked:  # no other process would continue it
+            remove_unfinished(unfinished)
         raise
-    remove(begun)
+    remove_unfinished(unfinished)
 
 
 @dataclass(frozen=True)
 class _Views:
-    """The file in pieces: its header, then a batch of one view after another."""
+    """The pieces of the file: its header, then the batches of one view after the other."""
 
     samples: Samples
     encoder: Encoder
@@ -193,11 +191,12 @@ class _Views:
     progress: Progress
 
     def sizes(self) -> list[int]:
-        """Bytes of every piece."""
+        """Return the bytes of every piece."""
         row = 4 * sum(self.encoder.dimensions)
         return [len(self._header()), *(row * len(indices) for _, indices in self._batches())]
 
     def piece(self, number: int) -> bytes:
+        """Return the content of that piece."""
         if number == 0:
             return self._header()
         view, indices = self._batches()[number - 1]

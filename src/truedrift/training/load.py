@@ -1,4 +1,4 @@
-"""A run, or a folder of saved weights → the generator to sample from."""
+"""Load the generator of a run, or of a folder of saved weights."""
 
 from __future__ import annotations
 
@@ -18,38 +18,52 @@ Weights = Literal["ema", "model"]
 
 @dataclass(frozen=True)
 class LoadedGenerator:
-    """A generator, the names of its classes, and where its weights come from."""
+    """A generator, the names of its classes, and the source of its weights."""
 
     generator: Generator
     classes: tuple[str, ...]
     source: str
     step: int | None = None
-    """Of the run that it comes from."""
+    """The step of the checkpoint, if the weights come from a run."""
 
 
 def load_generator(path: Path, *, weights: Weights = "ema", generator: Generator | None = None) -> LoadedGenerator:
-    """From the newest whole checkpoint of a run, the average by default, or from a folder of `save_pretrained`.
+    """Load a generator from the newest valid checkpoint of a run, or from a folder of `save_pretrained`.
 
-    A run whose generator was a Python object of the user's needs one like it as `generator`.
+    Args:
+        path: The run directory or the folder.
+        weights: `ema` for the averaged weights of a run, `model` for the current ones.
+        generator: A module to load the weights into. It is required if the run was trained with a generator of the
+            user's own (`Parts.generator`).
+
+    Returns:
+        The generator in evaluation mode, with its class names and the source of its weights.
+
+    Raises:
+        UserError: If there are no such weights, or they do not fit the generator.
     """
     if not is_run(path):
         loaded = generator or from_pretrained(path)
         return LoadedGenerator(loaded.eval(), tuple(map(str, range(loaded.classes))), str(path))
     run = open_run(path)
-    found = checkpoint.latest_checkpoint(run.checkpoints, run=run.id)
-    if found.checkpoint is None:
-        damaged = f" that is whole ({'; '.join(found.passed_over)})"
-        came = f"the run {str(path)!r} has no checkpoint{damaged if found.passed_over else ' yet'}"
-        raise UserError(came, "allowed is a run with one", "train it further")
+    # Load the newest checkpoint.
+    latest = checkpoint.latest_checkpoint(run.checkpoints, run=run.id)
+    if latest.checkpoint is None:
+        problem = f"no valid checkpoint ({'; '.join(latest.skipped)})" if latest.skipped else "no checkpoint yet"
+        raise UserError(f"the run {str(path)!r} has {problem}", "must have at least one", "train it further")
+    # Build the generator.
     classes = tuple(run.data["classes"])
     if generator is None:
         if "generator" in run.parts:
-            came = f"the generator of {str(path)!r} is {run.parts['generator']}, a class of your own"
-            raise UserError(came, "it cannot be built from its name", "pass generator= to open_generator in Python")
+            raise UserError(
+                f"the generator of {str(path)!r} is {run.parts['generator']}, a class of your own",
+                "it cannot be built from its name",
+                "pass generator= to load_generator in Python",
+            )
         shape = tuple(run.data["sample_shape"])
         generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
-    _load(generator, found.checkpoint, weights, path)
-    step = found.checkpoint.step
+    _load(generator, latest.checkpoint, weights, path)
+    step = latest.checkpoint.step
     return LoadedGenerator(generator.float().eval(), classes, f"{path}, step {step}, {weights} weights", step)
 
 
@@ -57,5 +71,8 @@ def _load(generator: Generator, saved: checkpoint.Checkpoint, weights: Weights, 
     try:
         generator.load_state_dict(dict(saved.tensors[{"ema": "ema", "model": "generator"}[weights]]))
     except (RuntimeError, KeyError) as error:
-        came = f"the weights of {str(path)!r} do not fit the generator ({' '.join(str(error).split())[:200]})"
-        raise UserError(came, "allowed is the generator of that run", "build it as in training") from None
+        raise UserError(
+            f"the weights of {str(path)!r} do not fit the generator ({' '.join(str(error).split())[:200]})",
+            "must be the generator of that run",
+            "build it as in training",
+        ) from None

@@ -1,12 +1,10 @@
-"""RUN/incidents/step-N.json: what a step with a loss or gradient that is not finite had seen.
+"""The training loop: take the remaining steps; check, log, evaluate, draw samples and save in between.
 
-A batch is a pure function of (seed, step). The file names both, and the images by their position in the data set, so
-that the step can be looked at: `truedrift.training.train(run, step)`.
+A step is a pure function of (state, step number), because everything that a run draws comes from (seed, step). A state
+from a checkpoint and the number of the next step are all that is needed to resume a run as if it had never stopped.
 
-The steps of a run that are left, with what is looked at, logged, evaluated, drawn and saved between them.
-
-A step is a pure function of (state, number): everything that a run draws comes from (seed, step), so that a state read
-from a checkpoint and the number of the next step are all that is needed to go on as if nothing had happened.
+A step whose loss or gradient is not finite leaves RUN/incidents/step-N.json: the step number, the seed, and the
+positions of the images in the data set. `truedrift.training.replay(run, step)` takes that step again.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from truedrift.training.run_directory import INCIDENTS, SAMPLES, RunDirectory, w
 from truedrift.training.setup import TrainingSetup
 from truedrift.training.signals import StopSignal
 from truedrift.training.step import StepResult
-from truedrift.training.telemetry import step_metrics, timing
+from truedrift.training.telemetry import finite_or_none, step_metrics, timing
 
 
 class NonFinite(RuntimeError):
@@ -41,25 +39,25 @@ class NonFinite(RuntimeError):
 
 
 class NonFiniteMonitor:
-    """Which steps were not finite: noted on the device at every step, read from it now and then."""
+    """Record on the device which steps were not finite, and read the record every `every` steps."""
 
     def __init__(self, every: int, device: torch.device) -> None:
         self.every = every
         self._flags = torch.zeros(self.every, dtype=torch.bool, device=device)
 
-    def note(self, step: int, finite: Tensor) -> None:
-        """Of step number `step`; nothing waits for the device."""
+    def record(self, step: int, finite: Tensor) -> None:
+        """Record whether step number `step` was finite, without waiting for the device."""
         self._flags[step % self.every] = ~finite
 
-    def found(self, last: int) -> list[int]:
-        """The steps since the last look, `last` included, that were not finite."""
+    def nonfinite_steps(self, last: int) -> list[int]:
+        """Return the steps since the last call, up to and including `last`, that were not finite."""
         slots = self._flags.nonzero().flatten().tolist()
         self._flags.zero_()
         return sorted(last - (last - slot) % self.every for slot in slots)
 
 
 def record_incident(path: Path, config: RunConfig, step: int, positives: Positives, outcome: StepResult | None) -> None:
-    """Write what step number `step`, counted from 0, had seen."""
+    """Write the inputs of step number `step`, counted from 0, and its loss and gradient norm if they are known."""
     batch = positives.batches.at(step)
     incident: dict[str, Any] = {
         "step": step,
@@ -77,170 +75,176 @@ def record_incident(path: Path, config: RunConfig, step: int, positives: Positiv
 
 
 Evaluate = Callable[[Generator, int], Mapping[str, Any]]
-"""The averaged generator and the step → numbers by name; `fid`, if there is one, decides which checkpoint is best.
+"""A function of the averaged generator and the step. It returns numbers by name.
 
-What it names `protocol` is no number: it tells how they were made, and is written beside them."""
+The number `fid`, if present, decides which checkpoint is the best. The entry `protocol`, if present, is not a number;
+it describes how the numbers were computed and is written with them."""
 
-ASKED_EVERY = 10
-"""Steps between two looks of several GPUs at each other's signals."""
+SIGNAL_CHECK_STEPS = 10
+"""Steps between two checks of the signals of all processes on GPUs."""
 
 
 @dataclass(frozen=True)
 class TrainingReport:
-    """What a run says at a logged step, and at its end."""
+    """The progress of a run at a logged step and at its end."""
 
     directory: Path
     step: int
     steps: int
     metrics: Mapping[str, Any]
     interrupted: str | None = None
-    """The signal that asked to stop; the state is saved."""
+    """The signal that stopped the run, if any; the state is saved."""
 
     @property
     def complete(self) -> bool:
-        """Whether it was the last step."""
+        """Whether this was the last step."""
         return self.step >= self.steps
 
 
 class Loop:
-    """A run in this process; one of the processes has its ledger."""
+    """A run in this process. `journal` is None on all ranks but 0."""
 
     def __init__(
         self,
         run: RunDirectory,
-        assembly: TrainingSetup,
-        ledger: RunJournal | None,
+        setup: TrainingSetup,
+        journal: RunJournal | None,
         *,
         evaluate: Evaluate | None,
         progress: Progress,
-        tell: Notify,
+        notify: Notify,
     ) -> None:
-        self.run, self.assembly, self.ledger = run, assembly, ledger
-        self.evaluate, self.progress, self.tell = evaluate, progress, tell
-        self.config, self.state, self.device = run.config, assembly.state, assembly.step.device
-        self.standing = self._agreed(RunProgress() if ledger is None else ledger.standing)
-        # Where a look at the device is free, every step is looked at.
-        self.watch = NonFiniteMonitor(1 if self.device.type == "cpu" else self.config.cadence.log_every, self.device)
+        self.run, self.setup, self.journal = run, setup, journal
+        self.evaluate, self.progress, self.notify = evaluate, progress, notify
+        self.config, self.state, self.device = run.config, setup.state, setup.step.device
+        self.now = self._synchronize(RunProgress() if journal is None else journal.progress)
+        # On a CPU a check costs nothing, so that every step is checked.
+        check_every = 1 if self.device.type == "cpu" else self.config.cadence.log_every
+        self.monitor = NonFiniteMonitor(check_every, self.device)
         self._since, self._images = time.monotonic(), 0
 
-    def reports(self, interruption: StopSignal) -> Iterator[TrainingReport]:
-        """Take the steps that are left."""
-        at, steps = self.standing, self.config.cadence.steps
-        while at.step < steps:
-            outcome = self._taken()
-            asked = self._asked(interruption)
-            due = self._due() or asked is not None
-            if due or at.step % self.watch.every == 0:
-                self._look(outcome)
-            logged = at.step % self.config.cadence.log_every == 0 or at.step == steps
+    def reports(self, stop: StopSignal) -> Iterator[TrainingReport]:
+        """Take the remaining steps; yield a report at every logged step and at the end."""
+        now, steps = self.now, self.config.cadence.steps
+        while now.step < steps:
+            # Take a step.
+            outcome = self._take_step()
+            stop_reason = self._stop_reason(stop)
+            save = self._checkpoint_due() or stop_reason is not None
+            # Check that loss and gradient were finite.
+            if save or now.step % self.monitor.every == 0:
+                self._check_finite(outcome)
+            # Log, evaluate, draw samples.
+            logged = now.step % self.config.cadence.log_every == 0 or now.step == steps
             if logged:
                 self._log(outcome)
             self._evaluate()
-            self._picture()
-            if due and self.ledger is not None:
-                self.ledger.save()
-            if asked is not None:
-                self._note("interrupted", signal=asked)
-                yield self._report(asked)
+            self._write_picture()
+            # Save.
+            if save and self.journal is not None:
+                self.journal.save()
+            # Report.
+            if stop_reason is not None:
+                self._append_history("interrupted", signal=stop_reason)
+                yield self._report(stop_reason)
                 return
-            if logged and at.step < steps:
+            if logged and now.step < steps:
                 yield self._report()
         self._evaluate_late()
-        self._note("complete")
+        self._append_history("complete")
         yield self._report()
 
-    def _agreed(self, standing: RunProgress) -> RunProgress:
-        """The processes take over what the first one read: they need not see its disk."""
-        standing.step, standing.skipped = distributed.broadcast_ints((standing.step, standing.skipped))
-        self.state.agree(begun=standing.step > 0)
-        return standing
+    def _synchronize(self, now: RunProgress) -> RunProgress:
+        """Give all processes the state of rank 0, the only one that reads the disk."""
+        now.step, now.skipped = distributed.broadcast_ints((now.step, now.skipped))
+        self.state.broadcast(started=now.step > 0)
+        return now
 
-    def _taken(self) -> StepResult:
-        """The next step."""
-        at = self.standing
-        outcome = self.assembly.step(at.step)
-        self.watch.note(at.step, outcome.finite)
-        self._images += self.config.generated * len(self.assembly.samples.classes)
-        at.step += 1
-        self.progress("training", at.step, self.config.cadence.steps)
+    def _take_step(self) -> StepResult:
+        now = self.now
+        outcome = self.setup.step(now.step)
+        self.monitor.record(now.step, outcome.finite)
+        self._images += self.config.generated * len(self.setup.samples.classes)
+        now.step += 1
+        self.progress("training", now.step, self.config.cadence.steps)
         return outcome
 
-    def _report(self, asked: str | None = None) -> TrainingReport:
-        return TrainingReport(
-            self.run.path, self.standing.step, self.config.cadence.steps, self.standing.metrics, asked
-        )
+    def _report(self, stop_reason: str | None = None) -> TrainingReport:
+        return TrainingReport(self.run.path, self.now.step, self.config.cadence.steps, self.now.metrics, stop_reason)
 
-    def _note(self, event: str, **facts: Any) -> None:
-        if self.ledger is not None:
-            self.run.note(event, step=self.standing.step, **facts)
+    def _append_history(self, event: str, **facts: Any) -> None:
+        if self.journal is not None:
+            self.run.append_history(event, step=self.now.step, **facts)
 
-    def _due(self) -> bool:
-        """Whether to save: now and then, at the end, and what was evaluated, since it may be the best."""
-        step, cadence = self.standing.step, self.config.cadence
-        return step % cadence.checkpoint_every == 0 or step == cadence.steps or self._evaluated()
+    def _checkpoint_due(self) -> bool:
+        """Return whether to save: at the cadence, at the end, and after an evaluation, which may be the best."""
+        step, cadence = self.now.step, self.config.cadence
+        return step % cadence.checkpoint_every == 0 or step == cadence.steps or self._evaluation_due()
 
-    def _evaluated(self) -> bool:
-        step, cadence = self.standing.step, self.config.cadence
+    def _evaluation_due(self) -> bool:
+        step, cadence = self.now.step, self.config.cadence
         every = cadence.evaluate_every_epochs * cadence.steps_per_epoch
         return self.evaluate is not None and (step % every == 0 or step == cadence.steps)
 
-    def _asked(self, interruption: StopSignal) -> str | None:
-        """The signal that any of the processes got."""
+    def _stop_reason(self, stop: StopSignal) -> str | None:
+        """Return the signal that any of the processes received."""
         if distributed.size() == 1:
-            return interruption.asked
-        if self.device.type != "cpu" and self.standing.step % ASKED_EVERY:
+            return stop.received
+        if self.device.type != "cpu" and self.now.step % SIGNAL_CHECK_STEPS:
             return None
-        anyone = distributed.any_process(interruption.asked is not None)
-        return (interruption.asked or "a signal to another process") if anyone else None
+        anyone = distributed.any_process(stop.received is not None)
+        return (stop.received or "a signal to another process") if anyone else None
 
-    def _look(self, outcome: StepResult) -> None:
-        """Whether a step since the last look was not finite."""
-        latest = self.standing.step - 1
-        for step in self.watch.found(latest):
-            self.standing.skipped += 1
+    def _check_finite(self, outcome: StepResult) -> None:
+        """Record an incident for every step since the last check that was not finite."""
+        latest = self.now.step - 1
+        for step in self.monitor.nonfinite_steps(latest):
+            self.now.skipped += 1
             path = self.run.path / INCIDENTS / f"step-{step:08d}.json"
-            if self.ledger is not None:
-                last = outcome if step == latest else None
+            if self.journal is not None:
                 with write_errors_as_user_errors(self.run.path):
-                    record_incident(path, self.config, step, self.assembly.step.positives, last)
-            sentence = f"step {step}: loss or gradient is not finite; the batch is told in {path}"
+                    positives = self.setup.step.positives
+                    record_incident(path, self.config, step, positives, outcome if step == latest else None)
+            message = f"step {step}: loss or gradient is not finite; the batch is described in {path}"
             if self.config.engine.nonfinite == "raise":
-                raise NonFinite(f"{sentence}; it changed no weight; look at it, or set engine.nonfinite=skip")
-            self.tell(f"{sentence}; it was skipped")
+                raise NonFinite(f"{message}; no weight was changed; inspect the batch, or set engine.nonfinite=skip")
+            self.notify(f"{message}; the step was skipped")
 
     def _log(self, outcome: StepResult) -> None:
-        at = self.standing
-        was_collapsed = at.metrics.get("collapsed", False)
-        metrics = step_metrics(self.config, at.step, outcome, at.skipped)
-        at.metrics = metrics | {"timing": timing(self._images, self._since, self.device)}
+        now = self.now
+        was_collapsed = now.metrics.get("collapsed", False)
+        metrics = step_metrics(self.config, now.step, outcome, now.skipped)
+        now.metrics = metrics | {"timing": timing(self._images, self._since, self.device)}
         self._since, self._images = time.monotonic(), 0
         if metrics["collapsed"] and not was_collapsed:
-            self.tell(
-                f"step {at.step}: samples of a class are {metrics['spread']:.2f} as far apart as data: a collapse?"
+            self.notify(
+                f"step {now.step}: the generator may have collapsed: "
+                f"samples of a class are {metrics['spread']:.2f} times as far apart as the data"
             )
-        if self.ledger is not None:
-            self.ledger.write(at.metrics)
+        if self.journal is not None:
+            self.journal.write(now.metrics)
 
     def _evaluate_late(self) -> None:
-        """A run that was complete before it had this evaluation, or that lost it, is judged now."""
-        if self._evaluated() and distributed.any_process(self.ledger is not None and not self.ledger.has_evaluation()):
-            self.tell(f"step {self.standing.step} is the last and has no evaluation: it is evaluated now")
+        """Evaluate a complete run whose last step has no evaluation in the log."""
+        missing = self.journal is not None and not self.journal.has_evaluation()
+        if self._evaluation_due() and distributed.any_process(missing):
+            self.notify(f"step {self.now.step} is the last and has no evaluation: evaluating it now")
             self._evaluate()
 
     def _evaluate(self) -> None:
-        if self.evaluate is None or not self._evaluated():
+        if self.evaluate is None or not self._evaluation_due():
             return
-        at = self.standing
-        found = dict(self.evaluate(self.state.average.generator, at.step))
-        protocol = {"protocol": found.pop("protocol")} if "protocol" in found else {}
-        numbers = {name: None if value is None else float(value) for name, value in found.items()}
-        if self.ledger is not None:
-            self.ledger.write({"step": at.step, "evaluation": numbers} | protocol)
-        at.judged(numbers.get("fid"))
+        now = self.now
+        result = dict(self.evaluate(self.state.average.generator, now.step))
+        protocol = {"protocol": result.pop("protocol")} if "protocol" in result else {}
+        numbers = {name: None if value is None else float(value) for name, value in result.items()}
+        if self.journal is not None:
+            self.journal.write(finite_or_none({"step": now.step, "evaluation": numbers} | protocol))
+        now.record_fid(numbers.get("fid"))
 
-    def _picture(self) -> None:
-        step, every, last = self.standing.step, self.config.cadence.grid_every, self.config.cadence.steps
-        if self.ledger is not None and every is not None and (step % every == 0 or step == last):
+    def _write_picture(self) -> None:
+        step, every, last = self.now.step, self.config.cadence.grid_every, self.config.cadence.steps
+        if self.journal is not None and every is not None and (step % every == 0 or step == last):
             path = self.run.path / SAMPLES / f"step-{step:08d}.png"
             with write_errors_as_user_errors(self.run.path):
-                write_sample_picture(self.state.average.generator, self.assembly.samples, self.device, path)
+                write_sample_picture(self.state.average.generator, self.setup.samples, self.device, path)

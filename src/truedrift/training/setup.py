@@ -1,11 +1,7 @@
-"""What does not fit into memory is told in one sentence, with what makes a run smaller.
+"""Configuration → a step that can be taken: load the data, build the networks, check everything before any work.
 
-A run's parts that are Python objects of the user's: data, generator, encoder, kernel, estimators.
-
-They stand in place of what the configuration names. A run remembers what they are called, and is resumed only with
-parts of the same names; that they are the same inside is the user's word.
-
-Configuration → a step that can be taken: data loaded, networks built, everything checked before any work.
+`Parts` are Python objects of the user that replace what the configuration names. A run records their names and is
+resumed only with parts of the same names. That they are otherwise the same is up to the user.
 """
 
 from __future__ import annotations
@@ -48,122 +44,106 @@ from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
 from truedrift.training.state import TrainingState
 from truedrift.training.step import DTYPES, Objective, Step, autocast
 
-SAID = ("can't allocate memory", "not enough memory", "out of memory", "Storage size calculation overflowed")
-"""What torch says on a CPU, where it has no class of its own for it."""
-
-SMALLER = "set engine.micro_batch, or a smaller batch.n, batch.generated or generator"
+DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
-@contextmanager
-def memory_errors_as_user_errors(do: str = SMALLER) -> Iterator[None]:
-    """A `Mistake` in place of an error of memory; any other error stays what it is."""
-    try:
-        yield
-    except (MemoryError, torch.OutOfMemoryError):
-        raise _out_of_memory(do) from None
-    except RuntimeError as error:
-        if any(said in str(error) for said in SAID):
-            raise _out_of_memory(do) from None
-        raise
+# ---- Parts ----
+
+_GENERATOR_ATTRIBUTES = ("noise_shape", "sample_shape", "classes", "style_draws", "style_entries")
 
 
-def _out_of_memory(do: str) -> UserError:
-    return UserError("this does not fit into memory", "allowed is what this machine or its GPU can hold", do)
-
-
-OF_A_GENERATOR = ("noise_shape", "sample_shape", "classes", "style_draws", "style_entries")
-"""What a generator must say of itself (`generators/base.py`)."""
-
-
-def _generates(part: Any) -> bool:
-    return isinstance(part, nn.Module) and all(hasattr(part, name) for name in OF_A_GENERATOR)
+def _is_generator(part: Any) -> bool:
+    return isinstance(part, nn.Module) and all(hasattr(part, name) for name in _GENERATOR_ATTRIBUTES)
 
 
 _ESTIMATOR = (lambda part: isinstance(part, Estimator), "an object with name, bias_order, budget and reweight")
-ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
+_PART_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "samples": (lambda part: isinstance(part, Samples), "a truedrift.data.Samples"),
-    "generator": (_generates, f"a module with {', '.join(OF_A_GENERATOR)}"),
+    "generator": (_is_generator, f"a module with {', '.join(_GENERATOR_ATTRIBUTES)}"),
     "encoder": (callable, "a function of values [B, *sample_shape]"),
     "kernel": (callable, "a function (x, y, tau) → log k"),
     "estimator_pos": _ESTIMATOR,
     "estimator_neg": _ESTIMATOR,
 }
-"""Whether an object can be that part, and what can."""
+"""Part → (test of an object, description of allowed objects)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What is given replaces what the configuration names."""
+    """Python objects that replace what the configuration names.
+
+    Args:
+        samples: The training data.
+        generator: A `Generator`, or any module with its attributes. A new run starts from its current weights.
+        encoder: Function of values [B, *sample_shape] in [−1, 1] to one tensor [B, D_s] per scale. A module is frozen.
+        kernel: Function (x, y, tau) → log k.
+        estimator_pos: Estimator of the positive centroid.
+        estimator_neg: Estimator of the negative centroid.
+    """
 
     samples: Samples | None = None
     generator: Generator | Any | None = None
-    """A `Generator` or any module with its attributes; its weights as they are at the start of a new run."""
     encoder: Callable[[Tensor], tuple[Tensor, ...]] | None = None
-    """values [B, *sample_shape] in [−1, 1] → one tensor [B, D_s] a scale; a module is frozen."""
     kernel: LogKernel | None = None
     estimator_pos: Estimator | None = None
     estimator_neg: Estimator | None = None
 
     def __post_init__(self) -> None:
-        for name, (fits, told) in ALLOWED.items():
+        for name, (is_allowed, allowed) in _PART_RULES.items():
             part = getattr(self, name)
-            if part is not None and (isinstance(part, type) or not fits(part)):
-                came = f"the class {part.__name__}" if isinstance(part, type) else f"a {type(part).__name__}"
-                raise UserError(f"the part {name} is {came}", f"allowed is {told}", "pass such an object")
+            if part is not None and (isinstance(part, type) or not is_allowed(part)):
+                kind = f"the class {part.__name__}" if isinstance(part, type) else f"a {type(part).__name__}"
+                raise UserError(f"is {kind}", f"must be {allowed}", "pass such an object", field=f"the part {name}")
 
     def names(self) -> dict[str, str]:
-        """What stands in place of what, for config.json."""
+        """Return the names of the given parts, for config.json."""
         given = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: _name(part) for name, part in given.items() if part is not None}
+        return {name: _part_name(part) for name, part in given.items() if part is not None}
 
 
-def _name(part: Any) -> str:
+def _part_name(part: Any) -> str:
     if isinstance(part, Samples):
         return f"{part.name} {part.digest()[:12]}"
     named = part if hasattr(part, "__qualname__") else type(part)
     return f"{named.__module__}.{named.__qualname__}"
 
 
-DEVICES = ("auto", "cpu", "cuda", "mps")
+# ---- Device, data, memory ----
 
 
-@dataclass(frozen=True)
-class TrainingSetup:
-    """What a run works with."""
-
-    samples: Samples
-    step: Step
-
-    @property
-    def state(self) -> TrainingState:
-        """What the step changes."""
-        return self.step.state
-
-
-def resolve_device(name: str) -> torch.device:
-    """The device of that name; `auto` takes a GPU if there is one. Of several, each process takes its own."""
-    if name not in DEVICES:
-        raise UserError(f"device is {name!r}", f"allowed are {', '.join(DEVICES)}", "choose one of them")
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(kind for kind, is_there in there.items() if is_there)
-    if not there[name]:
-        found = ", ".join(kind for kind, is_there in there.items() if is_there)
-        raise UserError(f"device is {name!r}, which this machine has not", f"here are {found}", "choose one, or auto")
-    return _local_gpu() if name == "cuda" else torch.device(name)
+def resolve_device(device: str | torch.device) -> torch.device:
+    """Return the device of that name; `auto` is a GPU if there is one. Each process of torchrun gets its own GPU."""
+    if isinstance(device, torch.device):
+        return device
+    if device not in DEVICES:
+        raise UserError(f"device {device!r} is unknown", f"known: {', '.join(DEVICES)}", "pass one of these")
+    available = ["cpu"]
+    if torch.backends.mps.is_available():
+        available.insert(0, "mps")
+    if torch.cuda.is_available():
+        available.insert(0, "cuda")
+    kind = available[0] if device == "auto" else device
+    if kind not in available:
+        raise UserError(
+            f"device {device!r} is not available", f"available: {', '.join(available)}", "pass one of these or 'auto'"
+        )
+    return _local_gpu() if kind == "cuda" else torch.device(kind)
 
 
 def _local_gpu() -> torch.device:
-    """torchrun numbers the processes of a machine."""
-    number, there = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if number >= there:
-        came = f"process {number + 1} of this machine has no GPU of its own"
-        raise UserError(came, f"here are {there}", f"start torchrun with --nproc-per-node {there} or fewer")
+    """Return the GPU of this process. torchrun numbers the processes of a machine."""
+    number, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if number >= count:
+        raise UserError(
+            f"process {number + 1} of this machine has no GPU of its own",
+            f"available GPUs: {count}",
+            f"start torchrun with --nproc-per-node {count} or fewer",
+        )
     return torch.device("cuda", number)
 
 
 def load_samples(config: RunConfig, parts: Parts) -> Samples:
-    """The training data."""
+    """Load the training data."""
     if parts.samples is not None:
         return parts.samples
     options = config.data
@@ -174,69 +154,146 @@ def load_samples(config: RunConfig, parts: Parts) -> Samples:
         raise error.with_prefix(f"data.name {options.name}") from None
 
 
+_CPU_MEMORY_ERRORS = (
+    "can't allocate memory",
+    "not enough memory",
+    "out of memory",
+    "Storage size calculation overflowed",
+)
+"""Messages of torch on a CPU, where it has no exception class for a lack of memory."""
+
+_SMALLER_RUN = "set engine.micro_batch, or a smaller batch.n, batch.generated or generator"
+
+
+@contextmanager
+def memory_errors_as_user_errors(fix: str = _SMALLER_RUN) -> Iterator[None]:
+    """Turn a lack of memory into a UserError."""
+    problem = UserError("this does not fit into memory", "must fit into the memory of this machine or its GPU", fix)
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError):
+        raise problem from None
+    except RuntimeError as error:
+        if any(message in str(error) for message in _CPU_MEMORY_ERRORS):
+            raise problem from None
+        raise
+
+
+# ---- Setup ----
+
+
+@dataclass(frozen=True)
+class TrainingSetup:
+    """The data and the step of a run."""
+
+    samples: Samples
+    step: Step
+
+    @property
+    def state(self) -> TrainingState:
+        """The state that the step changes."""
+        return self.step.state
+
+
 def build_setup(
     config: RunConfig, parts: Parts, samples: Samples, device: torch.device, progress: Progress
 ) -> TrainingSetup:
-    """Everything that the configuration names, on the device."""
-    dtype = DTYPES[config.engine.precision]
-    batches = _batches(config, samples)
-    _require_place(config, parts)
-    generator = parts.generator or _generator(config, samples)
-    _require_fit(generator, samples)
-    network, dimensions = _encoder(config, parts, samples, device, dtype)
-    encode = _encode_in_precision(network, config.engine.precision, device)
-    lookup = _feature_source(config, samples, network, encode, device, progress)
-    if config.objective.pixels:
-        _require_no_pixels(network)
-        network, lookup = EncoderWithPixels(network), FeaturesWithPixels(lookup, samples)
-        dimensions = (*dimensions, math.prod(samples.sample_shape))
+    """Build everything that the configuration names, on the device.
+
+    Args:
+        config: The configuration of the run.
+        parts: Objects that replace what the configuration names.
+        samples: The training data.
+        device: The device of the networks.
+        progress: Called while features of positives are encoded.
+    """
+    precision, dtype = config.engine.precision, DTYPES[config.engine.precision]
+    _require_parts_allowed(config, parts)
+
+    # Data.
+    batches = _build_batches(config, samples)
+
+    # Generator.
+    generator = parts.generator or _build_generator(config, samples)
+    _require_generator_fits(generator, samples)
     generator = generator.to(device, dtype)
     if parts.generator is not None:
         _require_pure(generator, device, dtype)
     state = TrainingState(generator, config.optimizer, compiled=config.engine.compiled)
+
+    # Encoder and features of the positives.
+    encoder, dimensions = _build_encoder(config, parts, samples, device, dtype)
+    encode = _in_precision(encoder, precision, device)
+    features: FeatureSource
+    if _can_cache_features(config, encoder):
+        cache = build_feature_cache(
+            samples,
+            encoder,
+            encode,
+            directory=cache_directory("features"),
+            precision=precision,
+            device=device,
+            progress=progress,
+        )
+        features = CachedFeatures(cache, encoder.dimensions, device)
+    else:
+        features = OnTheFlyFeatures(samples, encode, device=device, dtype=dtype, at_once=config.engine.micro_batch)
+
+    # Step.
+    step_encoder, step_features, step_dimensions = encoder, features, list(dimensions)
+    if config.objective.pixels:
+        _require_not_pixels(encoder)
+        step_encoder, step_features = EncoderWithPixels(encoder), FeaturesWithPixels(features, samples)
+        step_dimensions.append(math.prod(samples.sample_shape))
+    objective = Objective(
+        config.objective,
+        gradient_weights(step_dimensions, config.objective.feature_scale),
+        estimator_pos=parts.estimator_pos,
+        estimator_neg=parts.estimator_neg,
+        kernel=parts.kernel,
+    )
     step = Step(
         config=config,
         state=state,
-        encode=torch.compile(network) if config.engine.compiled else network,
-        positives=Positives(batches, lookup, config.batch.unconditional),
-        objective=Objective(
-            config.objective,
-            gradient_weights(dimensions, config.objective.feature_scale),
-            estimator_pos=parts.estimator_pos,
-            estimator_neg=parts.estimator_neg,
-            kernel=parts.kernel,
-        ),
+        encode=torch.compile(step_encoder) if config.engine.compiled else step_encoder,
+        positives=Positives(batches, step_features, config.batch.unconditional),
+        objective=objective,
         device=device,
     )
     return TrainingSetup(samples, step)
 
 
-def _with_section(section: str, options: Any, build: Callable[[], Any]) -> Any:
-    """What `build` makes of the options; its mistakes name them with their section of the configuration."""
+def _require_parts_allowed(config: RunConfig, parts: Parts) -> None:
+    """Refuse a kernel or an estimator with the published arithmetic, which is one fixed formula."""
+    given = [name for name in ("kernel", "estimator_pos", "estimator_neg") if getattr(parts, name) is not None]
+    if given and config.objective.arithmetic == "abc-release":
+        raise UserError(
+            f"the part {given[0]} is given with objective.arithmetic abc-release",
+            "that arithmetic has its own kernel and estimators",
+            "set objective.arithmetic=stable",
+        )
+
+
+@contextmanager
+def _errors_in_section(section: str) -> Iterator[None]:
+    """Name the section of the configuration in errors about its options."""
     try:
-        return build()
+        yield
     except UserError as error:
         raise error.in_section(section) from None
 
 
-def _generator(config: RunConfig, samples: Samples) -> Generator:
-    shape, classes = samples.sample_shape, len(samples.classes)
-    return _with_section(
-        "generator",
-        config.generator,
-        lambda: build_generator(config.generator, sample_shape=shape, classes=classes, seed=config.seed),
-    )
-
-
-def _batches(config: RunConfig, samples: Samples) -> ClassBatches:
+def _build_batches(config: RunConfig, samples: Samples) -> ClassBatches:
     options = config.batch
     if options.unconditional > len(samples):
-        came = f"batch.unconditional is {options.unconditional}"
-        raise UserError(came, f"allowed is up to {len(samples)}, the images there are", "take fewer")
-    return _with_section(
-        "batch",
-        options,
-        lambda: ClassBatches(
+        raise UserError(
+            f"is {options.unconditional}",
+            f"must be at most {len(samples)}, the number of images",
+            "set a smaller number",
+            field="batch.unconditional",
+        )
+    with _errors_in_section("batch"):
+        return ClassBatches(
             samples.labels,
             len(samples.classes),
             n=options.n,
@@ -245,109 +302,104 @@ def _batches(config: RunConfig, samples: Samples) -> ClassBatches:
             sampling=options.sampling,
             queue_size=options.queue_size,
             names=samples.classes,
-        ),
-    )
+        )
 
 
-def _require_place(config: RunConfig, parts: Parts) -> None:
-    """The published arithmetic is one formula, in which no kernel and no estimator of one's own has a place."""
-    given = [name for name in ("kernel", "estimator_pos", "estimator_neg") if getattr(parts, name) is not None]
-    if given and config.objective.arithmetic == "abc-release":
-        came = f"the part {given[0]} is given with objective.arithmetic abc-release"
-        raise UserError(came, "that arithmetic has its own", "take the arithmetic stable")
+def _build_generator(config: RunConfig, samples: Samples) -> Generator:
+    with _errors_in_section("generator"):
+        return build_generator(
+            config.generator, sample_shape=samples.sample_shape, classes=len(samples.classes), seed=config.seed
+        )
 
 
-def _require_no_pixels(network: Any) -> None:
-    if isinstance(network, Pixels):
-        came = "objective.pixels is true with encoder.kind pixels"
-        raise UserError(came, "their features are the pixels", "leave it out, or take another encoder")
-
-
-def _require_fit(generator: Generator, samples: Samples) -> None:
+def _require_generator_fits(generator: Generator, samples: Samples) -> None:
+    """Require parameters to train, and the shape and the classes of the data."""
     if not any(parameter.requires_grad for parameter in generator.parameters()):
         raise UserError(
-            "the generator has no parameter that requires a gradient", "allowed is one or more", "unfreeze it"
+            "the generator has no parameter that requires a gradient", "must have at least one", "unfreeze it"
         )
     if tuple(generator.sample_shape) != samples.sample_shape or generator.classes != len(samples.classes):
         raise UserError(
             f"the generator makes samples {tuple(generator.sample_shape)} of {generator.classes} classes",
             f"{samples.name} has {samples.sample_shape} of {len(samples.classes)}",
-            "build it for these",
+            "build the generator for this data",
         )
 
 
 def _require_pure(generator: Generator, device: torch.device, dtype: torch.dtype) -> None:
-    """A sample is a function of its own inputs: no dropout, and nothing that looks at the rest of the batch."""
+    """Require that a sample is a function of its own inputs: no dropout, no dependence on the rest of the batch."""
+    # Inputs of four samples.
     z = torch.randn(4, *generator.noise_shape, generator=torch.Generator().manual_seed(0)).to(device, dtype)
     labels = torch.arange(4, device=device) % generator.classes
     styles = torch.zeros(4, generator.style_draws, dtype=torch.long, device=device)
     inputs = (z, labels, torch.ones(4, device=device, dtype=dtype), styles)
+    # The same batch twice, then in two halves.
     with torch.no_grad():
-        tried = copy.deepcopy(generator)  # which may count its calls
-        once, again = tried(*inputs), tried(*inputs)
-        apart = torch.cat([tried(*(each[rows] for each in inputs)) for rows in (slice(0, 2), slice(2, 4))])
-    if not torch.equal(once, again) or not torch.allclose(once, apart, rtol=1e-2, atol=1e-3):
+        copied = copy.deepcopy(generator)  # the module may count its calls
+        once, again = copied(*inputs), copied(*inputs)
+        halves = torch.cat([copied(*(each[rows] for each in inputs)) for rows in (slice(0, 2), slice(2, 4))])
+    if not torch.equal(once, again) or not torch.allclose(once, halves, rtol=1e-2, atol=1e-3):
         raise UserError(
-            "the generator gives other samples for the same noise, or looks at the rest of the batch",
+            "the generator gives other samples for the same noise, or samples that depend on the rest of the batch",
             "a sample must be a function of its own inputs",
-            "take dropout and batch normalization out of it",
+            "remove dropout and batch normalization from it",
         )
 
 
-def _encoder(
+def _build_encoder(
     config: RunConfig, parts: Parts, samples: Samples, device: torch.device, dtype: torch.dtype
 ) -> tuple[Any, Sequence[int]]:
-    """The encoder and the dimensions D_s of its scales."""
+    """Return the encoder and the dimensions D_s of its scales."""
     if parts.encoder is None:
-        encoder = _with_section(
-            "encoder", config.encoder, lambda: build_encoder(config.encoder, sample_shape=samples.sample_shape)
-        )
+        with _errors_in_section("encoder"):
+            encoder = build_encoder(config.encoder, sample_shape=samples.sample_shape)
         return encoder.to(device, dtype), encoder.dimensions
+    # Try the user's encoder on one sample of zeros.
     given = parts.encoder
     if isinstance(given, nn.Module):
         given = given.requires_grad_(False).eval().to(device, dtype)
     with torch.no_grad():
-        groups = given(torch.zeros(1, *samples.sample_shape, device=device, dtype=dtype))
-    of_one = isinstance(groups, (tuple, list)) and [f for f in groups if isinstance(f, Tensor) and f.ndim == 2]
-    if not of_one or len(of_one) != len(groups) or not all(len(f) == 1 and f.is_floating_point() for f in of_one):
+        scales = given(torch.zeros(1, *samples.sample_shape, device=device, dtype=dtype))
+    rows = isinstance(scales, (tuple, list)) and [f for f in scales if isinstance(f, Tensor) and f.ndim == 2]
+    if not rows or len(rows) != len(scales) or not all(len(f) == 1 and f.is_floating_point() for f in rows):
         raise UserError(
-            f"the encoder made {_describe(groups)} of values [1, {', '.join(map(str, samples.sample_shape))}]",
-            "allowed is a tuple of real tensors [B, D], one a scale",
+            f"the encoder returned {_describe(scales)} for values [1, {', '.join(map(str, samples.sample_shape))}]",
+            "must be a tuple of real tensors [B, D], one per scale",
             "flatten what it returns",
         )
-    return given, [f.shape[-1] for f in of_one]
+    return given, [f.shape[-1] for f in rows]
 
 
-def _describe(groups: Any) -> str:
-    if isinstance(groups, Tensor):
-        return f"a tensor {list(groups.shape)}"
-    if not isinstance(groups, (tuple, list)):
-        return f"a {type(groups).__name__}"
-    return f"({', '.join(map(_describe, groups))})"
+def _describe(value: Any) -> str:
+    """Describe tensors by their shapes, for an error message."""
+    if isinstance(value, Tensor):
+        return f"a tensor {list(value.shape)}"
+    if not isinstance(value, (tuple, list)):
+        return f"a {type(value).__name__}"
+    return f"({', '.join(map(_describe, value))})"
 
 
-def _encode_in_precision(network: Any, precision: str, device: torch.device) -> Encode:
-    """The encoder in the precision of the run."""
+def _in_precision(encoder: Any, precision: str, device: torch.device) -> Encode:
+    """Return the encoder as a function that computes in the precision of the run."""
 
     def encode(values: Tensor) -> tuple[Tensor, ...]:
         with autocast(precision, device):
-            return tuple(network(values))
+            return tuple(encoder(values))
 
     return encode
 
 
-def _feature_source(
-    config: RunConfig, samples: Samples, network: Any, encode: Encode, device: torch.device, progress: Progress
-) -> FeatureSource:
-    """Where features of positives come from: kept ones if the encoder does any work and its name can be a key."""
-    engine = config.engine
-    keeps = engine.cached_positives and isinstance(network, Encoder) and not isinstance(network, Pixels)
-    if not keeps or engine.precision == "float64":
-        dtype = DTYPES[engine.precision]
-        return OnTheFlyFeatures(samples, encode, device=device, dtype=dtype, at_once=engine.micro_batch)
-    where = cache_directory("features")
-    precision = engine.precision
-    path = build_feature_cache(
-        samples, network, encode, directory=where, precision=precision, device=device, progress=progress
-    )
-    return CachedFeatures(path, network.dimensions, device)
+def _can_cache_features(config: RunConfig, encoder: Any) -> bool:
+    """Return whether caching saves work and the encoder has a fingerprint to name the file by."""
+    is_known_network = isinstance(encoder, Encoder) and not isinstance(encoder, Pixels)
+    return config.engine.cached_positives and is_known_network and config.engine.precision != "float64"
+
+
+def _require_not_pixels(encoder: Any) -> None:
+    if isinstance(encoder, Pixels):
+        raise UserError(
+            "is true with encoder.kind pixels",
+            "the features of that encoder are the pixels",
+            "leave it out, or choose another encoder",
+            field="objective.pixels",
+        )

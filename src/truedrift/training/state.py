@@ -1,8 +1,9 @@
-"""lr_t = lr · min(1, (t + 1)/W): a linear warm-up over W steps of which step 0 is the first.
+"""What a step changes: the weights, their exponential average, and the moments of AdamW.
 
-θ̄ ← θ̄ + (1 − β)(θ − θ̄) after every step: the weights that samples are drawn from.
+    learning rate   lr_t = lr · min(1, (t + 1)/W), a linear warm-up over W steps; t = 0 is the first step
+    average         θ̄ ← θ̄ + (1 − β)(θ − θ̄) after every step; samples are drawn from the averaged weights
 
-What a step changes: weights, their average, the moments of AdamW. It goes to disk and back bit for bit.
+The state is written to disk and restored bit for bit.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import copy
 from collections.abc import Mapping
 
 import torch
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from truedrift import distributed
 from truedrift.axes import Tensor
@@ -20,35 +22,34 @@ from truedrift.training.config import OptimizerOptions
 
 
 def learning_rate(options: OptimizerOptions, step: int) -> float:
-    """The rate of step `step`, counted from 0."""
+    """Return the learning rate of step number `step`, counted from 0."""
     warmup = max(1, options.warmup_steps)
     return options.learning_rate * min(1.0, (step + 1) / warmup)
 
 
 class EMA:
-    """A generator whose parameters are the exponential average of another's; it starts as its copy.
+    """A copy of a generator whose parameters are the exponential moving average of the original's.
 
-    Buffers are not averaged: both have the same ones.
+    Buffers are shared, not averaged.
     """
 
     def __init__(self, generator: Generator, decay: float) -> None:
-        self.decay = decay
         self.generator = copy.deepcopy(generator, {id(buffer): buffer for buffer in generator.buffers()})
         self.generator.requires_grad_(False).eval()
-        self._parameters: list[Tensor] = list(self.generator.parameters())
-        self._followed: list[Tensor] = list(generator.parameters())
+        self._averages = list(self.generator.parameters())
+        self._parameters = list(generator.parameters())
+        self._move_averages = get_ema_multi_avg_fn(decay)
 
-    @torch.no_grad()
     def update(self) -> None:
-        """One step towards the parameters as they are."""
-        torch._foreach_lerp_(self._parameters, self._followed, 1 - self.decay)
+        """Move the averages toward the current parameters."""
+        self._move_averages(self._averages, self._parameters, 0)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Parameters and buffers by name."""
+        """Return parameters and buffers by name."""
         return dict(self.generator.state_dict())
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over the averages of a checkpoint."""
+        """Restore the averages of a checkpoint."""
         self.generator.load_state_dict(dict(tensors))
 
 
@@ -57,7 +58,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 class TrainingState:
-    """The generator with its optimizer and average."""
+    """A generator with its optimizer and the average of its weights."""
 
     def __init__(self, generator: Generator, options: OptimizerOptions, *, compiled: bool = False) -> None:
         self.generator = generator
@@ -74,16 +75,16 @@ class TrainingState:
         )
 
     def advance(self, learning_rate: float, finite: Tensor) -> None:
-        """One step of AdamW with the gradients that are there, none where `finite` is false; one of the average."""
+        """Take one AdamW step with the current gradients and update the average; skip AdamW if `finite` is False."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
-        # What GradScaler uses: the fused step looks at it on the device.
+        # The interface of GradScaler: the fused step reads this flag on the device.
         self.optimizer.found_inf = (~finite).to(torch.float32)  # type: ignore[attr-defined]
         self.optimizer.step()
         self.average.update()
 
     def tensors(self) -> Tensors:
-        """Everything by file and name."""
+        """Return all tensors by file and name."""
         moments = {
             f"{name}.{moment}": self.optimizer.state[parameter][moment]
             for name, parameter in zip(self.names, self.parameters, strict=True)
@@ -93,7 +94,7 @@ class TrainingState:
         return {"generator": dict(self.generator.state_dict()), "ema": self.average.tensors(), "optimizer": moments}
 
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Take over what `tensors` gave."""
+        """Restore what `tensors` returned."""
         _require_fit(tensors["generator"], self.generator.state_dict())
         self.generator.load_state_dict(dict(tensors["generator"]))
         self.average.load(tensors["ema"])
@@ -104,11 +105,11 @@ class TrainingState:
                     moment: moments[f"{name}.{moment}"].to(parameter.device).clone() for moment in MOMENTS
                 }
 
-    def agree(self, *, begun: bool) -> None:
-        """All processes take over the state of process 0; AdamW has moments once the run has begun."""
-        if begun:
+    def broadcast(self, *, started: bool) -> None:
+        """Give all processes the state of rank 0. AdamW has moments once the run has started."""
+        if started:
             for parameter in self.parameters:
-                if parameter not in self.optimizer.state:  # as AdamW makes them
+                if parameter not in self.optimizer.state:  # the initial moments of AdamW
                     zeros = (torch.zeros_like(parameter), torch.zeros_like(parameter), parameter.new_zeros(()).float())
                     self.optimizer.state[parameter] = dict(zip(MOMENTS, zeros, strict=True))
         with torch.no_grad():
@@ -116,12 +117,12 @@ class TrainingState:
 
 
 def _require_fit(saved: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> None:
-    """A generator of the user's own may have another shape than the one that the run began with."""
+    """Require the shapes of the checkpoint. A user's own generator may differ from the one that started the run."""
     for name in sorted(saved.keys() | wanted.keys()):
         sizes = [list(tensors[name].shape) if name in tensors else "none" for tensors in (saved, wanted)]
         if sizes[0] != sizes[1]:
             raise UserError(
-                f"{name} of the generator is {sizes[1]}",
-                f"the checkpoint has {sizes[0]}",
-                "build the generator that the run began with, or begin another run",
+                f"{name} of the generator has shape {sizes[1]}",
+                f"must have shape {sizes[0]} as in the checkpoint",
+                "build the generator that started the run, or start another run",
             )

@@ -1,8 +1,8 @@
-"""What a step says of itself, as numbers for metrics.jsonl and TensorBoard.
+"""Metrics of one training step, for metrics.jsonl and TensorBoard.
 
-The loss is constant by construction; forces, effective sample sizes, the size of the correction and the spread are what
-moves. Everything here is computed only at steps that are logged. What depends on the machine's speed stands apart
-under `timing`, so that the rest is the same in a run that was killed and resumed.
+The loss is constant by construction; forces, effective sample sizes, the size of the correction and the spread of the
+samples change. Metrics are computed only at logged steps. Values that depend on the speed of the machine are separate,
+under `timing`, so that all others are identical in a resumed run.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from truedrift.training.state import learning_rate
 from truedrift.training.step import StepResult
 
 COLLAPSED_BELOW = 0.1
-"""Generated features of a class this much nearer to each other than to the data: a collapse, once warm-up is over.
+"""A collapse after the warm-up: distances within a class of generated features, relative to distances to the data.
 
-A network that begins at nearly nothing, as DriftDiT does, is there at first and leaves."""
+A network with nearly zero initial output, such as DriftDiT, starts below this value and leaves it."""
 
-OF_A_TEMPERATURE = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
+PER_TEMPERATURE = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
 
 
 def step_metrics(config: RunConfig, step: int, outcome: StepResult, skipped: int) -> dict[str, Any]:
-    """The numbers after `step` steps, all of them functions of the state; lists run over temperatures."""
+    """Return the metrics after `step` steps, all functions of the state. Lists have one entry per temperature."""
     report = outcome.features.report()
     force = report.force.mean(-2)  # [S, C, T] → [S, T]
     spread = float(report.spread.mean())
-    means = {name: getattr(report, name).mean((0, 1)).tolist() for name in OF_A_TEMPERATURE}
+    means = {name: getattr(report, name).mean((0, 1)).tolist() for name in PER_TEMPERATURE}
     metrics = {
         "step": step,
         "epoch": step / config.cadence.steps_per_epoch,
@@ -48,24 +48,26 @@ def step_metrics(config: RunConfig, step: int, outcome: StepResult, skipped: int
         "collapsed": spread < COLLAPSED_BELOW and step > config.optimizer.warmup_steps,
         "skipped": skipped,
     }
-    return {name: finite_or_none(value) for name, value in metrics.items()}
+    return dict(finite_or_none(metrics))
 
 
 def finite_or_none(value: Any) -> Any:
-    """None in place of what JSON has no number for: a skipped step is logged like any other."""
-    if isinstance(value, list):
+    """Replace NaN and infinity, which JSON does not have, by None, also inside lists and dictionaries."""
+    if isinstance(value, Mapping):
+        return {name: finite_or_none(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
         return [finite_or_none(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def timing(images: int, since: float, device: torch.device) -> dict[str, float]:
-    """Generated images a second since then, and the largest memory so far."""
+    """Return generated images per second since that time, and the peak memory so far."""
     seconds = time.monotonic() - since
     return {"images_per_second": images / max(seconds, 1e-9), "memory_megabytes": peak_memory(device) / 2**20}
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: of the device on a GPU, of the process elsewhere."""
+    """Return the peak memory in bytes, of the device on a GPU and of the process elsewhere."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     if sys.platform == "win32":
@@ -77,7 +79,7 @@ def peak_memory(device: torch.device) -> int:
 
 
 def tensorboard_scalars(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Tags and values for TensorBoard: one a temperature, one a scale and temperature; none where there is no value."""
+    """Yield tags and values for TensorBoard, one per temperature, or per scale and temperature. None is left out."""
     yield from ((tag, float(value)) for tag, value in _flatten_tags(metrics) if value is not None)
 
 
@@ -99,27 +101,27 @@ def _flatten_tags(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 class TensorBoard:
-    """A sink of the metrics in RUN/tensorboard; nothing where the package or the place for it is missing."""
+    """A copy of the metrics in RUN/tensorboard. Does nothing without the package or a writable directory."""
 
-    def __init__(self, directory: os.PathLike[str], first_step: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, directory: os.PathLike[str], first_step: int, notify: Callable[[str], None]) -> None:
         self._writer: Any = None
         try:
             from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  an extra
 
-            # What a killed process wrote after the checkpoint is not shown.
+            # Hide what a killed process wrote after the checkpoint.
             self._writer = SummaryWriter(os.fspath(directory), purge_step=first_step + 1)
         except ImportError:
             pass
         except OSError as error:
-            tell(f"no TensorBoard: {os.fspath(directory)!r} cannot be written ({error.strerror or error})")
+            notify(f"TensorBoard is off: {os.fspath(directory)!r} cannot be written ({error.strerror or error})")
 
     def add(self, metrics: Mapping[str, Any]) -> None:
-        """All numbers of a step."""
+        """Write all numbers of a step."""
         if self._writer is not None:
             for tag, value in tensorboard_scalars(metrics):
                 self._writer.add_scalar(tag, value, metrics["step"])
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write buffered values and close the file."""
         if self._writer is not None:
             self._writer.close()

@@ -1,11 +1,8 @@
-"""`train(config)`: a run from its first step to its last, or from where it was to there; yields what is logged.
+"""`train(config)`: start or resume a run, and yield a report at every logged step. `replay`: take one step again.
 
-Checks come first, then what the configuration names is built, then the directory is locked, then steps are taken.
-
-A step of a run again: state after k steps, the newest that is there with k ≤ step, then steps k, k + 1, … step.
-
-Everything that a step draws is a function of (seed, step), so that it comes out as it did, bit for bit on the same
-machine and number of threads. Nothing is written to the run; it may go on meanwhile.
+Everything that a step draws is a function of (seed, step). `replay` loads the newest checkpoint at or before a step,
+takes the steps in between, and reproduces the step bit for bit on the same machine with the same number of threads. It
+writes nothing, and the run may continue meanwhile.
 """
 
 from __future__ import annotations
@@ -24,16 +21,10 @@ from truedrift.training import checkpoint
 from truedrift.training.config import RunConfig, validated_config
 from truedrift.training.journal import Notify, RunJournal
 from truedrift.training.loop import Evaluate, Loop, TrainingReport
-from truedrift.training.run_directory import RunDirectory, RunLock, make_run_directory, open_run
+from truedrift.training.run_directory import RunDirectory, lock_run, make_run_directory, open_run
 from truedrift.training.setup import Parts, build_setup, load_samples, memory_errors_as_user_errors, resolve_device
 from truedrift.training.signals import StopSignal
 from truedrift.training.step import StepResult
-
-
-def run_directory(config: RunConfig, parts: Parts, out: Path | None) -> RunDirectory:
-    """Where the run lives: `out`, or runs/<recipe>-<hash of the configuration>."""
-    run = RunDirectory(out or Path(), config, parts.names())
-    return run if out is not None else RunDirectory(Path("runs") / f"{config.recipe}-{run.id}", config, parts.names())
 
 
 def train(
@@ -41,22 +32,43 @@ def train(
     *,
     parts: Parts | None = None,
     out: Path | None = None,
-    device: str = "auto",
+    device: str | torch.device = "auto",
     evaluate: Evaluate | None = None,
     progress: Progress = no_progress,
-    tell: Notify | None = None,
+    notify: Notify | None = None,
 ) -> Iterator[TrainingReport]:
-    """Train, or go on training, the run of this configuration; checks come before the first report is asked for.
+    """Start or resume the run of this configuration.
 
-    `parts` are Python objects in place of what the configuration names. `evaluate` is called every
-    `cadence.evaluate_every_epochs` epochs, and the state it saw is saved. `tell` gets sentences that a person should
-    see.
+    Configuration, device and data are checked when the function is called; the steps are taken as the reports are
+    requested.
+
+    Args:
+        config: The configuration of the run.
+        parts: Python objects that replace what the configuration names.
+        out: The run directory; by default runs/RECIPE-HASH.
+        device: `auto`, `cpu`, `cuda`, `mps`, or a device.
+        evaluate: Called with the averaged generator and the step, every `cadence.evaluate_every_epochs` epochs and at
+            the end. It returns numbers by name. The state that it saw is saved.
+        progress: Called with a description, the amount done and the total.
+        notify: Called with messages for the user.
+
+    Returns:
+        An iterator over the reports, one per logged step and one at the end.
+
+    Raises:
+        UserError: If the configuration, the device, the data or the run directory cannot be used.
     """
     config, parts = validated_config(config), parts or Parts()
-    where = resolve_device(device)
+    device = resolve_device(device)
     samples = load_samples(config, parts)
     run = run_directory(config, parts, None if out is None else Path(out))
-    return _run(run, parts, samples, where, evaluate, progress, tell or _ignore)
+    return _run(run, parts, samples, device, evaluate, progress, notify or _ignore)
+
+
+def run_directory(config: RunConfig, parts: Parts, out: Path | None) -> RunDirectory:
+    """Return the run in `out`, or in runs/<recipe>-<hash of the configuration>."""
+    run = RunDirectory(out or Path(), config, parts.names())
+    return run if out is not None else RunDirectory(Path("runs") / f"{config.recipe}-{run.id}", config, parts.names())
 
 
 def _run(
@@ -66,65 +78,79 @@ def _run(
     device: torch.device,
     evaluate: Evaluate | None,
     progress: Progress,
-    tell: Notify,
+    notify: Notify,
 ) -> Iterator[TrainingReport]:
     with ExitStack() as stack:
         stack.enter_context(memory_errors_as_user_errors())
         stack.enter_context(distributed.process_group(device))
-        interruption = stack.enter_context(StopSignal())
-        run.require_own(samples)  # before work that takes minutes; again when the directory is locked
+        stop = stack.enter_context(StopSignal())
+        # Build the networks and the feature cache, which may take minutes.
+        run.require_same_run(samples)
         try:
-            assembly = build_setup(run.config, parts, samples, device, _interruptible(progress, interruption))
+            setup = build_setup(run.config, parts, samples, device, _interruptible(progress, stop))
         except InterruptedBeforeStart as signal:
             yield TrainingReport(run.path, 0, run.config.cadence.steps, {}, str(signal))
             return
-        ledger = None
+        # Lock the directory and load the newest checkpoint, on rank 0 only.
+        journal = None
         if distributed.rank() == 0:
-            stack.enter_context(RunLock(make_run_directory(run.path)))
-            run.begin(samples)
-            ledger = stack.enter_context(closing(RunJournal(run, assembly.state, tell)))
-        told = tell if ledger is not None else _ignore
-        loop = Loop(run, assembly, ledger, evaluate=evaluate, progress=progress, tell=told)
-        yield from loop.reports(interruption)
+            stack.enter_context(lock_run(make_run_directory(run.path)))
+            run.write_config(samples)
+            journal = stack.enter_context(closing(RunJournal(run, setup.state, notify)))
+        # Take the remaining steps.
+        notify = notify if journal is not None else _ignore
+        loop = Loop(run, setup, journal, evaluate=evaluate, progress=progress, notify=notify)
+        yield from loop.reports(stop)
 
 
-def _ignore(sentence: str) -> None:
+def _ignore(message: str) -> None:
     pass
 
 
 class InterruptedBeforeStart(Exception):
-    """A signal came before the first step, during work that can be broken off."""
+    """A signal arrived before the first step, during work that can be interrupted."""
 
 
-def _interruptible(progress: Progress, interruption: StopSignal) -> Progress:
-    """The same, but it raises once a signal has asked to stop."""
+def _interruptible(progress: Progress, stop: StopSignal) -> Progress:
+    """Return the same progress function, which raises once a signal was received."""
 
-    def told(what: str, done: float, total: float) -> None:
+    def report_or_stop(what: str, done: float, total: float) -> None:
         progress(what, done, total)
-        if interruption.asked is not None:
-            raise InterruptedBeforeStart(interruption.asked)
+        if stop.received is not None:
+            raise InterruptedBeforeStart(stop.received)
 
-    return told
+    return report_or_stop
 
 
-def replay(run_path: Path, step: int, *, parts: Parts | None = None, device: str = "cpu") -> StepResult:
-    """The outcome of step number `step`, counted from 0 as in RUN/incidents; `parts` as they were given to `train`."""
+def replay(run_path: Path, step: int, *, parts: Parts | None = None, device: str | torch.device = "cpu") -> StepResult:
+    """Take a step of a run again.
+
+    Args:
+        run_path: The run directory. Nothing is written to it.
+        step: The number of the step, counted from 0 as in RUN/incidents.
+        parts: The parts that were given to `train`.
+        device: The device, as for `train`.
+
+    Returns:
+        Loss, gradient and report of the step.
+    """
     run, parts = open_run(Path(run_path)), parts or Parts()
     _require_step(run, step)
     _require_parts(run, parts)
     samples = load_samples(run.config, parts)
-    run.require_own(samples)
-    assembly = build_setup(run.config, parts, samples, resolve_device(device), no_progress)
-    found = _newest_until(run, step)
-    if found is not None:
-        assembly.state.load(found.tensors)
-    for number in range(0 if found is None else found.step, step):
-        assembly.step(number)
-    return assembly.step(step)
+    run.require_same_run(samples)
+    setup = build_setup(run.config, parts, samples, resolve_device(device), no_progress)
+    # Start from the newest valid checkpoint of at most `step` steps.
+    saved = _latest_until(run, step)
+    if saved is not None:
+        setup.state.load(saved.tensors)
+    for number in range(0 if saved is None else saved.step, step):
+        setup.step(number)
+    return setup.step(step)
 
 
-def _newest_until(run: RunDirectory, step: int) -> checkpoint.Checkpoint | None:
-    """The newest checkpoint of at most `step` steps that is as it was saved; None: the state before the first."""
+def _latest_until(run: RunDirectory, step: int) -> checkpoint.Checkpoint | None:
+    """Return the newest valid checkpoint of at most `step` steps; None is the state before the first step."""
     for saved in reversed([saved for saved in checkpoint.steps(run.checkpoints) if saved <= step]):
         try:
             return checkpoint.load(run.checkpoints / checkpoint.directory_name(saved), run=run.id)
@@ -136,10 +162,13 @@ def _newest_until(run: RunDirectory, step: int) -> checkpoint.Checkpoint | None:
 def _require_step(run: RunDirectory, step: int) -> None:
     steps = run.config.cadence.steps
     if not 0 <= step < steps:
-        raise UserError(f"step is {step}", f"allowed is 0 to {steps - 1}", "take the number that the incident tells")
+        raise UserError(f"is {step}", f"must be from 0 to {steps - 1}", "use the step of the incident", field="step")
 
 
 def _require_parts(run: RunDirectory, parts: Parts) -> None:
     if parts.names() != dict(run.parts):
-        came = f"the run has parts {dict(run.parts)} and was given {parts.names()}"
-        raise UserError(came, "allowed are parts of the same names", "pass parts= as to train")
+        raise UserError(
+            f"the run has parts {dict(run.parts)} and was given {parts.names()}",
+            "the parts must have the same names",
+            "pass the same parts= as to train",
+        )
