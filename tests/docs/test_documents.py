@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -89,7 +90,29 @@ def test_links_lead_somewhere(document):
         assert (ROOT / path).exists(), path
 
 
-def test_the_data_s_way_is_told_the_same_everywhere():
+def test_architecture_lists_every_module_and_no_other():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    modules = {str(path.relative_to(ROOT / "src/truedrift")) for path in (ROOT / "src/truedrift").rglob("*.py")}
+    modules = {module for module in modules if not module.endswith(("__init__.py", "__main__.py"))}
+    tree = page[page.index("## The tree") : page.index("## One training step")]
+    named, package = set(), ""
+    for line in tree.splitlines():
+        if line.startswith("**"):
+            package = re.match(r"\*\*`?([\w]*)", line)[1]
+            package = "" if package == "Shared" else f"{package}/"
+        named |= {name if "/" in name else package + name for name in re.findall(r"`([\w/]+\.py)`", line)}
+    assert named == modules
+    walks = page[page.index("## One training step") : page.index("## Contracts")]
+    assert set(re.findall(r"`([\w/]+\.py)`", walks)) <= modules
+
+
+def test_architecture_has_the_layers_of_the_contract():
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    assert "\n".join(f"    {layer}" for layer in contract["layers"]) in page
+
+
+def test_the_pipeline_is_the_same_everywhere():
     way = ["generators", "encoders", "kernels", "centroids", "field", "objective", "training", "evaluation", "records"]
     for path in (ROOT / "README.md", ROOT / "docs" / "architecture.md", ROOT / "src/truedrift/__init__.py"):
         line = path.read_text()
