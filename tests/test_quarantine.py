@@ -85,14 +85,14 @@ def at_once(monkeypatch):
     """The reader in this process: the same code without the seconds of another interpreter, and without its limits."""
 
     def run(command, **_):
-        said = io.StringIO()
+        output = io.StringIO()
         status = 0
-        with contextlib.redirect_stdout(said):
+        with contextlib.redirect_stdout(output):
             try:
                 reader.main(*command[3:])
             except SystemExit as stop:
                 status = stop.code
-        return subprocess.CompletedProcess(command, status, said.getvalue().encode(), b"")
+        return subprocess.CompletedProcess(command, status, output.getvalue().encode(), b"")
 
     monkeypatch.setattr(convert.subprocess, "run", run)
     monkeypatch.setattr(reader, "set_resource_limits", lambda size: None)
@@ -151,9 +151,9 @@ def test_torchs_advice_is_not_repeated(tmp_path, at_once, name):
     (tmp_path / "a.pt").write_bytes(FOREIGN[name])
     with pytest.raises(ValueError, match=r"cannot be read as weights \(it (is|wants|has) ") as caught:
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
-    said = str(caught.value).lower()
+    message = str(caught.value).lower()
     for words in ("weights_only", "weights only", "re-run", "trust", "safe_globals", "allowlist", "pytorchstream"):
-        assert words not in said
+        assert words not in message
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")

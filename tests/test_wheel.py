@@ -1,4 +1,4 @@
-"""The wheel works away from the clone: everything needed is in it, and it says that it is typed."""
+"""The wheel holds every module, is typed, and works outside the clone."""
 
 import os
 import subprocess

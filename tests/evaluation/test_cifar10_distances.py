@@ -1,4 +1,4 @@
-"""FID on real CIFAR-10 in the standard network's features; they are computed once (an hour on a core) and kept.
+"""Metrics on real CIFAR-10 in the features of the standard network, which are cached (an hour on one core).
 
 Needs `truedrift data fetch cifar10 inception`.
 """
@@ -29,15 +29,15 @@ COUNT = 5000
 
 @pytest.fixture(scope="module")
 def features():
-    """Of the first 5 000 images of both splits, in their order."""
+    """Features of the first 5 000 images of both splits, in their order."""
     extractor = build_extractor("inception", sample_shape=(3, 32, 32), device=torch.device("cpu"))
 
-    def of(split):
+    def compute(split):
         whole = load("cifar10", split=split)
         first = dataclasses.replace(whole, values=whole.values[:COUNT], labels=whole.labels[:COUNT])
         return compute_reference(first, extractor, split=split).features
 
-    return {split: of(split) for split in ("train", "test")}
+    return {split: compute(split) for split in ("train", "test")}
 
 
 def distance(a, b):
@@ -53,14 +53,14 @@ def literal(a, b):
 
 
 def test_train_and_test_images_are_near_each_other(features):
-    """FID of 5 000 against 5 000 real images, by the closed form as it is written; nearly all is the bias of so few."""
+    """FID of 5 000 against 5 000 real images, by the literal formula; nearly all of it is the bias of few images."""
     found = distance(features["train"], features["test"])
-    assert found == pytest.approx(10.3194, abs=2e-3)  # the room is for another machine's convolutions
+    assert found == pytest.approx(10.3194, abs=2e-3)  # tolerance for the convolutions of another machine
     assert found == pytest.approx(literal(features["train"], features["test"]), rel=1e-9)
 
 
-def test_halves_of_the_training_images_are_twice_as_far_apart_since_there_are_half_as_many(features):
-    """The bias falls as one over the number of images; what is not bias is next to nothing."""
+def test_half_as_many_images_are_twice_as_far_apart(features):
+    """The bias falls as one over the number of images; the rest is almost nothing."""
     found = distance(*features["train"].split(COUNT // 2))
     assert found == pytest.approx(20.2080, abs=4e-3)
     assert found == pytest.approx(2 * distance(features["train"], features["test"]), rel=0.03)
@@ -91,7 +91,7 @@ def test_real_against_real_has_precision_recall_and_no_kid(features):
 
 
 def test_a_collapse_of_real_images_has_high_precision_and_low_recall(features):
-    """Ten images, each two hundred times with a little noise: hardly any other image has a neighborhood of theirs."""
+    """Ten images, each two hundred times with a little noise: hardly any other image lies in their balls."""
     noise = torch.randn(2000, 2048, generator=torch.Generator().manual_seed(0))
     collapsed = features["train"][:10].repeat(200, 1) + 1e-3 * noise
     precision, recall = precision_recall(features["train"], collapsed)

@@ -1,4 +1,4 @@
-"""A generator against data: neither batch size nor processes matter, and what was computed once is not again."""
+"""`evaluate` does not depend on the batch size, and references are computed once."""
 
 import dataclasses
 
@@ -28,19 +28,19 @@ CPU = torch.device("cpu")
 
 
 class Projection(Extractor):
-    """A fixed linear map of the pixels, and what it was asked for."""
+    """A fixed linear map of the pixels, which counts its samples."""
 
     name, prepared, sha256, dimensions, device = "encoder:test", "uint8", "0" * 64, 5, CPU
 
     def __init__(self, shape=(1, 8, 8), fails_after=None):
         count = int(torch.tensor(shape).prod())
         self.matrix = torch.randn(count, 5, generator=torch.Generator().manual_seed(9))
-        self.asked, self.fails_after = 0, fails_after
+        self.calls, self.fails_after = 0, fails_after
 
     def __call__(self, values):
-        if self.fails_after is not None and self.asked >= self.fails_after:
+        if self.fails_after is not None and self.calls >= self.fails_after:
             raise KeyboardInterrupt
-        self.asked += len(values)
+        self.calls += len(values)
         return ExtractedFeatures(to_model_range(values).flatten(1) @ self.matrix)
 
 
@@ -111,18 +111,18 @@ def test_batch_size_does_not_matter(generator, batch):
 def test_a_reference_is_computed_once(cache, generator):
     data, extractor = load("digits", split="test"), Projection()
     first = compute_reference(data, extractor, split="test", batch=50)
-    assert extractor.asked == len(data)
+    assert extractor.calls == len(data)
     again = compute_reference(data, extractor, split="test", batch=7)
-    assert extractor.asked == len(data)
+    assert extractor.calls == len(data)
     assert again.features.equal(first.features)
     assert_close(again.moments.covariance, first.moments.covariance, rtol=0, atol=0)
     other = Samples(data.values.flip(0), data.labels.flip(0), data.classes, data.name, data.flips)
     compute_reference(other, extractor, split="test")
-    assert extractor.asked == 2 * len(data)
+    assert extractor.calls == 2 * len(data)
     assert len(list(cache.glob("*.safetensors"))) == 2
 
 
-def test_a_reference_that_was_damaged_is_computed_again(cache):
+def test_a_damaged_reference_is_computed_again(cache):
     data, extractor = load("digits", split="test"), Projection()
     first = compute_reference(data, extractor, split="test")
     (file,) = cache.glob("*.safetensors")
@@ -130,11 +130,11 @@ def test_a_reference_that_was_damaged_is_computed_again(cache):
     content[-1] ^= 1
     file.write_bytes(content)
     again = compute_reference(data, extractor, split="test")
-    assert extractor.asked == 2 * len(data)
+    assert extractor.calls == 2 * len(data)
     assert again.features.equal(first.features)
 
 
-def test_a_reference_that_was_interrupted_goes_on(cache, monkeypatch):
+def test_an_interrupted_reference_is_resumed(cache, monkeypatch):
     monkeypatch.setattr(reference_module, "SAVE_EVERY_SECONDS", 0.0)
     data = load("digits", split="test")
     whole = compute_reference(data, Projection(), split="test", batch=20)
@@ -144,29 +144,29 @@ def test_a_reference_that_was_interrupted_goes_on(cache, monkeypatch):
         compute_reference(data, Projection(fails_after=100), split="test", batch=20)
     rest = Projection()
     resumed = compute_reference(data, rest, split="test", batch=20)
-    assert rest.asked == len(data) - 100
+    assert rest.calls == len(data) - 100
     assert resumed.features.equal(whole.features)
     assert resumed.moments.scatter.equal(whole.moments.scatter)
-    assert len(list(cache.iterdir())) == 2  # the file and its hash: nothing of the way is left
+    assert len(list(cache.iterdir())) == 2  # the file and its hash; the partial file is removed
 
 
-def test_of_many_features_the_chosen_ones_are_kept(monkeypatch):
-    chosen = torch.tensor([1, 2, 5, 8])
-    collected = FeatureStatistics.empty(10, chosen, 1, None, CPU)
+def test_features_of_the_given_ids_are_stored():
+    ids_to_store = torch.tensor([1, 2, 5, 8])
+    statistics = FeatureStatistics.empty(10, ids_to_store, 1, None, CPU)
     for ids in (torch.arange(0, 3), torch.arange(3, 5), torch.arange(5, 10)):
-        collected.add(ids, ExtractedFeatures(ids[:, None].float() * 10))
-    assert collected.features.flatten().tolist() == [10, 20, 50, 80]
-    assert float(collected.moments.mean) == 45
+        statistics.add(ids, ExtractedFeatures(ids[:, None].float() * 10))
+    assert statistics.features.flatten().tolist() == [10, 20, 50, 80]
+    assert float(statistics.moments.mean) == 45
 
 
 def test_a_collapse_on_real_digits_has_high_precision_and_low_recall():
-    """One real image a class, and the test split as an honest generator beside it."""
+    """One real image per class, compared with the test split as a good generator."""
     data = load("digits")
     extractor = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU)
     reference = compute_reference(data, extractor, split="train")
 
     class Shown(Generator):
-        """Real images: the same one of a class always, or any of the test split."""
+        """Real images: always the same one of a class, or any of the test split."""
 
         architecture = "shown"
 
@@ -188,11 +188,11 @@ def test_a_collapse_on_real_digits_has_high_precision_and_low_recall():
     assert honest.precision > 0.6
     assert honest.recall > 0.5
     assert collapsed.fid > 3 * honest.fid
-    assert collapsed.inception_score == pytest.approx(10, abs=0.5)  # which is why it alone says nothing
+    assert collapsed.inception_score == pytest.approx(10, abs=0.5)  # which is why this score is not enough
 
 
-def test_samples_that_are_not_finite_are_refused(generator):
-    """They would be judged as black images."""
+def test_samples_that_are_not_finite_are_rejected(generator):
+    """They would be evaluated as black images."""
     extractor = Projection()
     reference = compute_reference(load("digits", split="test"), extractor, split="test")
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What samples are judged by: input as it should be, hashes that tell, and a network that is the pinned one."""
+"""Extractors: preprocessing, hashes, pinned networks, and errors."""
 
 import importlib.util
 from pathlib import Path
@@ -22,7 +22,7 @@ COLOR = (3, 32, 32)
 
 
 def literal_resize(image, side):
-    """Pixel by pixel: the source place of target i is i·H/side, and beyond the last pixel is the last pixel."""
+    """Pixel by pixel: target i reads at i·H/side, and pixels beyond the last one repeat it."""
     height, width = image.shape
     out = torch.empty(side, side, dtype=image.dtype)
     for i in range(side):
@@ -75,21 +75,21 @@ def test_a_file_that_is_not_the_pinned_one_is_not_opened(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="torchvision is installed")
-def test_the_published_protocol_says_what_it_needs():
+def test_abc_release_needs_torchvision():
     with pytest.raises(ValueError, match=r"abc-release needs torchvision, which is not installed; .*; run pip install"):
         build_extractor("abc-release", sample_shape=COLOR, device=CPU)
 
 
 @pytest.mark.parametrize(("package", "extractor"), [("torch_fidelity", "inception"), ("torchvision", "abc-release")])
-def test_a_package_that_does_not_fit_is_told_in_one_line(package, extractor, tmp_path, monkeypatch):
-    """As torchvision is beside a torch that it was not built for."""
+def test_a_package_that_does_not_work_is_reported_in_one_line(package, extractor, tmp_path, monkeypatch):
+    """For example torchvision with a torch that it was not built for."""
     (tmp_path / f"{package}.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ValueError, match=rf"{package} cannot be used \(.*\); it must match your torch"):
         build_extractor(extractor, sample_shape=COLOR, device=CPU)
 
 
-def test_names_and_shapes_that_do_not_fit_are_refused():
+def test_unknown_names_and_shapes_are_rejected():
     with pytest.raises(ValueError, match=r"the extractor is 'inceptoin'; must be one of 'inception', .*; choose"):
         build_extractor("inceptoin", sample_shape=COLOR, device=CPU)
     with pytest.raises(ValueError, match=r"samples have shape \(2,\); the extractor inception takes images"):
@@ -98,7 +98,7 @@ def test_names_and_shapes_that_do_not_fit_are_refused():
         build_extractor("digits", sample_shape=COLOR, device=CPU)
 
 
-def test_what_is_taken_if_nobody_says():
+def test_default_extractors():
     assert [default_extractor(shape) for shape in ((2,), (1, 8, 8), COLOR, (1, 28, 28))] == [
         "encoder:pixels",
         "digits",
@@ -108,7 +108,7 @@ def test_what_is_taken_if_nobody_says():
     assert {"inception", "abc-release", "digits", "encoder:dinov2"} <= set(EXTRACTORS)
 
 
-def test_an_encoder_gives_its_groups_side_by_side():
+def test_an_encoder_concatenates_its_groups():
     images = torch.randint(0, 256, (5, *COLOR), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     extractor = build_extractor("encoder:convnet", sample_shape=COLOR, device=CPU)
     groups = build(ConvNetOptions(), sample_shape=COLOR)(to_model_range(images))
@@ -127,7 +127,7 @@ def digits_cache(tmp_path_factory):
         yield directory
 
 
-def test_the_digits_classifier_knows_digits_it_has_not_seen(digits_cache):
+def test_the_digits_classifier_on_the_test_split(digits_cache):
     extractor = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU)
     test = load("digits", split="test")
     found = extractor(test.values)
@@ -137,7 +137,7 @@ def test_the_digits_classifier_knows_digits_it_has_not_seen(digits_cache):
     assert float((found.probabilities.argmax(1) == test.labels).double().mean()) > 0.95
 
 
-def test_the_digits_classifier_is_trained_once_and_the_same_every_time(digits_cache, tmp_path, monkeypatch):
+def test_the_digits_classifier_is_cached_and_reproducible(digits_cache, tmp_path, monkeypatch):
     first = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256
     (file,) = (digits_cache / "digits-classifier").glob("*.safetensors")
     train, trainings = digits_module.train_classifier, []

@@ -1,4 +1,4 @@
-"""Streamed moments are those of the whole, whatever the batches, and distances are their closed forms."""
+"""Streamed moments equal those of all features, and Fréchet distances equal their closed forms."""
 
 import pytest
 import torch
@@ -24,11 +24,11 @@ def streamed(x, batch):
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_streamed_moments_are_those_of_the_whole(batch, offset):
     x = features(100, 5, 0, offset)
-    found = streamed(x, batch)
-    assert_close(found.mean, x.mean(0), rtol=1e-14, atol=1e-13)
+    moments = streamed(x, batch)
+    assert_close(moments.mean, x.mean(0), rtol=1e-14, atol=1e-13)
     # At an offset of 10⁶ the input itself is rounded to 1e-10; a sum of squares would have lost 1e-4.
-    assert_close(found.covariance, torch.cov(x.T), rtol=1e-9, atol=1e-9)
-    assert float(found.count) == 100
+    assert_close(moments.covariance, torch.cov(x.T), rtol=1e-9, atol=1e-9)
+    assert float(moments.count) == 100
 
 
 def test_float32_features_are_added_in_float64():
@@ -65,16 +65,16 @@ def test_frechet_by_the_matrix_root_of_scipy(count):
     assert frechet_distance(batch_moments(a), batch_moments(b)) == pytest.approx(expected, rel=tolerance)
 
 
-def test_frechet_is_symmetric_zero_for_the_same_and_blind_to_rotations():
+def test_frechet_is_symmetric_and_invariant_to_rotations():
     a, b = features(50, 4, 3), features(40, 4, 4, offset=1.0)
     rotation = torch.linalg.qr(features(4, 4, 5)).Q
-    there, back = (
+    forward, backward = (
         frechet_distance(batch_moments(a), batch_moments(b)),
         frechet_distance(batch_moments(b), batch_moments(a)),
     )
-    assert there == pytest.approx(back, rel=1e-12)
-    turned = frechet_distance(batch_moments(a @ rotation), batch_moments(b @ rotation))
-    assert turned == pytest.approx(there, rel=1e-12)
+    assert forward == pytest.approx(backward, rel=1e-12)
+    rotated = frechet_distance(batch_moments(a @ rotation), batch_moments(b @ rotation))
+    assert rotated == pytest.approx(forward, rel=1e-12)
     assert frechet_distance(batch_moments(a), batch_moments(a)) == pytest.approx(0, abs=1e-12)
 
 

@@ -1,4 +1,4 @@
-"""KID, precision and recall against their definitions, pair by pair; the Inception Score against its own."""
+"""KID, precision, recall and the Inception Score against their literal definitions."""
 
 import itertools
 import math
@@ -48,10 +48,10 @@ def test_the_error_of_kid_is_its_deviation_over_draws():
 
 def test_kid_of_one_law_is_zero_on_average():
     generator = torch.Generator().manual_seed(2)
-    found = torch.tensor(
+    distances = torch.tensor(
         [kernel_distance(*torch.randn(2, 30, 2, generator=generator))[0] for _ in range(400)], dtype=torch.float64
     )
-    assert abs(float(found.mean())) < 4 * float(found.std()) / 20  # 4σ: false alarm once in 16 000
+    assert abs(float(distances.mean())) < 4 * float(distances.std()) / 20  # 4σ: false alarm once in 16 000
 
 
 def literal_share(points, centers, k):
@@ -66,7 +66,7 @@ def literal_share(points, centers, k):
 
 
 @pytest.mark.parametrize("k", [1, 3])
-def test_precision_and_recall_are_shares_inside_of_balls(k):
+def test_precision_and_recall_are_shares_inside_balls(k):
     data, generated = (each.double() for each in sets(23, 17))
     expected = literal_share(generated, data, k), literal_share(data, generated, k)
     assert expected[0] != expected[1]
@@ -79,7 +79,7 @@ def test_a_collapse_has_precision_and_no_recall():
     precision, recall = precision_recall(data, collapsed)
     assert precision > 0.95
     assert recall < 0.05
-    precision, recall = precision_recall(collapsed, data)  # the other way round it would be seen
+    precision, recall = precision_recall(collapsed, data)  # with swapped arguments
     assert precision < 0.05
     assert recall > 0.95
 
@@ -123,7 +123,7 @@ def test_inception_score_reaches_from_one_to_the_number_of_classes():
     )
 
 
-def test_few_samples_are_not_taken_apart():
+def test_few_samples_are_one_part():
     """Ten parts of five samples could not score more than five."""
     assert (split_count(999), split_count(1000)) == (1, 10)
     ids = torch.arange(50)
