@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import truedrift.axes
-from truedrift.centroids.centroid import centroid
-from truedrift.kernels.distance import pairwise_distance
-from truedrift.kernels.weights import normalize
+from truedrift.centroids import centroid
+from truedrift.kernels import normalize, pairwise_distance
 
 
 def test_shapes_are_checked_while_testing():

@@ -25,10 +25,8 @@ from oracles.enumeration import (
     slope,
 )
 
-from truedrift.centroids.analytical import ABC, ABC2, StratifiedABC
-from truedrift.centroids.estimator import Standard
-from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
-from truedrift.kernels.kernel import log_kernel
+from truedrift.centroids import ABC, ABC2, BRSNIS, Bootstrap, Jackknife, Standard, StratifiedABC
+from truedrift.kernels import log_kernel
 
 Z_LIMIT = 5
 

@@ -7,10 +7,8 @@ import torch
 from oracles import centroids as literal
 from oracles.zoo import DETERMINISTIC, HULL, ZOO, M
 
-from truedrift.centroids.analytical import ABC, abc_weights
-from truedrift.centroids.centroid import centroid
-from truedrift.kernels.distance import pairwise_distance
-from truedrift.kernels.kernel import laplace, log_kernel
+from truedrift.centroids import ABC, abc_weights, centroid
+from truedrift.kernels import laplace, log_kernel, pairwise_distance
 
 ROUNDING = 2.0**-24
 every = pytest.mark.parametrize("name", ZOO)

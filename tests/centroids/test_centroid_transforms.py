@@ -4,8 +4,7 @@ import pytest
 import torch
 from oracles.zoo import DETERMINISTIC, DRAWING, ZOO, M
 
-from truedrift.centroids.analytical import abc_weights
-from truedrift.centroids.centroid import centroid
+from truedrift.centroids import abc_weights, centroid
 
 every = pytest.mark.parametrize("name", ZOO)
 deterministic = pytest.mark.parametrize("name", DETERMINISTIC)

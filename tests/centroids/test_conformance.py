@@ -6,9 +6,7 @@ import pytest
 import torch
 from oracles.zoo import DETERMINISTIC, DRAWING, HULL, ZOO, M
 
-from truedrift.centroids.analytical import StratifiedABC
-from truedrift.centroids.catalog import ESTIMATORS, estimator
-from truedrift.centroids.estimator import Estimator
+from truedrift.centroids import ESTIMATORS, Estimator, StratifiedABC, estimator
 
 INF = math.inf
 every = pytest.mark.parametrize("name", ZOO)

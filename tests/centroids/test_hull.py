@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 import torch
 from hypothesis import given
 
-from truedrift.centroids.analytical import ABC, ABC2, StratifiedABC, abc_weights
-from truedrift.kernels.weights import softmax
+from truedrift.centroids import ABC, ABC2, StratifiedABC, abc_weights
+from truedrift.kernels import softmax
 
 INF = math.inf
 BRACKET = 0.4428

@@ -6,9 +6,7 @@ import pytest
 import torch
 from oracles import centroids as literal
 
-from truedrift.centroids.analytical import ABC, ABC2, StratifiedABC, abc_weights
-from truedrift.centroids.estimator import Standard
-from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
+from truedrift.centroids import ABC, ABC2, BRSNIS, Bootstrap, Jackknife, Standard, StratifiedABC, abc_weights
 
 INF = math.inf
 D = 3

@@ -6,9 +6,7 @@ import math
 import pytest
 import torch
 
-from truedrift.centroids import streaming
-from truedrift.centroids.centroid import centroid
-from truedrift.centroids.streaming import streaming_centroid
+from truedrift.centroids import centroid, streaming, streaming_centroid
 
 ESTIMATORS = ("standard", "abc", "abc2")
 every = pytest.mark.parametrize("estimator", ESTIMATORS)

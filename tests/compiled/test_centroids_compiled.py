@@ -7,8 +7,7 @@ import pytest
 import torch
 from oracles.zoo import DETERMINISTIC, DRAWING, ZOO, M
 
-from truedrift.centroids.analytical import abc_weights
-from truedrift.centroids.centroid import centroid
+from truedrift.centroids import abc_weights, centroid
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes", "fresh_compiler")
 ROUNDING = {"rtol": 1e-12, "atol": 1e-13}

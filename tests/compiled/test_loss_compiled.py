@@ -11,9 +11,8 @@ import pytest
 import torch
 from oracles.feature_groups import feature_groups
 
-from truedrift.field.affinity import FORMS, NORMALIZATIONS
-from truedrift.field.drift import Drift, drift
-from truedrift.objective.drift_loss import DriftLoss, drift_loss
+from truedrift.field import FORMS, NORMALIZATIONS, Drift, drift
+from truedrift.objective import DriftLoss, drift_loss
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes", "plain_methods", "fresh_compiler")
 ROUNDING = {"rtol": 1e-10, "atol": 1e-12}

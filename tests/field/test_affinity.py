@@ -6,7 +6,7 @@ import pytest
 import torch
 from oracles.field import literal_log_affinity
 
-from truedrift.field.affinity import NORMALIZATIONS, log_affinity
+from truedrift.field import NORMALIZATIONS, log_affinity
 
 INF = math.inf
 

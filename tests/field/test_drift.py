@@ -7,9 +7,8 @@ import pytest
 import torch
 from oracles.field import literal_drift
 
-from truedrift.centroids.analytical import ABC
-from truedrift.field.affinity import FORMS, NORMALIZATIONS
-from truedrift.field.drift import drift
+from truedrift.centroids import ABC
+from truedrift.field import FORMS, NORMALIZATIONS, drift
 
 INF = math.inf
 ESTIMATORS = ("standard", "abc", "abc2", "jackknife")

@@ -3,9 +3,8 @@
 import pytest
 import torch
 
-from truedrift.centroids.catalog import ESTIMATORS
-from truedrift.field.affinity import FORMS, NORMALIZATIONS
-from truedrift.field.drift import drift
+from truedrift.centroids import ESTIMATORS
+from truedrift.field import FORMS, NORMALIZATIONS, drift
 
 IN_THE_HULL = ("standard", "abc", "abc2", "br-snis")
 """Estimators with γ ≥ 0."""

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from truedrift.field.affinity import FORMS, NORMALIZATIONS
-from truedrift.field.drift import drift
+from truedrift.field import FORMS, NORMALIZATIONS, drift
 
 OPTIONS = [(normalization, form) for normalization in NORMALIZATIONS for form in FORMS]
 

@@ -9,9 +9,8 @@ each other query through the column sums. That divides the standard error by fiv
 import pytest
 import torch
 
-from truedrift.centroids.analytical import ABC
-from truedrift.centroids.estimator import Standard
-from truedrift.field.affinity import NORMALIZATIONS, log_affinity
+from truedrift.centroids import ABC, Standard
+from truedrift.field import NORMALIZATIONS, log_affinity
 
 TAU, N, n, TRIALS = 0.2, 2000, 64, 10_000
 QUERY = torch.tensor([[0.3, 0.1]], dtype=torch.float64)

@@ -6,11 +6,8 @@ import pytest
 import torch
 from oracles.field import literal_log_affinity, log_of_sum
 
-from truedrift.centroids.analytical import ABC
-from truedrift.centroids.catalog import ESTIMATORS
-from truedrift.centroids.estimator import Standard
-from truedrift.centroids.resampling import Jackknife
-from truedrift.field.affinity import NORMALIZATIONS, FieldSpec, side_weights
+from truedrift.centroids import ABC, ESTIMATORS, Jackknife, Standard
+from truedrift.field import NORMALIZATIONS, FieldSpec, side_weights
 
 INF = math.inf
 FIXED_POOL = [name for name in ESTIMATORS if name != "br-snis"]

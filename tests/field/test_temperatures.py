@@ -4,7 +4,8 @@ import math
 
 import torch
 
-from truedrift.field.affinity import log_kernels, mean_square, sum_normalized
+from truedrift.field import sum_normalized
+from truedrift.field.affinity import log_kernels, mean_square
 
 
 def field(seed=0, T=3, B=4, D=5):

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from truedrift.kernels.distance import EXACT_UP_TO_DIMENSION, EXACT_UP_TO_ELEMENTS, pairwise_distance, squared_distance
+from truedrift.kernels import pairwise_distance, squared_distance
+from truedrift.kernels.distance import EXACT_UP_TO_DIMENSION, EXACT_UP_TO_ELEMENTS
 
 ROUNDING = 2.0**-24  # of float32, relative
 METHODS = ("exact", "matmul")

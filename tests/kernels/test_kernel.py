@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from truedrift.kernels.kernel import gaussian, laplace, log_kernel
+from truedrift.kernels import gaussian, laplace, log_kernel
 
 X = torch.tensor([[0.0, 0.0], [1.0, 1.0]])
 Y = torch.tensor([[3.0, 4.0], [0.0, 0.0], [1.0, -1.0]])

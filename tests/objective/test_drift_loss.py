@@ -9,9 +9,9 @@ from oracles.feature_groups import feature_groups, loss_and_gradient
 from oracles.field import literal_drift
 from torch.autograd import forward_ad
 
-from truedrift.centroids.analytical import ABC, StratifiedABC
-from truedrift.field.affinity import FORMS, NORMALIZATIONS
-from truedrift.objective.drift_loss import drift_loss
+from truedrift.centroids import ABC, StratifiedABC
+from truedrift.field import FORMS, NORMALIZATIONS
+from truedrift.objective import drift_loss
 
 SCALES = {
     "standardize-l2": {"feature_scale": "standardize-l2"},

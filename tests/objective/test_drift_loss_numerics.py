@@ -6,8 +6,8 @@ import pytest
 import torch
 from oracles.feature_groups import loss_and_gradient
 
-from truedrift.field.affinity import FORMS, NORMALIZATIONS
-from truedrift.objective.drift_loss import drift_loss
+from truedrift.field import FORMS, NORMALIZATIONS
+from truedrift.objective import drift_loss
 
 ENTRIES = (
     "force",

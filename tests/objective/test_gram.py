@@ -8,9 +8,8 @@ import pytest
 import torch
 from oracles.feature_groups import feature_groups, loss_and_gradient
 
-from truedrift.field.affinity import FORMS, NORMALIZATIONS
-from truedrift.objective import gram
-from truedrift.objective.drift_loss import drift_loss
+from truedrift.field import FORMS, NORMALIZATIONS
+from truedrift.objective import drift_loss, gram
 
 DEFAULT = (0.02, 0.05, 0.2)
 SHARP = (0.002,)
@@ -218,8 +217,8 @@ def test_blocks_are_one_block(monkeypatch, elements, u):
     whole, whole_report = loss_and_gradient(loss_of, gen, pos, neg, **options), drift_loss(gen, pos, neg, **options)
     monkeypatch.setattr(gram, "BLOCK_ELEMENTS", elements)
     calls = []
-    block = gram._block
-    monkeypatch.setattr(gram, "_block", lambda *a, **k: calls.append(1) or block(*a, **k))
+    compute_block = gram._compute_block
+    monkeypatch.setattr(gram, "_compute_block", lambda *a, **k: calls.append(1) or compute_block(*a, **k))
     loss, gradient = loss_and_gradient(loss_of, gen, pos, neg, **options)
     assert len(calls) > 1  # it was in blocks
     torch.testing.assert_close(loss, whole[0], rtol=1e-13, atol=0)

@@ -12,7 +12,7 @@ import torch
 from oracles.feature_groups import feature_groups
 from torch.profiler import ProfilerActivity, profile
 
-from truedrift.field.affinity import NORMALIZATIONS
+from truedrift.field import NORMALIZATIONS
 from truedrift.objective import gram
 from truedrift.training.config import ObjectiveOptions
 from truedrift.training.step import Objective

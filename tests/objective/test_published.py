@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import tensor
 
-from truedrift.objective.drift_loss import drift_loss
+from truedrift.objective import abc_release_loss, drift_loss, official_loss
 from truedrift.objective.feature_scale import Features, standardize_l2
-from truedrift.objective.published import _release_fields, abc_release_loss, official_loss
+from truedrift.objective.published import _release_fields
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 OFFICIAL = json.loads((GOLDEN / "official_loss.json").read_text())
@@ -123,12 +123,12 @@ def test_abc_release_groups_by_label_in_any_order_and_of_any_size():
 
 def test_a_class_without_positives_is_refused():
     gen, pos = torch.randn(1, 4, 3), torch.randn(1, 4, 3)
-    with pytest.raises(ValueError, match=r"labels \[7\] have no positives; every generated class needs some; add"):
+    with pytest.raises(ValueError, match=r"labels \[7\] have no positives; every generated class needs positives; add"):
         abc_release_loss(gen, pos, tensor([0, 0, 7, 7]), tensor([0, 0, 1, 1]), temperatures=(0.1,), abc=True)
 
 
 def test_different_numbers_of_scales_are_refused():
-    with pytest.raises(ValueError, match="features_gen has 2 scales and features_pos 1"):
+    with pytest.raises(ValueError, match="features_gen has 2 scales and features_pos has 1"):
         abc_release_loss(
             torch.randn(2, 4, 3), torch.randn(1, 4, 3), *[tensor([0, 0, 1, 1])] * 2, temperatures=(0.1,), abc=True
         )
@@ -137,8 +137,8 @@ def test_different_numbers_of_scales_are_refused():
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ((torch.zeros(4, 3), torch.zeros(4, 3)), r"gen has shape \[4, 3\]; allowed is \[4, rows, D\]"),
-        ((torch.zeros(2, 4, 3), torch.zeros(1, 4, 3)), r"pos has shape \[1, 4, 3\]; allowed is \[2, rows, D\]"),
+        ((torch.zeros(4, 3), torch.zeros(4, 3)), r"gen has shape \[4, 3\]; must have shape \[4, rows, D\]"),
+        ((torch.zeros(2, 4, 3), torch.zeros(1, 4, 3)), r"pos has shape \[1, 4, 3\]; must have shape \[2, rows, D\]"),
     ],
     ids=["no labels", "other labels"],
 )
@@ -151,9 +151,9 @@ def test_shapes_of_the_official_loss(arguments, match):
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_weights_of_the_official_loss_need_negatives():
     gen = torch.zeros(2, 4, 3)
-    with pytest.raises(ValueError, match=r"weight_neg has shape .*; allowed is none without neg"):
+    with pytest.raises(ValueError, match=r"weight_neg has shape .*; must be None without neg"):
         official_loss(gen, gen, weight_neg=torch.ones(2, 1))
-    with pytest.raises(ValueError, match=r"weight_neg has shape \[2, 1\]; allowed is \[2, 4\]"):
+    with pytest.raises(ValueError, match=r"weight_neg has shape \[2, 1\]; must have shape \[2, 4\]"):
         official_loss(gen, gen, gen, weight_neg=torch.ones(2, 1))
 
 
@@ -161,6 +161,6 @@ def test_weights_of_the_official_loss_need_negatives():
 def test_a_label_for_each_sample():
     features, labels = torch.zeros(1, 4, 3), tensor([0, 0, 1])
     with pytest.raises(
-        ValueError, match=r"labels_gen has shape \[3\] for features of shape \[4, 3\]; allowed is \[4\]"
+        ValueError, match=r"labels_gen has shape \[3\] for features of shape \[4, 3\]; must have shape \[4\]"
     ):
         abc_release_loss(features, features, labels, tensor([0, 0, 1, 1]), temperatures=(0.1,), abc=True)

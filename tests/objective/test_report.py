@@ -7,9 +7,8 @@ import torch
 from oracles.drift_loss import literal_groups
 from oracles.feature_groups import feature_groups
 
-from truedrift.field.affinity import FORMS, NORMALIZATIONS
-from truedrift.objective.drift_loss import drift_loss
-from truedrift.objective.report import DriftReport
+from truedrift.field import FORMS, NORMALIZATIONS
+from truedrift.objective import DriftReport, drift_loss
 
 TEMPERATURES = (0.02, 0.05, 0.2)
 ENTRIES = (
@@ -184,8 +183,8 @@ def test_reading_does_not_move_the_random_numbers_of_a_run():
 def test_the_batch_is_weighed_once_and_only_if_someone_looks(monkeypatch):
     gen, pos, _, _ = feature_groups(5, 7)
     report = drift_loss(gen, pos).report
-    weighed, weigh = [], DriftReport._weigh
-    monkeypatch.setattr(DriftReport, "_weigh", lambda self: weighed.append(1) or weigh(self))
+    weighed, weigh = [], DriftReport._compute_weights
+    monkeypatch.setattr(DriftReport, "_compute_weights", lambda self: weighed.append(1) or weigh(self))
     assert report.force.isfinite().all()
     assert weighed == []
     for name in ENTRIES:

@@ -17,8 +17,8 @@ from torch import Tensor
 from truedrift import distributed
 from truedrift.data.class_batches import ClassBatches
 from truedrift.data.samples import Samples
-from truedrift.field.affinity import NORMALIZATIONS
-from truedrift.objective.feature_scale import FEATURE_SCALES
+from truedrift.field import NORMALIZATIONS
+from truedrift.objective import FEATURE_SCALES
 from truedrift.progress import no_progress
 from truedrift.training.batch import Positives, draw_inputs
 from truedrift.training.feature_cache import CachedFeatures, build_feature_cache

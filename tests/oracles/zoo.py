@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from truedrift.centroids.analytical import ABC, ABC2, StratifiedABC
-from truedrift.centroids.estimator import Estimator, Standard
-from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
+from truedrift.centroids import ABC, ABC2, BRSNIS, Bootstrap, Estimator, Jackknife, Standard, StratifiedABC
 
 M = 13
 """References in a row: 3(n − 1) + 1 with n = 5, so that BR-SNIS with 3 iterations can read it too."""

@@ -1,4 +1,4 @@
-"""log w → γ, Σγ = 1: the minibatch centroid and its corrections, one estimator a file."""
+"""log w → γ with Σγ = 1: the minibatch centroid and its bias corrections."""
 
 from truedrift.centroids.analytical import ABC, ABC2, StratifiedABC, abc_weights
 from truedrift.centroids.catalog import ESTIMATORS, estimator

@@ -1,4 +1,4 @@
-"""Analytical bias correction: γ_i = α_i (1 − p_2 + α_i), p_k = Σ α_i^k (`eq:abc`).
+"""Analytical bias correction (ABC): γ_i = α_i (1 − p_2 + α_i), p_k = Σ α_i^k (`eq:abc`).
 
 The leading bias of the plain centroid is −E[w²(y − T*)] / (n E[w]²) (`thm:ratio_bias`). Its plug-in from the same
 minibatch is Δ_n = Σ α_i² (T − y_i) (`eq:delta`); subtracting it leaves a bias of O(n⁻²) (`thm:abc`), a total
@@ -10,12 +10,11 @@ m_k = E[w^k], g_k = E[w^k (y − T*)] at E[w] = 1, and its plug-in is 3 p_2 D_2 
     T + (1 − 3p_2) D_2 + 2 D_3,   γ_i = α_i (1 − p_2 + 3p_2² − 2p_3 + (1 − 3p_2) α_i + 2 α_i²),   bias O(n⁻³).
 
 It stays in the hull: p_3 ≤ p_2^{3/2}, and the quadratic in α_i is at least −max(0, 3p_2 − 1)²/8, so the bracket is
-at least min_p 1 − p + 3p² − 2p^{3/2} − max(0, 3p − 1)²/8 = 0.4428… > 0. It is *not* better at small n:
-where one or two references hold the weight its bias is about that of order 1, or larger.
+at least min_p 1 − p + 3p² − 2p^{3/2} − max(0, 3p − 1)²/8 = 0.4428… > 0. It is *not* better at small n: where one or two
+references have most of the weight, its bias is similar to that of order 1, or larger.
 
-**Strata.** References drawn as n_s from each of several pools s (classifier-free guidance: generated ones and
-unconditional real ones) have the leading bias of `thm:ratio_bias` less what the fixed n_s take away. With
-A_s = Σ_{i∈s} α_i,
+**Strata.** If n_s references are drawn from each of several pools s (classifier-free guidance: generated samples and
+unconditional real samples), the fixed n_s reduce the leading bias of `thm:ratio_bias`. With A_s = Σ_{i∈s} α_i,
 
     γ_i = α_i (1 − p_2 + α_i) − α_i (A_{s(i)}/n_{s(i)} − Σ_s A_s²/n_s).
 
@@ -43,24 +42,43 @@ def abc_weights(
     *,
     mask: Bool[Tensor, "*mask n"] | None = None,
 ) -> Float[Tensor, "*batch n"]:
-    """γ_i = α_i (1 − p_2 + α_i): the corrected weights for normalized weights α (`eq:abc`).
+    """Correct normalized weights: γ_i = α_i (1 − p_2 + α_i) (`eq:abc`).
 
-    `order=2` is ABC-2. `strata` names the pool of each reference and gives stratified ABC; `mask` then says which
-    references were drawn (True), since a weight of zero does not tell. Computed in at least float32 and returned
-    in the dtype of `alpha`, so that `abc_weights(alpha) @ y` replaces `alpha @ y`.
+    `abc_weights(alpha) @ y` replaces `alpha @ y`. A reference that occurs twice counts as two draws: copies change p_2
+    and therefore the correction.
 
-    A reference that is given twice counts as two draws: copies change p_2 and so the correction.
+    Args:
+        alpha: Normalized weights α [..., n] with Σα = 1.
+        order: 1 for ABC, 2 for ABC-2.
+        strata: The pool [n] that each reference was drawn from, as integers. Gives stratified ABC.
+        mask: Which references were drawn (True), [..., n]. Allowed only with `strata`, which needs to know the number
+            of draws per pool; a weight of zero does not show whether a reference was drawn.
+
+    Returns:
+        γ [..., n] with Σγ = 1, computed in at least float32 and returned in the dtype of `alpha`.
+
+    Raises:
+        UserError: If an argument is invalid or if the arguments contradict each other.
+
+    Example:
+        >>> import torch
+        >>> from truedrift import abc_weights
+        >>> alpha = torch.tensor([0.5, 0.25, 0.25])
+        >>> abc_weights(alpha)
+        tensor([0.5625, 0.2188, 0.2188])
     """
     if order not in (1, 2):
-        raise UserError(f"order is {order!r}", "allowed are 1 (ABC) and 2 (ABC-2)", "choose one of them")
+        raise UserError(f"is {order!r}", "must be 1 (ABC) or 2 (ABC-2)", "choose one of these", field="order")
     require_weights("alpha", alpha)
     a = at_least_float32(alpha)
     if strata is None:
         if mask is not None:
-            raise UserError("mask is given without strata", "allowed is both or strata alone", "leave mask out")
+            raise UserError("is given without strata", "it can only be used with strata", "omit mask", field="mask")
         return (_order_1(a) if order == 1 else _order_2(a)).to(alpha.dtype)
     if order == 2:
-        raise UserError("order is 2 with strata", "the stratified correction is of order 1", "drop one of the two")
+        raise UserError(
+            "is 2 with strata", "the stratified correction has order 1", "omit one of the two", field="order"
+        )
     if mask is None:
         drawn = torch.ones_like(a, dtype=torch.bool)
     else:
@@ -71,31 +89,34 @@ def abc_weights(
 
 
 def _order_1(alpha: Tensor) -> Tensor:
-    # α (1 − p_2) + α²: the square is needed for p_2 anyway.
+    """γ = α (1 − p_2) + α²."""
     squared = alpha.square()
     return torch.addcmul(squared, alpha, 1 - squared.sum(-1, keepdim=True))
 
 
 def _order_2(alpha: Tensor) -> Tensor:
+    """γ = α (1 − p_2 + 3p_2² − 2p_3 + (1 − 3p_2) α + 2α²)."""
     p_2, p_3 = power_sum(alpha, 2), power_sum(alpha, 3)
     constant = 1 - p_2 + 3 * p_2.square() - 2 * p_3
     return alpha * (constant + alpha * (1 - 3 * p_2 + 2 * alpha))
 
 
 def _stratified(alpha: Tensor, strata: Tensor, drawn: Tensor) -> Tensor:
+    """γ = α (1 − p_2 + α) − α (A_{s}/n_{s} − Σ_s A_s²/n_s), where `drawn` masks the references that count in n_s."""
     if not isinstance(strata, Tensor) or strata.shape != alpha.shape[-1:]:
-        came = f"has shape {list(strata.shape)}" if isinstance(strata, Tensor) else f"is a {type(strata).__name__}"
-        raise UserError(f"strata {came}", f"allowed is a tensor [{alpha.shape[-1]}]", "give one id a reference")
-    together = (strata.unsqueeze(-1) == strata).to(alpha.dtype)  # [n, n]: one product sums every stratum at once
+        problem = f"has shape {list(strata.shape)}" if isinstance(strata, Tensor) else f"is a {type(strata).__name__}"
+        allowed = f"must be a tensor [{alpha.shape[-1]}]"
+        raise UserError(problem, allowed, "pass one integer per reference", field="strata")
+    same_stratum = (strata.unsqueeze(-1) == strata).to(alpha.dtype)  # [n, n]: one product sums every stratum at once
     with torch.autocast(alpha.device.type, enabled=False):
-        A = alpha @ together
-        n = (drawn.to(alpha.dtype) @ together).clamp_min(1)
+        A = alpha @ same_stratum
+        n = (drawn.to(alpha.dtype) @ same_stratum).clamp_min(1)
     excess = A / n - (alpha * A / n).sum(-1, keepdim=True)  # Σ_i α_i A_{s(i)}/n_{s(i)} = Σ_s A_s²/n_s
     return alpha * (_one_minus_p2(alpha) + alpha - excess)
 
 
 def _one_minus_p2(alpha: Tensor) -> Tensor:
-    """1 − p_2 = ((Σα)² − Σα²) / (Σα)², summed in float64: it cancels where one weight dominates."""
+    """Compute 1 − p_2 = ((Σα)² − Σα²) / (Σα)² in float64: it cancels where one weight dominates."""
     a = to_widest(alpha)
     squared = a.sum(-1, keepdim=True).square().clamp_min(torch.finfo(a.dtype).tiny)  # 0 where everything is masked
     return (1 - a.square().sum(-1, keepdim=True) / squared).to(alpha.dtype)
@@ -103,7 +124,7 @@ def _one_minus_p2(alpha: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ABC(AlphaEstimator):
-    """γ_i = α_i (1 − p_2 + α_i) (`eq:abc`)."""
+    """Analytical bias correction: γ_i = α_i (1 − p_2 + α_i) (`eq:abc`)."""
 
     name: str = "abc"
     bias_order: int = 2
@@ -114,7 +135,7 @@ class ABC(AlphaEstimator):
 
 @dataclass(frozen=True)
 class ABC2(AlphaEstimator):
-    """γ_i = α_i (1 − p_2 + 3p_2² − 2p_3 + (1 − 3p_2) α_i + 2α_i²), the second order."""
+    """ABC of second order: γ_i = α_i (1 − p_2 + 3p_2² − 2p_3 + (1 − 3p_2) α_i + 2α_i²)."""
 
     name: str = "abc2"
     bias_order: int = 3
@@ -125,14 +146,18 @@ class ABC2(AlphaEstimator):
 
 @dataclass(frozen=True, eq=False)
 class StratifiedABC:
-    """γ_i = α_i (1 − p_2 + α_i) − α_i (A_{s(i)}/n_{s(i)} − Σ_s A_s²/n_s); `strata` [n] names each reference's pool."""
+    """ABC for references from several pools: γ_i = α_i (1 − p_2 + α_i) − α_i (A_{s(i)}/n_{s(i)} − Σ_s A_s²/n_s).
+
+    Args:
+        strata: The pool [n] that each reference was drawn from, as integers.
+    """
 
     strata: Tensor
     name: str = "stratified-abc"
     bias_order: int = 2
 
     def budget(self, n: int) -> int:
-        """n: nothing is drawn beyond the references given."""
+        """Return n."""
         return n
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:

@@ -1,4 +1,4 @@
-"""Estimators by name."""
+"""The estimators by name, with the settings of the paper."""
 
 from __future__ import annotations
 
@@ -7,19 +7,35 @@ from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
 from truedrift.errors import UserError, require_choice
 
-ESTIMATORS: dict[str, Estimator] = {
-    each.name: each for each in (Standard(), ABC(), ABC2(), Jackknife(), Bootstrap(), BRSNIS())
-}
+_INSTANCES: tuple[Estimator, ...] = (Standard(), ABC(), ABC2(), Jackknife(), Bootstrap(), BRSNIS())
+ESTIMATORS: dict[str, Estimator] = {instance.name: instance for instance in _INSTANCES}
 
 
 def estimator(name: str | Estimator) -> Estimator:
-    """The estimator of that name with the paper's settings, or the estimator itself."""
+    """Look up an estimator by name.
+
+    Args:
+        name: A key of `ESTIMATORS` ("standard", "abc", "abc2", "jackknife", "bootstrap", "br-snis"), or an estimator
+            object, which is returned unchanged.
+
+    Returns:
+        The estimator, with the settings of the paper if it was given by name.
+
+    Raises:
+        UserError: If the name is unknown, or if the object does not have the methods of an `Estimator`.
+
+    Example:
+        >>> from truedrift import estimator
+        >>> estimator("abc").bias_order
+        2
+    """
     if not isinstance(name, str):
         if isinstance(name, type) or not isinstance(name, Estimator):
             raise UserError(
-                f"estimator is a {type(name).__name__}",
-                f"allowed is a name ({', '.join(ESTIMATORS)}) or an object with name, bias_order, budget and reweight",
+                f"is a {type(name).__name__}",
+                f"must be a name ({', '.join(ESTIMATORS)}) or an object with name, bias_order, budget and reweight",
                 "pass one of the names",
+                field="estimator",
             )
         return name
     require_choice("estimator", name, ESTIMATORS)

@@ -1,8 +1,9 @@
-"""Masks: True = use. [..., n] is about a reference, [..., B, n] about a reference and a query; inside it is l = −∞.
-
-T(x) = Σ_i γ_i y_i with γ from log k(x, y_i): the corrected centroid (`eq:minibatch`, `eq:centroid`, `eq:abc`).
+"""T(x) = Σ_i γ_i y_i with γ from log k(x, y_i): the corrected centroid (`eq:minibatch`, `eq:centroid`, `eq:abc`).
 
 It estimates the target centroid T*(x) = E[k(x, y) y] / E[k(x, y)] (`eq:centroid_pop`).
+
+Masks are boolean with True = use: [..., n] selects references for all queries, [..., B, n] for each query. A masked
+reference has the log-weight −∞.
 """
 
 from __future__ import annotations
@@ -30,29 +31,30 @@ from truedrift.kernels.precision import full_precision
 from truedrift.kernels.weights import apply_mask
 
 
-def prepare_mask(mask: Tensor | None, x: Tensor, y: Tensor, what: str = "mask") -> tuple[Tensor | None, Tensor]:
-    """The mask as [..., B or 1, n], and y with zeros where no query uses it, whatever stood there."""
+def prepare_mask(mask: Tensor | None, x: Tensor, y: Tensor, field: str = "mask") -> tuple[Tensor | None, Tensor]:
+    """Return the mask as [..., B or 1, n], and y with references that no query uses set to 0, whatever they contain."""
     if mask is None:
         return None, y
-    mask = broadcast_mask(mask, x, y, what)
+    mask = broadcast_mask(mask, x, y, field)
     return mask, y.masked_fill(~mask.any(-2).unsqueeze(-1), 0)
 
 
-def broadcast_mask(mask: Tensor, x: Tensor, y: Tensor, what: str = "mask") -> Tensor:
-    """The mask as [..., B or 1, n]. With as many dimensions as x or y it is that already, with fewer it is [..., n]."""
+def broadcast_mask(mask: Tensor, x: Tensor, y: Tensor, field: str = "mask") -> Tensor:
+    """Return the mask as [..., B or 1, n]. A mask with fewer dimensions than x and y is read as [..., n]."""
     B, n, dimensions = x.shape[-2], y.shape[-2], max(x.ndim, y.ndim)
-    allowed = f"[..., {n}] or [..., {B}, {n}]"
-    require_mask(mask, n, allowed, what)
+    shapes = f"[..., {n}] or [..., {B}, {n}]"
+    require_mask(mask, n, shapes, field)
     if mask.ndim < dimensions:
         mask = mask.unsqueeze(-2)
     if mask.shape[-2] not in (1, B):
-        came = f"{what} has shape {list(mask.shape)}"
-        raise UserError(came, f"allowed is {allowed}", "give one row a query and one column a reference")
-    require_broadcastable(f"{what}, x and y", mask.shape[:-2], x.shape[:-2], y.shape[:-2])
+        fix = "pass one row per query and one column per reference"
+        raise UserError(f"has shape {list(mask.shape)}", f"must have shape {shapes}", fix, field=field)
+    require_broadcastable(f"{field}, x and y", mask.shape[:-2], x.shape[:-2], y.shape[:-2])
     leading = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     if torch.broadcast_shapes(mask.shape[:-2], leading) != leading:
-        came = f"{what} has leading dimensions {list(mask.shape[:-2])}, which would repeat x and y"
-        raise UserError(came, f"allowed are those of x and y, {list(leading)}", "unsqueeze it to [..., B, n]")
+        problem = f"has leading dimensions {list(mask.shape[:-2])}, which would repeat x and y"
+        allowed = f"must have those of x and y, {list(leading)}"
+        raise UserError(problem, allowed, "unsqueeze it to [..., B, n]", field=field)
     return mask
 
 
@@ -67,12 +69,36 @@ def centroid(
     generator: torch.Generator | None = None,
     check_finite: bool = False,
 ) -> Float[Tensor, "*batch B D"]:
-    """T [..., B, D] at queries x [..., B, D] from references y [..., n, D].
+    """Compute the corrected centroid T(x) = Σ_i γ_i y_i of references y at queries x.
 
-    `mask` is [..., B, n] if it has as many dimensions as x or y, and [..., n] if it has fewer, with True = use; a
-    reference that no query uses may hold anything, NaN included. A query with nothing to use gets itself, T = x. The
-    result has the dtype of x and y; weights are computed in at least float32, also under autocast.
+    Args:
+        x: Queries [..., B, D].
+        y: References [..., n, D].
+        tau: Temperature τ > 0 of the kernel.
+        estimator: A name (see `truedrift.estimator`) or an estimator object.
+        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
+        mask: True = use. [..., B, n] if it has as many dimensions as x or y, and [..., n] if it has fewer. A reference
+            that no query uses may contain anything, also NaN.
+        generator: Random numbers for estimators that draw.
+        check_finite: Whether to check the values of x, y, tau and the kernel. This synchronizes the device.
+
+    Returns:
+        T [..., B, D], in the dtype of x and y. Weights are computed in at least float32, also under autocast. A query
+        that uses no reference gets itself, T = x.
+
+    Raises:
+        UserError: If an argument is invalid.
+
+    Example:
+        >>> import torch
+        >>> from truedrift import centroid
+        >>> x, y = torch.zeros(1, 1), torch.tensor([[0.0], [1.0], [3.0]])
+        >>> centroid(x, y, tau=1.0, estimator="standard")
+        tensor([[0.3649]])
+        >>> centroid(x, y, tau=1.0)  # the correction moves weight to the nearest reference
+        tensor([[0.2293]])
     """
+    # Check the input.
     estimator = estimator_of(estimator)
     kernel = log_kernel(kernel)
     require_temperature(tau)
@@ -84,6 +110,7 @@ def centroid(
     if check_finite:
         require_finite(x=x, y=y)
         require_positive("tau", tau)
+    # log k → γ → T; a query without references gets itself.
     with full_precision(x):
         log_w = apply_mask(kernel(x, y, tau), mask)
         if check_finite:

@@ -1,12 +1,12 @@
 """T(x) over references that do not fit in memory, in one pass over chunks of them.
 
-With S_k = Σ w_i^k and P_k = Σ w_i^k y_i, the plain, the corrected and the twice corrected centroid need only
-k ≤ 1, 2, 3 (`eq:abc`): T = P_1/S_1, p_k = S_k/S_1^k, D_k = P_k/S_1^k − p_k T,
+With S_k = Σ w_i^k and P_k = Σ w_i^k y_i, the centroids of "standard", "abc" and "abc2" need only k ≤ 1, 2, 3
+(`eq:abc`): T = P_1/S_1, p_k = S_k/S_1^k, D_k = P_k/S_1^k − p_k T,
 
     T,   T + D_2,   T + (1 − 3p_2) D_2 + 2 D_3.
 
 Weights are relative to the largest log-weight seen so far; when a chunk raises it by δ, S_k and P_k are multiplied
-by e^{−kδ}. The sums are kept in float64. Equal to the centroid of all references at once, to rounding.
+by e^{−kδ}. The sums are in float64. The result equals the centroid of all references at once, to rounding.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from truedrift.kernels.precision import full_precision, to_widest
 from truedrift.kernels.weights import apply_mask
 
 ORDERS = {"standard": 1, "abc": 2, "abc2": 3}
-"""How many powers of w the estimator needs."""
+"""The number of powers of w that each estimator needs."""
 
 BLOCK_ELEMENTS = 1 << 18
-"""Weights formed at a time: a megabyte of float32. They stay in the cache, and memory does not grow with the chunk."""
+"""Weights computed at a time, one megabyte of float32: they fit in the cache, and large chunks need no more memory."""
 
 
 @torch.no_grad()
@@ -48,35 +48,57 @@ def streaming_centroid(
     kernel: str | LogKernel = "laplace",
     check_finite: bool = False,
 ) -> Tensor:
-    """T [..., B, D] at queries x from an iterable of chunks y [..., n, D], or of pairs (y, mask) as in `centroid`.
+    """Compute the corrected centroid of references that arrive in chunks.
 
-    For "standard", "abc" and "abc2". No gradient is recorded. The result has the dtype of x. Use `centroid` where
-    everything fits in memory.
+    Use `centroid` if all references fit in memory. No gradient is recorded.
+
+    Args:
+        x: Queries [..., B, D].
+        chunks: An iterable of references y [..., n, D], or of pairs (y, mask) with a mask as in `centroid`.
+        tau: Temperature τ > 0 of the kernel.
+        estimator: "standard", "abc" or "abc2".
+        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
+        check_finite: Whether to check the values of x and of every chunk. This synchronizes the device.
+
+    Returns:
+        T [..., B, D], in the dtype of x. A query that uses no reference gets itself, T = x.
+
+    Raises:
+        UserError: If an argument is invalid or if there are no chunks.
+
+    Example:
+        >>> import torch
+        >>> from truedrift import streaming_centroid
+        >>> x, y = torch.zeros(1, 1), torch.tensor([[0.0], [1.0], [3.0]])
+        >>> streaming_centroid(x, y.split(2), tau=1.0)
+        tensor([[0.2293]])
     """
+    # Check the input.
     require_choice("estimator of a streaming centroid", estimator, ORDERS)
     require_temperature(tau)
     require_features("x", x, "B, D")
     if check_finite:
         require_finite(x=x)
     kernel = log_kernel(kernel)
-    moments = RunningSums(x, ORDERS[estimator])
+    # Add the references block by block.
+    sums = RunningSums(x, ORDERS[estimator])
     with full_precision(x):
-        for y, mask in _check_chunk(x, chunks, check_finite):
+        for y, mask in _check_chunks(x, chunks, check_finite):
             for columns in _blocks(x.shape[-2], y.shape[-2]):
                 part = None if mask is None else mask[..., columns]
-                moments.add(apply_mask(kernel(x, y[..., columns, :], tau), part), y[..., columns, :])
-    if moments.chunks == 0:
-        raise UserError(
-            "chunks held no references", "allowed is one chunk or more", "check that the iterator is not used up"
-        )
-    return moments.centroid().to(x.dtype)
+                sums.add(apply_mask(kernel(x, y[..., columns, :], tau), part), y[..., columns, :])
+    if sums.chunks == 0:
+        fix = "check that the iterator is not exhausted"
+        raise UserError("is empty", "must contain at least one chunk", fix, field="chunks")
+    return sums.centroid().to(x.dtype)
 
 
-def _check_chunk(
+def _check_chunks(
     x: Tensor, chunks: Iterable[Tensor | tuple[Tensor, Tensor]], check_finite: bool
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Yield (y, mask) of every chunk after checking it."""
     for chunk in chunks:
-        y, mask = _pair(chunk)
+        y, mask = _split_chunk(chunk)
         require_features("a chunk", y, "n, D")
         require_same_dimension(x=x, chunk=y)
         require_broadcastable("x, chunk", x.shape[:-2], y.shape[:-2])
@@ -86,25 +108,27 @@ def _check_chunk(
         yield y, mask
 
 
-def _pair(chunk: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-    """(y, mask) of a chunk: y, or a tuple or list of y and perhaps its mask, as a DataLoader gives it."""
+def _split_chunk(chunk: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
+    """Return (y, mask) of a chunk, which is y, or a tuple or list of y and optionally its mask, as in a DataLoader."""
     if isinstance(chunk, Tensor):
         return chunk, None
     if not isinstance(chunk, (tuple, list)):
-        came = f"a chunk is a {type(chunk).__name__}"
-        raise UserError(came, "allowed is a tensor [..., n, D]", "convert it with torch.as_tensor")
+        problem = f"is a {type(chunk).__name__}"
+        raise UserError(problem, "must be a tensor [..., n, D]", "convert it with torch.as_tensor", field="a chunk")
     if not 1 <= len(chunk) <= 2:
-        raise UserError(f"a chunk has {len(chunk)} parts", "allowed is y, (y,) or (y, mask)", "leave out the others")
+        problem = f"has {len(chunk)} parts"
+        raise UserError(problem, "must be y, (y,) or (y, mask)", "omit the other parts", field="a chunk")
     return chunk[0], chunk[1] if len(chunk) == 2 else None
 
 
 def _blocks(B: int, n: int) -> Iterator[slice]:
+    """Split n references into slices of about `BLOCK_ELEMENTS` weights."""
     step = max(1, BLOCK_ELEMENTS // B)
     return (slice(start, start + step) for start in range(0, n, step))
 
 
 class RunningSums:
-    """S_k [..., B, 1] and P_k [..., B, D] for k = 1 … order, relative to the largest log-weight seen."""
+    """The sums S_k [..., B, 1] and P_k [..., B, D] for k = 1 … order, relative to the largest log-weight seen."""
 
     def __init__(self, x: Tensor, order: int) -> None:
         self.x, self.order, self.chunks = x, order, 0
@@ -113,11 +137,13 @@ class RunningSums:
         self.P = [torch.zeros_like(to_widest(x)) for _ in range(order)]
 
     def add(self, log_w: Tensor, y: Tensor) -> None:
-        """Take in the references y with log-weights l [..., B, n]."""
+        """Add the references y with log-weights l [..., B, n]."""
         self.chunks += 1
+        # Rescale to the new largest log-weight.
         top = torch.maximum(self.top, log_w.amax(-1, keepdim=True).to(self.top.dtype))
         shift = top.clamp_min(torch.finfo(log_w.dtype).min)  # nothing seen yet: any finite shift
         fade = (self.top - shift).exp()
+        # Add the powers of the new weights.
         w = (log_w - shift.to(log_w.dtype)).exp()
         y = y.to(w.dtype)
         power = w
@@ -128,7 +154,7 @@ class RunningSums:
         self.top = top
 
     def centroid(self) -> Tensor:
-        """T corrected to the order of the moments, and x where nothing was used."""
+        """Return T with the correction of this order, or x where no reference was used."""
         S_1 = self.S[0].clamp_min(torch.finfo(self.top.dtype).tiny)
         T = self.P[0] / S_1
         p = [S / S_1 ** (k + 1) for k, S in enumerate(self.S)]

@@ -1,4 +1,4 @@
-"""(x, y⁺, y⁻) → V: affinities, the two sides and the drifting field."""
+"""(x, y⁺, y⁻) → V: affinities, the weights of both sides and the drifting field."""
 
 from truedrift.field.affinity import (
     FORMS,

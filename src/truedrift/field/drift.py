@@ -1,4 +1,8 @@
-"""V(x) = T⁺(x) − T⁻(x): the drifting field (`eq:meanshift`), from a centroid of real and one of generated samples."""
+"""V(x) = T⁺(x) − T⁻(x): the drifting field (`eq:meanshift`), the difference of two centroids.
+
+T⁺ is the centroid of real samples (positives), which attract a query; T⁻ is the centroid of generated samples
+(negatives), which repel it. `truedrift.field.affinity` computes the weights of both.
+"""
 
 from __future__ import annotations
 
@@ -29,20 +33,20 @@ from truedrift.kernels.weights import apply_mask, effective_sample_size
 
 @dataclass(frozen=True)
 class Drift:
-    """The field at every query, and what it was made of."""
+    """The drifting field at every query and the quantities that it was computed from; the result of `drift`."""
 
     V: Tensor
     """[..., B, D] the field."""
     T_pos: Tensor
-    """[..., B, D] centroid of the positives; x where none is used."""
+    """[..., B, D] centroid of the positives, or x if the query uses none."""
     T_neg: Tensor
-    """[..., B, D] centroid of the negatives; x where none is used."""
+    """[..., B, D] centroid of the negatives, or x if the query uses none."""
     n_eff_pos: Tensor
-    """[..., B] effective number of positives, 1/Σα²."""
+    """[..., B] effective sample size of the positives, 1/Σα²."""
     n_eff_neg: Tensor
-    """[..., B] effective number of negatives."""
+    """[..., B] effective sample size of the negatives."""
     valid: Tensor
-    """[..., B] whether the query has a reference on both sides."""
+    """[..., B] whether the query uses a reference on both sides."""
     log_mass: Tensor
     """[..., B] log S⁺S⁻, the factor of the product form; below −10³⁸ where a side is empty."""
 
@@ -64,12 +68,42 @@ def drift(
     generator: torch.Generator | None = None,
     check_finite: bool = False,
 ) -> Drift:
-    """V [..., B, D] at queries x from positives y_pos [..., n, D] and negatives y_neg [..., m, D].
+    """Compute the drifting field V at queries x from positives y_pos and negatives y_neg.
 
-    `self_mask=True` says that y_neg[i] is x[i], so that a query does not repel itself; a LongTensor [B] gives each
-    query's own column (−1: none). It is never guessed. A side with nothing to use has T = x, hence no force of its
-    own in the separate form and no field at all in the product form.
+    A side without references has T = x: it exerts no force in the separate form, and V = 0 in the product form.
+
+    Args:
+        x: Queries [..., B, D].
+        y_pos: Positives [..., n, D], which attract.
+        y_neg: Negatives [..., m, D], which repel.
+        tau: Temperature τ > 0 of the kernel.
+        normalization: "row", "bidirectional" or "bidirectional-loo", see `truedrift.field.affinity`.
+        form: "separate", V = T⁺ − T⁻, or "product", V = S⁺S⁻ (T⁺ − T⁻).
+        estimator_pos: Estimator of T⁺, a name (see `truedrift.estimator`) or an object.
+        estimator_neg: Estimator of T⁻.
+        self_mask: True if y_neg[i] is x[i], so that a query does not repel itself. An int64 tensor [B] gives the
+            column of each query among the negatives, −1 for none.
+        mask_pos: Which positives to use (True), [..., n] or [..., B, n].
+        mask_neg: Which negatives to use (True), [..., m] or [..., B, m].
+        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
+        generator: Random numbers for estimators that draw.
+        check_finite: Whether to check the values of the tensors and the kernel. This synchronizes the device.
+
+    Returns:
+        The field, both centroids, the effective sample sizes and the masses.
+
+    Raises:
+        UserError: If an argument is invalid.
+
+    Example:
+        >>> import torch
+        >>> from truedrift import drift
+        >>> x, data = torch.zeros(2, 1), torch.tensor([[1.0], [1.0]])
+        >>> drift(x, data, x, tau=0.5).V
+        tensor([[1.],
+                [1.]])
     """
+    # Check the input and prepare the masks.
     spec = FieldSpec(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
     _check(x, y_pos, y_neg, tau, spec)
     kernel = log_kernel(kernel)
@@ -77,15 +111,16 @@ def drift(
     mask_neg, y_neg = prepare_mask(_with_self_mask(mask_neg, self_mask, x, y_neg), x, y_neg, "mask_neg")
     if check_finite:
         require_finite(x=x, y_pos=y_pos, y_neg=y_neg)
-        _check_columns(self_mask, y_neg.shape[-2])
+        _check_own_columns(self_mask, y_neg.shape[-2])
         require_positive("tau", tau)
+    # log k → weights of both sides → centroids → V.
     with full_precision(x):
         log_k_pos = apply_mask(kernel(x, y_pos, tau), mask_pos)
         log_k_neg = apply_mask(kernel(x, y_neg, tau), mask_neg)
         if check_finite:
             require_log_kernel(log_k_pos)
             require_log_kernel(log_k_neg)
-        weights = side_weights(_side_by_side(log_k_neg, log_k_pos), y_neg.shape[-2], spec, generator=generator)
+        weights = side_weights(_concatenate(log_k_neg, log_k_pos), y_neg.shape[-2], spec, generator=generator)
         has_pos, has_neg = ((log_k > -torch.inf).any(-1, keepdim=True) for log_k in (log_k_pos, log_k_neg))
         T_pos = torch.where(has_pos, weighted_mean(weights.gamma_pos, y_pos), x)
         T_neg = torch.where(has_neg, weighted_mean(weights.gamma_neg, y_neg), x)
@@ -114,41 +149,44 @@ def _check(x: Tensor, y_pos: Tensor, y_neg: Tensor, tau: float | Tensor, spec: F
 
 
 def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_neg: Tensor) -> Tensor | None:
-    """The mask of the negatives with each query's own column left out, [..., B, m]."""
+    """Return the mask [..., B, m] of the negatives without each query's own column."""
     if self_mask is False:
         return mask
     B, m = x.shape[-2], y_neg.shape[-2]
     if self_mask is True:
         if m != B:
             raise UserError(
-                f"self_mask is True with {B} queries and {m} negatives",
-                "that needs y_neg[i] to be x[i]",
-                "pass a LongTensor with each query's own column instead",
+                f"is True with {B} queries and {m} negatives",
+                "True requires that y_neg[i] is x[i]",
+                "pass an int64 tensor with the column of each query",
+                field="self_mask",
             )
         self_mask = torch.arange(B, device=x.device)
     if not isinstance(self_mask, Tensor) or self_mask.dtype is not torch.long or self_mask.shape != (B,):
-        came = f"{self_mask.dtype} {list(self_mask.shape)}" if isinstance(self_mask, Tensor) else f"{self_mask!r}"
+        value = f"{self_mask.dtype} {list(self_mask.shape)}" if isinstance(self_mask, Tensor) else f"{self_mask!r}"
         raise UserError(
-            f"self_mask is {came}",
-            f"allowed is False, True or a LongTensor [{B}]",
-            "give each query's own column, −1 for none",
+            f"is {value}",
+            f"must be False, True or an int64 tensor [{B}]",
+            "pass the column of each query, −1 for none",
+            field="self_mask",
         )
     other = self_mask.to(x.device).unsqueeze(-1) != torch.arange(m, device=x.device)
     other = other.expand(*(1,) * (max(x.ndim, y_neg.ndim) - 2), B, m)
     return other if mask is None else broadcast_mask(mask, x, y_neg, "mask_neg") & other
 
 
-def _check_columns(self_mask: bool | Tensor, m: int) -> None:
-    """Every column of `self_mask` is a negative's, or −1. Looks at values, hence only on request."""
+def _check_own_columns(self_mask: bool | Tensor, m: int) -> None:
+    """Require every column in `self_mask` to be that of a negative, or −1. Reads the values."""
     if isinstance(self_mask, Tensor) and bool(((self_mask < -1) | (self_mask >= m)).any()):
         raise UserError(
-            f"self_mask has columns from {int(self_mask.min())} to {int(self_mask.max())}",
-            f"allowed are −1 to {m - 1}",
-            "give each query's own column, −1 for none",
+            f"has columns from {int(self_mask.min())} to {int(self_mask.max())}",
+            f"must be between −1 and {m - 1}",
+            "pass the column of each query, −1 for none",
+            field="self_mask",
         )
 
 
-def _side_by_side(log_k_neg: Tensor, log_k_pos: Tensor) -> Tensor:
-    """[neg | pos] along the last dimension, leading dimensions broadcast."""
+def _concatenate(log_k_neg: Tensor, log_k_pos: Tensor) -> Tensor:
+    """Return [neg | pos] along the last dimension, with leading dimensions broadcast."""
     leading = torch.broadcast_shapes(log_k_neg.shape[:-1], log_k_pos.shape[:-1])
     return torch.cat([side.expand(*leading, side.shape[-1]) for side in (log_k_neg, log_k_pos)], -1)

@@ -1,11 +1,16 @@
-"""loss = mean ‖f − sg(f + V)‖² with V = Σ_τ V_τ/√(mean V_τ² + ε): one training signal from a batch of features.
+"""loss = mean ‖f − sg(f + V)‖² with V = Σ_τ V_τ/√(mean V_τ² + ε): the training loss of a batch of features.
 
-A group is a class at a feature scale. In each, every generated feature is a query, the positives attract it, the
-other generated features repel it (its own column is masked), and so do weighted unconditional negatives if there
-are any. All groups and all temperatures are computed in one pass over leading dimensions.
+A group is a class at a feature scale. In each group, every generated feature is a query. The positives attract it; the
+other generated features repel it (its own column is masked), and so do weighted unconditional negatives if there are
+any. All groups and all temperatures are computed in one pass over leading dimensions.
 
-The target is fixed (stop-gradient), so only the scaling of `gen` is differentiated, and ∂loss/∂f = −2V/(nD). The
-value of the loss is mean V² of fields that each have unit RMS, so it hardly moves: read the report instead.
+The target is fixed (stop-gradient, sg), so only the scaling of `gen` is differentiated, and ∂loss/∂f = −2V/(nD). The
+loss is mean V² of fields that each have unit RMS, so its value changes little during training: read the report instead.
+
+From features to gradient the code runs through six files:
+
+    drift_loss.py → feature_scale.py (common scale) → gram.py (products and gradient; or `_general_loss` below)
+      → field/affinity.py (log k → γ of both sides → C) → kernels/weights.py (softmax) → centroids/analytical.py (ABC)
 """
 
 from __future__ import annotations
@@ -54,11 +59,12 @@ PATHS: tuple[Path, ...] = get_args(Path)
 
 @dataclass(frozen=True)
 class DriftLoss:
-    """The loss of every group, and what people need to see because the loss itself hardly moves."""
+    """The loss of every group and a report on the batch; the result of `drift_loss`."""
 
     loss: Tensor
     """[...] mean ‖f − sg(f + V)‖² of each group; average it and call backward."""
     report: DriftReport
+    """Forces, effective sample sizes and other quantities that change during training."""
 
 
 def drift_loss(
@@ -79,24 +85,56 @@ def drift_loss(
     generator: torch.Generator | None = None,
     check_finite: bool = False,
 ) -> DriftLoss:
-    """The drift loss of every group: gen [..., n, D] and pos [..., m, D] give loss [...].
+    """Compute the drift loss of every group.
 
-    `neg` [..., u, D] adds unconditional negatives with weight `weight_neg` (a number, or a tensor that broadcasts to
-    [..., u]; 1 if not given); "abc" on that side is then stratified. `scale_over_batch` takes one mean distance over
-    all groups, as the official code does. A `kernel` of one's own, (x, y, tau) → log k, sees the features on the common
-    scale and takes the general path. `path` is "general", for every option, "gram", for standardize-l2, which
-    computes the same loss and (first) gradient several times faster, or "auto".
+    Args:
+        gen: Generated features [..., n, D]. The loss is differentiated with respect to them.
+        pos: Positive (real) features [..., m, D].
+        neg: Unconditional negative features [..., u, D] for classifier-free guidance. The estimator "abc" of the
+            negatives is then stratified.
+        temperatures: Temperatures τ on the scale of the scaled features.
+        normalization: "row", "bidirectional" or "bidirectional-loo", see `truedrift.field.affinity`.
+        form: "separate", V = T⁺ − T⁻, or "product", V = S⁺S⁻ (T⁺ − T⁻).
+        estimator_pos: Estimator of the positives, a name (see `truedrift.estimator`) or an object.
+        estimator_neg: Estimator of the negatives.
+        feature_scale: "standardize-l2", "mean-distance" or "none", see `truedrift.objective.feature_scale`.
+        weight_neg: Weight of `neg`, a number or a tensor that broadcasts to [..., u]; 1 by default.
+        scale_over_batch: Whether "mean-distance" takes one mean over all groups, as the official code does.
+        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k of scaled features.
+        path: "general" supports every option. "gram" supports "standardize-l2" with the Laplace kernel and computes the
+            same loss and first gradient several times faster. "auto" chooses.
+        generator: Random numbers for estimators that draw.
+        check_finite: Whether to check the values of the tensors. This synchronizes the device.
+
+    Returns:
+        The loss [...] of each group, and a report.
+
+    Raises:
+        UserError: If an argument is invalid or if the arguments contradict each other.
+
+    Example:
+        >>> import torch
+        >>> from truedrift import drift_loss
+        >>> gen = torch.randn(8, 16, 32, requires_grad=True)  # 8 classes, 16 samples per class, 32 features
+        >>> result = drift_loss(gen, torch.randn(8, 16, 32))
+        >>> result.loss.shape
+        torch.Size([8])
+        >>> result.loss.mean().backward()
+        >>> gen.grad.shape
+        torch.Size([8, 16, 32])
     """
+    # Check the options and the features.
     spec = FieldSpec(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
     _check(gen, pos, neg, weight_neg, temperatures, spec, feature_scale, path)
     if scale_over_batch and feature_scale != "mean-distance":
         raise UserError(
-            f"scale_over_batch is given with feature_scale {feature_scale!r}",
-            'it belongs to "mean-distance"',
-            "leave it out",
+            f"is True with feature_scale {feature_scale!r}",
+            "it requires 'mean-distance'",
+            "omit it",
+            field="scale_over_batch",
         )
     if path == "gram" and kernel != "laplace":
-        raise UserError(f'path is "gram" with kernel {kernel!r}', 'it needs "laplace"', 'take "auto"')
+        raise UserError(f"is 'gram' with kernel {kernel!r}", "it requires 'laplace'", "pass 'auto'", field="path")
     log_k = None if kernel == "laplace" else log_kernel(kernel)
     features = _join_features(gen, pos, neg, weight_neg)
     if neg is not None:
@@ -104,6 +142,7 @@ def drift_loss(
     if check_finite:
         require_finite(gen=gen, pos=pos, neg=neg, weight_neg=features.weight_neg)
         require_positive("weight_neg", features.weight_neg, or_zero=True)
+    # Choose the path and compute.
     if path == "auto":
         fast = feature_scale == "standardize-l2" and log_k is None and not _inside_functorch(features)
         path = "gram" if fast else "general"
@@ -124,15 +163,18 @@ def _general_loss(
     kernel: LogKernel | None,
     generator: torch.Generator | None,
 ) -> LossTerms:
-    """The definition, step by step, for every option."""
+    """Compute the loss from its definition, step by step, for every option."""
+    # Scale the features; the target is computed from fixed ones.
     scaled = scale(features, feature_scale, over_batch=scale_over_batch)
     columns, d = scaled.features, scaled.distances
     f = columns.gen
     fixed = f.detach()  # forward-mode differentiation goes through no_grad
     with torch.no_grad():
-        log_k = log_kernels(d, temperatures) if kernel is None else _kernel_of_features(kernel, scaled, temperatures)
-        kept = None if kernel is None else log_k.clone()
+        # log k → weights of both sides.
+        log_k = log_kernels(d, temperatures) if kernel is None else _custom_log_kernels(kernel, scaled, temperatures)
+        log_k_copy = None if kernel is None else log_k.clone()
         weights = batch_weights(log_k, columns.negatives, columns.weight_neg, spec, generator=generator)
+        # The field of every temperature, and their sum.
         y_neg = fixed if columns.neg is None else torch.cat((fixed, columns.neg), -2)
         V = weighted_mean(weights.gamma_pos, columns.pos.unsqueeze(-3)) - weighted_mean(
             weights.gamma_neg, y_neg.unsqueeze(-3)
@@ -148,12 +190,12 @@ def _general_loss(
         weight_neg=columns.weight_neg,
         mean_square=mean_square(V)[..., 0, 0],
         largest_log_mass=weights.log_scale(spec.form),
-        log_k=kept,
+        log_k=log_k_copy,
     )
 
 
-def _kernel_of_features(kernel: LogKernel, scaled: ScaledFeatures, temperatures: Sequence[float]) -> Tensor:
-    """[..., T, n, columns] a kernel of features, on the scale of the distances that the paper's kernel sees."""
+def _custom_log_kernels(kernel: LogKernel, scaled: ScaledFeatures, temperatures: Sequence[float]) -> Tensor:
+    """Return log k [..., T, n, columns] of features on the scale of the distances that the paper's kernel uses."""
     columns = scaled.features.map(lambda f: f.detach() / scaled.unit)
     x = columns.gen
     y = torch.cat([side for side in (x, columns.neg, columns.pos) if side is not None], -2)
@@ -161,7 +203,7 @@ def _kernel_of_features(kernel: LogKernel, scaled: ScaledFeatures, temperatures:
 
 
 def _inside_functorch(features: Features) -> bool:
-    """Whether torch.func or forward-mode AD is at work, which a loss with its own gradient cannot follow."""
+    """Return whether torch.func or forward-mode AD is active: they cannot follow a loss with its own gradient."""
     if torch.compiler.is_compiling():
         return False
     if torch.autograd.forward_ad._current_level >= 0:
@@ -171,7 +213,7 @@ def _inside_functorch(features: Features) -> bool:
 
 
 def _join_features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: float | Tensor | None) -> Features:
-    """All sides in at least float32, positives and negatives without gradient."""
+    """Return all sides in at least float32, positives and negatives without gradient."""
     dtype = torch.promote_types(gen.dtype, torch.promote_types(pos.dtype, torch.float32))
     gen, pos = gen.to(dtype), pos.detach().to(dtype)
     if neg is None:
@@ -182,15 +224,16 @@ def _join_features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: flo
 
 
 def _stratify(spec: FieldSpec, gen: Tensor, neg: Tensor) -> FieldSpec:
-    """The same spec with ABC on the negative side told which pool each negative was drawn from."""
+    """Return `spec` with ABC on the negative side stratified by pool: generated or unconditional."""
     estimator = spec.estimator_neg
     if isinstance(estimator, Standard | StratifiedABC):
         return spec
     if not isinstance(estimator, ABC):
         raise UserError(
-            f"estimator_neg is {estimator.name!r} with unconditional negatives",
+            f"is {estimator.name!r} with unconditional negatives",
             "its correction assumes one pool of references",
-            'choose "abc", which is stratified there, or "standard"',
+            "choose 'abc', which is stratified here, or 'standard'",
+            field="estimator_neg",
         )
     n, u = gen.shape[-2], neg.shape[-2]
     strata = (torch.arange(n + u, device=gen.device) >= n).long()
@@ -207,21 +250,22 @@ def _check(
     feature_scale: FeatureScale,
     path: Path,
 ) -> None:
+    """Check the options, then the features."""
     require_temperatures(temperatures)
     require_choice("normalization", spec.normalization, NORMALIZATIONS)
     require_choice("form", spec.form, FORMS)
     require_choice("feature_scale", feature_scale, FEATURE_SCALES)
     require_choice("path", path, PATHS)
     if path == "gram" and feature_scale != "standardize-l2":
-        raise UserError(
-            f'path is "gram" with feature_scale {feature_scale!r}', 'it needs "standardize-l2"', 'take "auto"'
-        )
+        problem = f"is 'gram' with feature_scale {feature_scale!r}"
+        raise UserError(problem, "it requires 'standardize-l2'", "pass 'auto'", field="path")
     for side, estimator in (("pos", spec.estimator_pos), ("neg", spec.estimator_neg)):
         if isinstance(estimator, BRSNIS):
             raise UserError(
-                f'estimator_{side} is "br-snis"',
-                f"that laboratory estimator needs {estimator.iterations} times the references",
-                'choose "abc"',
+                "is 'br-snis'",
+                f"the loss does not support it because it needs {estimator.iterations} times the references",
+                "choose 'abc'",
+                field=f"estimator_{side}",
             )
     require_features("gen", gen, "n, D")
     require_features("pos", pos, "m, D")
@@ -231,31 +275,32 @@ def _check(
         sides["neg"] = neg
         _check_weight(weight_neg, neg)
     elif weight_neg is not None:
-        raise UserError(
-            "weight_neg is given without neg", "allowed is both or neither", "pass the unconditional negatives as neg"
-        )
+        fix = "pass the unconditional negatives as neg"
+        raise UserError("is given without neg", "both or neither must be given", fix, field="weight_neg")
     require_same_dimension(**sides)
     for name, features in sides.items():
         if features.shape[:-2] != gen.shape[:-2]:
             raise UserError(
                 f"gen has leading dimensions {list(gen.shape[:-2])} and {name} {list(features.shape[:-2])}",
-                "they must be equal, one entry a group",
-                "expand the missing ones",
+                "they must be equal, with one entry per group",
+                "expand the missing dimensions",
             )
 
 
 def _check_weight(weight_neg: float | Tensor | None, neg: Tensor) -> None:
+    """Require a number ≥ 0 or a tensor that broadcasts to [..., u]."""
     shape = neg.shape[:-1]
     if isinstance(weight_neg, Tensor):
         sizes = zip(reversed(weight_neg.shape), reversed(shape), strict=False)
         fits = weight_neg.ndim <= len(shape) and all(a in (1, b) for a, b in sizes)
-        came = f"weight_neg has shape {list(weight_neg.shape)}"
+        problem = f"has shape {list(weight_neg.shape)}"
     else:
         fits = weight_neg is None or (isinstance(weight_neg, (int, float)) and 0 <= weight_neg < math.inf)
-        came = f"weight_neg is {weight_neg!r}"
+        problem = f"is {weight_neg!r}"
     if not fits:
         raise UserError(
-            came,
-            f"allowed is a number of at least 0 or a tensor that broadcasts to {list(shape)}",
-            "give one weight an unconditional negative",
+            problem,
+            f"must be a number ≥ 0 or a tensor that broadcasts to {list(shape)}",
+            "pass one weight per unconditional negative",
+            field="weight_neg",
         )

@@ -1,14 +1,14 @@
-"""Features are brought to a common scale before distances are taken, so that one set of temperatures fits all.
+"""Scaling of features to a common scale before distances are computed, so that one set of temperatures fits all.
 
 | name            | coordinates                                             | distances in the kernel    |
 |-----------------|---------------------------------------------------------|----------------------------|
-| standardize-l2  | (f − μ)/σ per dimension, then divided by their norm     | as they are, in [0, 2]     |
+| standardize-l2  | (f − μ)/σ per dimension, then divided by their norm     | unchanged, in [0, 2]       |
 | mean-distance   | f / max(s/√D, 1e-3), s the mean distance                | divided by √D: mean 1      |
-| none            | f                                                       | as they are                |
+| none            | f                                                       | unchanged                  |
 
-μ and σ (unbiased, at least 1e-6) run over generated and positive features of the group; s is the weighted mean
-distance from the generated features to all columns. Statistics carry no gradient. Unconditional negatives are
-transformed with μ and σ but not counted in them; they count with their weight in s.
+μ and σ (unbiased, at least 1e-6) are computed from the generated and the positive features of the group; s is the
+weighted mean distance from the generated features to all columns. Gradients do not flow through these statistics.
+Unconditional negatives are transformed with μ and σ but not counted in them; they count with their weight in s.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ FeatureScale = Literal["standardize-l2", "mean-distance", "none"]
 FEATURE_SCALES: tuple[FeatureScale, ...] = get_args(FeatureScale)
 
 SMALLEST_DEVIATION = 1e-6
+"""Lower bound for σ."""
 SMALLEST_NORM = 1e-12
+"""A standardized feature with a smaller norm counts as 0."""
 SMALLEST_SCALE = 1e-3
+"""Lower bound for s and s/√D."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,17 @@ class Features:
     """[..., u] weights of the unconditional negatives."""
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Features:
-        """The same function of every side."""
+        """Apply `function` to every side."""
         neg = None if self.neg is None else function(self.neg)
         return Features(function(self.gen), function(self.pos), neg, self.weight_neg)
 
     @property
     def negatives(self) -> int:
-        """How many columns come before the positives: the generated ones, then the unconditional ones."""
+        """The number of columns before the positives: the generated features, then the unconditional negatives."""
         return self.gen.shape[-2] + (0 if self.neg is None else self.neg.shape[-2])
 
     def distances(self) -> Tensor:
-        """d [..., n, columns] from the generated features to the columns [gen | neg | pos], without gradient."""
+        """Compute d [..., n, columns] from the generated features to [gen | neg | pos], without gradient."""
         x = self.gen.detach()
         columns = [pairwise_distance(x, x, same=True)]
         if self.neg is not None:
@@ -62,16 +65,25 @@ class Features:
 
 @dataclass(frozen=True)
 class ScaledFeatures:
-    """Features on the common scale, and their distances as the kernel sees them."""
+    """Features on the common scale, and the distances that enter the kernel."""
 
     features: Features
     distances: Tensor
     unit: float = 1.0
-    """A distance of features over this is the distance as the kernel sees it."""
+    """The distance of two scaled features divided by the distance that enters the kernel."""
 
 
 def scale(features: Features, by: FeatureScale, *, over_batch: bool = False) -> ScaledFeatures:
-    """Features and distances on the scale of that name. `over_batch` takes one mean distance for all groups."""
+    """Scale features and compute their distances.
+
+    Args:
+        features: Features of every group.
+        by: The name of the scale.
+        over_batch: Whether "mean-distance" takes one mean over all groups.
+
+    Returns:
+        The scaled features, and the distances that enter the kernel.
+    """
     if by == "standardize-l2":
         features = standardize_l2(features)
     if by == "mean-distance":
@@ -80,15 +92,15 @@ def scale(features: Features, by: FeatureScale, *, over_batch: bool = False) -> 
 
 
 def standardize_l2(features: Features) -> Features:
-    """(f − μ)/σ per dimension over gen ∪ pos, then unit length."""
-    return standardize(features)[0].map(_unit)
+    """Standardize per dimension, (f − μ)/σ over gen ∪ pos, then divide by the norm."""
+    return standardize(features)[0].map(_normalize_l2)
 
 
 def standardize(features: Features) -> tuple[Features, Tensor]:
-    """z = (f − μ)/σ per dimension over gen ∪ pos, and σ [..., 1, D].
+    """Return z = (f − μ)/σ per dimension over gen ∪ pos, and σ [..., 1, D].
 
-    One row is subtracted first, so that the mean rounds differences and not values: a dimension in which all are equal
-    is exactly 0 after its division by 1e-6, and an offset that all share costs no digits.
+    One row is subtracted first, so that the mean rounds differences and not values: a constant dimension is exactly 0
+    after the division by 1e-6, and a common offset costs no digits.
     """
     origin = features.pos[..., :1, :].detach()
     features = features.map(lambda f: f - origin)
@@ -101,30 +113,30 @@ def standardize(features: Features) -> tuple[Features, Tensor]:
 
 
 def _sum(gen: Tensor, pos: Tensor) -> Tensor:
-    """Over the rows of both, [..., 1, D]."""
+    """Sum over the rows of both sides, [..., 1, D]."""
     return gen.sum(-2, keepdim=True) + pos.sum(-2, keepdim=True)
 
 
-def _unit(z: Tensor) -> Tensor:
-    """z/‖z‖, and 0 with gradient 0 for z = 0, which has no direction."""
+def _normalize_l2(z: Tensor) -> Tensor:
+    """Return z/‖z‖, and 0 with gradient 0 for z = 0."""
     square = z.square().sum(-1, keepdim=True)
     directed = square > SMALLEST_NORM**2
     return torch.where(directed, z * torch.where(directed, square, 1).rsqrt(), 0)
 
 
 def mean_distance(features: Features, *, over_batch: bool = False) -> ScaledFeatures:
-    """f / c with c = max(s/√D, 1e-3), and d / max(s, 1e-3), for the weighted mean distance s."""
+    """Scale to f / c with c = max(s/√D, 1e-3), and d / max(s, 1e-3), for the weighted mean distance s."""
     d = features.distances()
     weights = column_weights(features, d)
-    everything = tuple(range(d.ndim)) if over_batch else (-2, -1)
-    s = (d * weights).mean(everything, keepdim=True) / weights.expand_as(d).mean(everything, keepdim=True)
+    dims = tuple(range(d.ndim)) if over_batch else (-2, -1)
+    s = (d * weights).mean(dims, keepdim=True) / weights.expand_as(d).mean(dims, keepdim=True)
     c = (s * features.gen.shape[-1] ** -0.5).clamp_min(SMALLEST_SCALE)
     unit = features.gen.shape[-1] ** 0.5
     return ScaledFeatures(features.map(lambda f: f / c), d / s.clamp_min(SMALLEST_SCALE), unit)
 
 
 def column_weights(features: Features, d: Tensor) -> Tensor:
-    """[..., 1, columns]: the weight of each column of `d`, 1 for generated and positive ones."""
+    """Return the weight [..., 1, columns] of each column of `d`: `weight_neg` for unconditional negatives, else 1."""
     weights = torch.ones_like(d[..., :1, :])
     if features.neg is None or features.weight_neg is None:
         return weights

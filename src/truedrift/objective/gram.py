@@ -1,18 +1,20 @@
-"""The drift loss of standardized, normalized features in Gram space: the same numbers as the general path, faster.
+"""The drift loss of standardized, normalized features from their inner products: the Gram path of `drift_loss`.
+
+It computes the same loss and gradient as the general path, several times faster.
 
 With unit features F = [gen | neg | pos] every quantity of the loss follows from inner products:
 
     d² = 2 − 2 FFᵀ,   V_τ = C_τ F,   ⟨V_σ, V_τ⟩ = C_σ FFᵀ C_τᵀ = −½ C_σ d² C_τᵀ   (rows of C sum to 0),
 
-so the RMS of each field and the loss are entries of a T × T matrix a group, and V_τ is never formed. The gradient with
-respect to a feature before its normalization is V = Σ_τ V_τ/rms_τ less its projection on f, scaled. With
+so the RMS of each field and the loss are entries of one T × T matrix per group, and V_τ is never formed. The gradient
+with respect to a feature before its normalization is V = Σ_τ V_τ/rms_τ minus its projection on f, scaled. With
 C = Σ_τ C_τ/rms_τ the projection is f_i·V_i = −½ Σ_j C_ij d²_ij, and f_i is a column of F itself, so the projection is
-taken from the diagonal of C and the gradient is one product. That makes two products with D-dimensional operands in
-all, whatever the number of temperatures.
+subtracted from the diagonal of C and the gradient is one product. In total there are two products with D-dimensional
+operands, whatever the number of temperatures.
 
-**Digits.** d² = 2 − 2 f·f′ cancels when f is near f′. In float32 it is right to about 2e-7, hence a log-weight d/τ to
-1e-7/(dτ). Where a pair is so near that this matters (`NEAR`) the products are taken in float64, at twice the cost. On
-the CPU the distances are looked at to decide; elsewhere looking would synchronize, so float64 is always taken.
+**Precision.** d² = 2 − 2 f·f′ cancels when f is near f′. In float32 it is accurate to about 2e-7, and a log-weight d/τ
+to 1e-7/(dτ). If a pair is so near that this matters (`NEAR`), the products are computed in float64, at twice the cost.
+On the CPU the distances are read to decide. On other devices reading them would synchronize, so float64 is always used.
 """
 
 from __future__ import annotations
@@ -30,10 +32,10 @@ from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM,
 from truedrift.objective.report import LossTerms
 
 BLOCK_ELEMENTS = 1 << 19
-"""Feature elements in a block of groups on the CPU, two megabytes of float32: bounds memory, stays in the cache."""
+"""Feature elements per block of groups on the CPU, two megabytes of float32: bounds memory and fits in the cache."""
 
 NEAR = 3e-3
-"""Pairs nearer than NEAR/τ are taken from float64 products: a float32 one leaves more than 3e-5 in their log-weight."""
+"""Pairs nearer than NEAR/τ need float64 products: with float32 the error of their log-weight exceeds 3e-5."""
 
 
 def gram_loss(
@@ -42,14 +44,18 @@ def gram_loss(
     spec: FieldSpec,
     generator: torch.Generator | None = None,
 ) -> LossTerms:
-    """The outcome of the general path with standardize-l2, for features in one dtype with equal leading dimensions."""
+    """Compute the loss with standardize-l2, for features in one dtype with equal leading dimensions."""
     leading = features.gen.shape[:-2]
-    groups = _flat(features)
+    groups = _flatten_groups(features)
     with torch.no_grad():
+        # Loss and gradient, block by block.
         gradient = torch.empty_like(groups.gen)
-        parts = [_block(block, out, temperatures, spec, generator) for block, out in _blocks(groups, gradient)]
+        parts = [
+            _compute_block(block, out, temperatures, spec, generator) for block, out in _split_blocks(groups, gradient)
+        ]
         whole = parts[0] if len(parts) == 1 else GroupBlock(*map(torch.cat, zip(*parts, strict=True)))
         whole = GroupBlock(*(part.view(leading + part.shape[1:]) for part in whole))
+    # Attach the gradient to the loss.
     loss = KnownGradient.apply(features.gen, whole.loss, gradient.view_as(features.gen))
     return LossTerms(
         loss=loss,
@@ -62,7 +68,7 @@ def gram_loss(
 
 
 class KnownGradient(torch.autograd.Function):
-    """A loss [...] whose gradient with respect to gen [..., n, D] is known, once."""
+    """A loss [...] whose gradient with respect to gen [..., n, D] is already computed; differentiable once."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, gen: Tensor, loss: Tensor, gradient: Tensor) -> Tensor:
@@ -77,7 +83,7 @@ class KnownGradient(torch.autograd.Function):
 
 
 class GroupBlock(NamedTuple):
-    """The results of some groups, one row a group."""
+    """The results of several groups, one row per group."""
 
     loss: Tensor
     distances: Tensor
@@ -85,23 +91,23 @@ class GroupBlock(NamedTuple):
     largest_log_mass: Tensor
 
 
-def _flat(features: Features) -> Features:
-    """Leading dimensions as one: [G, rows, D]."""
+def _flatten_groups(features: Features) -> Features:
+    """Merge the leading dimensions into one: [G, rows, D]."""
 
-    def flat(f: Tensor) -> Tensor:
+    def flatten(f: Tensor) -> Tensor:
         return f.detach().reshape(-1, *f.shape[-2:])
 
     weight = features.weight_neg
     return Features(
-        flat(features.gen),
-        flat(features.pos),
-        None if features.neg is None else flat(features.neg),
+        flatten(features.gen),
+        flatten(features.pos),
+        None if features.neg is None else flatten(features.neg),
         None if weight is None else weight.reshape(-1, weight.shape[-1]),
     )
 
 
-def _blocks(groups: Features, gradient: Tensor) -> list[tuple[Features, Tensor]]:
-    """The groups in blocks, each with the place for its gradient."""
+def _split_blocks(groups: Features, gradient: Tensor) -> list[tuple[Features, Tensor]]:
+    """Split the groups into blocks, each with the memory for its gradient."""
     G, _, D = groups.gen.shape
     size = G
     if groups.gen.device.type == "cpu" and not torch.compiler.is_compiling():
@@ -114,28 +120,32 @@ def _blocks(groups: Features, gradient: Tensor) -> list[tuple[Features, Tensor]]
     return list(zip(blocks, gradient.split(size), strict=True))
 
 
-def _block(
+def _compute_block(
     groups: Features,
     gradient: Tensor,
     temperatures: Sequence[float],
     spec: FieldSpec,
     generator: torch.Generator | None,
 ) -> GroupBlock:
-    """The results of a block of groups; ∂loss/∂gen is written to `gradient`."""
+    """Compute the results of a block of groups and write ∂loss/∂gen to `gradient`."""
+    # Unit features and their squared distances.
     G, n, D = groups.gen.shape
     z, deviation = _standardize(groups, gradient)
     directions = _directions_op if torch.compiler.is_compiling() else _directions
     squared, inverse_norm = directions(z, n, NEAR / min(temperatures))
     d = squared[:, :n].clone().sqrt_()
+    # log k → weights of both sides → coefficients C of every temperature.
     log_k = log_kernels(d, temperatures)
     weights = batch_weights(log_k, groups.negatives, groups.weight_neg, spec, finite_kernel=True, generator=generator)
     C = weights.coefficients(spec.form).view(G, len(temperatures), -1)  # [G, T, n × columns]
     log_mass = weights.log_scale(spec.form)
     del weights
-    products = _products(C, squared, n * D)
+    # ⟨V_σ, V_τ⟩ → RMS of every field and loss.
+    products = _field_products(C, squared, n * D)
     square = products.diagonal(dim1=-2, dim2=-1).clamp_min(0)
     inverse_rms = (square + EPSILON).rsqrt().unsqueeze(-1)  # [G, T, 1]
     loss = (products * inverse_rms * inverse_rms.mT).sum((-2, -1))
+    # The gradient with respect to gen.
     total = C.mul_(inverse_rms).sum(1).view(G, n, -1)  # Σ_τ C_τ/rms_τ
     torch.bmm(_gradient_coefficients(total, squared, inverse_norm, D), z, out=gradient)
     gradient /= deviation
@@ -143,7 +153,7 @@ def _block(
 
 
 def _standardize(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
-    """z = (f − μ)/σ over columns [gen | neg | pos], and σ [G, 1, D]: `standardize`, in place where that is faster."""
+    """Return z = (f − μ)/σ over columns [gen | neg | pos], and σ [G, 1, D]: `standardize`, in place if faster."""
     if torch.compiler.is_compiling() or groups.neg is not None or groups.pos.shape != scratch.shape:
         standardized, deviation = standardize(groups)
         return _columns(standardized), deviation
@@ -151,7 +161,7 @@ def _standardize(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
     z -= groups.pos[:, :1]
     z.sub_(z.sum(-2, keepdim=True), alpha=1 / z.shape[-2])
     gen, pos = z.chunk(2, -2)
-    # The squares go where the gradient will be: fresh memory would cost more.
+    # The squares use the memory of the gradient: new memory would be slower.
     squares = torch.mul(gen, gen, out=scratch).addcmul_(pos, pos).sum(-2, keepdim=True)
     deviation = squares.div_(z.shape[-2] - 1).sqrt_().clamp_min_(SMALLEST_DEVIATION)
     z /= deviation
@@ -159,34 +169,34 @@ def _standardize(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _columns(features: Features) -> Tensor:
-    """[gen | neg | pos] as rows of one tensor."""
+    """Concatenate [gen | neg | pos] as rows of one tensor."""
     return torch.cat([f for f in (features.gen, features.neg, features.pos) if f is not None], -2)
 
 
 def _directions(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
-    """d² [G, columns, columns] of f = z/‖z‖ and 1/‖z‖ [G, columns], with the digits that pairs within `near` need."""
+    """Return d² [G, columns, columns] of f = z/‖z‖ and 1/‖z‖ [G, columns], in float64 if pairs are within `near`."""
     if z.device.type == "cpu":
         squared, inverse_norm = _expand(z)
         queries = squared[:, :n]
-        if int((queries < near * near).count_nonzero()) == queries.shape[0] * n:  # each is near itself alone
+        if int((queries < near * near).count_nonzero()) == queries.shape[0] * n:  # each is near only itself
             return squared, inverse_norm
     squared, inverse_norm = _expand(to_widest(z))
     return squared.to(z.dtype), inverse_norm.to(z.dtype)
 
 
 def _expand(z: Tensor) -> tuple[Tensor, Tensor]:
-    """f·f + f′·f′ − 2 f·f′ and 1/‖z‖. A vector z = 0 has no direction: f = 0, and 1/‖z‖ counts as 0."""
+    """Return f·f + f′·f′ − 2 f·f′ and 1/‖z‖, with f = 0 and 1/‖z‖ = 0 for z = 0."""
     product = torch.bmm(z, z.mT)
     square = product.diagonal(dim1=-2, dim2=-1)
     inverse_norm = torch.where(square > SMALLEST_NORM**2, square.rsqrt(), 0)
     product.mul_(inverse_norm.unsqueeze(-1)).mul_(inverse_norm.unsqueeze(-2))
-    # `square` is now f·f: 1 or 0, rounded as the other products are, so that d² of a feature and itself is 0.
+    # `square` is now f·f: 1 or 0, rounded like the other products, so that d² of a feature and itself is 0.
     return (square.unsqueeze(-1) + square.unsqueeze(-2)).sub_(product, alpha=2).clamp_min_(0), inverse_norm
 
 
 @torch.library.custom_op("truedrift::directions", mutates_args=())
 def _directions_op(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
-    """`_directions` as one step of a compiled graph, in which nothing can be looked at."""
+    """`_directions` as one operator of a compiled graph, which cannot read values."""
     return _directions(z, n, near)
 
 
@@ -196,16 +206,16 @@ def _(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
     return z.new_empty(G, columns, columns), z.new_empty(G, columns)
 
 
-def _products(C: Tensor, squared: Tensor, elements: int) -> Tensor:
-    """mean V_σ·V_τ = −½ C_σ d² C_τᵀ summed over queries, over the number of elements of a field, [G, T, T]."""
+def _field_products(C: Tensor, squared: Tensor, elements: int) -> Tensor:
+    """Return mean V_σ·V_τ [G, T, T]: −½ C_σ d² C_τᵀ summed over queries, divided by the elements of a field."""
     through = torch.bmm(C.view(C.shape[0], -1, squared.shape[-1]), squared).view_as(C)
     return torch.bmm(through, C.mT).mul_(-0.5 / elements)
 
 
 def _gradient_coefficients(C: Tensor, squared: Tensor, inverse_norm: Tensor, D: int) -> Tensor:
-    """What times z is ∂loss/∂z = −2/(nD) (V − f (f·V)) / ‖z‖ for V = C·F, in place of C.
+    """Return M with ∂loss/∂z = M z = −2/(nD) (V − f (f·V)) / ‖z‖ for V = C·F. C is overwritten.
 
-    The projection f_i·V_i = −½ Σ_j C_ij d²_ij leaves the diagonal of C.
+    The projection f_i·V_i = −½ Σ_j C_ij d²_ij is subtracted from the diagonal of C.
     """
     n = C.shape[-2]
     C.diagonal(dim1=-2, dim2=-1).add_((C * squared[:, :n]).sum(-1), alpha=0.5)

@@ -1,14 +1,14 @@
-"""Two published drift losses, restated in their own arithmetic, so that published numbers can be studied.
+"""Two published drift losses in their original arithmetic, so that published numbers can be studied.
 
-| name        | whose                    | arithmetic                                                                |
-|-------------|--------------------------|---------------------------------------------------------------------------|
-| official    | drifting-models authors  | A = √max(softmax_row · softmax_col, 1e-6); one scale and one RMS a batch  |
-| abc-release | authors of the ABC paper | K = exp(−d/τ) in float32; row·column sums and side sums clamped at 1e-12  |
+| name        | authors                  | arithmetic                                                                 |
+|-------------|--------------------------|----------------------------------------------------------------------------|
+| official    | drifting models          | A = √max(softmax_row · softmax_col, 1e-6); one scale and one RMS per batch |
+| abc-release | the ABC paper            | K = exp(−d/τ) in float32; row·column sums and side sums clamped at 1e-12   |
 
-`drift_loss` is the loss to train with. These two differ from it where the clamps bite: with unit features in 384
-dimensions (distances near 1.4) the abc-release field is exactly 0 at τ = 0.02 and crushed by the ε of its
-normalization at τ = 0.05, so that two of the three temperatures do not train; and in the official one every far
-reference keeps a weight of at least 10⁻³ before normalization.
+`drift_loss` is the loss to train with. These two differ from it where the clamps are active. With unit features in 384
+dimensions (distances near 1.4), the abc-release field is exactly 0 at τ = 0.02, and at τ = 0.05 the ε of its
+normalization makes it negligible, so that two of the three temperatures do not train. In the official loss every
+distant reference keeps a weight of at least 10⁻³ before normalization.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RELEASE_SELF_DISTANCE = 1e6
 RELEASE_SMALLEST_SUM = 1e-12
 RELEASE_EPSILON = 1e-8
 RELEASE_ESTIMATORS = (Standard(), ABC(), ABC2())
-"""By the order of their correction."""
+"""The estimators, indexed by the order of their correction."""
 
 
 def official_loss(
@@ -43,16 +43,32 @@ def official_loss(
     weight_neg: Float[Tensor, "labels u"] | None = None,
     temperatures: Sequence[float] = (0.02, 0.05, 0.2),
 ) -> Float[Tensor, " labels"]:
-    """mean (x/c − sg(x/c + V))² per label, V = Σ_R V_R/√max(mean V_R², 1e-8), with A = √max(row · col, 1e-6).
+    """Compute the loss of the official drifting-models code.
 
-    c is the mean distance over √D, one for the whole batch, and so is each mean V_R². `neg` are unconditional
-    negatives whose affinity is multiplied by `weight_neg` (1 if not given).
+    It is mean (x/c − sg(x/c + V))² per label with V = Σ_R V_R/√max(mean V_R², 1e-8) and A = √max(row · col, 1e-6).
+    c is the mean distance divided by √D. It is taken over the whole batch, and so is each mean V_R².
+
+    Args:
+        gen: Generated features [labels, n, D].
+        pos: Positive features [labels, m, D].
+        neg: Unconditional negative features [labels, u, D].
+        weight_neg: Weights [labels, u] that multiply the affinity of `neg`; 1 by default.
+        temperatures: Temperatures R.
+
+    Returns:
+        The loss [labels].
+
+    Example:
+        >>> official_loss(torch.randn(3, 4, 8), torch.randn(3, 5, 8)).shape
+        torch.Size([3])
     """
+    # Check the input.
     require_temperatures(temperatures)
     _check_sides(gen=gen, pos=pos, **({} if neg is None else {"neg": neg}))
     if neg is not None and weight_neg is None:
         weight_neg = torch.ones_like(neg[..., 0])
     _check_batch(gen, pos, neg, weight_neg)
+    # Scale, compute the target, and compare.
     with full_precision(gen):
         features = Features(gen, pos.detach(), None if neg is None else neg.detach(), weight_neg)
         scaled = mean_distance(features, over_batch=True)
@@ -64,16 +80,19 @@ def official_loss(
 
 
 def _official_field(features: Features, d: Tensor, temperatures: Sequence[float]) -> Tensor:
-    """V = Σ_R V_R/√max(mean V_R², 1e-8), V_R = Σ_j c_j y_j − (Σ_j c_j) x, c = A⁺·ΣA⁻ and −A⁻·ΣA⁺."""
+    """Compute V = Σ_R V_R/√max(mean V_R², 1e-8), V_R = Σ_j c_j y_j − (Σ_j c_j) x, c = A⁺·ΣA⁻ and −A⁻·ΣA⁺."""
+    # Affinities, with the own column moved far away.
     n, negatives = features.gen.shape[-2], features.negatives
     d = d + OFFICIAL_SELF_DISTANCE * torch.eye(n, d.shape[-1], dtype=d.dtype, device=d.device)
     log_k = log_kernels(d, temperatures)
     A = (log_k.softmax(-1) * log_k.softmax(-2)).clamp_min(OFFICIAL_SMALLEST_AFFINITY).sqrt()
     A = A * column_weights(features, d).unsqueeze(-3)
+    # Coefficients of both sides.
     neg, pos = A[..., :negatives], A[..., negatives:]
     C = torch.cat((-neg * pos.sum(-1, keepdim=True), pos * neg.sum(-1, keepdim=True)), -1)
     sides = (features.gen, features.pos) if features.neg is None else (features.gen, features.neg, features.pos)
     y = torch.cat(sides, -2).unsqueeze(-3)
+    # The field of every temperature, and their sum.
     V = weighted_mean(C, y) - C.sum(-1, keepdim=True) * features.gen.unsqueeze(-3)
     square = V.square().mean((-4, -2, -1), keepdim=True)
     return (V / square.clamp_min(OFFICIAL_SMALLEST_MEAN_SQUARE).sqrt()).sum(-3)
@@ -89,24 +108,44 @@ def abc_release_loss(
     abc: int,
     abc_neg: int | None = None,
 ) -> Float[Tensor, ""]:
-    """mean over class × scale of mean (f − sg(f + V))², from K̂ = K/√max(row · col, 1e-12), K = exp(−d/τ) in float32.
+    """Compute the loss of the code released with the ABC paper.
 
-    `features_gen` and `features_pos` hold one tensor [samples, D] a scale. Each class is a group of its own. `abc`
-    is the order of the correction: 0 or False none, 1 or True ABC, 2 ABC-2, which the published code does not have;
-    `abc_neg` is for the negative side, as on the positive one if not given.
+    It is the mean over class × scale of mean (f − sg(f + V))², from K̂ = K/√max(row · col, 1e-12) and K = exp(−d/τ) in
+    float32. Each class is a group of its own.
+
+    Args:
+        features_gen: Generated features, one tensor [samples, D] per scale.
+        features_pos: Positive features, one tensor [samples, D] per scale.
+        labels_gen: One label per generated sample.
+        labels_pos: One label per positive sample.
+        temperatures: Temperatures τ.
+        abc: The order of the correction: 0 or False for none, 1 or True for ABC, 2 for ABC-2, which the published code
+            does not have.
+        abc_neg: The order for the negative side; that of the positive side by default.
+
+    Returns:
+        The loss, a scalar.
+
+    Example:
+        >>> labels = torch.tensor([0, 0, 0, 1, 1, 1])
+        >>> features = [torch.randn(6, 8)]
+        >>> abc_release_loss(features, features, labels, labels, temperatures=(0.5,), abc=1).shape
+        torch.Size([])
     """
+    # Check the input.
     require_temperatures(temperatures)
     if len(features_gen) != len(features_pos) or len(features_gen) == 0:
         raise UserError(
-            f"features_gen has {len(features_gen)} scales and features_pos {len(features_pos)}",
+            f"features_gen has {len(features_gen)} scales and features_pos has {len(features_pos)}",
             "both must have the same number, at least one",
-            "pass one tensor [samples, D] a scale",
+            "pass one tensor [samples, D] per scale",
         )
     for gen, pos in zip(features_gen, features_pos, strict=True):
         _check_sides(gen=gen, pos=pos)
         _check_labels(gen, labels_gen, "gen")
         _check_labels(pos, labels_pos, "pos")
-    groups = _classes(labels_gen, labels_pos)
+    # The loss of every class at every scale.
+    groups = _group_by_class(labels_gen, labels_pos)
     losses = []
     for gen, pos in zip(features_gen, features_pos, strict=True):
         losses += [
@@ -119,21 +158,24 @@ def abc_release_loss(
 def _check_labels(features: Tensor, labels: Tensor, side: str) -> None:
     if features.shape[:-1] != labels.shape:
         raise UserError(
-            f"labels_{side} has shape {list(labels.shape)} for features of shape {list(features.shape)}",
-            f"allowed is [{features.shape[0]}]",
-            "give one label a sample, and one tensor [samples, D] a scale",
+            f"has shape {list(labels.shape)} for features of shape {list(features.shape)}",
+            f"must have shape [{features.shape[0]}]",
+            "pass one label per sample, and one tensor [samples, D] per scale",
+            field=f"labels_{side}",
         )
 
 
-def _classes(labels_gen: Tensor, labels_pos: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Indices (generated [C, n], positive [C, m]): all classes at once where equally large, else one by one."""
+def _group_by_class(labels_gen: Tensor, labels_pos: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return indices (generated [C, n], positive [C, m]): all classes at once if equally large, else one by one."""
+    # Every generated class needs positives.
     labels = labels_gen.unique()
     counts = [(labels.unsqueeze(-1) == of).sum(-1) for of in (labels_gen, labels_pos)]
     if not bool((counts[1] > 0).all()):
         missing = labels[counts[1] == 0].tolist()
         raise UserError(
-            f"labels {missing} have no positives", "every generated class needs some", "add positives of them"
+            f"labels {missing} have no positives", "every generated class needs positives", "add some of these classes"
         )
+    # Sort both sides by class; drop positives of other classes.
     chosen = torch.isin(labels_pos, labels).nonzero().squeeze(-1)
     of_gen = labels_gen.argsort(stable=True)
     of_pos = chosen[labels_pos[chosen].argsort(stable=True)]
@@ -151,7 +193,7 @@ def abc_release_groups(
     abc: int,
     abc_neg: int | None = None,
 ) -> Float[Tensor, "*batch"]:
-    """The same for groups that stand as leading dimensions: loss [...], without a look at any value."""
+    """Compute the same loss [...] for groups in leading dimensions, without reading values."""
     with full_precision(gen):
         features = standardize_l2(Features(gen.float(), pos.detach().float()))
         f = features.gen
@@ -165,7 +207,7 @@ def abc_release_groups(
 def _release_fields(
     features: Features, temperatures: Sequence[float], abc_pos: int, abc_neg: int
 ) -> Float[Tensor, "*batch T n D"]:
-    """V_τ = S⁺S⁻(T⁺ − T⁻) of unit features, in the arithmetic of the published code."""
+    """Compute V_τ = S⁺S⁻(T⁺ − T⁻) of unit features in the arithmetic of the published code."""
     n = features.gen.shape[-2]
     d = features.distances()
     d = d.masked_fill(torch.eye(n, d.shape[-1], dtype=torch.bool, device=d.device), RELEASE_SELF_DISTANCE)
@@ -177,7 +219,7 @@ def _release_fields(
 
 
 def _release_side(K: Tensor, y: Tensor, abc: int) -> tuple[Tensor, Tensor]:
-    """(S, T) of one side. Where the clamp bites Σα < 1 and T is drawn to the origin."""
+    """Compute (S, T) of one side. Where the clamp is active, Σα < 1 and T is pulled toward the origin."""
     S = K.sum(-1, keepdim=True)
     alpha = K / S.clamp_min(RELEASE_SMALLEST_SUM)
     gamma = RELEASE_ESTIMATORS[abc].gamma(alpha)
@@ -185,14 +227,15 @@ def _release_side(K: Tensor, y: Tensor, abc: int) -> tuple[Tensor, Tensor]:
 
 
 def _check_batch(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: Tensor | None) -> None:
-    """[labels, rows, D] on every side, and a weight for each unconditional negative."""
+    """Require [labels, rows, D] on every side, and one weight per unconditional negative."""
     for name, side in (("gen", gen), ("pos", pos), ("neg", neg)):
         if side is not None and (side.ndim != 3 or side.shape[0] != gen.shape[0]):
-            came = f"{name} has shape {list(side.shape)}"
-            raise UserError(came, f"allowed is [{gen.shape[0]}, rows, D], one entry a label", "stack the labels")
+            allowed = f"must have shape [{gen.shape[0]}, rows, D], with one entry per label"
+            raise UserError(f"has shape {list(side.shape)}", allowed, "stack the labels", field=name)
     if weight_neg is not None and (neg is None or weight_neg.shape != neg.shape[:-1]):
-        allowed = "allowed is none without neg" if neg is None else f"allowed is {list(neg.shape[:-1])}"
-        raise UserError(f"weight_neg has shape {list(weight_neg.shape)}", allowed, "give one weight a negative")
+        allowed = "must be None without neg" if neg is None else f"must have shape {list(neg.shape[:-1])}"
+        problem, fix = f"has shape {list(weight_neg.shape)}", "pass one weight per negative"
+        raise UserError(problem, allowed, fix, field="weight_neg")
 
 
 def _check_sides(**sides: Tensor) -> None:
