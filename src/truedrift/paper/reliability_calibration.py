@@ -16,15 +16,13 @@ near 1. Seeds below 600 chose the light's thresholds; the next 300 were drawn af
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -35,6 +33,8 @@ from truedrift.bias.diagnosis import Color
 from truedrift.bias.expected_weights import References
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.records.provenance import provenance
+from truedrift.records.store import append
+from truedrift.records.store import read as read_records
 
 POINTS = 20_000
 QUERIES = 16
@@ -126,25 +126,17 @@ def _short(value: float) -> float:
 
 
 def write(path: Path, seeds: Iterable[int]) -> None:
-    """One line a case, and a last one with where they came from."""
+    """Write one case per line, and their provenance as the last line."""
     start = time.perf_counter()
-    with path.open("w", encoding="utf-8") as file:
-        for seed in seeds:
-            print(json.dumps({"record": "Case"} | asdict(case(seed))), file=file, flush=True)
-        origin = provenance(seed=0, wall_seconds=time.perf_counter() - start)
-        print(json.dumps({"record": "Provenance"} | asdict(origin)), file=file)
+    path.unlink(missing_ok=True)
+    for seed in seeds:
+        append(path, case(seed))
+    append(path, provenance(seed=0, wall_seconds=time.perf_counter() - start))
 
 
 def read(path: Path) -> list[Case]:
-    """The cases of such a file."""
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    cases = [line for line in lines if line.pop("record") == "Case"]
-    return [_case(line) for line in cases]
-
-
-def _case(fields: dict[str, Any]) -> Case:
-    exact: dict[str, Any] = {k: tuple(value) if isinstance(value, list) else value for k, value in fields.items()}
-    return Case(**exact)
+    """Read the cases of such a file."""
+    return read_records(path, Case)
 
 
 def color_of(each: Case) -> Color:
