@@ -86,6 +86,14 @@ def require_integer(field: str, value: object, minimum: int, example: int) -> No
         raise UserError(f"is {value!r}", f"must be an integer ≥ {minimum}", f"pass for example {example}", field=field)
 
 
+def require_sample_shape(sample_shape: Sequence[int]) -> None:
+    """Require the shape of one sample: (D,) for points or (C, H, W) for images, with sizes ≥ 1."""
+    sizes = tuple(sample_shape)
+    if len(sizes) not in (1, 3) or not all(type(size) is int and size >= 1 for size in sizes):
+        allowed = "must be (D,) for points or (C, H, W) for images"
+        raise UserError(f"sample_shape is {sizes}", allowed, "pass the shape of one sample")
+
+
 def require_temperature(tau: float | Tensor, field: str = "tau") -> None:
     """Require a positive finite τ. For a tensor, check its shape and not its value."""
     if isinstance(tau, Tensor):

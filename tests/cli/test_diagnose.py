@@ -81,10 +81,10 @@ def test_the_three_formats_and_kinds(files, capsys):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("missing.npz", ["--tau", "1"], "does not exist; allowed is a file that ends in .npy, .npz, .safetensors; "),
-        ("folder.npz", ["--tau", "1"], "is a directory; allowed is a file; "),
-        ("empty.npy", ["--tau", "1"], "is empty; allowed is a file with one array or more; "),
-        ("broken.npz", ["--tau", "1"], "cannot be read as .npz (File is not a zip file); allowed is "),
+        ("missing.npz", ["--tau", "1"], "does not exist; must be a file that ends in one of .npy, .npz, .safetensors; "),
+        ("folder.npz", ["--tau", "1"], "is a directory; must be a file that ends in "),
+        ("empty.npy", ["--tau", "1"], "is empty; must hold one or more arrays; "),
+        ("broken.npz", ["--tau", "1"], "cannot be read as .npz (File is not a zip file); must be "),
         ("nan.npz", ["--tau", "1"], "15 entries that are NaN or infinite; all entries must be finite; "),
         ("others.npz", ["--tau", "1"], "holds images; must hold weights, or distances, or queries and "),
         ("both.npz", ["--tau", "1"], "given are distances, weights; allowed are weights, or distances, or "),

@@ -26,7 +26,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import UserError, require_choice, require_integer
+from truedrift.errors import UserError, require_choice, require_integer, require_sample_shape
 
 
 def require_ascending(field: str, value: object, minimum: int, maximum: int | None = None) -> tuple[int, ...]:
@@ -51,17 +51,6 @@ def require_integers(field: str, value: object, minimum: int) -> tuple[int, ...]
 def replace_field(options: Any, name: str, value: object) -> None:
     """Set a field of frozen options. Only for their `__post_init__`, to turn a list from JSON into a tuple."""
     object.__setattr__(options, name, value)
-
-
-def require_sample_shape(sample_shape: Sequence[int]) -> None:
-    """Require (D,) for points or (C, H, W) for images."""
-    sizes = tuple(sample_shape)
-    if len(sizes) not in (1, 3) or not all(type(size) is int and size >= 1 for size in sizes):
-        raise UserError(
-            f"sample_shape is {sizes}",
-            "must be (D,) for points or (C, H, W) for images",
-            "pass the shape of one sample",
-        )
 
 
 def require_image(encoder: str, sample_shape: Sequence[int], channels: Sequence[int] | None = None) -> None:
@@ -189,7 +178,6 @@ class Pixels(Encoder):
     """The values themselves as one group, D = C·H·W for images: for points, and images small enough to compare."""
 
     def __init__(self, options: PixelsOptions, *, sample_shape: Sequence[int]) -> None:
-        require_sample_shape(sample_shape)
         super().__init__(
             options, sample_shape=sample_shape, network=nn.Identity(), dimensions=(math.prod(sample_shape),)
         )

@@ -25,7 +25,7 @@ import torch
 from torch import nn
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.errors import UserError, require_integer
+from truedrift.errors import UserError, require_integer, require_sample_shape
 from truedrift.generators.layers import SeededInit
 from truedrift.options import from_dict
 
@@ -112,7 +112,8 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         style_entries: int = 0,
     ) -> None:
         super().__init__()
-        _require_sizes(sample_shape, classes)
+        require_sample_shape(sample_shape)
+        require_integer("classes", classes, 1, 1)
         self.sample_shape = tuple(sample_shape)
         self.noise_shape = noise_shape
         self.classes = classes
@@ -194,14 +195,3 @@ def _download_weights(repository: str, **download_options: Any) -> str:
     from huggingface_hub import hf_hub_download  # noqa: PLC0415  an extra
 
     return hf_hub_download(repo_id=repository, filename=WEIGHTS, **download_options)
-
-
-def _require_sizes(sample_shape: tuple[int, ...], classes: int) -> None:
-    are_sizes = all(isinstance(size, int) and not isinstance(size, bool) and size >= 1 for size in sample_shape)
-    if not are_sizes or len(sample_shape) not in (1, 3):
-        raise UserError(
-            f"sample_shape is {tuple(sample_shape)!r}",
-            "must be (D,) for points or (C, H, W) for images",
-            "pass the shape of one sample",
-        )
-    require_integer("classes", classes, 1, 1)
