@@ -1,12 +1,44 @@
-"""truedrift: one-step generative models trained by drifting, with minibatch centroids whose bias is corrected.
+"""Train one-step generative models by drifting, with minibatch centroids corrected for their bias.
 
-The data's way through the system, which is also the tree:
+A drifting model moves generated features toward real ones along the field V(x) = T⁺(x) − T⁻(x), the difference of two
+kernel-weighted centroids. A centroid T = Σ α_i y_i of n samples has a bias of O(1/n). Analytical bias correction (ABC)
+replaces the weights α_i by γ_i = α_i (1 − p_2 + α_i) with p_2 = Σ α_i². The bias is then O(1/n²). The
+correction costs O(n) per query.
+
+Use the correction in your own code, in place of `alpha @ y`:
+
+    >>> import torch, truedrift
+    >>> alpha, y = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([[0.0], [1.0], [3.0]])
+    >>> truedrift.abc_weights(alpha) @ y
+    tensor([0.8750])
+
+Use the loss in your own training loop, with features [groups, samples, D]:
+
+    >>> gen = torch.randn(10, 16, 64, requires_grad=True)
+    >>> truedrift.drift_loss(gen, torch.randn(10, 16, 64)).loss.mean().backward()
+
+Train a model from a recipe:
+
+    for report in truedrift.train(truedrift.recipe("digits")):
+        print(report)
+
+Public names:
+
+    abc_weights, estimator                γ from α; an estimator by name
+    centroid, streaming_centroid          the corrected centroid T(x), in memory or over chunks
+    drift, Drift                          the drifting field V(x)
+    drift_loss, DriftLoss, DriftReport    the training loss and its telemetry
+    exact_moments, Moments                exact bias and variance of a centroid over a finite pool
+    diagnose, Diagnosis                   how biased the centroids of your own data are
+    recipe, train, RunConfig, Parts       training runs
+
+The packages follow the path of the data:
 
     noise z, label c → generators → image → encoders → features x, y⁺, y⁻ → kernels → log w → centroids → γ
       → field → V → objective → loss → training → checkpoint → evaluation → metrics → records → report
 
-The maths core (kernels, centroids, field, objective) needs torch alone, and so does `import truedrift`: what trains is
-imported when it is asked for.
+`import truedrift` needs only torch; recipe, train, RunConfig and Parts import their dependencies on first use. The
+command line is described by `truedrift --help`.
 """
 
 from importlib import import_module
@@ -44,6 +76,7 @@ __all__ = [
     "train",
 ]
 
+# Names that are imported on first use.
 _ON_DEMAND = {
     "Parts": "truedrift.training",
     "RunConfig": "truedrift.training",

@@ -1,15 +1,15 @@
-"""The axes of every tensor in the library, and shape-typed names for them.
+"""The axes of the tensors in this library, and types that state them, as in `Float[Tensor, "*batch B D"]`.
 
-| axis | meaning                                                    |
-|------|------------------------------------------------------------|
-| B    | queries x at which a centroid or the field is evaluated    |
-| n    | references y that a centroid sees (m, u: further sides)    |
-| D    | feature dimension                                          |
-| T    | temperatures τ                                             |
-| ...  | any leading dimensions: classes C, feature scales S, …     |
+| axis | meaning                                                      |
+|------|--------------------------------------------------------------|
+| B    | queries x at which a centroid or the field is evaluated      |
+| n    | references y of a centroid (m, u: references of other sides) |
+| D    | feature dimension                                            |
+| T    | temperatures τ                                               |
+| ...  | any leading dimensions: classes C, feature scales S, …       |
 
-The names are `jaxtyping` types where that package is installed (a development dependency) and plain tensors
-elsewhere. They are checked at run time only under pytest.
+The types come from `jaxtyping` if that package is installed (a development dependency); otherwise they are plain
+tensors. They are checked at run time only under pytest.
 """
 
 from __future__ import annotations

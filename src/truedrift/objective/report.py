@@ -105,12 +105,12 @@ class DriftReport:
     @property
     def correction_pos(self) -> Tensor:
         """[..., T] share of the weight that the estimator moves between positives, Σ max(α − γ, 0) = ½ Σ|γ − α|."""
-        return _moved_weight(self._weights.alpha_pos, self._weights.gamma_pos)
+        return _correction_share(self._weights.alpha_pos, self._weights.gamma_pos)
 
     @property
     def correction_neg(self) -> Tensor:
         """[..., T] the same for negatives, mean over queries; 0 without negatives."""
-        return _moved_weight(self._weights.alpha_neg, self._weights.gamma_neg)
+        return _correction_share(self._weights.alpha_neg, self._weights.gamma_neg)
 
     @property
     def spread(self) -> Tensor:
@@ -152,6 +152,6 @@ def _dominated_share(alpha: Tensor) -> Tensor:
     return (alpha.amax(-1) > DOMINATES_ABOVE).to(alpha.dtype).mean(-1)
 
 
-def _moved_weight(alpha: Tensor, gamma: Tensor) -> Tensor:
+def _correction_share(alpha: Tensor, gamma: Tensor) -> Tensor:
     """Return Σ max(α − γ, 0), mean over queries."""
     return (alpha - gamma).clamp_min(0).sum(-1).mean(-1)
