@@ -81,6 +81,17 @@ def from_dict(kind: Callable[..., Options], tree: Any, where: str = "") -> Optio
 
     Raises:
         UserError: If a field is unknown, missing without a default, or has a value that its type does not allow.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Optimizer:
+        ...     learning_rate: Annotated[float, Within(0, above=True)]
+        ...     betas: tuple[float, float] = (0.9, 0.95)
+        >>> from_dict(Optimizer, {"learning_rate": 1})
+        Optimizer(learning_rate=1.0, betas=(0.9, 0.95))
+        >>> from_dict(Optimizer, {"learning_rate": -1}, "optimizer")
+        Traceback (most recent call last):
+        truedrift.errors.UserError: optimizer.learning_rate is -1.0; must be greater than 0; choose another value
     """
     if not isinstance(tree, Mapping):
         raise UserError(
@@ -113,7 +124,12 @@ def validated(options: Options) -> Options:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any], where: str = "") -> list[str]:
-    """List the dotted paths at which two trees differ, with both values."""
+    """List the dotted paths at which two trees differ, with both values.
+
+    Example:
+        >>> differences({"seed": 1, "batch": {"n": 8}}, {"seed": 1, "batch": {"n": 16}})
+        ['batch.n (8 and 16)']
+    """
     result = []
     for name in sorted(a.keys() | b.keys()):
         path, left, right = _join_path(where, name), a.get(name), b.get(name)

@@ -88,6 +88,11 @@ def frechet_distance(a: Moments, b: Moments) -> float:
     tr (Σ_1 Σ_2)^½ = tr (A Σ_2 A)^½ with A = Σ_1^½. That matrix is symmetric, so two eigendecompositions in float64
     suffice. Covariances of fewer features than dimensions are singular: eigenvalues that rounding made negative count
     as zero. The result is d², as everywhere in the literature; in Inception features it is the FID.
+
+    Example:
+        >>> features = torch.tensor([[0.0], [2.0]])
+        >>> frechet_distance(batch_moments(features), batch_moments(features + 3))
+        9.0
     """
     shift = (a.mean - b.mean).square().sum()
     sigma_a, sigma_b = a.covariance.cpu(), b.covariance.cpu()

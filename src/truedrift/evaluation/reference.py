@@ -80,7 +80,12 @@ def compute_reference(
 
 
 def is_cached(samples: Samples, extractor: Extractor) -> bool:
-    """Return whether the cache has the statistics of these samples."""
+    """Return whether the cache has the statistics of these samples.
+
+    Args:
+        samples: The data.
+        extractor: The network that gives the features.
+    """
     return _cache_path(extractor, hash_values(samples)).exists()
 
 

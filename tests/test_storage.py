@@ -1,0 +1,104 @@
+"""Atomic writes, JSON lines and cached tensors, also after a crash."""
+
+import os
+
+import pytest
+import torch
+
+from truedrift.errors import UserError
+from truedrift.storage import (
+    append_json_line,
+    cache_directory,
+    hash_tensors,
+    read_json_lines,
+    read_tensors,
+    remove_tensors,
+    write_atomically,
+    write_tensors,
+)
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch, sync):
+    path = tmp_path / "file"
+    write_atomically(path, b"old", sync=sync)
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OSError, match="No space left"):
+        write_atomically(path, b"new", sync=sync)
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+    monkeypatch.undo()
+    write_atomically(path, b"new", sync=sync)
+    assert path.read_bytes() == b"new"
+
+
+def test_json_lines_are_appended_and_read(tmp_path):
+    path = tmp_path / "a.jsonl"
+    assert read_json_lines(path) == []
+    entries = [{"a": 1, "τ": "é"}, {"b": [1.5, None]}, {}]
+    for entry in entries:
+        append_json_line(path, entry)
+    assert read_json_lines(path) == read_json_lines(path, strict=True) == entries
+    assert path.read_bytes().count(b"\n") == 3
+
+
+def test_the_last_bytes_are_read_as_whole_lines(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for number in range(10):
+        append_json_line(path, {"n": number})
+    line = len(b'{"n": 0}\n')
+    assert [entry["n"] for entry in read_json_lines(path, last_bytes=3 * line + 2)] == [7, 8, 9]
+    assert len(read_json_lines(path, last_bytes=1000)) == 10
+
+
+def test_a_torn_line_is_skipped_and_does_not_damage_the_next_one(tmp_path):
+    path = tmp_path / "a.jsonl"
+    append_json_line(path, {"n": 0})
+    with path.open("ab") as file:
+        file.write(b'{"n": ')
+    assert read_json_lines(path) == read_json_lines(path, strict=True) == [{"n": 0}]
+    append_json_line(path, {"n": 1})
+    assert read_json_lines(path) == [{"n": 0}, {"n": 1}]
+    with pytest.raises(
+        UserError, match=r"^line 2 of '.*a\.jsonl' is not a JSON object; must have one object per line; "
+    ):
+        read_json_lines(path, strict=True)
+
+
+@pytest.mark.parametrize("line", [b"", b"[1]", b"NaN", b'{"a": NaN}', b"\xff", b"[" * 100_000])
+def test_lines_that_are_not_json_objects(tmp_path, line):
+    (tmp_path / "a.jsonl").write_bytes(line + b'\n{"n": 1}\n')
+    assert read_json_lines(tmp_path / "a.jsonl") == [{"n": 1}]
+    with pytest.raises(UserError, match=r"^line 1 of "):
+        read_json_lines(tmp_path / "a.jsonl", strict=True)
+
+
+def test_a_missing_file_is_an_error_if_strict(tmp_path):
+    with pytest.raises(UserError, match=r"cannot be read \(No such file or directory\); must be a JSON-lines file; "):
+        read_json_lines(tmp_path / "a.jsonl", strict=True)
+
+
+def test_cached_tensors_are_read_back_or_count_as_missing(tmp_path):
+    path, tensors = tmp_path / "sub" / "a.safetensors", {"w": torch.arange(3.0), "b": torch.zeros(2, 2)}
+    assert read_tensors(path) is None
+    write_tensors(path, tensors)
+    assert hash_tensors(read_tensors(path)) == hash_tensors(tensors)
+    assert hash_tensors(tensors | {"b": torch.ones(2, 2)}) != hash_tensors(tensors)
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    assert read_tensors(path) is None
+    remove_tensors(path)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_the_cache_directory_follows_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
+    assert cache_directory("a") == tmp_path / "a"
+    monkeypatch.delenv("TRUEDRIFT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_directory() == tmp_path / "truedrift"
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative")
+    assert cache_directory().is_absolute()
