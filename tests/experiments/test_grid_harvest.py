@@ -88,7 +88,9 @@ def test_every_run_with_its_evaluations(tmp_path):
 def test_runs_that_were_judged_in_different_ways_are_not_compared(tmp_path):
     write(tmp_path / TASKS[0].name, TASKS[0].config, [evaluation(6, 1.0)])
     write(tmp_path / TASKS[1].name, TASKS[1].config, [evaluation(6, 1.0, PROTOCOL | {"reference_count": 5})])
-    with pytest.raises(ValueError, match=r"were judged in different ways; allowed is one protocol .*; move one"):
+    with pytest.raises(
+        ValueError, match=r"were evaluated by different protocols; all runs of a grid must use the same .*; move one"
+    ):
         harvested(tmp_path)
 
 

@@ -142,11 +142,21 @@ def test_the_command_is_what_a_user_writes():
             "tab:main_results",
             "cpu",
             "cats",
-            "the data set is 'cats' for .* at scale cpu; allowed are digits, fash",
+            "dataset is 'cats' for .* at scale cpu; must be one of digits, fash",
         ),
-        ("tab:main_results", "cpu", "cifar100", "'cifar100' for tab:main_results .*; allowed are .*, cifar10; choose"),
-        ("tab:main_results", "paper", "digits", "at scale paper; allowed are cifar10; choose one of them, or another"),
-        ("tab:cifar100", "smoke", "digits", "'digits' for tab:cifar100 at scale smoke; allowed are cifar100"),
+        (
+            "tab:main_results",
+            "cpu",
+            "cifar100",
+            "'cifar100' for tab:main_results .*; must be one of .*, cifar10; choose",
+        ),
+        (
+            "tab:main_results",
+            "paper",
+            "digits",
+            "at scale paper; must be one of cifar10; choose one of these, or another",
+        ),
+        ("tab:cifar100", "smoke", "digits", "'digits' for tab:cifar100 at scale smoke; must be one of cifar100"),
     ],
 )
 def test_a_data_set_that_the_item_does_not_know(item, scale, data, message):
@@ -168,7 +178,7 @@ JUDGES = {
 
 
 @pytest.mark.parametrize("data", JUDGES)
-def test_who_judges_does_not_depend_on_what_is_here(data, monkeypatch):
+def test_the_extractor_does_not_depend_on_the_cache(data, monkeypatch):
     found = []
     for is_here in (True, False):
         monkeypatch.setattr(plan_module, "is_present", lambda offer, directory, is_here=is_here: is_here)
@@ -186,20 +196,20 @@ def test_all_that_is_missing_is_told_in_one_line_with_the_command_that_gets_it(m
     with pytest.raises(ValueError, match="is not in the cache") as found:
         plan_module.require_available(plan("tab:cifar100", "smoke"))
     assert str(found.value) == (
-        "the network inception, which judges cifar10-cpu, is not in the cache and "
-        "the network efficientnet-lite0, which gives cifar10-cpu its features, is not in the cache and "
+        "the network inception, which evaluates cifar10-cpu, is not in the cache and "
+        "the network efficientnet-lite0, which computes the features of cifar10-cpu, is not in the cache and "
         f"cifar100 is not in the cache ({str(tmp_path / 'cifar100')!r}); "
-        "a grid starts when everything that its runs use is here; "
+        "everything that the runs use must be available before they start; "
         "run truedrift data fetch inception efficientnet-lite0 cifar100"
     )
     plan_module.require_available(plan("tab:main_results", "smoke"))
 
 
 def test_an_encoder_that_is_missing_is_told_before_a_grid_starts(monkeypatch):
-    monkeypatch.setattr(plan_module, "_data", lambda data: iter(()))
+    monkeypatch.setattr(plan_module, "_missing_data", lambda data: iter(()))
     monkeypatch.setattr(plan_module, "is_present", lambda offer, directory: False)
     with pytest.raises(
-        ValueError, match=r"^the network efficientnet-lite0, which gives cifar10-cpu its features, is n"
+        ValueError, match=r"^the network efficientnet-lite0, which computes the features of cifar10-cpu, is n"
     ):
         plan_module.require_available(plan("tab:main_results", "smoke", dataset="cifar10"))
     monkeypatch.setattr(plan_module, "find_spec", lambda name: None)

@@ -201,13 +201,13 @@ def test_a_run_that_ended_well_without_its_evaluation_says_so(quick, tmp_path):
     judged = little_task(0, "abc", "evaluation.extractor=digits")
     (failed,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(judged), no_progress)
     assert (failed.status, failed.busy) == (0, False)
-    assert failed.why == "it ended, but metrics.jsonl has no evaluation at step 6"
+    assert failed.why == "it ended without an error, but metrics.jsonl has no evaluation at step 6"
 
 
 def test_a_run_that_another_command_has_is_left_to_it(quick, tmp_path):
     with lock_run(tmp_path / TASKS[1].name):
         (busy,) = Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), no_progress)
-    assert (busy.task, busy.busy, busy.why) == (TASKS[1], True, "another command is at it")
+    assert (busy.task, busy.busy, busy.why) == (TASKS[1], True, "another command is working on it")
     assert not (tmp_path / f"{TASKS[1].name}.log").exists()
     assert [steps_of(task, tmp_path) for task in (TASKS[0], TASKS[2])] == [STEPS] * 2
     assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(*TASKS), no_progress) == []

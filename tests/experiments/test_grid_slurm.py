@@ -10,7 +10,7 @@ from oracles.little_grid import little_plan, little_task, pretended, said_by, st
 from truedrift.grids import slurm
 from truedrift.grids.slurm import Job, SlurmOptions, SlurmTask, submit
 from truedrift.grids.status import is_done
-from truedrift.training.run_directory import RunLock
+from truedrift.training.run_directory import lock_run
 
 submitit = pytest.importorskip("submitit")
 TASKS = (little_task(0), little_task(1))
@@ -53,7 +53,7 @@ def test_a_job_that_ended_early_is_told_and_submitted_again(tmp_path, monkeypatc
         f'{{"job": "{2**22 + 1}", "cluster": "local"}}\n'
     )  # no process has that id
     (tmp_path / f"{task.name}.log").write_text("step 3\ntruedrift: error: no room; allowed is some; make it\n")
-    monkeypatch.setattr(slurm, "_submitted", lambda executor, task, runs, device: Job(task, "7", "local", runs))
+    monkeypatch.setattr(slurm, "_submit_task", lambda executor, task, runs, device: Job(task, "7", "local", runs))
     found = submitted(tmp_path, task, other)
     assert [job.task for job in found.submitted] == [task, other]
     ((job, why),) = found.ended_early
@@ -115,7 +115,7 @@ def test_states_of_slurm(state, over, tmp_path, monkeypatch):
 def test_a_job_that_slurm_has_forgotten_is_over_after_a_day(tmp_path, monkeypatch):
     monkeypatch.setattr(submitit.SlurmJob, "state", property(lambda job: "UNKNOWN"))
     monkeypatch.setattr(slurm, "_executor", lambda *arguments: None)
-    monkeypatch.setattr(slurm, "_submitted", lambda executor, task, runs, device: Job(task, "7", "slurm", runs))
+    monkeypatch.setattr(slurm, "_submit_task", lambda executor, task, runs, device: Job(task, "7", "slurm", runs))
     path = tmp_path / f"{TASKS[0].name}.job"
     path.write_text('{"job": "12", "cluster": "slurm"}\n')
     young = submit(little_plan(TASKS[0]), tmp_path, OPTIONS, "cpu")
@@ -125,7 +125,7 @@ def test_a_job_that_slurm_has_forgotten_is_over_after_a_day(tmp_path, monkeypatc
     old = submit(little_plan(TASKS[0]), tmp_path, OPTIONS, "cpu")
     assert (old.waiting, [job.id for job in old.submitted]) == ((), ["7"])
     ((job, why),) = old.ended_early
-    assert (job.id, why) == ("12", f"Slurm does not know it, a day after {path} was written")
+    assert (job.id, why) == ("12", f"unknown to Slurm one day after {path} was written")
 
 
 @pytest.mark.parametrize("content", ["", '{"job": "1', '{"job": "12"}\n', "12\n"])
@@ -135,7 +135,7 @@ def test_a_torn_file_of_a_job_is_none(content, tmp_path):
 
 
 def test_one_command_at_a_time_submits(tmp_path):
-    with RunLock(tmp_path / "slurm"), pytest.raises(ValueError, match=r"slurm' is in use by process \d+"):
+    with lock_run(tmp_path / "slurm"), pytest.raises(ValueError, match=r"slurm' is in use by process \d+"):
         submitted(tmp_path, TASKS[0])
 
 
@@ -154,10 +154,12 @@ def test_settings_reach_sbatch(tmp_path, monkeypatch):
 
 
 def test_mistakes_of_slurm(monkeypatch):
-    with pytest.raises(ValueError, match=r"slurm.extra is 'a100'; allowed is name=value"):
+    with pytest.raises(ValueError, match=r"slurm.extra is 'a100'; must be name=value"):
         slurm._extra(("a100",))
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
-    with pytest.raises(ValueError, match=r"sbatch is not here; .*; run it on a login node, or --executor local"):
+    with pytest.raises(
+        ValueError, match=r"sbatch is not available; .*; run this on a login node, or pass --executor local"
+    ):
         slurm.require_slurm()
     monkeypatch.setattr(slurm, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"submitit is not installed; .*; run pip install 'truedrift\[slurm\]'"):

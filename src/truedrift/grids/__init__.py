@@ -1,6 +1,6 @@
-"""Grids of runs: planned as configurations with content-hash ids, run here or by Slurm, gathered into one record.
+"""Grids of runs: planned as configurations with content-hash ids, run here or by Slurm, collected into one record.
 
-    item, setting → plan → what is missing is run → run directories → record
+    item, options → plan → missing runs are run → run directories → record
 
-Runs live in a directory that items share, so that an item finds what another one has made.
+Runs live in one directory that all items share, so that an item finds the runs of another.
 """

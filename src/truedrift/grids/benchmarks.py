@@ -1,9 +1,8 @@
-"""On what an image experiment is tried: a recipe, its n, its seeds and how long its runs are, by scale and data set.
+"""Benchmark settings of the image experiments: recipe, n, seeds and length of the runs, by scale and data set.
 
-Every run of a ground sees the same number of positives of each class, as in the paper: the smaller n is, the more steps
-it takes.
+Every run of a setting sees the same number of positives of each class, as in the paper: the smaller n, the more steps.
 
-| scale | data set      | n             | positives a class | seeds | judged by                                 |
+| scale | data set      | n             | positives / class | seeds | evaluated by                              |
 |-------|---------------|---------------|-------------------|-------|-------------------------------------------|
 | paper | cifar10       | 8, 16, 32, 64 | 6 240 000         | 42–44 | inception, 50 000 samples                 |
 | paper | cifar100      | 8, 16, 32     | as the paper has  | 42    | inception, 50 000 samples                 |
@@ -13,8 +12,8 @@ it takes.
 | cpu   | cifar100      | 8, 16, 32     | 2 560             | 0     | inception, 1 000 samples                  |
 | smoke | as cpu        | 8, 16         | 1/32 of that      | 0, 1  | as cpu, 100 samples against 200 images    |
 
-Who judges does not depend on what the cache holds: it is part of a run's id, and another network would begin the grid
-anew. `--extractor` names another one.
+The extractor does not depend on the content of the cache: it is part of the id of a run, and another extractor would
+start the grid anew. `--extractor` selects another one.
 """
 
 from __future__ import annotations
@@ -32,27 +31,27 @@ from truedrift.training.config import RunConfig
 
 SMOKE_SHARE = 32
 SMOKE_SIZES, SMOKE_SEEDS = (8, 16), 2
-SMOKE_JUDGED = {"samples": 100, "reference": 200}
+SMOKE_EVALUATION = {"samples": 100, "reference": 200}
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkSetting:
-    """Where runs of one experiment come from."""
+    """What the runs of an experiment on one data set have in common."""
 
     data: str
     recipe: str
     sizes: tuple[int, ...]
     seeds: tuple[int, ...]
     positives: int | None
-    """Of each class that a run sees; none: the recipe says how long it is."""
+    """Positives per class in a run; None: the recipe determines the length."""
     options: Mapping[str, Any]
-    """Over the recipe's, as a tree."""
-    judge: str
-    """The extractor by which its runs are evaluated."""
+    """Options that replace those of the recipe, as a tree."""
+    extractor: str
+    """Extractor that evaluates the runs."""
 
     def config(self, *, n: int, seed: int, **objective: Any) -> RunConfig:
-        """The run with n references and that seed; further options are those of the objective."""
-        evaluation = {**self.options["evaluation"], "extractor": self.judge}
+        """Return the configuration of the run with n references and this seed; further options are of the objective."""
+        evaluation = {**self.options["evaluation"], "extractor": self.extractor}
         tree: dict[str, Any] = {**self.options, "objective": objective, "evaluation": evaluation}
         if self.positives is not None:
             tree["cadence"] = self._cadence(self.positives // n)
@@ -75,7 +74,7 @@ DIGITS = BenchmarkSetting(
         "cadence": SMALL,
         "evaluation": {"samples": 2_000},
     },
-    judge="digits",
+    extractor="digits",
 )
 FASHION = BenchmarkSetting(
     data="fashion-mnist",
@@ -88,7 +87,7 @@ FASHION = BenchmarkSetting(
         "cadence": SMALL | {"evaluate_every_epochs": 12},
         "evaluation": {"samples": 1_000},
     },
-    judge="encoder:efficientnet-lite0",  # fair, since it trains on pixels, and much cheaper on a CPU than inception
+    extractor="encoder:efficientnet-lite0",  # fair, as training uses pixels, and cheaper on a CPU than inception
 )
 CIFAR10_CPU = BenchmarkSetting(
     data="cifar10",
@@ -102,7 +101,7 @@ CIFAR10_CPU = BenchmarkSetting(
         "cadence": SMALL | {"checkpoint_every": 40},
         "evaluation": {"samples": 1_000},
     },
-    judge="inception",  # it trains on EfficientNet-Lite0, which would judge its own pupil
+    extractor="inception",  # training uses EfficientNet-Lite0, which would favor its own features
 )
 CIFAR100_CPU = replace(
     CIFAR10_CPU,
@@ -120,41 +119,46 @@ CIFAR10 = BenchmarkSetting(
     seeds=CIFAR10_SEEDS,
     positives=None,
     options=PAPER,
-    judge="inception",
+    extractor="inception",
 )
 CIFAR100 = replace(CIFAR10, data="cifar100", recipe="cifar100", sizes=tuple(CIFAR100_EPOCHS), seeds=CIFAR100_SEEDS)
 
-GROUNDS: Mapping[Scale, Mapping[str, BenchmarkSetting]] = {
+SETTINGS: Mapping[Scale, Mapping[str, BenchmarkSetting]] = {
     "paper": {each.data: each for each in (CIFAR10, CIFAR100)},
     "cpu": {each.data: each for each in (DIGITS, FASHION, CIFAR10_CPU, CIFAR100_CPU)},
 }
 
 
 def benchmark_setting(setting: StudyOptions, data_sets: tuple[str, ...], item: str) -> BenchmarkSetting:
-    """The ground of the setting, for an item that may be tried on `data_sets`; the first of them if none is named."""
-    grounds = GROUNDS["paper" if setting.scale == "paper" else "cpu"]
-    allowed = [name for name in data_sets if name in grounds]
+    """Return the benchmark setting for an item that accepts `data_sets`; the first of them is the default.
+
+    Raises:
+        UserError: The data set or the extractor is not one of those allowed.
+    """
+    by_data = SETTINGS["paper" if setting.scale == "paper" else "cpu"]
+    allowed = [name for name in data_sets if name in by_data]
     name = setting.dataset or allowed[0]
     if name not in allowed:
-        came = f"the data set is {name!r} for {item} at scale {setting.scale}"
-        raise UserError(came, f"allowed are {', '.join(allowed)}", "choose one of them, or another scale")
-    found = grounds[name]
+        problem = f"is {name!r} for {item} at scale {setting.scale}"
+        fix = "choose one of these, or another scale"
+        raise UserError(problem, f"must be one of {', '.join(allowed)}", fix, field="dataset")
+    benchmark = by_data[name]
     if setting.extractor is not None:
-        require_choice("the extractor", setting.extractor, EXTRACTORS)
-        found = replace(found, judge=setting.extractor)
-    return _with_seeds(_smoke(found) if setting.scale == "smoke" else found, setting)
+        require_choice("extractor", setting.extractor, EXTRACTORS)
+        benchmark = replace(benchmark, extractor=setting.extractor)
+    return _with_seeds(_shorten(benchmark) if setting.scale == "smoke" else benchmark, setting)
 
 
-def _smoke(found: BenchmarkSetting) -> BenchmarkSetting:
-    positives = None if found.positives is None else found.positives // SMOKE_SHARE
-    seeds, options = found.seeds[:SMOKE_SEEDS], {**found.options, "evaluation": SMOKE_JUDGED}
-    return replace(found, sizes=SMOKE_SIZES, positives=positives, seeds=seeds, options=options)
+def _shorten(benchmark: BenchmarkSetting) -> BenchmarkSetting:
+    positives = None if benchmark.positives is None else benchmark.positives // SMOKE_SHARE
+    seeds, options = benchmark.seeds[:SMOKE_SEEDS], {**benchmark.options, "evaluation": SMOKE_EVALUATION}
+    return replace(benchmark, sizes=SMOKE_SIZES, positives=positives, seeds=seeds, options=options)
 
 
-def _with_seeds(found: BenchmarkSetting, setting: StudyOptions) -> BenchmarkSetting:
-    """As many seeds as asked for, from the ground's first one on, `setting.seed` further."""
-    first, count = found.seeds[0] + setting.seed, setting.seeds or len(found.seeds)
-    return replace(found, seeds=tuple(range(first, first + count)))
+def _with_seeds(benchmark: BenchmarkSetting, setting: StudyOptions) -> BenchmarkSetting:
+    """Set the number of seeds; the first one is that of the benchmark plus `setting.seed`."""
+    first, count = benchmark.seeds[0] + setting.seed, setting.seeds or len(benchmark.seeds)
+    return replace(benchmark, seeds=tuple(range(first, first + count)))
 
 
 IMAGES = ("digits", "fashion-mnist", "cifar10")

@@ -1,9 +1,7 @@
-"""Workers of this machine: how many, and the cores and the GPU of each.
+"""A pool of processes on this machine that run the tasks of a plan, each with its share of the cores or its GPU.
 
-A pool of processes on this machine: as many runs at a time as there are workers.
-
-A run that fails does not stop the others, and one that another command works on is left to it. SIGTERM and Ctrl-C ask
-every run to save and end; a second Ctrl-C does not wait for them.
+A run that fails does not stop the others, and a run that another command is working on is left alone. SIGTERM and
+Ctrl-C ask every run to save and stop; a second Ctrl-C does not wait for them.
 """
 
 from __future__ import annotations
@@ -30,47 +28,47 @@ THREADS = "OMP_NUM_THREADS"
 
 
 def core_count() -> int:
-    """That this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def worker_count(device: str, asked: int | None, tasks: int) -> int:
-    """As many as asked for, else one a GPU or core; never more than there is to do."""
+    """Return the number of workers: `asked`, else one per GPU or core; never more than `tasks`."""
     kind = resolve_device(device).type
     own = len(_gpus()) if kind == "cuda" else 1 if kind == "mps" else core_count()
     return max(1, min(asked or own, tasks))
 
 
 def threads_per_worker(workers: int) -> int:
-    """Its share of the cores, or fewer if the environment asks for that."""
+    """Return the share of the cores per worker, or less if OMP_NUM_THREADS is smaller."""
     asked = os.environ.get(THREADS, "")
     share = max(1, core_count() // workers)
     return min(share, int(asked)) if asked.isdecimal() and int(asked) else share
 
 
 def worker_environments(device: str, workers: int) -> list[Mapping[str, str]]:
-    """What each worker finds in its environment: its share of the cores, and its GPU."""
+    """Return the environment variables of each worker: its number of threads, and its GPU."""
     threads = {THREADS: str(threads_per_worker(workers))}
     if resolve_device(device).type != "cuda":
         return [threads] * workers
     gpus = _gpus()
-    return [threads | {"CUDA_VISIBLE_DEVICES": gpus[place % len(gpus)]} for place in range(workers)]
+    return [threads | {"CUDA_VISIBLE_DEVICES": gpus[k % len(gpus)]} for k in range(workers)]
 
 
 def _gpus() -> list[str]:
-    """As the driver numbers them, of those that this process may see."""
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return seen.split(",") if seen else [str(number) for number in range(torch.cuda.device_count())]
+    """Return the GPUs that this process may use, as the driver numbers them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
 
 
 LOOK_SECONDS = 0.2
-"""Between two looks at the processes."""
+"""Time between two checks of the processes."""
 READ_SECONDS = 2.0
-"""Between two looks at their files."""
+"""Time between two reads of their files."""
 
 
 class Interrupted(Exception):
-    """A signal asked to stop; every run has saved where it was. `status` is what to exit with."""
+    """A signal asked to stop, and every run has saved its state. `status` is the exit status."""
 
     def __init__(self, signal: str, status: int) -> None:
         super().__init__(signal)
@@ -79,41 +77,41 @@ class Interrupted(Exception):
 
 @dataclass(frozen=True)
 class UnfinishedRun:
-    """A run that ended before its end, or that another command works on."""
+    """A run that ended early, or that another command is working on."""
 
     task: Task
     log: Path
     status: int | None
-    """Of its process; none: it was not started."""
+    """Exit status of its process; None: it was not started."""
     busy: bool
-    """Another process has it."""
+    """Whether another process is working on it."""
 
     @property
     def why(self) -> str:
-        """The last line of its log, unless that tells of no failure."""
+        """Reason: the last line of the log, unless the process reported success."""
         if self.busy:
-            return "another command is at it"
+            return "another command is working on it"
         if self.status == 0:
             line = "line" if self.task.config.evaluation.extractor is None else "evaluation"
-            return f"it ended, but {METRICS} has no {line} at step {self.task.steps}"
+            return f"it ended without an error, but {METRICS} has no {line} at step {self.task.steps}"
         return last_log_line(self.log)
 
 
 @dataclass(frozen=True)
 class RunningProcess:
-    """A run and its process."""
+    """A run with its process."""
 
     task: Task
     process: subprocess.Popen[bytes]
 
 
 Children = dict[int, RunningProcess]
-"""Those that run, by their place in the pool."""
+"""Running processes by their position in the pool."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """`workers` runs at a time; none named: one a GPU, or one a core."""
+    """Runs `workers` tasks at a time; by default one per GPU or core."""
 
     runs: Path
     device: str = "auto"
@@ -124,48 +122,50 @@ class Pool:
             require_integer("workers", self.workers, 1, 2)
 
     def run(self, plan: Plan, progress: Progress) -> list[UnfinishedRun]:
-        """Do what is missing of the plan; returns the runs that are not done then."""
-        left = [task for task in plan.tasks if not self._is_done(task)]
-        look = _report_periodically(plan, self.runs, progress)
+        """Run what is missing of the plan; return the runs that are still not done."""
+        remaining = [task for task in plan.tasks if not self._is_done(task)]
+        report = _report_periodically(plan, self.runs, progress)
         with StopSignal() as interruption, _children() as children:
-            status = dict(self._ended(left, children, interruption, look))
-        if interruption.asked is not None:
-            raise Interrupted(interruption.asked, interruption.exit_status or 1)
-        return [self._unfinished(task, status.get(task)) for task in left if not self._is_done(task)]
+            status = dict(self._run_all(remaining, children, interruption, report))
+        if interruption.received is not None:
+            raise Interrupted(interruption.received, interruption.exit_status or 1)
+        return [self._unfinished(task, status.get(task)) for task in remaining if not self._is_done(task)]
 
     def _is_done(self, task: Task) -> bool:
         return is_done(task, run_path(task, self.runs))
 
     def _is_free(self, task: Task) -> bool:
-        """Whether it is to be started: another command may have done it meanwhile, or be at it."""
+        """Return whether to start it: another command may have done it meanwhile, or be working on it."""
         return not self._is_done(task) and not is_locked(run_path(task, self.runs))
 
     def _unfinished(self, task: Task, status: int | None) -> UnfinishedRun:
         busy = status is None or is_locked(run_path(task, self.runs))
         return UnfinishedRun(task, sidecar_path(task, self.runs, "log"), status, busy)
 
-    def _ended(
-        self, left: list[Task], children: Children, interruption: StopSignal, look: Iterator[None]
+    def _run_all(
+        self, remaining: list[Task], children: Children, interruption: StopSignal, report: Iterator[None]
     ) -> Iterator[tuple[Task, int]]:
-        """Every run and its status when its process has ended; once a signal asked to stop none is started."""
-        waiting, asked = filter(self._is_free, left), False
-        environments = worker_environments(self.device, worker_count(self.device, self.workers, len(left)))
+        """Yield every run with its exit status when its process ends; start no more after a stop signal."""
+        waiting, stop_sent = filter(self._is_free, remaining), False
+        environments = worker_environments(self.device, worker_count(self.device, self.workers, len(remaining)))
         while True:
+            # Start a run at every free position.
             for place, environment in enumerate(environments):
-                task = None if place in children or interruption.asked else next(waiting, None)
+                task = None if place in children or interruption.received else next(waiting, None)
                 if task is not None:
-                    children[place] = self._started(task, environment)
-            if interruption.asked and not asked:
-                asked = True
+                    children[place] = self._start(task, environment)
+            # Pass a stop signal on, once.
+            if interruption.received and not stop_sent:
+                stop_sent = True
                 _request_stop(children)
             if not children:
                 return
             time.sleep(LOOK_SECONDS)
-            next(look)
+            next(report)
             yield from _finished(children)
 
-    def _started(self, task: Task, environment: Mapping[str, str]) -> RunningProcess:
-        """In a session of its own: Ctrl-C reaches this process alone, which passes it on once."""
+    def _start(self, task: Task, environment: Mapping[str, str]) -> RunningProcess:
+        """Start the run in a new session: Ctrl-C reaches only this process, which passes it on once."""
         arguments = train_command(task, self.runs, self.device)
         with sidecar_path(task, self.runs, "log").open("ab") as log:
             process = subprocess.Popen(
@@ -194,7 +194,7 @@ def _request_stop(children: Children) -> None:
 
 @contextmanager
 def _children() -> Iterator[Children]:
-    """No process outlives this, whatever happens."""
+    """Provide the dictionary of processes; on exit, kill those that are still running."""
     children: Children = {}
     try:
         yield children
@@ -205,11 +205,11 @@ def _children() -> Iterator[Children]:
 
 
 def _report_periodically(plan: Plan, runs: Path, progress: Progress) -> Iterator[None]:
-    """Progress over all runs in steps, if the last look is some time ago."""
-    looked = time.monotonic()
+    """Report the steps of all runs as progress, at most once per READ_SECONDS."""
+    last_read = time.monotonic()
     while True:
-        if time.monotonic() - looked >= READ_SECONDS:
-            looked = time.monotonic()
+        if time.monotonic() - last_read >= READ_SECONDS:
+            last_read = time.monotonic()
             taken = sum(steps_taken(task, run_path(task, runs)) for task in plan.tasks)
             progress(plan.item, taken, plan.steps)
         yield

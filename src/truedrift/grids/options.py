@@ -1,4 +1,4 @@
-"""What a study is asked: how large, on what, from which seed, where it may keep what is half done, and whom to tell."""
+"""Options of a study or a grid: scale, seeds, data set, extractor, device, directory and progress."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ SCALES: tuple[Scale, ...] = get_args(Scale)
 
 @dataclass(frozen=True, kw_only=True)
 class StudyOptions:
-    """`smoke` takes seconds, `cpu` minutes on two cores, `paper` is the paper's own size."""
+    """Options of a study; scale `smoke` takes seconds, `cpu` minutes on two cores, `paper` is the size of the paper."""
 
     scale: Scale = "cpu"
     seed: int = 0
     progress: Progress = no_progress
     directory: Path | None = None
-    """For what a study keeps to go on from, if it is interrupted; nothing is kept without one."""
+    """Where a study saves intermediate results to resume from; None: nowhere."""
     dataset: str | None = None
-    """Of an image experiment; none: the one of its scale."""
+    """Data set of an image experiment; None: that of its scale."""
     seeds: int | None = None
-    """How many runs of an image experiment differ in the seed alone; none: as many as its scale has."""
+    """Number of seeds of an image experiment; None: that of its scale."""
     extractor: str | None = None
-    """What judges the runs of an image experiment; none: that of its scale and data set."""
+    """Extractor that evaluates the runs of an image experiment; None: that of its scale and data set."""
     device: str = "auto"
-    """Of an image experiment."""
+    """Device of an image experiment."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < 1 << 31:
-            raise UserError(f"seed is {self.seed}", f"allowed is 0 to {(1 << 31) - 1}", "take for example 0")
+            raise UserError(f"is {self.seed}", f"must be from 0 to {(1 << 31) - 1}", "pass for example 0", field="seed")
         if self.seeds is not None:
             require_integer("seeds", self.seeds, 1, 3)
 
     def command(self, item: str) -> str:
-        """What a user writes to have it computed so."""
+        """Return the command that computes the item with these options."""
         given = {
             "seed": self.seed or None,
             "dataset": self.dataset,

@@ -1,14 +1,14 @@
-"""A plan is a list of runs, each with what the item calls it; its id is a hash of the whole configuration.
+"""The plan of a grid: its runs with their variants, their commands and files, and what they need before they start.
 
-Two items that ask for the same run ask for the same id. Unlike the id of a run directory that `truedrift train` chooses
-by itself, it holds how long the run is and how it is judged too: a grid compares evaluations, not weights alone.
+The id of a run is a hash of its whole configuration, so that two items that need the same run share it. Unlike the id
+that `truedrift train` chooses for a run directory, it includes the length and the evaluation of the run: a grid
+compares evaluations, not only weights. Each run is a `truedrift train` command in its own process; the same command
+resumes it.
 
-A run of a grid as the project's own command, in a process of its own; the same command resumes it.
+RUNS/<recipe>-<id>.json   configuration              RUNS/<recipe>-<id>.log   output
+RUNS/<recipe>-<id>/       run directory              RUNS/<recipe>-<id>.job   job on a cluster
 
-RUNS/<recipe>-<id>.json   its configuration          RUNS/<recipe>-<id>.log   what it said
-RUNS/<recipe>-<id>/       its run directory          RUNS/<recipe>-<id>.job   of a cluster: its job
-
-What runs need before any of them starts: their data, the network that judges them, and the one they train on.
+Before any run starts, its data, the network that evaluates it and the one it trains on must be available.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ class Task:
     """One run of a grid."""
 
     variant: str
-    """What the item compares: standard or abc, "row/abc2", "abc/0.5"."""
+    """What the item compares, for example "abc", "row/abc2" or "abc/0.5"."""
     config: RunConfig
     called: str | None = None
-    """Name of its directory; none: its recipe and id."""
+    """Name of the run directory; None: recipe and id."""
 
     @property
     def id(self) -> str:
-        """Hash of its whole configuration."""
+        """Hash of the whole configuration."""
         return run_id(self.config.tree())
 
     @property
     def name(self) -> str:
-        """Of its directory, and of the files beside it."""
+        """Name of the run directory and of its sidecar files."""
         return self.called or f"{self.config.recipe}-{self.id}"
 
     @property
     def steps(self) -> int:
-        """Of the whole run."""
+        """Steps of the whole run."""
         return self.config.cadence.steps
 
 
@@ -63,17 +63,17 @@ class Plan:
     scale: Scale
     data: str
     command: str
-    """What a user writes to have it."""
+    """Command that makes this plan."""
     tasks: tuple[Task, ...]
 
     @property
     def steps(self) -> int:
-        """Of all runs."""
+        """Steps of all runs."""
         return sum(task.steps for task in self.tasks)
 
 
 def distinct_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """The tasks; no two of them may be the same run."""
+    """Return the tasks after a check that no two of them are the same run."""
     if len({task.id for task in tasks}) < len(tasks):
         raise AssertionError("two variants of a grid are the same run")
     return tuple(tasks)
@@ -83,17 +83,17 @@ LAST_BYTES = 4096
 
 
 def run_path(task: Task, runs: Path) -> Path:
-    """Its run directory."""
+    """Return the run directory."""
     return runs / task.name
 
 
 def sidecar_path(task: Task, runs: Path, kind: str) -> Path:
-    """The file of that kind beside its run directory."""
+    """Return the file with suffix `kind` next to the run directory."""
     return runs / f"{task.name}.{kind}"
 
 
 def train_command(task: Task, runs: Path, device: str) -> list[str]:
-    """What starts the run or goes on with it; its configuration is written."""
+    """Write the configuration of the run; return the command that starts or resumes it."""
     make_directory(runs)
     config = sidecar_path(task, runs, "json")
     write_atomically(config, (json.dumps(task.config.tree(), indent=2) + "\n").encode())
@@ -102,12 +102,12 @@ def train_command(task: Task, runs: Path, device: str) -> list[str]:
 
 
 def last_log_line(log: Path) -> str:
-    """The last line that a run said, which tells why it ended."""
+    """Return the last line of the log, which says why the run ended."""
     try:
-        said = log.read_bytes()[-LAST_BYTES:].decode(errors="replace").split("\n")
+        lines = log.read_bytes()[-LAST_BYTES:].decode(errors="replace").split("\n")
     except OSError:
-        return "it said nothing"
-    return next((line.strip() for line in reversed(said) if line.strip()), "it said nothing")
+        return "no output"
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
 
 
 ENCODER = "encoder:"
@@ -116,40 +116,39 @@ HUB = "its weights come from the Hugging Face hub, or from encoder.folder"
 
 @dataclass(frozen=True)
 class MissingRequirement:
-    """Something that is not here."""
+    """Data, a network or a package that is not available."""
 
     what: str
     fetch: str | None
-    """What `truedrift data fetch` calls it; none: it is a package."""
+    """Name for `truedrift data fetch`; None: it is a package."""
     do: str = ""
-    """How to get a package."""
+    """How to install a package."""
 
 
 def missing_requirements(plan: Plan) -> UserError | None:
-    """Everything that is not here, in one sentence, with what gets it."""
+    """Return one error that lists everything missing and how to get it, or None."""
     config = plan.tasks[0].config
-    absent = [*_missing_extractor(config), *_encoder(config), *_data(config.data)]
+    absent = [*_missing_extractor(config), *_missing_encoder(config), *_missing_data(config.data)]
     if not absent:
         return None
     names = dict.fromkeys(each.fetch for each in absent if each.fetch)
     fetched = [f"run truedrift data fetch {' '.join(names)}"] if names else []
-    came = " and ".join(each.what for each in absent)
     return UserError(
-        came,
-        "a grid starts when everything that its runs use is here",
+        " and ".join(each.what for each in absent),
+        "everything that the runs use must be available before they start",
         ", and ".join([*(a.do for a in absent if a.do), *fetched]),
     )
 
 
 def require_available(plan: Plan) -> None:
-    """Everything that the runs need is here."""
-    found = missing_requirements(plan)
-    if found is not None:
-        raise found
+    """Require that everything the runs need is available."""
+    missing = missing_requirements(plan)
+    if missing is not None:
+        raise missing
 
 
 def extractor_is_available(extractor: str) -> bool:
-    """Whether its weights are in the cache, or come with a package."""
+    """Return whether the weights are in the cache or come with an installed package."""
     name = extractor.removeprefix(ENCODER)
     if name == "abc-release":
         return find_spec("torchvision") is not None
@@ -171,24 +170,24 @@ def _missing_extractor(config: RunConfig) -> Iterator[MissingRequirement]:
     name = extractor.removeprefix(ENCODER)
     if name == "abc-release":
         what = "the extractor abc-release needs torchvision, which is not installed"
-        yield MissingRequirement(what, None, "install one that fits your torch, or take the extractor inception")
+        yield MissingRequirement(what, None, "install the version for your torch, or use the extractor inception")
     else:
-        yield _network(name, f"judges {config.recipe}")
+        yield _missing_network(name, f"evaluates {config.recipe}")
 
 
-def _encoder(config: RunConfig) -> Iterator[MissingRequirement]:
+def _missing_encoder(config: RunConfig) -> Iterator[MissingRequirement]:
     if not _is_available(config.encoder.kind):
-        yield _network(config.encoder.kind, f"gives {config.recipe} its features")
+        yield _missing_network(config.encoder.kind, f"computes the features of {config.recipe}")
 
 
-def _network(name: str, role: str) -> MissingRequirement:
+def _missing_network(name: str, role: str) -> MissingRequirement:
     if name == "dinov2":
         what = f"the network dinov2, which {role}, needs transformers, which is not installed ({HUB})"
         return MissingRequirement(what, None, "run pip install 'truedrift[dinov2]'")
     return MissingRequirement(f"the network {name}, which {role}, is not in the cache", name)
 
 
-def _data(data: DataOptions) -> Iterator[MissingRequirement]:
+def _missing_data(data: DataOptions) -> Iterator[MissingRequirement]:
     try:
         load(data.name, root=None if data.root is None else Path(data.root), image_size=data.image_size)
     except UserError as error:

@@ -1,9 +1,7 @@
-"""Runs that differ in one thing, each with its evaluations on the way: what the paper's image experiments are made of.
+"""Run directories → one record with the evaluations of every run of a plan.
 
-One record serves one item: `tab:main_results`, `fig:convergence`, `tab:samples_to_fid`, `fig:ablation_trajectory`,
-`tab:cifar100`, `arithmetic` and `temperature-sweep` are all drawn from such grids.
-
-Run directories → one record: what `truedrift train` wrote of every run of a plan.
+Each record serves one item: `tab:main_results`, `fig:convergence`, `tab:samples_to_fid`, `fig:ablation_trajectory`,
+`tab:cifar100`, `arithmetic` and `temperature-sweep` are all made from such grids.
 """
 
 from __future__ import annotations
@@ -27,22 +25,22 @@ from truedrift.training.run_directory import METRICS, RunDirectory, open_run
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluatedStep:
-    """An evaluation on the way."""
+    """An evaluation during training."""
 
     step: int
     positives_seen: int
-    """Of each class."""
+    """Positives per class."""
     metrics: Metrics
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageRun:
-    """One run of a grid. `variant` is what the item compares; runs of one seed are pairs."""
+    """One run of a grid. `variant` is what the item compares; runs with the same seed are pairs."""
 
     id: str
     """Hash of its whole configuration."""
     variant: str
-    """standard or abc; none, positive, negative or both; "row/abc2" of `arithmetic`; "abc/0.5" of a sweep."""
+    """standard or abc; none, positive, negative or both; "row/abc2" in `arithmetic`; "abc/0.5" in the sweep."""
     n: int
     seed: int
     estimator_pos: str
@@ -54,13 +52,13 @@ class ImageRun:
     steps_per_epoch: int
     parameters: int
     seconds: float
-    """Of training and evaluations together, over all starts."""
+    """Seconds of training and evaluations together, over all starts."""
     evaluations: tuple[EvaluatedStep, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageGrid:
-    """All runs of an item."""
+    """All runs of an item, and the protocol that their evaluations share."""
 
     item: str
     scale: str
@@ -74,7 +72,7 @@ class ImageGrid:
 
 
 def collect_results(plan: Plan, runs: Path, *, seed: int, started: float) -> ImageGrid:
-    """The record of a plan whose runs are all done; `started` is the monotonic time of the command's start."""
+    """Return the record of a plan whose runs are all done; `started` is the monotonic start time of the command."""
     opened = {task.id: open_run(run_path(task, runs)) for task in plan.tasks}
     config = plan.tasks[0].config
     return ImageGrid(
@@ -122,25 +120,25 @@ def _evaluations(task: Task, run: Path) -> tuple[EvaluatedStep, ...]:
 
 
 def _common_protocol(plan: Plan, runs: Path) -> Protocol:
-    """How all numbers were made: runs that were judged in another way cannot be compared."""
-    found: dict[Protocol, Path] = {}
+    """Return the protocol of all evaluations; require that there is only one, as others cannot be compared."""
+    protocols: dict[Protocol, Path] = {}
     for task in plan.tasks:
         run = run_path(task, runs)
         for entry in evaluations_by_step(run).values():
-            found.setdefault(_parse_metrics(Protocol, entry.get("protocol"), run), run)
-    if len(found) > 1:
-        first, second, *_ = found.values()
+            protocols.setdefault(_parse_metrics(Protocol, entry.get("protocol"), run), run)
+    if len(protocols) > 1:
+        first, second, *_ = protocols.values()
         raise UserError(
-            f"{str(first)!r} and {str(second)!r} were judged in different ways",
-            "allowed is one protocol for a whole grid: the same data and the same network",
+            f"{str(first)!r} and {str(second)!r} were evaluated by different protocols",
+            "all runs of a grid must use the same data and the same extractor",
             "move one of them away and run the same command again",
         )
-    (protocol,) = found
+    (protocol,) = protocols
     return protocol
 
 
 def _parse_metrics(kind: Any, tree: Any, run: Path) -> Any:
-    """What a line of metrics.jsonl says, held against its type."""
+    """Parse a value of metrics.jsonl as `kind`."""
     try:
         return from_dict(kind, tree)
     except UserError as error:

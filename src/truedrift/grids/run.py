@@ -1,10 +1,4 @@
-"""The data that the runs of a plan are compared with: its features are computed once, before the runs start.
-
-Every worker would begin with them otherwise, all at the same time. On a GPU they take seconds, and are left to the
-runs, so that this process holds none of its memory.
-
-A plan is carried out: what it needs is here, what is missing is run, and if all of it is done it is gathered.
-"""
+"""Carrying out a plan: check what it needs, run what is missing, and collect the record once all runs are done."""
 
 from __future__ import annotations
 
@@ -26,18 +20,22 @@ from truedrift.training.setup import resolve_device
 
 
 def precompute_reference(plan: Plan, device: str, progress: Progress) -> None:
-    """They are in the cache then."""
+    """Compute the reference features once and cache them, before the runs start.
+
+    Otherwise all workers would compute them at the same time. On a GPU they take seconds and are left to the runs, so
+    that this process uses no GPU memory.
+    """
     where = resolve_device(device)
-    found = build_evaluator(plan.tasks[0].config, device=where) if where.type == "cpu" else None
-    if found is not None:
-        compute_reference(found.data, found.extractor, split=found.options.split, progress=progress)
+    evaluator = build_evaluator(plan.tasks[0].config, device=where) if where.type == "cpu" else None
+    if evaluator is not None:
+        compute_reference(evaluator.data, evaluator.extractor, split=evaluator.options.split, progress=progress)
 
 
 Executor = Literal["local", "slurm"]
 
 
 class RunsFailed(Exception):
-    """Runs of a plan ended before their end; the others are done."""
+    """Some runs of a plan failed; the others are done."""
 
     def __init__(self, failed: list[UnfinishedRun]) -> None:
         super().__init__(f"{len(failed)} runs failed")
@@ -45,35 +43,40 @@ class RunsFailed(Exception):
 
 
 class RunsBusy(Exception):
-    """Another command works on runs of a plan; the others are done."""
+    """Another command is working on some runs of a plan; the others are done."""
 
     def __init__(self, busy: list[UnfinishedRun]) -> None:
-        super().__init__(f"{len(busy)} runs are another command's")
+        super().__init__(f"{len(busy)} runs belong to another command")
         self.busy = busy
 
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """Where runs live and who runs them."""
+    """Where runs are stored and what executes them."""
 
     runs: Path = Path("runs/grid")
     executor: Executor = "local"
     workers: int | None = None
     slurm: SlurmOptions = field(default_factory=SlurmOptions)
 
-    def require_able(self, plan: Plan, device: str) -> None:
-        """What the plan needs is here: checked before any run starts."""
+    def require_ready(self, plan: Plan, device: str) -> None:
+        """Require that everything the plan needs is available, before any run starts."""
         self.pool(device)
         if self.executor == "slurm":
             require_slurm()
         require_available(plan)
 
     def pool(self, device: str) -> Pool:
-        """The workers of this machine."""
+        """Return the pool of workers on this machine."""
         return Pool(runs=self.runs, device=device, workers=self.workers)
 
-    def carry_out(self, plan: Plan, setting: StudyOptions) -> ImageGrid | Submission:
-        """The record if every run is done; else what stands in the queue, or `RunsFailed`, or `RunsBusy`."""
+    def run_plan(self, plan: Plan, setting: StudyOptions) -> ImageGrid | Submission:
+        """Run what is missing; return the record, or the jobs in the queue.
+
+        Raises:
+            RunsFailed: Some runs failed.
+            RunsBusy: Another command is working on some runs.
+        """
         started = time.monotonic()
         if not all(is_done(task, run_path(task, self.runs)) for task in plan.tasks):
             if self.executor == "slurm":

@@ -1,8 +1,8 @@
-"""Slurm through submitit: every run that is missing becomes a job; the same command asks after them, then gathers.
+"""Slurm through submitit: every missing run becomes a job; the same command checks them, then collects the results.
 
-The job of a run is remembered in RUNS/<recipe>-<id>.job, so that what waits or runs is not submitted again; of two
-commands one at a time submits. Before the time of a job is over, Slurm tells it (SIGUSR2): the run saves where it is,
-and the job is put into the queue again.
+RUNS/<recipe>-<id>.job records the job of a run, so that a waiting or running job is not submitted again; only one
+command at a time submits. Before the time limit of a job, Slurm sends SIGUSR2: the run saves its state, and the job is
+requeued.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from truedrift.errors import UserError
 from truedrift.grids.plan import Plan, Task, last_log_line, run_path, sidecar_path, train_command
 from truedrift.grids.status import is_done
 from truedrift.storage import make_directory, read_json_lines, write_atomically
-from truedrift.training.run_directory import RunLock
+from truedrift.training.run_directory import lock_run
 
 FOLDER = "slurm"
-"""Below the directory of runs: submitit's own files."""
+"""Folder for the files of submitit, below the directory of runs."""
 OVER = (
     "COMPLETED",
     "FAILED",
@@ -40,35 +40,35 @@ OVER = (
     "PREEMPTED",
     "REVOKED",
 )
-"""States of jobs that will not run again by themselves."""
+"""Final states of jobs."""
 UNKNOWN = "UNKNOWN"
-"""Of a job that sacct does not know: not yet, or no longer."""
+"""State of a job that sacct does not know yet, or no longer knows."""
 FORGOTTEN_SECONDS = 24 * 3600
-"""After so long a job that is not known is no longer known."""
+"""Age after which an unknown job counts as over."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmOptions:
-    """What is asked of Slurm for every run."""
+    """Resources that are requested for every run."""
 
     partition: str | None = None
-    """Of the cluster; none: its default."""
+    """Partition of the cluster; None: its default."""
     account: str | None = None
-    """To whom the time is billed."""
+    """Account that is billed."""
     time_minutes: int = 24 * 60
-    """Of a job; a run that needs longer goes on in the next one."""
+    """Time limit of a job; a longer run continues in the next job."""
     gpus: int = 1
     cpus: int = 8
     memory_gb: int = 32
     setup: tuple[str, ...] = ()
-    """Lines of the shell before a run starts, such as "module load cuda"."""
+    """Shell lines that run first, for example "module load cuda"."""
     extra: tuple[str, ...] = ()
-    """Further settings of sbatch as name=value, such as constraint=a100."""
+    """Further sbatch settings as name=value, for example constraint=a100."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A run's job: the id, and which of submitit's clusters has it."""
+    """The job of a run: its id, and the cluster of submitit that runs it."""
 
     task: Task
     id: str
@@ -77,23 +77,23 @@ class Job:
 
     @property
     def file(self) -> Path:
-        """Where it is remembered; without that file the run is submitted again."""
+        """File that records the job; without it the run is submitted again."""
         return sidecar_path(self.task, self.runs, "job")
 
     def is_over(self) -> bool:
-        """Whether it neither waits nor runs; what is not known yet is taken for waiting, for a day."""
+        """Return whether it neither waits nor runs; an unknown job counts as waiting for one day."""
         import submitit  # noqa: PLC0415  an extra
 
         if self.cluster == "slurm":
-            said = self._state()
-            return said in OVER or (said == UNKNOWN and self._is_old())
+            state = self._state()
+            return state in OVER or (state == UNKNOWN and self._is_old())
         job: Any = submitit.LocalJob(self.runs / FOLDER, self.id)
         return job.paths.result_pickle.exists() or not _is_alive(int(self.id))
 
     def why(self) -> str:
-        """What is known of the end of a job that is over."""
+        """Return the reason why the job ended."""
         if self.cluster == "slurm" and self._state() == UNKNOWN:
-            return f"Slurm does not know it, a day after {self.file} was written"
+            return f"unknown to Slurm one day after {self.file} was written"
         return last_log_line(sidecar_path(self.task, self.runs, "log"))
 
     def _state(self) -> str:
@@ -107,7 +107,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Submission:
-    """What stands in the queue for a plan, and what ended before its end since the last time."""
+    """Jobs of a plan: waiting, newly submitted, and ended early since the last command."""
 
     waiting: tuple[Job, ...]
     submitted: tuple[Job, ...]
@@ -115,14 +115,14 @@ class Submission:
 
 
 class SlurmTask:
-    """The run on the node that Slurm chose; submitit calls `checkpoint` when the time is nearly over."""
+    """The run on its node; submitit calls `checkpoint` shortly before the time limit."""
 
     def __init__(self, arguments: list[str], log: Path) -> None:
         self.arguments, self.log = arguments, log
         self._process: subprocess.Popen[bytes] | None = None
 
     def __call__(self) -> None:
-        """Until it is done; a status that is not 0 is an error of the job too."""
+        """Run until done; a nonzero exit status is an error of the job."""
         with self.log.open("ab") as log, _ignore_sigusr2():
             self._process = subprocess.Popen(self.arguments, stdout=log, stderr=subprocess.STDOUT)
         status = self._process.wait()
@@ -130,7 +130,7 @@ class SlurmTask:
             raise RuntimeError(f"status {status}: {last_log_line(self.log)}")
 
     def checkpoint(self) -> Any:
-        """The run saves and ends, and the same command is to be called again."""
+        """Stop the run after it has saved its state, and requeue the same command."""
         import submitit  # noqa: PLC0415
 
         if self._process is not None:
@@ -143,7 +143,7 @@ class SlurmTask:
 
 @contextmanager
 def _ignore_sigusr2() -> Iterator[None]:
-    """For what is started inside: Slurm warns all processes of a job, which would end a run that does not know it."""
+    """Let processes started inside ignore SIGUSR2: Slurm sends it to all processes of a job, and it would end a run."""
     before = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
     try:
         yield
@@ -152,26 +152,26 @@ def _ignore_sigusr2() -> Iterator[None]:
 
 
 def require_slurm() -> None:
-    """submitit is installed, and Slurm's commands are here."""
+    """Require that submitit is installed and that the Slurm commands are available."""
     if find_spec("submitit") is None:
-        came = "submitit is not installed"
-        raise UserError(came, "the executor slurm needs the slurm extra", "run pip install 'truedrift[slurm]'")
+        fix = "run pip install 'truedrift[slurm]'"
+        raise UserError("submitit is not installed", "the executor slurm needs the slurm extra", fix)
     if shutil.which("sbatch") is None:
-        came = "the command sbatch is not here"
-        raise UserError(came, "allowed is a machine of a Slurm cluster", "run it on a login node, or --executor local")
+        fix = "run this on a login node, or pass --executor local"
+        raise UserError("the command sbatch is not available", "must be a machine of a Slurm cluster", fix)
 
 
 def submit(plan: Plan, runs: Path, options: SlurmOptions, device: str, cluster: str = "slurm") -> Submission:
-    """Submit what is neither done nor waits; `cluster` "local" runs the same jobs on this machine."""
+    """Submit runs that are neither done nor waiting; `cluster` "local" runs the same jobs on this machine."""
     make_directory(runs / FOLDER)
-    with RunLock(runs / FOLDER):
-        left = [task for task in plan.tasks if not is_done(task, run_path(task, runs))]
-        known = [job for task in left for job in _read_submissions(task, runs)]
+    with lock_run(runs / FOLDER):
+        remaining = [task for task in plan.tasks if not is_done(task, run_path(task, runs))]
+        known = [job for task in remaining for job in _read_submissions(task, runs)]
         waiting = tuple(job for job in known if not job.is_over())
         ended = tuple((job, job.why()) for job in known if job not in waiting)
-        free = [task for task in left if task not in [job.task for job in waiting]]
+        free = [task for task in remaining if task not in [job.task for job in waiting]]
         executor = _executor(runs.absolute(), options, cluster) if free else None
-        return Submission(waiting, tuple(_submitted(executor, task, runs.absolute(), device) for task in free), ended)
+        return Submission(waiting, tuple(_submit_task(executor, task, runs.absolute(), device) for task in free), ended)
 
 
 def _executor(runs: Path, options: SlurmOptions, cluster: str) -> Any:
@@ -196,25 +196,26 @@ def _extra(settings: tuple[str, ...]) -> dict[str, str]:
     pairs = [setting.partition("=") for setting in settings]
     for name, equals, _ in pairs:
         if not name or not equals:
-            raise UserError(f"slurm.extra is {name!r}", "allowed is name=value", "write constraint=a100, say")
+            fix = "pass for example constraint=a100"
+            raise UserError(f"is {name!r}", "must be name=value", fix, field="slurm.extra")
     return {name: value for name, _, value in pairs}
 
 
-def _submitted(executor: Any, task: Task, runs: Path, device: str) -> Job:
-    """The id is written as soon as there is one, before the next run is submitted."""
+def _submit_task(executor: Any, task: Task, runs: Path, device: str) -> Job:
+    """Submit the run, and record its job before the next one is submitted."""
     arguments = train_command(task, runs, device)
     job = executor.submit(SlurmTask(arguments, sidecar_path(task, runs, "log")))
-    found = Job(task, str(job.job_id), executor.cluster, runs)
-    content = json.dumps({"job": found.id, "cluster": found.cluster}) + "\n"
-    write_atomically(found.file, content.encode())
-    return found
+    submitted = Job(task, str(job.job_id), executor.cluster, runs)
+    content = json.dumps({"job": submitted.id, "cluster": submitted.cluster}) + "\n"
+    write_atomically(submitted.file, content.encode())
+    return submitted
 
 
 def _read_submissions(task: Task, runs: Path) -> list[Job]:
-    """The last job of the run, if there was one and its file can be read."""
-    found = read_json_lines(sidecar_path(task, runs, "job"))[-1:]
+    """Return the last job of the run, if its file exists and is readable."""
+    lines = read_json_lines(sidecar_path(task, runs, "job"))[-1:]
     return [
-        Job(task, tree["job"], tree["cluster"], runs.absolute()) for tree in found if {"job", "cluster"} <= set(tree)
+        Job(task, tree["job"], tree["cluster"], runs.absolute()) for tree in lines if {"job", "cluster"} <= set(tree)
     ]
 
 

@@ -1,7 +1,6 @@
-"""How far a run of a grid is, from what it has written: steps, evaluations, seconds.
+"""Status of a run of a grid, read from its files: steps, evaluations, seconds.
 
-A run is done when metrics.jsonl holds an evaluation at its last step, or, if it is not judged at all, when that step
-was logged.
+A run is done when metrics.jsonl has an evaluation at the last step, or, without evaluations, when that step was logged.
 """
 
 from __future__ import annotations
@@ -21,61 +20,62 @@ STARTS, ENDS = ("started", "resumed"), ("interrupted", "complete")
 
 
 def metrics_entries(run: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl; none where there is no file yet."""
+    """Return the lines of metrics.jsonl; an empty list if there is no file yet."""
     path = run / METRICS
     return journal.read_metrics(path) if path.exists() else []
 
 
 def evaluations_by_step(run: Path) -> dict[int, dict[str, Any]]:
-    """The lines that are evaluations, by step."""
+    """Return the lines with an evaluation, by step."""
     return {entry["step"]: entry for entry in metrics_entries(run) if "evaluation" in entry}
 
 
 def steps_taken(task: Task, run: Path) -> int:
-    """The last step that was written, at most those of the whole run."""
+    """Return the last logged step, at most the steps of the whole run."""
     steps = (entry.get("step") for entry in _latest(run))
     return min(task.steps, max((step for step in steps if isinstance(step, int)), default=0))
 
 
 def is_done(task: Task, run: Path) -> bool:
-    """Whether nothing of the run is left to do."""
-    judged = task.config.evaluation.extractor is not None
-    return any(entry.get("step") == task.steps and ("evaluation" in entry or not judged) for entry in _latest(run))
+    """Return whether the run is complete."""
+    evaluated = task.config.evaluation.extractor is not None
+    return any(entry.get("step") == task.steps and ("evaluation" in entry or not evaluated) for entry in _latest(run))
 
 
 def _latest(run: Path) -> list[dict[str, Any]]:
-    """The last lines of metrics.jsonl, which may be long."""
+    """Return the last lines of metrics.jsonl, which may be long."""
     return read_json_lines(run / METRICS, last_bytes=LATEST_BYTES)
 
 
 def wall_seconds(run: Path) -> float:
-    """Between start and end, over all starts: an estimate where a process was killed and left no end.
+    """Return the seconds between start and end, summed over all starts of the run.
 
-    Such a one is counted to its last sign of life: when metrics.jsonl was last written, as the next start found it, or
-    as it is now if there was none. A next start that does not tell that is itself taken for the sign.
+    This is an estimate if a process was killed and logged no end. It is then counted up to the last write of
+    metrics.jsonl, as the next start recorded it, or as the file shows if there was no next start. If the next start
+    recorded no such time, it is counted up to that start.
     """
     return sum(_spans(run))
 
 
 def _spans(run: Path) -> Iterator[float]:
-    began: datetime | None = None
+    start: datetime | None = None
     for entry in read_json_lines(run / HISTORY):
         event, now = entry.get("event"), _time(entry.get("time"))
         if event not in (*STARTS, *ENDS) or now is None:
             continue
-        if began is not None:
+        if start is not None:
             end = now if event in ENDS else _time(entry.get("last_written")) or now
-            yield max(0.0, (end - began).total_seconds())
-        began = now if event in STARTS else None
-    if began is not None and (run / METRICS).exists():
+            yield max(0.0, (end - start).total_seconds())
+        start = now if event in STARTS else None
+    if start is not None and (run / METRICS).exists():
         written = datetime.fromtimestamp((run / METRICS).stat().st_mtime, UTC)
-        yield max(0.0, (written - began).total_seconds())
+        yield max(0.0, (written - start).total_seconds())
 
 
 def _time(text: Any) -> datetime | None:
-    """None if it is no time with its zone."""
+    """Parse a time; return None unless it is a time with a zone."""
     try:
-        found = datetime.fromisoformat(text)
+        parsed = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         return None
-    return found if found.tzinfo is not None else None
+    return parsed if parsed.tzinfo is not None else None

@@ -99,7 +99,7 @@ def epoch_count(scale: Scale) -> int:
     return 1 + (SMOKE_EPOCHS if scale == "smoke" else EPOCHS)
 
 
-def require_able(setting: StudyOptions) -> None:
+def require_ready(setting: StudyOptions) -> None:
     """The data set is one of the item's, and it is here: checked before anything starts."""
     load_samples(configs(setting)[0], Parts())
 
