@@ -67,6 +67,7 @@ def abc_weights(
         >>> abc_weights(alpha)
         tensor([0.5625, 0.2188, 0.2188])
     """
+    # One pool: ABC or ABC-2.
     if order not in (1, 2):
         raise UserError(f"is {order!r}", "must be 1 (ABC) or 2 (ABC-2)", "choose one of these", field="order")
     require_weights("alpha", alpha)
@@ -75,6 +76,7 @@ def abc_weights(
         if mask is not None:
             raise UserError("is given without strata", "it can only be used with strata", "omit mask", field="mask")
         return (_order_1(a) if order == 1 else _order_2(a)).to(alpha.dtype)
+    # Several pools: stratified ABC.
     if order == 2:
         raise UserError(
             "is 2 with strata", "the stratified correction has order 1", "omit one of the two", field="order"

@@ -138,6 +138,7 @@ def drift(
 
 
 def _check(x: Tensor, y_pos: Tensor, y_neg: Tensor, tau: float | Tensor, spec: FieldSpec) -> None:
+    """Check the options and the shapes."""
     require_temperature(tau)
     require_choice("normalization", spec.normalization, NORMALIZATIONS)
     require_choice("form", spec.form, FORMS)
@@ -153,6 +154,7 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
     if self_mask is False:
         return mask
     B, m = x.shape[-2], y_neg.shape[-2]
+    # True means that query i is negative i.
     if self_mask is True:
         if m != B:
             raise UserError(
@@ -162,6 +164,7 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
                 field="self_mask",
             )
         self_mask = torch.arange(B, device=x.device)
+    # Columns are given, one per query.
     if not isinstance(self_mask, Tensor) or self_mask.dtype is not torch.long or self_mask.shape != (B,):
         value = f"{self_mask.dtype} {list(self_mask.shape)}" if isinstance(self_mask, Tensor) else f"{self_mask!r}"
         raise UserError(
@@ -170,6 +173,7 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
             "pass the column of each query, −1 for none",
             field="self_mask",
         )
+    # Combine with the mask of the user.
     other = self_mask.to(x.device).unsqueeze(-1) != torch.arange(m, device=x.device)
     other = other.expand(*(1,) * (max(x.ndim, y_neg.ndim) - 2), B, m)
     return other if mask is None else broadcast_mask(mask, x, y_neg, "mask_neg") & other

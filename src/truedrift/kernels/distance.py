@@ -90,6 +90,7 @@ def _squared(x: Tensor, y: Tensor, method: Method, same: bool) -> Tensor:
 
 
 def _result_dtype(x: Tensor, y: Tensor) -> torch.dtype:
+    """Return the common dtype of x and y, at least float32."""
     return torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
 
 
@@ -100,15 +101,18 @@ def safe_sqrt(squared: Tensor) -> Tensor:
 
 
 def _is_small(x: Tensor, y: Tensor) -> bool:
+    """Return whether "auto" forms differences."""
     B, n, D = x.shape[-2], y.shape[-2], x.shape[-1]
     return D <= EXACT_UP_TO_DIMENSION or B * n * D <= EXACT_UP_TO_ELEMENTS
 
 
 def _exact(x: Tensor, y: Tensor) -> Tensor:
+    """Compute d² from the differences."""
     return (x.unsqueeze(-2) - y.unsqueeze(-3)).square().sum(-1)
 
 
 def _matmul(x: Tensor, y: Tensor) -> Tensor:
+    """Compute d² from the expanded square, after subtracting the mean of y."""
     center = y.mean(-2, keepdim=True)
     x, y = x - center, y - center
     squared = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2) - 2 * (x @ y.mT)

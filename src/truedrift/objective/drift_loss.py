@@ -7,7 +7,7 @@ any. All groups and all temperatures are computed in one pass over leading dimen
 The target is fixed (stop-gradient, sg), so only the scaling of `gen` is differentiated, and ∂loss/∂f = −2V/(nD). The
 loss is mean V² of fields that each have unit RMS, so its value changes little during training: read the report instead.
 
-From features to gradient the code runs through six files:
+The arithmetic from features to gradient is in six files:
 
     drift_loss.py → feature_scale.py (common scale) → gram.py (products and gradient; or `_general_loss` below)
       → field/affinity.py (log k → γ of both sides → C) → kernels/weights.py (softmax) → centroids/analytical.py (ABC)
@@ -251,6 +251,7 @@ def _check(
     path: Path,
 ) -> None:
     """Check the options, then the features."""
+    # Options.
     require_temperatures(temperatures)
     require_choice("normalization", spec.normalization, NORMALIZATIONS)
     require_choice("form", spec.form, FORMS)
@@ -267,6 +268,7 @@ def _check(
                 "choose 'abc'",
                 field=f"estimator_{side}",
             )
+    # Features: D, weights, leading dimensions.
     require_features("gen", gen, "n, D")
     require_features("pos", pos, "m, D")
     sides = {"gen": gen, "pos": pos}

@@ -156,6 +156,7 @@ def abc_release_loss(
 
 
 def _check_labels(features: Tensor, labels: Tensor, side: str) -> None:
+    """Require one label per sample."""
     if features.shape[:-1] != labels.shape:
         raise UserError(
             f"has shape {list(labels.shape)} for features of shape {list(features.shape)}",
@@ -239,6 +240,7 @@ def _check_batch(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: Tenso
 
 
 def _check_sides(**sides: Tensor) -> None:
+    """Require features [..., samples, D] with the same D on every side."""
     for name, side in sides.items():
         require_features(name, side, "samples, D")
     require_same_dimension(**sides)

@@ -138,6 +138,7 @@ class DriftReport:
         return self._cache[0]
 
     def _compute_weights(self) -> SideWeights:
+        """Compute α and γ of the batch from its distances."""
         terms = self._terms
         # Its own random numbers for estimators that draw: reading a report must not change those of a run.
         draws = Bootstrap in (type(self.spec.estimator_pos), type(self.spec.estimator_neg))
