@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from truedrift.errors import UserError, require_choice
-from truedrift.options import from_dict
 from truedrift.recipes.recipes import cifar10, cifar10_cpu, cifar100, digits, fashion_mnist, folder, toy
-from truedrift.training.config import RunConfig, validated_config
+from truedrift.training.config import RunConfig, config_from_dict
 
 RECIPES: dict[str, Callable[..., RunConfig]] = {
     "toy": toy,
@@ -89,7 +88,7 @@ def recipe(
     merged = _merge(_merge(defaults, tree or {}), given_options)
     for setting in settings:
         merged = _merge(merged, _parse_setting(setting))
-    return validated_config(from_dict(RunConfig, merged))
+    return config_from_dict(merged)
 
 
 def _select(tree: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""A run, complete: data, generator, encoder, batch, objective, optimizer, engine, cadence, evaluation, seed.
+"""The configuration of a run: data, generator, encoder, batch, objective, optimizer, engine, cadence, evaluation, seed.
 
-Two configurations that compute the same steps are the same run, and its id is a hash of what decides them (`identity`).
-Device, threads and the number of processes are not part of a configuration.
+Two configurations that compute the same steps are the same run, and the id of a run is a hash of what determines its
+steps (`identity`). Device, threads and the number of processes are not part of a configuration.
 
-Whether the options of a run fit together: every field by itself, then all that must agree, before any work.
+`config_from_dict` checks every option by itself, then options that must agree with each other.
 """
 
 from __future__ import annotations
@@ -23,73 +23,74 @@ from truedrift.field.affinity import Form, Normalization
 from truedrift.generators import GeneratorOptions
 from truedrift.generators.mlp import MLPOptions
 from truedrift.objective.feature_scale import FeatureScale
-from truedrift.options import NonEmpty, Within, to_dict, validated
+from truedrift.options import NonEmpty, Within, from_dict, to_dict
 
 Count = Annotated[int, Within(1, 2**31 - 1)]
 LARGEST_SIZE = 65_536
-"""Of a batch or a network: what is beyond it would not fit anywhere, and an error of memory names no option."""
+"""Largest size in a batch or a network. Larger ones fit no memory, and a lack of memory would not name the option."""
 Size = Annotated[int, Within(1, LARGEST_SIZE)]
 Estimator = Literal["standard", "abc", "abc2", "jackknife", "bootstrap"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Where samples come from."""
+    """The training data."""
 
     name: str = "digits"
     root: str | None = None
-    """A directory or archive of the user's; none: the cache of `truedrift data fetch`."""
+    """A directory or archive; none for the cache of `truedrift data fetch`."""
     image_size: Annotated[int, Within(4, 1024)] | None = None
-    """Images of a folder are brought to this many pixels; other sets have their own size."""
+    """Height and width to which images of a folder are resized; other data sets have their own size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
-    """What a step sees: n positives and `generated` samples of every class."""
+    """The samples of a step: n positives and `generated` generated samples per class."""
 
     n: Size = 8
-    """Positives a class, over all processes: the n of the paper."""
+    """Positives per class, over all processes: the n of the paper."""
     generated: Size | None = None
-    """Generated samples a class; n if none is named."""
+    """Generated samples per class; n by default."""
     sampling: Literal["without-replacement", "queue"] = "without-replacement"
-    """`queue` draws with replacement from the class's latest `queue_size` images, as the published code does."""
+    """`queue` draws with replacement from the latest `queue_size` images of the class, as the published code does."""
     queue_size: Size = 256
     unconditional: Annotated[int, Within(0, LARGEST_SIZE)] = 0
-    """Real images of any class a step, as weighted negatives: guidance that has an effect."""
+    """Real images of any class per step, used as weighted negatives for guidance."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveOptions:
-    """How features become a loss, and whether pixels are among them."""
+    """The loss and its features."""
 
     temperatures: Annotated[tuple[Annotated[float, Within(1e-6, 1e6)], ...], NonEmpty()] = (0.02, 0.05, 0.2)
     estimator_pos: Estimator = "abc"
     estimator_neg: Estimator = "abc"
     arithmetic: Literal["stable", "abc-release"] = "stable"
-    """`abc-release` is the published code's, which underflows at small temperatures; to study its numbers."""
+    """`abc-release` is the arithmetic of the published code, which underflows at small temperatures; for studies."""
     normalization: Normalization = "bidirectional"
     form: Form = "product"
     feature_scale: FeatureScale = "standardize-l2"
     kernel: Literal["laplace", "gaussian"] = "laplace"
     pixels: bool = False
-    """The samples themselves as one more feature group: what an encoder pools says little of where things are."""
+    """Add the pixels as one more scale, since pooled features say little about position."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionOptions:
-    """What the generator is told beside the noise."""
+    """The inputs of the generator besides noise."""
 
     label_dropout: Annotated[float, Within(0, 1)] = 0.1
-    """Share of samples whose label is hidden; they still drift as their class."""
+    """Fraction of samples whose label is hidden from the generator; they still drift as their class."""
     strength_low: Annotated[float, Within(1, 100)] = 1.0
     strength_high: Annotated[float, Within(1, 100)] = 4.0
     strength_law: Literal["uniform", "inverse-cube"] = "uniform"
-    """Of the strength a: uniform, or p(a) ∝ a⁻³. One a sample, or one a class with unconditional negatives."""
+    """Distribution of the strength a: uniform, or p(a) ∝ a⁻³. Drawn per sample, or per class if there are
+    unconditional negatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerOptions:
-    """AdamW with a linear warm-up; an exponential average of the weights."""
+    """AdamW with a linear warm-up, and an exponential moving average of the weights."""
 
     learning_rate: Annotated[float, Within(0, 10, above=True)] = 2e-4
     beta1: Annotated[float, Within(0, 0.9999)] = 0.9
@@ -97,28 +98,28 @@ class OptimizerOptions:
     weight_decay: Annotated[float, Within(0, 10)] = 0.01
     warmup_steps: Annotated[int, Within(0, 2**31 - 1)] = 2000
     clip: Annotated[float, Within(0, 1e9, above=True)] | None = 2.0
-    """Largest norm of the gradient; none: as it is."""
+    """Largest norm of the gradient; none for no clipping."""
     ema: Annotated[float, Within(0, 0.9999999)] = 0.999
 
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """How a step is computed; the numbers stay those of the plain step, up to rounding."""
+    """How a step is computed. The results are those of the plain step, up to rounding."""
 
     micro_batch: Count | None = None
-    """Samples that go through the generator at a time: bounds memory; none: all at once."""
+    """Samples that pass through the generator at a time, to limit memory; none for all at once."""
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
-    """Of generator and encoder; kernels and weights of the field are never below float32."""
+    """Precision of generator and encoder. Kernels and weights of the field are at least float32."""
     compiled: bool = False
     cached_positives: bool = True
-    """Positives are encoded once, both views, and kept on disk; has no effect on points and pixels."""
+    """Encode positives once, in both views, and cache their features on disk. No effect on points and pixels."""
     nonfinite: Literal["raise", "skip"] = "raise"
-    """What happens when a loss or gradient is NaN or infinite. Weights stay finite either way."""
+    """What to do if a loss or gradient is NaN or infinite. Weights stay finite in either case."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CadenceOptions:
-    """How long, and how often what is written; in steps, but for epochs."""
+    """The length of the run and how often things are written, in steps unless the name says epochs."""
 
     epochs: Count = 10
     steps_per_epoch: Count = 100
@@ -126,35 +127,35 @@ class CadenceOptions:
     checkpoint_every: Count = 500
     keep_last: Annotated[int, Within(1, 10_000)] = 2
     keep_every: Count | None = None
-    """Checkpoints of steps that this divides are kept for good."""
+    """Checkpoints of steps divisible by this number are never removed."""
     grid_every: Count | None = 500
     evaluate_every_epochs: Count = 25
 
     @property
     def steps(self) -> int:
-        """Of the whole run."""
+        """Number of steps of the whole run."""
         return self.epochs * self.steps_per_epoch
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions:
-    """By what a run is judged: every `cadence.evaluate_every_epochs` epochs and at its end, and by `evaluate RUN`."""
+    """How a run is evaluated: every `cadence.evaluate_every_epochs` epochs, at its end, and by `evaluate RUN`."""
 
     extractor: str | None = None
-    """inception, abc-release, digits or encoder:NAME; none: the run is not judged while it goes on."""
+    """inception, abc-release, digits or encoder:NAME; none for no evaluation during training."""
     samples: Annotated[int, Within(2, 10_000_000)] = 50_000
-    """Generated, as many of each class."""
+    """Number of generated samples, equally many per class."""
     split: Literal["train", "test", "all"] = "train"
-    """Of the data set that it is compared with."""
+    """Split of the data set to compare with."""
     reference: Annotated[int, Within(2, 10_000_000)] | None = None
-    """How many of that split, chosen by a fixed seed: features take time on a CPU; none: all."""
+    """Number of images of that split, chosen by a fixed seed, to save time on a CPU; none for all."""
     seed: Annotated[int, Within(0, 2**31 - 1)] = 0
-    """Of noise and styles."""
+    """Seed of noise and styles."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything that makes a run what it is."""
+    """The complete configuration of a run."""
 
     recipe: str = "custom"
     seed: Annotated[int, Within(0, 2**31 - 1)] = 0
@@ -170,41 +171,44 @@ class RunConfig:
     evaluation: EvaluationOptions = field(default_factory=EvaluationOptions)
 
     def tree(self) -> dict[str, Any]:
-        """As what JSON can hold."""
+        """Return the configuration as nested dictionaries that can be written as JSON."""
         return to_dict(self)
 
     @property
     def generated(self) -> int:
-        """Generated samples a class."""
+        """Generated samples per class."""
         return self.batch.generated or self.batch.n
 
     def positives_seen(self, step: int) -> int:
-        """Per class after that many steps: what the paper counts progress in."""
+        """Return the positives per class after that many steps, the paper's measure of progress."""
         return self.batch.n * step
 
 
 def identity(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a configuration's tree decides what a step computes.
+    """Return the part of a configuration that determines the steps.
 
-    How long a run is, what it writes and when, by what it is judged, how much of a batch goes through at a time, and
-    whether it stops at what is not finite may change from one start to the next: it stays the same run.
+    The length of a run, what it writes and when, its evaluation, its micro-batches, and its reaction to non-finite
+    steps may change from one start to the next.
     """
-    engine = tree["engine"]
-    kept = {name: value for name, value in engine.items() if name not in ("micro_batch", "nonfinite")}
-    return {name: value for name, value in tree.items() if name not in ("cadence", "evaluation")} | {"engine": kept}
+    engine = {name: value for name, value in tree["engine"].items() if name not in ("micro_batch", "nonfinite")}
+    return {name: value for name, value in tree.items() if name not in ("cadence", "evaluation")} | {"engine": engine}
 
 
 def run_id(tree: dict[str, Any]) -> str:
-    """Twelve hexadecimal digits of a configuration's tree."""
+    """Return a hash of twelve hexadecimal digits of a configuration."""
     canonical = json.dumps(tree, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
 
-def validated_config(config: RunConfig) -> RunConfig:
-    """The configuration after every field and every pair of fields that must agree was looked at."""
-    config = validated(config)
-    _require_data_name(config.recipe)
-    _require_data_root(config.data)
+def config_from_dict(tree: Mapping[str, Any]) -> RunConfig:
+    """Build a configuration from nested dictionaries.
+
+    Raises:
+        UserError: If an option is unknown, has a wrong type or value, or does not agree with another one.
+    """
+    config = from_dict(RunConfig, tree)
+    _require_recipe_name(config.recipe)
+    _require_data_options_agree(config.data)
     _require_sizes("generator", config.generator)
     _require_sizes("encoder", config.encoder)
     _require_strengths(config.condition)
@@ -215,86 +219,117 @@ def validated_config(config: RunConfig) -> RunConfig:
     return config
 
 
-def _require_strengths(condition: ConditionOptions) -> None:
-    low, high = condition.strength_low, condition.strength_high
-    if low > high:
-        came = f"condition.strength_low is {low} above condition.strength_high {high}"
-        raise UserError(came, "allowed is at most that", "exchange them")
+def validated_config(config: RunConfig) -> RunConfig:
+    """Check a configuration that may have been built by hand, and return it with every value in its own type."""
+    return config_from_dict(config.tree())
 
 
-def _require_guidance(config: RunConfig) -> None:
-    """Unconditional negatives need weights, a strength that gives them some, and an estimator that knows of them."""
-    beside = f"with batch.unconditional {config.batch.unconditional}"
-    estimator, generated = config.objective.estimator_neg, config.generated
-    if estimator not in ("standard", "abc"):
-        raise UserError(
-            f"objective.estimator_neg is {estimator!r} {beside}",
-            "its correction assumes one pool of references",
-            'choose "abc", which is stratified there, or "standard"',
-        )
-    if generated < 2:
-        raise UserError(
-            f"batch.generated is {generated} {beside}",
-            "weights of unconditional negatives count the other generated samples",
-            "generate 2 or more a class",
-        )
-    if config.condition.strength_high == 1:
-        raise UserError(
-            f"condition.strength_high is 1 {beside}",
-            "at strength 1 unconditional negatives weigh nothing",
-            "set condition.strength_high=4, say",
-        )
-
-
-def _require_data_name(recipe: str) -> None:
-    """It is part of the run directory's name."""
+def _require_recipe_name(recipe: str) -> None:
+    """Require a name that can be part of the run directory's name."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", recipe):
-        came = f"recipe is {recipe[:80]!r}"
-        raise UserError(came, "allowed are up to 64 letters, digits, _, . and -", "choose a name of these")
+        raise UserError(
+            f"is {recipe[:80]!r}",
+            "must be at most 64 letters, digits, _, . and -, starting with a letter or digit",
+            "choose another name",
+            field="recipe",
+        )
 
 
-def _require_data_root(data: DataOptions) -> None:
-    """Of data sets that are known by their name; others are Python objects of the user's (`Parts`)."""
+def _require_data_options_agree(data: DataOptions) -> None:
+    """Check root and image size of the data sets that have a name. Others are Python objects (`Parts`)."""
     if data.name not in NAMES:
         return
     if data.root is not None and (data.name in TOYS or data.name == "digits"):
-        came = f"data.root is {data.root[:80]!r} with data.name {data.name}"
-        raise UserError(came, "that comes with the library and needs none", "leave it out, or take the recipe folder")
+        raise UserError(
+            f"is {data.root[:80]!r} with data.name {data.name}",
+            "that data set is part of the library",
+            "leave it out, or use the recipe folder",
+            field="data.root",
+        )
     if data.root == "":
-        raise UserError("data.root is empty", "allowed is a directory or an archive", "name it, or leave it out")
+        raise UserError(
+            "is empty", "must be a directory or an archive", "set a path, or leave it out", field="data.root"
+        )
     if data.image_size is not None and data.name != "folder":
-        came = f"data.image_size is {data.image_size} with data.name {data.name}"
-        raise UserError(came, "allowed is one for folder", "leave it out, or save the images to a folder")
+        raise UserError(
+            f"is {data.image_size} with data.name {data.name}",
+            "only the data set folder has this option",
+            "leave it out, or save the images to a folder",
+            field="data.image_size",
+        )
 
 
 def _require_sizes(section: str, options: Any) -> None:
-    """No size of a network is beyond all memory; a seed is none."""
+    """Require that no size of a network exceeds `LARGEST_SIZE`. A seed is not a size."""
     for name, value in vars(options).items():
         numbers = value if isinstance(value, tuple) else (value,)
         if name != "seed" and any(isinstance(number, int) and number > LARGEST_SIZE for number in numbers):
-            raise UserError(f"{section}.{name} is {value!r}", f"allowed is up to {LARGEST_SIZE}", "take less")
+            raise UserError(
+                f"is {value!r}", f"must be at most {LARGEST_SIZE}", "set a smaller size", field=f"{section}.{name}"
+            )
+
+
+def _require_strengths(condition: ConditionOptions) -> None:
+    low, high = condition.strength_low, condition.strength_high
+    if low > high:
+        raise UserError(
+            f"is {low}, above condition.strength_high {high}",
+            "must be at most condition.strength_high",
+            "exchange them",
+            field="condition.strength_low",
+        )
+
+
+def _require_guidance(config: RunConfig) -> None:
+    """Require what unconditional negatives need: two generated samples, a strength above 1, a fitting estimator."""
+    setting = f"with batch.unconditional {config.batch.unconditional}"
+    estimator, generated = config.objective.estimator_neg, config.generated
+    if estimator not in ("standard", "abc"):
+        raise UserError(
+            f"is {estimator!r} {setting}",
+            "its correction assumes one pool of references",
+            'choose "abc", which is stratified in this case, or "standard"',
+            field="objective.estimator_neg",
+        )
+    if generated < 2:
+        raise UserError(
+            f"is {generated} {setting}",
+            "must be at least 2, since the weights depend on the other generated samples",
+            "set batch.generated to 2 or more",
+            field="batch.generated",
+        )
+    if config.condition.strength_high == 1:
+        raise UserError(
+            f"is 1 {setting}",
+            "must be above 1, since unconditional negatives have weight 0 at strength 1",
+            "set for example condition.strength_high=4",
+            field="condition.strength_high",
+        )
 
 
 def _require_release(config: RunConfig) -> None:
-    """The published arithmetic is one formula: what it has no place for is refused."""
+    """Require the options of the published arithmetic, which is one fixed formula."""
     objective = config.objective
-    fixed = {
-        "normalization": "bidirectional",
-        "form": "product",
-        "feature_scale": "standardize-l2",
-        "kernel": "laplace",
+    allowed_values: dict[str, tuple[str, ...]] = {
+        "normalization": ("bidirectional",),
+        "form": ("product",),
+        "feature_scale": ("standardize-l2",),
+        "kernel": ("laplace",),
+        "estimator_pos": ("standard", "abc", "abc2"),
+        "estimator_neg": ("standard", "abc", "abc2"),
     }
-    for name, value in fixed.items():
-        if getattr(objective, name) != value:
-            came = f"objective.{name} is {getattr(objective, name)!r} with objective.arithmetic abc-release"
-            raise UserError(came, f"allowed is {value!r}", "leave it, or take the arithmetic stable")
-    for side in ("estimator_pos", "estimator_neg"):
-        if getattr(objective, side) not in ("standard", "abc", "abc2"):
-            came = f"objective.{side} is {getattr(objective, side)!r} with objective.arithmetic abc-release"
-            raise UserError(came, "allowed are standard, abc and abc2", "choose one, or take the arithmetic stable")
-    if config.batch.unconditional > 0:
-        came = f"batch.unconditional is {config.batch.unconditional} with objective.arithmetic abc-release"
-        raise UserError(came, "allowed is 0", "take the arithmetic stable")
-    if config.engine.precision == "float64":
-        came = "engine.precision is float64 with objective.arithmetic abc-release"
-        raise UserError(came, "that arithmetic is float32", "take the arithmetic stable")
+    for name, allowed in allowed_values.items():
+        _require_release_value(f"objective.{name}", getattr(objective, name), allowed)
+    _require_release_value("batch.unconditional", config.batch.unconditional, (0,))
+    _require_release_value("engine.precision", config.engine.precision, ("float32", "bfloat16"))
+
+
+def _require_release_value(field: str, value: object, allowed: tuple[object, ...]) -> None:
+    if value not in allowed:
+        names = " or ".join(map(repr, allowed))
+        raise UserError(
+            f"is {value!r} with objective.arithmetic abc-release",
+            f"must be {names}",
+            f"set {field}, or set objective.arithmetic=stable",
+            field=field,
+        )
