@@ -117,13 +117,13 @@ def test_the_query_is_nearest_to_the_left_cluster():
 @pytest.mark.parametrize(
     ("options", "came"),
     [
-        ({"n": 0}, "n is 0; allowed is 1 to 10000; "),
-        ({"n": 10_001}, "n is 10001; allowed is 1 to 10000; "),
-        ({"draws": 0}, "draws is 0; allowed is 1 to 1000000; "),
-        ({"draws": 1_000_001}, "draws is 1000001; allowed is 1 to 1000000; "),
-        ({"seed": -1}, "seed is -1; allowed is 0 to 2147483647; "),
-        ({"seed": 2**31}, "seed is 2147483648; allowed is 0 to 2147483647; "),
-        ({"n": 10_000, "draws": 1_000_000}, "n · draws is 10000000000; allowed is up to 100000000; "),
+        ({"n": 0}, "n is 0; must be from 1 to 10000; "),
+        ({"n": 10_001}, "n is 10001; must be from 1 to 10000; "),
+        ({"draws": 0}, "draws is 0; must be from 1 to 1000000; "),
+        ({"draws": 1_000_001}, "draws is 1000001; must be from 1 to 1000000; "),
+        ({"seed": -1}, "seed is -1; must be from 0 to 2147483647; "),
+        ({"seed": 2**31}, "seed is 2147483648; must be from 0 to 2147483647; "),
+        ({"n": 10_000, "draws": 1_000_000}, "n · draws is 10000000000; must be at most 100000000; "),
     ],
 )
 def test_options_out_of_range_are_refused(options, came):

@@ -71,7 +71,7 @@ def test_rows_are_standard_abc_and_their_difference_beside_the_paper_s():
         ["parameters (paper: millions)", "1,234,567", "1,234,567", "0", "26.6", "26.6", "–"],
     ]
     caption = tab_overhead.table(RECORD).caption
-    assert "n = 8, cpu, 2 threads, 20 steps an epoch" in caption
+    assert "n = 8, cpu, 2 threads, 20 steps per epoch" in caption
     assert "over 2, 3 epochs after the first" in caption
     assert "growth of the process's resident memory" in caption
     assert "peak memory of the device" in tab_overhead.table(replace(RECORD, device="A100")).caption
@@ -84,7 +84,7 @@ def test_verdicts_tell_whether_epochs_overlap():
         "do not overlap",
         "eager: memory is 43.5 MB with ABC and 40.2 MB with standard",
         "compiled: an epoch takes 0.400 s with ABC and 0.500 s with standard (−20.0%), and the epochs of both overlap: "
-        "within the spread of the clock",
+        "within the variation of the clock",
         "compiled: memory is 61.0 MB with ABC and 62.5 MB with standard",
     ]
 

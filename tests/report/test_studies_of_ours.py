@@ -157,5 +157,5 @@ def test_the_sweep_is_written(tmp_path):
 @pytest.mark.parametrize("variant", ["abc", "abc/", "abc/x", "abc/-1", "abc/nan"])
 def test_a_variant_without_a_factor_is_a_mistake(variant):
     record = grid("temperature-sweep", [run(variant, 8, 0, [1.0])])
-    with pytest.raises(ValueError, match=rf"has a variant '{variant}'; allowed is an estimator and a factor"):
+    with pytest.raises(ValueError, match=rf"has a variant '{variant}'; must be an estimator and a factor"):
         temperature_sweep.table(record)

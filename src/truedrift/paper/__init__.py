@@ -1,1 +1,1 @@
-"""Studies: compute only, return records; one study a file."""
+"""One file per figure, table or study: printed values, record, study, table, figure, findings and `ITEM`."""

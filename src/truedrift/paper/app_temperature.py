@@ -52,17 +52,17 @@ class CompensationRow:
     standard: float
     abc: float
     remaining: tuple[float, ...]
-    """At each of the ratios τ′/τ."""
+    """Mean bias at each of the ratios τ′/τ."""
     best_ratio: float
-    """The one τ′/τ of all queries with the smallest mean, and that mean."""
+    """The ratio τ′/τ with the smallest mean over all queries, and that mean."""
     best: float
     own_best: float
-    """The mean if every query had the best τ′/τ of its own, within the range of the ratios."""
+    """The mean if every query used its own best τ′/τ, within the range of the ratios."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TemperatureRow:
-    """One τ: n·Δ of `eq:compensation` and the angle of ∂T*/∂τ with g_2 at every query, and what τ′ achieves."""
+    """One τ: n·Δ of `eq:compensation` and the angle of ∂T*/∂τ with g_2 at every query, and the bias at other τ′."""
 
     tau: float
     shifts: tuple[float, ...]
@@ -111,7 +111,7 @@ QUANTILES = (0.05, 0.5, 0.95)
 
 
 def study(setting: StudyOptions) -> Temperature:
-    """10⁶ points and 200 queries (`app:toy`), or 5 000 and 20 at `smoke`."""
+    """Run with 10⁶ points and 200 queries (`app:toy`), or 5 000 and 20 at `smoke`."""
     start = time.perf_counter()
     points, queries = (5_000, 20) if setting.scale == "smoke" else (1_000_000, 200)
     generator = torch.Generator().manual_seed(setting.seed)
@@ -154,7 +154,7 @@ def _at(x: Tensor, pool: Tensor, tau: float, setting: StudyOptions) -> Temperatu
 
 
 def _compensate(n: int, left: Tensor, standard: Tensor, abc: Tensor) -> CompensationRow:
-    """What is left [NODES, Q, D] at every ratio, and at the best."""
+    """Evaluate the remaining bias [NODES, Q, D] at every ratio and at the best one."""
     ratios = _ratios(RATIOS_SOUGHT)
     distance = interpolate(left, ratios).norm(dim=-1)  # [ratios, Q]
     mean = distance.mean(-1)
@@ -171,14 +171,14 @@ def _compensate(n: int, left: Tensor, standard: Tensor, abc: Tensor) -> Compensa
 
 
 def nodes() -> Float[Tensor, " nodes"]:
-    """Ratios τ′/τ whose logarithms are Chebyshev nodes."""
+    """Return the ratios τ′/τ whose logarithms are Chebyshev nodes."""
     angle = (torch.arange(NODES, dtype=torch.float64) + 0.5) * (math.pi / NODES)
     low, high = math.log(LOWEST_RATIO), math.log(HIGHEST_RATIO)
     return ((low + high) / 2 - (high - low) / 2 * angle.cos()).exp()
 
 
 def interpolate(values: Float[Tensor, "nodes ..."], at: Float[Tensor, " ratios"]) -> Float[Tensor, "ratios ..."]:
-    """The polynomial in log τ′/τ through the values at `nodes()`, by its Lagrange basis."""
+    """Evaluate the polynomial in log τ′/τ through the values at `nodes()`, in its Lagrange basis."""
     u = nodes().log()
     others = ~torch.eye(len(u), dtype=torch.bool)
     above = (at.log()[:, None, None] - u).where(others, 1.0).prod(-1)  # [ratios, nodes]
@@ -202,7 +202,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def table(record: Temperature) -> Table:
-    """Every τ and n, and the exponents of n at the end."""
+    """Return one row per τ and n, and the exponents of n."""
     return Table(
         caption=(
             "Bias against the target of τ, exact, mean over queries: of standard and ABC at τ, of standard at the best "
@@ -224,7 +224,7 @@ def _rows(at: TemperatureRow) -> list[Row]:
 
 
 def draw(record: Temperature) -> Figure:
-    """Two rows; beside the first column, a column for each temperature."""
+    """Draw two rows of panels: conditions and n_eff, then one column per temperature."""
     figure = Figure(figsize=FIGURE_INCHES)
     panels = figure.subplots(2, 1 + len(record.at), squeeze=False)
     _conditions_panel(panels[0, 0], record)
@@ -243,7 +243,7 @@ def draw(record: Temperature) -> Figure:
 
 
 def _share_vertical(panels: Any) -> None:
-    """The same limits, told at the first panel alone."""
+    """Give all panels the same vertical limits."""
     low, high = (f(axes.get_ylim()[k] for axes in panels) for k, f in ((0, min), (1, max)))
     for axes in panels:
         axes.set_ylim(low, high)
@@ -301,12 +301,12 @@ def _size_panel(axes: Axes, at: TemperatureRow) -> None:
 
 
 def _biases(each: CompensationRow) -> tuple[float, float, float, float]:
-    """In the order of LOOKS."""
+    """Return the biases in the order of LOOKS."""
     return each.standard, each.abc, each.best, each.own_best
 
 
 def verdicts(record: Temperature) -> list[str]:
-    """One sentence for each τ: what the best τ′ leaves of the bias at the largest n, and what ABC leaves."""
+    """Return one sentence per τ: the share of the bias that the best τ′ and ABC leave at the largest n."""
     return [
         f"τ = {at.tau:g}, n = {last.n}: the best τ′ leaves {format_number(last.best / last.standard, '.1%')} of the "
         f"standard bias, the best τ′ of each query {format_number(last.own_best / last.standard, '.1%')}, "

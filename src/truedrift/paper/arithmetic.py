@@ -37,12 +37,12 @@ ARITHMETICS = {
 ESTIMATORS = ("standard", "abc", "abc2")
 
 
-def tasks(ground: BenchmarkSetting) -> list[Task]:
-    """Every cell with every seed."""
+def tasks(benchmark: BenchmarkSetting) -> list[Task]:
+    """Return the runs of every cell with every seed."""
     return [
         Task(
             variant=f"{name}/{estimator}",
-            config=ground.config(
+            config=benchmark.config(
                 n=N,
                 seed=seed,
                 estimator_pos=estimator,
@@ -53,15 +53,12 @@ def tasks(ground: BenchmarkSetting) -> list[Task]:
         )
         for name, options in ARITHMETICS.items()
         for estimator in ESTIMATORS
-        for seed in ground.seeds
+        for seed in benchmark.seeds
     ]
 
 
-ARITHMETIC_NAMES = ("abc-release", "bidirectional", "bidirectional-loo", "row")
-
-
 def against(arithmetic: str, estimator: str) -> VariantComparison:
-    """An estimator and standard in one arithmetic."""
+    """Return the comparison of an estimator with standard in one arithmetic."""
     base = f"{arithmetic}/standard"
     return VariantComparison(
         variant=f"{arithmetic}/{estimator}", name=LOOKS[estimator][0], base=base, base_name=LOOKS["standard"][0]
@@ -69,11 +66,11 @@ def against(arithmetic: str, estimator: str) -> VariantComparison:
 
 
 def _comparisons() -> list[tuple[str, VariantComparison]]:
-    return [(each, against(each, estimator)) for each in ARITHMETIC_NAMES for estimator in ("abc", "abc2")]
+    return [(each, against(each, estimator)) for each in ARITHMETICS for estimator in ("abc", "abc2")]
 
 
 def table(record: ImageGrid) -> Table:
-    """Three rows an arithmetic; a dash where there is no run."""
+    """Return three rows per arithmetic; a missing run is a dash."""
     n, name = sizes(record)[0], record.protocol.distance_name
     columns = [column for measure in MEASURES for column in (f"{measure} {name}", f"{measure} − standard")]
     found = [each for _, pair in _comparisons() for each in pair.differences(record, n)]
@@ -85,7 +82,7 @@ def table(record: ImageGrid) -> Table:
         ),
         label="tab:arithmetic",
         header=("arithmetic", "estimator", "seeds", *columns),
-        groups=[_rows(record, arithmetic, n) for arithmetic in ARITHMETIC_NAMES],
+        groups=[_rows(record, arithmetic, n) for arithmetic in ARITHMETICS],
         notes=(*coverage_notes(record), comparisons_note(found)),
     )
 
@@ -115,7 +112,7 @@ def _difference(record: ImageGrid, arithmetic: str, estimator: str, n: int, meas
 
 
 def verdicts(record: ImageGrid) -> list[str]:
-    """One sentence for each comparison that has a pair, of the last-5 averages."""
+    """Return one sentence per comparison that has a pair, about the last-5 averages."""
     n = sizes(record)[0]
     return [
         f"{arithmetic}: {pair.verdict(record, n)}"

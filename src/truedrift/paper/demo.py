@@ -1,6 +1,6 @@
-"""The digits trained with Standard and with ABC, everything else equal, judged on the way: what the demo shows.
+"""The runs of `truedrift demo`: the digits trained with Standard and with ABC, everything else equal.
 
-Two runs of the pool, one a core; a demo that was interrupted goes on where it was.
+The pool runs both at the same time; an interrupted demo resumes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ EPOCHS = 25
 
 
 def demo_plan(seed: int, epochs: int) -> Plan:
-    """The two runs."""
+    """Return the plan of both runs."""
     return Plan(
         item="training the digits with Standard and ABC",
         scale="cpu",
@@ -24,7 +24,7 @@ def demo_plan(seed: int, epochs: int) -> Plan:
 
 
 def _demo_task(estimator: str, seed: int, epochs: int) -> Task:
-    """Named so that a person finds it."""
+    """Return one run, in a directory with a readable name."""
     settings = (f"cadence.epochs={epochs}", "cadence.evaluate_every_epochs=1", "cadence.grid_every=500")
     config = recipe("digits", given={"estimator": estimator, "seed": seed}, settings=settings)
     return Task(variant=estimator, config=config, called=f"digits-{estimator}-seed{seed}")

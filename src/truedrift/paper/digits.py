@@ -45,12 +45,12 @@ class DigitsRun:
     recognized: float
     distance_ratio: float
     seconds: float
-    """Of training alone; 0 where the run was there already."""
+    """Seconds of training; 0 if the run existed already."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedDigits:
-    """All runs at one n. The classifier was trained on the training images; `accuracy` is on the others."""
+    """All runs at one n. The classifier was trained on the training images; `accuracy` is on held-out images."""
 
     n: int
     steps: int
@@ -67,10 +67,10 @@ SAMPLES = 1000
 
 
 def study(setting: StudyOptions) -> TrainedDigits:
-    """Every estimator with every seed; runs that are complete are not done again."""
+    """Train every estimator with every seed; complete runs are not repeated."""
     started = time.monotonic()
     training, held_out = load("digits"), load("digits", split="test")
-    judge = train_classifier(training)
+    classifier = train_classifier(training)
     settings = ("cadence.epochs=3",) if setting.scale == "smoke" else ()
     with tempfile.TemporaryDirectory() as scratch:
         directory = setting.directory or Path(scratch)
@@ -78,23 +78,23 @@ def study(setting: StudyOptions) -> TrainedDigits:
         for estimator in ESTIMATORS:
             for seed in range(setting.seed, setting.seed + SEEDS[setting.scale]):
                 config = recipe("digits", given={"estimator": estimator, "seed": seed}, settings=settings)
-                runs.append(_run(config, directory / f"{estimator}-seed{seed}", training, judge, setting))
+                runs.append(_run(config, directory / f"{estimator}-seed{seed}", training, classifier, setting))
     return TrainedDigits(
         n=config.batch.n,
         steps=config.cadence.steps,
         samples=SAMPLES,
-        accuracy=_share(judge, to_model_range(held_out.values), held_out.labels),
+        accuracy=_share(classifier, to_model_range(held_out.values), held_out.labels),
         threads=torch.get_num_threads(),
         runs=tuple(runs),
         provenance=provenance(seed=setting.seed, wall_seconds=time.monotonic() - started),
     )
 
 
-def _run(config: RunConfig, out: Path, data: Samples, judge: Any, setting: StudyOptions) -> DigitsRun:
-    """Train, or take the run that is there, and judge its samples."""
+def _run(config: RunConfig, out: Path, data: Samples, classifier: Any, setting: StudyOptions) -> DigitsRun:
+    """Train, or load the existing run, and evaluate its samples."""
     started = time.monotonic()
     name = config.objective.estimator_pos
-    there = (out / "config.json").exists()
+    existing = (out / "config.json").exists()
     for _report in train(
         config,
         out=out,
@@ -102,63 +102,63 @@ def _run(config: RunConfig, out: Path, data: Samples, judge: Any, setting: Study
         progress=lambda _, done, total: setting.progress(f"{name}, seed {config.seed}", done, total),
     ):
         pass
-    seconds = 0.0 if there else time.monotonic() - started
-    recognized, ratio = recognized_share(load_generator(out).generator, data, judge)
+    seconds = 0.0 if existing else time.monotonic() - started
+    recognized, ratio = recognized_share(load_generator(out).generator, data, classifier)
     return DigitsRun(estimator=name, seed=config.seed, recognized=recognized, distance_ratio=ratio, seconds=seconds)
 
 
-def recognized_share(generator: Generator, data: Samples, judge: Any) -> tuple[float, float]:
-    """(share recognized, distance ratio) of 1 000 samples, as many of each class."""
+def recognized_share(generator: Generator, data: Samples, classifier: Any) -> tuple[float, float]:
+    """Return (share recognized, distance ratio) of 1 000 samples, the same number per class."""
     classes = len(data.classes)
     labels = torch.arange(SAMPLES) % classes
     images = to_model_range(to_uint8(sample(generator, labels, seed=0)))  # what a viewer of the PNG sees
     ratio = distance_ratio(images, labels, classes) / distance_ratio(to_model_range(data.values), data.labels, classes)
-    return _share(judge, images, labels), ratio
+    return _share(classifier, images, labels), ratio
 
 
 def distance_ratio(images: Tensor, labels: Tensor, classes: int) -> float:
-    """Mean distance between two images of a class, averaged over classes."""
+    """Return the mean distance between two images of a class, averaged over classes."""
     distances = [torch.pdist(images[labels == label].flatten(1)).mean() for label in range(classes)]
     return float(torch.stack(distances).mean())
 
 
 def train_classifier(data: Samples) -> Any:
-    """A support vector machine that learned the images."""
+    """Train a support vector machine on the images."""
     from sklearn.svm import SVC  # noqa: PLC0415  an extra
 
     return SVC(gamma="scale", C=10.0).fit(to_model_range(data.values).flatten(1).numpy(), data.labels.numpy())
 
 
-def _share(judge: Any, images: Tensor, labels: Tensor) -> float:
-    said = torch.from_numpy(judge.predict(images.flatten(1).numpy()))
-    return float((said == labels).double().mean())
+def _share(classifier: Any, images: Tensor, labels: Tensor) -> float:
+    predicted = torch.from_numpy(classifier.predict(images.flatten(1).numpy()))
+    return float((predicted == labels).double().mean())
 
 
 def table(record: TrainedDigits) -> Table:
-    """Mean and largest deviation over seeds."""
+    """Return one row per estimator: mean and largest deviation over seeds."""
     rows = []
     for estimator in dict.fromkeys(run.estimator for run in record.runs):
         runs = [run for run in record.runs if run.estimator == estimator]
         rows.append(
             (
                 estimator,
-                spread([run.recognized for run in runs], "%"),
-                spread([run.distance_ratio for run in runs], ""),
+                format_mean([run.recognized for run in runs], "%"),
+                format_mean([run.distance_ratio for run in runs], ""),
                 _seconds(runs),
                 ", ".join(str(run.seed) for run in runs),
             )
         )
     caption = (
-        f"Digits, n = {record.n}, {record.steps} steps: {record.samples} samples judged by a classifier that gets "
+        f"Digits, n = {record.n}, {record.steps} steps: {record.samples} samples evaluated by a classifier that gets "
         f"{record.accuracy:.1%} of held-out digits right; distance between samples of a class over that of the data. "
         f"Mean ± largest deviation over seeds; {record.threads} threads."
     )
-    header = ("estimator", "recognized", "distance ratio", "seconds a run", "seeds")
+    header = ("estimator", "recognized", "distance ratio", "seconds per run", "seeds")
     return Table(caption=caption, label="trained-digits", header=header, groups=[rows])
 
 
-def spread(values: Sequence[float], unit: str) -> str:
-    """Mean ± largest deviation from it."""
+def format_mean(values: Sequence[float], unit: str) -> str:
+    """Format the mean ± largest deviation."""
     mean = statistics.fmean(values)
     deviation = max(abs(value - mean) for value in values)
     return f"{mean:.1%} ± {deviation:.1%}" if unit == "%" else f"{mean:.2f} ± {deviation:.2f}"
@@ -170,10 +170,10 @@ def _seconds(runs: Sequence[DigitsRun]) -> str:
 
 
 def verdicts(record: TrainedDigits) -> list[str]:
-    """One sentence an estimator: how many samples are recognized."""
+    """Return one sentence per estimator: the share of recognized samples."""
     by_estimator = dict.fromkeys(run.estimator for run in record.runs)
     shares = {name: [run.recognized for run in record.runs if run.estimator == name] for name in by_estimator}
-    return [f"{name}: {spread(found, '%')} of the samples are recognized" for name, found in shares.items()]
+    return [f"{name}: {format_mean(values, '%')} of the samples are recognized" for name, values in shares.items()]
 
 
 ITEM = Item(

@@ -35,15 +35,15 @@ SIDES = {
     "negative": ("standard", "abc"),
     "both": ("abc", "abc"),
 }
-"""The estimators of the positive and the negative side."""
+"""Variant → estimators of the positive and the negative side."""
 
 
-def tasks(ground: BenchmarkSetting) -> list[Task]:
-    """Every variant with every seed."""
+def tasks(benchmark: BenchmarkSetting) -> list[Task]:
+    """Return the runs of every variant with every seed."""
     return [
-        Task(variant=variant, config=ground.config(n=N, seed=seed, estimator_pos=pos, estimator_neg=neg))
+        Task(variant=variant, config=benchmark.config(n=N, seed=seed, estimator_pos=pos, estimator_neg=neg))
         for variant, (pos, neg) in SIDES.items()
-        for seed in ground.seeds
+        for seed in benchmark.seeds
     ]
 
 
@@ -54,7 +54,7 @@ LOOKS = {
     "negative": ("negative only", NEGATIVE, "D"),
     "both": ("both (ABC)", ABC, "s"),
 }
-"""Variant → its name for people, color and marker."""
+"""Variant → display name, color and marker."""
 AGAINST_NONE = [
     VariantComparison(variant=variant, name=LOOKS[variant][0], base="none", base_name="none")
     for variant in ("positive", "negative", "both")
@@ -62,7 +62,7 @@ AGAINST_NONE = [
 
 
 def table(record: ImageGrid) -> Table:
-    """A row a variant: both measures, and the paired difference of each to none."""
+    """Return one row per variant: both measures, and their paired differences to none."""
     n, name = sizes(record)[0], record.protocol.distance_name
     columns = [column for measure in MEASURES for column in (f"{measure} {name}", f"{measure} − none")]
     found = [each for against in AGAINST_NONE for each in against.differences(record, n)]
@@ -103,7 +103,7 @@ def _difference(record: ImageGrid, against: VariantComparison | None, n: int, me
 
 
 def draw(record: ImageGrid) -> Figure:
-    """One panel, at the smallest n."""
+    """Draw one panel, at the smallest n."""
     n = sizes(record)[0]
     curves = {variant: trajectory(record, variant, n) for variant in LOOKS}
     unit, unit_name = axis_unit(max(p for curve in curves.values() for p in (0, *curve.positives)))
@@ -120,7 +120,7 @@ def draw(record: ImageGrid) -> Figure:
 
 
 def verdicts(record: ImageGrid) -> list[str]:
-    """One sentence for each corrected side, of the last-5 averages."""
+    """Return one sentence per corrected side, about the last-5 averages."""
     n = sizes(record)[0]
     return [f"n = {n}, {each.name} against none: {each.verdict(record, n)}" for each in AGAINST_NONE]
 

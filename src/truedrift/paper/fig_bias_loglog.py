@@ -54,7 +54,7 @@ class SampledPoints:
 
     @property
     def within_two_errors(self) -> tuple[bool, ...]:
-        """For each n, whether b̂² is within two of its standard errors of the exact value."""
+        """For each n, whether b̂² is within two standard errors of the exact value."""
         columns = zip(self.square, self.exact_square, self.square_error, strict=True)
         return tuple(abs(sampled - exact) <= 2 * error for sampled, exact, error in columns)
 
@@ -87,7 +87,7 @@ class Contraction:
 
 @dataclass(frozen=True, kw_only=True)
 class BiasCurves:
-    """The figure: N pool points, queries from the same distribution, and `trials` minibatches of every n, or none."""
+    """The record: N pool points, queries from the same distribution, and `trials` minibatches per n (0: none)."""
 
     pool_points: int
     queries: int
@@ -101,7 +101,7 @@ class BiasCurves:
 
     @property
     def temperatures(self) -> tuple[float, ...]:
-        """In the order of the panels."""
+        """Temperatures in the order of the panels."""
         return tuple(dict.fromkeys(curve.tau for curve in self.curves))
 
     def slope(self, curve: BiasCurve) -> float:
@@ -111,7 +111,7 @@ class BiasCurves:
 
     @property
     def within_two_errors(self) -> tuple[bool, ...]:
-        """Of every Monte-Carlo point; 95 % are expected."""
+        """For every Monte-Carlo point, whether b̂² is within two standard errors; 95 % are expected."""
         return tuple(each for curve in self.curves if curve.points for each in curve.points.within_two_errors)
 
 
@@ -124,19 +124,19 @@ SAMPLED_QUERIES: dict[Scale, int] = {"smoke": 20, "cpu": QUERIES, "paper": QUERI
 
 
 def toy(seed: int) -> tuple[Float[Tensor, "N 2"], Float[Tensor, "Q 2"]]:
-    """The pool and the queries."""
+    """Return the pool and the queries."""
     generator = torch.Generator().manual_seed(seed)
     pool, x = (FOUR_MODES.sample(count, generator, dtype=torch.float64) for count in (POOL_POINTS, QUERIES))
     return pool, x
 
 
 def study(setting: StudyOptions) -> BiasCurves:
-    """The figure at the scale of the setting."""
+    """Run the study at the scale of the options."""
     return run(setting, TRIALS[setting.scale])
 
 
 def run(setting: StudyOptions, trials: int) -> BiasCurves:
-    """The exact curves, and Monte-Carlo points unless `trials` is 0."""
+    """Compute the exact curves, and Monte-Carlo points unless `trials` is 0."""
     start = time.perf_counter()
     pool, x = toy(setting.seed)
     exact = {
@@ -179,7 +179,7 @@ def _sampled(x: Tensor, pool: Tensor, tau: float, trials: int, setting: StudyOpt
 
 
 def _at(tau: float, progress: Progress) -> Progress:
-    """Says the temperature too."""
+    """Add the temperature to the progress message."""
     return lambda what, done, total: progress(f"{what}, τ = {tau:g}", done, total)
 
 
@@ -229,7 +229,7 @@ def _share(true: Tensor) -> tuple[float, ...]:
 
 
 def _error_of_mean(errors: Float[Tensor, "Q S"]) -> tuple[float, ...]:
-    """Of the mean over queries, whose trials are independent."""
+    """Return the standard error of the mean over queries, whose trials are independent."""
     return tuple((errors.square().sum(0).sqrt() / len(errors)).tolist())
 
 
@@ -237,7 +237,7 @@ FIGURE_INCHES = (6.6, 3.1)  # a text width
 
 
 def table(record: BiasCurves) -> Table:
-    """Exact biases, and slopes between the last two n."""
+    """Return the exact biases, and the slopes between the last two n."""
     return Table(
         caption=(
             f"Exact bias of the centroid of n draws from {record.pool_points:,} points, mean over {record.queries} "
@@ -257,7 +257,7 @@ def table(record: BiasCurves) -> Table:
 
 
 def draw(record: BiasCurves) -> Figure:
-    """One panel for each temperature."""
+    """Draw one panel per temperature."""
     figure = Figure(figsize=FIGURE_INCHES)
     panels = figure.subplots(1, len(record.temperatures), sharey=True, squeeze=False)[0]
     for axes, tau in zip(panels, record.temperatures, strict=True):
@@ -315,7 +315,7 @@ def _legend(figure: Figure, panel: Axes, trials: int) -> None:
 
 
 def verdicts(record: BiasCurves) -> list[str]:
-    """One sentence for each temperature: the powers of n, and whether ABC ever has the larger mean bias."""
+    """Return one sentence per temperature: the exponents of n, and where ABC has the larger mean bias."""
     return [_verdict(record, tau) for tau in record.temperatures]
 
 

@@ -30,7 +30,7 @@ SHARES = {"¼": 0.25, "½": 0.5, "¾": 0.75, "the end": 1.0}
 
 
 def table(record: ImageGrid) -> Table:
-    """The smoothed distance at quarters of the way, and how often ABC is below."""
+    """Return the smoothed distance at quarters of the run, and how often ABC is below."""
     name = record.protocol.distance_name
     return Table(
         caption=(
@@ -64,7 +64,7 @@ def _rows(record: ImageGrid, n: int) -> list[Row]:
 
 
 def _at(curve: Trajectory, share: float, curves: dict[str, Trajectory]) -> Cell:
-    """The first evaluation after this share of the positives."""
+    """Return the cell of the first evaluation after this share of the positives."""
     if not curve.positives:
         return MeanCell(None, None, 0)
     k = next(k for k, positives in enumerate(curve.positives) if positives >= share * curve.positives[-1])
@@ -73,7 +73,7 @@ def _at(curve: Trajectory, share: float, curves: dict[str, Trajectory]) -> Cell:
 
 
 def _both(curves: dict[str, Trajectory]) -> list[tuple[float, float]]:
-    """Standard and ABC at the evaluations that both have."""
+    """Return the distances of standard and ABC at the evaluations that both have."""
     standard, abc = (dict(zip(curves[v].positives, curves[v].mean, strict=True)) for v in VARIANTS)
     return [(standard[at], abc[at]) for at in standard if at in abc]
 
@@ -84,7 +84,7 @@ def _share_below(curves: dict[str, Trajectory]) -> float | None:
 
 
 def draw(record: ImageGrid) -> Figure:
-    """One panel for each n, four beside each other."""
+    """Draw one panel per n, up to four per row."""
     every_n = sizes(record)
     columns = min(IN_A_ROW, len(every_n))
     rows = -(-len(every_n) // columns)
@@ -113,7 +113,7 @@ def _panel(axes: Axes, n: int, curves: dict[str, Trajectory], unit: tuple[float,
 
 
 def verdicts(record: ImageGrid) -> list[str]:
-    """One sentence an n."""
+    """Return one sentence per n."""
     return [_verdict(record, n) for n in sizes(record)]
 
 

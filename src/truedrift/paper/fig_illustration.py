@@ -110,34 +110,33 @@ _LARGEST_N, _MOST_DRAWS, _MOST_REFERENCES = 10_000, 1_000_000, 10**8
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """n references a draw, how many draws, and their seed."""
+    """References per draw, number of draws, and their seed."""
 
     n: int = 4
     draws: int = 10_000
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require_between("n", self.n, 1, _LARGEST_N, "the paper draws 4")
-        _require_between("draws", self.draws, 1, _MOST_DRAWS, "take for example 10000")
-        _require_between("seed", self.seed, 0, _SEEDS - 1, "take for example 0")
+        _require_between("n", self.n, 1, _LARGEST_N, "the paper uses 4")
+        _require_between("draws", self.draws, 1, _MOST_DRAWS, "pass for example 10000")
+        _require_between("seed", self.seed, 0, _SEEDS - 1, "pass for example 0")
         if self.n * self.draws > _MOST_REFERENCES:
-            raise UserError(
-                f"n · draws is {self.n * self.draws}", f"allowed is up to {_MOST_REFERENCES}", "ask for fewer draws"
-            )
+            allowed = f"must be at most {_MOST_REFERENCES}"
+            raise UserError(f"n · draws is {self.n * self.draws}", allowed, "pass fewer draws")
 
 
-def _require_between(what: str, value: int, least: int, most: int, do: str) -> None:
+def _require_between(field: str, value: int, least: int, most: int, fix: str) -> None:
     if not least <= value <= most:
-        raise UserError(f"{what} is {value}", f"allowed is {least} to {most}", do)
+        raise UserError(f"is {value}", f"must be from {least} to {most}", fix, field=field)
 
 
 def study(setting: StudyOptions) -> Illustration:
-    """The figure with 10 000 draws, or 500 at `smoke`."""
+    """Run with 10 000 draws, or 500 at `smoke`."""
     return run(Options(draws=500 if setting.scale == "smoke" else 10_000, seed=setting.seed))
 
 
 def run(options: Options) -> Illustration:
-    """All draws at the query, against the target; draw 0 in full."""
+    """Compute the centroids of all draws at the query, and the target."""
     start = time.perf_counter()
     x = torch.tensor([QUERY], dtype=torch.float64)
     everything = pool()
@@ -171,17 +170,17 @@ def run(options: Options) -> Illustration:
 
 
 def pool() -> Float[Tensor, "N 2"]:
-    """The points that stand for the distribution."""
+    """Return the points that represent the distribution."""
     return _sample(POOL_POINTS, _POOL_SEED)
 
 
 def target(x: Float[Tensor, "B 2"], everything: Float[Tensor, "N 2"]) -> Float[Tensor, "B 2"]:
-    """T* at x: the centroid of the whole pool."""
+    """Return T* at x: the centroid of the whole pool."""
     return streaming_centroid(x, [everything], tau=TAU, estimator="standard")
 
 
 def minibatches(everything: Float[Tensor, "N 2"], options: Options) -> Iterator[Float[Tensor, "M n 2"]]:
-    """The draws, block by block; the first block is draw 0 alone."""
+    """Yield the draws in blocks; the first block is draw 0 alone."""
     generator = torch.Generator().manual_seed(options.seed)
     block, left = 1, options.draws
     while left:
@@ -191,7 +190,7 @@ def minibatches(everything: Float[Tensor, "N 2"], options: Options) -> Iterator[
 
 
 def _all_centroids(x: Tensor, blocks: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
-    """The references of draw 0 [n, 2], and T [2, draws, 2] of the standard estimator and of ABC."""
+    """Return the references of draw 0 [n, 2], and T [2, draws, 2] of the standard estimator and of ABC."""
     first = next(blocks)
     T = [_both_centroids(x, first), *(_both_centroids(x, y) for y in blocks)]
     return first[0], torch.cat(T, dim=1)
@@ -216,7 +215,7 @@ PANEL_INCHES = (FIGURE_INCHES[0] * PANEL[2], FIGURE_INCHES[1] * PANEL[3])
 
 
 def draw(record: Illustration) -> Figure:
-    """The figure, made for half of a text width."""
+    """Draw the figure for half of a text width."""
     figure = Figure(figsize=FIGURE_INCHES)
     axes = figure.add_axes(PANEL)
     _clusters(axes, record)
@@ -246,7 +245,7 @@ def _query_and_references(axes: Axes, record: Illustration) -> None:
 
 
 def _centroids(axes: Axes, T_star: Point, T_standard: Point, T_abc: Point, *, size: float) -> None:
-    """The three centroids, and the way from the standard one to the corrected one."""
+    """Draw the three centroids, and an arrow from the standard to the corrected one."""
     head = "-|>,head_width=0.13,head_length=0.25"
     arrow = {"arrowstyle": head, "color": INK, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3}
     axes.annotate("", T_abc, T_standard, arrowprops=arrow, zorder=5)
@@ -279,7 +278,7 @@ def _mean_inset(axes: Axes, record: Illustration) -> None:
 
 
 def _window(axes: Axes, points: list[Point], inches: tuple[float, float], *, margin: float) -> None:
-    """Limits around the points that fill the panel at equal scales."""
+    """Set limits around the points that fill the panel at equal scales."""
     low, high = ([f(axis) for axis in zip(*points, strict=True)] for f in (min, max))
     middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
     scale = max(((b - a) / 2 + margin) / size for a, b, size in zip(low, high, inches, strict=True))
@@ -323,7 +322,7 @@ def _caption(figure: Figure, record: Illustration) -> None:
 
 
 def verdicts(record: Illustration) -> list[str]:
-    """In how many draws ABC is the nearer one."""
+    """Return one sentence: the share of draws in which ABC is nearer to T*."""
     if record.n == 1:
         return ["At n = 1 the correction changes nothing."]
     here = "in this one it is" if record.distance_abc < record.distance_standard else "in this one it is not"
@@ -356,7 +355,7 @@ def screen_table(record: Illustration) -> Table:
 
 
 def screen_notes(record: Illustration) -> list[str]:
-    """Return what the draws are from."""
+    """Return the source of the draws."""
     return [f"The draws are from a fixed pool of {record.pool_points:,} points, whose centroid is T*."]
 
 

@@ -1,9 +1,7 @@
-"""The runs of a grid as its items read them: by variant, n and seed; and the sentences that all their captions need.
+"""What the tables of image grids share: runs by variant, n and seed, rows that compare variants, and caption sentences.
 
-Variants of a grid against a base one, as rows of a table.
-
-A variant's row has mean ± largest deviation over seeds of the last-5 average and of the best distance; a row of a
-difference has the mean of the paired differences to the base, with its 95 % interval.
+The row of a variant has mean ± largest deviation over seeds of the last-5 average and of the best distance; the row of
+a difference has the mean of the paired differences to the base, with its 95 % interval.
 """
 
 from __future__ import annotations
@@ -18,53 +16,57 @@ from truedrift.paper.seeds import LAST, Paired, best, difference_sentence, last_
 from truedrift.report.table import Cell, Interval, MeanCell, Number, Row
 
 
-def evaluated_runs(record: ImageGrid) -> list[ImageRun]:
-    """The runs with at least one evaluation; a ValueError where there is none."""
+def runs_with_evaluations(record: ImageGrid) -> list[ImageRun]:
+    """Return the runs with at least one evaluation.
+
+    Raises:
+        UserError: There is none.
+    """
     runs = [run for run in record.runs if run.evaluations]
     if not runs:
         raise UserError(
             f"the record of {record.item} has {len(record.runs)} runs and no evaluation",
-            "allowed is a grid with one evaluated run or more",
+            "must have one evaluated run or more",
             f"run {record.provenance.command!r} to its end",
         )
     return runs
 
 
 def sizes(record: ImageGrid) -> list[int]:
-    """Every n, from the smallest."""
-    return sorted({run.n for run in evaluated_runs(record)})
+    """Return every n, from the smallest."""
+    return sorted({run.n for run in runs_with_evaluations(record)})
 
 
 def by_seed(record: ImageGrid, variant: str, n: int) -> dict[int, ImageRun]:
-    """The evaluated runs of a variant at an n, from the smallest seed."""
-    runs = (run for run in evaluated_runs(record) if run.variant == variant and run.n == n)
+    """Return the evaluated runs of a variant at an n, by seed."""
+    runs = (run for run in runs_with_evaluations(record) if run.variant == variant and run.n == n)
     return {run.seed: run for run in sorted(runs, key=lambda run: run.seed)}
 
 
 def values_by_seed(record: ImageGrid, variant: str, n: int, of: Callable[[ImageRun], float]) -> dict[int, float]:
-    """A number of each of these runs, by seed."""
+    """Return a number of each of these runs, by seed."""
     return {seed: of(run) for seed, run in by_seed(record, variant, n).items()}
 
 
 def total_positives(record: ImageGrid, positives: float) -> float:
-    """Positives over all classes, from those of each."""
+    """Return the positives over all classes from those per class."""
     return positives * record.classes
 
 
 def one_or_all(values: Iterable[int]) -> Cell:
-    """The number that all runs share, or the different ones."""
+    """Return a cell with the number that all runs share, or with the different ones."""
     first, *others = sorted(set(values))
     return ", ".join(f"{value:,}" for value in (first, *others)) if others else Number(first, ",d")
 
 
 def decimals(values: Iterable[float]) -> str:
-    """The format that shows at least two decimals, and three digits of the smallest number."""
+    """Return the format that shows at least two decimals, and three digits of the smallest number."""
     smallest = min((abs(value) for value in values if value), default=1.0)
     return f".{min(6, max(2, 2 - math.floor(math.log10(smallest))))}f"
 
 
 def protocol_line(record: ImageGrid) -> str:
-    """How the distance was measured, in one sentence."""
+    """Return one sentence on how the distance was measured."""
     of = record.protocol
     return (
         f"{of.distance_name} by {of.extractor} (sha256 {of.extractor_sha256[:12]}), {of.samples:,} samples against "
@@ -74,8 +76,8 @@ def protocol_line(record: ImageGrid) -> str:
 
 
 def coverage_notes(record: ImageGrid) -> list[str]:
-    """What the reader of averages has to know of this grid: runs without an evaluation, and runs with few."""
-    runs = evaluated_runs(record)
+    """Return notes on runs without an evaluation and on runs with few."""
+    runs = runs_with_evaluations(record)
     short = [len(run.evaluations) for run in runs if len(run.evaluations) < LAST]
     few = (
         f"{len(short)} of {len(runs)} runs have fewer than {LAST} evaluations (the fewest: {min(short, default=0)}); "
@@ -85,8 +87,8 @@ def coverage_notes(record: ImageGrid) -> list[str]:
 
 
 def unevaluated_note(record: ImageGrid) -> list[str]:
-    """How many runs have no evaluation at all, if there are any."""
-    missing = len(record.runs) - len(evaluated_runs(record))
+    """Return a note on runs without any evaluation, if there are some."""
+    missing = len(record.runs) - len(runs_with_evaluations(record))
     return [f"Runs without an evaluation, left out: {missing}."] if missing else []
 
 
@@ -94,12 +96,12 @@ MEASURES = {"last-5 average": last_average, "best": best}
 Printed = tuple[float, float | None]
 """Mean and deviation as the paper prints them; a single number has no deviation."""
 Paper = Mapping[str, Sequence[Printed]]
-"""For a variant, or for "difference", what the paper prints of each measure."""
+"""Variant, or "difference" → printed value of each measure."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class VariantComparison:
-    """A variant and the base that it is compared with, both with their names for people."""
+    """A variant and the base that it is compared with, both with their display names."""
 
     variant: str
     name: str
@@ -107,16 +109,16 @@ class VariantComparison:
     base_name: str
 
     def difference(self, record: ImageGrid, n: int, measure: str = "last-5 average") -> Paired:
-        """Variant − base over the seeds of both."""
+        """Return variant − base over the seeds that both have."""
         of = MEASURES[measure]
         return paired(values_by_seed(record, self.base, n, of), values_by_seed(record, self.variant, n, of))
 
     def differences(self, record: ImageGrid, n: int) -> list[Paired]:
-        """Of every measure."""
+        """Return the difference of every measure."""
         return [self.difference(record, n, measure) for measure in MEASURES]
 
     def verdict(self, record: ImageGrid, n: int) -> str:
-        """What the last-5 averages say."""
+        """Return a sentence on the last-5 averages."""
         return difference_sentence(
             self.difference(record, n), self.name, self.base_name, number_format(record, "last-5 average")
         )
@@ -126,12 +128,12 @@ ABC_AGAINST_STANDARD = VariantComparison(variant="abc", name="ABC", base="standa
 
 
 def number_format(record: ImageGrid, measure: str) -> str:
-    """How numbers of this measure are shown in this grid."""
-    return decimals(MEASURES[measure](run) for run in evaluated_runs(record))
+    """Return the number format of a measure in this grid."""
+    return decimals(MEASURES[measure](run) for run in runs_with_evaluations(record))
 
 
 def mean_cell(values: Sequence[float], spec: str, *, bold: bool = False, note: str = "") -> MeanCell:
-    """Mean ± largest deviation; a dash where there is nothing, and no deviation of a single value."""
+    """Return the mean ± largest deviation; no value is a dash, and a single value has no deviation."""
     if not values:
         return MeanCell(None, None, 0, spec, note=note)
     mean, deviation = mean_and_deviation(values)
@@ -139,18 +141,18 @@ def mean_cell(values: Sequence[float], spec: str, *, bold: bool = False, note: s
 
 
 def interval_cell(found: Paired, spec: str) -> Interval:
-    """Mean difference and its limits."""
+    """Return a cell with the mean difference and its limits."""
     return Interval(found.mean, found.low, found.high, found.pairs, spec)
 
 
 def printed_cell(printed: Printed | None, note: str = "") -> MeanCell:
-    """What the paper prints, or a dash."""
+    """Return a cell with the printed value, or a dash."""
     mean, deviation = printed or (None, None)
     return MeanCell(mean, deviation, None, note=note)
 
 
 def measure_cells(record: ImageGrid, variants: Sequence[str], n: int, measure: str) -> dict[str, MeanCell]:
-    """A cell for each variant, with the smallest mean in bold."""
+    """Return one cell per variant, with the smallest mean in bold."""
     values = {variant: list(values_by_seed(record, variant, n, MEASURES[measure]).values()) for variant in variants}
     winner = smallest_mean({variant: mean_and_deviation(each)[0] for variant, each in values.items() if each})
     spec = number_format(record, measure)
@@ -158,27 +160,27 @@ def measure_cells(record: ImageGrid, variants: Sequence[str], n: int, measure: s
 
 
 def smallest_mean(means: Mapping[str, float]) -> str | None:
-    """The name of the smallest of two or more; None where two share it."""
+    """Return the name of the smallest of two or more means; None for a tie."""
     least = [name for name, mean in means.items() if mean == min(means.values())]
     return least[0] if len(means) > 1 and len(least) == 1 else None
 
 
 def comparison_rows(
-    record: ImageGrid, against: VariantComparison, n: int, paper: Paper, beside: Sequence[Cell] = ()
+    record: ImageGrid, against: VariantComparison, n: int, paper: Paper, extra: Sequence[Cell] = ()
 ) -> list[Row]:
-    """Rows of base, variant and difference: n, name, seeds, `beside`, and each measure next to the paper's."""
+    """Return rows of base, variant and difference: n, name, seeds, `extra`, and each measure next to the paper's."""
     variants = {against.base: against.base_name, against.variant: against.name}
     cells = {measure: measure_cells(record, tuple(variants), n, measure) for measure in MEASURES}
     rows: list[Row] = [
         _row(
-            (str(n), name, str(len(by_seed(record, variant, n))), *beside),
+            (str(n), name, str(len(by_seed(record, variant, n))), *extra),
             [cells[measure][variant] for measure in MEASURES],
             paper.get(variant),
         )
         for variant, name in variants.items()
     ]
     found = against.differences(record, n)
-    start = (str(n), f"{against.name} − {against.base_name}", str(found[0].pairs), *("" for _ in beside))
+    start = (str(n), f"{against.name} − {against.base_name}", str(found[0].pairs), *("" for _ in extra))
     intervals = [
         interval_cell(each, number_format(record, measure)) for each, measure in zip(found, MEASURES, strict=True)
     ]

@@ -45,7 +45,7 @@ class GuidanceRow:
     share_nearer: tuple[float, ...]
     """Share of queries at which stratified ABC has a smaller bias than plain ABC."""
     relative_error: float
-    """The largest error of a bias that the engine reports, as a share of it."""
+    """Largest reported error of a bias, as a share of that bias."""
 
     def slopes(self, sizes: tuple[tuple[int, int], ...]) -> tuple[float, float, float]:
         """Exponents of n between the last two sizes: standard, plain and stratified ABC."""
@@ -78,7 +78,7 @@ SIZES = tuple((GENERATED_PER_UNCONDITIONAL * n, n) for n in (2, 4, 8, 16, 32, 64
 
 
 def study(setting: StudyOptions) -> Guidance:
-    """10⁶ points a pool and 200 queries, as in `app:toy`, or 2 000 and 10 at `smoke`."""
+    """Run with 10⁶ points per pool and 200 queries, as in `app:toy`, or 2 000 and 10 at `smoke`."""
     start = time.perf_counter()
     points, queries = (2_000, 10) if setting.scale == "smoke" else (1_000_000, 200)
     generator = torch.Generator().manual_seed(setting.seed)
@@ -102,8 +102,8 @@ def study(setting: StudyOptions) -> Guidance:
 
 def _at(x: Tensor, pools: list[Tensor], strength: float) -> GuidanceRow:
     w_u = (strength - 1) * GENERATED_PER_UNCONDITIONAL
-    found = exact_stratified_bias(x, pools, tau=TAU, n=SIZES, pool_weights=(1.0, w_u))
-    norms = {name: each.bias.norm(dim=-1) for name, each in found.items()}
+    moments = exact_stratified_bias(x, pools, tau=TAU, n=SIZES, pool_weights=(1.0, w_u))
+    norms = {name: each.bias.norm(dim=-1) for name, each in moments.items()}
     standard, abc, stratified = (tuple(norm.mean(0).tolist()) for norm in norms.values())
     return GuidanceRow(
         strength=strength,
@@ -112,7 +112,7 @@ def _at(x: Tensor, pools: list[Tensor], strength: float) -> GuidanceRow:
         abc=abc,
         stratified=stratified,
         share_nearer=tuple((norms["stratified-abc"] < norms["abc"]).double().mean(0).tolist()),
-        relative_error=max(float((found[name].error / norm).max()) for name, norm in norms.items()),
+        relative_error=max(float((moments[name].error / norm).max()) for name, norm in norms.items()),
     )
 
 
@@ -125,7 +125,7 @@ LOOKS: dict[str, dict[str, Any]] = {
 
 
 def table(record: Guidance) -> Table:
-    """Every strength and all sizes, and the exponents of n at the end."""
+    """Return one row per strength and sizes, and the exponents of n."""
     return Table(
         caption=(
             f"Bias with generated and unconditional negatives, mean over {record.queries} queries, τ = {record.tau:g}; "
@@ -143,16 +143,16 @@ def _worst(record: Guidance) -> float:
 
 
 def _rows(record: Guidance, at: GuidanceRow) -> list[Row]:
-    found = zip(record.sizes, at.standard, at.abc, at.stratified, at.share_nearer, strict=True)
+    columns = zip(record.sizes, at.standard, at.abc, at.stratified, at.share_nearer, strict=True)
     rows: list[Row] = [
         (f"{at.strength:g}", str(gen), str(unc), *map(Scientific, biases), Number(nearer, ".0%"))
-        for (gen, unc), *biases, nearer in found
+        for (gen, unc), *biases, nearer in columns
     ]
     return [*rows, (f"{at.strength:g}", "slope", "", *map(Number, at.slopes(record.sizes)), "")]
 
 
 def draw(record: Guidance) -> Figure:
-    """One panel for each strength."""
+    """Draw one panel per strength."""
     figure = Figure(figsize=FIGURE_INCHES)
     panels = figure.subplots(1, len(record.at), sharey=True, squeeze=False)[0]
     for axes, at in zip(panels, record.at, strict=True):
@@ -176,12 +176,12 @@ def _panel(axes: Axes, record: Guidance, at: GuidanceRow) -> None:
     style_axes(axes, across=r"negatives: $n_{\mathrm{gen}}$ above, $n_{\mathrm{unc}}$ below", title=title, size=9)
     ticks_at(axes, total, [f"{gen}\n{unc}" for gen, unc in record.sizes])
     axes.set_xlim(0.7 * total[0], 2.5 * total[-1])
-    told: dict[str, Any] = {"xytext": (9, 9), "textcoords": "offset points", "fontsize": 8, "color": INK}
-    axes.annotate("slope", (total[-1], at.standard[-1]), **told)
+    place: dict[str, Any] = {"xytext": (9, 9), "textcoords": "offset points", "fontsize": 8, "color": INK}
+    axes.annotate("slope", (total[-1], at.standard[-1]), **place)
 
 
 def verdicts(record: Guidance) -> list[str]:
-    """One sentence for each strength: the powers of n."""
+    """Return one sentence per strength: the exponents of n."""
     return [
         f"strength {at.strength:g}: slopes of the bias "
         + ", ".join(

@@ -47,7 +47,7 @@ class FieldBias:
 
     @property
     def root(self) -> tuple[float, ...]:
-        """Root mean square over queries; 0 where noise has taken everything."""
+        """Root mean square over queries; 0 where the square is negative because of noise."""
         return tuple(math.sqrt(max(0.0, square)) for square in self.square)
 
     @property
@@ -57,7 +57,7 @@ class FieldBias:
 
     @property
     def root_error(self) -> tuple[float, ...]:
-        """Of `root` where it is resolved; elsewhere an upper limit, from the square plus two of its errors."""
+        """Error of `root` where it is resolved; elsewhere an upper limit, from the square plus two of its errors."""
         columns = zip(self.root, self.square_error, self.resolved, strict=True)
         return tuple(e / (2 * root) if seen else math.sqrt(root**2 + 2 * e) for root, e, seen in columns)
 
@@ -75,10 +75,10 @@ class FieldBiases:
     provenance: Provenance
 
     def of(self, normalization: str, estimator: str, side: str) -> FieldBias:
-        """That one."""
+        """Return the bias of this normalization, estimator and side."""
         wanted = (normalization, estimator, side)
-        (found,) = (each for each in self.biases if (each.normalization, each.estimator, each.side) == wanted)
-        return found
+        (bias,) = (each for each in self.biases if (each.normalization, each.estimator, each.side) == wanted)
+        return bias
 
 
 TAU = 0.2
@@ -93,7 +93,7 @@ SIZES: dict[Scale, tuple[int, ...]] = {
 
 
 def study(setting: StudyOptions) -> FieldBiases:
-    """All normalizations, estimators and sides at the scale of the setting."""
+    """Run all normalizations, estimators and sides at the scale of the options."""
     start = time.perf_counter()
     generator = torch.Generator().manual_seed(setting.seed)
     counts = (POOL_POINTS, POOL_POINTS, QUERIES[setting.scale])
@@ -145,7 +145,7 @@ def _bias(
 def _exact(
     x: Tensor, positives: Tensor, generated: Tensor, n: tuple[int, ...]
 ) -> dict[tuple[str, str], Float[Tensor, "Q S D"]]:
-    """The bias vectors of the row normalization."""
+    """Return the bias vectors of the row normalization."""
     pos = exact_moments_by_estimator(x, positives, tau=TAU, n=n, estimators=ESTIMATORS)
     others = tuple(size - 1 for size in n)
     neg = exact_moments_by_estimator(x, generated, tau=TAU, n=others, estimators=ESTIMATORS)
@@ -160,7 +160,7 @@ FIGURE_INCHES = (6.6, 4.6)
 
 
 def table(record: FieldBiases) -> Table:
-    """Root mean square bias of both centroids and of the field at every n."""
+    """Return the root mean square bias of both centroids and of the field at every n."""
     return Table(
         caption=(
             f"Bias of the field as it is trained, root mean square over {record.queries} queries, τ = {record.tau:g}, "
@@ -186,7 +186,7 @@ def _row(bias: FieldBias) -> Row:
 
 
 def draw(record: FieldBiases) -> Figure:
-    """Centroids from above, normalizations from the left."""
+    """Draw one row of panels per centroid and one column per normalization."""
     figure = Figure(figsize=FIGURE_INCHES)
     panels = figure.subplots(len(SIDES), len(NORMALIZATION_NAMES), sharex=True, sharey=True)
     for i, side in enumerate(SIDES):
@@ -246,7 +246,7 @@ def _legend(figure: Figure) -> None:
 
 
 def verdicts(record: FieldBiases) -> list[str]:
-    """One sentence for each normalization: what ABC leaves of the bias of the field at the largest n."""
+    """Return one sentence per normalization: the share of the bias of the field that ABC leaves at the largest n."""
     return [f"{normalization}: {_verdict(record, normalization)}" for normalization in NORMALIZATION_NAMES]
 
 
@@ -284,7 +284,7 @@ def _screen_row(bias: FieldBias) -> Row:
 
 
 def screen_notes(record: FieldBiases) -> list[str]:
-    """Return what the sign < means, and the seed."""
+    """Return the meaning of the sign <, and the seed."""
     return [f"<: not resolved, with its upper limit. Seed {record.provenance.seed}."]
 
 

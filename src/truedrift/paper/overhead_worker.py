@@ -1,8 +1,8 @@
 """One measurement of `tab:overhead`: `python -m truedrift.paper.overhead_worker CONFIG DEVICE`.
 
-Every line "epoch" on its input is answered by the seconds of one epoch, a line "end" by what else there is to tell.
-Memory is the peak of a CUDA GPU; on mps, which counts no peak, the most that the driver held after an epoch; of a CPU
-by how much the resident set grew from before the first step to its peak.
+Each line "epoch" on standard input is answered with the seconds of one epoch, the line "end" with memory, parameters,
+device and threads. Memory is the peak of a CUDA GPU; on mps, which has no peak counter, the most that the driver held
+after an epoch; on a CPU, the growth of the resident set from before the first step to its peak.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ FORGET_PEAK = "5"
 
 
 class Measurement:
-    """A run without its directory: steps alone."""
+    """Training steps without a run directory."""
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         self.config, self.device, self._next, self._driver = config, device, 0, 0
         self.assembly: TrainingSetup = build_setup(config, Parts(), load_samples(config, Parts()), device, no_progress)
-        self._before = _begin(device)
+        self._before = _reset_peak(device)
 
     def epoch(self) -> float:
-        """Seconds of the next epoch."""
+        """Run the next epoch; return its seconds."""
         start = time.perf_counter()
         for _ in range(self.config.cadence.steps_per_epoch):
             self.assembly.step(self._next)
             self._next += 1
         _wait_for(self.device)
-        taken = time.perf_counter() - start
+        seconds = time.perf_counter() - start
         if self.device.type == "mps":
             self._driver = max(self._driver, torch.mps.driver_allocated_memory())
-        return taken
+        return seconds
 
     def end(self) -> dict[str, Any]:
-        """What else there is to tell."""
+        """Return memory, parameters, device and threads."""
         on_gpu = self.device.type == "cuda"
         return {
             "memory_megabytes": (self._peak() - self._before) / 2**20,
@@ -64,15 +64,15 @@ class Measurement:
 
 
 def _wait_for(device: torch.device) -> None:
-    """Until the steps that were asked for are done."""
+    """Wait until the queued steps are done."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
         torch.mps.synchronize()
 
 
-def _begin(device: torch.device) -> int:
-    """The peak is forgotten; bytes that do not count."""
+def _reset_peak(device: torch.device) -> int:
+    """Reset the peak; return the bytes that do not count."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         return 0
@@ -84,7 +84,7 @@ def _begin(device: torch.device) -> int:
 
 
 def _resident(field: str) -> int | None:
-    """Bytes, as Linux counts them; None elsewhere, where the peak is that of the whole life of the process."""
+    """Return a field of /proc/self/status in bytes; None on systems other than Linux."""
     if not STATUS.exists():
         return None
     lines = dict(line.split(":", 1) for line in STATUS.read_text().splitlines() if ":" in line)
@@ -92,7 +92,7 @@ def _resident(field: str) -> int | None:
 
 
 def main(config: str, device: str) -> None:
-    """Answer until the input ends."""
+    """Answer requests until the input ends."""
     tree = json.loads(Path(config).read_text(encoding="utf-8"))
     measurement = Measurement(from_dict(RunConfig, tree), resolve_device(device))
     for line in sys.stdin:

@@ -64,7 +64,7 @@ class PoolBias:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """What is asked of a pool [N, D] at queries [Q, D]. `trials` asks for Monte Carlo."""
+    """A pool [N, D], queries [Q, D], and the settings of the computation. With `trials`, it is Monte Carlo."""
 
     name: str
     pool: Tensor
@@ -81,21 +81,23 @@ class Question:
         require_temperature(self.tau)
         require_matrices(queries=self.queries, pool=self.pool)
         if not self.n or min(self.n) < 1:
-            raise UserError(f"n is {self.n}", "allowed is an integer from 1, or several", "take for example 8 64 512")
+            raise UserError(f"is {self.n}", "must be one or more integers ≥ 1", "pass for example 8 64 512", field="n")
         allowed = exact_module.ESTIMATORS if self.trials is None else tuple(ESTIMATORS)
         for name in self.estimators:
             if self.trials is None and name in ESTIMATORS and name not in allowed:
-                raise UserError(f"{name} has no exact form", f"exact are {', '.join(allowed)}", "add --trials 10000")
+                exact = f"estimators with an exact form: {', '.join(allowed)}"
+                raise UserError(f"{name} has no exact form", exact, "add --trials 10000")
             require_choice("estimator", name, allowed)
         if self.trials is not None:
             chosen = [ESTIMATORS[name] for name in self.estimators]
             check(self.queries, self.pool, self.tau, self.n, self.trials, chosen, self.replacement, self.seed)
         elif not self.replacement:
-            raise UserError("draws are without replacement", "exact is with replacement", "add --trials 10000")
+            allowed_draws = "exact values need draws with replacement"
+            raise UserError("draws are without replacement", allowed_draws, "add --trials 10000")
 
 
 def compute_pool_bias(question: Question, progress: Progress = no_progress) -> PoolBias:
-    """The bias of every estimator at every n."""
+    """Compute the bias of every estimator at every n."""
     start = time.perf_counter()
     rows = _exact(question, progress) if question.trials is None else _sampled(question, question.trials, progress)
     spread, share = _spread_and_shares(question)
@@ -163,7 +165,7 @@ def _sampled(question: Question, trials: int, progress: Progress) -> Iterator[Bi
 
 
 def _spread_and_shares(question: Question) -> tuple[float, float]:
-    """Means over queries of √(E‖y − T*‖²) and of 1/λ."""
+    """Return the means over queries of √(E‖y − T*‖²) and of 1/λ."""
     moments = pool_moments(question.queries, question.pool, tau=question.tau, kernel=question.kernel)
     pool = question.pool.double()
     around_mean = (pool - moments.mean).square().sum(-1).mean()
@@ -172,7 +174,7 @@ def _spread_and_shares(question: Question) -> tuple[float, float]:
 
 
 def table(record: PoolBias) -> Table:
-    """One row for each estimator and n."""
+    """Return one row per estimator and n."""
     by_estimator = dict.fromkeys(row.estimator for row in record.rows)
     return Table(
         caption=_head(record),

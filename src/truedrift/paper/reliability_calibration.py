@@ -1,15 +1,15 @@
-"""How often the gauge's light is wrong: the gauge on samples of simulated populations, against those populations.
+"""Calibration of the reliability color: the bias gauge on samples of simulated populations, against their exact bias.
 
-A population is 20 000 points of a mixture, and its exact bias is the truth. A user's references are N of them, drawn
-with replacement, and queries are further points of the mixture, apart from the 20 000. The gauge sees references and
-queries alone. With θ̂ for what it estimates as the bias of ABC and θ for the truth,
+A population is 20 000 points of a mixture, and its exact bias is the truth. The references are N of them, drawn with
+replacement, and the queries are further points of the mixture. The gauge gets only references and queries. With
+θ̂ for its estimate of the bias of ABC and θ for the truth,
 
     usable:  θ/2 ≤ θ̂ ≤ 2θ,   and the same for the expansion's (3 m_2 g_2 − 2 g_3)/n² from the references.
 
-The family is meant to be hard: 1 to 31 clusters of unequal weight and width, near or far from each other, Gaussian or
-with heavy tails (Student's t with 3 degrees of freedom), some on the unit sphere; D from 1 to 64; n from 4 to 511; N
+The family is difficult on purpose: 1 to 31 clusters of unequal weight and width, near or far from each other, Gaussian
+or with heavy tails (Student's t with 3 degrees of freedom), some on the unit sphere; D from 1 to 64; n from 4 to 511; N
 from n (at least 16) to 256 n (at most 20 000); τ from twice the median distance down to a 64th of it, where n_eff is
-near 1. Seeds below 600 chose the light's thresholds; the next 300 were drawn after that, to measure it.
+near 1. Seeds below 600 were used to choose the thresholds; the next 300 were drawn afterwards, to measure the rates.
 
     python -m truedrift.paper.reliability_calibration docs/results/light_calibration.jsonl
 """
@@ -39,13 +39,13 @@ from truedrift.records.store import read as read_records
 POINTS = 20_000
 QUERIES = 16
 CHOSEN_ON, HELD_OUT = range(600), range(600, 900)
-"""Seeds of the populations that chose the thresholds, and of those that measured the light afterwards."""
+"""Seeds of the populations used to choose the thresholds, and of those used to measure the rates afterwards."""
 DIMENSIONS = (1, 2, 4, 8, 16, 64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One population, one sample of it, and what the gauge said: of standard, ABC and ABC-2 where there are three."""
+    """One population, one sample of it, and the results of the gauge; tuples are for standard, ABC and ABC-2."""
 
     seed: int
     D: int
@@ -54,20 +54,20 @@ class Case:
     tau_of_distance: float
     """τ over the median distance of queries to references."""
     n_eff: float
-    """1 over the mean of Σα² in minibatches of n."""
+    """Inverse of the mean of Σα² in minibatches of n."""
     truth: tuple[float, ...]
     estimate: tuple[float, ...]
     error: tuple[float, ...]
     noise: tuple[float, ...]
     drift: tuple[float, ...]
     expansion: float
-    """The closed form for ABC from the references, over the truth."""
+    """Closed form for ABC from the references, divided by the truth."""
     agreement: float
-    """The closed form for ABC from the references, over the estimate."""
+    """Closed form for ABC from the references, divided by the estimate."""
 
 
 def case(seed: int) -> Case:
-    """The population, sample and settings of that seed."""
+    """Compute the case of a seed: its population, sample and settings."""
     generator = torch.Generator().manual_seed(seed)
     D = DIMENSIONS[int(_uniform(generator) * len(DIMENSIONS))]
     points = population(D, POINTS + QUERIES, generator)
@@ -102,7 +102,7 @@ def case(seed: int) -> Case:
 
 
 def population(D: int, count: int, generator: torch.Generator) -> Float[Tensor, "count D"]:
-    """Points of one mixture of the family."""
+    """Draw points from one mixture of the family."""
     clusters = int(2 ** (5 * _uniform(generator)))
     separation = 10 ** (1.3 * _uniform(generator) - 0.5)
     likely = torch.arange(1, clusters + 1).double() ** -(2 * _uniform(generator))
@@ -121,7 +121,7 @@ def _uniform(generator: torch.Generator) -> float:
 
 
 def _short(value: float) -> float:
-    """Five digits, which keep the record small."""
+    """Round to five digits, which keeps the record small."""
     return float(f"{value:.5g}")
 
 
@@ -135,23 +135,23 @@ def write(path: Path, seeds: Iterable[int]) -> None:
 
 
 def read(path: Path) -> list[Case]:
-    """Read the cases of such a file."""
+    """Read the cases of a file."""
     return read_records(path, Case)
 
 
 def color_of(each: Case) -> Color:
-    """What the gauge shows in that case."""
+    """Return the reliability color of the case."""
     _, noise, _ = each.noise
     return reliability_color(noise=noise, error=each.error[1], drift=each.drift[1], agreement=each.agreement)
 
 
 def is_right(each: Case) -> bool:
-    """The estimate of ABC's bias is within a factor of 2 of the truth."""
+    """Return whether the estimated bias of ABC is within a factor of 2 of the truth."""
     return _within_2(each.estimate[1] / each.truth[1])
 
 
 def is_usable(each: Case) -> bool:
-    """So are both the estimate and the expansion."""
+    """Return whether both the estimate and the expansion are within a factor of 2 of the truth."""
     return is_right(each) and _within_2(each.expansion)
 
 
@@ -160,13 +160,13 @@ def _within_2(ratio: float) -> bool:
 
 
 def is_covered(each: Case, *, k: int) -> bool:
-    """The interval of estimator k holds the truth."""
+    """Return whether the interval of estimator k contains the truth."""
     half = uncertainty.half_width(error=each.error[k], drift=each.drift[k], noise=each.noise[k])
     return abs(math.log(each.estimate[k] / each.truth[k])) <= half
 
 
 def measure(cases: Sequence[Case]) -> Calibration:
-    """The rates over these cases."""
+    """Return the rates over these cases."""
     green = [each for each in cases if color_of(each) == "green"]
     believed = [each for each in cases if color_of(each) != "red"]
     usable = [each for each in cases if is_usable(each)]
@@ -190,7 +190,7 @@ def _share(cases: Sequence[Case], has: Callable[[Case], bool]) -> float:
 
 
 def main(path: Path) -> None:
-    """Run the calibration, and print what the halves showed."""
+    """Run the calibration, and print the rates of both groups of seeds."""
     write(path, (*CHOSEN_ON, *HELD_OUT))
     cases = read(path)
     for name, seeds in (("chosen on", CHOSEN_ON), ("held out", HELD_OUT)):

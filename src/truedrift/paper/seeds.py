@@ -1,4 +1,4 @@
-"""Numbers of runs, and what several seeds say together.
+"""Numbers of single runs, statistics over seeds, and sentences about paired differences.
 
 | number              | is                                                                                             |
 |---------------------|------------------------------------------------------------------------------------------------|
@@ -8,8 +8,6 @@
 | paired difference   | mean of d_s = b_s − a_s over the S seeds of both; limits mean ± t(0.975; S−1)·sd(d)/√S         |
 | rolling mean        | of the evaluations k − h … k + h with 2h + 1 = window, those of them that exist                |
 | first hit           | positives of a class seen at the first evaluation whose distance is at most a threshold        |
-
-Paired differences as sentences: lower, higher or neither, and how much the number of comparisons makes of it.
 """
 
 from __future__ import annotations
@@ -29,41 +27,41 @@ CONFIDENCE = 0.95
 
 
 def distances(run: ImageRun) -> list[float]:
-    """Of every evaluation, in the order of the run."""
+    """Return the distance of every evaluation, in order."""
     return [each.metrics.fid for each in run.evaluations]
 
 
 def last_average(run: ImageRun) -> float:
-    """Mean distance of the last five evaluations."""
+    """Return the mean distance of the last five evaluations."""
     return statistics.fmean(distances(run)[-LAST:])
 
 
 def best(run: ImageRun) -> float:
-    """Smallest distance of all evaluations."""
+    """Return the smallest distance of all evaluations."""
     return min(distances(run))
 
 
 def first_hit(run: ImageRun, threshold: float) -> int | None:
-    """Positives of a class seen when the distance is first at most the threshold; None if it never is."""
+    """Return the positives per class seen when the distance is first at most the threshold, or None."""
     hits = (each.positives_seen for each in run.evaluations if each.metrics.fid <= threshold)
     return next(hits, None)
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """The mean, and the largest deviation from it."""
+    """Return the mean and the largest deviation from it."""
     mean = statistics.fmean(values)
     return mean, max(abs(value - mean) for value in values)
 
 
 def rolling_mean(values: Sequence[float], window: int) -> list[float]:
-    """Centered; at both ends the window is cut to what is there, so that no value is lost."""
+    """Return the centered rolling mean; at both ends the window is cut, so that no value is lost."""
     half = window // 2
     return [statistics.fmean(values[max(0, k - half) : k + half + 1]) for k in range(len(values))]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Paired:
-    """Mean of the differences of pairs, and the limits of its 95 % interval; None: too few pairs for it."""
+    """Mean of paired differences with the limits of its 95 % interval; None: too few pairs."""
 
     pairs: int
     mean: float | None
@@ -72,12 +70,12 @@ class Paired:
 
     @property
     def significant(self) -> bool:
-        """Whether the interval is there and 0 is not in it."""
+        """Whether there is an interval and it excludes 0."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 
 def paired(base: Mapping[int, float], other: Mapping[int, float]) -> Paired:
-    """Of the differences `other` − `base` at the seeds that both have."""
+    """Return the mean and the interval of `other` − `base` over the seeds that both have."""
     differences = [other[seed] - base[seed] for seed in base if seed in other]
     pairs = len(differences)
     mean = statistics.fmean(differences) if pairs else None
@@ -91,13 +89,13 @@ PERCENT = f"{CONFIDENCE * 100:.0f} %"
 
 
 def difference_sentence(found: Paired, name: str, base: str, spec: str, *, lower: str = "lower", unit: str = "") -> str:
-    """Which of both is lower and by how much, with the interval and how many pairs."""
+    """Return a sentence: which is lower and by how much, with the interval and the number of pairs."""
     if found.mean is None:
         return f"no seed has both {name} and {base}"
     ahead = f"{name if found.mean < 0 else base} {lower} by {format_number(abs(found.mean), spec)}{unit}"
     if found.low is None or found.high is None:
-        said = ahead if found.mean else "no difference"
-        return f"{said} in a single pair of seeds, which has no interval"
+        outcome = ahead if found.mean else "no difference"
+        return f"{outcome} in a single pair of seeds, which has no interval"
     if not found.significant:
         return (
             f"no significant difference ({name} − {base} is {format_number(found.mean, spec)}{unit}, {PERCENT} "
@@ -108,7 +106,7 @@ def difference_sentence(found: Paired, name: str, base: str, spec: str, *, lower
 
 
 def comparisons_note(intervals: Sequence[Paired]) -> str:
-    """How many intervals are shown, and what that means; or why there is none."""
+    """Return a note on the number of intervals, or on why there is none."""
     count = sum(found.low is not None for found in intervals)
     if not count:
         return "No two pairs of seeds anywhere: there is no interval, and no difference here is significant."

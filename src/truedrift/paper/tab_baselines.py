@@ -69,7 +69,7 @@ class Baseline:
 
 @dataclass(frozen=True, kw_only=True)
 class Baselines:
-    """The table: `trials` minibatches without replacement for every query and n, `timed` estimates for the times."""
+    """The record: `trials` minibatches without replacement per query and n, `timed` estimates for the times."""
 
     pool_points: int
     queries: int
@@ -89,7 +89,7 @@ SMOKE_SIZES, SMOKE_POINTS, SMOKE_QUERIES, SMOKE_TRIALS, SMOKE_TIMED = (4, 8, 32)
 
 
 def study(setting: StudyOptions) -> Baselines:
-    """The whole table at `cpu` and `paper`; a small one at `smoke`."""
+    """Run the whole study at `cpu` and `paper`, and a small one at `smoke`."""
     small = setting.scale == "smoke"
     sizes, trials = (SMOKE_SIZES, SMOKE_TRIALS) if small else (SIZES, TRIALS)
     timed = SMOKE_TIMED if small else TIMED
@@ -145,7 +145,7 @@ def _row(name: str, k: int, sampled: TrialMoments, exact: Moments | None, second
 
 
 def _seconds(x: Tensor, pool: Tensor, name: str, n: int, timed: int, generator: torch.Generator) -> float:
-    """The mean time of one estimate from log-weights [m] and references [m, 2]."""
+    """Return the mean time of one estimate from log-weights [m] and references [m, 2]."""
     estimator = estimator_of(name)
     total = 0.0
     for trial in range(timed + WARM_UP):
@@ -169,7 +169,7 @@ NAMES = {
 
 
 def table(record: Baselines) -> Table:
-    """Every n, the paper's values beside ours."""
+    """Return one row per n and method, with the paper's values next to ours."""
     sizes = dict.fromkeys(row.n for row in record.rows)
     return Table(
         caption=(
@@ -203,7 +203,7 @@ def _table_row(row: Baseline) -> Row:
 
 
 def verdicts(record: Baselines) -> list[str]:
-    """One sentence an n: |bias|, variance and time of ABC as multiples of standard's, and the same of the paper."""
+    """Return one sentence per n: |bias|, variance and time of ABC as multiples of standard's, here and in the paper."""
     by_place = {(row.n, row.estimator): row for row in record.rows}
     both = [n for n in dict.fromkeys(row.n for row in record.rows) if {(n, "standard"), (n, "abc")} <= by_place.keys()]
     return [_verdict(by_place[n, "standard"], by_place[n, "abc"]) for n in both]
@@ -212,10 +212,12 @@ def verdicts(record: Baselines) -> list[str]:
 def _verdict(standard: Baseline, abc: Baseline) -> str:
     here = (abc.bias / standard.bias, abc.variance / standard.variance, abc.microseconds / standard.microseconds)
     base, corrected = (PAPER.get((row.n, row.estimator)) for row in (standard, abc))
-    told = [f" (paper {a / b:.2f})" for a, b in zip(corrected, base, strict=True)] if base and corrected else [""] * 3
-    multiples = zip(("|bias|", "variance", "time"), here, told, strict=True)
-    said = ", ".join(f"{name} {ours:.2f}{paper}" for name, ours, paper in multiples)
-    return f"n = {abc.n}: ABC as a multiple of standard: {said}"
+    printed = (
+        [f" (paper {a / b:.2f})" for a, b in zip(corrected, base, strict=True)] if base and corrected else [""] * 3
+    )
+    multiples = zip(("|bias|", "variance", "time"), here, printed, strict=True)
+    text = ", ".join(f"{name} {ours:.2f}{paper}" for name, ours, paper in multiples)
+    return f"n = {abc.n}: ABC as a multiple of standard: {text}"
 
 
 def screen_notes(record: Baselines) -> list[str]:

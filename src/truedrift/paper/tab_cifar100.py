@@ -9,9 +9,9 @@ from truedrift.paper.grid_tables import (
     Paper,
     comparison_rows,
     coverage_notes,
-    evaluated_runs,
     one_or_all,
     protocol_line,
+    runs_with_evaluations,
     sizes,
 )
 from truedrift.paper.seeds import comparisons_note
@@ -39,7 +39,7 @@ PAPER: dict[int, Paper] = {
 
 
 def table(record: ImageGrid) -> Table:
-    """Three rows an n: standard, ABC, and their difference."""
+    """Return three rows per n: standard, ABC, and their difference."""
     name = record.protocol.distance_name
     columns = [column for measure in MEASURES for column in (f"{measure} {name}", f"{measure}, paper")]
     found = [each for n in sizes(record) for each in ABC_AGAINST_STANDARD.differences(record, n)]
@@ -56,17 +56,17 @@ def table(record: ImageGrid) -> Table:
 
 
 def _seeds(record: ImageGrid) -> str:
-    count = len({run.seed for run in evaluated_runs(record)})
+    count = len({run.seed for run in runs_with_evaluations(record)})
     return "a single seed, hence no interval" if count == 1 else f"mean ± largest deviation over {count} seeds"
 
 
 def _rows(record: ImageGrid, n: int) -> list[Row]:
-    epochs = one_or_all(run.epochs for run in evaluated_runs(record) if run.n == n)
+    epochs = one_or_all(run.epochs for run in runs_with_evaluations(record) if run.n == n)
     return comparison_rows(record, ABC_AGAINST_STANDARD, n, PAPER.get(n, {}), (epochs,))
 
 
 def verdicts(record: ImageGrid) -> list[str]:
-    """One sentence an n, of the last-5 averages."""
+    """Return one sentence per n, about the last-5 averages."""
     return [f"n = {n}: {ABC_AGAINST_STANDARD.verdict(record, n)}" for n in sizes(record)]
 
 

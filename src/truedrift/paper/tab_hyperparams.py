@@ -26,28 +26,28 @@ PAPER = {
     "Parameters": "26.6M",
     "Kernel normalization": "bidirectional",
 }
-"""What the paper prints, in its table and the paragraph above it."""
+"""Settings as the paper prints them, in its table and the paragraph above it."""
 PUBLISHED_CODE = "published code"
-"""In the column of the paper where the paper says nothing."""
+"""Text in the paper's column for settings that only the published code shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Epochs:
-    """A run length at an n."""
+    """The length of a run at one n."""
 
     n: int
     epochs: int
     positives_seen: int
-    """Of each class, over the whole run."""
+    """Positives per class over the whole run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters:
-    """The recipe's settings; those that the paper does not tell are the published code's."""
+    """The settings of the recipe; those that the paper does not state are from the published code."""
 
     recipe: str
     parameters: int
-    """Of the generator."""
+    """Parameters of the generator."""
     learning_rate: float
     beta1: float
     beta2: float
@@ -71,7 +71,7 @@ SAMPLE_SHAPE, CLASSES = (3, 32, 32), 10
 
 
 def study(setting: StudyOptions) -> Hyperparameters:
-    """The recipe cifar10 at every n of the paper; scale and seed change nothing."""
+    """Read the recipe cifar10 at every n of the paper; scale and seed have no effect."""
     started = time.monotonic()
     runs = {n: cifar10(n=n) for n in CIFAR10_EPOCHS}
     any_run = runs[8]
@@ -104,7 +104,7 @@ def study(setting: StudyOptions) -> Hyperparameters:
 
 
 def settings(record: Hyperparameters) -> dict[str, str]:
-    """The settings of the recipe under the paper's names, and then those that only the published code tells."""
+    """Return the settings of the recipe by the paper's names, then those that only the published code shows."""
     sizes = " / ".join(str(length.n) for length in record.lengths)
     seen = sorted({length.positives_seen for length in record.lengths})
     return {
@@ -127,18 +127,18 @@ def settings(record: Hyperparameters) -> dict[str, str]:
 
 
 def table(record: Hyperparameters) -> Table:
-    """Name, here, paper."""
+    """Return one row per setting: name, here, paper."""
     rows = [(name, value, PAPER.get(name, PUBLISHED_CODE)) for name, value in settings(record).items()]
     caption = f"Settings of the recipe {record.recipe} and those of the paper."
     return Table(caption=caption, label="tab:hyperparams", header=("", "here", "paper"), groups=[rows])
 
 
 def verdicts(record: Hyperparameters) -> list[str]:
-    """How many of the paper's settings are the recipe's, and which are not."""
+    """Return one sentence: how many settings agree with the paper, and which do not."""
     here = settings(record)
     other = [name for name, printed in PAPER.items() if here.get(name) != printed]
-    said = f"{len(PAPER) - len(other)} of {len(PAPER)} settings that the paper prints are those of {record.recipe}"
-    return [f"{said}; others: {', '.join(other)}" if other else said]
+    count = f"{len(PAPER) - len(other)} of {len(PAPER)} settings that the paper prints are those of {record.recipe}"
+    return [f"{count}; others: {', '.join(other)}" if other else count]
 
 
 ITEM = Item(

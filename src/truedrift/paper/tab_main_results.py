@@ -15,9 +15,9 @@ from truedrift.paper.grid_tables import (
     Paper,
     comparison_rows,
     coverage_notes,
-    evaluated_runs,
     one_or_all,
     protocol_line,
+    runs_with_evaluations,
     sizes,
 )
 from truedrift.paper.seeds import Paired, comparisons_note
@@ -50,18 +50,18 @@ PAPER: dict[int, Paper] = {
 ESTIMATORS = ("standard", "abc")
 
 
-def tasks(ground: BenchmarkSetting) -> list[Task]:
-    """Every n, estimator and seed; the longest runs, those of small n, come first."""
+def tasks(benchmark: BenchmarkSetting) -> list[Task]:
+    """Return the runs of every n, estimator and seed; the longest runs (small n) come first."""
     return [
-        Task(variant=name, config=ground.config(n=n, seed=seed, estimator_pos=name, estimator_neg=name))
-        for n in sorted(ground.sizes)
+        Task(variant=name, config=benchmark.config(n=n, seed=seed, estimator_pos=name, estimator_neg=name))
+        for n in sorted(benchmark.sizes)
         for name in ESTIMATORS
-        for seed in ground.seeds
+        for seed in benchmark.seeds
     ]
 
 
 def table(record: ImageGrid) -> Table:
-    """Three rows an n: standard, ABC, and their difference."""
+    """Return three rows per n: standard, ABC, and their difference."""
     name = record.protocol.distance_name
     return Table(
         caption=(
@@ -81,10 +81,10 @@ def _columns(name: str) -> list[str]:
 
 
 def _rows(record: ImageGrid, n: int) -> list[Row]:
-    runs = [run for run in evaluated_runs(record) if run.n == n]
+    runs = [run for run in runs_with_evaluations(record) if run.n == n]
     positives = one_or_all(run.evaluations[-1].positives_seen for run in runs)
-    beside = (positives, one_or_all(run.epochs for run in runs))
-    return comparison_rows(record, ABC_AGAINST_STANDARD, n, PAPER.get(n, {}), beside)
+    extra = (positives, one_or_all(run.epochs for run in runs))
+    return comparison_rows(record, ABC_AGAINST_STANDARD, n, PAPER.get(n, {}), extra)
 
 
 def _intervals(record: ImageGrid) -> list[Paired]:
@@ -92,7 +92,7 @@ def _intervals(record: ImageGrid) -> list[Paired]:
 
 
 def verdicts(record: ImageGrid) -> list[str]:
-    """One sentence an n, of the last-5 averages."""
+    """Return one sentence per n, about the last-5 averages."""
     return [f"n = {n}: {ABC_AGAINST_STANDARD.verdict(record, n)}" for n in sizes(record)]
 
 

@@ -41,20 +41,20 @@ PAPER = {
     "epoch, compiled": (38.0, 37.0, -1.0),
     "parameters": (26.6, 26.6, None),
 }
-"""Standard, ABC and difference as the paper prints them: MB (it does not say in which mode), seconds, millions."""
+"""Standard, ABC and difference as the paper prints them: MB (the mode is not stated), seconds, millions."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """One estimator, eager or compiled, in a process of its own."""
+    """The cost of one estimator, eager or compiled, measured in a separate process."""
 
     estimator: str
     compiled: bool
     epoch_seconds: tuple[float, ...]
-    """Of every epoch after the first, which warms up."""
+    """Seconds of every epoch after the first, which warms up."""
     memory_megabytes: float
-    """Of a CUDA GPU its peak; on mps, which counts no peak, the most that the driver held for the process after an
-    epoch; of a CPU by how much the process grew from before the first step to its peak."""
+    """Peak memory of a CUDA GPU. On mps, which has no peak counter: the most that the driver held after an epoch. On a
+    CPU: the growth of the resident memory from before the first step to its peak."""
     parameters: int
 
 
@@ -81,7 +81,7 @@ EPOCHS, SMOKE_EPOCHS = 10, 2
 
 
 def configs(setting: StudyOptions) -> list[RunConfig]:
-    """Of the four measurements, in pairs."""
+    """Return the configurations of the four measurements, in pairs."""
     on = benchmark_setting(setting, IMAGES, LABEL)
     return [
         recipe(
@@ -95,31 +95,31 @@ def configs(setting: StudyOptions) -> list[RunConfig]:
 
 
 def epoch_count(scale: Scale) -> int:
-    """Of each measurement, with the one that warms up."""
+    """Return the number of epochs per measurement, including the warm-up."""
     return 1 + (SMOKE_EPOCHS if scale == "smoke" else EPOCHS)
 
 
 def require_ready(setting: StudyOptions) -> None:
-    """The data set is one of the item's, and it is here: checked before anything starts."""
+    """Require that the data set is allowed and available, before anything starts."""
     load_samples(configs(setting)[0], Parts())
 
 
 def study(setting: StudyOptions) -> Overhead:
-    """Both pairs, one after the other."""
+    """Measure both pairs, one after the other."""
     started = time.monotonic()
     found = configs(setting)
     epochs = epoch_count(setting.scale)
     eager = _read_measurement(found[:2], epochs, 0, setting)
     compiled = _read_measurement(found[2:], epochs, 2 * epochs, setting)
-    told = eager[0].told
+    machine = eager[0].final
     return Overhead(
         scale=setting.scale,
         data=found[0].data.name,
         recipe=found[0].recipe,
         n=N,
         steps_per_epoch=found[0].cadence.steps_per_epoch,
-        device=told["device"],
-        threads=told["threads"],
+        device=machine["device"],
+        threads=machine["threads"],
         costs=tuple(map(_cost, found, (*eager, *compiled))),
         provenance=provenance(seed=setting.seed, wall_seconds=time.monotonic() - started),
     )
@@ -127,12 +127,12 @@ def study(setting: StudyOptions) -> Overhead:
 
 @dataclass
 class MeasuredCost:
-    """What a process has told so far."""
+    """What a process has measured so far."""
 
     seconds: list[float] = field(default_factory=list)
-    """Of every epoch."""
-    told: dict[str, Any] = field(default_factory=dict)
-    """At its end: memory_megabytes, parameters, device, threads."""
+    """Seconds of every epoch."""
+    final: dict[str, Any] = field(default_factory=dict)
+    """Final answer: memory_megabytes, parameters, device, threads."""
 
 
 def _cost(config: RunConfig, measured: MeasuredCost) -> Cost:
@@ -140,56 +140,56 @@ def _cost(config: RunConfig, measured: MeasuredCost) -> Cost:
         estimator=config.objective.estimator_pos,
         compiled=config.engine.compiled,
         epoch_seconds=tuple(measured.seconds[1:]),
-        memory_megabytes=measured.told["memory_megabytes"],
-        parameters=measured.told["parameters"],
+        memory_megabytes=measured.final["memory_megabytes"],
+        parameters=measured.final["parameters"],
     )
 
 
 def _read_measurement(pair: list[RunConfig], epochs: int, before: int, setting: StudyOptions) -> list[MeasuredCost]:
-    """The processes take their epochs in turn."""
+    """Run the processes of a pair, which take their epochs in turn."""
     found = [MeasuredCost() for _ in pair]
     with ExitStack() as stack:
         processes = [stack.enter_context(_process(config, setting.device)) for config in pair]
         for epoch in range(epochs):
             for number, process in enumerate(processes):
-                found[number].seconds.append(process.asked("epoch"))
+                found[number].seconds.append(process.request("epoch"))
                 setting.progress(LABEL, before + len(pair) * epoch + number + 1, 4 * epochs)
         for each, process in zip(found, processes, strict=True):
-            each.told = process.asked("end")
+            each.final = process.request("end")
     return found
 
 
 class MeasuringProcess:
-    """A process that answers a word with a line of JSON."""
+    """A process that answers each word with one line of JSON."""
 
     def __init__(self, process: subprocess.Popen[str], errors: Any) -> None:
         self._process, self._errors = process, errors
 
-    def asked(self, word: str) -> Any:
-        """Its answer."""
+    def request(self, word: str) -> Any:
+        """Send the word; return the answer."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
             self._process.stdin.write(word + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise self._ended() from None
+            raise self._error() from None
         line = self._process.stdout.readline()
         if not line:
-            raise self._ended()
+            raise self._error()
         return json.loads(line)
 
-    def _ended(self) -> Exception:
+    def _error(self) -> Exception:
         self._process.wait()
         self._errors.seek(0)
         last = self._errors.read().strip().splitlines()[-1:]
-        came = f"a measurement ended with status {self._process.returncode} ({' '.join(last) or 'it said nothing'})"
-        return UserError(came, "allowed is a machine that can train and compile", "look at that, and run it again")
+        problem = f"a measurement ended with status {self._process.returncode} ({' '.join(last) or 'no output'})"
+        return UserError(problem, "the machine must be able to train and compile", "fix the cause and run it again")
 
 
 @contextmanager
 def _process(config: RunConfig, device: str) -> Iterator[MeasuringProcess]:
-    """Started, and at its end stopped."""
+    """Start the process, and stop it on exit."""
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as errors:
         path = Path(scratch) / "config.json"
         path.write_text(json.dumps(config.tree()), encoding="utf-8")
@@ -206,7 +206,7 @@ def _command(config: Path, device: str) -> list[str]:
 
 
 def measurements(setting: StudyOptions) -> str:
-    """What `--dry-run` prints."""
+    """Return what `--dry-run` prints."""
     found, epochs = configs(setting), epoch_count(setting.scale)
     each = f"{epochs} epochs of {found[0].cadence.steps_per_epoch} steps each, the first of them not counted"
     return "\n".join(
@@ -227,7 +227,7 @@ def _cost_line(found: list[RunConfig], epochs: int, setting: StudyOptions) -> st
     compiling = "compiling comes on top"
     if setting.scale == "paper":
         seconds = epochs * 2 * (STANDARD_EPOCH_SECONDS + ABC_EPOCH_SECONDS)
-        return f"estimate: {format_duration(seconds)} on one A100, from the times that the paper tells; {compiling}"
+        return f"estimate: {format_duration(seconds)} on one A100, from the paper's times; {compiling}"
     try:
         samples = load_samples(found[0], Parts())
     except UserError as error:
@@ -241,21 +241,21 @@ MEMORY = {
     "cpu": "growth of the process's resident memory from before the first step to its peak",
     "mps": "most that the driver held for the process after an epoch, since mps counts no peak",
 }
-"""What was measured, by device; a CUDA GPU, which has a name of its own, tells its peak."""
+"""Device → what memory means; a CUDA GPU, which has its own name, reports its peak."""
 MODES = {False: "eager", True: "compiled"}
 
 
 def find_cost(record: Overhead, estimator: str, *, compiled: bool) -> Cost | None:
-    """What was measured, if it was."""
+    """Return the cost of an estimator in one mode, or None."""
     return next((c for c in record.costs if c.estimator == estimator and c.compiled is compiled), None)
 
 
 def table(record: Overhead) -> Table:
-    """Memory and time in both modes, and parameters."""
+    """Return memory and time in both modes, and parameters."""
     if not record.costs:
         raise UserError(
             "the record of tab:overhead has no cost",
-            "allowed is a record of one process or more",
+            "must have one cost or more",
             f"run {record.provenance.command!r} to its end",
         )
     epochs = sorted({len(cost.epoch_seconds) for cost in record.costs})
@@ -263,7 +263,7 @@ def table(record: Overhead) -> Table:
     return Table(
         caption=(
             f"Cost of the correction: {record.recipe} on {record.data}, n = {record.n}, {record.device}, "
-            f"{record.threads} threads, {record.steps_per_epoch} steps an epoch, mean ± largest deviation over "
+            f"{record.threads} threads, {record.steps_per_epoch} steps per epoch, mean ± largest deviation over "
             f"{', '.join(map(str, epochs))} epochs after the first. Memory is the {memory}. "
             "Paper: DriftDiT-Small on CIFAR-10, n = 8, one A100."
         ),
@@ -331,20 +331,20 @@ def _paper(row: str, mode: str) -> list[Cell]:
 
 
 def verdicts(record: Overhead) -> list[str]:
-    """One sentence for the time in each mode that was measured, and one for the memory."""
-    said = []
+    """Return one sentence on time and one on memory per measured mode."""
+    sentences = []
     for compiled, mode in MODES.items():
         standard, abc = _both(record, compiled)
         if standard and abc and standard.epoch_seconds and abc.epoch_seconds:
-            said += [_time_verdict(mode, standard, abc), _memory_verdict(mode, standard, abc)]
-    return said
+            sentences += [_time_verdict(mode, standard, abc), _memory_verdict(mode, standard, abc)]
+    return sentences
 
 
 def _time_verdict(mode: str, standard: Cost, abc: Cost) -> str:
     first, second = (mean_and_deviation(cost.epoch_seconds)[0] for cost in (standard, abc))
     apart = min(abc.epoch_seconds) > max(standard.epoch_seconds) or max(abc.epoch_seconds) < min(standard.epoch_seconds)
     spec = _digits([*standard.epoch_seconds, *abc.epoch_seconds])
-    both = "do not overlap" if apart else "overlap: within the spread of the clock"
+    both = "do not overlap" if apart else "overlap: within the variation of the clock"
     return (
         f"{mode}: an epoch takes {format_number(second, spec)} s with ABC and {format_number(first, spec)} s "
         f"with standard ({_signed(second / first - 1, '.1%')}), and the epochs of both {both}"

@@ -16,11 +16,11 @@ from truedrift.paper.grid_tables import (
     by_seed,
     coverage_notes,
     decimals,
-    evaluated_runs,
     interval_cell,
     mean_cell,
     printed_cell,
     protocol_line,
+    runs_with_evaluations,
     sizes,
     total_positives,
     values_by_seed,
@@ -41,7 +41,7 @@ from truedrift.report.table import Cell, MeanCell, Row, Table, format_number
 
 PAPER_THRESHOLDS = (10.0, 7.0)
 PAPER_EXTRACTORS = ("inception", "abc-release")
-"""Distances on the scale of those thresholds."""
+"""Extractors whose distances have the scale of these thresholds."""
 PAPER_STANDARD = 7.31
 """Standard's last-5 average at n = 8 in the paper."""
 PAPER: dict[tuple[int, str], tuple[tuple[float, float | None, str], ...]] = {
@@ -58,14 +58,14 @@ PAPER: dict[tuple[int, str], tuple[tuple[float, float | None, str], ...]] = {
     (32, "difference"): ((0.0, None, ""), (-2.60, None, "")),
     (64, "difference"): ((-3.12, None, ""), (-3.12, None, "")),
 }
-"""Millions of positives to FID ≤ 10 and to FID ≤ 7, and the attainment, as the paper prints them."""
+"""Millions of positives until FID ≤ 10 and FID ≤ 7, and the share of seeds, as the paper prints them."""
 VARIANTS = ("standard", "abc")
 Hits = dict[int, float]
-"""Positives over all classes in the table's unit, by seed, of those that reach the threshold."""
+"""Positives over all classes in the unit of the table, by seed, for the seeds that reach the threshold."""
 
 
 def thresholds(record: ImageGrid) -> tuple[float, float]:
-    """The paper's, or those in proportion."""
+    """Return the thresholds of the paper, or proportional ones for other extractors."""
     if record.protocol.extractor in PAPER_EXTRACTORS:
         return PAPER_THRESHOLDS
     n = sizes(record)[0]
@@ -73,7 +73,7 @@ def thresholds(record: ImageGrid) -> tuple[float, float]:
     if not averages:
         raise UserError(
             f"the record of {record.item} has no evaluated run of standard at n = {n}, which sets the thresholds",
-            "allowed is a grid that has one",
+            "the grid must have one",
             f"run {record.provenance.command!r} to its end",
         )
     first, second = (each / PAPER_STANDARD * statistics.fmean(averages.values()) for each in PAPER_THRESHOLDS)
@@ -81,7 +81,7 @@ def thresholds(record: ImageGrid) -> tuple[float, float]:
 
 
 def positives_until(record: ImageGrid, variant: str, n: int, threshold: float) -> Hits:
-    """First hits of the seeds that have one."""
+    """Return the first hits, by seed, of the seeds that reach the threshold."""
     unit, _ = _unit(record)
     found = {seed: first_hit(run, threshold) for seed, run in by_seed(record, variant, n).items()}
     return {
@@ -90,11 +90,13 @@ def positives_until(record: ImageGrid, variant: str, n: int, threshold: float) -
 
 
 def _unit(record: ImageGrid) -> tuple[float, str]:
-    return axis_unit(max(total_positives(record, run.evaluations[-1].positives_seen) for run in evaluated_runs(record)))
+    return axis_unit(
+        max(total_positives(record, run.evaluations[-1].positives_seen) for run in runs_with_evaluations(record))
+    )
 
 
 def table(record: ImageGrid) -> Table:
-    """Three rows an n: standard, ABC, and their difference over the seeds that both have."""
+    """Return three rows per n: standard, ABC, and their difference over the seeds that both have."""
     name, (_, unit_name) = record.protocol.distance_name, _unit(record)
     columns = [
         column
@@ -143,7 +145,7 @@ def _rows(record: ImageGrid, n: int) -> list[Row]:
 
 
 def _cells(record: ImageGrid, n: int, k: int, threshold: float) -> dict[str, tuple[Cell, Cell]]:
-    """For both estimators and their difference: ours, and the paper's."""
+    """Return our cell and the paper's, for both estimators and their difference."""
     cells: dict[str, Cell] = {variant: _attained_cell(record, variant, n, threshold) for variant in VARIANTS}
     cells["difference"] = interval_cell(_difference(record, n, threshold), ".2f")
     return {row: (cell, _printed_cell(n, row, k)) for row, cell in cells.items()}
@@ -163,7 +165,7 @@ def _printed_cell(n: int, row: str, k: int) -> MeanCell:
 
 
 def sooner_by(record: ImageGrid, n: int, threshold: float) -> str | None:
-    """The variant that more of its seeds reach the threshold with, or that reaches it sooner; None if neither."""
+    """Return the variant with more seeds that reach the threshold, else the one that is sooner; None for a tie."""
     ranks = {}
     for variant in VARIANTS:
         found, seeds = positives_until(record, variant, n, threshold), len(by_seed(record, variant, n))
@@ -180,7 +182,7 @@ def _difference(record: ImageGrid, n: int, threshold: float) -> Paired:
 
 
 def verdicts(record: ImageGrid) -> list[str]:
-    """One sentence for each n and threshold."""
+    """Return one sentence per n and threshold."""
     return [
         f"n = {n}, {name}: {_verdict(record, n, threshold)}"
         for n in sizes(record)
@@ -197,10 +199,10 @@ def _verdict(record: ImageGrid, n: int, threshold: float) -> str:
     found = _difference(record, n, threshold)
     if not found.pairs:
         return f"reached by {counts[0]} and {counts[1]}"
-    said = difference_sentence(
+    sentence = difference_sentence(
         found, "ABC", "standard", ".2f", lower="sooner", unit=f" {_unit(record)[1].removesuffix('s')}"
     )
-    return f"reached by {counts[0]} and {counts[1]}; {said}"
+    return f"reached by {counts[0]} and {counts[1]}; {sentence}"
 
 
 ITEM = Item(

@@ -24,11 +24,11 @@ from truedrift.paper.grid_tables import (
     ABC_AGAINST_STANDARD,
     VariantComparison,
     coverage_notes,
-    evaluated_runs,
     interval_cell,
     measure_cells,
     number_format,
     protocol_line,
+    runs_with_evaluations,
     sizes,
     values_by_seed,
 )
@@ -42,41 +42,46 @@ FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
 ESTIMATORS = ("standard", "abc")
 
 
-def tasks(ground: BenchmarkSetting) -> list[Task]:
-    """Every estimator at every factor with every seed."""
-    return [_task(ground, name, factor, seed) for name in ESTIMATORS for factor in FACTORS for seed in ground.seeds]
+def tasks(benchmark: BenchmarkSetting) -> list[Task]:
+    """Return the runs of every estimator at every factor with every seed."""
+    return [
+        _task(benchmark, name, factor, seed) for name in ESTIMATORS for factor in FACTORS for seed in benchmark.seeds
+    ]
 
 
-def _task(ground: BenchmarkSetting, name: str, factor: float, seed: int) -> Task:
-    own = ground.config(n=N, seed=seed).objective.temperatures
+def _task(benchmark: BenchmarkSetting, name: str, factor: float, seed: int) -> Task:
+    own = benchmark.config(n=N, seed=seed).objective.temperatures
     temperatures = [factor * tau for tau in own]
-    config = ground.config(n=N, seed=seed, estimator_pos=name, estimator_neg=name, temperatures=temperatures)
+    config = benchmark.config(n=N, seed=seed, estimator_pos=name, estimator_neg=name, temperatures=temperatures)
     return Task(variant=f"{name}/{factor:g}", config=config)
 
 
 FIGURE_INCHES = (4.4, 3.0)
-ESTIMATOR_ROWS = ("standard", "abc")
 MEASURE = "last-5 average"
 _FACTOR = re.compile(r"\d+(\.\d+)?")
 
 
 def factors(record: ImageGrid) -> list[str]:
-    """As the variants write them, from the smallest; ValueError where one is no positive number."""
-    found = {run.variant.partition("/")[2] for run in evaluated_runs(record)}
-    for variant in sorted(run.variant for run in evaluated_runs(record)):
+    """Return the factors as the variants write them, from the smallest.
+
+    Raises:
+        UserError: A variant has no positive factor.
+    """
+    found = {run.variant.partition("/")[2] for run in runs_with_evaluations(record)}
+    for variant in sorted(run.variant for run in runs_with_evaluations(record)):
         if not _FACTOR.fullmatch(variant.partition("/")[2]):
-            came = f"the record of {record.item} has a variant {variant!r}"
-            raise UserError(came, "allowed is an estimator and a factor, as in 'abc/0.5'", "remove that run")
+            problem = f"the record of {record.item} has a variant {variant!r}"
+            raise UserError(problem, "must be an estimator and a factor, as in 'abc/0.5'", "remove that run")
     return sorted(found, key=float)
 
 
 def last_averages(record: ImageGrid, estimator: str, factor: str) -> dict[int, float]:
-    """Last-5 averages by seed."""
+    """Return the last-5 averages by seed."""
     return values_by_seed(record, f"{estimator}/{factor}", sizes(record)[0], last_average)
 
 
 def best_by_mean(record: ImageGrid, estimator: str) -> str | None:
-    """The factor with the smallest mean over seeds; the smaller one of two."""
+    """Return the factor with the smallest mean over seeds; of two equal ones, the smaller factor."""
     means = {
         f: mean_and_deviation(list(last_averages(record, estimator, f).values()))[0]
         for f in _known_factors(record, estimator)
@@ -89,14 +94,14 @@ def _known_factors(record: ImageGrid, estimator: str) -> list[str]:
 
 
 def best_factor_by_seed(record: ImageGrid, estimator: str) -> dict[int, str]:
-    """The factor with the smallest distance at each seed that has a run at every factor of this estimator."""
+    """Return the best factor of each seed that has a run at every factor of this estimator."""
     found = {factor: last_averages(record, estimator, factor) for factor in _known_factors(record, estimator)}
     seeds = set.intersection(*map(set, found.values())) if found else set()
     return {seed: min(found, key=lambda factor: found[factor][seed]) for seed in sorted(seeds)}
 
 
 def table(record: ImageGrid) -> Table:
-    """A row a factor: standard, ABC, their paired difference, and how many seeds have their best there."""
+    """Return one row per factor: standard, ABC, their paired difference, and how many seeds are best there."""
     n, name = sizes(record)[0], record.protocol.distance_name
     found = [_at(factor).difference(record, n) for factor in factors(record)]
     return Table(
@@ -123,9 +128,9 @@ def _row(record: ImageGrid, factor: str, n: int) -> Row:
     spec = number_format(record, MEASURE)
     cells = (
         measure_cells(record, [f"{estimator}/{each}" for each in factors(record)], n, MEASURE)[f"{estimator}/{factor}"]
-        for estimator in ESTIMATOR_ROWS
+        for estimator in ESTIMATORS
     )
-    counts = (list(best_factor_by_seed(record, estimator).values()) for estimator in ESTIMATOR_ROWS)
+    counts = (list(best_factor_by_seed(record, estimator).values()) for estimator in ESTIMATORS)
     return (
         factor,
         *cells,
@@ -135,10 +140,10 @@ def _row(record: ImageGrid, factor: str, n: int) -> Row:
 
 
 def draw(record: ImageGrid) -> Figure:
-    """Both estimators with bars of the largest deviation, the best of each by mean with a ring."""
+    """Draw both estimators with error bars of the largest deviation, and a ring at the best mean of each."""
     figure = Figure(figsize=FIGURE_INCHES)
     axes = figure.subplots()
-    for estimator, shift in zip(ESTIMATOR_ROWS, (0.985, 1.015), strict=True):  # so that bars do not hide each other
+    for estimator, shift in zip(ESTIMATORS, (0.985, 1.015), strict=True):  # so that bars do not hide each other
         _curve(axes, record, estimator, shift)
     style_axes(axes, across="factor $f$ of all temperatures", up=f"{record.protocol.distance_name}, last-5 average")
     ticks_at(axes, [float(factor) for factor in factors(record)], factors(record))
@@ -150,9 +155,9 @@ def draw(record: ImageGrid) -> Figure:
 def _curve(axes: Axes, record: ImageGrid, estimator: str, shift: float) -> None:
     name, color, marker = LOOKS[estimator]
     known = _known_factors(record, estimator)
-    spread = [mean_and_deviation(list(last_averages(record, estimator, factor).values())) for factor in known]
+    values = [mean_and_deviation(list(last_averages(record, estimator, factor).values())) for factor in known]
     across = [shift * float(factor) for factor in known]
-    means, bars = [mean for mean, _ in spread], [deviation for _, deviation in spread]
+    means, bars = [mean for mean, _ in values], [deviation for _, deviation in values]
     look: dict[str, Any] = {"color": color, "marker": marker, "markersize": 4, "linewidth": 1.2, "elinewidth": 0.9}
     axes.errorbar(across, means, bars, label=name, capsize=2, **look)
     best = [k for k, factor in enumerate(known) if factor == best_by_mean(record, estimator)]
@@ -161,8 +166,8 @@ def _curve(axes: Axes, record: ImageGrid, estimator: str, shift: float) -> None:
 
 
 def verdicts(record: ImageGrid) -> list[str]:
-    """Whether the best factor shifts, and how both compare at their own best."""
-    standard, abc = (best_by_mean(record, estimator) for estimator in ESTIMATOR_ROWS)
+    """Return sentences: whether the best factor shifts, and how both compare at their own best."""
+    standard, abc = (best_by_mean(record, estimator) for estimator in ESTIMATORS)
     if standard is None or abc is None:
         return ["standard and ABC have not both been run: nothing is known of a shift"]
     n = sizes(record)[0]
@@ -175,8 +180,8 @@ def verdicts(record: ImageGrid) -> list[str]:
 
 
 def _shift(record: ImageGrid, standard: str, abc: str) -> str:
-    """By mean, and in how many seeds the same way."""
-    of_standard, of_abc = (best_factor_by_seed(record, estimator) for estimator in ESTIMATOR_ROWS)
+    """Describe the shift by mean, and the number of seeds that shift the same way."""
+    of_standard, of_abc = (best_factor_by_seed(record, estimator) for estimator in ESTIMATORS)
     moves = [float(of_abc[seed]) - float(of_standard[seed]) for seed in of_standard if seed in of_abc]
     counted = (
         f"by seed it is smaller with ABC in {sum(move < 0 for move in moves)}, the same in "
@@ -186,8 +191,8 @@ def _shift(record: ImageGrid, standard: str, abc: str) -> str:
     if not move:
         return f"no shift: the best f by mean is {abc} for both; {counted}"
     agree = bool(moves) and all(each * move > 0 for each in moves)
-    said = "the best f shifts" if agree else "no clear shift: the best f by mean goes"
-    return f"{said} from {standard} (standard) to {abc} (ABC); {counted}"
+    shift = "the best f shifts" if agree else "no clear shift: the best f by mean goes"
+    return f"{shift} from {standard} (standard) to {abc} (ABC); {counted}"
 
 
 def _edge(record: ImageGrid, standard: str, abc: str) -> str:
