@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from truedrift.data import array_files
-from truedrift.data.array_files import ONLY, read_arrays
+from truedrift.data import array_files, read_arrays
+from truedrift.data.array_files import ONLY
 
 ROWS = np.arange(6.0).reshape(2, 3)
 
@@ -36,7 +36,7 @@ def zipped(**entries):
 
 @pytest.mark.parametrize("dtype", ["<f8", ">f8", "<f4", ">f4", "<f2", "<i4", ">i8", "u1", "?"])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_npy_comes_back(tmp_path, dtype, order):
+def test_npy_round_trip(tmp_path, dtype, order):
     array = np.array(ROWS, dtype=dtype, order=order)
     np.save(tmp_path / "a.npy", array)
     (back,) = read_arrays(tmp_path / "a.npy").values()
@@ -45,7 +45,7 @@ def test_npy_comes_back(tmp_path, dtype, order):
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_npz_comes_back_by_name(tmp_path, save):
+def test_npz_round_trip(tmp_path, save):
     save(tmp_path / "a.npz", queries=ROWS, references=ROWS.T.astype("f4"))
     back = read_arrays(tmp_path / "a.npz")
     assert list(back) == ["queries", "references"]
@@ -54,7 +54,7 @@ def test_npz_comes_back_by_name(tmp_path, save):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.int32])
-def test_safetensors_comes_back(tmp_path, dtype):
+def test_safetensors_round_trip(tmp_path, dtype):
     save_file({"weights": torch.tensor(ROWS).to(dtype)}, tmp_path / "a.safetensors")
     back = read_arrays(tmp_path / "a.safetensors")["weights"]
     assert back.dtype == (torch.float64 if dtype == torch.int32 else dtype)
@@ -117,12 +117,12 @@ def test_a_bad_file_is_one_line_of_three_parts(tmp_path, name):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message) as caught:
         read_arrays(tmp_path / name)
-    said = str(caught.value)
-    assert said.count("; ") >= 2
-    assert "\n" not in said
+    text = str(caught.value)
+    assert text.count("; ") >= 2
+    assert "\n" not in text
 
 
-def test_a_damaged_archive_is_found(tmp_path):
+def test_a_damaged_archive_is_refused(tmp_path):
     whole = bytearray(zipped(a=npy(np.random.default_rng(0).random((50, 50)))))
     whole[len(whole) // 2] ^= 0xFF
     (tmp_path / "a.npz").write_bytes(whole)
@@ -131,7 +131,7 @@ def test_a_damaged_archive_is_found(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "message"), [("missing.npy", "does not exist"), ("folder.npy", "is a directory")])
-def test_no_file_at_all(tmp_path, name, message):
+def test_a_missing_file_is_refused(tmp_path, name, message):
     (tmp_path / "folder.npy").mkdir()
     with pytest.raises(ValueError, match=f"{message}; must be a file.*; "):
         read_arrays(tmp_path / name)

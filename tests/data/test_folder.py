@@ -22,7 +22,7 @@ def save(path, array=COLOR, **options):
 
 
 @pytest.mark.parametrize("suffix", [".png", ".bmp", ".PNG"])
-def test_pixels_come_back(tmp_path, suffix):
+def test_pixels_round_trip(tmp_path, suffix):
     save(tmp_path / "cat" / f"a{suffix}")
     save(tmp_path / "cat" / f"b{suffix}", COLOR[::-1])
     samples = read_folder(tmp_path)
@@ -35,7 +35,7 @@ def test_pixels_come_back(tmp_path, suffix):
 @pytest.mark.parametrize(
     ("suffix", "options"), [(".jpg", {"quality": 95}), (".jpeg", {}), (".webp", {"lossless": True})]
 )
-def test_photographs_come_back_about_as_they_were(tmp_path, suffix, options):
+def test_lossy_formats_round_trip_approximately(tmp_path, suffix, options):
     smooth = np.fromfunction(lambda i, j, k: 40 + 4 * i + 2 * j + 20 * k, (16, 24, 3)).astype(np.uint8)
     save(tmp_path / f"a{suffix}", smooth, **options)
     (back,) = read_folder(tmp_path).values.permute(0, 2, 3, 1).numpy().astype(int)
@@ -54,7 +54,7 @@ def test_classes_and_files_are_in_the_order_of_their_names(tmp_path):
     assert samples.values[:, 0, 0, 0].tolist() == [each % 256 for each in expected]
 
 
-def test_a_class_whose_name_is_no_text_is_refused(tmp_path):
+def test_a_class_name_that_is_not_utf8_is_refused(tmp_path):
     save(tmp_path / "dog" / "a.png")
     save(tmp_path / os.fsdecode(b"caf\xe9") / "a.png")
     with pytest.raises(ValueError, match=r"the folder 'caf\\udce9' has a name that is not UTF-8; .*; rename") as caught:
@@ -80,7 +80,7 @@ def test_gray_images_have_one_channel_unless_one_has_color(tmp_path):
     assert read_folder(tmp_path, channels=1).values.shape == (2, 1, 4, 6)
 
 
-def test_see_through_places_are_white_and_palettes_are_looked_up(tmp_path):
+def test_transparent_pixels_are_white_and_palettes_are_converted(tmp_path):
     clear = np.zeros((2, 2, 4), dtype=np.uint8)
     clear[0, 0] = (10, 20, 30, 255)
     save(tmp_path / "a.png", clear)
@@ -92,7 +92,7 @@ def test_see_through_places_are_white_and_palettes_are_looked_up(tmp_path):
         assert np.array_equal(samples.values[1].permute(1, 2, 0).numpy(), np.asarray(palette.convert("RGB")))
 
 
-def test_a_photograph_on_its_side_is_turned(tmp_path):
+def test_exif_orientation_is_applied(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by a quarter, clockwise
     save(tmp_path / "a.png", COLOR, exif=exif)
@@ -205,7 +205,7 @@ def test_images_of_several_sizes_need_an_image_size(tmp_path):
     assert read_folder(tmp_path, image_size=3).values.shape == (2, 3, 3, 3)
 
 
-def test_a_set_beyond_memory_is_refused_before_any_is_taken(tmp_path, monkeypatch):
+def test_a_set_beyond_memory_is_refused_before_allocation(tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "LARGEST_BYTES", 100)
     save(tmp_path / "a.png")
     save(tmp_path / "b.png")

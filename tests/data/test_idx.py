@@ -18,7 +18,7 @@ def read(folder, split):
 
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("dotted", [True, False])
-def test_images_and_labels_come_back(tmp_path, zipped, dotted):
+def test_images_and_labels_round_trip(tmp_path, zipped, dotted):
     put(tmp_path, zipped, dotted)
     assert holds_idx(tmp_path)
     train, test = read(tmp_path, "train"), read(tmp_path, "test")
@@ -70,7 +70,7 @@ def test_a_bad_file_is_one_line_of_three_parts(tmp_path, name, suffix):
         (lambda whole: whole[:12] + b"\xff\xff" + whole[14:], "Error -3"),
     ],
 )
-def test_a_damaged_gzip_is_found(tmp_path, damage, message):
+def test_a_damaged_gzip_is_refused(tmp_path, damage, message):
     path = tmp_path / "damaged.gz"
     path.write_bytes(damage(gzip.compress(encoded(np.random.default_rng(0).integers(256, size=(9, 9, 9), dtype="u1")))))
     with pytest.raises(ValueError, match=rf"cannot be read as IDX \({message}"):
@@ -88,14 +88,14 @@ def test_no_more_than_it_claims_is_decompressed(tmp_path, monkeypatch):
     assert max(taken) == 31
 
 
-def test_more_than_the_limit_is_refused_before_memory_is_taken(tmp_path, monkeypatch):
+def test_more_than_the_limit_is_refused_before_allocation(tmp_path, monkeypatch):
     monkeypatch.setattr(images, "LARGEST_BYTES", 29)
     (tmp_path / "a").write_bytes(WHOLE)
     with pytest.raises(ValueError, match="it claims 30 bytes, which is not in 1 to 29"):
         read_idx(tmp_path / "a", 3)
 
 
-def test_a_label_an_image(tmp_path):
+def test_one_label_per_image(tmp_path):
     put(tmp_path, zipped=False)
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(encoded(LABELS[:4]))
     with pytest.raises(ValueError, match=r"has 5 images and 4 labels of the train split; .*; fetch both files again"):

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from truedrift.data.samples import Samples, to_model_range, to_uint8
+from truedrift.data import Samples, to_model_range, to_uint8
 
 BYTES = torch.arange(256, dtype=torch.uint8)
 
@@ -16,7 +16,7 @@ def images(count=3, **changes):
     return Samples(**options | changes)
 
 
-def test_every_byte_goes_to_the_model_and_back():
+def test_every_byte_round_trips():
     x = to_model_range(BYTES)
     assert x.dtype == torch.float32
     assert x.tolist() == pytest.approx([b / 127.5 - 1 for b in range(256)], abs=1e-7)
@@ -28,7 +28,7 @@ def test_every_byte_goes_to_the_model_and_back():
 @pytest.mark.parametrize(
     ("x", "b"), [(-1.3, 0), (1.7, 255), (float("inf"), 255), (-float("inf"), 0), (0.9961, 255), (0.9959, 254)]
 )
-def test_what_a_model_makes_is_rounded_and_clamped(x, b):
+def test_model_output_is_rounded_and_clamped(x, b):
     assert to_uint8(torch.tensor([x])).tolist() == [b]
 
 
@@ -50,7 +50,7 @@ def test_shapes():
     assert (points.sample_shape, points.is_images, len(points)) == ((2,), False, 5)
 
 
-def test_the_digest_tells_values_labels_classes_and_shapes_apart():
+def test_the_digest_depends_on_values_labels_classes_and_shapes():
     one = images()
     other_value = one.values.clone()
     other_value[2, 0, 2, 3] += 1
@@ -87,6 +87,6 @@ def test_the_digest_tells_values_labels_classes_and_shapes_apart():
         ({"labels": torch.tensor([0, -1, 1])}, r"labels of few range from -1 to 1; "),
     ],
 )
-def test_what_does_not_fit_together_is_refused(changes, message):
+def test_inconsistent_samples_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         images(**changes)

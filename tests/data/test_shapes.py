@@ -6,7 +6,8 @@ import pytest
 import torch
 from sklearn.datasets import make_moons
 
-from truedrift.data.toys import EIGHT_GAUSSIANS, MOON_NOISE, ROLL_NOISE, checkerboard, swiss_roll, two_moons
+from truedrift.data import EIGHT_GAUSSIANS
+from truedrift.data.toys import MOON_NOISE, ROLL_NOISE, checkerboard, swiss_roll, two_moons
 
 COUNT = 20_000
 # Noise in the plane exceeds 6 σ once in 6·10⁷ points: a false alarm in 3 000 seeds.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
+from truedrift.data import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
 
 LOPSIDED = GaussianMixture(means=((-3.0, 1.0), (2.0, 0.5), (4.0, -2.0)), std=0.2)
 
@@ -12,7 +12,7 @@ def seeded(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def test_every_mode_has_its_share_its_center_and_its_spread():
+def test_every_mode_has_its_share_its_mean_and_its_deviation():
     count = 60_000
     y = LOPSIDED.sample(count, seeded(), dtype=torch.float64)
     means = torch.tensor(LOPSIDED.means, dtype=torch.float64)
@@ -58,13 +58,13 @@ def test_four_modes_are_those_of_the_appendix():
 
 
 @pytest.mark.parametrize("means", [(), ((),), ((0.0, 1.0), (2.0,))])
-def test_means_of_no_one_dimension_are_refused(means):
+def test_means_of_different_dimensions_are_refused(means):
     with pytest.raises(ValueError, match=r"means is .*; must be one or more points of the same dimension; "):
         GaussianMixture(means=means, std=0.1)
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0.0, -0.1), (0.0, float("nan")), (float("inf"), 0.1)])
-def test_numbers_that_make_no_gaussian_are_refused(mean, std):
+def test_invalid_means_and_deviations_are_refused(mean, std):
     with pytest.raises(ValueError, match=r"std is .*; must be finite numbers with std ≥ 0; "):
         GaussianMixture(means=((mean, 0.0),), std=std)
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from truedrift.encoders.catalog import build
-from truedrift.encoders.convnet import ConvNetOptions
+from truedrift.encoders import ConvNetOptions, build
 from truedrift.seeding import stream
 
 RECORDED = [
@@ -40,7 +39,7 @@ def literal(values, channels, seed):
 
 
 @pytest.mark.parametrize("shape", [(2, 1, 8, 8), (2, 3, 33, 20), (1, 3, 64, 64)])
-def test_features_are_the_literal_network(shape):
+def test_features_agree_with_the_literal_network(shape):
     encoder = build(ConvNetOptions(seed=5), sample_shape=shape[1:])
     maps = literal(images(*shape), (32, 64, 128), 5)
     for features, a in zip(encoder(images(*shape)), maps, strict=True):
@@ -48,7 +47,7 @@ def test_features_are_the_literal_network(shape):
     assert encoder.dimensions == (32, 64, 128)
 
 
-def test_weights_are_recorded():
+def test_weights_agree_with_recorded_values():
     """The first and last weight of every convolution, as drawn once: the same on every machine."""
     encoder = build(ConvNetOptions(), sample_shape=(1, 8, 8))
     ends = [weight.flatten()[[0, -1]].tolist() for weight in encoder.parameters()]
@@ -84,6 +83,6 @@ def test_wrong_options_name_the_field(wrong, message):
         ConvNetOptions(**wrong)
 
 
-def test_points_are_sent_to_pixels():
+def test_points_are_refused():
     with pytest.raises(ValueError, match=r'"convnet" needs images .*; use the encoder "pixels" for points'):
         build(ConvNetOptions(), sample_shape=(2,))

@@ -7,8 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
-from truedrift.encoders.catalog import build
-from truedrift.encoders.dinov2 import DINOv2Options
+from truedrift.encoders import DINOv2Options, build
 from truedrift.errors import UserError
 
 transformers = pytest.importorskip("transformers")
@@ -51,7 +50,7 @@ def enlarged(values):
 
 
 @pytest.mark.parametrize("input_normalization", ["imagenet", "published"])
-def test_features_are_the_hidden_states_of_the_prepared_image(folder, input_normalization):
+def test_features_agree_with_the_hidden_states(folder, input_normalization):
     values = enlarged(images())
     if input_normalization == "imagenet":
         values = ((values + 1) / 2 - MEAN) / STD
@@ -64,7 +63,7 @@ def test_features_are_the_hidden_states_of_the_prepared_image(folder, input_norm
     assert len(encoder.network.blocks) == 3  # the fourth is not computed
 
 
-def test_the_normalizations_and_the_class_token_would_be_noticed(folder):
+def test_wrong_normalization_or_class_token_is_detected(folder):
     values = enlarged(images())
     imagenet, published = (
         build(options(folder, input_normalization=name), sample_shape=(3, 32, 32))(images())[1]

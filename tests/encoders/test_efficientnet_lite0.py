@@ -7,8 +7,8 @@ import torch
 from oracles.lite_network import LAYERS, MEAN, STD, literal_maps, random_weights
 from safetensors.torch import load_file, save_file
 
-from truedrift.encoders.catalog import build
-from truedrift.encoders.efficientnet_lite0 import BLOCKS, EfficientNetLite0Options, weights_file
+from truedrift.encoders import EfficientNetLite0Options, build
+from truedrift.encoders.efficientnet_lite0 import BLOCKS, weights_file
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "efficientnet_lite0.safetensors"
 TAPS = (0, 2, 4, 10, 15)
@@ -28,7 +28,7 @@ def images(channels=3):
     return small.repeat_interleave(4, -1).repeat_interleave(4, -2) * 2 - 1
 
 
-def test_features_are_the_literal_network(cache):
+def test_features_agree_with_the_literal_network(cache):
     encoder = build(EfficientNetLite0Options(), sample_shape=(3, 32, 32))
     maps = literal_maps(images(), random_weights(), 64)
     for features, tap in zip(encoder(images()), TAPS, strict=True):
@@ -56,7 +56,7 @@ def test_gray_images_are_repeated(cache):
     torch.testing.assert_close(one, three)
 
 
-def test_the_gradient_is_that_of_the_literal_network(cache):
+def test_the_gradient_agrees_with_the_literal_network(cache):
     options = EfficientNetLite0Options(taps=(2,))
     ours = images().requires_grad_()
     (features,) = build(options, sample_shape=(3, 32, 32))(ours)
@@ -88,7 +88,7 @@ def test_published_weights_give_the_recorded_features():
         torch.testing.assert_close(features, recorded[f"block_{tap}"], rtol=1e-4, atol=1e-4)
 
 
-def test_published_weights_without_normalization_would_not():
+def test_published_weights_without_normalization_give_other_features():
     published_weights()
     encoder = build(EfficientNetLite0Options(), sample_shape=(3, 32, 32))
     normalized_before = (((images() + 1) / 2 - MEAN) / STD).clamp(-1, 1)
@@ -96,7 +96,7 @@ def test_published_weights_without_normalization_would_not():
     assert difference.abs().max() > 0.1
 
 
-def test_the_table_is_that_of_the_published_shapes():
+def test_the_block_table_agrees_with_the_published_shapes():
     assert [(b.kernel, b.stride, b.inputs * b.expansion, b.outputs) for b in BLOCKS] == LAYERS
 
 
@@ -154,6 +154,6 @@ def test_wrong_samples_are_refused(shape, message):
         build(EfficientNetLite0Options(), sample_shape=shape)
 
 
-def test_a_map_of_one_place_has_no_quadrants():
+def test_a_map_of_one_pixel_has_no_quadrants():
     with pytest.raises(ValueError, match="the smallest feature map is 1×1"):
         build(EfficientNetLite0Options(image_size=32, pooling="patches"), sample_shape=(3, 32, 32))

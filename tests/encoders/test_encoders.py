@@ -8,11 +8,16 @@ import torch
 from oracles.lite_network import random_weights
 from safetensors.torch import save_file
 
-from truedrift.encoders.base import Encoder, PixelsOptions
-from truedrift.encoders.catalog import OPTIONS, build
-from truedrift.encoders.convnet import ConvNetOptions
-from truedrift.encoders.dinov2 import DINOv2Options
-from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0Options, weights_file
+from truedrift.encoders import (
+    OPTIONS,
+    ConvNetOptions,
+    DINOv2Options,
+    EfficientNetLite0Options,
+    Encoder,
+    PixelsOptions,
+    build,
+)
+from truedrift.encoders.efficientnet_lite0 import weights_file
 
 EVERY = {
     "pixels": PixelsOptions(),
@@ -45,12 +50,12 @@ def images(count=3, shape=(3, 16, 16)):
     return torch.rand(count, *shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
 
 
-def test_every_encoder_of_the_catalog_is_here():
+def test_every_encoder_of_the_catalog_is_tested():
     assert list(EVERY) == list(OPTIONS)
     assert {name: type(options) for name, options in EVERY.items()} == OPTIONS
 
 
-def test_groups_are_as_announced(encoder):
+def test_group_shapes(encoder):
     groups = encoder(images())
     assert isinstance(groups, tuple)
     assert [tuple(group.shape) for group in groups] == [(3, D) for D in encoder.dimensions]
@@ -81,14 +86,14 @@ def test_the_gradient_is_that_of_the_features(encoder):
     assert abs(slope.item()) > 1e-6
 
 
-def test_it_stays_in_evaluation(encoder):
+def test_stays_in_evaluation_mode(encoder):
     around = torch.nn.Sequential(encoder).train()
     assert around.training
     assert not any(module.training for module in encoder.modules())
     assert encoder.train() is encoder
 
 
-def test_samples_do_not_see_each_other(encoder):
+def test_samples_are_independent(encoder):
     whole, alone = encoder(images()), encoder(images()[1:2])
     for group, single in zip(whole, alone, strict=True):
         torch.testing.assert_close(group[1:2], single, rtol=1e-4, atol=1e-5)
@@ -101,7 +106,7 @@ def test_the_same_options_give_the_same_encoder(encoder):
         assert torch.equal(a, b)
 
 
-def test_mirrored_images_are_told_apart(encoder):
+def test_mirrored_images_have_other_features(encoder):
     assert any((a - b).abs().max() > 1e-5 for a, b in zip(encoder(images()), encoder(images().flip(-1)), strict=True))
 
 
@@ -110,12 +115,12 @@ def test_options_come_back_from_json(encoder):
     assert type(encoder.options)(**written) == encoder.options
 
 
-def test_another_shape_is_told_in_one_line(encoder):
+def test_another_shape_is_refused_in_one_line(encoder):
     with pytest.raises(ValueError, match=r"values has shape \[2, 3, 8, 8\]; must have shape \[B, 3, 16, 16\]"):
         encoder(torch.zeros(2, 3, 8, 8))
 
 
-def test_fingerprints_know_every_weight(encoder):
+def test_fingerprints_depend_on_every_weight(encoder):
     copy = build(encoder.options, sample_shape=(3, 16, 16))
     for weight in copy.parameters():
         before = copy.fingerprint()
@@ -126,7 +131,7 @@ def test_fingerprints_know_every_weight(encoder):
             break
 
 
-def test_fingerprints_know_options_and_shape():
+def test_fingerprints_depend_on_options_and_shape():
     different = [
         build(options, sample_shape=shape).fingerprint()
         for options, shape in (
@@ -163,14 +168,14 @@ def test_pixels_are_flattened_in_order():
     assert torch.equal(features[:, 256 + 16 + 2], images()[:, 1, 1, 2])
 
 
-def test_mistakes_are_refused():
+def test_wrong_arguments_are_refused():
     with pytest.raises(ValueError, match="options is a str; must be one of PixelsOptions, ConvNetOptions, "):
         build("pixels", sample_shape=(2,))
     with pytest.raises(ValueError, match=r"sample_shape is \(0,\); must be \(D,\) for points"):
         build(PixelsOptions(), sample_shape=(0,))
 
 
-def test_a_network_is_frozen_by_being_handed_over():
+def test_an_encoder_freezes_its_network():
     encoder = Encoder(PixelsOptions(), sample_shape=(2,), network=torch.nn.BatchNorm1d(2), dimensions=(2,))
     assert not encoder.network.training
     assert not encoder.network.weight.requires_grad

@@ -13,7 +13,7 @@ def test_statistics_are_those_of_the_unit_interval():
     torch.testing.assert_close(ImageNetNormalization()(values).flatten(), expected)
 
 
-def test_statistics_are_where_the_network_is_and_in_no_state_dict():
+def test_statistics_move_with_the_network_and_are_in_no_state_dict():
     """A call subtracts and divides, and makes no tensor of its own."""
     normalization = ImageNetNormalization()
     assert not normalization.state_dict()
@@ -40,7 +40,7 @@ def test_enlarging_is_linear_between_pixel_centers():
     torch.testing.assert_close(resize(values.mT, 6)[0, 0, :, 2], expected)
 
 
-def test_an_image_of_the_size_is_left_as_it_is():
+def test_an_image_of_the_right_size_is_unchanged():
     values = torch.rand(1, 3, 5, 5)
     assert resize(values, 5) is values
 
@@ -52,7 +52,7 @@ def test_larger_images_are_smoothed():
     torch.testing.assert_close(spread[1:3], torch.tensor([0.0, 2 / 8]))
 
 
-def test_gray_is_repeated_and_color_kept():
+def test_gray_is_repeated_and_color_is_unchanged():
     gray = torch.rand(2, 1, 3, 3)
     assert torch.equal(rgb(gray), gray.repeat(1, 3, 1, 1))
     color = torch.rand(2, 3, 3, 3)

@@ -59,7 +59,7 @@ def test_groups_and_their_dimensions_agree(pooling):
     torch.testing.assert_close(groups[0], pool_map(a_map(2, 3, 4, 4), pooling)[0])
 
 
-def test_a_single_place_has_only_a_mean():
+def test_a_single_pixel_has_only_a_mean():
     require_map("mean", (1, 1))
     with pytest.raises(ValueError, match="pooling is 'patches' and the smallest feature map is 2×1; needs maps of "):
         require_map("patches", (2, 1))

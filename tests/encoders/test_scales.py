@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from truedrift.encoders.base import gradient_weights, stack_padded
+from truedrift.encoders import gradient_weights, stack_padded
 from truedrift.objective.drift_loss import drift_loss
 
 DIMENSIONS = (3, 11, 6)
@@ -23,7 +23,7 @@ def gradients(loss, leaves):
 
 @pytest.mark.parametrize("path", ["general", "auto"])
 @pytest.mark.parametrize("feature_scale", ["standardize-l2", "mean-distance", "none"])
-def test_weighted_and_padded_is_each_group_alone(feature_scale, path):
+def test_weighted_and_padded_groups_have_the_gradient_of_each_group(feature_scale, path):
     settings = {**SETTINGS, "feature_scale": feature_scale, "path": path}
     if feature_scale == "none":
         settings["temperatures"] = (5.0, 20.0)
@@ -37,7 +37,7 @@ def test_weighted_and_padded_is_each_group_alone(feature_scale, path):
 
 
 @pytest.mark.parametrize("feature_scale", ["standardize-l2", "none"])
-def test_unweighted_the_narrow_groups_would_be_weaker(feature_scale):
+def test_without_weights_narrow_groups_have_smaller_gradients(feature_scale):
     settings = {**SETTINGS, "feature_scale": feature_scale, "temperatures": (5.0, 20.0)}
     gen, pos = [g.requires_grad_() for g in groups(7, 1)], groups(9, 2)
     (alone,) = gradients(drift_loss(gen[0], pos[0], **settings).loss, [gen[0]])
@@ -55,7 +55,7 @@ def test_weights_are_the_roots():
     assert gradient_weights((4, 16), "mean-distance") == [1.0, 1.0]
 
 
-def test_mistakes_are_refused():
+def test_wrong_arguments_are_refused():
     with pytest.raises(
         ValueError, match="feature_scale is 'l2'; must be one of 'standardize-l2', 'none', 'mean-distance'"
     ):

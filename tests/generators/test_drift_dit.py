@@ -10,7 +10,7 @@ from oracles.generator_zoo import DIT, inputs, made, shaken
 from safetensors.torch import load_file
 
 from truedrift.errors import UserError
-from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
+from truedrift.generators import DriftDiT, DriftDiTOptions
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "driftdit.safetensors"
 
@@ -49,7 +49,7 @@ def test_parameter_counts(make, channels, classes, parameters):
     assert (model.style_draws, model.style_entries, model.tokens) == (32, 64, 72)
 
 
-def test_the_size_of_images_costs_no_parameters():
+def test_parameter_count_does_not_depend_on_the_image_size():
     assert count(DriftDiT.tiny(image_size=64)) == count(DriftDiT.tiny())
 
 
@@ -161,7 +161,7 @@ def between(grid, row, rows, column, columns):
     return sum(a * b * grid[:, i, j] for i, a in down.items() for j, b in across.items())
 
 
-def test_a_noise_vector_comes_to_every_patch_with_its_place_and_to_the_condition(monkeypatch):
+def test_a_noise_vector_enters_every_patch_and_the_condition(monkeypatch):
     model = shaken(made("drift-dit of a noise vector"))
     z, labels, strength, styles = inputs(model, 5)
     assert z.shape == (5, 5)
@@ -180,7 +180,7 @@ def test_a_noise_vector_comes_to_every_patch_with_its_place_and_to_the_condition
     torch.testing.assert_close(model(z, labels, strength, styles), wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_neighbors_are_alike_at_the_start():
+def test_neighboring_patches_are_similar_at_the_start():
     """Without that every patch would have to learn from its own noise what the others do."""
     options = DriftDiTOptions(width=32, depth=1, heads=2, registers=1, noise=64)
     model = DriftDiT(options, sample_shape=(3, 32, 32), classes=2)
@@ -201,7 +201,7 @@ class Given(torch.nn.Module):
         return self.tokens
 
 
-def test_a_network_of_a_noise_vector_cannot_be_published():
+def test_a_network_with_a_noise_vector_cannot_be_published():
     with pytest.raises(
         UserError, match=r"takes a noise vector of dimension 5; published networks take a noise image; train one"
     ):

@@ -8,16 +8,13 @@ import pytest
 import torch
 from oracles.generator_zoo import CLASSES, ZOO, inputs, made, shaken
 
-from truedrift.generators.base import Generator
-from truedrift.generators.catalog import OPTIONS, build
-from truedrift.generators.drift_dit import DriftDiTOptions
-from truedrift.generators.mlp import MLPOptions
+from truedrift.generators import OPTIONS, DriftDiTOptions, Generator, MLPOptions, build
 
 EVERY = pytest.mark.parametrize("name", ZOO)
 
 
 @EVERY
-def test_shapes_are_as_announced(name):
+def test_output_shapes(name):
     generator = made(name)
     assert isinstance(generator, Generator)
     x = generator(*inputs(generator, 6))
@@ -82,7 +79,7 @@ def test_initialize_draws_every_parameter_from_its_generator_alone(name):
 
 
 @EVERY
-def test_a_seed_is_a_network(name):
+def test_the_seed_determines_the_parameters(name):
     same, again, other = (dict(made(name, seed).named_parameters()) for seed in (5, 5, 6))
     assert all(torch.equal(same[key], again[key]) for key in same)
     assert any(not torch.equal(same[key], other[key]) for key in same)
@@ -102,7 +99,7 @@ def test_float64_and_bfloat16_autocast_are_near_float32(name):
 
 
 @pytest.mark.parametrize("name", ["mlp images", "drift-dit"])
-def test_compiles_whole_with_gradients(name):
+def test_compiles_without_graph_breaks_with_gradients(name):
     torch.compiler.reset()
     generator = shaken(made(name))
     given = inputs(generator, 3)
@@ -128,7 +125,7 @@ def test_functional_call_uses_the_parameters_given(name):
 
 
 @EVERY
-def test_a_copy_lives_by_itself(name):
+def test_a_copy_is_independent(name):
     generator = shaken(made(name))
     given = inputs(generator, 3)
     twin = copy.deepcopy(generator)
@@ -148,14 +145,14 @@ def test_inputs_of_other_shapes_are_refused(name, place):
         generator(*given)
 
 
-def test_labels_are_whole_numbers():
+def test_labels_must_be_integers():
     generator = made("mlp points")
     z, labels, strength, style_ids = inputs(generator, 3)
     with pytest.raises(ValueError, match=r"^labels has dtype torch.float32; must be int64; call \.long"):
         generator(z, labels.float(), strength, style_ids)
 
 
-def test_images_of_the_mlp_lie_in_their_range_and_points_are_free():
+def test_mlp_images_are_in_range_and_points_are_unbounded():
     images, points = made("mlp images"), made("mlp points")
     with torch.no_grad():
         images.last.weight.mul_(100)
@@ -206,7 +203,7 @@ def test_impossible_sizes_are_refused(options, shape, classes, message):
         build(options, sample_shape=shape, classes=classes, seed=0)
 
 
-def test_the_catalog_has_both():
+def test_the_catalog_lists_both_generators():
     assert {"mlp": MLPOptions, "drift-dit": DriftDiTOptions} == OPTIONS
 
 
@@ -239,7 +236,7 @@ except ValueError as error:
 def test_networks_need_torch_alone_and_only_saving_needs_the_hub(tmp_path):
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, cwd=tmp_path, check=False)
     assert done.returncode == 0, done.stderr
-    shape, said = done.stdout.splitlines()
+    shape, message = done.stdout.splitlines()
     assert shape == "(3, 2)"
-    assert said.startswith("huggingface_hub is not installed; ")
+    assert message.startswith("huggingface_hub is not installed; ")
     assert not list(tmp_path.iterdir())

@@ -11,15 +11,13 @@ from huggingface_hub import PyTorchModelHubMixin
 from oracles.generator_zoo import ZOO, inputs, made, shaken
 from safetensors.torch import save_file
 
-from truedrift.generators.drift_dit import DriftDiT
-from truedrift.generators.mlp import MLP
-from truedrift.generators.pretrained import from_pretrained
+from truedrift.generators import MLP, DriftDiT, from_pretrained
 
 EVERY = pytest.mark.parametrize("name", ZOO)
 
 
 @EVERY
-def test_there_and_back(name, tmp_path, capsys):
+def test_save_and_load_round_trip(name, tmp_path, capsys):
     generator = shaken(made(name))
     assert isinstance(generator, PyTorchModelHubMixin)
     generator.save_pretrained(tmp_path / "saved")
@@ -118,13 +116,13 @@ def test_a_damaged_folder_is_one_line(folder, damage):
     change(folder)
     with pytest.raises(ValueError, match=message) as caught:
         from_pretrained(folder)
-    said = str(caught.value)
-    assert said.count("; ") >= 2
-    assert "\n" not in said
+    text = str(caught.value)
+    assert text.count("; ") >= 2
+    assert "\n" not in text
 
 
 @pytest.mark.parametrize(("name", "message"), [("nowhere", "does not exist"), ("saved/config.json", "is a file")])
-def test_no_folder_at_all(folder, name, message):
+def test_a_missing_folder_is_refused(folder, name, message):
     with pytest.raises(ValueError, match=f"{message}; must be a folder"):
         from_pretrained(folder.parent / name)
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from oracles.generator_zoo import inputs, shaken
 
-from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
+from truedrift.generators import DriftDiT, DriftDiTOptions
 from truedrift.generators.pretrained import load_published
 
 OPTIONS = DriftDiTOptions(width=24, depth=3, heads=2, patch=2, registers=5, style_draws=32, style_entries=9)
@@ -26,7 +26,7 @@ def same(a, b):
 
 
 @pytest.mark.parametrize("changes", [{}, {"style_draws": 0, "style_entries": 0}, {"registers": 0}, {"heads": 6}])
-def test_there_and_back(changes):
+def test_publish_and_load_round_trip(changes):
     model = network(**changes)
     published = model.to_published()
     back = DriftDiT.from_published(published)
@@ -67,11 +67,11 @@ def test_published_names(model):
 
 
 @pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
-def test_wrappers_are_taken_off(model, wrapper):
+def test_wrapper_prefixes_are_removed(model, wrapper):
     assert same(model, DriftDiT.from_published({wrapper + name: t for name, t in model.to_published().items()}))
 
 
-def test_half_precision_comes_in_as_float32(model):
+def test_half_precision_is_loaded_as_float32(model):
     back = DriftDiT.from_published({name: tensor.half() for name, tensor in model.to_published().items()})
     assert {parameter.dtype for parameter in back.parameters()} == {torch.float32}
     assert torch.equal(back.register_tokens, model.register_tokens.half().float())
@@ -117,7 +117,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_does_not_fit_is_named(model, damage):
+def test_a_damaged_tensor_is_named(model, damage):
     state = model.to_published()
     change, message = DAMAGES[damage]
     change(state)

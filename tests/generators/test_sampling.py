@@ -4,7 +4,7 @@ import pytest
 import torch
 from oracles.generator_zoo import CLASSES, ZOO, made, shaken
 
-from truedrift.generators.sampling import draw_inputs, sample
+from truedrift.generators import draw_inputs, sample
 from truedrift.seeding import stream
 
 EVERY = pytest.mark.parametrize("name", ZOO)
@@ -23,7 +23,7 @@ def test_the_batch_size_does_not_matter(name, batch):
 
 
 @EVERY
-def test_what_else_is_sampled_does_not_matter(name):
+def test_samples_do_not_depend_on_other_samples(name):
     generator = shaken(made(name)).double()
     wanted = sample(generator, LABELS, seed=3)
     for first in (1, 63, 64, 100):
@@ -34,7 +34,7 @@ def test_what_else_is_sampled_does_not_matter(name):
 
 
 @EVERY
-def test_draws_are_those_of_the_blocks(name):
+def test_inputs_come_from_the_streams_of_their_blocks(name):
     generator = made(name)
     z, style_ids = draw_inputs(generator, range(60, 140), seed=8)
     for i, at in ((60, 0), (63, 3), (64, 4), (139, 79)):
@@ -74,7 +74,7 @@ def test_strength_is_one_number_or_one_per_sample():
     torch.testing.assert_close(mixed[5:], sample(generator, labels, seed=0)[5:])
 
 
-def test_samples_are_plain_float32_and_nothing_global_moves():
+def test_samples_are_float32_and_global_random_state_is_unchanged():
     generator = shaken(made("mlp points")).double()
     before = torch.random.get_rng_state()
     x = sample(generator, LABELS, seed=0)
@@ -97,11 +97,11 @@ def test_samples_are_plain_float32_and_nothing_global_moves():
         (LABELS, {"strength": torch.ones(3)}, r"^strength has shape \[3\]; must be one number or have shape \[150\]; "),
     ],
 )
-def test_mistakes(labels, options, message):
+def test_wrong_arguments_are_refused(labels, options, message):
     with pytest.raises(ValueError, match=message):
         sample(made("mlp points"), labels, seed=0, **options)
 
 
-def test_ids_run_without_gaps():
+def test_ids_must_be_consecutive():
     with pytest.raises(ValueError, match=r"^ids is range\(0, 9, 2\); "):
         draw_inputs(made("mlp points"), range(0, 9, 2), seed=0)
