@@ -1,7 +1,7 @@
 """The two-line change in an Accelerate loop: a generator x = f(z) learns eight Gaussians in the plane by drifting.
 
 With α = softmax(−‖x − y‖/τ) over the references y of a minibatch, T = Σ α_i y_i and V = T⁺ − T⁻, the loss is
-‖x − sg(x + V)‖². The two lines marked "truedrift" are the change, the rest is the loop as it was.
+‖x − sg(x + V)‖². The two lines marked "truedrift" are the change; the rest is the original loop.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def main():
     f = nn.Sequential(nn.Linear(2, 64), nn.SiLU(), nn.Linear(64, 64), nn.SiLU(), nn.Linear(64, 2))
     optimizer = torch.optim.Adam(f.parameters(), lr=2e-3)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, args.steps)
-    # The noise lies beside the data, so that each of several processes gets a share of its own.
+    # The noise is part of the data set, so that each process gets its own share.
     loader = DataLoader(TensorDataset(z, y), BATCH)
     f, optimizer, schedule, loader = accelerator.prepare(f, optimizer, schedule, loader)
 

@@ -1,7 +1,7 @@
 """The two-line change in a LightningModule: a generator x = f(z) learns eight Gaussians in the plane by drifting.
 
 With α = softmax(−‖x − y‖/τ) over the references y of a minibatch, T = Σ α_i y_i and V = T⁺ − T⁻, the loss is
-‖x − sg(x + V)‖². The two lines marked "truedrift" are the change, the rest is the module as it was.
+‖x − sg(x + V)‖². The two lines marked "truedrift" are the change; the rest is the original module.
 """
 
 import argparse

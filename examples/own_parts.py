@@ -1,7 +1,7 @@
-"""A generator, an encoder, a kernel and an estimator of one's own in the engine: `train(config, parts=Parts(...))`.
+"""Your own generator, encoder, kernel and estimator in a training run: `train(config, parts=Parts(...))`.
 
-The recipe gives everything else: batches, optimizer, average, checkpoints, telemetry. Run it twice: the second time it
-finds its run complete. Run it, interrupt it, run it again: it goes on where it was, bit for bit.
+The recipe provides everything else: batches, optimizer, average, checkpoints, telemetry. The second time you run the
+script, it finds the run complete. If you interrupt it and run it again, it continues bit for bit.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from truedrift.centroids import AlphaEstimator
 
 
 class Waves(nn.Module):
-    """Points on a closed curve of sines, a curve a class, moved by noise. Any module with these attributes will do."""
+    """Points on a closed curve of sines, one curve per class, plus noise. Any module with these attributes works."""
 
     noise_shape, sample_shape = (3,), (2,)
     style_draws = style_entries = 0
@@ -40,7 +40,7 @@ def polynomial(values: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def cauchy(x: torch.Tensor, y: torch.Tensor, tau: float) -> torch.Tensor:
-    """log k = −log(1 + d²/τ²): tails that reach further than Laplace's."""
+    """log k = −log(1 + d²/τ²): heavier tails than the Laplace kernel."""
     return -torch.log1p(torch.cdist(x, y).square() / tau**2)
 
 
@@ -57,7 +57,7 @@ class HalfABC(AlphaEstimator):
 
 
 def main() -> None:
-    """Train on two moons and say how it went."""
+    """Train on two moons and print the telemetry."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--out", type=Path, default=Path("runs/own-parts"))
@@ -67,7 +67,7 @@ def main() -> None:
         given={"data": "two-moons"},
         settings=("cadence.steps_per_epoch=20", f"cadence.epochs={max(1, arguments.steps // 20)}"),
     )
-    torch.manual_seed(0)  # for the weights of Waves; the engine draws nothing from it
+    torch.manual_seed(0)  # for the weights of Waves; the training does not use the global generator
     parts = Parts(generator=Waves(classes=2), encoder=polynomial, kernel=cauchy, estimator_pos=HalfABC())
     for report in train(config, parts=parts, out=arguments.out):
         forces = ", ".join(f"{force:.2g}" for force in report.metrics["force"][0])

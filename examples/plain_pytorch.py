@@ -2,7 +2,7 @@
 
 With α = softmax(−‖x − y‖/τ) over the references y of a minibatch, T = Σ α_i y_i and V = T⁺ − T⁻, the loss is
 ‖x − sg(x + V)‖². T is a ratio of two sums over n references, so its expectation is off by O(1/n);
-`abc_weights` removes that order. The two lines marked "truedrift" are the change, the rest is the loop as it was.
+`abc_weights` removes that order. The two lines marked "truedrift" are the change; the rest is the original loop.
 """
 
 import argparse
