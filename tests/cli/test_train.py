@@ -141,7 +141,7 @@ def test_the_config_of_a_run_is_a_config(capsys, here):
         (["digits", "--config", "text.json"], r"configuration 'text.json' cannot be read .*; .*; .*"),
         (["digits", "--config", "run.json"], r"configuration 'run.json' does not hold options; .*; .*"),
         (["digits", "--config", "odd.json"], r"batch.m is unknown; .*; .*"),
-        (["digits", "--set", "batch.n"], r"the setting is 'batch.n'; allowed is section.option=value; .*"),
+        (["digits", "--set", "batch.n"], r"the setting is 'batch.n'; must be section.option=value; .*"),
         (
             ["digits", "--out", "text.json", *settings(*SMALL)],
             r"the run directory 'text.json' cannot be created .*; .*; .*",
