@@ -4,7 +4,7 @@ import os
 
 import pytest
 import torch
-from oracles.generator_zoo import shaken
+from oracles.generator_zoo import perturb
 from safetensors.torch import save_file
 
 from truedrift.cli.main import main
@@ -17,7 +17,7 @@ LABELS = torch.arange(12) % 6
 
 
 def network(seed):
-    return shaken(DriftDiT(OPTIONS, sample_shape=(3, 16, 16), classes=6), seed)
+    return perturb(DriftDiT(OPTIONS, sample_shape=(3, 16, 16), classes=6), seed)
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_a_bare_state_dict_and_an_image_size(tmp_path, capsys, model):
 
 def test_style_draws_are_the_users_to_tell(tmp_path, capsys):
     options = DriftDiTOptions(width=24, depth=1, heads=2, registers=1, style_draws=8, style_entries=5)
-    model = shaken(DriftDiT(options, sample_shape=(3, 16, 16), classes=6), 3)
+    model = perturb(DriftDiT(options, sample_shape=(3, 16, 16), classes=6), 3)
     save_file(model.to_published(), tmp_path / "eight.safetensors")
     status, said, _ = run(capsys, tmp_path / "eight.safetensors", "--style-draws", 8)
     assert status == 0

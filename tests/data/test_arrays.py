@@ -1,4 +1,4 @@
-"""Arrays of users' files: what was saved comes back, and whatever is wrong with a file is one line of three parts."""
+"""Arrays of users' files: what was saved is read back, and every defect of a file is one line of three parts."""
 
 import io
 import pickle

@@ -1,4 +1,4 @@
-"""CIFAR's binary format, on small archives made here: bytes come back, and no damaged or strange copy gets through."""
+"""CIFAR's binary format on small archives: bytes are read back, and damaged copies are refused."""
 
 import hashlib
 import io

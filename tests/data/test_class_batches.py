@@ -1,4 +1,4 @@
-"""n positives a class as a pure function of (seed, step): against the definition written out, and its properties."""
+"""n positives per class as a pure function of (seed, step): against the literal definition, and its properties."""
 
 import hypothesis
 import hypothesis.strategies as st

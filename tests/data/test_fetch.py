@@ -1,4 +1,4 @@
-"""Fetching from sources on this machine: only the pinned bytes get into the cache, whole, and a failure says why."""
+"""Fetching from local sources: only files with the known hashes enter the cache, and a failure says why."""
 
 import functools
 import gzip

@@ -1,4 +1,4 @@
-"""Folders of images: pixels come back as they were saved, in a known order, and a bad file is named."""
+"""Folders of images: pixels are read back as saved, in a known order, and a bad file is named."""
 
 import os
 import struct

@@ -1,4 +1,4 @@
-"""IDX files come back byte for byte, raw or gzipped, and whatever is wrong with one is one line of three parts."""
+"""IDX files are read back byte for byte, raw or gzipped, and every defect of a file is one line of three parts."""
 
 import gzip
 

@@ -1,4 +1,4 @@
-"""x = b/127.5 − 1 and back, what a digest tells apart, and what samples refuse."""
+"""x = b/127.5 − 1 and its inverse, digests of samples, and samples that are refused."""
 
 import itertools
 

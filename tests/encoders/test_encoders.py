@@ -1,4 +1,4 @@
-"""What every encoder promises: frozen, differentiable to the image, repeatable, known by its fingerprint."""
+"""The contract of every encoder: frozen, differentiable to the image, repeatable, identified by its fingerprint."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""Padded groups: the same loss gradient as alone, once weighted; and without the weights not."""
+"""Padded groups have, once weighted, the loss gradient of each group; without the weights they do not."""
 
 import pytest
 import torch

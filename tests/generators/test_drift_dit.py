@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from oracles import driftdit
-from oracles.generator_zoo import DIT, inputs, made, shaken
+from oracles.generator_zoo import DIT, inputs, make_generator, perturb
 from safetensors.torch import load_file
 
 from truedrift.errors import UserError
@@ -79,7 +79,7 @@ def test_the_oracle_reproduces_the_golden_image(golden):
 
 
 def test_agrees_with_the_oracle():
-    model = shaken(made("drift-dit"))  # no square, no power of two, every gate open
+    model = perturb(make_generator("drift-dit"))  # no square, no power of two, every gate open
     published = model.to_published()
     z, labels, strength, styles = inputs(model, 5)
     found = model.double()(z, labels, strength, styles)
@@ -92,7 +92,7 @@ def test_agrees_with_the_oracle():
 
 @pytest.mark.parametrize("part", ["attn.q_norm", "attn.k_norm", "norm1", "norm2", "mlp.w3", "attn.proj"])
 def test_the_oracle_sees_every_part(part):
-    model = shaken(made("drift-dit"))
+    model = perturb(make_generator("drift-dit"))
     z, labels, strength, styles = (value[:1] for value in inputs(model, 1))
     published = model.to_published()
     published[f"blocks.1.{part}.weight"] = published[f"blocks.1.{part}.weight"].flip(0)
@@ -101,7 +101,7 @@ def test_the_oracle_sees_every_part(part):
 
 
 def test_at_the_start_blocks_are_the_identity_and_conditions_do_not_matter():
-    model = made("drift-dit")
+    model = make_generator("drift-dit")
     z, labels, strength, styles = inputs(model, 5)
     x = model(z, labels, strength, styles)
     assert torch.equal(x, model(z, labels * 0, strength + 1, styles * 0))
@@ -141,7 +141,7 @@ def test_parameters_start_as_described():
 
 
 def test_a_network_without_styles_has_no_codebook():
-    bare = made("drift-dit without styles")
+    bare = make_generator("drift-dit without styles")
     assert not [name for name in bare.state_dict() if "style" in name]
     assert DriftDiTOptions(style_draws=0, style_entries=0).style_entries == 0
 
@@ -162,7 +162,7 @@ def between(grid, row, rows, column, columns):
 
 
 def test_a_noise_vector_enters_every_patch_and_the_condition(monkeypatch):
-    model = shaken(made("drift-dit of a noise vector"))
+    model = perturb(make_generator("drift-dit of a noise vector"))
     z, labels, strength, styles = inputs(model, 5)
     assert z.shape == (5, 5)
     weights = {name: value.detach() for name, value in model.named_parameters()}
@@ -205,6 +205,6 @@ def test_a_network_with_a_noise_vector_cannot_be_published():
     with pytest.raises(
         UserError, match=r"takes a noise vector of dimension 5; published networks take a noise image; train one"
     ):
-        made("drift-dit of a noise vector").to_published()
+        make_generator("drift-dit of a noise vector").to_published()
     with pytest.raises(UserError, match=r"^noise is 0; "):
         DriftDiTOptions(noise=0)

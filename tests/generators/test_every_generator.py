@@ -1,4 +1,4 @@
-"""What every generator promises: a pure function of its inputs, drawn from an explicit generator, in every dtype."""
+"""The contract of every generator: a pure function of its inputs, drawn from an explicit generator, in every dtype."""
 
 import copy
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 import torch
-from oracles.generator_zoo import CLASSES, ZOO, inputs, made, shaken
+from oracles.generator_zoo import CLASSES, ZOO, inputs, make_generator, perturb
 
 from truedrift.generators import OPTIONS, DriftDiTOptions, Generator, MLPOptions, build
 
@@ -15,7 +15,7 @@ EVERY = pytest.mark.parametrize("name", ZOO)
 
 @EVERY
 def test_output_shapes(name):
-    generator = made(name)
+    generator = make_generator(name)
     assert isinstance(generator, Generator)
     x = generator(*inputs(generator, 6))
     assert x.shape == (6, *generator.sample_shape)
@@ -26,7 +26,7 @@ def test_output_shapes(name):
 
 @EVERY
 def test_a_sample_is_a_pure_function_of_its_inputs(name):
-    generator = shaken(made(name))
+    generator = perturb(make_generator(name))
     given = inputs(generator, 6)
     before = torch.random.get_rng_state()
     first = generator(*given)
@@ -35,7 +35,7 @@ def test_a_sample_is_a_pure_function_of_its_inputs(name):
     assert torch.equal(generator(*given), first)  # neither state nor mode nor other draws
     torch.random.set_rng_state(before)
     generator(*given)
-    made(name)
+    make_generator(name)
     assert torch.equal(torch.random.get_rng_state(), before)
     alone = torch.cat([generator(*(value[i : i + 1] for value in given)) for i in range(6)])
     torch.testing.assert_close(alone, first, rtol=1e-5, atol=1e-5)  # the others of a batch do not matter
@@ -43,7 +43,7 @@ def test_a_sample_is_a_pure_function_of_its_inputs(name):
 
 @EVERY
 def test_every_input_matters(name):
-    generator = shaken(made(name))
+    generator = perturb(make_generator(name))
     z, labels, strength, style_ids = inputs(generator, 5)
     x = generator(z, labels, strength, style_ids)
     others = {
@@ -60,7 +60,7 @@ def test_every_input_matters(name):
 
 @EVERY
 def test_initialize_draws_every_parameter_from_its_generator_alone(name):
-    generator = made(name)
+    generator = make_generator(name)
     with torch.no_grad():
         for parameter in generator.parameters():
             parameter.fill_(torch.nan)
@@ -73,21 +73,21 @@ def test_initialize_draws_every_parameter_from_its_generator_alone(name):
     assert all(torch.equal(a, b) for a, b in zip(first, generator.parameters(), strict=True))
     generator.initialize(torch.Generator().manual_seed(4))
     assert not all(torch.equal(a, b) for a, b in zip(first, generator.parameters(), strict=True))
-    wide = made(name).double()
+    wide = make_generator(name).double()
     wide.initialize(torch.Generator().manual_seed(3))
     assert all(torch.equal(a.double(), b) for a, b in zip(first, wide.parameters(), strict=True))
 
 
 @EVERY
 def test_the_seed_determines_the_parameters(name):
-    same, again, other = (dict(made(name, seed).named_parameters()) for seed in (5, 5, 6))
+    same, again, other = (dict(make_generator(name, seed).named_parameters()) for seed in (5, 5, 6))
     assert all(torch.equal(same[key], again[key]) for key in same)
     assert any(not torch.equal(same[key], other[key]) for key in same)
 
 
 @EVERY
 def test_float64_and_bfloat16_autocast_are_near_float32(name):
-    generator = shaken(made(name))
+    generator = perturb(make_generator(name))
     given = inputs(generator, 4)
     x = generator(*given)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -101,7 +101,7 @@ def test_float64_and_bfloat16_autocast_are_near_float32(name):
 @pytest.mark.parametrize("name", ["mlp images", "drift-dit"])
 def test_compiles_without_graph_breaks_with_gradients(name):
     torch.compiler.reset()
-    generator = shaken(made(name))
+    generator = perturb(make_generator(name))
     given = inputs(generator, 3)
     compiled = torch.compile(generator, fullgraph=True, backend="aot_eager")
     eager, traced = generator(*given), compiled(*given)
@@ -117,7 +117,7 @@ def test_compiles_without_graph_breaks_with_gradients(name):
 
 @EVERY
 def test_functional_call_uses_the_parameters_given(name):
-    generator, other = shaken(made(name)), shaken(made(name, 1), 2)
+    generator, other = perturb(make_generator(name)), perturb(make_generator(name, 1), 2)
     given = inputs(generator, 3)
     found = torch.func.functional_call(generator, dict(other.named_parameters()), given)
     assert torch.equal(found, other(*given))
@@ -126,18 +126,18 @@ def test_functional_call_uses_the_parameters_given(name):
 
 @EVERY
 def test_a_copy_is_independent(name):
-    generator = shaken(made(name))
+    generator = perturb(make_generator(name))
     given = inputs(generator, 3)
     twin = copy.deepcopy(generator)
     assert torch.equal(twin(*given), generator(*given))
-    shaken(generator, 9)
+    perturb(generator, 9)
     assert not torch.equal(twin(*given), generator(*given))
 
 
 @EVERY
 @pytest.mark.parametrize("place", range(4))
 def test_inputs_of_other_shapes_are_refused(name, place):
-    generator = made(name)
+    generator = make_generator(name)
     given = list(inputs(generator, 3))
     given[place] = given[place][..., None]
     what = ("z", "labels", "strength", "style_ids")[place]
@@ -146,14 +146,14 @@ def test_inputs_of_other_shapes_are_refused(name, place):
 
 
 def test_labels_must_be_integers():
-    generator = made("mlp points")
+    generator = make_generator("mlp points")
     z, labels, strength, style_ids = inputs(generator, 3)
     with pytest.raises(ValueError, match=r"^labels has dtype torch.float32; must be int64; call \.long"):
         generator(z, labels.float(), strength, style_ids)
 
 
 def test_mlp_images_are_in_range_and_points_are_unbounded():
-    images, points = made("mlp images"), made("mlp points")
+    images, points = make_generator("mlp images"), make_generator("mlp points")
     with torch.no_grad():
         images.last.weight.mul_(100)
         points.last.weight.mul_(100)

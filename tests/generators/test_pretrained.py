@@ -1,4 +1,4 @@
-"""Folders of config.json and model.safetensors, by huggingface_hub's mixin and without its hub."""
+"""Saving and loading folders of config.json and model.safetensors, without access to the hub."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 from huggingface_hub import PyTorchModelHubMixin
-from oracles.generator_zoo import ZOO, inputs, made, shaken
+from oracles.generator_zoo import ZOO, inputs, make_generator, perturb
 from safetensors.torch import save_file
 
 from truedrift.generators import MLP, DriftDiT, from_pretrained
@@ -18,7 +18,7 @@ EVERY = pytest.mark.parametrize("name", ZOO)
 
 @EVERY
 def test_save_and_load_round_trip(name, tmp_path, capsys):
-    generator = shaken(made(name))
+    generator = perturb(make_generator(name))
     assert isinstance(generator, PyTorchModelHubMixin)
     generator.save_pretrained(tmp_path / "saved")
     assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == [
@@ -38,7 +38,7 @@ def test_save_and_load_round_trip(name, tmp_path, capsys):
 
 
 def test_config_is_plain_json(tmp_path):
-    made("mlp images").save_pretrained(tmp_path)
+    make_generator("mlp images").save_pretrained(tmp_path)
     assert json.loads((tmp_path / "config.json").read_text()) == {
         "architecture": "mlp",
         "classes": 4,
@@ -56,10 +56,10 @@ def refuse(*_, **__):
 
 socket.socket.connect = socket.getaddrinfo = refuse
 from truedrift.generators import DriftDiT, from_pretrained
-made = DriftDiT.tiny(channels=1, image_size=8)
-made.save_pretrained(sys.argv[1])
+generator = DriftDiT.tiny(channels=1, image_size=8)
+generator.save_pretrained(sys.argv[1])
 back = from_pretrained(sys.argv[1])
-print(all(torch.equal(a, b) for a, b in zip(made.parameters(), back.parameters())))
+print(all(torch.equal(a, b) for a, b in zip(generator.parameters(), back.parameters())))
 """
 
 
@@ -72,7 +72,7 @@ def test_works_without_a_network(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    made("mlp points").save_pretrained(tmp_path / "saved")
+    make_generator("mlp points").save_pretrained(tmp_path / "saved")
     return tmp_path / "saved"
 
 

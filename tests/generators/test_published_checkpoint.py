@@ -1,8 +1,8 @@
-"""Published checkpoints: the configuration is read off the tensors, and what does not fit is named in one line."""
+"""Published checkpoints: the tensors imply the size of the network, and every defect is named in one line."""
 
 import pytest
 import torch
-from oracles.generator_zoo import inputs, shaken
+from oracles.generator_zoo import inputs, perturb
 
 from truedrift.generators import DriftDiT, DriftDiTOptions
 from truedrift.generators.pretrained import load_published
@@ -12,7 +12,7 @@ OPTIONS = DriftDiTOptions(width=24, depth=3, heads=2, patch=2, registers=5, styl
 
 def network(seed=0, **changes):
     options = DriftDiTOptions(**{**OPTIONS.__dict__, **changes})
-    return shaken(DriftDiT(options, sample_shape=(2, 12, 12), classes=7), seed)
+    return perturb(DriftDiT(options, sample_shape=(2, 12, 12), classes=7), seed)
 
 
 @pytest.fixture(scope="module")

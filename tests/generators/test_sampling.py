@@ -1,8 +1,8 @@
-"""A sample is a function of (seed, id): not of the batch, not of what else is sampled."""
+"""A sample is a function of (seed, id), independent of the batch size and of other samples."""
 
 import pytest
 import torch
-from oracles.generator_zoo import CLASSES, ZOO, made, shaken
+from oracles.generator_zoo import CLASSES, ZOO, make_generator, perturb
 
 from truedrift.generators import draw_inputs, sample
 from truedrift.seeding import stream
@@ -15,7 +15,7 @@ LABELS = torch.arange(150) % (CLASSES + 1)
 @pytest.mark.parametrize("batch", [1, 7, 64, 65, 1000])
 def test_the_batch_size_does_not_matter(name, batch):
     # Matrix products of another shape round differently, by how much depends on the processor: hence float64.
-    generator = shaken(made(name)).double()
+    generator = perturb(make_generator(name)).double()
     labels = LABELS if batch > 1 else LABELS[:9]
     wanted = sample(generator, labels, seed=3)
     assert wanted.shape == (len(labels), *generator.sample_shape)
@@ -24,7 +24,7 @@ def test_the_batch_size_does_not_matter(name, batch):
 
 @EVERY
 def test_samples_do_not_depend_on_other_samples(name):
-    generator = shaken(made(name)).double()
+    generator = perturb(make_generator(name)).double()
     wanted = sample(generator, LABELS, seed=3)
     for first in (1, 63, 64, 100):
         part = sample(generator, LABELS[first : first + 40], seed=3, first_id=first)
@@ -35,7 +35,7 @@ def test_samples_do_not_depend_on_other_samples(name):
 
 @EVERY
 def test_inputs_come_from_the_streams_of_their_blocks(name):
-    generator = made(name)
+    generator = make_generator(name)
     z, style_ids = draw_inputs(generator, range(60, 140), seed=8)
     for i, at in ((60, 0), (63, 3), (64, 4), (139, 79)):
         numbers = stream(8, "sample", i // 64)
@@ -48,7 +48,7 @@ def test_inputs_come_from_the_streams_of_their_blocks(name):
 
 
 def test_noise_is_normal_and_styles_are_uniform():
-    generator = made("drift-dit")
+    generator = make_generator("drift-dit")
     z, style_ids = draw_inputs(generator, range(1000), seed=0)
     # 72 000 values: standard error 0.0037 of the mean and 0.0026 of the deviation; five of them.
     assert abs(z.mean()) < 0.019
@@ -59,12 +59,12 @@ def test_noise_is_normal_and_styles_are_uniform():
 
 
 def test_no_two_samples_share_their_noise():
-    z, _ = draw_inputs(made("mlp points"), range(500), seed=0)
+    z, _ = draw_inputs(make_generator("mlp points"), range(500), seed=0)
     assert len(torch.unique(z, dim=0)) == 500
 
 
 def test_strength_is_one_number_or_one_per_sample():
-    generator = shaken(made("drift-dit"))
+    generator = perturb(make_generator("drift-dit"))
     labels = LABELS[:10]
     one = sample(generator, labels, seed=0, strength=2.5)
     assert torch.equal(one, sample(generator, labels, seed=0, strength=torch.full((10,), 2.5)))
@@ -75,7 +75,7 @@ def test_strength_is_one_number_or_one_per_sample():
 
 
 def test_samples_are_float32_and_global_random_state_is_unchanged():
-    generator = shaken(made("mlp points")).double()
+    generator = perturb(make_generator("mlp points")).double()
     before = torch.random.get_rng_state()
     x = sample(generator, LABELS, seed=0)
     assert (x.dtype, x.device.type, x.requires_grad) == (torch.float32, "cpu", False)
@@ -99,9 +99,9 @@ def test_samples_are_float32_and_global_random_state_is_unchanged():
 )
 def test_wrong_arguments_are_refused(labels, options, message):
     with pytest.raises(ValueError, match=message):
-        sample(made("mlp points"), labels, seed=0, **options)
+        sample(make_generator("mlp points"), labels, seed=0, **options)
 
 
 def test_ids_must_be_consecutive():
     with pytest.raises(ValueError, match=r"^ids is range\(0, 9, 2\); "):
-        draw_inputs(made("mlp points"), range(0, 9, 2), seed=0)
+        draw_inputs(make_generator("mlp points"), range(0, 9, 2), seed=0)

@@ -1,4 +1,4 @@
-"""Small generators of every kind, inputs for them, and parameters that are nowhere zero."""
+"""Small generators of every kind, inputs for them, and random changes of their parameters."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ ZOO = {
 CLASSES = 4
 
 
-def made(name: str, seed: int = 0) -> Generator:
+def make_generator(name: str, seed: int = 0) -> Generator:
     options, shape = ZOO[name]
     return build(options, sample_shape=shape, classes=CLASSES, seed=seed)
 
 
-def shaken(generator: Generator, seed: int = 1) -> Generator:
-    """Every parameter moved away from where it starts, zeros and ones too."""
+def perturb(generator: Generator, seed: int = 1) -> Generator:
+    """Add noise to every parameter, so that none is at its initial value."""
     numbers = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in generator.parameters():
