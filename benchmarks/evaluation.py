@@ -1,6 +1,6 @@
-"""The Fréchet distance against the general matrix root and against torchmetrics, and what judging a run costs.
+"""The Fréchet distance against the general matrix root and against torchmetrics, and the cost of evaluating a run.
 
-Covariances of 768 dimensions, from 2 000 features each. The digits are judged as their recipe does, 2 000 samples.
+Covariances of 768 dimensions, from 2 000 features each. The digits are evaluated as in their recipe, with 2 000 samples.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.recipes import digits
 from truedrift.training.setup import Parts, load_samples
 
-TITLE = "Evaluation: Fréchet distance in 768 dimensions, and judging the digits"
+TITLE = "Evaluation: Fréchet distance in 768 dimensions, and evaluating the digits"
 DIMENSIONS, FEATURES, STEPS = 768, 2000, 100
 
 
 def general_root(a: Moments, b: Moments) -> float:
-    """d² by a root of Σ_1 Σ_2 that knows nothing of symmetry, as many tools compute it."""
+    """Compute d² by a general root of Σ_1 Σ_2, as many tools do."""
     root = sqrtm((a.covariance @ b.covariance).numpy()).real
     shift = (a.mean - b.mean).square().sum()
     return float(shift + a.covariance.trace() + b.covariance.trace() - 2 * root.trace())
 
 
 def theirs(a: Moments, b: Moments) -> Tensor:
-    """torchmetrics: eigenvalues of the product."""
+    """Compute d² by torchmetrics, from the eigenvalues of the product."""
     return _compute_fid(a.mean, a.covariance, b.mean, b.covariance)
 
 
 def measure() -> list[Result]:
-    """Ratios of one run."""
+    """Measure the ratios once."""
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(2, FEATURES, DIMENSIONS, generator=generator)
     a, b = batch_moments(features[0]), batch_moments(2 * features[1] + 1)
@@ -46,20 +46,24 @@ def measure() -> list[Result]:
     runs = {name: lambda distance=distance: distance(a, b) for name, distance in distances.items()}
     seconds = best_window_medians(runs, windows=3, repeats=1, warm_up=1)
     with tempfile.TemporaryDirectory() as cache, patch.dict("os.environ", TRUEDRIFT_CACHE=cache):
-        judging = _judging()
+        seconds_of_run = _time_run()
     return [
         Result("matrix root of scipy / ours", seconds["general"] / seconds["ours"], "×", "≥", 1.0),
         Result("torchmetrics / ours", seconds["torchmetrics"] / seconds["ours"], "×", "≥", 1.0),
         Result("Fréchet distance, ours", seconds["ours"] * 1e3, "ms"),
-        Result(f"one evaluation / {STEPS} steps of the digits", judging["evaluation"] / (STEPS * judging["step"])),
+        Result(
+            f"one evaluation / {STEPS} steps of the digits",
+            seconds_of_run["evaluation"] / (STEPS * seconds_of_run["step"]),
+        ),
     ]
 
 
-def _judging() -> dict[str, float]:
+def _time_run() -> dict[str, float]:
+    """Time one evaluation and one step of the recipe."""
     config = digits()
     step = step_of(config, load_samples(config, Parts()))
-    asked = build_evaluator(config, device=torch.device("cpu"))
-    assert asked is not None
+    evaluator = build_evaluator(config, device=torch.device("cpu"))
+    assert evaluator is not None
     average = step.state.average.generator
-    runs = {"evaluation": lambda: asked(average, 0), "step": next_of(step)}
+    runs = {"evaluation": lambda: evaluator(average, 0), "step": next_of(step)}
     return best_window_medians(runs, windows=3, repeats=3, warm_up=1)
