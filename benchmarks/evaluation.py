@@ -1,6 +1,6 @@
 """The Fréchet distance against the general matrix root and against torchmetrics, and the cost of evaluating a run.
 
-Covariances of 768 dimensions, from 2 000 features each. The digits are evaluated as in their recipe, with 2 000 samples.
+Covariances of 768 dimensions, from 2 000 features each. The digits are evaluated as in their recipe (2 000 samples).
 """
 
 from __future__ import annotations
