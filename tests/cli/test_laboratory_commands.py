@@ -97,9 +97,9 @@ def test_bias_by_monte_carlo_and_every_kind_of_file(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["reproduce", "fig:nothing"], r"item is 'fig:nothing'; must be one of 'fig:illustration', .*'all'; .*"),
-        (["reproduce", "all", "--seed", "-1"], r"seed is -1; allowed is 0 to 2147483647; .*"),
-        (["report", "NOWHERE"], r"'.*NOWHERE' does not exist; allowed is a directory .*; run .*"),
-        (["report", "EMPTY"], r"'.*EMPTY' holds no records.jsonl and no run; .*; .*"),
+        (["reproduce", "all", "--seed", "-1"], r"seed is -1; must be from 0 to 2147483647; .*"),
+        (["report", "NOWHERE"], r"'.*NOWHERE' does not exist; must be a directory .*; pass .*"),
+        (["report", "EMPTY"], r"'.*EMPTY' contains no records.jsonl and no run; .*; .*"),
         (["report", "OTHER"], r"'.*' has no record of a figure or table; known are .*; .*"),
         (["report", "BAD"], r".*line 1 is not a record .*; must be .*; name a file of records, or remove .*"),
         (["bias", "five-modes"], r"pool is 'five-modes'; must be four-modes, three-clusters, .*; .*"),

@@ -49,7 +49,7 @@ def test_two_runs_are_compared_in_a_directory_of_their_own(tmp_path, capsys, mon
     ]
     page = (tmp_path / "runs/report/report.html").read_text()
     assert "<h1>Both &lt;of&gt; them</h1>" in page
-    assert "<h2>What differs</h2>" in page
+    assert "<h2>Differences in configuration</h2>" in page
     assert "objective.estimator_pos" in page
 
 
@@ -83,12 +83,12 @@ def test_what_cannot_be_read_below_a_directory_is_told_and_passed_over(record, t
     assert main(["report", str(tmp_path / "runs")]) == 0
     lines = printed(capsys)
     assert "1 line of runs/records.jsonl cannot be read." in lines
-    (torn,) = (line for line in lines if line.startswith("torn is passed over: "))
+    (torn,) = (line for line in lines if line.startswith("torn is skipped: "))
     assert torn.startswith(
-        "torn is passed over: 'torn/config.json' is not the configuration of a run (JSONDecodeError); "
+        "torn is skipped: 'torn/config.json' is not the configuration of a run (JSONDecodeError); "
     )
     page = (tmp_path / "runs" / "report.html").read_text()
-    assert "torn is passed over" in page
+    assert "torn is skipped" in page
     assert "1 item, 1 run;" in page
 
 
@@ -122,12 +122,12 @@ def test_a_title_names_three_places(tmp_path):
 @pytest.mark.parametrize(
     ("place", "message"),
     [
-        ("nowhere", r"'.*nowhere' does not exist; allowed is a directory that .*; run for example truedrift demo"),
-        ("empty", r"'.*empty' holds no records.jsonl and no run; allowed is .*; run for example truedrift demo"),
-        ("newer", r"'.*config.json' has schema 2; this version \(\S+\) reads 1; use truedrift 0.1.0"),
-        ("torn", r"'.*config.json' cannot be read as a run's \(JSONDecodeError\); .*; .*"),
+        ("nowhere", r"'.*nowhere' does not exist; must be a directory .*; .* run truedrift demo first"),
+        ("empty", r"'.*empty' contains no records.jsonl and no run; must be .*; .* run truedrift demo first"),
+        ("newer", r"'.*config.json' has schema 2; this version \(\S+\) reads schema 1; use truedrift 0.1.0"),
+        ("torn", r"'.*config.json' is not the configuration of a run \(JSONDecodeError\); .*; .*"),
         ("notes.txt", r".*notes.txt, line 1 is not a record .*; must be .*; name a file of .*"),
-        ("weights", r"'.*weights' is a folder of weights, .*; allowed is a run, .*; name the run .* judge them: .*"),
+        ("weights", r"'.*weights' contains only weights, not a run; must be a run, .*; .* evaluate them: .*"),
         ("holder", r"'.*config.json' has schema 2; .*"),
     ],
 )

@@ -1,125 +1,151 @@
-"""Axes and lines: every place against the formula, and gaps that stay gaps."""
+"""Charts: limits and ticks of axes, gaps, marks, colors, and texts that do not overlap."""
 
-import re
+import math
+from itertools import combinations
+from xml.etree.ElementTree import fromstring
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.colors import to_hex
+from oracles.handmade_run import METRICS, evaluation, telemetry, write_run
 
 from truedrift.page.charts import (
-    BOTTOM,
-    HEIGHT,
-    LEFT,
+    DARK,
     MOST_POINTS,
-    RIGHT,
-    TOP,
-    WIDTH,
+    PALETTE,
     Chart,
+    Charts,
     LineStyle,
     Series,
-    figure,
-    fitting,
-    legend,
-    linear,
-    logarithmic,
-    progress,
-    short,
-    stretches,
-    svg,
-    thin,
+    axis_limits,
+    figure_svgs,
+    format_tick,
+    plot_curves,
+    plot_evaluation,
+    plot_figure,
+    plot_gauge,
+    plot_training,
+    run_legend,
+    thin_points,
 )
+from truedrift.page.run_data import read_runs
+from truedrift.report.figure import ABC, STANDARD
 
-LOOK = LineStyle(color="abc", shape="square")
-VALUES = st.floats(min_value=-1e12, max_value=1e12, allow_subnormal=False).map(lambda value: round(value, 6))
-
-
-def test_ticks_of_simple_axes():
-    assert linear([0.3, 9.2]).ticks == (0, 2, 4, 6, 8, 10)
-    assert linear([42.0, 58.0]).ticks == (40, 45, 50, 55, 60)
-    assert linear([3.0], from_zero=True).ticks[0] == 0
-    assert progress([80.0, 2400.0]).ticks == (0, 1000, 2000)
-    assert logarithmic([3e-6, 0.2]).ticks == pytest.approx((1e-5, 1e-4, 1e-3, 1e-2, 1e-1))
-    assert fitting([1.0, 30.0]).logarithmic
-    assert not fitting([1.0, 30.0], from_zero=True).logarithmic
-    assert not fitting([0.0, 30.0]).logarithmic
+STYLE = LineStyle(color=ABC, marker="s")
+VALUES = st.floats(min_value=-1e100, max_value=1e100, allow_subnormal=False).map(lambda value: round(value, 6))
 
 
-@given(st.lists(VALUES, max_size=6))
-def test_every_value_is_on_a_linear_axis(values):
-    scale = linear(values)
-    assert scale.low < scale.high
-    assert 2 <= len(scale.ticks) <= 12
-    assert all(-1e-6 <= scale.at(value) <= 1 + 1e-6 for value in values)
-    assert scale.at(scale.low) == 0
-    assert scale.at(scale.high) == 1
+@given(st.lists(VALUES, min_size=1, max_size=6), st.booleans())
+def test_every_value_is_inside_the_limits(values, from_zero):
+    low, high, is_log = axis_limits(values, from_zero=from_zero)
+    assert low < high
+    assert all(low <= value <= high for value in values)
+    assert not is_log or low > 0
+    assert not from_zero or low <= 0 <= high
 
 
-@given(st.lists(st.floats(min_value=1e-30, max_value=1e30), min_size=1, max_size=6))
-def test_every_value_is_on_a_logarithmic_axis(values):
-    scale = logarithmic(values)
-    assert all(0 < scale.at(value) < 1 for value in values)
-    assert len(scale.ticks) <= 12
+@pytest.mark.parametrize(
+    ("values", "from_zero", "limits"),
+    [
+        ([1.0, 21.0], False, (1 / 1.2, 21 * 1.2, True)),
+        ([1.0, 21.0], True, (0.0, 22.05, False)),
+        ([0.0, 30.0], False, (-1.5, 31.5, False)),
+        ([10.0, 20.0], False, (9.5, 20.5, False)),
+        ([4.0], False, (2.0, 6.0, False)),
+        ([0.0], True, (0.0, 1.0, False)),
+    ],
+)
+def test_limits_of_simple_axes(values, from_zero, limits):
+    assert axis_limits(values, from_zero=from_zero) == pytest.approx(limits)
 
 
 def test_labels_of_ticks():
-    numbers = (0, 0.25, 1200, 24_000, 6_240_000, 2e-5, -3)
-    assert list(map(short, numbers)) == ["0", "0.25", "1,200", "24k", "6.24M", "2e−5", "−3"]
+    numbers = (0, 0.25, 1200, 24_000, 6_240_000, 2e-5, -3, 1e100, 1e-100)
+    labels = ["0", "0.25", "1,200", "24k", "6.24M", "2e−5", "−3", "1e100", "1e−100"]
+    assert list(map(format_tick, numbers)) == labels
 
 
-def drawn(points, **options):
-    chart = Chart(title="T", about="A", series=[Series(name="run", look=LOOK, points=points, **options)])
-    return svg(chart).html
+def plot(points, **options):
+    """The lines of a figure with one chart and one series."""
+    chart = Chart(title="T", series=[Series(name="run", style=STYLE, points=points, **options)])
+    legend = run_legend(Charts(runs=(), styles=(), evaluation=(), training=(), gauge=()))
+    figure = plot_figure([chart], legend or [plot_legend_line()])
+    return figure and figure.axes[0].lines
 
 
-def paths(html):
-    found = re.findall(r'<path class="([^"]*)" d="M([^"]*)"', html)
-    return [(name, [tuple(map(float, place.split())) for place in line.split(" L")]) for name, line in found]
+def plot_legend_line():
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], label="run", color=ABC)
 
 
-def test_a_line_goes_through_its_places():
-    (name, places), *others = paths(drawn([(0, 0.0), (50, 5.0), (100, 10.0)]))
-    width, height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
-    assert name == "line abc"
-    assert not others
-    assert places == [(LEFT, TOP + height), (LEFT + width / 2, TOP + height / 2), (LEFT + width, TOP)]
+def test_a_line_goes_through_its_points():
+    (line,) = plot([(0, 0.0), (50, 5.0), (100, 10.0)])
+    assert line.get_xydata().tolist() == [[0, 0], [50, 5], [100, 10]]
+    assert (line.get_color(), line.get_marker(), line.get_markevery()) == (ABC, "s", [2])
 
 
-def test_what_is_missing_is_a_gap_and_a_lone_point_a_mark():
-    points = [(0, 1.0), (1, 2.0), (2, None), (3, 3.0), (4, None), (5, 4.0), (6, 5.0)]
-    html = drawn(points)
-    assert [len(places) for _, places in paths(html)] == [2, 2]
-    assert html.count("<polygon") == 2  # the lone point and the end
-    assert "<title>run: 3 at 3</title>" in html
-    assert stretches([(0, None)]) == []
+def test_a_missing_value_is_a_gap_and_a_lone_point_a_mark():
+    (line,) = plot([(0, 1.0), (1, 2.0), (2, None), (3, 3.0), (4, None), (5, 4.0), (6, 5.0)])
+    assert [math.isnan(y) for y in line.get_ydata()] == [False, False, True, False, True, False, False]
+    assert line.get_markevery() == [3, 6]
 
 
 def test_the_negative_side_is_dashed_and_evaluations_are_marked():
-    assert paths(drawn([(0, 1.0), (1, 2.0)], negative=True))[0][0] == "line abc negative"
-    assert drawn([(0, 1.0), (1, 2.0), (2, 3.0)], dotted=True).count("<polygon") == 3
+    assert plot([(0, 1.0), (1, 2.0)], negative=True)[0].get_linestyle() == "--"
+    assert plot([(0, 1.0), (1, 2.0), (2, 3.0)], mark_every_point=True)[0].get_markevery() == [0, 1, 2]
 
 
-def test_a_chart_says_what_it_shows():
-    html = drawn([(0, 1.0), (1, 40.0), (2, None)])
-    assert "<title>T</title><desc>A. run: 40 at the end. Logarithmic axis.</desc>" in html
-    assert 'role="img"' in html
-
-
-def test_a_chart_without_values_is_none():
-    series = [Series(name="run", look=LOOK, points=[(0, None)])]
-    assert figure(Chart(title="T", about="A", series=series)) is None
+def test_a_chart_without_values_is_not_drawn():
+    assert plot([(0, None)]) is None
 
 
 def test_long_series_are_thinned_and_keep_both_ends():
     points = [(float(k), float(k)) for k in range(10 * MOST_POINTS + 3)]
-    kept = thin(points)
-    assert len(kept) <= MOST_POINTS + 1
-    assert (kept[0], kept[-1]) == (points[0], points[-1])
-    assert thin(points[:MOST_POINTS]) == points[:MOST_POINTS]
+    thinned = thin_points(points[::-1])
+    assert len(thinned) <= MOST_POINTS + 1
+    assert (thinned[0], thinned[-1]) == (points[0], points[-1])
+    assert thinned == sorted(thinned)
+    assert thin_points(points[:MOST_POINTS]) == points[:MOST_POINTS]
 
 
-def test_the_legend_names_every_run():
-    html = legend(["a<b", "c"], [LOOK, LineStyle(color="standard", shape="circle")], sides=True).html
-    assert "a&lt;b" in html
-    assert html.count("<li>") == 4
-    assert "<circle" in html
-    assert "line muted negative" in html
+@pytest.fixture(scope="module")
+def charts(tmp_path_factory):
+    """Two runs whose numbers need ticks of all kinds: small, large and logarithmic."""
+    directory = tmp_path_factory.mktemp("runs")
+    metrics = (*METRICS, telemetry(300_000, gradient_norm=1e-7, spread=1.1), evaluation(300_000, 0.02, kid=-12_345.0))
+    paths = [write_run(directory / name, estimator=name, metrics=metrics) for name in ("abc", "standard")]
+    return Charts.from_runs(read_runs(paths))
+
+
+@pytest.mark.parametrize("plot_charts", [plot_curves, plot_evaluation, plot_training, plot_gauge])
+def test_no_text_of_a_figure_lies_on_another(charts, plot_charts):
+    figure = plot_charts(charts)
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for legend in figure.legends for text in legend.get_texts()]
+    for axes in figure.axes:
+        boxes.append(axes.title.get_window_extent())
+        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            inside = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            boxes += [tick.label1.get_window_extent() for tick in inside]
+    assert len(boxes) > 4 * len(figure.axes)
+    assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+
+
+def test_the_dark_version_has_the_same_text_and_other_colors(charts):
+    light, dark = (svg.decode() for svg in figure_svgs(plot_evaluation(charts)))
+    texts = [[text.text for text in fromstring(svg).iter("{http://www.w3.org/2000/svg}text")] for svg in (light, dark)]
+    assert texts[0] == texts[1]
+    assert {"abc", "standard", "FID, smaller is better"} <= set(texts[0])
+    for color in (ABC, STANDARD):
+        assert to_hex(color) in light
+        assert to_hex(color) not in dark
+        assert DARK[color] in dark
+        assert DARK[color] not in light
+    assert "script" not in light
+
+
+def test_every_color_has_a_dark_version():
+    assert {light for light, _, _ in PALETTE.values()} == set(DARK)
+    assert len(set(DARK.values())) == len(PALETTE)

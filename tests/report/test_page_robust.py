@@ -1,4 +1,4 @@
-"""One bad entry among good ones: it is left out with a sentence, and everything else is told."""
+"""One bad entry among good ones: it is left out with a sentence, and everything else is shown."""
 
 import json
 from dataclasses import replace
@@ -8,10 +8,9 @@ from oracles.handmade_run import METRICS, PROTOCOL, evaluation, telemetry, write
 
 from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
 from truedrift.page.discover import find_inputs
-from truedrift.page.findings import compare_two, findings_of_run, findings_of_runs
-from truedrift.page.page import write_page
+from truedrift.page.findings import compare_runs, describe_run, findings_of_runs
+from truedrift.page.page import render_runs, write_page
 from truedrift.page.run_data import best_evaluation, read_run
-from truedrift.page.saved import render_runs
 from truedrift.paper import fig_illustration
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append
@@ -52,12 +51,12 @@ def test_a_run_that_cannot_be_read_is_passed_over_below_a_directory(tmp_path):
     found = find_inputs([tmp_path / "runs"])
     assert [path.name for path in found.runs] == ["good"]
     assert len(found.problems) == 2
-    assert found.problems[0].startswith("newer is passed over: 'newer/config.json' has schema 2")
-    assert found.problems[1].startswith("torn is passed over: 'torn/config.json' is not the configuration of a run (JSON")
-    with pytest.raises(ValueError, match=r"torn/config.json' cannot be read"):
+    assert found.problems[0].startswith("newer is skipped: 'newer/config.json' has schema 2")
+    assert found.problems[1].startswith("torn is skipped: 'torn/config.json' is not the configuration of a run (JSON")
+    with pytest.raises(ValueError, match=r"torn/config.json' is not the configuration of a run"):
         find_inputs([tmp_path / "runs", tmp_path / "runs" / "torn"])
     page = write_page(tmp_path / "p.html", title="t", records=[], runs=found.runs, problems=found.problems).read_text()
-    assert "<bdi>Not all can be read</bdi>" in page
+    assert "<bdi>Not readable</bdi>" in page
     assert "has schema 2" in page
 
 
@@ -84,7 +83,7 @@ def test_a_torn_line_leaves_the_other_evaluations(tmp_path):
         file.write('{"record": "Eval')
     evaluated(path, 11.0)
     run = read_run(path, "mine")
-    assert [each.metrics.fid for each in run.judged] == [12.0, 11.0]
+    assert [each.metrics.fid for each in run.later_evaluations] == [12.0, 11.0]
     assert run.problems == ["1 line of evaluations.jsonl cannot be read."]
 
 
@@ -93,10 +92,10 @@ def test_negative_distances_are_left_out_with_a_sentence(tmp_path):
     evaluated(path, -0.5)
     run = read_run(path, "mine")
     assert [each.distance for each in run.evaluations] == [40.0, 12.5, 13.25]
-    assert run.judged == []
+    assert run.later_evaluations == []
     assert run.problems == [
-        "1 evaluation of metrics.jsonl left out: a distance is never negative.",
-        "1 evaluation of evaluations.jsonl left out: a distance is never negative.",
+        "1 evaluation in metrics.jsonl left out: a distance is never negative.",
+        "1 evaluation in evaluations.jsonl left out: a distance is never negative.",
     ]
 
 
@@ -104,8 +103,8 @@ def test_a_distance_without_a_protocol_has_no_best_and_a_sentence(tmp_path):
     metrics = (evaluation(100, 3.0, protocol=None), evaluation(200, 4.0, protocol=None))
     run = read_run(write_run(tmp_path / "mine", metrics=metrics), "mine")
     assert best_evaluation(run) is None
-    assert findings_of_run(run).sentence.startswith("FD (of unknown protocol) 4 at step 200; ")
-    assert run.problems == ["2 evaluations of metrics.jsonl do not say by which protocol, and cannot be compared."]
+    assert describe_run(run).sentence.startswith("FD (unknown protocol) 4 at step 200; ")
+    assert run.problems == ["2 evaluations in metrics.jsonl do not state a protocol and cannot be compared."]
 
 
 def test_runs_are_compared_by_what_evaluate_found_with_one_protocol(tmp_path):
@@ -114,15 +113,15 @@ def test_runs_are_compared_by_what_evaluate_found_with_one_protocol(tmp_path):
     evaluated(a, 3.0, samples=100)
     evaluated(b, 10.5, step=200)
     one, two = read_run(a, "a"), read_run(b, "b")
-    said = "b ends 1.5 lower in FID than a, by truedrift evaluate at step 300 and step 200."
-    assert compare_two(one, two).sentence == said
+    sentence = "b ends 1.5 lower in FID than a, by truedrift evaluate at step 300 and step 200."
+    assert compare_runs(one, two).sentence == sentence
     trained = read_run(write_run(tmp_path / "c"), "c")  # 13.25 by the same protocol, in its training
-    assert compare_two(one, trained).sentence == "a ends 1.25 lower in FID than c, by truedrift evaluate at step 300."
+    assert compare_runs(one, trained).sentence == "a ends 1.25 lower in FID than c, by truedrift evaluate at step 300."
 
 
-def test_a_run_that_evaluate_judged_is_not_called_unjudged(tmp_path):
+def test_a_run_that_evaluate_evaluated_is_not_called_not_evaluated(tmp_path):
     path = write_run(tmp_path / "mine", metrics=METRICS[:1])
-    assert findings_of_run(read_run(path, "mine")).sentence.startswith("not evaluated; ")
+    assert describe_run(read_run(path, "mine")).sentence.startswith("not evaluated; ")
     evaluated(path, 12.0)
     first, second = findings_of_runs([read_run(path, "mine")])
     assert "not evaluated" not in first.sentence
@@ -142,20 +141,22 @@ def test_runs_that_cannot_be_compared_say_why(tmp_path):
     unknown = write_run(tmp_path / "c", metrics=(evaluation(300, 1.0, protocol=None),))
     bare = read_run(write_run(tmp_path / "d", metrics=()), "d")
     reasons = [
-        compare_two(a, run).sentence.removeprefix("the runs are not compared: ").split(";")[0]
+        compare_runs(a, run).sentence.removeprefix("the runs cannot be compared: ").split(";")[0]
         for run in (read_run(other, "b"), read_run(unknown, "c"), bare)
     ]
     assert reasons == [
-        "they are of different data, digits and fashion-mnist.",
-        "the protocol of an evaluation is not known",
+        "they were trained on different data, digits and fashion-mnist.",
+        "the protocol of an evaluation is unknown",
         "d was not evaluated",
     ]
-    assert "d and d were not evaluated" in compare_two(bare, bare).sentence
+    assert "d and d were not evaluated" in compare_runs(bare, bare).sentence
 
 
 def test_a_folder_of_weights_is_called_one(tmp_path):
     (tmp_path / "exported").mkdir()
     (tmp_path / "exported" / "config.json").write_text('{"dim": 8}')
     (tmp_path / "exported" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"exported' is a folder of weights, .*; allowed is a run, .*; name the run "):
+    with pytest.raises(
+        ValueError, match=r"exported' contains only weights, not a run; must be a run, .*; pass the run "
+    ):
         find_inputs([tmp_path / "exported"])

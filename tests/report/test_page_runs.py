@@ -1,5 +1,7 @@
 """Runs as the page tells them: from directories written by hand, whole and broken."""
 
+import base64
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,23 +12,15 @@ from PIL import Image
 
 from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
 from truedrift.options import differences
-from truedrift.page.charts import (
-    dominance_level,
-    dominance_levels,
-    evaluation_charts,
-    force,
-    gauge_charts,
-    gauge_table,
-    line_styles,
-    strip,
-    training_charts,
-)
+from truedrift.page.charts import evaluation_charts, force_at, gauge_charts, line_styles, training_charts
 from truedrift.page.discover import find_inputs
-from truedrift.page.findings import compare_two, findings_of_run, findings_of_runs
-from truedrift.page.page import UnreadablePicture, picture, samples_during_training, write_page
-from truedrift.page.run_data import differing_paths, flatten, number, read_run, read_runs
+from truedrift.page.findings import Tone, compare_runs, describe_run, findings_of_runs
+from truedrift.page.page import UnreadablePicture, choose_evenly, embed_picture, write_page
+from truedrift.page.run_data import RunStatus, differing_options, read_run, read_runs, run_status, to_number
+from truedrift.page.tables import gauge_rows, rate_reliability, reliability_over_training
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append
+from truedrift.report.figure import ABC, STANDARD
 
 
 @pytest.fixture
@@ -45,49 +39,56 @@ def test_a_run_is_read_as_it_was_written(run):
     assert (run.classes, run.version, run.problems) == (("zero", "one"), "0.1.0", [])
 
 
-def test_the_verdict_of_a_run(run):
-    verdict = findings_of_run(run)
-    assert verdict.sentence == (
-        "FID 13.2 at step 300, best 12.5 at step 200; not collapsed (spread 0.88); complete after 300 steps."
+def test_the_finding_of_a_run(run):
+    assert run_status(run) is RunStatus.COMPLETE
+    finding = describe_run(run)
+    assert finding.sentence == (
+        "FID 13.2 at step 300, best 12.5 at step 200; not collapsed (distance ratio 0.88); complete after 300 steps."
     )
-    assert verdict.tone == "good"
-    assert verdict.about == (
+    assert finding.tone is Tone.GOOD
+    assert finding.about == (
         "FID in 2048 features of inception (0123456789ab; uint8, bilinear to 299×299); 5,000 samples, labels balanced, "
         "seed 7, ema weights, against 1,797 of digits (test)"
     )
 
 
 @pytest.mark.parametrize(
-    ("history", "said"),
+    ("history", "status", "sentence"),
     [
-        (HISTORY[:2], "stopped at step 120 of 300: the same command goes on"),
-        (HISTORY[:3], "not complete: 300 of 300 steps are logged"),
-        ((), "not complete: 300 of 300 steps are logged"),
-        ((*HISTORY[:3], HISTORY[3] | {"step": 200}), "stopped at step 200 of 300: the same command goes on"),
+        (HISTORY[:2], RunStatus.STOPPED, "stopped at step 120 of 300 (run the same command to continue)"),
+        (HISTORY[:3], RunStatus.UNFINISHED, "not complete: 300 of 300 steps are logged"),
+        ((), RunStatus.UNFINISHED, "not complete: 300 of 300 steps are logged"),
+        (
+            (*HISTORY[:3], HISTORY[3] | {"step": 200}),
+            RunStatus.STOPPED,
+            "stopped at step 200 of 300 (run the same command to continue)",
+        ),
     ],
 )
-def test_a_run_that_is_not_complete_says_so(history, said, tmp_path):
-    verdict = findings_of_run(read_run(write_run(tmp_path / "mine", history=history), "mine"))
-    assert said in verdict.sentence
-    assert verdict.tone == "note"
+def test_a_run_that_is_not_complete_says_so(history, status, sentence, tmp_path):
+    run = read_run(write_run(tmp_path / "mine", history=history), "mine")
+    assert run_status(run) is status
+    finding = describe_run(run)
+    assert sentence in finding.sentence
+    assert finding.tone is Tone.NOTE
 
 
-def test_a_collapse_and_skipped_steps_are_told(tmp_path):
+def test_a_collapse_and_skipped_steps_are_reported(tmp_path):
     metrics = (telemetry(300, collapsed=True, spread=0.03, skipped=5),)
-    verdict = findings_of_run(read_run(write_run(tmp_path / "mine", metrics=metrics), "mine"))
-    assert verdict.sentence.startswith("not evaluated; collapsed (spread 0.03); 5 steps skipped")
-    assert verdict.tone == "bad"
+    finding = describe_run(read_run(write_run(tmp_path / "mine", metrics=metrics), "mine"))
+    assert finding.sentence.startswith("not evaluated; collapsed (distance ratio 0.03); 5 steps skipped")
+    assert finding.tone is Tone.BAD
 
 
 def test_two_runs_are_compared_in_the_right_direction(tmp_path):
     a = read_run(write_run(tmp_path / "a", metrics=(evaluation(300, 13.25),)), "a")
     b = read_run(write_run(tmp_path / "b", metrics=(evaluation(300, 15.0),)), "b")
-    assert compare_two(a, b).sentence == compare_two(b, a).sentence == "a ends 1.75 lower in FID than b."
-    assert "nothing of chance" in compare_two(a, b).about
-    assert [verdict.subject for verdict in findings_of_runs([a, b])] == ["Compared", "a", "b"]
+    assert compare_runs(a, b).sentence == compare_runs(b, a).sentence == "a ends 1.75 lower in FID than b."
+    assert "may be due to chance" in compare_runs(a, b).about
+    assert [finding.subject for finding in findings_of_runs([a, b])] == ["Comparison", "a", "b"]
 
 
-def test_evaluations_after_the_training_are_told(tmp_path):
+def test_evaluations_after_the_training_are_reported(tmp_path):
     path = write_run(tmp_path / "mine")
     metrics = Metrics(**evaluation(300, 11.5)["evaluation"])
     origin = provenance(seed=0, wall_seconds=1.0)
@@ -110,15 +111,15 @@ def test_runs_of_different_protocols_are_not_compared(tmp_path):
     a = read_run(write_run(tmp_path / "a"), "a")
     other = (evaluation(300, 15.0, protocol=PROTOCOL | {"samples": 100}),)
     b = read_run(write_run(tmp_path / "b", metrics=other), "b")
-    assert "different protocols" in compare_two(a, b).sentence
+    assert "different protocols" in compare_runs(a, b).sentence
     c = read_run(write_run(tmp_path / "c", metrics=()), "c")
-    assert compare_two(a, c).sentence.startswith("the runs are not compared: c was not evaluated; ")
+    assert compare_runs(a, c).sentence.startswith("the runs cannot be compared: c was not evaluated; ")
 
 
 def test_curves_stand_over_positives_seen(run):
     charts = by_title(evaluation_charts([run], line_styles([run])))
     assert charts["FID, smaller is better"].series[0].points == [(800, 40.0), (1600, 12.5), (2400, 13.25)]
-    assert not charts["Inception Score, larger is better"].shown
+    assert not charts["Inception Score, larger is better"].lines
     trained = by_title(training_charts([run], line_styles([run])))
     assert trained["Gradient norm"].series[0].points == [
         (400, 2.0),
@@ -127,13 +128,13 @@ def test_curves_stand_over_positives_seen(run):
         (2400, pytest.approx(1 / 3)),
     ]
     assert trained["Force at τ = 0.05"].series[0].points[0] == (400, pytest.approx(0.3))  # mean of 0.2 and 0.4
-    assert trained["Generated images a second"].series[0].points[-1] == (2400, 4321.0)
+    assert trained["Generated images per second"].series[0].points[-1] == (2400, 4321.0)
 
 
 def test_an_unknown_extractor_is_not_called_fid(tmp_path):
     metrics = (evaluation(100, 3.0, protocol=PROTOCOL | {"extractor": "digits"}), evaluation(200, 4.0, protocol="none"))
     run = read_run(write_run(tmp_path / "mine", metrics=metrics), "mine")
-    assert [each.distance_name for each in run.evaluations] == ["FD (digits)", "FD (of unknown protocol)"]
+    assert [each.distance_name for each in run.evaluations] == ["FD (digits)", "FD (unknown protocol)"]
 
 
 def test_both_sides_of_every_temperature_are_in_the_gauge(run):
@@ -146,57 +147,60 @@ def test_both_sides_of_every_temperature_are_in_the_gauge(run):
 
 
 @pytest.mark.parametrize(
-    ("n_eff", "dominated", "color"),
+    ("n_eff", "dominated", "reliability"),
     [
         (2.0, 0.51, "red"),
         (7.0, 0.51, "red"),
         (2.99, 0.5, "yellow"),
         (3.0, 0.5, "green"),
-        (None, 0.1, "none"),
-        (4.0, None, "none"),
+        (None, 0.1, "unknown"),
+        (4.0, None, "unknown"),
     ],
 )
-def test_the_rule_of_the_lights(n_eff, dominated, color):
-    assert dominance_level(n_eff, dominated) == color
+def test_the_rule_of_reliability(n_eff, dominated, reliability):
+    assert rate_reliability(n_eff, dominated) == reliability
 
 
-def test_lights_of_a_run(run):
-    assert dominance_levels(run, 0.02, "pos") == ["red"] * 4
-    assert dominance_levels(run, 0.02, "neg") == ["yellow"] * 4
-    assert dominance_levels(run, 0.2, "neg") == ["green"] * 4
-    table = gauge_table(run).html
-    assert table.count("<tr>") == 7
-    assert "2.00 of 8" in table
-    assert "1.00 of 7" in table
+def test_reliability_of_a_run_and_its_gauge(run):
+    assert reliability_over_training(run, 0.02, "pos") == ["red"] * 4
+    assert reliability_over_training(run, 0.02, "neg") == ["yellow"] * 4
+    assert reliability_over_training(run, 0.2, "neg") == ["green"] * 4
+    rows = gauge_rows(run)
+    assert len(rows) == 6
+    assert [row.n_eff for row in rows[:2]] == ["2.00 of 8", "1.00 of 7"]
+    assert [(row.dominated, row.moved) for row in rows[:2]] == [("75%", "7.0%"), ("50%", "6.0%")]
+    assert [row.counts for row in rows[::3]] == ["4 red", "4 green"]
 
 
-def test_a_strip_shows_the_worst_of_each_cell_and_joins_neighbors():
-    html = strip(["green"] * 96 + ["green", "red"] + ["yellow"] * 94, "all").html
-    assert html.count("<rect") == 3
-    assert [html.count(f'class="{color}"') for color in ("green", "red", "yellow")] == [1, 1, 1]
-    assert "97 green, 94 yellow, 1 red" in html
+def test_reliability_over_training_is_counted(tmp_path):
+    dominated = [[0.75], [0.25], [0.25], [None]]
+    metrics = [
+        telemetry(100 + k, dominated_pos=shares * 3, n_eff_pos=[2.0 + k] * 3) for k, shares in enumerate(dominated)
+    ]
+    run = read_run(write_run(tmp_path / "mine", metrics=metrics), "mine")
+    assert gauge_rows(run)[0].counts == "2 green, 1 red, 1 unknown"
 
 
 def test_configurations_differ_where_options_say_so(tmp_path):
-    trees = [
-        read_run(write_run(tmp_path / name, estimator=name, seed=seed), name).config.tree()
+    runs = [
+        read_run(write_run(tmp_path / name, estimator=name, seed=seed), name)
         for seed, name in enumerate(("abc", "standard"))
     ]
-    paths = differing_paths([flatten(tree) for tree in trees])
+    paths = differing_options(runs)
     assert sorted(paths) == ["objective.estimator_neg", "objective.estimator_pos", "seed"]
-    assert sorted(paths) == sorted(each.split(" (")[0] for each in differences(*trees))
+    assert sorted(paths) == sorted(each.split(" (")[0] for each in differences(*(run.config.tree() for run in runs)))
 
 
 def test_estimators_have_the_colors_of_the_paper_and_runs_their_own(tmp_path):
     names = ("abc", "standard", "abc", "abc")
     runs = [read_run(write_run(tmp_path / str(k), estimator=name), str(k)) for k, name in enumerate(names)]
-    colors = [look.color for look in line_styles(runs)]
-    assert colors[:2] == ["abc", "standard"]
+    colors = [style.color for style in line_styles(runs)]
+    assert colors[:2] == [ABC, STANDARD]
     assert len(set(colors)) == 4
     assert len(line_styles(runs * 5)) == 20
 
 
-def test_runs_of_one_name_are_told_apart_by_what_is_above_them(tmp_path):
+def test_runs_of_one_name_are_distinguished_by_their_parent_directories(tmp_path):
     one, two = write_run(tmp_path / "x" / "run"), write_run(tmp_path / "y" / "run")
     assert [run.name for run in read_runs([one, two])] == ["x/run", "y/run"]
     assert [run.name for run in read_runs([one])] == ["run"]
@@ -205,14 +209,14 @@ def test_runs_of_one_name_are_told_apart_by_what_is_above_them(tmp_path):
 
 @pytest.mark.parametrize("value", [True, "1", None, [1.0], float("nan"), float("inf"), 10**400])
 def test_what_is_no_number_is_none(value):
-    assert number(value) is None
+    assert to_number(value) is None
 
 
 def test_a_force_with_an_unknown_scale_is_a_gap():
-    assert force(0)({"force": [[1.0], [None]]}) is None
-    assert force(0)({"force": [[1.0], [2.0]]}) == 1.5
-    assert force(1)({"force": [[1.0]]}) is None
-    assert force(0)({"force": 3}) is None
+    assert force_at(0)({"force": [[1.0], [None]]}) is None
+    assert force_at(0)({"force": [[1.0], [2.0]]}) == 1.5
+    assert force_at(1)({"force": [[1.0]]}) is None
+    assert force_at(0)({"force": 3}) is None
 
 
 def test_broken_lines_and_missing_files_become_sentences(tmp_path):
@@ -230,7 +234,7 @@ def test_broken_lines_and_missing_files_become_sentences(tmp_path):
     page = write_page(tmp_path / "page.html", title="t", records=[], runs=[path]).read_text()
     assert "metrics.jsonl cannot be read (No such file or directory)." in page
     assert "Nothing was logged." in page
-    assert "There is no history of this run." in page
+    assert "This run has no history." in page
 
 
 WRONG = (None, "x", [], {}, [None], [[1]], True, -1, 1e400, "</script>")
@@ -252,12 +256,14 @@ def test_any_wrong_value_of_any_field_still_gives_a_page(wrong, tmp_path):
 def test_pictures_are_written_anew_and_others_refused(tmp_path):
     path = tmp_path / "step-1.png"
     Image.new("L", (3000, 30)).save(path)
-    html = picture(path, widest=100, said="a<b", size=0.5).html
-    assert 'alt="a&lt;b" width="1500" height="15"' in html
+    image = embed_picture(path, width=100, alt="a")
+    assert (image.width, image.height) == (3000, 30)
+    with Image.open(io.BytesIO(base64.b64decode(image.source.removeprefix("data:image/png;base64,")))) as written:
+        assert written.size == (100, 1)
     for content in (b"", b"GIF89a", b"\x89PNG\r\n\x1a\n", path.read_bytes()[:60]):
         path.write_bytes(content)
-        with pytest.raises(UnreadablePicture, match=r"step-1\.png is no picture"):
-            picture(path, widest=100, said="")
+        with pytest.raises(UnreadablePicture, match=r"step-1\.png is not a PNG image"):
+            embed_picture(path, width=100, alt="")
 
 
 def test_a_broken_picture_is_a_sentence(tmp_path):
@@ -265,15 +271,15 @@ def test_a_broken_picture_is_a_sentence(tmp_path):
     (path / "samples" / "step-00000300.png").write_bytes(b"<svg onload=alert(1)>")
     (path / "samples" / "other.png").write_bytes(b"")
     page = write_page(tmp_path / "page.html", title="t", records=[], runs=[path]).read_text()
-    assert "step-00000300.png is no picture." in page
-    assert page.count("<img ") == 2
+    assert "step-00000300.png is not a PNG image." in page
+    assert page.count("<img ") == 2 + 3  # samples, and three figures
 
 
 def test_a_few_pictures_on_the_way_are_chosen_evenly():
     pictures = [(step, Path(str(step))) for step in range(0, 900, 100)]
-    assert [step for step, _ in samples_during_training(pictures)] == [0, 200, 400, 600]
-    assert samples_during_training(pictures[:2]) == pictures[:2]
-    assert samples_during_training([]) == []
+    assert [step for step, _ in choose_evenly(pictures)] == [0, 200, 400, 600]
+    assert choose_evenly(pictures[:2]) == pictures[:2]
+    assert choose_evenly([]) == []
 
 
 def test_directories_are_found_one_level_down(tmp_path):
@@ -294,12 +300,12 @@ def test_the_page_is_in_order_and_says_everything(tmp_path):
         page.index(f">{text}<")
         for text in (
             "My title",
-            "Compared",
+            "Comparison",
             "Curves",
             "Telemetry",
             "Bias gauge over training",
             "Samples",
-            "What differs",
+            "Differences in configuration",
             "Provenance and history",
         )
     ]
@@ -308,9 +314,9 @@ def test_the_page_is_in_order_and_says_everything(tmp_path):
         page.index(f"<h2>{text}</h2>") for text in ("Curves", "Telemetry", "Bias gauge over training", "Samples")
     ]
     assert headings == sorted(headings)
-    assert page.index('class="verdicts"') < headings[0]
+    assert page.index('class="findings"') < headings[0]
     assert "History: resumed once." in page
-    assert page.count("<img ") == 6
+    assert page.count("<img ") == 6 + 3  # samples, and three figures
     assert len(page) < 300_000
 
 

@@ -15,8 +15,7 @@ from truedrift.errors import require_integer
 from truedrift.grids.local import Interrupted, Pool
 from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import run_path
-from truedrift.page.page import write_page
-from truedrift.page.saved import render_runs
+from truedrift.page.page import render_runs, write_page
 from truedrift.paper import demo, fig_bias_loglog, fig_illustration
 from truedrift.paper.catalog import render_record
 from truedrift.progress import Progress

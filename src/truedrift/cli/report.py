@@ -12,8 +12,7 @@ import tyro
 
 from truedrift.errors import UserError
 from truedrift.page.discover import ReportInput, find_inputs
-from truedrift.page.page import write_page
-from truedrift.page.saved import render_runs
+from truedrift.page.page import render_runs, write_page
 from truedrift.paper.catalog import find_item, render_record
 from truedrift.records.store import writable_directory
 

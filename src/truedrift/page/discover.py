@@ -1,7 +1,8 @@
-"""What the directories that a user names hold: records, runs, or directories with either, one level below.
+"""Paths given to `truedrift report` → records and run directories.
 
-What is named itself must be readable. What is found below need not be: it is passed over with a sentence, unless
-nothing else is there.
+A path is a file of records, a run directory, or a directory that contains records and runs, directly or one level
+below. A run or file that is given itself must be readable. One that is found in a directory need not be: it is skipped
+with a sentence, unless nothing else is readable.
 """
 
 from __future__ import annotations
@@ -20,20 +21,30 @@ from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, is_run, o
 
 @dataclass(frozen=True, kw_only=True)
 class ReportInput:
-    """The last record of every item, in the order of ITEMS, and the directories of runs as they were named."""
+    """The last record of every item, in the order of `ITEMS`, and the run directories."""
 
     records: Sequence[Any] = ()
     runs: Sequence[Path] = ()
     problems: Sequence[str] = ()
-    """Sentences on what is passed over."""
+    """Sentences on what is skipped."""
 
 
-def find_inputs(places: Sequence[Path]) -> ReportInput:
-    """Everything in these directories and files; a Mistake where one holds nothing, or is itself unreadable."""
-    parts = [part for place in places for part in _parts(place)]
+def find_inputs(paths: Sequence[Path]) -> ReportInput:
+    """Find the records and runs in these files and directories.
+
+    Args:
+        paths: Files of records, run directories, or directories that contain them.
+
+    Returns:
+        Records and runs, each once.
+
+    Raises:
+        UserError: If a path contains neither records nor runs, or if nothing in it is readable.
+    """
+    parts = [part for path in paths for part in _inputs_at(path)]
     runs: dict[Path, Path] = {}
-    for path in (path for part in parts for path in part.runs):
-        runs.setdefault(path.resolve(), path)
+    for run in (run for part in parts for run in part.runs):
+        runs.setdefault(run.resolve(), run)
     records = {find_item(record).label: record for part in parts for record in part.records}
     return ReportInput(
         records=[records[item.label] for item in ITEMS if item.label in records],
@@ -42,63 +53,58 @@ def find_inputs(places: Sequence[Path]) -> ReportInput:
     )
 
 
-def _parts(place: Path) -> list[ReportInput]:
-    """Of one place."""
-    if place.is_file():
-        return [ReportInput(records=latest(place))]
-    if _has_config(place):
-        return [_run(place)]
-    inside = list(_paths_inside(place)) if place.is_dir() else []
-    if not inside:
+def _inputs_at(path: Path) -> list[ReportInput]:
+    if path.is_file():
+        return [ReportInput(records=latest(path))]
+    if _has_config(path):
+        return [_open_run(path)]
+    candidates = list(_find_candidates(path)) if path.is_dir() else []
+    if not candidates:
         raise UserError(
-            f"{str(place)!r} holds no {RECORDS} and no run" if place.exists() else f"{str(place)!r} does not exist",
-            "allowed is a directory that truedrift train, reproduce or demo wrote, or one with such directories",
-            "run for example truedrift demo",
+            f"{str(path)!r} contains no {RECORDS} and no run" if path.exists() else f"{str(path)!r} does not exist",
+            "must be a directory written by truedrift train, reproduce or demo, or a directory of such directories",
+            "pass another path, or run truedrift demo first",
         )
-    return _readable(inside)
+    return _open_readable(candidates)
 
 
-def _readable(paths: Sequence[Path]) -> list[ReportInput]:
-    """Those that can be read, and a sentence on each of the others; where there are only those, the first one's."""
-    found, failures = [], []
+def _open_readable(paths: Sequence[Path]) -> list[ReportInput]:
+    """Open what is readable and note the rest; raise the first error if nothing is readable."""
+    inputs, errors = [], []
     for path in paths:
         try:
-            found.append(_run(path) if _has_config(path) else _records(path))
+            inputs.append(_open_run(path) if _has_config(path) else _open_records(path))
         except (OSError, ValueError) as error:
-            failures.append((path, error))
-    if not found:
-        raise failures[0][1]
-    return [*found, ReportInput(problems=[_skipped_note(*failure) for failure in failures])]
+            errors.append((path, error))
+    if not inputs:
+        raise errors[0][1]
+    problems = [f"{path.name} is skipped: {str(error).replace(str(path), path.name)}." for path, error in errors]
+    return [*inputs, ReportInput(problems=problems)]
 
 
-def _skipped_note(path: Path, error: Exception) -> str:
-    reason = str(error).replace(str(path), path.name)
-    return f"{path.name} is passed over: {reason}."
-
-
-def _run(path: Path) -> ReportInput:
-    if not _has_begun(path) and not is_run(path) and any(path.glob("*.safetensors")):
+def _open_run(path: Path) -> ReportInput:
+    if not _has_started(path) and not is_run(path) and any(path.glob("*.safetensors")):
         raise UserError(
-            f"{str(path)!r} is a folder of weights, which tells nothing of a training",
-            f"allowed is a run, a directory with {RECORDS}, or one with such directories",
-            f"name the run that the weights are of, or judge them: truedrift evaluate {path} --data NAME",
+            f"{str(path)!r} contains only weights, not a run",
+            f"must be a run, a directory with {RECORDS}, or a directory of such directories",
+            f"pass the run that the weights are from, or evaluate them: truedrift evaluate {path} --data NAME",
         )
     open_run(path)
     return ReportInput(runs=[path])
 
 
-def _records(path: Path) -> ReportInput:
-    found, unreadable = latest_readable(path)
-    said = f"{pluralize(unreadable, 'line')} of {path.resolve().name}/{RECORDS} cannot be read."
-    return ReportInput(records=found, problems=[said] if unreadable else [])
+def _open_records(path: Path) -> ReportInput:
+    records, count = latest_readable(path)
+    problem = f"{pluralize(count, 'line')} of {path.resolve().name}/{RECORDS} cannot be read."
+    return ReportInput(records=records, problems=[problem] if count else [])
 
 
-def _paths_inside(place: Path) -> Iterator[Path]:
-    """Its own records, and the runs and records one level below."""
-    if (place / RECORDS).is_file():
-        yield place
-    for below in sorted(place.iterdir(), key=lambda path: natural_key(path.name)):
-        if (below / RECORDS).is_file() or (_has_config(below) and _has_begun(below)):
+def _find_candidates(directory: Path) -> Iterator[Path]:
+    """The directory itself if it has records, and the directories below it that have records or are runs."""
+    if (directory / RECORDS).is_file():
+        yield directory
+    for below in sorted(directory.iterdir(), key=lambda path: natural_key(path.name)):
+        if (below / RECORDS).is_file() or (_has_config(below) and _has_started(below)):
             yield below
 
 
@@ -106,6 +112,6 @@ def _has_config(path: Path) -> bool:
     return (path / CONFIG).is_file()
 
 
-def _has_begun(path: Path) -> bool:
-    """Exported weights have a config.json too, and neither of these."""
+def _has_started(path: Path) -> bool:
+    """Whether a training wrote to it; exported weights have a config.json, but neither of these files."""
     return (path / METRICS).is_file() or (path / HISTORY).is_file()

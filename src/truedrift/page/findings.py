@@ -1,209 +1,197 @@
-"""A finding as a sentence on a card.
+"""Findings: one sentence per result, at the top of the page.
 
-Two runs beside each other: which ended nearer to the data, or why that cannot be said.
-
-What comes first: a sentence a finding, of every item and every run, and of two runs beside each other.
-
-Many runs at a glance: a card for all of them, and a table with a row a run.
+Few runs have one finding each; two runs are also compared; many runs have findings in common. The tone of a finding,
+which decides its color, is derived from `RunStatus` and `Run.has_collapsed`.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from enum import IntEnum
+from typing import Any
 
 from truedrift.evaluation.record import EvaluationRecord, Protocol
-from truedrift.page.markup import Content, Markup, element, table
 from truedrift.page.run_data import (
     FinalDistance,
     Run,
+    RunStatus,
     best_evaluation,
-    differing_options,
     final_distances,
-    flatten,
-    format_value,
+    is_overview,
     last_evaluation,
-    number,
+    last_event,
     pluralize,
+    run_status,
     step_of,
+    to_number,
 )
 from truedrift.paper.catalog import find_item
 from truedrift.report.item import Item
 from truedrift.report.screens import share
-from truedrift.report.table import DASH, Number, Row, Table, cell_text
 
-Tone: TypeAlias = Literal["plain", "good", "note", "bad"]
-TONES = ("plain", "good", "note", "bad")
-"""From the least to the most urgent."""
-
-
-UNREAD = "Not all can be read"
-"""The subject of sentences on what is left out of the page."""
+MOST_NAMES = 5
+"""Number of runs and problems that are listed."""
+COMPARISON = "Comparison"
+UNREADABLE = "Not readable"
+"""Subject of the findings on what is missing from the page."""
 
 
-def anchor(item: Item) -> str:
-    """The name of its section in addresses of the page."""
-    return "item-" + re.sub(r"[^a-z0-9]+", "-", item.label.lower())
+class Tone(IntEnum):
+    """Urgency of a finding."""
+
+    PLAIN = 0
+    GOOD = 1
+    NOTE = 2
+    BAD = 3
+
+
+STATUS_TONES = {RunStatus.COMPLETE: Tone.GOOD, RunStatus.STOPPED: Tone.NOTE, RunStatus.UNFINISHED: Tone.NOTE}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """`subject` is an item's label or a run's name; `about` says by which protocol."""
+    """A sentence about a subject: an item of the paper, a run, or several runs."""
 
     subject: str
     sentence: str
-    tone: Tone = "plain"
+    tone: Tone = Tone.PLAIN
     about: str = ""
+    """How the numbers were obtained, such as the protocol."""
     anchor: str | None = None
-    """Where on the page the rest of it is."""
+    """The section of the page with the details."""
 
 
-def findings_list(verdicts: Sequence[Finding]) -> Markup:
-    """A card a subject, in their order."""
-    subjects = dict.fromkeys(verdict.subject for verdict in verdicts)
-    cards = ([verdict for verdict in verdicts if verdict.subject == subject] for subject in subjects)
-    return element("ul", (_card(card) for card in cards), class_="verdicts")
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """All findings about one subject, in the tone of the most urgent one."""
+
+    subject: str
+    findings: Sequence[Finding]
+    tone: Tone
+    anchor: str | None
 
 
-def _card(verdicts: Sequence[Finding]) -> Markup:
-    """What is said of one subject, in the color of the worst of it."""
-    tone = max((verdict.tone for verdict in verdicts), key=TONES.index)
-    name, anchor = element("bdi", verdicts[0].subject), verdicts[0].anchor
-    subject = element("strong", element("a", name, href=f"#{anchor}") if anchor else name)
-    if len(verdicts) == 1:
-        return element("li", subject, ": ", _said(verdicts[0]), class_=tone)
-    return element("li", subject, element("ul", (element("li", _said(each)) for each in verdicts)), class_=tone)
-
-
-def _said(verdict: Finding) -> list[Content]:
-    return [verdict.sentence, element("span", verdict.about, class_="about") if verdict.about else None]
-
-
-SUBJECT = "Compared"
-_CHANCE = "One run of each: this says nothing of chance. Take several seeds."
-
-
-def compare_two(a: Run, b: Run) -> Finding:
-    """By the training's own evaluations, or else by those of `truedrift evaluate` with one protocol."""
-    both = [
-        (own, other)
-        for own in final_distances(a)
-        for other in final_distances(b)
-        if own.protocol and own.protocol == other.protocol
+def group_findings(findings: Sequence[Finding]) -> list[Card]:
+    """One card per subject, in the order of the findings."""
+    by_subject: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_subject.setdefault(finding.subject, []).append(finding)
+    return [
+        Card(subject=subject, findings=group, tone=max(each.tone for each in group), anchor=group[0].anchor)
+        for subject, group in by_subject.items()
     ]
-    if not both:
-        return Finding(subject=SUBJECT, sentence=f"the runs are not compared: {_why_not(a, b)}.", tone="note")
-    first, second = both[0]
-    how = "" if first.in_training and second.in_training else _afterwards(first, second)
-    if first.distance == second.distance:
-        return Finding(subject=SUBJECT, sentence=f"both runs end at the same {first.distance_name}{how}.")
-    nearer, other = (a, b) if first.distance < second.distance else (b, a)
-    difference = abs(first.distance - second.distance)
-    said = f"{nearer.name} ends {difference:.3g} lower in {first.distance_name} than {other.name}{how}."
-    return Finding(subject=SUBJECT, sentence=said, about=_CHANCE)
 
 
-def _afterwards(*found: FinalDistance) -> str:
-    """Which of the numbers are not the training's own."""
-    steps = dict.fromkeys("saved weights" if each.step is None else f"step {each.step:,}" for each in found)
-    return f", by truedrift evaluate at {' and '.join(steps)}"
-
-
-def _why_not(a: Run, b: Run) -> str:
-    names = [run.config.data.name for run in (a, b)]
-    if names[0] != names[1]:
-        return f"they are of different data, {names[0]} and {names[1]}"
-    without = [run.name for run in (a, b) if not final_distances(run)]
-    if without:
-        were = "was" if len(without) == 1 else "were"
-        return f"{' and '.join(without)} {were} not evaluated; truedrift evaluate judges a run after its training"
-    if any(all(each.protocol is None for each in final_distances(run)) for run in (a, b)):
-        return "the protocol of an evaluation is not known; truedrift evaluate states it"
-    return "they are judged by different protocols; truedrift evaluate judges both by one"
+def item_anchor(item: Item) -> str:
+    """The id of the item's section."""
+    return "item-" + re.sub(r"[^a-z0-9]+", "-", item.label.lower())
 
 
 def findings_of_records(records: Sequence[Any]) -> list[Finding]:
-    """What the items say of their records."""
+    """The findings of the paper's items."""
     items = [(find_item(record), record) for record in records]
     return [
-        Finding(subject=item.label, sentence=sentence, anchor=anchor(item))
+        Finding(subject=item.label, sentence=sentence, anchor=item_anchor(item))
         for item, record in items
         for sentence in item.findings(record)
     ]
 
 
 def findings_of_runs(runs: Sequence[Run]) -> list[Finding]:
-    """One a run, and what of it cannot be read; where two are compared, first what stands between them."""
-    own = [verdict for run in runs for verdict in (findings_of_run(run), *_evaluated_finding(run), *_unread(run))]
-    return [compare_two(*runs), *own] if len(runs) == 2 else own
+    """The findings of runs: one by one if they are few, preceded by a comparison if they are two."""
+    if is_overview(runs):
+        return findings_of_many(runs)
+    comparison = [compare_runs(*runs)] if len(runs) == 2 else []
+    return [*comparison, *(finding for run in runs for finding in _findings_of_run(run))]
 
 
-def _evaluated_finding(run: Run) -> list[Finding]:
-    """The last word of `truedrift evaluate` by every protocol."""
-    last = {describe_protocol(each.protocol): each for each in run.judged}
-    return [Finding(subject=run.name, sentence=_sentence(each), about=about) for about, each in last.items()]
+def findings_of_problems(problems: Sequence[str], subject: str = UNREADABLE) -> list[Finding]:
+    """One note per problem."""
+    return [Finding(subject=subject, sentence=problem, tone=Tone.NOTE) for problem in problems]
 
 
-def _sentence(of: EvaluationRecord) -> str:
-    at = "" if of.step is None else f" at step {of.step:,}"
-    return (
-        f"{of.protocol.distance_name} {of.metrics.fid:.3g}, precision {share(of.metrics.precision)}, "
-        f"recall {share(of.metrics.recall)}{at}, by truedrift evaluate."
-    )
+# One run
 
 
-def _unread(run: Run) -> list[Finding]:
-    return [Finding(subject=run.name, sentence=problem, tone="note") for problem in run.problems]
-
-
-def findings_of_run(run: Run) -> Finding:
-    """How far it is, how near its samples are to the data, and whether it collapsed."""
-    state, tone = run_status(run)
-    collapsed = run.last.get("collapsed") is True
-    skipped = number(run.last.get("skipped")) or 0
-    spread = number(run.last.get("spread"))
-    said = [
-        *distances(run),
-        f"collapsed (spread {spread:.2f})" if collapsed and spread is not None else "collapsed" if collapsed else "",
-        "" if collapsed or spread is None else f"not collapsed (spread {spread:.2f})",
-        f"{skipped:,.0f} steps skipped, as they were not finite" if skipped else "",
-        state,
+def _findings_of_run(run: Run) -> list[Finding]:
+    later = {describe_protocol(each.protocol): each for each in run.later_evaluations}  # the last one per protocol
+    evaluated = [
+        Finding(subject=run.name, sentence=_describe_evaluation(each), about=protocol)
+        for protocol, each in later.items()
     ]
-    judged = last_evaluation(run)
-    about = describe_protocol(judged.protocol) if judged and judged.protocol else ""
+    return [describe_run(run), *evaluated, *findings_of_problems(run.problems, run.name)]
+
+
+def describe_run(run: Run) -> Finding:
+    """Distance, collapse, skipped steps and status of a run."""
+    skipped = to_number(run.last.get("skipped")) or 0
+    last = last_evaluation(run)
+    parts = [
+        _describe_distance(run),
+        _describe_collapse(run),
+        f"{skipped:,.0f} steps skipped because their loss or gradient was not finite" if skipped else "",
+        describe_status(run),
+    ]
     return Finding(
-        subject=run.name, sentence="; ".join(filter(None, said)) + ".", tone="bad" if collapsed else tone, about=about
+        subject=run.name,
+        sentence="; ".join(filter(None, parts)) + ".",
+        tone=Tone.BAD if run.has_collapsed else STATUS_TONES[run_status(run)],
+        about=describe_protocol(last.protocol) if last and last.protocol else "",
     )
 
 
-def run_status(run: Run) -> tuple[str, Tone]:
-    """Complete, interrupted, or neither, from the last line of the history that says so."""
-    steps = run.config.cadence.steps
-    events = [entry for entry in run.history if entry.get("event") in ("started", "resumed", "interrupted", "complete")]
-    last = events[-1] if events else {}
-    at = step_of(last) or 0
-    if last.get("event") == "complete" and at >= steps:
-        return f"complete after {steps:,} steps", "good"
-    if last.get("event") in ("complete", "interrupted"):
-        return f"stopped at step {at:,} of {steps:,}: the same command goes on", "note"
-    logged = step_of(run.last) or 0
-    return f"not complete: {logged:,} of {steps:,} steps are logged", "note"
-
-
-def distances(run: Run) -> list[str]:
-    """The last and the best distance of the training."""
-    last, least = last_evaluation(run), best_evaluation(run)
+def _describe_distance(run: Run) -> str:
+    """The last and the best distance during training."""
+    last, best = last_evaluation(run), best_evaluation(run)
     if last is None:
-        return [] if run.judged else ["not evaluated"]
-    said = f"{last.distance_name} {last.distance:.3g} at step {last.step:,}"
-    return [said if least in (None, last) else f"{said}, best {least.distance:.3g} at step {least.step:,}"]
+        return "" if run.later_evaluations else "not evaluated"
+    sentence = f"{last.distance_name} {last.distance:.3g} at step {last.step:,}"
+    return sentence if best in (None, last) else f"{sentence}, best {best.distance:.3g} at step {best.step:,}"
+
+
+def _describe_collapse(run: Run) -> str:
+    ratio = to_number(run.last.get("spread"))
+    measured = "" if ratio is None else f" (distance ratio {ratio:.2f})"
+    if run.has_collapsed:
+        return f"collapsed{measured}"
+    return f"not collapsed{measured}" if measured else ""
+
+
+def describe_status(run: Run) -> str:
+    """The status of a run with its steps."""
+    steps = run.config.cadence.steps
+    match run_status(run):
+        case RunStatus.COMPLETE:
+            return f"complete after {steps:,} steps"
+        case RunStatus.STOPPED:
+            return f"{short_status(run)} (run the same command to continue)"
+        case RunStatus.UNFINISHED:
+            return f"{short_status(run)}: {step_of(run.last) or 0:,} of {steps:,} steps are logged"
+
+
+def short_status(run: Run) -> str:
+    """The status of a run for a table."""
+    match run_status(run):
+        case RunStatus.COMPLETE:
+            return "complete"
+        case RunStatus.STOPPED:
+            return f"stopped at step {step_of(last_event(run)) or 0:,} of {run.config.cadence.steps:,}"
+        case RunStatus.UNFINISHED:
+            return "not complete"
+
+
+def _describe_evaluation(record: EvaluationRecord) -> str:
+    step = "" if record.step is None else f" at step {record.step:,}"
+    return (
+        f"{record.protocol.distance_name} {record.metrics.fid:.3g}, precision {share(record.metrics.precision)}, "
+        f"recall {share(record.metrics.recall)}{step}, by truedrift evaluate."
+    )
 
 
 def describe_protocol(protocol: Protocol) -> str:
-    """The protocol in a line."""
+    """The protocol in one line."""
     return (
         f"{protocol.distance_name} in {protocol.dimensions} features of {protocol.extractor} "
         f"({protocol.extractor_sha256[:12]}; {protocol.prepared}); {protocol.samples:,} samples, "
@@ -212,124 +200,101 @@ def describe_protocol(protocol: Protocol) -> str:
     )
 
 
-OPTIONS = 8
-"""Columns for what differs."""
-NAMED = 5
-"""Runs and problems that are told by name."""
+# Two runs
 
 
-def findings_of_many(runs: Sequence[Run]) -> list[Finding]:
-    """How many are complete and collapsed, and from where to where their distances reach, by every protocol."""
-    subject = pluralize(len(runs), "run")
-    complete = sum(_is_complete(run) for run in runs)
-    collapsed = [run.name for run in runs if _has_collapsed(run)]
-    state = f"{complete} of {len(runs)} complete; {_names(collapsed)} collapsed."
-    whole = complete == len(runs)
-    own = Finding(subject=subject, sentence=state, tone="bad" if collapsed else "good" if whole else "note")
-    return [own, *_reaches(runs, subject), *_unread_of_many(runs)]
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{len(names)} ({', '.join(names[:NAMED])}{more})" if names else "none"
-
-
-def _reaches(runs: Sequence[Run], subject: str) -> Iterator[Finding]:
-    """A sentence a protocol: the least and the largest distance at the end."""
-    last, protocols = {run.name: _end(run) for run in runs}, _protocols(runs)
-    for protocol in protocols:
-        found = {name: end for name, end in last.items() if end and end.protocol == protocol}
-        low, high = (choose(found, key=lambda name: found[name].distance) for choose in (min, max))
-        said = (
-            f"{_number(protocol, protocols)}{protocol.distance_name} at the end from {found[low].distance:.3g} ({low}) "
-            f"to {found[high].distance:.3g} ({high}), {pluralize(len(found), 'run')}."
-        )
-        yield Finding(subject=subject, sentence=said, about=describe_protocol(protocol))
-    missing = sum(end is None for end in last.values())
-    if missing:
-        yield Finding(subject=subject, sentence=f"{missing} of {len(runs)} not evaluated.", tone="note")
-
-
-def _unread_of_many(runs: Sequence[Run]) -> Iterator[Finding]:
-    problems = [f"{run.name}: {problem}" for run in runs for problem in run.problems]
-    left = len(problems) - NAMED
-    listed = [*problems[:NAMED], *([f"{left} more like these."] if left > 0 else [])]
-    return (Finding(subject=UNREAD, sentence=each, tone="note") for each in listed)
-
-
-def overview_section(runs: Sequence[Run]) -> list[Content]:
-    """The table, whose distances are by the protocols that the card numbers, and below it what has no column."""
-    source = runs_table(runs)
-    rows: list[list[Content]] = [[element("bdi", cell_text(row[0])), *map(cell_text, row[1:])] for row in source.rows]
-    return [
-        table(source.header, rows),
-        [element("p", more, class_="soft small") for more in _more(differing_options(runs))],
+def compare_runs(a: Run, b: Run) -> Finding:
+    """Compare the final distances of the training, or those of `truedrift evaluate`, under one protocol."""
+    pairs = [
+        (own, other)
+        for own in final_distances(a)
+        for other in final_distances(b)
+        if own.protocol and own.protocol == other.protocol
     ]
-
-
-def runs_table(runs: Sequence[Run]) -> Table:
-    """A row a run: what differs, its distance at the end and its best, and how it stands; the protocols as notes."""
-    paths, protocols = differing_options(runs), _protocols(runs)
-    common = len(protocols) == 1 and all(end.protocol for end in map(_end, runs) if end)
-    distance = [f"{protocols[0].distance_name} at the end"] if common else ["judged by", "distance at the end"]
-    return Table(
-        caption=f"{pluralize(len(runs), 'run')}: what differs in their configurations, and where their training ended.",
-        label="tab:runs",
-        header=["run", *_short(paths[:OPTIONS]), *distance, "best in training", "state", "collapsed"],
-        groups=[[_row(run, paths[:OPTIONS], protocols, common=common) for run in runs]],
-        notes=[*(f"{_number(each, protocols)}{describe_protocol(each)}." for each in protocols), *_more(paths)],
+    if not pairs:
+        sentence = f"the runs cannot be compared: {_why_not_comparable(a, b)}."
+        return Finding(subject=COMPARISON, sentence=sentence, tone=Tone.NOTE)
+    first, second = pairs[0]
+    source = "" if first.in_training and second.in_training else _evaluated_steps(first, second)
+    if first.distance == second.distance:
+        return Finding(subject=COMPARISON, sentence=f"both runs end at the same {first.distance_name}{source}.")
+    better, worse = (a, b) if first.distance < second.distance else (b, a)
+    difference = abs(first.distance - second.distance)
+    return Finding(
+        subject=COMPARISON,
+        sentence=f"{better.name} ends {difference:.3g} lower in {first.distance_name} than {worse.name}{source}.",
+        about="With one run each, this difference may be due to chance; compare several seeds.",
     )
 
 
-def _more(paths: Sequence[str]) -> list[str]:
-    """What has no column."""
-    return [f"They differ in {', '.join(paths[OPTIONS:])} too."] if paths[OPTIONS:] else []
+def _evaluated_steps(*distances: FinalDistance) -> str:
+    steps = dict.fromkeys("saved weights" if each.step is None else f"step {each.step:,}" for each in distances)
+    return f", by truedrift evaluate at {' and '.join(steps)}"
 
 
-def _short(paths: Sequence[str]) -> list[str]:
-    """The last word of each path, where only one path ends in it."""
-    last = Counter(path.rpartition(".")[2] for path in paths)
-    return [path if last[path.rpartition(".")[2]] > 1 else path.rpartition(".")[2] for path in paths]
+def _why_not_comparable(a: Run, b: Run) -> str:
+    data = [run.config.data.name for run in (a, b)]
+    if data[0] != data[1]:
+        return f"they were trained on different data, {data[0]} and {data[1]}"
+    missing = [run.name for run in (a, b) if not final_distances(run)]
+    if missing:
+        verb = "was" if len(missing) == 1 else "were"
+        return f"{' and '.join(missing)} {verb} not evaluated; run truedrift evaluate"
+    if any(all(each.protocol is None for each in final_distances(run)) for run in (a, b)):
+        return "the protocol of an evaluation is unknown; run truedrift evaluate, which states it"
+    return "they were evaluated under different protocols; run truedrift evaluate on both with the same options"
 
 
-def _row(run: Run, paths: Sequence[str], protocols: Sequence[Protocol], *, common: bool) -> Row:
-    tree: Mapping[str, object] = flatten(run.config.tree())
-    end, least = _end(run), best_evaluation(run)
-    return [
-        run.name,
-        *(format_value(tree, path) for path in paths),
-        *([] if common else [_evaluated_by(end, protocols)]),
-        Number(end.distance if end else None, ".4g"),
-        Number(least.distance if least else None, ".4g"),
-        "complete" if _is_complete(run) else run_status(run)[0].partition(":")[0],
-        "yes" if _has_collapsed(run) else "no" if run.telemetry else "–",
-    ]
+# Many runs
 
 
-def _evaluated_by(end: FinalDistance | None, protocols: Sequence[Protocol]) -> str:
-    if end is None:
-        return DASH
-    return f"{_number(end.protocol, protocols) if end.protocol else ''}{end.distance_name}"
+def findings_of_many(runs: Sequence[Run]) -> list[Finding]:
+    """How many runs are complete or collapsed, and the range of their distances per protocol."""
+    complete = sum(run_status(run) is RunStatus.COMPLETE for run in runs)
+    collapsed = [run.name for run in runs if run.has_collapsed]
+    problems = [f"{run.name}: {problem}" for run in runs for problem in run.problems]
+    more = len(problems) - MOST_NAMES
+    status = Finding(
+        subject=pluralize(len(runs), "run"),
+        sentence=f"{complete} of {len(runs)} complete; {_list_names(collapsed)} collapsed.",
+        tone=Tone.BAD if collapsed else Tone.GOOD if complete == len(runs) else Tone.NOTE,
+    )
+    listed = [*problems[:MOST_NAMES], *([f"{pluralize(more, 'more problem')} like these."] if more > 0 else [])]
+    return [status, *_distance_ranges(runs, status.subject), *findings_of_problems(listed)]
 
 
-def _number(protocol: Protocol, protocols: Sequence[Protocol]) -> str:
-    """Which of several, from 1."""
-    return f"[{protocols.index(protocol) + 1}] " if len(protocols) > 1 else ""
+def _list_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{len(names)} ({', '.join(names[:MOST_NAMES])}{more})" if names else "none"
 
 
-def _end(run: Run) -> FinalDistance | None:
+def _distance_ranges(runs: Sequence[Run], subject: str) -> Iterator[Finding]:
+    """One sentence per protocol: the smallest and the largest final distance."""
+    distances, protocols = {run.name: final_distance(run) for run in runs}, final_protocols(runs)
+    for protocol in protocols:
+        own = {name: each for name, each in distances.items() if each and each.protocol == protocol}
+        low, high = (choose(own, key=lambda name: own[name].distance) for choose in (min, max))
+        sentence = (
+            f"{protocol_number(protocol, protocols)}final {protocol.distance_name} from {own[low].distance:.3g} ({low})"
+            f" to {own[high].distance:.3g} ({high}), {pluralize(len(own), 'run')}."
+        )
+        yield Finding(subject=subject, sentence=sentence, about=describe_protocol(protocol))
+    missing = sum(each is None for each in distances.values())
+    if missing:
+        yield Finding(subject=subject, sentence=f"{missing} of {len(runs)} not evaluated.", tone=Tone.NOTE)
+
+
+def final_distance(run: Run) -> FinalDistance | None:
+    """The final distance of the training, or else one of `truedrift evaluate`."""
     return next(iter(final_distances(run)), None)
 
 
-def _protocols(runs: Sequence[Run]) -> list[Protocol]:
-    """Of the ends, each once."""
-    found = (_end(run) for run in runs)
-    return list(dict.fromkeys(end.protocol for end in found if end and end.protocol))
+def final_protocols(runs: Sequence[Run]) -> list[Protocol]:
+    """The protocols of the final distances, each once."""
+    distances = (final_distance(run) for run in runs)
+    return list(dict.fromkeys(each.protocol for each in distances if each and each.protocol))
 
 
-def _is_complete(run: Run) -> bool:
-    return run_status(run)[1] == "good"
-
-
-def _has_collapsed(run: Run) -> bool:
-    return run.last.get("collapsed") is True
+def protocol_number(protocol: Protocol, protocols: Sequence[Protocol]) -> str:
+    """The number of the protocol in brackets, if there are several."""
+    return f"[{protocols.index(protocol) + 1}] " if len(protocols) > 1 else ""
