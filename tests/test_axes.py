@@ -21,12 +21,12 @@ def test_shapes_are_checked_while_testing():
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_users_get_the_package_without_that_check():
+def test_users_get_the_package_without_shape_checks():
     with pytest.raises(ValueError, match="x has D = 3 and y has D = 2"):
         centroid(torch.zeros(4, 3), torch.zeros(5, 2), tau=1.0)
 
 
-def test_without_jaxtyping_a_shape_is_a_plain_tensor(monkeypatch):
+def test_without_jaxtyping_shapes_are_plain_tensors(monkeypatch):
     monkeypatch.setitem(sys.modules, "jaxtyping", None)  # importing it fails
     spec = importlib.util.spec_from_file_location("axes_alone", truedrift.axes.__file__)
     axes = importlib.util.module_from_spec(spec)

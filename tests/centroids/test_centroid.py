@@ -49,7 +49,7 @@ def test_the_default_is_abc_with_the_laplace_kernel():
     assert not torch.allclose(default, centroid(x, y, tau=0.5, estimator="standard"), rtol=1e-3)
 
 
-def test_a_kernel_of_the_user_and_tau_as_a_tensor():
+def test_custom_kernel_and_tensor_tau():
     x, y = draw(4, 3), draw(6, 3, seed=1)
 
     def cauchy(x, y, tau):
@@ -61,7 +61,7 @@ def test_a_kernel_of_the_user_and_tau_as_a_tensor():
 
 
 @deterministic
-def test_centroids_move_and_turn_with_the_data(name):
+def test_centroids_translate_and_rotate_with_the_data(name):
     x, y = draw(4, 3), draw(M, 3, seed=1)
     rotation, _ = torch.linalg.qr(draw(3, 3, seed=2))
     shift = draw(3, seed=3)
@@ -82,7 +82,7 @@ def test_leading_dimensions_broadcast(name):
 
 @every
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_every_dtype_is_computed_wide_and_returned_as_it_came(name, dtype):
+def test_every_dtype_is_computed_wide_and_returned_in_its_dtype(name, dtype):
     x, y = draw(4, 8, dtype=dtype), draw(M, 8, seed=1, dtype=dtype)
     T = centroid(x, y, tau=0.5, **by(name))
     assert T.dtype is dtype
@@ -102,7 +102,7 @@ def test_centroid_gradient_reaches_queries_references_and_temperature(name):
 
 @deterministic
 @pytest.mark.parametrize("per_query", [False, True])
-def test_masked_references_are_as_good_as_dropped_and_may_hold_anything(name, per_query):
+def test_masked_references_equal_dropped_ones_and_may_contain_anything(name, per_query):
     x, y = draw(2, 4, 3), draw(2, M, 3, seed=1)
     mask = torch.rand(*((2, 4, M) if per_query else (2, M)), generator=seeded()) < 0.6
     mask[..., 5] = True
@@ -128,7 +128,7 @@ def test_masked_references_are_as_good_as_dropped_and_may_hold_anything(name, pe
 
 @every
 @pytest.mark.parametrize("poison", [math.nan, math.inf])
-def test_what_stands_in_a_masked_slot_is_without_effect(name, poison):
+def test_content_of_masked_references_has_no_effect(name, poison):
     x, y = draw(4, 3, dtype=torch.float32), draw(M, 3, seed=1, dtype=torch.float32)
     mask = torch.arange(M) % 4 != 2
     T = centroid(x, y, tau=0.5, mask=mask, **by(name))
@@ -138,7 +138,7 @@ def test_what_stands_in_a_masked_slot_is_without_effect(name, poison):
 
 
 @every
-def test_a_query_with_nothing_to_use_gets_itself(name):
+def test_query_without_references_gets_itself(name):
     x, y = draw(4, 3, dtype=torch.float32).requires_grad_(), torch.full((M, 3), math.nan).requires_grad_()
     T = centroid(x, y, tau=0.5, mask=torch.zeros(M, dtype=torch.bool), **by(name))
     assert torch.equal(T, x)
@@ -147,7 +147,7 @@ def test_a_query_with_nothing_to_use_gets_itself(name):
     assert torch.equal(y_grad, torch.zeros(M, 3))
 
 
-def test_a_mask_of_each_shape_means_the_same():
+def test_masks_of_all_shapes_agree():
     x, y = draw(2, 4, 3), draw(2, 6, 3, seed=1)
     mask = torch.tensor([True, False, True, True, False, True])
     T = centroid(x, y[:, mask], tau=0.5)
@@ -227,7 +227,7 @@ def test_a_query_on_a_reference_at_a_sharp_temperature_gets_that_reference(name)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_abc_weights_are_computed_wide_and_returned_as_they_came(dtype):
+def test_abc_weights_are_computed_wide_and_returned_in_their_dtype(dtype):
     """16 equal weights of 1/16: exact in every format, and their squares are summed in float32."""
     alpha = torch.full((2, 16), 1 / 16, dtype=dtype)
     assert torch.equal(abc_weights(alpha), alpha)

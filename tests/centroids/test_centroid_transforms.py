@@ -63,7 +63,7 @@ def test_vmap_of_abc_weights(options):
 
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_autocast_is_without_effect_on_centroids(name, dtype):
+def test_autocast_has_no_effect_on_centroids(name, dtype):
     x, y = draw(9, 40, dtype=dtype), draw(M, 40, seed=1, dtype=dtype)
     options = {"tau": 0.9, "estimator": ZOO[name].make(M), "mask": some_of(9, M)}
     plain = centroid(x, y, generator=torch.Generator().manual_seed(3), **options)
@@ -75,7 +75,7 @@ def test_autocast_is_without_effect_on_centroids(name, dtype):
 
 
 @every
-def test_autocast_is_without_effect_on_weights(name):
+def test_autocast_has_no_effect_on_weights(name):
     log_w, each = draw(9, M, dtype=torch.float32), ZOO[name].make(M)
     plain = each.reweight(log_w, torch.Generator().manual_seed(3))
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -83,7 +83,7 @@ def test_autocast_is_without_effect_on_weights(name):
 
 
 @pytest.mark.parametrize("options", [{}, {"order": 2}, {"strata": torch.arange(M) % 2}], ids=str)
-def test_autocast_is_without_effect_on_abc_weights(options):
+def test_autocast_has_no_effect_on_abc_weights(options):
     alpha = draw(9, M, dtype=torch.float32).softmax(-1)
     plain = abc_weights(alpha, **options)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -1,4 +1,4 @@
-"""One suite for every estimator: log w → γ with Σγ = 1, and what else a reweighting promises."""
+"""One suite for every estimator: log w → γ with Σγ = 1, and the other properties of a reweighting."""
 
 import math
 
@@ -71,7 +71,7 @@ def test_permuting_the_references_permutes_the_weights(name):
 
 @deterministic
 @pytest.mark.parametrize("spread", [3, 1e3])
-def test_a_masked_reference_is_as_good_as_dropped(name, spread):
+def test_masked_reference_equals_dropped_one(name, spread):
     each = ZOO[name].make(M)
     for log_w in some_masked(rows(8, spread=spread)):
         kept = log_w > -INF
@@ -91,14 +91,14 @@ def test_a_masked_reference_is_never_drawn(name):
 
 
 @deterministic
-def test_a_batch_is_its_rows(name):
+def test_batch_equals_its_rows(name):
     log_w = some_masked(rows(2, 3, 4, spread=20))
     looped = torch.stack([reweight(name, row) for row in log_w.flatten(0, -2)]).view_as(log_w)
     torch.testing.assert_close(reweight(name, log_w), looped, rtol=1e-13, atol=1e-16)
 
 
 @drawing
-def test_rows_of_a_batch_draw_for_themselves(name):
+def test_rows_of_a_batch_draw_independently(name):
     gamma = reweight(name, rows(1).expand(20, M))
     assert len({tuple(row) for row in gamma.tolist()}) > 5
 
@@ -115,7 +115,7 @@ def test_any_leading_dimensions(name, leading):
 
 @every
 @pytest.mark.parametrize("shift", [-1000.0, 700.0])
-def test_a_common_factor_of_the_weights_is_without_effect(name, shift):
+def test_common_factor_of_the_weights_has_no_effect(name, shift):
     log_w = some_masked(rows(6))
     torch.testing.assert_close(reweight(name, log_w + shift), reweight(name, log_w), rtol=1e-11, atol=1e-13)
 
@@ -128,20 +128,20 @@ def test_one_reference_is_its_own_centroid(name, value):
 
 
 @deterministic
-def test_the_only_one_unmasked_is_its_own_centroid(name):
+def test_only_unmasked_reference_is_its_own_centroid(name):
     log_w = torch.full((M, M), -INF).fill_diagonal_(-3.0)
     assert torch.equal(reweight(name, log_w), torch.eye(M))
 
 
 @pytest.mark.parametrize("name", [name for name, kind in ZOO.items() if kind.corrects_nothing_at_equal_weights])
-def test_equal_weights_are_left_as_they_are(name):
+def test_equal_weights_are_unchanged(name):
     log_w = some_masked(torch.full((5, M), -2.5, dtype=torch.float64))
     kept = (log_w > -INF).double()
     torch.testing.assert_close(reweight(name, log_w), kept / kept.sum(-1, keepdim=True), rtol=1e-14, atol=0)
 
 
 @every
-def test_a_row_with_everything_masked_has_no_weight(name):
+def test_completely_masked_row_has_no_weight(name):
     log_w = rows(3)
     alone = reweight(name, log_w[1:])
     log_w[0] = -INF

@@ -102,7 +102,7 @@ def test_one_stratum_is_plain_abc():
 
 
 def test_stratified_weights_from_alpha_need_the_mask_to_count():
-    """A weight of zero does not tell whether a reference was drawn: n_s is 4 without the mask, 2 with it."""
+    """A weight of zero does not show whether a reference was drawn: n_s is 4 without the mask, 2 with it."""
     log_w = torch.tensor([0.0, -1.0, -INF, -INF, -0.3, -2.0], dtype=torch.float64)
     alpha, strata = log_w.softmax(-1), torch.tensor([0, 0, 0, 0, 1, 1])
     counted = abc_weights(alpha, strata=strata, mask=log_w > -INF)

@@ -1,4 +1,4 @@
-"""The streamed centroid is the centroid of the whole, however the references are cut, ordered, masked or delayed."""
+"""The streaming centroid equals the centroid of all references, however they are chunked, ordered or masked."""
 
 import itertools
 import math
@@ -20,7 +20,7 @@ def draw(*shape, seed=0, dtype=torch.float64):
 @every
 @pytest.mark.parametrize("kernel", ["laplace", "gaussian"])
 @pytest.mark.parametrize("sizes", [[20], [1, 12, 7], [1] * 20])
-def test_uneven_chunks_are_the_whole(estimator, kernel, sizes):
+def test_uneven_chunks_equal_the_whole(estimator, kernel, sizes):
     x, y = draw(5, 3), draw(20, 3, seed=1)
     options = {"tau": 0.6, "estimator": estimator, "kernel": kernel}
     torch.testing.assert_close(streaming_centroid(x, y.split(sizes), **options), centroid(x, y, **options), **EXACTLY)
@@ -36,7 +36,7 @@ def test_the_estimators_differ():
 
 @every
 @pytest.mark.parametrize("ratio", [1, 1e3])
-def test_the_order_of_the_chunks_is_without_effect(estimator, ratio):
+def test_order_of_chunks_has_no_effect(estimator, ratio):
     """Also when the largest weight comes last: everything before it has to fade by e^{−1000}."""
     x, y = draw(3, 4), draw(12, 4, seed=1)
     far = y + 30
@@ -95,7 +95,7 @@ def test_chunks_may_come_from_a_generator_and_are_read_once(estimator):
 
 @every
 @pytest.mark.parametrize("elements", [1, 5, 17])
-def test_blocks_within_a_chunk_are_without_effect(estimator, elements, monkeypatch):
+def test_blocks_within_a_chunk_have_no_effect(estimator, elements, monkeypatch):
     x, y = draw(5, 3), draw(20, 3, seed=1)
     mask = torch.rand(5, 20, generator=torch.Generator().manual_seed(2)) < 0.7
     whole = centroid(x, y, tau=0.6, estimator=estimator, mask=mask)
@@ -116,7 +116,7 @@ def test_float32_sums_keep_float32_digits(estimator, ratio):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_widened_and_returned_as_it_came(dtype):
+def test_half_precision_is_widened_and_returned_in_its_dtype(dtype):
     x, y = draw(5, 3, dtype=dtype), draw(20, 3, seed=1, dtype=dtype)
     T = streaming_centroid(x, y.split(6), tau=0.6)
     assert T.dtype is dtype
@@ -135,7 +135,7 @@ def test_all_chunks_masked_give_the_query(estimator):
     assert torch.equal(streaming_centroid(x, chunks, tau=0.6, estimator=estimator), x)
 
 
-def test_autocast_is_without_effect():
+def test_autocast_has_no_effect():
     x, y = draw(5, 64, dtype=torch.float32), draw(2000, 64, seed=1, dtype=torch.float32)
     plain = streaming_centroid(x, y.split(700), tau=1.0)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -28,8 +28,8 @@ def draw(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def test_a_graph_break_would_be_found():
-    """The control: looking at values is what `check_finite=True` does, and it cannot be compiled whole."""
+def test_graph_break_would_be_found():
+    """Negative control: `check_finite=True` reads values, which cannot be compiled into one graph."""
     with pytest.raises(torch._dynamo.exc.TorchDynamoException, match=r"[Dd]ata.dependent"):
         compiled(lambda x, y: centroid(x, y, tau=0.5, check_finite=True))(draw(4, 3), draw(M, 3))
 

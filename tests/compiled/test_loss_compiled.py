@@ -54,8 +54,8 @@ def loss_and_gradient(loss_of, gen, *rest):
     return loss.detach(), gradient
 
 
-def test_a_graph_break_would_be_found():
-    """The control: looking at values cannot be compiled whole."""
+def test_graph_break_would_be_found():
+    """Negative control: reading values cannot be compiled into one graph."""
     with pytest.raises(torch._dynamo.exc.TorchDynamoException, match=r"[Dd]ata.dependent"):
         compiled(lambda gen, pos: drift_loss(gen, pos, check_finite=True).loss)(draw(4, 3), draw(5, 3))
 
@@ -90,7 +90,7 @@ def test_drift_and_its_gradient(normalization, form):
     )
 
 
-def test_the_whole_drift_comes_out_of_a_compiled_function():
+def test_compiled_function_returns_a_drift():
     x, y_pos, y_neg = draw(4, 3), draw(6, 3, seed=1), draw(4, 3, seed=2)
     found = compiled(lambda x, y_pos, y_neg: drift(x, y_pos, y_neg, tau=0.5, self_mask=True))(x, y_pos, y_neg)
     assert isinstance(found, Drift)
@@ -139,7 +139,7 @@ def test_loss_of_a_single_generated_feature():
 
 
 def test_float32_with_near_pairs():
-    """What the eager path decides by looking at distances a compiled one gets right without."""
+    """The eager path reads distances to choose the precision; the compiled path is accurate without reading them."""
     gen = draw(2, 8, 384, dtype=torch.float32)
     pos = gen + 1e-3 * draw(2, 8, 384, seed=1, dtype=torch.float32)
 
@@ -153,8 +153,8 @@ def test_float32_with_near_pairs():
     assert (found - expected).norm() <= 1e-5 * expected.norm()
 
 
-def test_the_whole_loss_comes_out_of_a_compiled_function():
-    """… and its report is read outside, where it is computed as in an eager run."""
+def test_compiled_function_returns_a_drift_loss():
+    """Its report is read outside, where it is computed as in an eager run."""
     gen, pos, neg, weight_neg = feature_groups(4, 6, 3)
 
     def loss_of(gen, pos, neg, weight_neg):
@@ -168,7 +168,7 @@ def test_the_whole_loss_comes_out_of_a_compiled_function():
     torch.testing.assert_close(found.report.log_force, expected.report.log_force, **ROUNDING)
 
 
-def test_the_report_is_read_inside_of_a_compiled_function():
+def test_report_is_read_inside_a_compiled_function():
     gen, pos, _, _ = feature_groups(4, 6)
 
     def numbers_of(gen, pos):
@@ -194,7 +194,7 @@ def test_other_sizes_need_no_graph_break():
     shutil.which("g++") is None and shutil.which("clang++") is None,
     reason="torch.compile writes C++ for the CPU, and this machine has no C++ compiler (g++ or clang++)",
 )
-def test_compiled_kernels_are_the_eager_numbers():
+def test_compiled_kernels_give_the_eager_numbers():
     gen, pos = draw(2, 4, 16, dtype=torch.float32), draw(2, 6, 16, seed=1, dtype=torch.float32)
 
     def loss_of(gen, pos):

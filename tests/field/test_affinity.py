@@ -1,4 +1,4 @@
-"""Affinities against the literal loop, entry by entry, and what each normalization promises."""
+"""Affinities against the literal loop, entry by entry, and the properties of each normalization."""
 
 import math
 
@@ -45,7 +45,7 @@ MATRICES = {
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("log_k", MATRICES.values(), ids=MATRICES)
-def test_is_the_literal_loop(log_k, normalization):
+def test_matches_the_literal_loop(log_k, normalization):
     expected_w, expected_A = literal(log_k, normalization)
     actual = log_affinity(log_k, normalization)
     torch.testing.assert_close(actual.log_w, expected_w, rtol=1e-12, atol=1e-12)
@@ -62,7 +62,7 @@ def test_float32_keeps_the_digits_of_its_logarithms(normalization):
 
 
 def test_the_three_normalizations_differ():
-    """Negative control: a test above could not tell them apart if they were alike."""
+    """Negative control: the tests above could not distinguish them if they were equal."""
     log_k = with_self_mask(log_kernel_matrix(5, 8, 10))
     row, both, loo = (log_affinity(log_k, each).log_w.exp() for each in NORMALIZATIONS)
     assert (row - both).abs().max() > 0.05
@@ -80,7 +80,7 @@ def test_bidirectional_is_the_root_of_both_softmaxes():
     torch.testing.assert_close(log_affinity(log_k, "bidirectional").log_A.exp(), product.sqrt())
 
 
-def test_leave_own_out_keeps_the_ordinary_masses():
+def test_bidirectional_loo_keeps_the_ordinary_masses():
     log_k = with_self_mask(log_kernel_matrix(5, 8, 10))
     torch.testing.assert_close(
         log_affinity(log_k, "bidirectional-loo").log_A,
@@ -90,7 +90,7 @@ def test_leave_own_out_keeps_the_ordinary_masses():
     )
 
 
-def test_a_single_query_leaves_the_row_weight():
+def test_single_query_uses_the_row_weight():
     log_k = log_kernel_matrix(1, 6, 30)
     torch.testing.assert_close(
         log_affinity(log_k, "bidirectional-loo").log_w, log_affinity(log_k, "row").log_w, rtol=0, atol=1e-13

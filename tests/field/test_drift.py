@@ -35,7 +35,7 @@ def assert_is_literal(actual, expected, rtol=1e-11, atol=1e-12):
 @pytest.mark.parametrize(("estimator_pos", "estimator_neg"), list(itertools.product(ESTIMATORS, ESTIMATORS)))
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_is_the_literal_loop(normalization, form, estimator_pos, estimator_neg):
+def test_matches_the_literal_loop(normalization, form, estimator_pos, estimator_neg):
     options = {
         "tau": 0.7,
         "normalization": normalization,
@@ -48,7 +48,7 @@ def test_is_the_literal_loop(normalization, form, estimator_pos, estimator_neg):
         assert_is_literal(drift(*data, **options), literal_drift(*data, **options))
 
 
-def test_defaults_are_the_papers():
+def test_defaults_match_the_paper():
     data = samples()
     expected = literal_drift(*data, tau=0.7, normalization="row", form="separate")
     assert_is_literal(drift(*data, tau=0.7), expected)
@@ -119,7 +119,7 @@ def test_self_mask_true_leaves_each_querys_own_column_out(normalization, form):
 
 
 def test_self_mask_is_never_guessed():
-    """x is y_neg, to the object: without being asked a query repels itself."""
+    """x and y_neg are the same object: without self_mask a query repels itself."""
     x, y_pos, _ = samples()
     unmasked = drift(x, y_pos, x, tau=0.7)
     assert_is_literal(unmasked, literal_drift(x, y_pos, x, tau=0.7))
@@ -143,7 +143,7 @@ def test_self_mask_minus_one_masks_nothing():
     torch.testing.assert_close(nothing.V, drift(*data, tau=0.7).V, rtol=0, atol=0)
 
 
-def test_self_mask_holds_in_every_batch():
+def test_self_mask_applies_in_every_batch():
     x, y_pos, _ = (torch.stack([samples(seed=seed)[side] for seed in range(3)]) for side in range(3))
     batched = drift(x, y_pos, x, tau=0.7, self_mask=True)
     for group in range(3):
@@ -163,7 +163,7 @@ def test_self_mask_and_mask_together():
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_masks_are_literal(normalization, estimator):
+def test_masks_match_the_literal_loop(normalization, estimator):
     generator = torch.Generator().manual_seed(1)
     data = samples()
     use_pos = torch.rand(4, 6, generator=generator) < 0.6
@@ -180,7 +180,7 @@ def test_masks_are_literal(normalization, estimator):
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_a_masked_reference_is_as_if_it_were_not_there(normalization):
+def test_masked_reference_equals_absent_one(normalization):
     """A mask [n] for all queries, with NaN and infinity in the masked slots, equals fewer references."""
     x, y_pos, y_neg = samples()
     keep_pos, keep_neg = torch.tensor([0, 2, 3, 5]), torch.tensor([1, 4])
@@ -207,7 +207,7 @@ def test_masks_broadcast_over_leading_dimensions():
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_a_side_with_nothing_to_use_is_the_query_itself(normalization, estimator):
+def test_side_without_references_is_the_query_itself(normalization, estimator):
     """Row 1 has no positives, row 2 no negatives, row 3 neither."""
     x, y_pos, y_neg = samples()
     use_pos, use_neg = torch.ones(4, 6, dtype=torch.bool), torch.ones(4, 5, dtype=torch.bool)

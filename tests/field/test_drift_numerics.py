@@ -1,4 +1,4 @@
-"""What must hold in digits: finite in, finite out; float32 near float64 at d/τ up to 10³."""
+"""Numerical properties: finite in, finite out; float32 near float64 at d/τ up to 10³."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def points(rows, D=3, seed=0, dtype=torch.float32):
 
 
 def case(name):
-    """(x, y_pos, y_neg, options): 11 references a side, which is what BR-SNIS reads as n = 2."""
+    """(x, y_pos, y_neg, options): 11 references per side, which is what BR-SNIS reads as n = 2."""
     x, y_pos, y_neg, options = points(5), points(11, seed=1) + 0.5, points(11, seed=2) - 0.5, {"tau": 0.3}
     if name == "far":  # d/τ around 10⁴
         options["tau"] = 3e-4

@@ -64,7 +64,7 @@ def lopsided(B=4, neg=3, pos=5, seed=5):
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("neg", [3, 4, 5], ids=["fewer negatives", "equal sides", "more negatives"])
-def test_alpha_gamma_and_masses_are_literal(normalization, neg):
+def test_alpha_gamma_and_masses_match_the_literal_formula(normalization, neg):
     """Equal sides with equal estimators take a joint path; all must be the literal formula."""
     log_k = lopsided(neg=neg, pos=8 - neg)
     both = side_weights(log_k, neg, FieldSpec(normalization, "product", ABC(), ABC()))

@@ -45,7 +45,7 @@ def test_near_duplicates_keep_their_digits(method, gap):
     assert relative_error(plain, exact) > 1e3 * ROUNDING  # the control: this case is hard
 
 
-def test_float64_paths_agree_to_the_digits_that_an_expansion_has():
+def test_float64_methods_agree_to_the_precision_of_the_expansion():
     """d² of the matmul path is right to a few roundings of the squared spread, whatever the offset."""
     x, y = (draw(8, 16, seed=s, dtype=torch.float64) + 1e4 for s in (0, 1))
     y[0] = x[0] + 1e-5
@@ -55,7 +55,7 @@ def test_float64_paths_agree_to_the_digits_that_an_expansion_has():
     torch.testing.assert_close(exact.sqrt(), literal(x, y), rtol=1e-12, atol=0)
 
 
-def test_auto_takes_the_exact_path_while_it_is_small_and_the_product_beyond():
+def test_auto_forms_differences_for_small_input_and_products_for_large():
     D = EXACT_UP_TO_DIMENSION + 4
     rows = EXACT_UP_TO_ELEMENTS // (4 * D)
     for n, path, other in ((4, "exact", "matmul"), (5, "matmul", "exact")):
@@ -68,7 +68,7 @@ def test_auto_takes_the_exact_path_while_it_is_small_and_the_product_beyond():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_same_sets_the_diagonal_and_nothing_else(method):
+def test_same_sets_only_the_diagonal(method):
     x = draw(2, 6, 40)
     d = pairwise_distance(x, x, method=method, same=True)
     assert torch.equal(d.diagonal(dim1=-2, dim2=-1), torch.zeros(2, 6))
@@ -89,7 +89,7 @@ def test_leading_dimensions_broadcast(method):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("method", METHODS)
-def test_half_precision_is_widened_before_anything_is_subtracted(method, dtype):
+def test_half_precision_is_widened_before_subtraction(method, dtype):
     x, y = draw(4, 12, dtype=dtype), draw(5, 12, seed=1, dtype=dtype)
     d = pairwise_distance(x, y, method=method)
     assert d.dtype is torch.float32
@@ -113,7 +113,7 @@ def test_the_gradient_at_zero_distance_is_zero(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_diagonal_that_is_zero_by_identity_has_no_gradient(method):
+def test_diagonal_of_same_has_no_gradient(method):
     x = draw(5, 30).requires_grad_()
     pairwise_distance(x, x, method=method, same=True).diagonal().sum().backward()
     assert torch.equal(x.grad, torch.zeros_like(x))

@@ -1,4 +1,4 @@
-"""log k(x, y) by its formulas, and what may stand in place of a name."""
+"""log k(x, y) against its formulas; lookup by name; custom kernels."""
 
 import math
 
@@ -21,11 +21,11 @@ def test_gaussian_is_minus_squared_distance_over_twice_tau_squared():
 
 
 @pytest.mark.parametrize(("name", "function"), [("laplace", laplace), ("gaussian", gaussian)])
-def test_a_kernel_by_its_name(name, function):
+def test_kernel_by_name(name, function):
     assert log_kernel(name) is function
 
 
-def test_a_kernel_of_the_user_is_taken_as_it_is():
+def test_custom_kernel_is_returned_unchanged():
     def cauchy(x, y, tau):
         return -torch.log1p((torch.cdist(x, y) / tau) ** 2)
 
@@ -40,6 +40,6 @@ def test_tau_may_be_a_tensor_and_has_a_gradient(name):
     assert torch.autograd.gradcheck(lambda tau: log_kernel(name)(x, y, tau), tau)
 
 
-def test_an_unknown_kernel_is_named_with_those_that_exist():
+def test_unknown_kernel_error_lists_the_known_kernels():
     with pytest.raises(ValueError, match=r"kernel is 'epanechnikov'; must be one of 'laplace', 'gaussian'; choose one"):
         log_kernel("epanechnikov")

@@ -1,4 +1,4 @@
-"""α, log-sum-exps and n_eff from log-weights, at spreads where an exponential taken first is 0 or ∞."""
+"""α, log-sum-exps and n_eff from log-weights, over ranges where exponentiating first gives 0 or ∞."""
 
 import math
 
@@ -20,7 +20,7 @@ def leave_one_out_logsumexp(log_w, dim):
 
 
 def literal_logsumexp(values):
-    """log Σ e^v in float64, term by term relative to the largest; −∞ of nothing."""
+    """log Σ e^v in float64, term by term relative to the largest; −∞ for an empty list."""
     values = [value for value in values if value > -INF]
     top = max(values, default=-INF)
     return top + math.log(math.fsum(math.exp(value - top) for value in values)) if values else -INF
@@ -57,7 +57,7 @@ def test_leave_one_out_is_the_sum_of_the_others(row):
 
 
 @given(st.lists(st.floats(-1e4, 1e4) | st.just(-INF), min_size=1, max_size=9))
-def test_leave_one_out_of_any_row(row):
+def test_leave_one_out_of_random_rows(row):
     result = leave_one_out_logsumexp(torch.tensor(row, dtype=torch.float64), -1)
     torch.testing.assert_close(
         result, torch.tensor(literal_leave_one_out(row), dtype=torch.float64), rtol=4e-16, atol=4e-12
@@ -74,7 +74,7 @@ def test_leave_one_out_along_another_dimension():
     torch.testing.assert_close(by_column, leave_one_out_logsumexp(log_w.mT, -1).mT, rtol=0, atol=0)
 
 
-def test_leave_one_out_in_float32_where_subtraction_has_no_digits_left():
+def test_leave_one_out_in_float32_where_subtraction_loses_all_digits():
     """The largest holds all of the sum in float32: log(S − w) by subtraction is −∞ there."""
     log_w = torch.tensor([0.0, -20.0, -21.0])
     result = leave_one_out_logsumexp(log_w, -1)
@@ -97,7 +97,7 @@ def test_leave_one_out_has_the_gradient_of_its_formula():
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_logsumexp_is_that_of_the_row_and_the_lowest_number_of_nothing(row, dtype):
+def test_logsumexp_is_literal_and_lowest_finite_for_an_empty_row(row, dtype):
     log_w = torch.tensor(row, dtype=dtype)
     expected = max(literal_logsumexp(log_w.double().tolist()), LOWEST[dtype])
     assert logsumexp(log_w, -1).tolist() == pytest.approx([expected], rel=2 * torch.finfo(dtype).eps)
@@ -107,7 +107,7 @@ def test_logsumexp_is_that_of_the_row_and_the_lowest_number_of_nothing(row, dtyp
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_softmax_is_the_ratio_and_zero_of_nothing(row, dtype):
+def test_softmax_is_literal_and_zero_for_an_empty_row(row, dtype):
     log_w = torch.tensor(row, dtype=dtype)
     used = alphas([value for value in log_w.double().tolist() if value > -INF])
     expected = [used.pop(0) if value > -INF else 0.0 for value in log_w.tolist()]
@@ -128,7 +128,7 @@ def test_softmax_gradient_is_that_of_torch_and_zero_for_an_empty_row():
     assert torch.equal(empty.grad, torch.zeros(1, 4))
 
 
-def test_masked_writes_minus_infinity_over_whatever_stood_there():
+def test_apply_mask_overwrites_any_value_with_minus_infinity():
     log_w = torch.tensor([[1.0, math.nan, INF, -2.0]])
     result = apply_mask(log_w, torch.tensor([True, False, False, True]))
     assert result.tolist() == [[1.0, -INF, -INF, -2.0]]
@@ -136,14 +136,14 @@ def test_masked_writes_minus_infinity_over_whatever_stood_there():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_masked_widens_half_precision(dtype):
+def test_apply_mask_widens_half_precision(dtype):
     log_w = torch.tensor([[-1.5, -70.25]], dtype=dtype)
     for mask in (None, torch.tensor([True, True])):
         assert apply_mask(log_w, mask).dtype is torch.float32
         assert torch.equal(apply_mask(log_w, mask), log_w.float())
 
 
-def test_the_largest_is_one_entry_even_among_equals():
+def test_argmax_mask_selects_one_entry_among_equals():
     log_w = torch.tensor([[1.0, 3.0, 2.0], [5.0, 5.0, 5.0], [-INF, -INF, -INF]])
     assert argmax_mask(log_w, -1).sum(-1).tolist() == [1, 1, 1]
     assert argmax_mask(log_w, -1)[0].tolist() == [False, True, False]

@@ -37,7 +37,7 @@ def assert_same(actual, expected, relative=1e-10):
 @pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_is_the_literal_loop(normalization, form, u, scale):
+def test_matches_the_literal_loop(normalization, form, u, scale):
     both_and_one = [(True, True), (False, True)]
     neither = [(True, False), (False, False)] if scale == SCALES["standardize-l2"] else []
     for (n, m), (abc_pos, abc_neg) in itertools.product(SIZES, both_and_one + neither):
@@ -90,7 +90,7 @@ def test_the_options_differ():
 @pytest.mark.parametrize("estimator", ["abc", "abc2", "jackknife"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_is_made_of_literal_fields(normalization, form, estimator):
+def test_loss_matches_literal_fields(normalization, form, estimator):
     """Every estimator, through the oracle of the field: masses over their largest, RMS, sum over temperatures."""
     gen, pos, _, _ = feature_groups(4, 5)
     x, y = gen[0, 1], pos[0, 1]
@@ -135,7 +135,7 @@ def test_gradient_is_the_field():
     assert toward_pos.sum((-2, -1)).min() > 0
 
 
-def test_gradient_keeps_its_digits_beside_large_features():
+def test_gradient_keeps_its_digits_with_large_features():
     """Lengths and temperatures times 2³⁰ leave the unit fields as they are; x + V would round them away in float32."""
     gen, pos, _, _ = (side if side is None else side.float() for side in feature_groups(4, 5))
     expected = loss_and_gradient(general, gen, pos, feature_scale="none", temperatures=(1.0,))
@@ -198,7 +198,7 @@ def test_weights_of_negatives_broadcast():
 
 
 @pytest.mark.parametrize("path", ["general", "gram"])
-def test_weight_zero_is_absence_where_rows_alone_are_normalized(path):
+def test_weight_zero_equals_absence_with_row_normalization(path):
     gen, pos, neg, _ = feature_groups(4, 5, 3)
     options = {"normalization": "row", "form": "separate", "path": path}
     without = drift_loss(gen, pos, **options).loss
@@ -206,7 +206,7 @@ def test_weight_zero_is_absence_where_rows_alone_are_normalized(path):
     assert (drift_loss(gen, pos, neg, weight_neg=0.1, **options).loss - without).abs().max() > 1e-6
 
 
-def test_abc_is_stratified_where_there_are_two_pools():
+def test_abc_is_stratified_with_two_pools():
     gen, pos, neg, weight_neg = feature_groups(4, 5, 3)
     strata = StratifiedABC(torch.tensor([0, 0, 0, 0, 1, 1, 1]))
     by_name = general(gen, pos, neg, weight_neg=weight_neg)
@@ -218,7 +218,7 @@ def test_abc_is_stratified_where_there_are_two_pools():
 
 
 @pytest.mark.parametrize("estimator", ["abc2", "jackknife", "bootstrap"])
-def test_other_corrections_do_not_know_two_pools(estimator):
+def test_other_corrections_reject_two_pools(estimator):
     gen, pos, neg, _ = feature_groups(4, 5, 3)
     with pytest.raises(
         ValueError, match=f"estimator_neg is '{estimator}' with unconditional negatives; its correction"
@@ -233,7 +233,7 @@ def test_other_corrections_do_not_know_two_pools(estimator):
 
 @pytest.mark.parametrize("path", ["general", "gram"])
 @pytest.mark.parametrize("leading", [(), (3,), (2, 3), (2, 1, 3)], ids=str)
-def test_groups_are_apart(leading, path):
+def test_groups_are_independent(leading, path):
     """Any leading dimensions: every group has the loss that it has alone."""
     generator = torch.Generator().manual_seed(0)
     gen, pos, neg = (

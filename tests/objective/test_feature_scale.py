@@ -126,7 +126,7 @@ def test_mean_distance_carries_no_gradient():
     assert not found.distances.requires_grad
 
 
-def test_none_leaves_features_as_they_are():
+def test_scale_none_leaves_features_unchanged():
     features = sides()
     found = scale(features, "none")
     assert found.features is features

@@ -26,7 +26,7 @@ def both_paths(gen, pos, neg=None, **options):
 @pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_is_the_general_path_in_float64(normalization, form, u):
+def test_gram_path_equals_general_path_in_float64(normalization, form, u):
     estimators = [("abc", "abc"), ("standard", "abc"), ("abc", "standard"), ("jackknife", "abc"), ("abc2", "abc")]
     estimators += [] if u else [("jackknife", "jackknife"), ("abc", "abc2")]
     for (n, m), (estimator_pos, estimator_neg) in itertools.product(((1, 3), (2, 1), (4, 6), (5, 5)), estimators):
@@ -207,7 +207,7 @@ def test_near_pairs_need_more_than_float32_products():
 
 @pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
 @pytest.mark.parametrize("elements", [1, 170])
-def test_blocks_are_one_block(monkeypatch, elements, u):
+def test_blocks_equal_one_block(monkeypatch, elements, u):
     """Groups in blocks of one, of two (with a rest), or all at once: the same to rounding, report included."""
     generator = torch.Generator().manual_seed(0)
     gen, pos = (torch.randn(5, rows, 6, generator=generator, dtype=torch.float64) for rows in (4, 7))
@@ -228,8 +228,8 @@ def test_blocks_are_one_block(monkeypatch, elements, u):
         torch.testing.assert_close(value, expected[name], rtol=1e-12, atol=0)
 
 
-def test_gram_is_what_auto_takes(monkeypatch):
-    """… for standardize-l2, and the general path for every other scale."""
+def test_auto_chooses_the_gram_path(monkeypatch):
+    """It does so for standardize-l2, and chooses the general path for every other scale."""
     taken = []
     module = importlib.import_module("truedrift.objective.drift_loss")
     monkeypatch.setattr(module, "gram_loss", lambda *a, **k: taken.append("gram") or gram.gram_loss(*a, **k))

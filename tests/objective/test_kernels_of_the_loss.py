@@ -1,4 +1,4 @@
-"""A kernel of one's own in the drift loss; the published arithmetic with a correction on one side alone."""
+"""Custom kernels in the drift loss; the published arithmetic with a correction on one side only."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def loss_and_gradient(gen, *sides, **options):
 
 @pytest.mark.parametrize("feature_scale", SCALES)
 @pytest.mark.parametrize("unconditional", [False, True])
-def test_the_papers_kernel_as_a_function_is_the_papers_kernel(batch, feature_scale, unconditional):
+def test_laplace_as_a_function_equals_laplace_by_name(batch, feature_scale, unconditional):
     gen, pos, neg = batch
     sides = (pos, neg) if unconditional else (pos,)
     options = {"feature_scale": feature_scale, "temperatures": (0.2, 0.7), "weight_neg": 1.5 if unconditional else None}
@@ -41,7 +41,7 @@ def test_the_papers_kernel_as_a_function_is_the_papers_kernel(batch, feature_sca
         torch.testing.assert_close(given.report.summary()[name], value, rtol=1e-7, atol=1e-12)
 
 
-def test_the_gaussian_kernel_is_a_literal_loop(batch):
+def test_gaussian_kernel_matches_a_literal_loop(batch):
     gen, pos, _ = batch
     tau = 0.6
     out, gradient = loss_and_gradient(
@@ -67,7 +67,7 @@ def test_another_kernel_gives_another_field(batch):
     assert (of_laplace - of_gaussian).abs().max() > 1e-3 * of_laplace.abs().max()
 
 
-def test_gram_space_refuses_other_kernels(batch):
+def test_gram_path_rejects_other_kernels(batch):
     gen, pos, _ = batch
     with pytest.raises(ValueError, match="path is 'gram' with kernel 'gaussian'; it requires 'laplace'; pass 'auto'"):
         drift_loss(gen, pos, kernel="gaussian", path="gram")

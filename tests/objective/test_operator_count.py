@@ -28,7 +28,7 @@ def one_block(monkeypatch):
 
 
 def operators(classes, scales, estimators=("abc", "abc"), n=8, m=8, u=0, **options):
-    """Of one loss and its gradient."""
+    """Count the operators of one loss and its gradient."""
     generator = torch.Generator().manual_seed(0)
     gen, pos, neg = (torch.randn(scales, classes, rows, 16, generator=generator) for rows in (n, m, u))
     weight = torch.rand(classes, u, generator=generator) + 0.1
@@ -66,7 +66,7 @@ def test_abc_adds_at_most_eight(n, m, feature_scale):
         assert 0 < corrected - plain <= 8, (plain, corrected)
 
 
-def test_with_unconditional_negatives_a_side_each():
+def test_count_with_unconditional_negatives():
     """Positives cost the same four. Stratified negatives cost more: their own softmax in float64, and what is drawn."""
     plain, pos, both = (
         operators(10, 4, (pos, neg), u=5)

@@ -65,7 +65,7 @@ def test_abc_release_fields_of_one_class(case, estimator):
         assert (V - expected).norm() <= 1e-4 * expected.norm() + 1e-30
 
 
-def test_abc_release_arithmetic_kills_temperatures_that_correct_arithmetic_keeps():
+def test_abc_release_arithmetic_loses_temperatures_that_exact_arithmetic_keeps():
     case = RELEASE["iid_underflow"]
     members = tensor(case["labels"]) == 0
     gen, pos = (tensor(case[side])[0, members] for side in ("features_gen", "features_pos"))
@@ -121,13 +121,13 @@ def test_abc_release_groups_by_label_in_any_order_and_of_any_size():
     torch.testing.assert_close(uneven, torch.stack(each).mean())
 
 
-def test_a_class_without_positives_is_refused():
+def test_class_without_positives_is_an_error():
     gen, pos = torch.randn(1, 4, 3), torch.randn(1, 4, 3)
     with pytest.raises(ValueError, match=r"labels \[7\] have no positives; every generated class needs positives; add"):
         abc_release_loss(gen, pos, tensor([0, 0, 7, 7]), tensor([0, 0, 1, 1]), temperatures=(0.1,), abc=True)
 
 
-def test_different_numbers_of_scales_are_refused():
+def test_different_numbers_of_scales_are_an_error():
     with pytest.raises(ValueError, match="features_gen has 2 scales and features_pos has 1"):
         abc_release_loss(
             torch.randn(2, 4, 3), torch.randn(1, 4, 3), *[tensor([0, 0, 1, 1])] * 2, temperatures=(0.1,), abc=True
@@ -158,7 +158,7 @@ def test_weights_of_the_official_loss_need_negatives():
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_a_label_for_each_sample():
+def test_one_label_per_sample_is_required():
     features, labels = torch.zeros(1, 4, 3), tensor([0, 0, 1])
     with pytest.raises(
         ValueError, match=r"labels_gen has shape \[3\] for features of shape \[4, 3\]; must have shape \[4\]"

@@ -156,7 +156,7 @@ def test_no_entry_carries_a_gradient(path):
 @pytest.mark.parametrize(
     ("path", "feature_scale"), [("general", "standardize-l2"), ("gram", "standardize-l2"), ("general", "none")]
 )
-def test_reading_late_is_reading_at_once(path, feature_scale):
+def test_report_read_later_equals_report_read_at_once(path, feature_scale):
     """Entries are computed on first use; what the caller does to the batch in between changes nothing."""
     sides = feature_groups(5, 7, 3)
     gen, pos, neg, weight_neg = sides
@@ -172,7 +172,7 @@ def test_reading_late_is_reading_at_once(path, feature_scale):
     assert not torch.equal(changed.force, expected["force"])
 
 
-def test_reading_does_not_move_the_random_numbers_of_a_run():
+def test_reading_a_report_does_not_change_the_random_numbers():
     gen, pos, _, _ = feature_groups(5, 7)
     report = drift_loss(gen, pos, estimator_pos="bootstrap", generator=torch.Generator().manual_seed(1)).report
     before = torch.get_rng_state()
@@ -180,7 +180,7 @@ def test_reading_does_not_move_the_random_numbers_of_a_run():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_the_batch_is_weighed_once_and_only_if_someone_looks(monkeypatch):
+def test_report_weights_are_computed_once_and_only_on_use(monkeypatch):
     gen, pos, _, _ = feature_groups(5, 7)
     report = drift_loss(gen, pos).report
     weighed, weigh = [], DriftReport._compute_weights

@@ -19,7 +19,7 @@ from torch import Tensor
 
 
 class LiteralField(NamedTuple):
-    """The field of one group at one temperature, and what it was made of."""
+    """The field of one group at one temperature and the quantities that it was computed from."""
 
     V: Tensor
     """[n, D] with the masses of the product form over the largest of them."""

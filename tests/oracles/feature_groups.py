@@ -1,4 +1,4 @@
-"""Groups of features to try a loss on, and its gradient; nothing is symmetric, so that nothing is swapped unseen."""
+"""Groups of features to test a loss and its gradient; nothing is symmetric, so that swapped arguments are noticed."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class LiteralDrift(NamedTuple):
 
 
 def log_of_sum(logarithms: list[float]) -> float:
-    """log Σ exp(l); −∞ of nothing."""
+    """log Σ exp(l); −∞ for an empty list."""
     top = max(logarithms, default=-math.inf)
     if top == -math.inf:
         return -math.inf

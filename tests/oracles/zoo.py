@@ -1,4 +1,4 @@
-"""Every estimator of the package, and what each of them promises: the parameters of the conformance suite."""
+"""Every estimator of the package, and the properties of each: the parameters of the conformance suite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ M = 13
 
 @dataclass(frozen=True)
 class Kind:
-    """How to make the estimator for m references, and its promises."""
+    """How to construct the estimator for m references, and its properties."""
 
     make: Callable[[int], Estimator]
     bias_order: int
