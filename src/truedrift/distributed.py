@@ -1,7 +1,7 @@
-"""The few operations between processes that the library needs; in one process each is the identity.
+"""Collective operations between processes; in a single process each is the identity.
 
-A batch of `total` rows is dealt out in order: process r of k holds rows ⌊r·total/k⌋ to ⌊(r+1)·total/k⌋, so that any k
-and any total fit. Rows are gathered without gradient, since the target of the drift loss has none.
+A batch of `total` rows is divided in order: process r of k holds rows ⌊r·total/k⌋ to ⌊(r+1)·total/k⌋, for any k and any
+total. Rows are gathered without gradient, since the target of the drift loss has none.
 """
 
 from __future__ import annotations
@@ -17,68 +17,68 @@ from truedrift.axes import Tensor
 
 
 def rank() -> int:
-    """The number of this process, 0 where there is one."""
-    return dist.get_rank() if _joined() else 0
+    """Return the number of this process, counted from 0."""
+    return dist.get_rank() if _is_initialized() else 0
 
 
 def size() -> int:
-    """How many processes work together."""
-    return dist.get_world_size() if _joined() else 1
+    """Return the number of processes."""
+    return dist.get_world_size() if _is_initialized() else 1
 
 
-def _joined() -> bool:
+def _is_initialized() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 
 def row_range(total: int, r: int | None = None) -> tuple[int, int]:
-    """First row and end of the rows of process r, this one if none is named."""
+    """Return the first row and the end of the rows of process r, by default this one."""
     r = rank() if r is None else r
     return r * total // size(), (r + 1) * total // size()
 
 
 def gather_rows(rows: Tensor, total: int) -> Tensor:
-    """The rows of every process in order, [total, ...], without gradient."""
+    """Gather the rows of every process in order, [total, ...], without gradient."""
     rows = rows.detach()
     if size() == 1:
         return rows
-    each = [end - start for start, end in (row_range(total, r) for r in range(size()))]
-    padded = rows.new_zeros(max(each), *rows.shape[1:])
+    counts = [end - start for start, end in (row_range(total, r) for r in range(size()))]
+    padded = rows.new_zeros(max(counts), *rows.shape[1:])
     padded[: len(rows)] = rows
-    parts = [torch.empty_like(padded) for _ in each]
+    parts = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(parts, padded)
-    return torch.cat([part[:count] for part, count in zip(parts, each, strict=True)])
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
 
 def all_reduce_sum(tensors: Sequence[Tensor]) -> None:
-    """Every tensor is replaced by its sum over the processes, in one message a dtype."""
+    """Replace every tensor by its sum over the processes, with one message per dtype."""
     if size() == 1:
         return
-    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):  # in one order everywhere, which a set has not
-        alike = [tensor for tensor in tensors if tensor.dtype == dtype]
-        joined = torch.cat([tensor.reshape(-1) for tensor in alike])
-        dist.all_reduce(joined)
-        for tensor, part in zip(alike, joined.split([tensor.numel() for tensor in alike]), strict=True):
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors):  # a set would have no fixed order
+        group = [tensor for tensor in tensors if tensor.dtype == dtype]
+        flat = torch.cat([tensor.reshape(-1) for tensor in group])
+        dist.all_reduce(flat)
+        for tensor, part in zip(group, flat.split([tensor.numel() for tensor in group]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
 
 def broadcast_tensors(tensors: Sequence[Tensor]) -> None:
-    """Every tensor is replaced by that of process 0."""
+    """Replace every tensor by that of process 0."""
     if size() > 1:
         for tensor in tensors:
             dist.broadcast(tensor, 0)
 
 
 def broadcast_ints(numbers: Sequence[int]) -> tuple[int, ...]:
-    """The whole numbers that process 0 has."""
+    """Return the integers of process 0."""
     if size() == 1:
         return tuple(numbers)
-    told = torch.tensor(numbers, dtype=torch.int64, device=_device())
-    dist.broadcast(told, 0)
-    return tuple(told.tolist())
+    values = torch.tensor(numbers, dtype=torch.int64, device=_device())
+    dist.broadcast(values, 0)
+    return tuple(values.tolist())
 
 
 def any_process(flag: bool) -> bool:
-    """Whether the flag is set in any process."""
+    """Return whether the flag is set in any process."""
     if size() == 1:
         return flag
     count = torch.tensor(int(flag), device=_device())
@@ -86,21 +86,15 @@ def any_process(flag: bool) -> bool:
     return bool(count)
 
 
-def wait() -> None:
-    """Until every process is here."""
-    if size() > 1:
-        dist.barrier()
-
-
 def _device() -> torch.device:
-    """Where messages live: NCCL moves only what is on a GPU."""
+    """Return the device for messages: NCCL sends only tensors on a GPU."""
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[None]:
-    """Inside, the processes that torchrun started work together; without torchrun nothing happens."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _joined():
+    """Connect the processes that torchrun started; without torchrun do nothing."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _is_initialized():
         yield
         return
     if device.type == "cuda":

@@ -70,7 +70,7 @@ def test_a_png_is_whole_or_not_there(tmp_path, monkeypatch):
     assert [each.name for each in path.parent.iterdir()] == ["a.png"]
 
     def torn(self, file, **_):
-        file.write_bytes(b"half")
+        file.write(b"half")
         raise OSError("no space")
 
     monkeypatch.setattr(Image.Image, "save", torn)
@@ -84,7 +84,7 @@ def test_only_a_file_is_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
     for name in ("pipe", "link"):
-        with pytest.raises(ValueError, match=rf"{name}' is no regular file; allowed is a new file, .*; name another"):
+        with pytest.raises(ValueError, match=rf"{name}' is not a regular file; must be a new file .*; choose another"):
             write_png(picture, tmp_path / name)
     with pytest.raises(ValueError, match="is a directory; "):
         write_png(picture, tmp_path)

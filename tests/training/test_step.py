@@ -17,7 +17,7 @@ from truedrift.training import step as step_module
 from truedrift.training.batch import draw_inputs
 from truedrift.training.config import OptimizerOptions
 from truedrift.training.setup import Parts
-from truedrift.training.step import own_rows
+from truedrift.training.step import split_rows
 
 drift_loss_module = import_module("truedrift.objective.drift_loss")
 
@@ -217,9 +217,9 @@ def test_infinite_gradients_of_a_finite_loss_change_nothing_either():
 def test_a_process_without_rows_has_a_part_without_rows():
     step = little_step(little_config())
     draws = draw_inputs(step.config, step.state.generator, 0).to(CPU, torch.float64)
-    assert [len(part) for part in own_rows(draws.rows(4, 4), None)] == [0]
-    assert [len(part) for part in own_rows(draws.rows(4, 4), 5)] == [0]
-    assert [len(part) for part in own_rows(draws, 5)] == [5, 5, 2]
+    assert [len(part) for part in split_rows(draws.rows(4, 4), None)] == [0]
+    assert [len(part) for part in split_rows(draws.rows(4, 4), 5)] == [0]
+    assert [len(part) for part in split_rows(draws, 5)] == [5, 5, 2]
     assert step.features(draws.rows(4, 4)).shape == (0, 2, 4)
 
 

@@ -1,21 +1,14 @@
-"""Host → device without waiting: a GPU copies from pinned memory while the processor goes on.
+"""The inputs of a step: noise, style, strength and labels of generated samples, and features of real images.
 
-From ordinary memory CUDA first waits for all work that was asked for before.
+Generated samples have global ids: id c·g + i is the i-th sample of class c. Every process draws the inputs of the whole
+batch, a pure function of (seed, step), and takes its own rows, so that the samples do not depend on the number of
+processes. The strength a is uniform on [low, high], or p(a) ∝ a⁻³ by inversion:
+a = (low⁻² − u (low⁻² − high⁻²))^(−1/2).
 
-What a step draws for its generated samples: noise, style, strength, hidden labels, by global sample id.
-
-Sample id c·g + i is the i-th of class c. Every process draws the numbers of the whole batch, a pure function of
-(seed, step), and takes the rows of its own, so that the stream of samples does not depend on how many processes there
-are. Strength a is uniform on [low, high], or p(a) ∝ a⁻³ by inversion: a = (low⁻² − u (low⁻² − high⁻²))^(−1/2).
-
-Features of the real images of a step: encoded as they come, or looked up where both views of each are kept.
-
-Encoding is dealt out over the processes by rows and gathered; looking up is done by each for itself.
-
-(φ_1(x), …, φ_S(x), x): the samples themselves as one more feature group, beside those of an encoder.
-
-Pooled features say what is in an image and little of where. The pixels of positives are read from the images in memory,
-so that kept features stay as small as they are.
+Features of real images are encoded in each step, or looked up if both views of every image are cached. Encoding is
+divided among the processes by rows and gathered; each process looks up all rows itself. With `objective.pixels` the
+scales are (φ_1(x), …, φ_S(x), x), since pooled features say little about position. Pixels of positives are read from
+the images in memory, so that the feature cache stays small.
 """
 
 from __future__ import annotations
@@ -37,7 +30,10 @@ from truedrift.training.config import ConditionOptions, RunConfig
 
 
 def to_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:
-    """The tensor of the host on the device, in another dtype if one is named."""
+    """Copy a tensor of the host to the device, optionally in another dtype.
+
+    From pinned memory CUDA copies asynchronously; from ordinary memory it first waits for all pending work.
+    """
     if device.type == "cuda":
         tensor = tensor.pin_memory()
     return tensor.to(device, dtype, non_blocking=True) if dtype else tensor.to(device, non_blocking=True)
@@ -45,11 +41,11 @@ def to_device(tensor: Tensor, device: torch.device, dtype: torch.dtype | None = 
 
 @dataclass(frozen=True)
 class GeneratorInputs:
-    """The inputs of the generator for some rows of the batch."""
+    """Inputs of the generator for some rows of the batch."""
 
     z: Tensor
     labels: Tensor
-    """[b] as the generator is told: the null class where the label is hidden."""
+    """[b] labels, with the null class where the label is hidden."""
     strength: Tensor
     style_ids: Tensor
 
@@ -57,13 +53,13 @@ class GeneratorInputs:
         return len(self.z)
 
     def rows(self, start: int, end: int) -> GeneratorInputs:
-        """Those of rows start to end."""
+        """Return rows start to end."""
         return GeneratorInputs(
             self.z[start:end], self.labels[start:end], self.strength[start:end], self.style_ids[start:end]
         )
 
     def to(self, device: torch.device, dtype: torch.dtype) -> GeneratorInputs:
-        """On the device, real numbers in that dtype."""
+        """Copy to the device, real numbers in that dtype."""
         return GeneratorInputs(
             to_device(self.z, device, dtype),
             to_device(self.labels, device),
@@ -73,10 +69,10 @@ class GeneratorInputs:
 
 
 def draw_inputs(config: RunConfig, generator: Generator, step: int) -> GeneratorInputs:
-    """The inputs of all samples of the step, classes one after another."""
-    of_class = config.generated
-    total = generator.classes * of_class
-    labels = torch.arange(generator.classes).repeat_interleave(of_class)
+    """Draw the inputs of all samples of the step, class by class."""
+    per_class = config.generated
+    total = generator.classes * per_class
+    labels = torch.arange(generator.classes).repeat_interleave(per_class)
     hidden = torch.rand(total, generator=stream(config.seed, "label-dropout", step)) < config.condition.label_dropout
     strength = strengths(config, generator.classes, step)
     style_shape, entries = (total, generator.style_draws), max(1, generator.style_entries)
@@ -89,13 +85,13 @@ def draw_inputs(config: RunConfig, generator: Generator, step: int) -> Generator
 
 
 def strengths(config: RunConfig, classes: int, step: int) -> Tensor:
-    """[classes · g] one a sample; with unconditional negatives, whose weight it sets, one a class."""
+    """Draw strengths [classes · g], one per sample; one per class if it sets the weight of unconditional negatives."""
     shared = config.batch.unconditional > 0
     u = torch.rand(classes, 1 if shared else config.generated, generator=stream(config.seed, "strength", step))
-    return _draw_by_law(u, config.condition).expand(classes, config.generated).reshape(-1)
+    return _strength_quantile(u, config.condition).expand(classes, config.generated).reshape(-1)
 
 
-def _draw_by_law(u: Tensor, condition: ConditionOptions) -> Tensor:
+def _strength_quantile(u: Tensor, condition: ConditionOptions) -> Tensor:
     low, high = condition.strength_low, condition.strength_high
     if condition.strength_law == "uniform":
         return low + (high - low) * u
@@ -103,7 +99,7 @@ def _draw_by_law(u: Tensor, condition: ConditionOptions) -> Tensor:
 
 
 def unconditional_weight(config: RunConfig, classes: int, step: int) -> Tensor:
-    """w_u [classes] = (a − 1)(g − 1)/u: their total weight is (a − 1) times that of the other generated samples."""
+    """Return w_u [classes] = (a − 1)(g − 1)/u: a total weight of (a − 1) times that of the other generated samples."""
     a = strengths(config, classes, step).view(classes, -1)[:, 0]
     return (a - 1) * (config.generated - 1) / config.batch.unconditional
 
@@ -112,32 +108,32 @@ Encode = Callable[[Tensor], tuple[Tensor, ...]]
 
 
 class FeatureSource(Protocol):
-    """Features of the images of a batch."""
+    """A function from a batch of real images to their features."""
 
     def __call__(self, batch: Batch) -> Float[Tensor, "rows S D"]:
-        """[rows, S, D] for indices [rows]."""
+        """Return features [rows, S, D] for indices [rows]."""
         ...
 
 
 class Positives:
-    """The positives of every class, and unconditional negatives, by step."""
+    """Features of positives and of unconditional negatives, by step."""
 
     def __init__(self, batches: ClassBatches, lookup: FeatureSource, unconditional: int = 0) -> None:
         self.batches, self.lookup, self.unconditionals = batches, lookup, unconditional
 
     def at(self, step: int) -> Float[Tensor, "S C n D"]:
-        """The positives of that step."""
+        """Return the positives of that step."""
         batch = self.batches.at(step)
         features = self.lookup(Batch(batch.indices.flatten(), batch.mirrored.flatten()))
         return features.transpose(0, 1).unflatten(1, tuple(batch.indices.shape))
 
     def unconditional(self, step: int) -> Float[Tensor, "S u D"]:
-        """Images of any class at that step."""
+        """Return the unconditional negatives of that step, images of any class."""
         return self.lookup(self.batches.unconditional(step, self.unconditionals)).transpose(0, 1)
 
 
 class OnTheFlyFeatures:
-    """Encodes the images of a batch, at most `at_once` at a time."""
+    """Features that are encoded in each step, at most `at_once` images at a time."""
 
     def __init__(
         self, samples: Samples, encode: Encode, *, device: torch.device, dtype: torch.dtype, at_once: int | None
@@ -161,7 +157,7 @@ class OnTheFlyFeatures:
 
 @dataclass(frozen=True)
 class EncoderWithPixels:
-    """An encoder's groups, then the values."""
+    """An encoder with the pixels as one more scale."""
 
     encode: Encode
 
@@ -171,7 +167,7 @@ class EncoderWithPixels:
 
 @dataclass(frozen=True)
 class FeaturesWithPixels:
-    """The same of real images whose features are looked up."""
+    """Features of real images with the pixels as one more scale."""
 
     lookup: FeatureSource
     samples: Samples

@@ -1,6 +1,6 @@
-"""Samples as a picture: a row a class for images, a map of points for the plane.
+"""Pictures of samples: one row of images per class, or a scatter plot of points in the plane.
 
-The picture of a run at a step: the same noise every time, through the averaged weights, at strength 1.
+The picture of a run at a step uses the same noise every time, the averaged weights, and strength 1.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from truedrift.storage import write_atomically
 
 POINT_PIXELS = 480
 SMALLEST_SIDE = 32
-"""Pixels of an image in the grid: smaller ones are enlarged by a whole factor."""
+"""Smallest side of an image in the grid, in pixels. Smaller images are enlarged by an integer factor."""
 GAP = 2
 COLORS = (
     (0, 119, 204),
@@ -38,7 +38,7 @@ DATA_COLOR = (215, 215, 215)
 
 
 def image_grid(images: Tensor, columns: int) -> Tensor:
-    """[N, C, H, W] in [−1, 1] as one uint8 picture [H', W', 3], row by row."""
+    """Arrange images [N, C, H, W] in [−1, 1] row by row as one uint8 picture [H', W', 3]."""
     pictures = to_uint8(images)
     if pictures.shape[1] == 1:
         pictures = pictures.expand(-1, 3, -1, -1)
@@ -54,22 +54,22 @@ def image_grid(images: Tensor, columns: int) -> Tensor:
 
 
 def scatter_image(points: Tensor, labels: Tensor, data: Tensor) -> Tensor:
-    """Points [N, 2] in the colors of their classes over the data in gray, as a uint8 picture [H, W, 3]."""
+    """Draw points [N, 2] in the colors of their classes over the data in gray, as a uint8 picture [H, W, 3]."""
     low, high = data.amin(0), data.amax(0)
     margin = 0.15 * (high - low).clamp_min(1e-6)
     low, size = low - margin, (high - low + 2 * margin).max()
     picture = torch.full((POINT_PIXELS, POINT_PIXELS, 3), 255, dtype=torch.uint8)
     palette = torch.tensor(COLORS, dtype=torch.uint8)
-    _dots(picture, (data - low) / size, torch.tensor(DATA_COLOR, dtype=torch.uint8).expand(len(data), 3))
-    _dots(picture, (points - low) / size, palette[labels % len(COLORS)])
+    _draw_dots(picture, (data - low) / size, torch.tensor(DATA_COLOR, dtype=torch.uint8).expand(len(data), 3))
+    _draw_dots(picture, (points - low) / size, palette[labels % len(COLORS)])
     return picture
 
 
-def _dots(picture: Tensor, where: Tensor, colors: Tensor) -> None:
-    """Squares of 3 pixels; points outside are left out."""
+def _draw_dots(picture: Tensor, positions: Tensor, colors: Tensor) -> None:
+    """Draw squares of 3 × 3 pixels at positions in [0, 1]². Points outside are left out."""
     side = len(picture)
-    pixel = (where * side).long()
-    inside = ((pixel >= 1) & (pixel < side - 1)).all(-1) & torch.isfinite(where).all(-1)
+    pixel = (positions * side).long()
+    inside = ((pixel >= 1) & (pixel < side - 1)).all(-1) & torch.isfinite(positions).all(-1)
     x, y, colors = pixel[inside, 0], side - 1 - pixel[inside, 1], colors[inside]
     for dx in (-1, 0, 1):
         for dy in (-1, 0, 1):
@@ -77,19 +77,19 @@ def _dots(picture: Tensor, where: Tensor, colors: Tensor) -> None:
 
 
 def grid_columns(count: int, rows: int) -> int:
-    """Pictures in a row: a row a class, or a square where there is one class."""
+    """Return the number of columns: one row per class, or a square for a single class."""
     return math.isqrt(max(0, count - 1)) + 1 if rows == 1 else max(1, count // rows)
 
 
 def require_writable_file(path: Path) -> None:
-    """Nothing is there yet, or a file: a device or a pipe would be replaced by the renaming."""
+    """Require that the path is free or a regular file. Renaming would replace a device or a pipe."""
     if path.exists() and not path.is_file():
-        came = f"{str(path)!r} is {'a directory' if path.is_dir() else 'no regular file'}"
-        raise UserError(came, "allowed is a new file, or one to replace", "name another one")
+        kind = "a directory" if path.is_dir() else "not a regular file"
+        raise UserError(f"{str(path)!r} is {kind}", "must be a new file or a file to replace", "choose another path")
 
 
 def write_png(picture: Tensor, path: Path) -> Path:
-    """The picture as a PNG, whole or not at all."""
+    """Write the picture as a PNG, completely or not at all."""
     from PIL import Image  # noqa: PLC0415  an extra
 
     require_writable_file(path)
@@ -101,18 +101,18 @@ def write_png(picture: Tensor, path: Path) -> Path:
 
 
 SEED = 0
-IMAGES_OF_A_CLASS, CLASSES, POINTS = 10, 20, 2000
+IMAGES_PER_CLASS, LARGEST_CLASS_COUNT, POINTS = 10, 20, 2000
 
 
 def write_sample_picture(generator: Generator, samples: Samples, device: torch.device, path: Path) -> Path:
-    """Write the picture of the generator's samples."""
+    """Write a picture of samples of the generator."""
     classes = len(samples.classes)
     if samples.is_images:
-        shown = min(classes, CLASSES)
-        count = IMAGES_OF_A_CLASS**2 if classes == 1 else shown * IMAGES_OF_A_CLASS
-        labels = torch.arange(shown).repeat_interleave(count // shown)
+        rows = min(classes, LARGEST_CLASS_COUNT)
+        count = IMAGES_PER_CLASS**2 if classes == 1 else rows * IMAGES_PER_CLASS
+        labels = torch.arange(rows).repeat_interleave(count // rows)
         images = sample(generator, labels, seed=SEED, device=device)
-        return write_png(image_grid(images, grid_columns(count, shown)), path)
+        return write_png(image_grid(images, grid_columns(count, rows)), path)
     labels = torch.arange(POINTS) % classes
     points = sample(generator, labels, seed=SEED, device=device)
     return write_png(scatter_image(points[:, :2], labels, samples.values[:POINTS, :2]), path)

@@ -240,11 +240,12 @@ def build_setup(
         features = OnTheFlyFeatures(samples, encode, device=device, dtype=dtype, at_once=config.engine.micro_batch)
 
     # Step.
-    step_encoder, step_features, step_dimensions = encoder, features, list(dimensions)
-    if config.objective.pixels:
+    pixels = config.objective.pixels
+    if pixels:
         _require_not_pixels(encoder)
-        step_encoder, step_features = EncoderWithPixels(encoder), FeaturesWithPixels(features, samples)
-        step_dimensions.append(math.prod(samples.sample_shape))
+    step_encoder: Any = EncoderWithPixels(encoder) if pixels else encoder
+    step_features: FeatureSource = FeaturesWithPixels(features, samples) if pixels else features
+    step_dimensions = (*dimensions, math.prod(samples.sample_shape)) if pixels else dimensions
     objective = Objective(
         config.objective,
         gradient_weights(step_dimensions, config.objective.feature_scale),

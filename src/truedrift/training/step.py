@@ -1,16 +1,12 @@
-"""Features of a whole batch → loss and ∂loss/∂features: the one place where samples meet.
+"""One optimizer step: samples → features → ∂loss/∂features → gradient of the weights → AdamW → average.
 
-The gradient with respect to the features is all that a sample's backward pass needs. It is computed once for the joined
-batch, after which every sample goes its own way: in one pass, in micro-batches, in several processes.
+The target of the drift loss is fixed, so that samples interact only in the loss of their features. A step therefore has
+two halves. The first computes the features f of all samples and g = ∂loss/∂f. The second computes Σ_i g_i·∂f_i/∂θ, a
+sum over samples that can be taken in one pass, which keeps the graph of the first half; in micro-batches, which compute
+f again with a graph; or in several processes. The gradient is the same in all cases: it is that of pooled references,
+not an average of the gradients of smaller losses.
 
-One optimizer step: samples → features → ∂loss/∂features → gradient of the weights → AdamW → average.
-
-The target of the drift loss is fixed, so that samples meet only in the loss of their features. A step therefore has two
-halves. First features f of all samples and g = ∂loss/∂f. Then Σ_i g_i·∂f_i/∂θ, a sum over samples that can be taken
-in one pass (whose graph was kept), in micro-batches (which compute f again, with a graph), or in several processes: the
-same gradient, for references that were pooled and not for averages of smaller losses.
-
-A loss or gradient that is not finite changes nothing: AdamW is told on the device, without waiting for it.
+A loss or gradient that is not finite changes no weight. AdamW reads the flag on the device, without synchronization.
 """
 
 from __future__ import annotations
@@ -37,28 +33,28 @@ from truedrift.training.config import ObjectiveOptions, RunConfig
 from truedrift.training.state import TrainingState, learning_rate
 
 RELEASE_ORDERS = {"standard": 0, "abc": 1, "abc2": 2}
-"""Estimators of the published arithmetic, by the order of their correction."""
+"""Estimators of the published arithmetic → the order of their correction."""
 
 
 @dataclass(frozen=True)
 class FeatureLoss:
-    """The loss of a batch, and what it asks of every feature."""
+    """The loss of a batch and its gradient with respect to the features."""
 
     loss: Tensor
-    """[] mean over classes and scales."""
+    """Scalar: the mean over classes and scales."""
     gradient: Tensor
-    """[S, C, g, D] with respect to the generated features."""
+    """Gradient [S, C, g, D] with respect to the generated features."""
     report: Callable[[], DriftReport]
-    """What people look at now and then; in the correct arithmetic, whichever the loss has."""
+    """Computes the diagnostics of the batch on demand, always in the stable arithmetic."""
 
 
 @dataclass(frozen=True)
 class Objective:
-    """The loss of named options, or with a kernel and estimators of one's own in their place."""
+    """The loss that the options describe; a kernel and estimators of the user replace the named ones."""
 
     options: ObjectiveOptions
     weights: Sequence[float]
-    """[S] what the gradient of each scale is multiplied with, for features that were padded to one dimension."""
+    """[S] factors of the gradients of the scales, whose features are padded to one dimension."""
     estimator_pos: Estimator | None = None
     estimator_neg: Estimator | None = None
     kernel: LogKernel | None = None
@@ -71,24 +67,24 @@ class Objective:
         weight_neg: Float[Tensor, "C u"] | None = None,
         generator: torch.Generator | None = None,
     ) -> FeatureLoss:
-        """Loss and gradient of all classes and scales at once."""
+        """Compute loss and gradient of all classes and scales."""
         with torch.enable_grad():
             leaf = gen.detach().requires_grad_()
             if self.options.arithmetic == "abc-release":
-                losses = self._released(leaf, pos)
+                losses = self._release_losses(leaf, pos)
                 report = partial(self._report, gen.detach(), pos)
             else:
-                out = self._stable(leaf, pos, neg, weight_neg, generator)
+                out = self._stable_loss(leaf, pos, neg, weight_neg, generator)
                 losses, report = out.loss, partial(getattr, out, "report")
-            # Of the mean over all groups, each scale with its weight.
+            # The loss is the mean over all groups, and each scale has its weight.
             share = torch.tensor(self.weights, dtype=losses.dtype).div_(losses.numel()).view(-1, 1)
             (gradient,) = torch.autograd.grad(losses, leaf, to_device(share, losses.device).expand_as(losses))
         return FeatureLoss(losses.detach().mean(), gradient, report)
 
     def _report(self, gen: Tensor, pos: Tensor) -> DriftReport:
-        return self._stable(gen, pos, None, None, None).report
+        return self._stable_loss(gen, pos, None, None, None).report
 
-    def _stable(
+    def _stable_loss(
         self,
         gen: Tensor,
         pos: Tensor,
@@ -112,8 +108,8 @@ class Objective:
             generator=generator,
         )
 
-    def _released(self, gen: Tensor, pos: Tensor) -> Tensor:
-        """In the published arithmetic."""
+    def _release_losses(self, gen: Tensor, pos: Tensor) -> Tensor:
+        """Compute the losses in the published arithmetic."""
         options = self.options
         return abc_release_groups(
             gen,
@@ -125,23 +121,23 @@ class Objective:
 
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
-"""Of weights and inputs; bfloat16 is what autocast computes in."""
+"""Precision → dtype of weights and inputs. For bfloat16 autocast computes in bfloat16."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What a step leaves for those who look."""
+    """The result of a step."""
 
     features: FeatureLoss
     gradient_norm: Tensor
-    """[] before clipping."""
+    """Scalar: the norm before clipping."""
     finite: Tensor
-    """[] whether loss and gradient are; where not, weights are as they were."""
+    """Scalar: whether loss and gradient are finite. If not, the weights are unchanged."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step of a run, by its number."""
+    """The optimizer step of a run, called with its number."""
 
     config: RunConfig
     state: TrainingState
@@ -156,25 +152,28 @@ class Step:
         return self._update(step, features)
 
     def gradients(self, step: int) -> FeatureLoss:
-        """The gradients of step number `step` on the parameters, summed over processes."""
+        """Compute the gradients of step number `step` into the parameters, summed over processes."""
         engine = self.config.engine
+        # Draw the inputs; this process takes its rows.
         draws = draw_inputs(self.config, self.state.generator, step)
         start, end = distributed.row_range(len(draws))
-        parts = own_rows(draws.rows(start, end).to(self.device, DTYPES[engine.precision]), engine.micro_batch)
+        parts = split_rows(draws.rows(start, end).to(self.device, DTYPES[engine.precision]), engine.micro_batch)
+        # First half: features of all samples, and the gradient of the loss with respect to them.
         self.state.optimizer.zero_grad(set_to_none=True)
         in_one_pass = len(parts) == 1
         with torch.set_grad_enabled(in_one_pass):
             features = [self.features(part) for part in parts]
         joined = distributed.gather_rows(torch.cat([f.detach() for f in features]), len(draws))
         loss = self._loss(joined, step)
-        wanted = loss.gradient.flatten(1, 2).transpose(0, 1)[start:end].split([len(part) for part in parts])
-        for part, f, g in zip(parts, features, wanted, strict=True):
+        # Second half: the gradient of the weights, part by part.
+        gradients = loss.gradient.flatten(1, 2).transpose(0, 1)[start:end].split([len(part) for part in parts])
+        for part, f, g in zip(parts, features, gradients, strict=True):
             (f if in_one_pass else self.features(part)).backward(g)
         distributed.all_reduce_sum([_gradient(parameter) for parameter in self.state.parameters])
         return loss
 
     def features(self, draws: GeneratorInputs) -> Float[Tensor, "b S D"]:
-        """Of generated samples, [b, S, D] in float32 or wider."""
+        """Generate samples and return their features [b, S, D] in float32 or wider."""
         with autocast(self.config.engine.precision, self.device):
             samples = self.state.call(draws.z, draws.labels, draws.strength, draws.style_ids)
             features = stack_padded([f.to(torch.promote_types(f.dtype, torch.float32)) for f in self.encode(samples)])
@@ -190,8 +189,10 @@ class Step:
             neg = neg.expand(-1, generator.classes, -1, -1)
             weight = unconditional_weight(config, generator.classes, step).unsqueeze(-1)
             weight = to_device(weight, self.device, by_class.dtype).expand(-1, config.batch.unconditional)
-        drawn = torch.Generator(self.device).manual_seed(stream(config.seed, "estimator", step).initial_seed())
-        return self.objective(by_class, pos, neg, weight, drawn)
+        estimator_stream = torch.Generator(self.device).manual_seed(
+            stream(config.seed, "estimator", step).initial_seed()
+        )
+        return self.objective(by_class, pos, neg, weight, estimator_stream)
 
     def _update(self, step: int, features: FeatureLoss) -> StepResult:
         parameters, options = self.state.parameters, self.config.optimizer
@@ -203,19 +204,19 @@ class Step:
 
 
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[Any]:
-    """Inside, networks compute in the precision of that name."""
+    """Return a context in which networks compute in that precision."""
     return torch.autocast(device.type, torch.bfloat16) if precision == "bfloat16" else nullcontext()
 
 
-def own_rows(draws: GeneratorInputs, micro_batch: int | None) -> list[GeneratorInputs]:
-    """The rows of this process, at most `micro_batch` at a time; one part of no rows where there are none."""
+def split_rows(draws: GeneratorInputs, micro_batch: int | None) -> list[GeneratorInputs]:
+    """Split the rows of this process into micro-batches; one empty part if there are no rows."""
     rows = max(1, len(draws))
     size = micro_batch or rows
     return [draws.rows(start, start + size) for start in range(0, rows, size)]
 
 
 def _gradient(parameter: Tensor) -> Tensor:
-    """Zeros where no sample reached the parameter, so that all processes add the same tensors."""
+    """Return the gradient, zeros if no sample reached the parameter, so that all processes add the same tensors."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     return parameter.grad
