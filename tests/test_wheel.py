@@ -23,7 +23,9 @@ def wheel(tmp_path_factory):
 def test_the_wheel_holds_every_module_and_is_typed(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {
-        str(path.relative_to(ROOT / "src")) for kind in ("py", "css", "j2") for path in (ROOT / "src").rglob(f"*.{kind}")
+        str(path.relative_to(ROOT / "src"))
+        for kind in ("py", "css", "j2")
+        for path in (ROOT / "src").rglob(f"*.{kind}")
     }
     assert modules | {"truedrift/py.typed"} <= names
     assert not any(name.startswith(("tests", "benchmarks", "examples")) for name in names)
