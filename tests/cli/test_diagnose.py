@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import save_file
 
 from truedrift.bias.diagnose import CALIBRATION, diagnose
-from truedrift.bias.diagnosis import Diagnosis
 from truedrift.cli.main import main
 
 
@@ -60,7 +59,7 @@ def test_json_is_what_the_library_says(files, capsys, tmp_path):
     status, out, _ = run(capsys, *arguments)
     assert status == 0
     arrays = {name: torch.from_numpy(value) for name, value in np.load(files / "features.npz").items()}
-    assert Diagnosis.from_json(out) == diagnose(**arrays, tau=(0.1,), n=16, wanted=0.02)
+    assert json.loads(out) == json.loads(diagnose(**arrays, tau=(0.1,), n=16, wanted=0.02).to_json())
     assert json.loads(out_file.read_text()) == json.loads(out)
 
 
@@ -81,21 +80,25 @@ def test_the_three_formats_and_kinds(files, capsys):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("missing.npz", ["--tau", "1"], "does not exist; must be a file that ends in one of .npy, .npz, .safetensors; "),
+        (
+            "missing.npz",
+            ["--tau", "1"],
+            "does not exist; must be a file that ends in one of .npy, .npz, .safetensors; ",
+        ),
         ("folder.npz", ["--tau", "1"], "is a directory; must be a file that ends in "),
         ("empty.npy", ["--tau", "1"], "is empty; must hold one or more arrays; "),
         ("broken.npz", ["--tau", "1"], "cannot be read as .npz (File is not a zip file); must be "),
         ("nan.npz", ["--tau", "1"], "15 entries that are NaN or infinite; all entries must be finite; "),
         ("others.npz", ["--tau", "1"], "holds images; must hold weights, or distances, or queries and "),
-        ("both.npz", ["--tau", "1"], "given are distances, weights; allowed are weights, or distances, or "),
-        ("queries.npz", [], "given are queries, and references are missing; allowed are weights, or distances, or "),
+        ("both.npz", ["--tau", "1"], "the input has distances, weights; must have weights, or distances, or "),
+        ("queries.npz", [], "the input has queries but no references; must have weights, or distances, or "),
         ("strange.npz", ["--tau", "1"], "queries has D = 3 and references has D = 2; "),
-        ("deep.npz", ["--tau", "1"], "queries has shape [1, 5, 3]; allowed is two dimensions"),
+        ("deep.npz", ["--tau", "1"], "queries has shape [1, 5, 3]; must have two dimensions"),
         ("features.npz", [], "holds queries and references, and --tau is missing; tau must be one or more positive"),
         ("features.npz", ["--tau", "0"], "tau is 0.0; must be a positive finite number"),
-        ("features.npz", ["--tau", "1", "--n", "0"], "n is 0; allowed is an integer from 1"),
-        ("features.npz", ["--tau", "1", "--want", "-1"], "wanted is -1.0; allowed is a positive share"),
-        ("features.npz", ["--tau", "1", "--seed", "-1"], "seed is -1; allowed is 0"),
+        ("features.npz", ["--tau", "1", "--n", "0"], "n is 0; must be an integer from 1"),
+        ("features.npz", ["--tau", "1", "--want", "-1"], "wanted is -1.0; must be a positive fraction"),
+        ("features.npz", ["--tau", "1", "--seed", "-1"], "seed is -1; must be an integer from 0"),
         ("features.npz", ["--tau", "1", "--array", "weights"], "--array weights was given, but "),
         ("features.npz", ["--tau", "1", "--out", "FILE/below"], "cannot be written"),
         ("features.npz", ["--tau", "1", "--out", "."], "is a directory; must be a file; "),

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
+import torch
 import tyro
 
 from truedrift import distributed
@@ -18,7 +19,6 @@ from truedrift.data.samples import Samples
 from truedrift.errors import UserError, require_integer
 from truedrift.evaluation.catalog import build_extractor, default_extractor
 from truedrift.evaluation.evaluate import evaluate
-from truedrift.evaluation.extractors import Extractor
 from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord
 from truedrift.evaluation.reference import compute_reference
 from truedrift.options import validated
@@ -86,7 +86,7 @@ class Evaluate:
     """Directory of evaluations.jsonl; the run directory if not given."""
 
     def prepare(self) -> Callable[[], str]:
-        """Check the options, load the generator and the data, and build the extractor."""
+        """Check the options, and load the generator and the data."""
         require_integer("batch", self.batch, 1, 256)
         if not 0 <= self.strength <= 1e6:
             raise UserError(
@@ -97,8 +97,8 @@ class Evaluate:
         options, data = self._load_data()
         _require_fit(trained, data)
         name = self.extractor or options.extractor or default_extractor(data.sample_shape)
-        extractor = build_extractor(name, sample_shape=data.sample_shape, device=device)
-        return partial(_evaluate, self, options, trained, data, extractor, writable_directory(self.out or self.run))
+        out = writable_directory(self.out or self.run)
+        return partial(_evaluate, self, options, trained, data, name, device, out)
 
     def _load_data(self) -> tuple[EvaluationOptions, Samples]:
         """Return the run's evaluation options, overridden by the flags, and the data to compare with."""
@@ -135,11 +135,13 @@ def _evaluate(
     options: EvaluationOptions,
     trained: LoadedGenerator,
     data: Samples,
-    extractor: Extractor,
+    extractor_name: str,
+    device: torch.device,
     out: Path,
 ) -> str:
     """Draw and evaluate samples, append the record, and return the summary; only rank 0 writes."""
     started = time.monotonic()
+    extractor = build_extractor(extractor_name, sample_shape=data.sample_shape, device=device)
     rank_zero = is_rank_zero()
     with (
         memory_errors_as_user_errors("pass a smaller --batch"),

@@ -135,9 +135,9 @@ def _plan_items(
         try:
             plan = None if item in STUDIES else plan_grid(item, options)
             if plan is not None and not dry_run:
-                execution.require_able(plan, options.device)
+                execution.require_ready(plan, options.device)
             if item == tab_overhead.LABEL:
-                check = tab_overhead.configs if dry_run else tab_overhead.require_able
+                check = tab_overhead.configs if dry_run else tab_overhead.require_ready
                 check(options)
             plans[item] = plan
         except UserError as error:
@@ -178,7 +178,7 @@ def _run_grid(plan: Plan, execution: Execution, options: StudyOptions) -> Any:
     """Run the plan; runs that failed, are busy or were interrupted end the command with a message."""
     again = "run the same command again to continue"
     try:
-        return execution.carry_out(plan, options)
+        return execution.run_plan(plan, options)
     except RunsFailed as stop:
         reasons = "; ".join(f"{run.task.name} ({run.task.variant}): {run.why}" for run in stop.failed[:5])
         count = f"{len(stop.failed)} of {len(plan.tasks)} runs"
