@@ -7,7 +7,7 @@ from torch import Tensor
 
 from benchmarks.results import Result
 from benchmarks.timing import best_window_medians
-from truedrift.centroids.analytical import abc_weights
+from truedrift.centroids import abc_weights
 
 TITLE = "Corrected centroid from given weights, B = 640, n = 64, D = 768"
 

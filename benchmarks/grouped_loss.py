@@ -23,7 +23,7 @@ from benchmarks.memory import peak_extra_bytes
 from benchmarks.results import Result
 from benchmarks.timing import best_window_medians
 from tests.oracles.drift_loss import literal_drift_loss
-from truedrift.objective.drift_loss import drift_loss
+from truedrift.objective import drift_loss
 
 TITLE = "Grouped drift loss, forward and backward, 10 classes × 4 scales × 3 temperatures, D = 384, float32"
 TEMPERATURES = (0.02, 0.05, 0.2)

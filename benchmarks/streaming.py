@@ -11,7 +11,7 @@ from torch import Tensor
 from benchmarks.memory import peak_extra_bytes
 from benchmarks.results import Result
 from benchmarks.timing import best_window_medians
-from truedrift.centroids.streaming import streaming_centroid
+from truedrift.centroids import streaming_centroid
 
 TITLE = "Streaming centroid, 256 queries, 10⁶ references, D = 64"
 REFERENCES, CHUNK, D = 1_000_000, 50_000, 64

@@ -2,8 +2,8 @@
 
 A drifting model moves generated features toward real ones along the field V(x) = T⁺(x) − T⁻(x), the difference of two
 kernel-weighted centroids. A centroid T = Σ α_i y_i of n samples has a bias of O(1/n). Analytical bias correction (ABC)
-replaces the weights α_i by γ_i = α_i (1 − p_2 + α_i) with p_2 = Σ α_i². The bias is then O(1/n²). The
-correction costs O(n) per query.
+replaces the weights α_i by γ_i = α_i (1 − p_2 + α_i) with p_2 = Σ α_i². The bias is then O(1/n²), and
+the correction costs only O(n) per query.
 
 Use the correction in your own code, in place of `alpha @ y`:
 
@@ -36,6 +36,9 @@ The packages follow the path of the data:
 
     noise z, label c → generators → image → encoders → features x, y⁺, y⁻ → kernels → log w → centroids → γ
       → field → V → objective → loss → training → checkpoint → evaluation → metrics → records → report
+
+`bias` computes and measures the bias of centroids, `recipes` holds configurations of whole runs, `grids` executes many
+runs, and `paper` has one module per figure and table of the paper.
 
 `import truedrift` needs only torch; recipe, train, RunConfig and Parts import their dependencies on first use. The
 command line is described by `truedrift --help`.

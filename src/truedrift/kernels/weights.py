@@ -14,6 +14,9 @@ import torch
 from truedrift.axes import Bool, Float, Tensor
 from truedrift.kernels.precision import at_least_float32
 
+DOMINATES_ABOVE = 0.5
+"""A reference dominates a row if its weight α exceeds this."""
+
 
 def apply_mask(log_w: Float[Tensor, "*#batch n"], mask: Bool[Tensor, "*#batch n"] | None) -> Float[Tensor, "*batch n"]:
     """Set l to −∞ where `mask` is False, whatever value it has there.

@@ -15,7 +15,7 @@ import torch
 from truedrift.axes import Float, Tensor
 from truedrift.centroids.resampling import Bootstrap
 from truedrift.field.affinity import FieldSpec, SideWeights, batch_weights, log_kernels
-from truedrift.kernels.weights import effective_sample_size
+from truedrift.kernels.weights import DOMINATES_ABOVE, effective_sample_size
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,6 @@ class LossTerms:
         """Return log k at every temperature, in new memory."""
         return log_kernels(self.distances, temperatures) if self.log_k is None else self.log_k.clone()
 
-
-DOMINATES_ABOVE = 0.5
-"""A reference dominates if its weight exceeds this."""
 
 PER_TEMPERATURE = (
     "force",
