@@ -176,8 +176,8 @@ def _panel(axes: Axes, record: Guidance, at: GuidanceRow) -> None:
     style_axes(axes, across=r"negatives: $n_{\mathrm{gen}}$ above, $n_{\mathrm{unc}}$ below", title=title, size=9)
     ticks_at(axes, total, [f"{gen}\n{unc}" for gen, unc in record.sizes])
     axes.set_xlim(0.7 * total[0], 2.5 * total[-1])
-    place: dict[str, Any] = {"xytext": (9, 9), "textcoords": "offset points", "fontsize": 8, "color": INK}
-    axes.annotate("slope", (total[-1], at.standard[-1]), **place)
+    above: dict[str, Any] = {"xytext": (9, 9), "textcoords": "offset points", "fontsize": 8, "color": INK}
+    axes.annotate("slope", (total[-1], at.standard[-1]), **above)
 
 
 def verdicts(record: Guidance) -> list[str]:

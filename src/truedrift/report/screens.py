@@ -1,7 +1,4 @@
-"""An evaluation for the screen: a line a number, and the protocol that all of them share.
-
-A diagnosis as one screen of text: a column for each temperature, three beside each other.
-"""
+"""Text for the terminal: the metrics of an evaluation with their protocol, and a diagnosis of the bias."""
 
 from __future__ import annotations
 
@@ -11,31 +8,33 @@ from truedrift.bias.diagnose import CALIBRATION
 from truedrift.bias.diagnosis import Bias, Diagnosis, Quantiles, TemperatureDiagnosis
 from truedrift.evaluation.metrics import split_count
 from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
-from truedrift.report.table import format_number
+from truedrift.report.table import align_columns, format_number
 
 NOT_AVAILABLE = "not available"
 
 
 def evaluation_summary(record: EvaluationRecord) -> str:
-    """Numbers first."""
-    return "\n".join((*lines(record.metrics, record.protocol), f"time:     {record.seconds:.0f} s"))
+    """Return the metrics, one per line, the protocol and the time."""
+    return "\n".join((*metric_lines(record.metrics, record.protocol), f"time:     {record.seconds:.0f} s"))
 
 
-def lines(metrics: Metrics, protocol: Protocol) -> tuple[str, ...]:
-    """The numbers, each by its name, and how they were made."""
+def metric_lines(metrics: Metrics, protocol: Protocol) -> tuple[str, ...]:
+    """Return one line per metric with its settings, then the protocol."""
     pairs = min(protocol.compared, protocol.samples), min(protocol.compared, protocol.reference_count)
     return (
         _line(protocol.distance_name, f"{metrics.fid:.4g}", f"{protocol.samples} samples"),
-        _line("KID", _with_error(metrics.kid, metrics.kid_deviation), f"unbiased, all pairs of {_of_reference(pairs)}"),
-        _line("precision", share(metrics.precision), f"k = {protocol.neighbors}, {_of_reference(pairs)}"),
-        _line("recall", share(metrics.recall), f"k = {protocol.neighbors}, {_of_reference(pairs)}"),
+        _line(
+            "KID", _with_error(metrics.kid, metrics.kid_deviation), f"unbiased, all pairs of {_describe_pairs(pairs)}"
+        ),
+        _line("precision", share(metrics.precision), f"k = {protocol.neighbors}, {_describe_pairs(pairs)}"),
+        _line("recall", share(metrics.recall), f"k = {protocol.neighbors}, {_describe_pairs(pairs)}"),
         _line("Inception Score", *_score(metrics, protocol)),
         *protocol_lines(protocol),
     )
 
 
 def protocol_lines(protocol: Protocol) -> tuple[str, ...]:
-    """What every number depends on."""
+    """Return what every metric depends on: features, data and samples."""
     return (
         f"features: {protocol.extractor}, sha256 {protocol.extractor_sha256[:12]}, {protocol.prepared}, "
         f"{protocol.dimensions} dimensions",
@@ -55,11 +54,11 @@ def _with_error(value: float | None, error: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """Three digits, if there is one."""
+    """Format a share with three digits, if there is one."""
     return NOT_AVAILABLE if value is None else f"{value:.3f}"
 
 
-def _of_reference(pairs: tuple[int, int]) -> str:
+def _describe_pairs(pairs: tuple[int, int]) -> str:
     return f"{pairs[0]} samples and {pairs[1]} of the data"
 
 
@@ -74,85 +73,99 @@ def _score(metrics: Metrics, protocol: Protocol) -> tuple[str, str]:
 
 
 COLUMNS = 3
-_LABEL, _WIDTH = 28, 24
 NAMES = {"standard": "standard", "abc": "ABC", "abc2": "ABC-2"}
 
 
 def diagnosis_summary(diagnosis: Diagnosis, title: str) -> str:
-    """At most 30 lines for up to three temperatures."""
-    lines = [title, _input(diagnosis)]
-    all_of_them = diagnosis.temperatures
-    for first in range(0, len(all_of_them), COLUMNS):
-        lines += ["", *_table(diagnosis, all_of_them[first : first + COLUMNS])]
+    """Return the diagnosis as text, three temperatures side by side: at most 30 lines for up to three temperatures."""
+    lines = [title, _describe_input(diagnosis)]
+    for first in range(0, len(diagnosis.temperatures), COLUMNS):
+        lines += ["", *align_columns(_rows(diagnosis, diagnosis.temperatures[first : first + COLUMNS]))]
     return "\n".join((*lines, *_reliability_lines(diagnosis)))
 
 
-def _input(of: Diagnosis) -> str:
-    if of.source == "weights":
-        return f"{of.queries:,} rows of n = {of.n:,} weights"
-    used = f" ({of.queries_used:,} used)" if of.queries_used < of.queries else ""
-    some = f" ({_references(of)})" if of.references_distinct < of.references else ""
-    what = "distances" if of.source == "distances" else f"D = {of.dimension}"
+def _describe_input(diagnosis: Diagnosis) -> str:
+    if diagnosis.source == "weights":
+        return f"{diagnosis.queries:,} rows of n = {diagnosis.n:,} weights"
+    used = f" ({diagnosis.queries_used:,} used)" if diagnosis.queries_used < diagnosis.queries else ""
+    counts = _describe_references(diagnosis)
+    references = f"{diagnosis.references:,} references" + (f" ({counts})" if counts else "")
+    what = "distances" if diagnosis.source == "distances" else f"D = {diagnosis.dimension}"
     return (
-        f"{of.queries:,} queries{used}, {of.references:,} references{some}, {what}, {of.kernel} kernel, "
-        f"n = {of.n:,}, seed {of.seed}"
+        f"{diagnosis.queries:,} queries{used}, {references}, {what}, {diagnosis.kernel} kernel, "
+        f"n = {diagnosis.n:,}, seed {diagnosis.seed}"
     )
 
 
-def _references(of: Diagnosis) -> str:
-    """How many are used, and how many of them are distinct, where that is fewer."""
-    used = f"{of.references_used:,} used" if of.references_used < of.references else ""
-    distinct = f"{of.references_distinct:,} distinct" if of.references_distinct < of.references_used else ""
-    return ", ".join(filter(None, (used, distinct)))
+def _describe_references(diagnosis: Diagnosis) -> str:
+    """Return how many references are used and how many of these are distinct, where the number is smaller."""
+    total, used, distinct = diagnosis.references, diagnosis.references_used, diagnosis.references_distinct
+    parts = (f"{used:,} used" if used < total else "", f"{distinct:,} distinct" if distinct < used else "")
+    return ", ".join(filter(None, parts))
 
 
-def _table(of: Diagnosis, columns: tuple[TemperatureDiagnosis, ...]) -> Iterator[str]:
-    def row(label: str, cell: Callable[[TemperatureDiagnosis], str]) -> str:
-        return _row(label, [cell(each) for each in columns])
+def _rows(diagnosis: Diagnosis, columns: tuple[TemperatureDiagnosis, ...]) -> list[list[str]]:
+    """Return the rows of the table: a label, then one cell per temperature."""
+    rows: list[list[str]] = []
 
-    if of.source != "weights":
-        yield row("", lambda at: f"τ = {at.tau:g}")
-    yield row("n_eff = 1/Σα²   5 50 95 %", lambda at: _format_three(at.weights.n_eff))
-    yield row("largest α       5 50 95 %", lambda at: _format_three(at.weights.dominance))
-    yield row("Σα²             5 50 95 %", lambda at: _format_three(at.weights.sum_of_squares))
-    yield row("dominated (largest α > ½)", lambda at: f"{at.weights.dominated:.1%}")
-    if of.source == "weights":
-        yield row("temperature", lambda at: at.dead or "alive")
-        return
-    yield row("spread √E‖y−T*‖²", lambda at: f"{at.spread:.3g}")
-    yield row("noise √tr Var T_n", lambda at: f"{at.noise:.3g}")
+    def add(label: str, cell: Callable[[TemperatureDiagnosis], str]) -> None:
+        rows.append([label, *map(cell, columns)])
+
+    # Weights
+    if diagnosis.source != "weights":
+        add("", lambda at: f"τ = {at.tau:g}")
+    add("n_eff = 1/Σα²   5 50 95 %", lambda at: _format_quantiles(at.weights.n_eff))
+    add("largest α       5 50 95 %", lambda at: _format_quantiles(at.weights.dominance))
+    add("Σα²             5 50 95 %", lambda at: _format_quantiles(at.weights.sum_of_squares))
+    add("dominated (largest α > ½)", lambda at: f"{at.weights.dominated:.1%}")
+    if diagnosis.source == "weights":
+        add("temperature", lambda at: at.dead or "alive")
+        return rows
+    # Bias of every estimator
+    add("spread √E‖y−T*‖²", lambda at: f"{at.spread:.3g}")
+    add("noise √tr Var T_n", lambda at: f"{at.noise:.3g}")
     for name, biases in _by_estimator(columns):
-        yield _row(f"bias {name}", [_norm(bias) for bias in biases])
-        yield _row("  interval of 95 %", [f"{bias.low:.2g} to {bias.high:.2g}" for bias in biases])
-        yield _row("  of spread, of noise", [f"{bias.of_spread:.2%}, {bias.of_noise:.2%}" for bias in biases])
-    if of.wanted is not None:
-        yield f"n for a bias of {of.wanted:.3%} of the spread"
+        rows.append([f"bias {name}", *map(_format_bias, biases)])
+        rows.append(["  interval of 95 %", *(f"{bias.low:.2g} to {bias.high:.2g}" for bias in biases)])
+        rows.append(["  of spread, of noise", *(f"{bias.of_spread:.2%}, {bias.of_noise:.2%}" for bias in biases)])
+    # Number of references for the wanted bias
+    if diagnosis.wanted is not None:
+        rows.append([f"n for {diagnosis.wanted:.3%} of spread", *("" for _ in columns)])
         for name, biases in _by_estimator(columns):
-            yield _row(f"  {name}", [_required_n_lines(bias, of.references_distinct) for bias in biases])
-    yield row("temperature", lambda at: at.dead or "alive")
-    yield row("light", lambda at: at.light.color.upper() if at.light else "")
-
-
-def _norm(bias: Bias) -> str:
-    """The bias, or what it is below where it is not resolved."""
-    return f"{bias.norm:.3g}" if bias.resolved or bias.high == 0 else f"< {bias.high:.2g}"
-
-
-def _row(label: str, cells: Sequence[str]) -> str:
-    return f"{label:{_LABEL}}" + "".join(f"{cell:>{_WIDTH}}" for cell in cells)
+            rows.append([f"  {name}", *(_format_required_n(bias, diagnosis.references_distinct) for bias in biases)])
+    add("temperature", lambda at: at.dead or "alive")
+    add("reliability", lambda at: at.light.color.upper() if at.light else "")
+    return rows
 
 
 def _by_estimator(columns: Sequence[TemperatureDiagnosis]) -> Iterator[tuple[str, tuple[Bias, ...]]]:
-    """The name of an estimator and its bias at every temperature."""
+    """Yield the name of each estimator with its bias at every temperature."""
     for biases in zip(*(at.biases for at in columns), strict=True):
         yield NAMES[biases[0].estimator], biases
 
 
-def _reliability_lines(of: Diagnosis) -> Iterator[str]:
-    if of.source == "weights":
+def _format_bias(bias: Bias) -> str:
+    """Return the bias, or its upper limit if it is not resolved."""
+    return f"{bias.norm:.3g}" if bias.resolved or bias.high == 0 else f"< {bias.high:.2g}"
+
+
+def _format_quantiles(quantiles: Quantiles) -> str:
+    return " ".join(f"{value:6.3g}" for value in (quantiles.p05, quantiles.p50, quantiles.p95))
+
+
+def _format_required_n(bias: Bias, references: int) -> str:
+    if not bias.needed_is_extrapolated:
+        return f"{bias.needed_n:,}"
+    more = f"> {references:,}"
+    return f"{more} (~{bias.needed_n:,})" if bias.needed_n is not None else more
+
+
+def _reliability_lines(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield the reason of every color, and how reliable colors and intervals are."""
+    if diagnosis.source == "weights":
         yield "The bias needs more than weights: save distances, or queries and references."
         return
-    for at in of.temperatures:
+    for at in diagnosis.temperatures:
         if at.light is not None:
             yield f"τ = {at.tau:g}: {at.light.reason}"
     yield (
@@ -160,17 +173,6 @@ def _reliability_lines(of: Diagnosis) -> Iterator[str]:
         "than a factor of 2,"
     )
     yield (
-        f"{CALIBRATION.usable_called_green:.0%} of the usable cases were green, and intervals held ABC's bias in "
-        f"{CALIBRATION.coverage[1]:.0%} (docs/gauge.md)."
+        f"{CALIBRATION.usable_called_green:.0%} of the usable cases were green, and intervals contained ABC's bias "
+        f"in {CALIBRATION.coverage[1]:.0%} (docs/gauge.md)."
     )
-
-
-def _format_three(of: Quantiles) -> str:
-    return " ".join(f"{value:6.3g}" for value in (of.p05, of.p50, of.p95))
-
-
-def _required_n_lines(bias: Bias, references: int) -> str:
-    if not bias.needed_is_extrapolated:
-        return f"{bias.needed_n:,}"
-    more = f"> {references:,}"
-    return f"{more} (~{bias.needed_n:,})" if bias.needed_n is not None else more
