@@ -85,6 +85,14 @@ class Opened:
             assert time.monotonic() < deadline, script
             time.sleep(0.05)
 
+    def wait_for_log(self, text):
+        """Until the console contains the text, for at most ten seconds: a busy machine writes it late."""
+        deadline = time.monotonic() + 10
+        while not any(text in entry["message"] for entry in self.log):
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.05)
+            self.log.extend(self.browser.get_log("browser"))
+
     def save(self, name):
         """A picture of all of it, where one was asked for."""
         if SAVED:
@@ -246,7 +254,7 @@ def test_control_without_escaping_the_checks_find_a_picture_and_the_policy_stops
     shown = opened(browser, hostile_page(tmp_path))
     assert shown.value("window.alerted") == []
     assert images_from_outside(shown) > 0
-    assert any("Content Security Policy" in entry["message"] for entry in shown.log)
+    shown.wait_for_log("Content Security Policy")
 
 
 def test_control_without_escaping_and_policy_the_script_runs(browser, tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ from truedrift.page.charts import evaluation_charts, force_at, gauge_charts, lin
 from truedrift.page.discover import find_inputs
 from truedrift.page.findings import Tone, compare_runs, describe_run, findings_of_runs
 from truedrift.page.page import UnreadablePicture, choose_evenly, embed_picture, write_page
-from truedrift.page.run_data import RunStatus, differing_options, read_run, read_runs, run_status, to_number
+from truedrift.page.run_data import RunStatus, find_differences, read_run, read_runs, run_status, to_number
 from truedrift.page.tables import gauge_rows, rate_reliability, reliability_over_training
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append
@@ -186,7 +186,7 @@ def test_configurations_differ_where_options_say_so(tmp_path):
         read_run(write_run(tmp_path / name, estimator=name, seed=seed), name)
         for seed, name in enumerate(("abc", "standard"))
     ]
-    paths = differing_options(runs)
+    paths = find_differences(runs)
     assert sorted(paths) == ["objective.estimator_neg", "objective.estimator_pos", "seed"]
     assert sorted(paths) == sorted(each.split(" (")[0] for each in differences(*(run.config.tree() for run in runs)))
 

@@ -215,7 +215,7 @@ def compare_runs(a: Run, b: Run) -> Finding:
         sentence = f"the runs cannot be compared: {_why_not_comparable(a, b)}."
         return Finding(subject=COMPARISON, sentence=sentence, tone=Tone.NOTE)
     first, second = pairs[0]
-    source = "" if first.in_training and second.in_training else _evaluated_steps(first, second)
+    source = "" if first.in_training and second.in_training else _describe_source(first, second)
     if first.distance == second.distance:
         return Finding(subject=COMPARISON, sentence=f"both runs end at the same {first.distance_name}{source}.")
     better, worse = (a, b) if first.distance < second.distance else (b, a)
@@ -227,7 +227,7 @@ def compare_runs(a: Run, b: Run) -> Finding:
     )
 
 
-def _evaluated_steps(*distances: FinalDistance) -> str:
+def _describe_source(*distances: FinalDistance) -> str:
     steps = dict.fromkeys("saved weights" if each.step is None else f"step {each.step:,}" for each in distances)
     return f", by truedrift evaluate at {' and '.join(steps)}"
 

@@ -40,7 +40,7 @@ from truedrift.page.findings import (
 from truedrift.page.run_data import (
     Run,
     describe_drawn,
-    differing_options,
+    find_differences,
     is_overview,
     pluralize,
     read_runs,
@@ -135,7 +135,7 @@ def render_page(title: str, records: Sequence[Any], runs: Sequence[Run], *, prob
         training=embed_charts(plot_training(charts), charts.training),
         gauge=embed_charts(plot_gauge(charts), charts.gauge),
         few=f"{FEW:g}",
-        differences=_without_caption(options_table(charts.runs, differing_options(runs))),
+        differences=_without_caption(options_table(charts.runs, find_differences(runs))),
         options=options_table(charts.runs),
         version=__version__,
         data=chart_data(records, charts),

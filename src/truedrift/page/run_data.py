@@ -298,8 +298,8 @@ def format_option(options: Mapping[str, Any], path: str) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def differing_options(runs: Sequence[Run]) -> list[str]:
-    """Paths of the options in which the runs differ."""
+def find_differences(runs: Sequence[Run]) -> list[str]:
+    """Return the paths of the options in which the runs differ."""
     trees = [run.options for run in runs]
     paths = dict.fromkeys(path for tree in trees for path in tree)
     return [path for path in paths if len({format_option(tree, path) for tree in trees}) > 1]
@@ -317,7 +317,7 @@ def sort_runs(runs: Sequence[Run]) -> list[Run]:
     """Keep the given order of few runs; sort many by the options that differ, with the seed last."""
     if not is_overview(runs):
         return list(runs)
-    paths = [*(path for path in differing_options(runs) if path != SEED), SEED]
+    paths = [*(path for path in find_differences(runs) if path != SEED), SEED]
     return sorted(runs, key=lambda run: [_option_key(run.options.get(path)) for path in paths])
 
 

@@ -19,8 +19,8 @@ from truedrift.page.run_data import (
     Run,
     best_evaluation,
     describe_drawn,
-    differing_options,
     final_distances,
+    find_differences,
     format_option,
     is_overview,
     last_evaluation,
@@ -115,7 +115,7 @@ MOST_OPTIONS = 8
 
 def overview_table(runs: Sequence[Run]) -> Table:
     """One row per run: options that differ, final and best distance, and status; the protocols are notes."""
-    paths, protocols = differing_options(runs)[:MOST_OPTIONS], final_protocols(runs)
+    paths, protocols = find_differences(runs)[:MOST_OPTIONS], final_protocols(runs)
     distances = [each for each in map(final_distance, runs) if each]
     has_one_protocol = len(protocols) == 1 and all(each.protocol for each in distances)
     distance_header = (
@@ -149,7 +149,7 @@ def overview_table(runs: Sequence[Run]) -> Table:
 
 def more_options(runs: Sequence[Run]) -> list[str]:
     """A sentence on the options that differ and have no column."""
-    paths = differing_options(runs)[MOST_OPTIONS:]
+    paths = find_differences(runs)[MOST_OPTIONS:]
     return [f"The runs also differ in {', '.join(paths)}."] if paths else []
 
 
@@ -165,7 +165,7 @@ def _short_paths(paths: Sequence[str]) -> list[str]:
 
 def differences_table(runs: Sequence[Run]) -> Table | None:
     """One row per option that differs and one column per drawn run; None if the configurations are the same."""
-    paths = differing_options(runs)
+    paths = find_differences(runs)
     if not paths:
         return None
     notes = [describe_drawn(runs)] if is_overview(runs) else []
