@@ -254,13 +254,13 @@ def test_a_histogram_keeps_cubic_moments():
 MISTAKES = {
     "estimator": (
         {"estimator": "bootstrap"},
-        "estimator is 'bootstrap', a Bootstrap; exact are standard, abc, .*; measure",
+        "estimator is 'bootstrap', a Bootstrap; exact moments are available for standard, abc, .*; measure others",
     ),
-    "n": ({"n": 0}, "n is 0; allowed is an integer from 1"),
-    "no n": ({"n": ()}, r"n is \(\); allowed"),
-    "half": ({"n": (2, 2.5)}, "n is .*; allowed is an integer"),
-    "tau": ({"tau": 0.0}, "tau is 0.0; allowed"),
-    "rtol": ({"rtol": 0.0}, "rtol is 0.0; allowed is a number between 0 and 1"),
+    "n": ({"n": 0}, "n is 0; must be one or more integers ≥ 1; pass"),
+    "no n": ({"n": ()}, r"n is \(\); must be one or more"),
+    "half": ({"n": (2, 2.5)}, "n is .*; must be one or more integers"),
+    "tau": ({"tau": 0.0}, "tau is 0.0; must be a positive finite number"),
+    "rtol": ({"rtol": 0.0}, "rtol is 0.0; must be between 0 and 1; "),
     "three dimensions": ({"pool": torch.zeros(2, 3, 2)}, r"pool has shape \[2, 3, 2\]; must have two dimensions"),
     "other D": ({"pool": torch.zeros(3, 5)}, "x has D = 2 and pool has D = 5"),
     "NaN": ({"pool": torch.full((3, 2), torch.nan)}, "pool has 6 entries that are NaN or infinite"),
@@ -282,7 +282,7 @@ def test_several_estimators_are_each_on_its_own():
         alone = exact_moments(x, pool, tau=0.3, n=(3, 40), estimator=name)
         torch.testing.assert_close(moments.bias, alone.bias, rtol=1e-9, atol=1e-14)
     for wrong in (("abc", "abc"), ()):
-        with pytest.raises(ValueError, match=r"estimators are .*; allowed are one or more, each once; ask"):
+        with pytest.raises(ValueError, match=r"estimators are .*; must be one or more different names; pass"):
             exact_moments_by_estimator(x, pool, tau=0.3, n=3, estimators=wrong)
 
 
@@ -316,7 +316,7 @@ def test_without_numba_a_large_pool_says_what_to_install(monkeypatch):
 def test_weights_that_need_more_memory_than_there_is_are_refused(points):
     pool = torch.randn(points, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with pytest.raises(
-        ValueError, match=r"log w ranges over \S+ at a query; allowed is about \S+ for .*; take a larger"
+        ValueError, match=r"log w ranges over \S+ at a query; must be at most about \S+ for .*; use a larger"
     ):
         exact_moments(pool[:1], pool, tau=1e-6, n=4)
     assert exact_moments(pool[:1], pool, tau=2e-3, n=4).bias.isfinite().all()
@@ -327,5 +327,7 @@ def test_an_estimator_is_known_by_its_type_and_not_by_its_name():
         pass
 
     pool = torch.randn(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    with pytest.raises(ValueError, match=r"estimator is 'abc', a Mine; exact are standard, .*; measure "):
+    with pytest.raises(
+        ValueError, match=r"estimator is 'abc', a Mine; exact moments are available for standard, .*; measure "
+    ):
         exact_moments(pool[:1], pool, tau=1.0, n=4, estimator=Mine())

@@ -7,7 +7,7 @@ import torch
 
 from truedrift.bias import expected_weights
 from truedrift.bias.exact import exact_moments_by_estimator
-from truedrift.bias.expected_weights import FLOOR, LONGEST, Means, References, deviations, is_resolvable
+from truedrift.bias.expected_weights import FLOOR, LONGEST, Means, References, deviations, limit_range
 from truedrift.bias.theory import pool_moments
 from truedrift.centroids.analytical import abc_weights
 
@@ -19,8 +19,8 @@ def population(seed, N, D=2, Q=3):
     return [torch.randn(rows, D, generator=generator, dtype=torch.float64) for rows in (Q, N)]
 
 
-def seen(x, y, tau):
-    return References.seen(torch.cdist(x, y) / tau, y, own=False)
+def at_temperature(x, y, tau):
+    return References.from_log_weights(-torch.cdist(x, y) / tau, y, per_query=False)
 
 
 def enumerated(log_w, name, n):
@@ -39,7 +39,7 @@ def enumerated(log_w, name, n):
 @pytest.mark.parametrize("n", [1, 2, 4])
 def test_enumeration_of_all_draws(tau, n):
     x, y = population(n, 4)
-    s = seen(x, y, tau).s
+    s = at_temperature(x, y, tau).s
     ((_, found),) = deviations(s, Means(NAMES, (n,)))
     for q, name in itertools.product(range(len(x)), NAMES):
         expected = enumerated(-s[q], name, n)
@@ -50,7 +50,7 @@ def test_enumeration_of_all_draws(tau, n):
 def test_the_exact_engine_is_its_transpose(N, D, tau):
     x, y = population(N, N, D)
     n = (4, 64, 700)
-    found = seen(x, y, tau).biases(NAMES, n)[:, 0]
+    found = at_temperature(x, y, tau).biases(NAMES, n)[:, 0]
     spread = (y - y.mean(0)).square().sum(-1).mean().sqrt()
     for k, moments in enumerate(exact_moments_by_estimator(x, y, tau=tau, n=n).values()):
         assert float((found[:, k] - moments.bias).norm(dim=-1).max() / spread) < 1e-6
@@ -61,7 +61,7 @@ def test_the_exact_engine_is_its_transpose(N, D, tau):
 def test_what_is_above_the_floor_is_resolved(monkeypatch, N, tau):
     """The error does not fall below 1e-10 of the spread as the bias does: steps of a quarter know better."""
     x, y = population(N, N)
-    references, n = seen(x, y, tau), (4, 64, 511, 100_000, 1_000_000)
+    references, n = at_temperature(x, y, tau), (4, 64, 511, 100_000, 1_000_000)
     found = references.biases(NAMES, n)
     monkeypatch.setattr(expected_weights, "GRID_STEP", expected_weights.GRID_STEP / 4)
     monkeypatch.setattr(expected_weights, "NODE_STEP", expected_weights.NODE_STEP / 4)
@@ -76,7 +76,7 @@ def test_what_is_above_the_floor_is_resolved(monkeypatch, N, tau):
 def test_leaving_out_a_group_is_leaving_out_its_references():
     x, y = population(5, 400)
     groups = torch.arange(400) % 3
-    found = seen(x, y, 0.2).biases(NAMES, (16,), groups)[:, :, :, 0]
+    found = at_temperature(x, y, 0.2).biases(NAMES, (16,), groups)[:, :, :, 0]
     for g in range(3):
         moments = exact_moments_by_estimator(x, y[groups != g], tau=0.2, n=16)
         expected = torch.stack([each.bias[:, 0] for each in moments.values()], 1)
@@ -85,7 +85,7 @@ def test_leaving_out_a_group_is_leaving_out_its_references():
 
 def test_blocks_of_queries_change_nothing(monkeypatch):
     x, y = population(6, 200, Q=7)
-    references = seen(x, y, 0.3)
+    references = at_temperature(x, y, 0.3)
     whole = references.biases(NAMES, (8,))
     monkeypatch.setattr("truedrift.bias.expected_weights._ELEMENTS", 2000)
     torch.testing.assert_close(references.biases(NAMES, (8,)), whole, rtol=0, atol=1e-14)
@@ -94,13 +94,13 @@ def test_blocks_of_queries_change_nothing(monkeypatch):
 def test_a_cold_query_is_resolved_as_far_as_it_matters():
     """Gaps of more than e^40 are infinite; an outlier does not take the resolution from the others."""
     s = torch.tensor([[0.0, 1.0, 1e9, 1e9 + 2]], dtype=torch.float64)
-    assert is_resolvable(s).tolist() == [[0.0, 1.0, 41.0, 43.0]]
+    assert limit_range(s).tolist() == [[0.0, 1.0, 41.0, 43.0]]
     many = 50.0 * torch.arange(1000, dtype=torch.float64)[None]
-    assert float(is_resolvable(many).max()) == pytest.approx(LONGEST)
-    assert bool((is_resolvable(many).diff() > 0).all())
+    assert float(limit_range(many).max()) == pytest.approx(LONGEST)
+    assert bool((limit_range(many).diff() > 0).all())
 
 
 def test_the_closed_form_is_that_of_theory():
     x, y = population(7, 500)
     expected = pool_moments(x, y, tau=0.4).abc_residual(32)
-    torch.testing.assert_close(seen(x, y, 0.4).abc_residual(32), expected, rtol=1e-9, atol=1e-15)
+    torch.testing.assert_close(at_temperature(x, y, 0.4).abc_residual(32), expected, rtol=1e-9, atol=1e-15)

@@ -1,72 +1,85 @@
-"""The light's rates: those that are printed are those of the record, and other populations agree with them."""
+"""The calibration of reliability: the published rates are those of the record, and other populations agree."""
 
+import importlib.util
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from truedrift.bias.diagnose import CALIBRATION, reliability_color
-from truedrift.paper import reliability_calibration
-from truedrift.paper.reliability_calibration import CHOSEN_ON, HELD_OUT, case, color_of, is_usable, measure, read
 
-RECORD = Path(__file__).parents[2] / "docs" / "results" / "light_calibration.jsonl"
+ROOT = Path(__file__).parents[2]
+RECORD = ROOT / "docs" / "results" / "light_calibration.jsonl"
+
+
+def load_tool(name):
+    """Import tools/NAME.py, which is a script and not part of the package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+calibration = load_tool("reliability_calibration")
 AIM = 0.05
 FALSE_ALARM = 1e-3
 
 
 def compatible(greens, wrong):
-    """Whether `wrong` of `greens` may come from a rate of 5 %: a light of that rate fails with probability 0.1 %."""
+    """Whether `wrong` of `greens` may come from a rate of 5 %: a rating of that rate fails with probability 0.1 %."""
     tail = sum(math.comb(greens, k) * AIM**k * (1 - AIM) ** (greens - k) for k in range(wrong, greens + 1))
     return tail >= FALSE_ALARM
 
 
 @pytest.fixture(scope="module")
 def slice_of_other_populations():
-    return [case(seed) for seed in range(10_000, 10_016)]
+    return [calibration.compute_case(seed) for seed in range(10_000, 10_016)]
 
 
 def test_what_is_printed_is_what_was_measured():
-    cases = read(RECORD)
-    assert [each.seed for each in cases] == [*CHOSEN_ON, *HELD_OUT]
-    assert measure([each for each in cases if each.seed in HELD_OUT]) == CALIBRATION
+    cases = calibration.read(RECORD)
+    assert [each.seed for each in cases] == [*calibration.CHOSEN_ON, *calibration.HELD_OUT]
+    assert calibration.measure([each for each in cases if each.seed in calibration.HELD_OUT]) == CALIBRATION
     assert CALIBRATION.false_green <= AIM
     assert min(CALIBRATION.coverage) > 0.9  # nominal 0.95
 
 
 def test_a_record_is_repeated_by_its_seed():
-    recorded = next(each for each in read(RECORD) if each.seed == 2)
-    again = case(2)
+    recorded = next(each for each in calibration.read(RECORD) if each.seed == 2)
+    again = calibration.compute_case(2)
     assert (again.D, again.N, again.n) == (recorded.D, recorded.N, recorded.n)
     assert again.estimate == pytest.approx(recorded.estimate, rel=1e-3)
     assert again.truth == pytest.approx(recorded.truth, rel=1e-3)
 
 
 def test_other_populations_agree(slice_of_other_populations):
-    green = [each for each in slice_of_other_populations if color_of(each) == "green"]
+    green = [each for each in slice_of_other_populations if calibration.color_of(each) == "green"]
     assert len(green) >= 4
-    assert compatible(len(green), sum(not is_usable(each) for each in green))
+    assert compatible(len(green), sum(not calibration.is_usable(each) for each in green))
 
 
-def test_a_light_that_is_always_green_is_found_out(slice_of_other_populations):
-    wrong = sum(not is_usable(each) for each in slice_of_other_populations)
+def test_a_rating_that_is_always_green_is_detected(slice_of_other_populations):
+    wrong = sum(not calibration.is_usable(each) for each in slice_of_other_populations)
     assert not compatible(len(slice_of_other_populations), wrong)
 
 
 def test_the_rule():
-    good = {"noise": 0.1, "error": 0.1, "drift": 0.0, "agreement": 1.0}
+    good = {"relative_noise": 0.1, "log_error": 0.1, "extrapolation": 0.0, "agreement": 1.0}
     assert reliability_color(**good) == "green"
     assert reliability_color(**good | {"agreement": 3.0}) == reliability_color(**good | {"agreement": 0.3}) == "yellow"
-    for bad in ({"noise": 2.0}, {"error": 1.0}, {"drift": 1.0}, {"drift": -1.0}):
+    for bad in ({"relative_noise": 2.0}, {"log_error": 1.0}, {"extrapolation": 1.0}, {"extrapolation": -1.0}):
         assert reliability_color(**good | bad) == "red"
 
 
 def test_rates_of_a_few_cases_by_hand():
-    (first,) = (each for each in read(RECORD) if each.seed == 0)
+    (first,) = (each for each in calibration.read(RECORD) if each.seed == 0)
     right = replace(first, truth=(1.0, 1.0, 1.0), estimate=(1.0, 1.1, 1.0), expansion=1.0, agreement=1.0)
     wrong = replace(right, estimate=(1.0, 3.0, 1.0))
     hidden = replace(right, noise=(0.0, 9.0, 0.0))
-    found = measure([right, right, wrong, hidden])
+    found = calibration.measure([right, right, wrong, hidden])
     assert found.false_green == pytest.approx(1 / 3, rel=1e-4)
     assert found.unusable_called_green == 1
     assert found.usable_called_green == pytest.approx(2 / 3, rel=1e-4)
@@ -74,8 +87,8 @@ def test_rates_of_a_few_cases_by_hand():
 
 
 def test_the_family_reaches_from_one_reference_to_many():
-    cases = read(RECORD)
+    cases = calibration.read(RECORD)
     assert min(each.n_eff for each in cases) < 1.1
     assert max(each.n_eff for each in cases) > 100
-    assert {each.D for each in cases} == set(reliability_calibration.DIMENSIONS)
+    assert {each.D for each in cases} == set(calibration.DIMENSIONS)
     assert any(1.5 * each.n >= each.N for each in cases)

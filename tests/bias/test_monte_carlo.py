@@ -238,12 +238,12 @@ def test_other_settings_have_another_file(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"trials": 1}, r"trials is 1; allowed is an integer from 2; "),
-        ({"n": ()}, r"n is \(\); allowed is "),
-        ({"n": 101, "replacement": False}, r"101 references are .* from a pool of 100; allowed is "),
+        ({"trials": 1}, r"trials is 1; must be an integer ≥ 2; "),
+        ({"n": ()}, r"n is \(\); must be "),
+        ({"n": 101, "replacement": False}, r"101 references cannot .* from a pool of 100; must be "),
         ({"estimators": ("br-snis",), "n": 12, "replacement": False}, r"111 references .* pool of 100; "),
-        ({"estimators": ("abc", ABC())}, r"estimators are abc, abc; allowed are "),
-        ({"estimators": ()}, r"estimators are none; "),
+        ({"estimators": ("abc", ABC())}, r"estimators are abc, abc; must be "),
+        ({"estimators": ()}, r"estimators are empty; "),
         ({"seed": -1}, r"seed is -1; "),
         ({"tau": 0}, r"tau is 0; "),
         ({"x": torch.zeros(1, 1, 2)}, r"x has shape \[1, 1, 2\]; must have two dimensions; "),

@@ -152,7 +152,7 @@ def test_a_smaller_tolerance_is_met():
 def test_queries_are_taken_some_at_a_time(monkeypatch):
     x, pools = pools_of(6, 600, 30, Q=5)
     whole = exact_stratified_bias(x, pools, tau=TAU, n=((3, 2),))
-    monkeypatch.setattr(exact, "_STRATA_HISTOGRAM_ELEMENTS", 1)
+    monkeypatch.setattr(exact, "_HISTOGRAM_ELEMENTS", 1)
     monkeypatch.setattr("truedrift.bias.quadrature.ELEMENTS", 600)
     parts = exact_stratified_bias(x, pools, tau=TAU, n=((3, 2),))
     for name, each in parts.items():
@@ -197,7 +197,7 @@ def test_the_polynomial_is_the_estimator():
     of_strata = list(zip(log_w.softmax(0).split(sizes), y.split(sizes), strict=True))
     for each in estimators(sizes):
         total = 0.0
-        for monomials, coefficient in power_sums.strata_centroid(each.name, sizes).items():
+        for monomials, coefficient in power_sums.centroid_polynomial(each.name, sizes).items():
             factors = zip(monomials, of_strata, strict=True)
             sums = [(alpha**k * values**ys).sum() for of, (alpha, values) in factors for k, ys in of]
             total += coefficient * float(torch.stack(sums).prod())
@@ -213,18 +213,21 @@ def test_a_pool_of_one_point_or_of_equal_points_has_no_bias():
 
 
 MISTAKES = {
-    "no pools": ({"pools": []}, "pools is empty; allowed is one pool or more; pass"),
+    "no pools": ({"pools": []}, "pools is empty; must have one pool or more; pass"),
     "another dimension": ({"pools": [torch.ones(3, 2), torch.ones(3, 1)]}, r"x has D = 2 and pools\[1\] has D = 1; "),
-    "not finite": ({"pools": [torch.ones(3, 2), torch.full((3, 2), math.nan)]}, r"pools\[1\] has 6 entries .*; leave"),
-    "a size too few": ({"n": ((4,),)}, r"n is \(\(4,\),\); allowed are tuples of 2 integers from 1, one a pool; pass"),
-    "no draws": ({"n": ((4, 0),)}, r"n is \(\(4, 0\),\); allowed are tuples of 2 integers"),
-    "no sizes": ({"n": ()}, r"n is \(\); allowed are tuples"),
-    "no weight": ({"pool_weights": (1, 0)}, r"pool_weights is \(1, 0\); allowed are 2 positive numbers, one a pool; "),
-    "a weight too many": ({"pool_weights": (1, 1, 1)}, r"pool_weights is \(1, 1, 1\); allowed are 2 positive"),
-    "an unknown estimator": ({"estimators": ("abc2",)}, "estimator is 'abc2'; must be one of 'standard', 'abc', 'strat"),
-    "one twice": ({"estimators": ("abc", "abc")}, "estimators are abc, abc; allowed are one or more, each once; "),
-    "none": ({"estimators": ()}, "estimators are none; allowed are one or more, each once; "),
-    "no tolerance": ({"rtol": 0}, "rtol is 0; allowed is a number between 0 and 1; the default"),
+    "not finite": ({"pools": [torch.ones(3, 2), torch.full((3, 2), math.nan)]}, r"pools\[1\] has 6 entries .*; remove"),
+    "a size too few": ({"n": ((4,),)}, r"n is \(\(4,\),\); must be tuples of 2 integers ≥ 1, one per pool; pass"),
+    "no draws": ({"n": ((4, 0),)}, r"n is \(\(4, 0\),\); must be tuples of 2 integers"),
+    "no sizes": ({"n": ()}, r"n is \(\); must be tuples"),
+    "no weight": ({"pool_weights": (1, 0)}, r"pool_weights is \(1, 0\); must be 2 positive numbers, one per pool; "),
+    "a weight too many": ({"pool_weights": (1, 1, 1)}, r"pool_weights is \(1, 1, 1\); must be 2 positive"),
+    "an unknown estimator": (
+        {"estimators": ("abc2",)},
+        "estimator is 'abc2'; must be one of 'standard', 'abc', 'strat",
+    ),
+    "one twice": ({"estimators": ("abc", "abc")}, "estimators are abc, abc; must be one or more different names; "),
+    "none": ({"estimators": ()}, "estimators are empty; must be one or more different names; "),
+    "no tolerance": ({"rtol": 0}, "rtol is 0; must be between 0 and 1; the default"),
     "no temperature": ({"tau": 0}, "tau is 0; must be a positive finite number"),
 }
 

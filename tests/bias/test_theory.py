@@ -4,7 +4,7 @@ import torch
 
 from truedrift.bias import quadrature, theory
 from truedrift.bias.exact import exact_moments
-from truedrift.bias.theory import compensation, effective_share, pool_moments, sensitivity
+from truedrift.bias.theory import compensation, effective_share, pool_moments
 from truedrift.data.toys import FOUR_MODES
 
 TAU = 0.2
@@ -18,14 +18,14 @@ def toy(N=2000, Q=12):
 def test_one_reference():
     x, pool = toy()
     bias = exact_moments(x, pool, tau=TAU, n=1, estimator="standard").bias[:, 0]
-    torch.testing.assert_close(pool_moments(x, pool, tau=TAU).bias_of_one(), bias, rtol=1e-6, atol=0)
+    torch.testing.assert_close(pool.mean(0) - pool_moments(x, pool, tau=TAU).T_star, bias, rtol=1e-6, atol=0)
 
 
 def test_leading_bias_and_residual_of_abc():
     """exact = predicted (1 + O(1/n)): the relative error is small, and halves when n doubles."""
     x, pool = toy()
     moments = pool_moments(x, pool, tau=TAU)
-    for name, predict in (("standard", moments.leading_bias), ("abc", moments.abc_residual)):
+    for name, predict in (("standard", lambda n: -moments.g_2 / n), ("abc", moments.abc_residual)):
         exact = exact_moments(x, pool, tau=TAU, n=(2048, 4096), estimator=name).bias
         errors = [((exact[:, k] - predict(n)).norm() / predict(n).norm()) for k, n in enumerate((2048, 4096))]
         assert errors[1] < 0.02
@@ -40,11 +40,17 @@ def test_effective_sample_size_falls_with_the_temperature():
     assert (n_eff.diff(dim=0) < 0).all()
 
 
-def test_sensitivity_is_the_derivative():
+def test_compensation_uses_the_derivative_by_the_temperature():
     x, pool = toy()
     step = 1e-5
     higher, lower = (pool_moments(x, pool, tau=tau).T_star for tau in (TAU + step, TAU - step))
-    torch.testing.assert_close(sensitivity(x, pool, tau=TAU), (higher - lower) / (2 * step), rtol=1e-6, atol=1e-9)
+    slope, g_2 = (higher - lower) / (2 * step), pool_moments(x, pool, tau=TAU).g_2
+    found = compensation(x, pool, tau=TAU)
+    along = (slope * g_2).sum(-1)
+    torch.testing.assert_close(found.shift, along / slope.square().sum(-1), rtol=1e-6, atol=1e-9)
+    torch.testing.assert_close(
+        found.cosine, along.abs() / (slope.norm(dim=-1) * g_2.norm(dim=-1)), rtol=1e-6, atol=1e-9
+    )
 
 
 def test_a_shift_of_the_temperature_undoes_the_bias_of_one_query_in_one_dimension():
@@ -107,7 +113,6 @@ def test_memory_is_that_of_a_block_of_queries(monkeypatch):
     x, pool = toy()
     functions = (
         lambda: pool_moments(x, pool, tau=TAU).g_3,
-        lambda: sensitivity(x, pool, tau=TAU),
         lambda: compensation(x, pool, tau=TAU).shift,
         lambda: effective_share(x, pool, taus=(TAU,)),
     )

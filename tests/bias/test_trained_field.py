@@ -137,9 +137,9 @@ def test_resumed_is_uninterrupted(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"n": (2,)}, r"n is \(2,\); allowed are integers from 3"),
+        ({"n": (2,)}, r"n is \(2,\); must be integers ≥ 3"),
         ({"trials": 0}, r"trials is 0; "),
-        ({"tau": 1e-3}, r"log k reaches over \d+; allowed is up to 200; take a larger tau"),
+        ({"tau": 1e-3}, r"log k ranges over \d+; must be at most 200; use a larger tau"),
         ({"kernel": "cauchy"}, r"kernel is 'cauchy'; "),
     ],
 )

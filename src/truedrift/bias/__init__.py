@@ -1,4 +1,4 @@
-"""The laboratory: how biased a centroid of n references is, exactly, by theory and by Monte Carlo."""
+"""The bias of a centroid of n references: exactly, by theory, by Monte Carlo, and from a sample of references."""
 
 from truedrift.bias.diagnose import diagnose
 from truedrift.bias.diagnosis import Diagnosis

@@ -1,11 +1,10 @@
-"""What the gauge found: frozen dataclasses of numbers, which go to JSON and come back as they were."""
+"""The result of `diagnose`: frozen dataclasses of numbers, which can be written as JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -28,13 +27,13 @@ class Quantiles:
 
     @classmethod
     def of(cls, values: Tensor) -> Quantiles:
-        """Of all entries."""
-        found = _quantiles(values.flatten().double())
-        return cls(p05=found[0], p25=found[1], p50=found[2], p75=found[3], p95=found[4])
+        """Compute the quantiles of all entries."""
+        p05, p25, p50, p75, p95 = _quantiles(values.flatten().double())
+        return cls(p05=p05, p25=p25, p50=p50, p75=p75, p95=p95)
 
 
 def _quantiles(values: Tensor) -> list[float]:
-    """By sorting: torch.quantile takes 2²⁴ entries at most."""
+    """Return the quantiles by sorting, because torch.quantile accepts at most 2²⁴ entries."""
     ordered = values.sort().values
     position = torch.tensor(SHARES, dtype=torch.float64) * (len(ordered) - 1)
     below = position.long()
@@ -44,7 +43,7 @@ def _quantiles(values: Tensor) -> list[float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Normalized weights α of rows of n references each: a user's own, or those of simulated minibatches."""
+    """Statistics of rows of n normalized weights α: those of the user, or of simulated minibatches."""
 
     rows: int
     n: int
@@ -55,15 +54,15 @@ class Weights:
     sum_of_squares: Quantiles
     """Σα²."""
     dominated: float
-    """Share of rows in which one reference holds more than half of the weight."""
+    """Fraction of rows in which one reference holds more than half of the weight."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bias:
     """‖E[T_n] − T*‖ of one estimator: mean over queries, with a 95 % interval, and its quantiles over queries.
 
-    Where it is not `resolved`, the interval is 0 to the floor (1e-9 of the spread), and of `norm` and what is made of
-    it only that they are below that.
+    If it is not `resolved`, the interval is 0 to the floor (1e-9 of the spread), and `norm` and the numbers derived
+    from it are only known to be below that.
     """
 
     estimator: str
@@ -75,16 +74,16 @@ class Bias:
     of_spread: float
     of_noise: float
     needed_n: int | None
-    """The smallest n from which on the bias is at most the wanted one; None if none was asked for or below 2³¹."""
+    """The smallest n from which on the bias is at most the wanted one; None if not searched or above 2³¹."""
     needed_is_extrapolated: bool
-    """That n is beyond the number of references: a power law, not a measurement."""
+    """Whether that n is above the number of references: a power law, not a measurement."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reliability:
-    """Whether to believe the numbers; `reason` says why not.
+    """How reliable the numbers are: a color, and a `reason` in one line.
 
-    The numbers of its rule are None where it does not apply: too few distinct references, or a bias below the floor.
+    The other numbers are None if the rule does not apply: too few distinct references, or a bias below the floor.
     """
 
     color: Color
@@ -94,14 +93,14 @@ class Reliability:
     error: float | None = None
     """Standard error of the logarithm of ABC's bias."""
     drift: float | None = None
-    """By how much more references would change that logarithm."""
+    """The estimated change of that logarithm with more references."""
     agreement: float | None = None
-    """(3 m_2 g_2 − 2 g_3)/n² over the exact bias of ABC, both of the references at hand."""
+    """(3 m_2 g_2 − 2 g_3)/n² over the exact bias of ABC, both from the same references."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TemperatureDiagnosis:
-    """Everything at one temperature; None where the input does not tell."""
+    """The diagnosis at one temperature; fields are None if the input does not determine them."""
 
     tau: float | None
     weights: Weights
@@ -110,9 +109,9 @@ class TemperatureDiagnosis:
     noise: float | None = None
     """√(tr Var T_n), root mean square over queries, from simulated minibatches."""
     references_eff: Quantiles | None = None
-    """1/Σα² over all references, copies taken together: how many of them a query really sees."""
+    """1/Σα² over all references, copies counted together: the effective number of references of a query."""
     pull: float | None = None
-    """‖T* − E[y]‖ over √(E‖y − E[y]‖²), root mean square over queries: 0 where the query no longer matters."""
+    """‖T* − E[y]‖ over √(E‖y − E[y]‖²), root mean square over queries: 0 if the query has no influence."""
     dead: TemperatureStatus | None = None
     biases: tuple[Bias, ...] = ()
     light: Reliability | None = None
@@ -120,7 +119,7 @@ class TemperatureDiagnosis:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """The gauge's answer, one entry a temperature."""
+    """The result of `diagnose`, with one entry per temperature."""
 
     source: Literal["weights", "distances", "features"]
     n: int
@@ -129,38 +128,14 @@ class Diagnosis:
     references: int
     references_used: int
     references_distinct: int
-    """Of those used; copies count once."""
+    """The number of distinct references among those used."""
     dimension: int | None
     kernel: str | None
     wanted: float | None
-    """The bias that was asked for, as a share of the spread."""
+    """The bias for which n was searched, as a fraction of the spread."""
     seed: int
     temperatures: tuple[TemperatureDiagnosis, ...]
 
     def to_json(self) -> str:
-        """One JSON object."""
+        """Return the diagnosis as one JSON object."""
         return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False, indent=2)
-
-    @classmethod
-    def from_json(cls, text: str) -> Diagnosis:
-        """What `to_json` wrote."""
-        fields = json.loads(text)
-        temperatures = tuple(_at_temperature(each) for each in fields.pop("temperatures"))
-        return cls(**fields, temperatures=temperatures)
-
-
-def _at_temperature(fields: Mapping[str, Any]) -> TemperatureDiagnosis:
-    eff, light = fields["references_eff"], fields["light"]
-    return TemperatureDiagnosis(
-        **dict(fields)
-        | {
-            "weights": _with_quantiles(Weights, fields["weights"]),
-            "references_eff": eff and Quantiles(**eff),
-            "biases": tuple(_with_quantiles(Bias, each) for each in fields["biases"]),
-            "light": light and Reliability(**light),
-        }
-    )
-
-
-def _with_quantiles(kind: Any, fields: Mapping[str, Any]) -> Any:
-    return kind(**{name: Quantiles(**value) if isinstance(value, dict) else value for name, value in fields.items()})

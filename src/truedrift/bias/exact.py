@@ -1,37 +1,31 @@
-"""A large pool as cells: on a histogram over s, and on two of twice the step by which its error is judged.
+"""E[T] − T*, tr Var[T] and E‖T − T*‖² without Monte Carlo, for references drawn with replacement from finite pools.
 
-Both of these are made from the first one, of its even and of its odd cells, because one alone may agree by chance.
+n_s references are drawn from each of one or more pools (strata) s. With w = w_s k(x, y) in pool s,
 
-The exact mean of BR-SNIS: its state's law, moved on iteration by iteration.
+    T* = Σ_s n_s E_s[w y] / Σ_s n_s E_s[w]
 
-An iteration joins the state to n − 1 new draws, takes their centroid, and picks the next state among them with
-probability w/S. The law of the state has a density r(s) with respect to the pool that depends on the weight alone,
-r_0 = 1. With ν for expectations under it, H_1(z) = e^{z − e^z} and 1/S = ∫ e^{−tS} dt as in `power_sums`,
+is the limit of the centroid T as all n_s grow in proportion. One pool with w_s = 1 is the usual case. Classifier-free
+guidance draws its negatives from two: from generated samples with w_s = 1, and from unconditional real ones with
+w_s = w_u.
+
+Each expectation is a sum of integrals over t of products of transforms of the pools (`power_sums`, `quadrature`). All
+strata have one scale of w and the same nodes. y is centered at T* first, so the bias is the integral itself and not a
+difference.
+
+A small pool is summed point by point. A large one is first deposited on a histogram over −log w, at a cost of O(N) per
+query, whatever the number of n. T* is then the centroid of the histogram, whose error would otherwise add to the bias.
+
+**Error.** The error of a histogram is estimated by two histograms of twice the step that are made from its even and its
+odd cells. The larger difference counts, because one alone may vanish by chance. The error of the trapezoid rule is
+estimated from every other node. Steps are halved until both are small (`quadrature.refine`), and the error that was
+reached is returned.
+
+**BR-SNIS.** An iteration joins the state to n − 1 new draws, computes their centroid, and picks the next state among
+them with probability w/S. The law of the state has a density r(s) with respect to the pool that depends on the weight
+alone, r_0 = 1. With ν for expectations under it and H_p(z) = e^{pz − e^z},
 
     E[T_k] = ∫ { ν[w y e^{−tw}] φ^{n−1} + (n − 1) ν[e^{−tw}] E[w y e^{−tw}] φ^{n−2} } dt,
     r_{k+1}(s) = r_k(s) ∫ H_1(u − s) φ^{n−1} du + (n − 1) ∫ H_1(u − s) ν[e^{−tw}] φ^{n−2} du.
-
-E[T_n] − T*, tr Var[T_n] and E‖T_n − T*‖² without Monte Carlo, for n draws with replacement from a finite pool.
-
-Each expectation is a sum of integrals over t of products of transforms of the pool (`power_sums`, `transforms`,
-`integrals`). y is centered at T* before, so that the bias is the integral itself and not a difference.
-
-A small pool is summed point by point. A large one is put on a histogram over −log w first, O(N) a query whatever the
-number of n. There T* is that of the histogram, whose error would otherwise be a bias of its own.
-
-**Error.** The histogram's is judged by two of twice the step that are made from it, of the even and of the odd cells;
-the larger difference counts, because one alone may vanish by chance. The trapezoid rule's is judged by every other
-node. Steps are halved until both are small (`refinement`), and what was reached is returned.
-
-E[T] − T* without Monte Carlo for references from several pools: n_s draws with replacement from pool s.
-
-    T* = Σ_s n_s E_s[w y] / Σ_s n_s E_s[w],   w = w_s k(x, y) in pool s,
-
-is the limit of T as all n_s grow in proportion. Classifier-free guidance draws its negatives so: from generated
-samples with w_s = 1, and from unconditional real ones with w_s = w_u. The expectations are those of `strata_sums`;
-every stratum has transforms of its own, for one scale of w and at the same nodes. y is centered at the T* of the
-cells, which depends on the ratios of the n_s. The error is judged as in `exact`: by coarser histograms of all strata
-at once, and by every other node.
 """
 
 from __future__ import annotations
@@ -45,7 +39,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias import power_sums
-from truedrift.bias.power_sums import STRATA_ESTIMATORS, Blocks, Term, strata_mean
+from truedrift.bias.power_sums import STRATA_ESTIMATORS, Sizes, Terms, powers
 from truedrift.bias.quadrature import (
     PoolCells,
     QuadratureNodes,
@@ -57,10 +51,10 @@ from truedrift.bias.quadrature import (
     histogram,
     integral,
     minus_log_kernel,
-    powers,
     quadrature_nodes,
     refine,
     require_memory,
+    target,
     transforms,
 )
 from truedrift.centroids.analytical import ABC, ABC2
@@ -71,71 +65,19 @@ from truedrift.errors import UserError, require_choice, require_finite, require_
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, no_progress
 
-GRID_STEP = 1 / 128
-POINTS_AS_THEY_ARE = 512
-"""A pool of up to this many points needs no histogram."""
-
-
-def deposit_pool(
-    s: Iterable[Float[Tensor, "some N"]], y: Float[Tensor, "N D"], step: float
-) -> tuple[PoolCells, list[tuple[PoolCells, float]]]:
-    """The cells of queries whose s comes block by block; the coarser ones, each with how far nodes have to move."""
-    try:
-        from truedrift.bias.histogram import coarsen, concatenate_grids, deposit  # noqa: PLC0415  numba is an extra
-    except ModuleNotFoundError as missing:
-        raise ModuleNotFoundError(
-            f"{missing.name} is not installed; a pool of more than {POINTS_AS_THEY_ARE} points needs it; "
-            "run pip install 'truedrift[lab]'"
-        ) from None
-    grids = []
-    for some in s:
-        largest = float(some.max())
-        require_memory(largest / step * max(16, (y.shape[1] + 2) / 8), largest)
-        grids.append(deposit(some.numpy(), y.numpy(), step))
-    grid = concatenate_grids(grids)
-    even, odd = (torch.from_numpy(coarsen(grid, odd=odd)) for odd in (False, True))
-    return histogram(torch.from_numpy(grid), step), [
-        (histogram(even, 2 * step), 0.0),
-        (histogram(odd, 2 * step, -step), -step),
-    ]
-
-
-def br_snis_mean(
-    cells: PoolCells, nodes: QuadratureNodes, n: Sequence[int], *, iterations: int, burn_in: int
-) -> Float[Tensor, "Q S D"]:
-    """E[T] − T* for centered cells: the mean of E[T_k] over the iterations that are kept."""
-    z = nodes.values()[:, None] - cells.s.unsqueeze(-2)  # [Q or 1, K, J]
-    e_z = z.exp()
-    H_0, H_1 = (-e_z).exp(), (z - e_z).exp()
-    mass, y = cells.channels[..., :1], cells.channels[..., 1:-1]
-    phi, B = H_0 @ mass, H_1 @ y  # [Q, K, 1], [Q, K, D]
-    means = []
-    for size in n:
-        alone, joined = (nodes.step * phi ** max(size - k, 0) for k in (1, 2))
-        joined = (size - 1) * joined
-        kept, stays = torch.zeros_like(B[:, 0]), H_1.mT @ alone
-        r = torch.ones_like(mass)
-        for k in range(iterations):
-            nu = H_0 @ (r * mass)
-            if k >= burn_in:
-                kept = kept + ((H_1 @ (r * y)) * alone + nu * B * joined).sum(-2)
-            r = r * stays + H_1.mT @ (nu * joined)
-        means.append(kept / (iterations - burn_in))
-    return torch.stack(means, -2)
-
-
 ESTIMATORS = ("standard", "abc", "abc2", "jackknife", "br-snis")
-"""Those whose expectation is a finite number of integrals."""
-
+"""The estimators whose expectation is a finite number of integrals."""
+GRID_STEP = 1 / 128
 NODE_STEP = 3 / 16
+POINTS_AS_THEY_ARE = 512
+"""Pools of up to this many points need no histogram."""
 _HISTOGRAM_ELEMENTS = 1 << 23
 _MOST_QUERIES = 50
-"""At a time, so that progress can be told."""
+"""The largest number of queries between two reports of progress."""
 
-_Built = tuple[PoolCells, QuadratureNodes, list[tuple[PoolCells, float]]]
-
-Rule = Callable[[PoolCells, QuadratureNodes, tuple[int, ...]], list[tuple[Tensor, Tensor]]]
-"""Centered cells, nodes and n → expectations [Q, len(n), D or 1], each with the same from every other node."""
+Strata = list[PoolCells]
+Rule = Callable[[Strata, QuadratureNodes], list[tuple[Tensor, Tensor]]]
+"""Centered cells and nodes → expectations [Q, len(n), D or 1], each with the same from every other node."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +90,7 @@ class Moments:
     bias: Tensor
     """[Q, len(n), D] E[T_n] − T*."""
     error: Tensor
-    """[Q, len(n)] what ‖bias‖ may be wrong by."""
+    """[Q, len(n)] the estimated error of ‖bias‖."""
     _mse: Callable[[], Tensor]
 
     @cached_property
@@ -162,6 +104,19 @@ class Moments:
         return self.mse - self.bias.square().sum(-1)
 
 
+@dataclass(frozen=True)
+class StrataBias:
+    """The bias of one estimator of references from several pools, at every query and for all sizes."""
+
+    n: tuple[Sizes, ...]
+    T_star: Tensor
+    """[Q, len(n), D] the target; sizes in the same ratio have the same."""
+    bias: Tensor
+    """[Q, len(n), D] E[T] − T*."""
+    error: Tensor
+    """[Q, len(n)] the estimated error of ‖bias‖."""
+
+
 def exact_moments(
     x: Float[Tensor, "Q D"],
     pool: Float[Tensor, "N D"],
@@ -172,10 +127,29 @@ def exact_moments(
     kernel: str | LogKernel = "laplace",
     rtol: float = 1e-6,
 ) -> Moments:
-    """The bias at queries x of the centroid of n references, drawn with replacement from the pool.
+    """Compute the exact bias, variance and mean square error of a centroid of n references.
 
-    `estimator` is "standard", "abc", "abc2", "jackknife" or "br-snis" (or a `BRSNIS` with other settings), and n its
-    minibatch, which for BR-SNIS is that of one iteration. Everything is computed in float64 on the CPU.
+    The references are drawn with replacement from the pool. Everything is computed in float64 on the CPU.
+
+    Args:
+        x: Queries.
+        pool: The pool that references are drawn from.
+        tau: The temperature of the kernel.
+        n: The number of references of a centroid, or several. For BR-SNIS, that of one iteration.
+        estimator: `"standard"`, `"abc"`, `"abc2"`, `"jackknife"`, `"br-snis"`, or a `BRSNIS` with other settings.
+        kernel: A name, or a function (x, y, tau) → log k.
+        rtol: The tolerance of ‖bias‖, relative to it.
+
+    Returns:
+        The moments at every query and every n.
+
+    Raises:
+        UserError: If an argument is not valid, or τ is so small that the integrals do not fit in memory.
+
+    Example:
+        >>> x, pool = torch.zeros(1, 1), torch.tensor([[0.0], [1.0]])
+        >>> [round(b, 4) for b in exact_moments(x, pool, tau=1.0, n=(1, 2), estimator="standard").bias.flatten().tolist()]
+        [0.2311, 0.1155]
     """
     (moments,) = exact_moments_by_estimator(
         x, pool, tau=tau, n=n, estimators=(estimator,), kernel=kernel, rtol=rtol
@@ -194,177 +168,33 @@ def exact_moments_by_estimator(
     rtol: float = 1e-6,
     progress: Progress = no_progress,
 ) -> dict[str, Moments]:
-    """The moments of several estimators by name, for one pass over the pool."""
-    chosen = [_check_estimator(estimator) for estimator in estimators]
-    if len({each.name for each in chosen}) < len(chosen) or not chosen:
-        names = ", ".join(each.name for each in chosen) or "none"
-        raise UserError(
-            f"estimators are {names}", "allowed are one or more, each once", "ask for another one separately"
-        )
-    sizes = _check(x, pool, tau, n, rtol)
-    x, pool = x.detach().to("cpu", torch.float64), pool.detach().to("cpu", torch.float64)
-    problem = _Problem(x, pool, tau, log_kernel(kernel), sizes, rtol)
-    T_star, solutions = problem.solve(partial(_means, chosen), progress=progress)
+    """Compute the exact moments of several estimators with one pass over the pool.
+
+    Args:
+        x: Queries.
+        pool: The pool that references are drawn from.
+        tau: The temperature of the kernel.
+        n: The number of references of a centroid, or several.
+        estimators: Estimators with different names, as in `exact_moments`.
+        kernel: A name, or a function (x, y, tau) → log k.
+        rtol: The tolerance of ‖bias‖, relative to it.
+        progress: Called with the number of queries that are done.
+
+    Returns:
+        The moments of each estimator, by its name.
+    """
+    chosen = [_exact_estimator(estimator) for estimator in estimators]
+    _require_distinct([each.name for each in chosen])
+    sizes = (n,) if isinstance(n, int) else tuple(n)
+    _require_problem(x, {"pool": pool}, tau, rtol)
+    if not sizes or not all(_is_size(size) for size in sizes):
+        raise UserError(f"is {n!r}", "must be one or more integers ≥ 1", "pass for example (4, 8, 16)", field="n")
+    problem = _Problem.prepare(x, [pool], (1.0,), tau, kernel, [(size,) for size in sizes], rtol)
+    T_star, solutions = problem.solve(partial(_means, chosen, sizes), progress=progress)
     return {
         each.name: Moments(sizes, T_star, bias, error, partial(_mse, problem, each.name))
         for each, (bias, error) in zip(chosen, solutions, strict=True)
     }
-
-
-def _mse(problem: _Problem, name: str) -> Tensor:
-    if name not in power_sums.CENTROIDS:
-        return torch.full((len(problem.x), len(problem.n)), math.nan, dtype=torch.float64)
-    _, ((value, _),) = problem.solve(partial(_second_moment, power_sums.second_moment(name)), second=True)
-    return value.squeeze(-1)
-
-
-def _second_moment(
-    terms: dict[Blocks, float], cells: PoolCells, at: QuadratureNodes, n: tuple[int, ...]
-) -> list[tuple[Tensor, Tensor]]:
-    transformed = transforms(cells, at, powers(terms))
-    return [(integral(transformed, terms, n), integral(transformed.every_other(), terms, n))]
-
-
-def _means(
-    estimators: Sequence[Estimator], cells: PoolCells, at: QuadratureNodes, n: tuple[int, ...]
-) -> list[tuple[Tensor, Tensor]]:
-    """E[T] of every estimator, from the same transforms."""
-    terms = {name: power_sums.mean(name) for name in power_sums.CENTROIDS}
-    needed = {p for each in estimators for p in powers(terms.get(each.name, terms["standard"]))}
-    transformed = transforms(cells, at, sorted(needed))
-    fewer = transformed.every_other()
-
-    def mean(estimator: Estimator, transformed: Transforms, at: QuadratureNodes) -> Tensor:
-        if isinstance(estimator, BRSNIS):
-            return br_snis_mean(cells, at, n, iterations=estimator.iterations, burn_in=estimator.burn_in)
-        if estimator.name == "jackknife":
-            return _jackknife(transformed, n)
-        return integral(transformed, terms[estimator.name], n)
-
-    return [(mean(each, transformed, at), mean(each, fewer, at.every_other())) for each in estimators]
-
-
-def _jackknife(transformed: Transforms, n: tuple[int, ...]) -> Tensor:
-    """E[T_jack] = n E[T_n] − (n − 1) E[T_{n−1}]; a single reference has nothing to leave out."""
-    less = tuple(max(size - 1, 1) for size in n)
-    here, there = integral(transformed, power_sums.mean("standard"), n + less).chunk(2, -2)
-    size = torch.tensor(n, dtype=torch.float64).unsqueeze(-1)
-    return size * here - (size - 1) * there
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """Queries, a pool and n; a rule is all that is missing."""
-
-    x: Tensor
-    pool: Tensor
-    tau: float
-    kernel: LogKernel
-    n: tuple[int, ...]
-    rtol: float
-
-    def solve(
-        self, rule: Rule, *, second: bool = False, progress: Progress = no_progress
-    ) -> tuple[Tensor, list[Solution]]:
-        """(T* [Q, D], of each expectation of the rule its value [Q, len(n), ·] and error [Q, len(n)])."""
-        parts, done = [], 0
-        for x in self.x.split(self._queries_at_a_time()):
-            progress("exact", done, len(self.x))
-            parts.append(refine(partial(self._at, rule, second), x))
-            done += len(x)
-        progress("exact", done, done)
-        of_rule = zip(*(solutions for _, solutions in parts), strict=True)
-        joined = [(torch.cat([v for v, _ in each]), torch.cat([e for _, e in each])) for each in of_rule]
-        return torch.cat([T_star for T_star, _ in parts]) + self.pool.mean(0), joined
-
-    def _queries_at_a_time(self) -> int:
-        """As many as have room for their histograms, going by the range of log w at the first."""
-        (s,) = self._minus_log_weights(self.x[:1])
-        cells = min(float(s.max()) / GRID_STEP + 1, 1e15)
-        return max(1, min(_MOST_QUERIES, int(_HISTOGRAM_ELEMENTS / (cells * (self.pool.shape[1] + 2)))))
-
-    def _at(self, rule: Rule, second: bool, x: Tensor, level: int) -> tuple[Tensor, list[Solution], Tensor]:
-        """T* less the pool's mean, the solutions, and whether they are met, with steps halved `level` times."""
-        build = self._from_points if len(self.pool) <= POINTS_AS_THEY_ARE else self._from_histogram
-        cells, at, coarser_ones = build(x, 2.0**-level)
-        centered = cells.centered()
-        spread = centered.channels[..., -1].sum(-1, keepdim=True).clamp_min(0).sqrt()
-        unit = (spread.square() if second else spread).clamp_min(torch.finfo(spread.dtype).tiny)
-        coarser = [
-            [value for value, _ in rule(coarse.centered(), at.shifted(shift), self.n)] for coarse, shift in coarser_ones
-        ]
-        solutions, met = estimate_errors(rule(centered, at, self.n), coarser, unit, self.rtol)
-        return cells.target, solutions, met
-
-    def _from_points(self, x: Tensor, scale: float) -> _Built:
-        s = torch.cat(list(self._minus_log_weights(x)))
-        step, largest = NODE_STEP * scale, float(s.max())
-        require_memory(largest / step * len(self.pool), largest)
-        return (
-            cells_from_points(s, self.pool - self.pool.mean(0)),
-            quadrature_nodes(largest, max(self.n), step, step),
-            [],
-        )
-
-    def _from_histogram(self, x: Tensor, scale: float) -> _Built:
-        step = GRID_STEP * scale
-        cells, coarser = deposit_pool(self._minus_log_weights(x), self.pool - self.pool.mean(0), step)
-        largest = step * cells.channels.shape[1]
-        return cells, quadrature_nodes(largest, max(self.n), NODE_STEP, 2 * step), coarser
-
-    def _minus_log_weights(self, x: Tensor) -> Iterator[Tensor]:
-        """s = −log w [some queries, N], 0 at the largest weight."""
-        for some in blocks(x, len(self.pool)):
-            s = minus_log_kernel(self.kernel, some, self.pool, self.tau)
-            least = s.amin(-1, keepdim=True)
-            require_finite(**{"the kernel's logarithm over the pool": torch.cat((least, s.amax(-1, keepdim=True)))})
-            yield s.sub_(least)
-
-
-def _check_estimator(estimator: str | Estimator) -> Estimator:
-    chosen = estimator_of(estimator)
-    if type(chosen) not in (Standard, ABC, ABC2, Jackknife, BRSNIS):  # another one may have any name
-        raise UserError(
-            f"estimator is {chosen.name!r}, a {type(chosen).__name__}",
-            f"exact are {', '.join(ESTIMATORS)}",
-            "measure another one by Monte Carlo",
-        )
-    return chosen
-
-
-def _check(x: Tensor, pool: Tensor, tau: float, n: int | Sequence[int], rtol: float) -> tuple[int, ...]:
-    require_temperature(tau)
-    require_matrices(x=x, pool=pool)
-    require_finite(x=x, pool=pool)
-    sizes = (n,) if isinstance(n, int) else tuple(n)
-    if not sizes or not all(isinstance(size, int) and size >= 1 for size in sizes):
-        raise UserError(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
-    if not 0 < rtol < 1:
-        raise UserError(f"rtol is {rtol!r}", "allowed is a number between 0 and 1", "the default is 1e-6")
-    return sizes
-
-
-POWERS = (1, 2, 3)
-"""Of w, in the blocks of ABC."""
-_STRATA_HISTOGRAM_ELEMENTS = 1 << 23
-
-Sizes = tuple[int, ...]
-"""n_s of every stratum."""
-_BuiltStrata = tuple[list[PoolCells], QuadratureNodes, list[tuple[list[PoolCells], float]]]
-"""The cells of every stratum, the nodes, and coarser cells with how far nodes have to move."""
-
-
-@dataclass(frozen=True)
-class StrataBias:
-    """The bias of one estimator at every query and for all sizes."""
-
-    n: tuple[Sizes, ...]
-    T_star: Tensor
-    """[Q, len(n), D] the target; the same for sizes of the same ratio."""
-    bias: Tensor
-    """[Q, len(n), D] E[T] − T*."""
-    error: Tensor
-    """[Q, len(n)] what ‖bias‖ may be wrong by."""
 
 
 def exact_stratified_bias(
@@ -378,155 +208,309 @@ def exact_stratified_bias(
     kernel: str | LogKernel = "laplace",
     rtol: float = 1e-6,
 ) -> dict[str, StrataBias]:
-    """The bias at queries x of the centroid of n_s references from each pool, joined, by name of the estimator.
+    """Compute the exact bias of the centroid of n_s references from each pool s.
 
-    `n` has one size a pool, as often as wanted: ((8, 4), (16, 8)). `pool_weights` multiply the kernel, 1 for all if
-    left out. Estimators are "standard", "abc" on the joined references, and "stratified-abc". float64 on the CPU.
+    Everything is computed in float64 on the CPU.
+
+    Args:
+        x: Queries.
+        pools: The pools that references are drawn from.
+        tau: The temperature of the kernel.
+        n: Tuples of one size per pool: ((8, 4), (16, 8)).
+        pool_weights: Factors of the kernel, one per pool; 1 by default.
+        estimators: `"standard"`, `"abc"` (which does not distinguish the pools) and `"stratified-abc"`.
+        kernel: A name, or a function (x, y, tau) → log k.
+        rtol: The tolerance of ‖bias‖, relative to it.
+
+    Returns:
+        The bias of each estimator, by its name.
+
+    Raises:
+        UserError: If an argument is not valid, or τ is so small that the integrals do not fit in memory.
     """
     weights = (1.0,) * len(pools) if pool_weights is None else tuple(pool_weights)
-    _check_strata(x, pools, tau, n, weights, estimators, rtol)
-    queries, *strata = (each.detach().to("cpu", torch.float64) for each in (x, *pools))
-    problem = _StrataProblem(strata, weights, tau, log_kernel(kernel), tuple(map(tuple, n)), tuple(estimators), rtol)
-    parts = [refine(problem.at, some) for some in queries.split(problem.queries_at_a_time(queries[:1]))]
-    T_star = torch.cat([found for found, _ in parts]) + problem.center
-    joined = [
-        [torch.cat(each) for each in zip(*solutions, strict=True)]
-        for solutions in zip(*(found for _, found in parts), strict=True)
-    ]
-    return {
-        name: StrataBias(problem.n, T_star, bias, error) for name, (bias, error) in zip(estimators, joined, strict=True)
-    }
+    _require_strata(x, pools, tau, n, weights, estimators, rtol)
+    sizes = tuple(map(tuple, n))
+    # Sizes in the same ratio have the same T* and are solved together
+    by_ratio: dict[Sizes, list[int]] = {}
+    for k, size in enumerate(sizes):
+        by_ratio.setdefault(_ratio(size), []).append(k)
+    shape = (len(x), len(sizes), x.shape[1])
+    T_star, biases = torch.empty(shape, dtype=torch.float64), torch.empty(len(estimators), *shape, dtype=torch.float64)
+    errors = torch.empty(len(estimators), *shape[:2], dtype=torch.float64)
+    for members in by_ratio.values():
+        some = [sizes[k] for k in members]
+        problem = _Problem.prepare(x, pools, weights, tau, kernel, some, rtol)
+        target, solutions = problem.solve(partial(_strata_means, estimators, some))
+        T_star[:, members] = target.unsqueeze(1)
+        for e, (bias, error) in enumerate(solutions):
+            biases[e][:, members], errors[e][:, members] = bias, error
+    return {name: StrataBias(sizes, T_star, biases[e], errors[e]) for e, name in enumerate(estimators)}
 
 
 @dataclass(frozen=True)
-class _StrataProblem:
+class _Problem:
+    """Queries, pools and sizes n in one ratio; a rule says which expectations to compute."""
+
+    x: Tensor
     pools: list[Tensor]
-    weights: tuple[float, ...]
+    log_weights: tuple[float, ...]
     tau: float
     kernel: LogKernel
     n: tuple[Sizes, ...]
-    estimators: tuple[str, ...]
     rtol: float
 
+    @classmethod
+    def prepare(
+        cls,
+        x: Tensor,
+        pools: Sequence[Tensor],
+        weights: Sequence[float],
+        tau: float,
+        kernel: str | LogKernel,
+        n: Sequence[Sizes],
+        rtol: float,
+    ) -> _Problem:
+        """Return the problem with tensors in float64 on the CPU."""
+        x, *strata = (each.detach().to("cpu", torch.float64) for each in (x, *pools))
+        return cls(x, strata, tuple(map(math.log, weights)), tau, log_kernel(kernel), tuple(n), rtol)
+
+    def solve(
+        self, rule: Rule, *, second: bool = False, progress: Progress = no_progress
+    ) -> tuple[Tensor, list[Solution]]:
+        """Return T* [Q, D], and the value [Q, len(n), ·] and error [Q, len(n)] of each expectation of the rule.
+
+        Args:
+            rule: The expectations to compute.
+            second: Whether they are second moments, whose unit is the square of a length.
+            progress: Called with the number of queries that are done.
+        """
+        parts, done = [], 0
+        for x in self.x.split(self._queries_at_a_time()):
+            progress("exact", done, len(self.x))
+            parts.append(refine(partial(self._solve_at, rule, second), x))
+            done += len(x)
+        progress("exact", done, done)
+        by_expectation = zip(*(solutions for _, solutions in parts), strict=True)
+        joined = [(torch.cat([v for v, _ in each]), torch.cat([e for _, e in each])) for each in by_expectation]
+        return torch.cat([T_star for T_star, _ in parts]) + self._center, joined
+
     @cached_property
-    def center(self) -> Float[Tensor, " D"]:
-        """What y is taken from, near to all of T*, so that digits are not lost far from the origin."""
+    def _center(self) -> Float[Tensor, " D"]:
+        """The origin of y, near to T*, so that no digits are lost far from zero."""
         return torch.stack([pool.mean(0) for pool in self.pools]).mean(0)
 
     @cached_property
     def _y(self) -> list[Tensor]:
-        return [pool - self.center for pool in self.pools]
+        return [pool - self._center for pool in self.pools]
 
-    def queries_at_a_time(self, x: Tensor) -> int:
-        """As many as have room for their histograms, going by the range of log w at one query."""
-        largest = max(float(s.max()) for of in self._minus_log_weights(x) for s in of)
-        cells = min(largest / GRID_STEP + 1, 1e15) * len(self.pools)
-        return max(1, int(_STRATA_HISTOGRAM_ELEMENTS / (cells * (x.shape[1] + 2))))
+    def _queries_at_a_time(self) -> int:
+        """The number of queries whose histograms fit, estimated from the range of log w at the first query."""
+        (s,) = self._minus_log_weights(self.x[:1])
+        cells = min(max(float(each.max()) for each in s) / GRID_STEP + 1, 1e15) * len(self.pools)
+        return max(1, min(_MOST_QUERIES, int(_HISTOGRAM_ELEMENTS / (cells * (self.x.shape[1] + 2)))))
 
-    def at(self, x: Tensor, level: int) -> tuple[Tensor, list[Solution], Tensor]:
-        """T*, E[T] − T* of every estimator, and whether the tolerance is met, with steps halved `level` times."""
+    def _solve_at(self, rule: Rule, second: bool, x: Tensor, level: int) -> tuple[Tensor, list[Solution], Tensor]:
+        """Return T* − center, the solutions, and whether they are accurate enough, with steps halved `level` times."""
         few = max(map(len, self.pools)) <= POINTS_AS_THEY_ARE
-        strata, at, coarser_ones = (self._from_points if few else self._from_histograms)(x, 2.0**-level)
-        coarser = [[value for value, _ in self._means(cells, at.shifted(by))] for cells, by in coarser_ones]
-        T_star = strata_target(strata, self.n)
-        spread = torch.stack([_mean_square(cells, T_star) for cells in strata]).amax(0).sqrt()
-        unit = spread.clamp_min(torch.finfo(spread.dtype).tiny)
-        solutions, met = estimate_errors(self._means(strata, at), coarser, unit, self.rtol)
+        strata, nodes, coarser = (self._from_points if few else self._from_histograms)(x, 2.0**-level)
+        T_star, centered = self._centered(strata)
+        # The scale of y − T*
+        square = torch.stack([cells.channels[..., -1].sum(-1, keepdim=True) for cells in centered]).amax(0)
+        scale = square.clamp_min(0).sqrt()
+        unit = (scale.square() if second else scale).clamp_min(torch.finfo(scale.dtype).tiny)
+        # The same expectations from coarser histograms
+        others = [
+            [value for value, _ in rule(self._centered(cells)[1], nodes.shifted(shift))] for cells, shift in coarser
+        ]
+        solutions, met = estimate_errors(rule(centered, nodes), others, unit, self.rtol)
         return T_star, solutions, met
 
-    def _means(self, strata: Sequence[PoolCells], at: QuadratureNodes) -> list[tuple[Tensor, Tensor]]:
-        """E[T] − T* of every estimator [Q, len(n), D], and the same from every other node."""
-        T_star = strata_target(strata, self.n)
-        transformed = [transforms(cells, at, POWERS) for cells in strata]
-        found: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in self.estimators}
-        for k, sizes in enumerate(self.n):
-            centered = [_center(each, T_star[:, k]) for each in transformed]
-            fewer = [each.every_other() for each in centered]
-            for name in self.estimators:
-                terms = strata_mean(name, sizes)
-                found[name].append((strata_integral(centered, terms, sizes), strata_integral(fewer, terms, sizes)))
-        return [(_align(value), _align(less)) for value, less in (zip(*found[name], strict=True) for name in found)]
+    def _centered(self, strata: Strata) -> tuple[Tensor, Strata]:
+        """Return T* − center, and the cells of y − T*."""
+        T_star = target(strata, _ratio(self.n[0]))
+        return T_star, [cells.centered(T_star) for cells in strata]
 
-    def _from_points(self, x: Tensor, scale: float) -> _BuiltStrata:
-        s = [torch.cat(list(each)) for each in self._minus_log_weights(x)]
-        step, largest = NODE_STEP * scale, max(float(of.max()) for of in s)
+    def _from_points(self, x: Tensor, scale: float) -> tuple[Strata, QuadratureNodes, list[tuple[Strata, float]]]:
+        s = [torch.cat(parts) for parts in zip(*self._minus_log_weights(x), strict=True)]
+        step, largest = NODE_STEP * scale, max(float(each.max()) for each in s)
         require_memory(largest / step * max(map(len, self.pools)), largest)
-        strata = [cells_from_points(of, y) for of, y in zip(s, self._y, strict=True)]
+        strata = [cells_from_points(each, y) for each, y in zip(s, self._y, strict=True)]
         return strata, self._nodes(largest, step, step), []
 
-    def _from_histograms(self, x: Tensor, scale: float) -> _BuiltStrata:
+    def _from_histograms(self, x: Tensor, scale: float) -> tuple[Strata, QuadratureNodes, list[tuple[Strata, float]]]:
         step = GRID_STEP * scale
-        s = self._minus_log_weights(x)
-        built = [deposit_pool(of, y, step) for of, y in zip(s, self._y, strict=True)]
-        strata = [cells for cells, _ in built]
-        coarser = [
-            ([cells for cells, _ in same], same[0][1]) for same in zip(*(more for _, more in built), strict=True)
-        ]
+        strata, coarser = _deposit_pools(self._minus_log_weights(x), self._y, step)
         largest = step * max(cells.channels.shape[1] for cells in strata)
         return strata, self._nodes(largest, NODE_STEP, 2 * step), coarser
 
     def _nodes(self, largest_s: float, step: float, multiple_of: float) -> QuadratureNodes:
         return quadrature_nodes(largest_s, max(map(sum, self.n)), step, multiple_of)
 
-    def _minus_log_weights(self, x: Tensor) -> list[Iterator[Tensor]]:
-        """s = −log w of every stratum, block by block; 0 at the largest weight that a query has in any stratum."""
-        least = torch.stack([torch.cat([s.amin(-1) for s in self._raw(x, k)]) for k in range(len(self.pools))]).amin(0)
-        return [self._raw(x, k, least) for k in range(len(self.pools))]
-
-    def _raw(self, x: Tensor, k: int, less: Tensor | None = None) -> Iterator[Tensor]:
-        pool = self.pools[k]
-        shift = x.new_full((len(x),), math.log(self.weights[k])) + (0 if less is None else less)
-        for some, by in zip(blocks(x, len(pool)), blocks(shift, len(pool)), strict=True):
-            s = minus_log_kernel(self.kernel, some, pool, self.tau)
-            require_finite(**{"the kernel's logarithm over a pool": torch.stack((s.amin(-1), s.amax(-1)))})
-            yield s.sub_(by.unsqueeze(-1)).clamp_min_(-math.inf if less is None else 0)
+    def _minus_log_weights(self, x: Tensor) -> Iterator[list[Tensor]]:
+        """Yield s = −log w [some queries, N] of every stratum, 0 at the largest weight of a query in any stratum."""
+        for some in blocks(x, sum(map(len, self.pools))):
+            strata = [minus_log_kernel(self.kernel, some, pool, self.tau) for pool in self.pools]
+            for s, log_weight in zip(strata, self.log_weights, strict=True):
+                require_finite(**{"the kernel's logarithm over the pool": torch.stack((s.amin(-1), s.amax(-1)))})
+                s.sub_(log_weight)
+            least = torch.stack([s.amin(-1, keepdim=True) for s in strata]).amin(0)
+            yield [s.sub_(least) for s in strata]
 
 
-def strata_target(strata: Sequence[PoolCells], n: Sequence[Sizes]) -> Float[Tensor, "Q S D"]:
-    """T* = Σ_s n_s Σ e^{−s} y / Σ_s n_s Σ e^{−s} for all sizes."""
-    sums = torch.stack([((-cells.s).exp().unsqueeze(-2) @ cells.channels).squeeze(-2) for cells in strata], 1)
-    total = torch.tensor(n, dtype=torch.float64) @ sums  # [Q, len(n), D + 2]
-    return total[..., 1:-1] / total[..., :1]
+def _ratio(n: Sizes) -> Sizes:
+    """Return n divided by its greatest common divisor."""
+    divisor = math.gcd(*n)
+    return tuple(size // divisor for size in n)
 
 
-def strata_integral(strata: Sequence[Transforms], terms: dict[Term, float], n: Sizes) -> Float[Tensor, "Q D"]:
-    """Σ coefficient ∫ Π_s φ_s^{n_s−b_s} Π_B M_B du by the trapezoid rule."""
-    total: Tensor | float = 0.0
-    for term, coefficient in terms.items():
-        log_phi = sum((size - len(of)) * each.log_phi for size, of, each in zip(n, term, strata, strict=True))
-        factors = [
-            each.M[block.power][..., 1:-1] if block.ys else each.M[block.power][..., :1]
-            for of, each in zip(term, strata, strict=True)
-            for block in of
-        ]
-        value = coefficient * torch.as_tensor(log_phi).exp().unsqueeze(-1)
-        for factor in factors:
-            value = value * factor
-        total = total + value.sum(-2)
-    return strata[0].step * torch.as_tensor(total)
+def _deposit_pools(
+    s: Iterable[list[Tensor]], y: Sequence[Float[Tensor, "N D"]], step: float
+) -> tuple[Strata, list[tuple[Strata, float]]]:
+    """Return histograms of the strata, and two coarser versions of them with the shift that their nodes need.
+
+    s comes block by block of the queries, one tensor per stratum.
+    """
+    try:
+        from truedrift.bias.histogram import coarsen, concatenate_grids, deposit  # noqa: PLC0415  numba is an extra
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            f"{missing.name} is not installed; a pool of more than {POINTS_AS_THEY_ARE} points needs it; "
+            "run pip install 'truedrift[lab]'"
+        ) from None
+    grids = []
+    for some in s:
+        for each, values in zip(some, y, strict=True):
+            largest = float(each.max())
+            require_memory(largest / step * max(16, (values.shape[1] + 2) / 8), largest)
+        grids.append([deposit(each.numpy(), values.numpy(), step) for each, values in zip(some, y, strict=True)])
+    strata = [concatenate_grids(parts) for parts in zip(*grids, strict=True)]
+    even, odd = ([torch.from_numpy(coarsen(grid, odd=odd)) for grid in strata] for odd in (False, True))
+    return [histogram(torch.from_numpy(grid), step) for grid in strata], [
+        ([histogram(grid, 2 * step) for grid in even], 0.0),
+        ([histogram(grid, 2 * step, -step) for grid in odd], -step),
+    ]
 
 
-def _center(transformed: Transforms, T: Float[Tensor, "Q D"]) -> Transforms:
-    """Of y − T."""
-    centered = {}
-    for p, M in transformed.M.items():
-        one, y = M[..., :1], M[..., 1:-1]
-        centered[p] = torch.cat((one, y - one * T.unsqueeze(-2), torch.zeros_like(one)), -1)
-    return Transforms(transformed.step, centered, transformed.log_phi)
+def _means(
+    estimators: Sequence[Estimator], n: tuple[int, ...], strata: Strata, nodes: QuadratureNodes
+) -> list[tuple[Tensor, Tensor]]:
+    """Compute E[T] − T* of every estimator of references from one pool, from the same transforms."""
+    (cells,) = strata
+    sizes = [(size,) for size in n]
+    terms = {name: power_sums.mean_terms(name) for name in power_sums.CENTROIDS}
+    needed = {p for each in estimators for p in powers(terms.get(each.name, terms["standard"]))}
+    transformed = transforms(cells, nodes, sorted(needed))
+
+    def mean(estimator: Estimator, transformed: Transforms, nodes: QuadratureNodes) -> Tensor:
+        if isinstance(estimator, BRSNIS):
+            return _br_snis_mean(cells, nodes, n, iterations=estimator.iterations, burn_in=estimator.burn_in)
+        if estimator.name == "jackknife":
+            return _jackknife_mean(transformed, n)
+        return integral([transformed], terms[estimator.name], sizes)
+
+    fewer = transformed.every_other()
+    return [(mean(each, transformed, nodes), mean(each, fewer, nodes.every_other())) for each in estimators]
 
 
-def _mean_square(cells: PoolCells, T_star: Float[Tensor, "Q S D"]) -> Float[Tensor, "Q S"]:
-    """E_s‖y − T*‖²."""
-    one, y, square = cells.channels.sum(-2).tensor_split((1, -1), -1)
-    cross = (T_star * y.unsqueeze(-2)).sum(-1)
-    return (square - 2 * cross + T_star.square().sum(-1) * one).clamp_min(0)
+def _strata_means(
+    estimators: Sequence[str], n: Sequence[Sizes], strata: Strata, nodes: QuadratureNodes
+) -> list[tuple[Tensor, Tensor]]:
+    """Compute E[T] − T* of every estimator of references from several pools, from the same transforms."""
+    transformed = [transforms(cells, nodes, powers(power_sums.stratified_abc_terms(n[0]))) for cells in strata]
+    fewer = [each.every_other() for each in transformed]
+
+    def mean(name: str, transformed: list[Transforms]) -> Tensor:
+        if name in power_sums.CENTROIDS:
+            return integral(transformed, power_sums.mean_terms(name, len(strata)), n)
+        parts = [integral(transformed, power_sums.stratified_abc_terms(sizes), [sizes]) for sizes in n]
+        return torch.cat(parts, -2)
+
+    return [(mean(name, transformed), mean(name, fewer)) for name in estimators]
 
 
-def _align(values: Sequence[Float[Tensor, "Q D"]]) -> Float[Tensor, "Q S D"]:
-    return torch.stack(list(values), -2)
+def _mse(problem: _Problem, name: str) -> Tensor:
+    if name not in power_sums.CENTROIDS:
+        return torch.full((len(problem.x), len(problem.n)), math.nan, dtype=torch.float64)
+    terms = power_sums.second_moment_terms(name)
+    _, ((value, _),) = problem.solve(partial(_second_moment, terms, problem.n), second=True)
+    return value.squeeze(-1)
 
 
-def _check_strata(
+def _second_moment(
+    terms: Terms, n: Sequence[Sizes], strata: Strata, nodes: QuadratureNodes
+) -> list[tuple[Tensor, Tensor]]:
+    transformed = [transforms(cells, nodes, powers(terms)) for cells in strata]
+    fewer = [each.every_other() for each in transformed]
+    return [(integral(transformed, terms, n), integral(fewer, terms, n))]
+
+
+def _jackknife_mean(transformed: Transforms, n: tuple[int, ...]) -> Tensor:
+    """Compute E[T_jack] = n E[T_n] − (n − 1) E[T_{n−1}]; for n = 1 it is E[T_1]."""
+    sizes = [(size,) for size in (*n, *(max(size - 1, 1) for size in n))]
+    T_n, T_less = integral([transformed], power_sums.mean_terms("standard"), sizes).chunk(2, -2)
+    size = torch.tensor(n, dtype=torch.float64).unsqueeze(-1)
+    return size * T_n - (size - 1) * T_less
+
+
+def _br_snis_mean(
+    cells: PoolCells, nodes: QuadratureNodes, n: Sequence[int], *, iterations: int, burn_in: int
+) -> Float[Tensor, "Q S D"]:
+    """Compute E[T] − T* of BR-SNIS: the mean of E[T_k] over the iterations after the burn-in."""
+    z = nodes.values()[:, None] - cells.s.unsqueeze(-2)  # [Q or 1, K, J]
+    e_z = z.exp()
+    H_0, H_1 = (-e_z).exp(), (z - e_z).exp()
+    mass, y = cells.channels[..., :1], cells.channels[..., 1:-1]
+    phi, B = H_0 @ mass, H_1 @ y  # [Q, K, 1], [Q, K, D]
+    means = []
+    for size in n:
+        # φ^{n−1} and (n − 1) φ^{n−2} at the nodes, with the step of the trapezoid rule
+        alone, joined = (nodes.step * phi ** max(size - k, 0) for k in (1, 2))
+        joined = (size - 1) * joined
+        total, stays = torch.zeros_like(B[:, 0]), H_1.mT @ alone
+        # The law of the state, iteration by iteration
+        r = torch.ones_like(mass)
+        for k in range(iterations):
+            nu = H_0 @ (r * mass)
+            if k >= burn_in:
+                total = total + ((H_1 @ (r * y)) * alone + nu * B * joined).sum(-2)
+            r = r * stays + H_1.mT @ (nu * joined)
+        means.append(total / (iterations - burn_in))
+    return torch.stack(means, -2)
+
+
+def _exact_estimator(estimator: str | Estimator) -> Estimator:
+    chosen = estimator_of(estimator)
+    if type(chosen) not in (Standard, ABC, ABC2, Jackknife, BRSNIS):  # another class may have any name
+        raise UserError(
+            f"is {chosen.name!r}, a {type(chosen).__name__}",
+            f"exact moments are available for {', '.join(ESTIMATORS)}",
+            "measure others by Monte Carlo",
+            field="estimator",
+        )
+    return chosen
+
+
+def _require_distinct(estimators: Sequence[str]) -> None:
+    if not estimators or len(set(estimators)) < len(estimators):
+        raise UserError(
+            f"are {', '.join(estimators) or 'empty'}",
+            "must be one or more different names",
+            "pass each once",
+            field="estimators",
+        )
+
+
+def _require_problem(x: Tensor, pools: dict[str, Tensor], tau: float, rtol: float) -> None:
+    require_temperature(tau)
+    for name, pool in pools.items():
+        require_matrices(**{"x": x, name: pool})
+        require_finite(**{"x": x, name: pool})
+    if not 0 < rtol < 1:
+        raise UserError(f"is {rtol!r}", "must be between 0 and 1", "the default is 1e-6", field="rtol")
+
+
+def _require_strata(
     x: Tensor,
     pools: Sequence[Tensor],
     tau: float,
@@ -535,31 +519,28 @@ def _check_strata(
     estimators: Sequence[str],
     rtol: float,
 ) -> None:
-    require_temperature(tau)
     if not pools:
-        raise UserError("pools is empty", "allowed is one pool or more", "pass for example (generated, unconditional)")
-    for k, pool in enumerate(pools):
-        require_matrices(**{"x": x, f"pools[{k}]": pool})
-        require_finite(**{"x": x, f"pools[{k}]": pool})
+        raise UserError(
+            "is empty", "must have one pool or more", "pass for example (generated, unconditional)", field="pools"
+        )
+    _require_problem(x, {f"pools[{k}]": pool for k, pool in enumerate(pools)}, tau, rtol)
     if not n or not all(len(sizes) == len(pools) and all(_is_size(size) for size in sizes) for sizes in n):
         raise UserError(
-            f"n is {n!r}",
-            f"allowed are tuples of {len(pools)} integers from 1, one a pool",
+            f"is {n!r}",
+            f"must be tuples of {len(pools)} integers ≥ 1, one per pool",
             "pass for example ((8, 4), (16, 8)) for two pools",
+            field="n",
         )
     if len(weights) != len(pools) or not all(0 < weight < math.inf for weight in weights):
         raise UserError(
-            f"pool_weights is {weights!r}",
-            f"allowed are {len(pools)} positive numbers, one a pool",
-            "leave out a pool that has no weight",
+            f"is {weights!r}",
+            f"must be {len(pools)} positive numbers, one per pool",
+            "leave out pools of weight 0",
+            field="pool_weights",
         )
     for name in estimators:
         require_choice("estimator", name, STRATA_ESTIMATORS)
-    if not estimators or len(set(estimators)) < len(estimators):
-        names = ", ".join(estimators) or "none"
-        raise UserError(f"estimators are {names}", "allowed are one or more, each once", "leave them out for all")
-    if not 0 < rtol < 1:
-        raise UserError(f"rtol is {rtol!r}", "allowed is a number between 0 and 1", "the default is 1e-6")
+    _require_distinct(estimators)
 
 
 def _is_size(size: object) -> bool:

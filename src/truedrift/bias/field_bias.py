@@ -1,22 +1,21 @@
-"""The loop over batches of `trained_field`, compiled: the weights of row 0 under every normalization at once.
-
-With k_ij between the n generated samples (row 0 is x) and the columns [generated | positives], own entries left out,
-and c_j = Σ_i k_ij, a column weighs k_0j (row), k_0j/√c_j (bidirectional) or k_0j/√(c_j − k_0j) (bidirectional-loo).
-
-The bias of the field that is trained: V(x) = T⁺(x) − T⁻(x) with the batch's own normalization and self-mask.
+"""The bias of the field that is trained: V(x) = T⁺(x) − T⁻(x) with the normalization and self-mask of the batch.
 
 The theorems are about a row of weights k(x, y_j). In training, x is one of n generated samples, the other n − 1 are its
 negatives, and with bidirectional normalization a reference weighs k(x, y_j)/√c_j with c_j = Σ_i k(x_i, y_j) from the
-same batch. The population's weights are
+same batch. The weights of the population are
 
     ρ(y) = k(x, y) c(y)^{−s},   c(y) = E_q[k(x′, y)],   s = 0 (row) or ½,     T* = E[ρ y]/E[ρ].
 
-There is no exact engine for this, but most of the noise can be taken away: the linear part of T,
+There is no exact method for this, but most of the noise can be removed: the linear part of T,
 
     (1/m) Σ_j ψ(y_j) + (1/n) Σ_i h(x_i),   ψ = ρ (y − T*)/E[ρ],   h(x′) = −s E_y[k(x′, y)/c(y) ψ(y)],
 
-has mean zero exactly, over draws with replacement from the pools, and is subtracted from every trial. What is left
-falls as 1/n and not as 1/√n, so that a trial at n = 64 is worth dozens of plain ones.
+has mean zero exactly, over draws with replacement from the pools, and is subtracted from every trial. The rest falls as
+1/n and not as 1/√n, so a trial at n = 64 is worth dozens of plain ones.
+
+The compiled loop computes the weights of row 0 under every normalization at once. With k_ij between the n generated
+samples (row 0 is x) and the columns [generated | positives], own entries left out, and c_j = Σ_i k_ij, a column weighs
+k_0j (row), k_0j/√c_j (bidirectional) or k_0j/√(c_j − k_0j) (bidirectional-loo).
 """
 
 from __future__ import annotations
@@ -65,7 +64,10 @@ def accumulate_field(
     trials: int,
     keys: tuple[np.uint64, np.uint64],
 ) -> tuple[Array, Array]:
-    """(Σ e, Σ e eᵀ) [3, 3, 3, D (, D)], normalization × (T⁺, T⁻, V) × (standard, ABC, ABC-2), less the linear parts."""
+    """Return Σ e and Σ e eᵀ [3, 3, 3, D (, D)] without the linear parts.
+
+    Axes are normalization × (T⁺, T⁻, V) × (standard, ABC, ABC-2).
+    """
     D = len(x)
     blocks = block_count(trials, 27 * D * D)
     first, second = np.zeros((blocks, 3, 3, 3, D)), np.zeros((blocks, 3, 3, 3, D, D))
@@ -125,7 +127,7 @@ def _tally(
 
 @numba.njit(inline="always", fastmath=True, cache=True)  # type: ignore[misc]
 def _columns(y: Array, n: int, gaussian: bool, tau: float, own: Array, others: Array) -> None:
-    """k_0j and c_j − k_0j = Σ_{i≠0} k_ij of every column but x's own."""
+    """Compute k_0j and c_j − k_0j = Σ_{i≠0} k_ij of every column except that of x."""
     for j in range(1, 2 * n):
         others[j] = 0.0
         for i in range(n):
@@ -143,7 +145,7 @@ def _columns(y: Array, n: int, gaussian: bool, tau: float, own: Array, others: A
 def _linear(
     side: Influence, s: int, references: NDArray[np.uint32], queries: NDArray[np.uint32], linear: Array
 ) -> None:
-    """(1/m) Σ_j ψ(y_j) + (1/n) Σ_i h(x_i)."""
+    """Compute (1/m) Σ_j ψ(y_j) + (1/n) Σ_i h(x_i)."""
     for d in range(len(linear)):
         psi = h = 0.0
         for j in references:
@@ -170,7 +172,7 @@ _LARGEST_RANGE = 200.0
 
 @dataclass(frozen=True)
 class FieldMoments:
-    """Bias of both centroids and of the field at every query and n; covariances are what is left of the noise."""
+    """Bias of both centroids and of the field at every query and n; covariances are those of the remaining noise."""
 
     T_pos: TrialMoments
     T_neg: TrialMoments
@@ -190,9 +192,22 @@ def field_bias_trials(
     progress: Progress = no_progress,
     keep: Path | None = None,
 ) -> dict[tuple[Normalization, str], FieldMoments]:
-    """By normalization and estimator, over batches of x with n − 1 other generated samples, and n positives.
+    """Measure the bias of the field over batches of x with n − 1 other generated samples, and n positives.
 
-    With `keep`, finished queries are added to a file of that directory, and not computed again.
+    Args:
+        x: Queries, each the first generated sample of its batches.
+        positives: The pool of positives.
+        generated: The pool of generated samples.
+        tau: The temperature of the kernel.
+        n: Batch sizes, each at least 3.
+        trials: The number of batches per query and n.
+        kernel: The name of the kernel.
+        seed: The seed of the draws.
+        progress: Called with the work that is done.
+        keep: A directory that caches finished queries.
+
+    Returns:
+        The moments by normalization and estimator.
     """
     _check(x, positives, generated, tau, n, trials, kernel)
     x, positives, generated = (each.detach().to("cpu", torch.float64) for each in (x, positives, generated))
@@ -200,21 +215,23 @@ def field_bias_trials(
     pos, neg = pools.targets(x, positives), pools.targets(x, generated)
     sizes, work, done = tuple(n), len(x) * sum(size**2 for size in n), 0
     shape = (3, 3, 3, len(sizes), x.shape[1])
-    told = (tau, sizes, trials, kernel, seed)
-    kept = None if keep is None else TrialCache(keep, fingerprint(told, x, positives, generated), {"field": shape})
-    pools.tally(x[0], pos.at(0), neg.at(0), 3, 1, (0, 0, 0))  # compiles, or it would count as the first query's time
+    settings = (tau, sizes, trials, kernel, seed)
+    cache = None if keep is None else TrialCache(keep, fingerprint(settings, x, positives, generated), {"field": shape})
+    pools.tally(
+        x[0], pos.at(0), neg.at(0), 3, 1, (0, 0, 0)
+    )  # compiles, so that it does not count as time of the first query
     sums: list[Sums] = []
     for q in range(len(x)):
-        known = kept.read(q) if kept else None
-        of_n = []
+        cached = cache.read(q) if cache else None
+        by_size = []
         for size in sizes:
             progress("Monte Carlo of the field", done, work)
-            if known is None:
-                of_n.append(pools.tally(x[q], pos.at(q), neg.at(q), size, trials, (seed, q, size)))
+            if cached is None:
+                by_size.append(pools.tally(x[q], pos.at(q), neg.at(q), size, trials, (seed, q, size)))
             done += size**2
-        sums.append(known["field"] if known else _beside(of_n))
-        if kept and not known:
-            kept.add(q, {"field": sums[-1]})
+        sums.append(cached["field"] if cached else _stack_sizes(by_size))
+        if cache and not cached:
+            cache.add(q, {"field": sums[-1]})
     first, second = (torch.stack(each, 3) for each in zip(*sums, strict=True))
     progress("Monte Carlo of the field", work, work)
     targets = [torch.stack((pos.T_star, neg.T_star, pos.T_star - neg.T_star))[:, s] for s in (0, 1, 1)]
@@ -230,8 +247,8 @@ def field_bias_trials(
     }
 
 
-def _beside(sums: Sequence[Sums]) -> Sums:
-    """Of every n [3, 3, 3, D (, D)] → [3, 3, 3, len(n), D (, D)]."""
+def _stack_sizes(sums: Sequence[Sums]) -> Sums:
+    """Stack the sums [3, 3, 3, D (, D)] of all n to [3, 3, 3, len(n), D (, D)]."""
     first, second = (torch.stack(each, 3) for each in zip(*sums, strict=True))
     return first, second
 
@@ -256,7 +273,7 @@ class _Pools:
     kernel: str
 
     def targets(self, x: Tensor, pool: Tensor) -> _Targets:
-        """Of the side whose references come from this pool."""
+        """Compute the targets of the side whose references come from this pool."""
         log_k = log_kernel(self.kernel)
         log_c = self._log_columns(pool)
         log_rho = torch.stack([log_k(x, pool, self.tau) - s * log_c for s in (0, 0.5)])  # [2, Q, N]
@@ -270,7 +287,7 @@ class _Pools:
         return _Targets(T_star, psi, torch.stack((torch.zeros_like(h), h)))
 
     def _log_columns(self, pool: Tensor) -> Float[Tensor, " N"]:
-        """log c(y)."""
+        """Return log c(y)."""
         log_k = log_kernel(self.kernel)
         some = pool.split(max(1, _ELEMENTS // len(self.generated)))
         sums = torch.cat([log_k(self.generated, each, self.tau).logsumexp(0) for each in some])
@@ -303,16 +320,16 @@ def _check(
     require_finite(x=x, positives=positives, generated=generated)
     if not n or not all(isinstance(size, int) and size >= 3 for size in n):
         raise UserError(
-            f"n is {n!r}", "allowed are integers from 3: a query and two others", "pass for example (8, 16)"
+            f"is {n!r}", "must be integers ≥ 3: a query and two others", "pass for example (8, 16)", field="n"
         )
     if not isinstance(trials, int) or trials < 2:
-        raise UserError(f"trials is {trials!r}", "allowed is an integer from 2", "take for example 2000")
+        raise UserError(f"is {trials!r}", "must be an integer ≥ 2", "pass for example 2000", field="trials")
     points = torch.cat((x, positives, generated))
     widest = float(torch.linalg.vector_norm(points.amax(0) - points.amin(0)))
     range_of_log_w = widest / tau if kernel == "laplace" else (widest / tau) ** 2 / 2
     if range_of_log_w > _LARGEST_RANGE:
         raise UserError(
-            f"log k reaches over {range_of_log_w:.0f}",
-            f"allowed is up to {_LARGEST_RANGE:.0f}",
-            "take a larger tau or nearer points",
+            f"log k ranges over {range_of_log_w:.0f}",
+            f"must be at most {_LARGEST_RANGE:.0f}",
+            "use a larger tau or closer points",
         )

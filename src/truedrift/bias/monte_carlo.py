@@ -1,20 +1,16 @@
-"""Sums of finished queries in a file, so that an interrupted run goes on where it was, with the same digits.
-
-The file is named by a hash of everything that the sums depend on, so that other settings have another file. It has one
-line a query. JSON keeps every digit of a float; a line that a crash has torn is passed over, and its query computed
-again.
-
-Bias and variance of any centroid estimator by repeated trials: M minibatches of n for every query (`app:toy`).
+"""Bias and variance of any centroid estimator by repeated trials: M minibatches of n for every query (`app:toy`).
 
     ē = (1/M) Σ_t T_t − T*,   Σ̂ = Cov(T_t),   T* the centroid of the whole pool.
 
-Trials are a pure function of (seed, query, draws of a minibatch), so that the estimators that draw as many see the same
-minibatches, and memory does not grow with M. The weights of all pool points are computed once for a query and looked up
-after that. The estimators of this library have compiled forms (`trials`, `minibatch`), of which standard, ABC and ABC-2
-share one pass over a minibatch; one of the user's gets its log-weights block by block.
+Trials are a pure function of (seed, query, draws of a minibatch). Estimators that draw equally many references see the
+same minibatches, and memory does not grow with M. The weights of all pool points are computed once per query and then
+looked up. The estimators of this library have compiled forms (`trials`), of which standard, ABC and ABC-2 share one
+pass over a minibatch. Other estimators get their log-weights block by block.
 
-A query's sums are kept as soon as they are complete, if a directory is named: the same call goes on from there, and
-ends with the same digits.
+If a directory is given, the sums of each finished query are cached in a file (`TrialCache`). The same call resumes from
+there, and ends with the same digits. The file is named by a hash of everything that the sums depend on, so other
+settings have another file. It has one line per query. JSON keeps every digit of a float. Incomplete lines are ignored,
+and their queries computed again.
 """
 
 from __future__ import annotations
@@ -58,16 +54,16 @@ Sums = tuple[Tensor, Tensor]
 """(Σ e [len(n), D], Σ e eᵀ [len(n), D, D]) over trials."""
 
 
-def fingerprint(told: tuple[Any, ...], *tensors: Tensor) -> str:
-    """A hash of settings, by their repr, and of tensors."""
-    digest = hashlib.sha256(repr(told).encode())
+def fingerprint(settings: tuple[Any, ...], *tensors: Tensor) -> str:
+    """Return a hash of the settings, by their repr, and of the tensors."""
+    digest = hashlib.sha256(repr(settings).encode())
     for tensor in tensors:
         digest.update(tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 
 class TrialCache:
-    """Finished queries in a file of the directory: for each name sums of the given shape."""
+    """Sums of finished queries in a file: for each name, sums of the given shape."""
 
     def __init__(self, directory: Path, fingerprint: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -75,11 +71,11 @@ class TrialCache:
         self.sums = dict(filter(None, (_query(entry, shapes) for entry in read_json_lines(self.path))))
 
     def read(self, query: int) -> dict[str, Sums] | None:
-        """The sums of that query, if they are known."""
+        """Return the sums of a query, or None if they are not cached."""
         return self.sums.get(query)
 
     def add(self, query: int, sums: Mapping[str, Sums]) -> None:
-        """One more query is complete."""
+        """Append the sums of a query."""
         plain = {name: [each.tolist() for each in pair] for name, pair in sums.items()}
         append_json_line(self.path, {"query": query, "sums": plain})
 
@@ -96,12 +92,12 @@ def _query(entry: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> t
 def _sums(pair: Any, shape: tuple[int, ...]) -> Sums:
     first, second = (torch.tensor(each, dtype=torch.float64) for each in pair)
     if first.shape != shape or second.shape != (*shape, shape[-1]):
-        raise ValueError("sums of another shape")
+        raise ValueError("the sums have another shape")
     return first, second
 
 
 _ELEMENTS = 1 << 18
-"""Log-weights that an estimator is given at a time; one that resamples needs a hundred times as much."""
+"""Log-weights per call of an estimator; one that resamples needs a hundred times as much memory."""
 
 
 def monte_carlo(
@@ -118,10 +114,23 @@ def monte_carlo(
     progress: Progress = no_progress,
     keep: Path | None = None,
 ) -> dict[str, TrialMoments]:
-    """The moments of every estimator over `trials` minibatches from the pool, at queries x and each n, by name.
+    """Measure the moments of estimators over minibatches from the pool.
 
-    An estimator that needs more than n references (BR-SNIS) draws its budget. With `keep`, finished queries are added
-    to a file of that directory, and those that it already has are not computed again.
+    Args:
+        x: Queries.
+        pool: The pool that references are drawn from.
+        tau: The temperature of the kernel.
+        n: The number of references of a centroid, or several. Estimators that need more (BR-SNIS) draw their budget.
+        trials: The number of minibatches per query and n.
+        estimators: Names or estimators.
+        kernel: A name, or a function (x, y, tau) → log k.
+        replacement: Whether to draw with replacement.
+        seed: The seed of the draws.
+        progress: Called with the number of draws that are done.
+        keep: A directory that caches finished queries.
+
+    Returns:
+        The moments of each estimator, by its name.
     """
     chosen = [estimator_of(estimator) for estimator in estimators]
     sizes = (n,) if isinstance(n, int) else tuple(n)
@@ -131,19 +140,19 @@ def monte_carlo(
     )
     x = x.detach().to("cpu", torch.float64)
     shape = (len(sizes), x.shape[1])
-    kept = None if keep is None else TrialCache(keep, _fingerprint(task, x), {each.name: shape for each in chosen})
+    cache = None if keep is None else TrialCache(keep, _fingerprint(task, x), {each.name: shape for each in chosen})
     work = sum(each.budget(size) for each in chosen for size in sizes) * trials
     T_star, sums = [], []
     progress("Monte Carlo", 0, len(x) * work)
-    compile_now()  # or it would count as the time of the first query
+    compile_now()  # so that it does not count as time of the first query
     for q, query in enumerate(x):
         progress("Monte Carlo", q * work, len(x) * work)
         problem = task.at(query, q)
         T_star.append(problem.T_star)
-        known = kept.read(q) if kept else None
-        sums.append(known or problem.sums())
-        if kept and not known:
-            kept.add(q, sums[-1])
+        cached = cache.read(q) if cache else None
+        sums.append(cached or problem.sums())
+        if cache and not cached:
+            cache.add(q, sums[-1])
     progress("Monte Carlo", len(x) * work, len(x) * work)
     targets = torch.stack(T_star)
     return {
@@ -166,7 +175,7 @@ class _Task:
     seed: int
 
     def at(self, x: Tensor, query: int) -> _AtQuery:
-        """The task at one query, with the weight of every pool point."""
+        """Return the task at one query, with the weights of all pool points."""
         (log_w,) = self.kernel(x.unsqueeze(0), self.pool, self.tau).to(torch.float64)
         require_finite(**{"the kernel's logarithm over the pool": log_w})
         log_w = log_w - log_w.max()
@@ -183,7 +192,7 @@ class _AtQuery:
     T_star: Tensor
 
     def sums(self) -> dict[str, Sums]:
-        """Σ e and Σ e eᵀ of every estimator at every n."""
+        """Return Σ e and Σ e eᵀ of every estimator at every n."""
         fits = float(self.log_w.min()) > -LARGEST_RANGE
         rules = {each.name: _rule(each) if fits else None for each in self.task.estimators}
         of_rule = {rule: self._compiled(rule) for rule in set(rules.values()) if rule is not None}
@@ -193,23 +202,23 @@ class _AtQuery:
         }
 
     def _compiled(self, rule: Rule) -> Sums:
-        """[len(n), outputs, D] and [len(n), outputs, D, D]."""
+        """Return Σ e [len(n), outputs, D] and Σ e eᵀ [len(n), outputs, D, D] by compiled code."""
         table, residue = self._table
-        trials, found = self.task.trials, []
+        trials, results = self.task.trials, []
         for n in self.task.n:
             m = rule.settings[0] * (n - 1) + 1 if rule.kind == BR_SNIS else n
             keys = {"key": self._key(0, m), "own_key": self._key(1, m)}
-            found.append(accumulate(table, rule, m, trials, replacement=self.task.replacement, **keys))
-        first, second = (torch.stack([torch.from_numpy(sums[k]) for sums in found]) for k in (0, 1))
-        cross = first.unsqueeze(-1) * residue  # the sums of e less the rounded table's own T*
+            results.append(accumulate(table, rule, m, trials, replacement=self.task.replacement, **keys))
+        first, second = (torch.stack([torch.from_numpy(sums[k]) for sums in results]) for k in (0, 1))
+        cross = first.unsqueeze(-1) * residue  # subtract the T* of the rounded table from e
         second = second - cross - cross.mT + trials * residue.unsqueeze(-1) * residue
         return first - trials * residue, second
 
     @cached_property
     def _table(self) -> tuple[Table, Tensor]:
-        """(w, y − T*) of every point in float32, and Σ w (y − T*)/Σ w of the rounded values."""
+        """The table (w, y − T*) of all points in float32, and Σ w (y − T*)/Σ w of the rounded values."""
         N, D = self.task.pool.shape
-        array = np.empty((N, 1 + D), np.float32)  # NumPy asks for large pages of memory, which look-ups need
+        array = np.empty((N, 1 + D), np.float32)  # NumPy allocates large pages, which speed up look-ups
         table = torch.from_numpy(array)
         table[:, 0] = self.w
         table[:, 1:] = self.task.pool - self.T_star
@@ -221,7 +230,7 @@ class _AtQuery:
         return torch.stack(first), torch.stack(second)
 
     def _blocks(self, estimator: Estimator, n: int) -> Sums:
-        """(Σ e [D], Σ e eᵀ [D, D]) by the estimator's own `reweight`."""
+        """Return Σ e [D] and Σ e eᵀ [D, D] by the `reweight` method of the estimator."""
         m, N = estimator.budget(n), len(self.task.pool)
         key = self._key(0, m)
         generator = torch.Generator().manual_seed(int(self._key(1, m)) >> 33)
@@ -242,7 +251,7 @@ class _AtQuery:
 
 
 def _rule(estimator: Estimator) -> Rule | None:
-    """The compiled form of an estimator of this library; none for one of the user's, or a subclass."""
+    """Return the compiled form of an estimator of this library; None for other estimators and subclasses."""
     kind = type(estimator)
     if kind in (Standard, ABC, ABC2):
         return POWER_SUMS
@@ -256,17 +265,17 @@ def _rule(estimator: Estimator) -> Rule | None:
 
 
 def _output(of_rule: Sums, estimator: Estimator) -> Sums:
-    """Which of the rule's outputs is the estimator's."""
+    """Select the output of the rule that belongs to the estimator."""
     k = 1 if isinstance(estimator, ABC) else 2 if isinstance(estimator, ABC2) else 0
     first, second = of_rule
     return first[:, k], second[:, k]
 
 
 def _fingerprint(task: _Task, x: Tensor) -> str:
-    """Of everything that the sums depend on; the kernel counts by what it makes of the first query."""
+    """Hash everything that the sums depend on; the kernel enters through its values at the first query."""
     estimators = [(type(each).__qualname__, repr(each)) for each in task.estimators]
-    told = (task.tau, task.n, task.trials, estimators, task.replacement, task.seed)
-    return fingerprint(told, x, task.pool, task.at(x[0], 0).log_w)
+    settings = (task.tau, task.n, task.trials, estimators, task.replacement, task.seed)
+    return fingerprint(settings, x, task.pool, task.at(x[0], 0).log_w)
 
 
 def check(
@@ -279,27 +288,25 @@ def check(
     replacement: bool,
     seed: int,
 ) -> None:
-    """What `monte_carlo` refuses, before any work."""
+    """Validate the arguments of `monte_carlo`."""
     require_temperature(tau)
     require_matrices(x=x, pool=pool)
     require_finite(x=x, pool=pool)
     if not n or not all(isinstance(size, int) and size >= 1 for size in n):
-        raise UserError(f"n is {n!r}", "allowed is an integer from 1, or several", "pass for example (4, 8, 16)")
+        raise UserError(f"is {n!r}", "must be one or more integers ≥ 1", "pass for example (4, 8, 16)", field="n")
     if not isinstance(trials, int) or trials < 2:
-        raise UserError(f"trials is {trials!r}", "allowed is an integer from 2", "the paper takes 200000")
+        raise UserError(f"is {trials!r}", "must be an integer ≥ 2", "the paper uses 200000", field="trials")
     if not isinstance(seed, int) or not 0 <= seed < 1 << 63:
-        raise UserError(f"seed is {seed!r}", "allowed is 0 to 2⁶³ − 1", "take for example 0")
+        raise UserError(f"is {seed!r}", "must be an integer from 0 to 2⁶³ − 1", "pass for example 0", field="seed")
     if not estimators or len({each.name for each in estimators}) < len(estimators):
-        names = ", ".join(each.name for each in estimators) or "none"
-        raise UserError(
-            f"estimators are {names}", "allowed are one or more, each once", "ask for another one separately"
-        )
+        names = ", ".join(each.name for each in estimators) or "empty"
+        raise UserError(f"are {names}", "must be one or more different names", "pass each once", field="estimators")
     most = max(each.budget(size) for each in estimators for size in n)
     if not replacement and most > len(pool):
         raise UserError(
-            f"{most} references are to be drawn without replacement from a pool of {len(pool)}",
-            "allowed is up to the size of the pool",
-            "draw with replacement or fewer",
+            f"{most} references cannot be drawn without replacement from a pool of {len(pool)}",
+            f"must be at most {len(pool)}",
+            "draw with replacement, or fewer references",
         )
     if len(pool) >= 1 << 32:
-        raise UserError(f"the pool has {len(pool)} points", f"allowed are fewer than {1 << 32}", "take a part of it")
+        raise UserError(f"has {len(pool)} points", f"must have fewer than {1 << 32}", "pass a part of it", field="pool")

@@ -1,4 +1,4 @@
-"""What theory says of the bias, from moments of the whole pool: w scaled to E[w] = 1, y centered at T*.
+"""The bias as theory predicts it, from moments of the whole pool: w scaled to E[w] = 1, y centered at T*.
 
     m_k = E[w^k],   g_k = E[w^k (y − T*)]   (g_1 = 0).
 
@@ -12,8 +12,8 @@
 | compensating shift Δ      | ∂T*/∂τ · Δ = g_2 / n       | `eq:compensation`|
 
 The sensitivity is that of a kernel e^{−d/τ} such as Laplace, ∂w/∂τ = w d/τ²: E[w d (y − T*)]/τ² with d = −τ log w up
-to a constant, which g_1 = 0 takes away. No single Δ solves the last line for every query: in D > 1 the two vectors must
-be collinear, and their ratio must be the same everywhere.
+to a constant, which drops out because g_1 = 0. No single Δ solves the last line for every query: in D > 1 the two
+vectors must be collinear, and their ratio must be the same everywhere.
 
 Weights [Q, N] are never formed at once: queries come in blocks, and memory does not grow with their number.
 """
@@ -47,37 +47,36 @@ class PoolMoments:
     g_3: Tensor
     """[Q, D] E[w³ (y − T*)]."""
 
-    def bias_of_one(self) -> Float[Tensor, "Q D"]:
-        """E[T_1] − T* = −Cov(w, y) / E[w], exactly (`eq:bias_n1`)."""
-        return self.mean - self.T_star
-
-    def leading_bias(self, n: int) -> Float[Tensor, "Q D"]:
-        """−E[w² (y − T*)] / (n E[w]²) (`eq:ratio_bias`)."""
-        return -self.g_2 / n
-
     def abc_residual(self, n: int) -> Float[Tensor, "Q D"]:
-        """(3 m_2 g_2 − 2 g_3) / n²: what ABC leaves, to leading order."""
-        return (3 * self.m_2 * self.g_2 - 2 * self.g_3) / n**2
+        """Return the leading bias of ABC."""
+        return abc_residual(self.m_2, self.g_2, self.g_3, n)
 
     def n_eff(self, n: int) -> Float[Tensor, " Q"]:
-        """n / λ with λ = E[w²] / E[w]² ≥ 1, which grows as τ falls."""
+        """Return n / λ with λ = E[w²] / E[w]² ≥ 1, which grows as τ falls."""
         return n / self.m_2.squeeze(-1)
+
+
+def abc_residual(
+    m_2: Float[Tensor, "Q 1"], g_2: Float[Tensor, "Q D"], g_3: Float[Tensor, "Q D"], n: int
+) -> Float[Tensor, "Q D"]:
+    """Return (3 m_2 g_2 − 2 g_3) / n², the bias that ABC leaves to leading order."""
+    return (3 * m_2 * g_2 - 2 * g_3) / n**2
 
 
 def pool_moments(
     x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, tau: float, kernel: str | LogKernel = "laplace"
 ) -> PoolMoments:
-    """The moments of the pool at queries x, in float64."""
+    """Compute the moments of the pool at queries x, in float64."""
     y = pool.double()
-    T_star, m_2, g_2, g_3 = _joined(_moments(log_w, y) for log_w in _log_weights(x, pool, tau, kernel))
+    T_star, m_2, g_2, g_3 = _concatenate(_moments(log_w, y) for log_w in _log_weights(x, pool, tau, kernel))
     return PoolMoments(T_star, y.mean(0), m_2, g_2, g_3)
 
 
 def effective_share(
     x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, taus: Sequence[float]
 ) -> Float[Tensor, "Q taus"]:
-    """n_eff/n = 1/λ = E[w]² / E[w²] of the Laplace kernel at several τ, from the same distances."""
-    _check(x, pool)
+    """Return n_eff/n = 1/λ = E[w]² / E[w²] of the Laplace kernel at several τ, from the same distances."""
+    require_matrices(x=x, pool=pool)
     require_temperatures(taus)
     y = pool.double()
     shares = []
@@ -92,18 +91,18 @@ def effective_share(
 
 @dataclass(frozen=True)
 class Compensation:
-    """The shift of τ that would undo the leading bias at each query (`eq:compensation`), if one did."""
+    """The shift of τ that would cancel the leading bias at each query (`eq:compensation`)."""
 
     shift: Tensor
-    """[Q] n·Δ: the least-squares solution of ∂T*/∂τ · Δ = g_2/n, times n. One constant is needed for all queries."""
+    """[Q] n·Δ: the least-squares solution of ∂T*/∂τ · Δ = g_2/n, times n; it must be the same for all."""
     cosine: Tensor
-    """[Q] |cos| of the angle between ∂T*/∂τ and g_2. It must be 1."""
+    """[Q] |cos| of the angle between ∂T*/∂τ and g_2. To compensate, it must be 1."""
 
 
 def compensation(x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, tau: float) -> Compensation:
-    """Both conditions of `app:temperature` at queries x, for the Laplace kernel."""
+    """Compute both conditions of `app:temperature` at queries x, for the Laplace kernel."""
     y = pool.double()
-    slope, g_2 = _joined(
+    slope, g_2 = _concatenate(
         (_sensitivity(log_w, y, tau), _moments(log_w, y)[2]) for log_w in _log_weights(x, pool, tau, "laplace")
     )
     along, size = (slope * g_2).sum(-1), slope.square().sum(-1)
@@ -114,13 +113,8 @@ def compensation(x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, tau: fl
     )
 
 
-def sensitivity(x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, tau: float) -> Float[Tensor, "Q D"]:
-    """∂T*/∂τ = E[w d (y − T*)] / (τ² E[w]) of the Laplace kernel."""
-    y = pool.double()
-    return torch.cat([_sensitivity(log_w, y, tau) for log_w in _log_weights(x, pool, tau, "laplace")])
-
-
 def _sensitivity(log_w: Tensor, y: Tensor, tau: float) -> Tensor:
+    """Return ∂T*/∂τ [Q, D]."""
     w = log_w.exp()
     T_star = w @ y / len(y)
     w_log_w = w * log_w
@@ -128,32 +122,28 @@ def _sensitivity(log_w: Tensor, y: Tensor, tau: float) -> Tensor:
 
 
 def _moments(log_w: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-    """T*, m_2, g_2, g_3."""
+    """Return T*, m_2, g_2, g_3."""
     w = log_w.exp()
     T_star = w @ y / len(y)
-    power, found = w, []
+    power, moments = w, []
     for _ in (2, 3):
         power = power * w
         m = power.mean(-1, keepdim=True)
-        found += [m, power @ y / len(y) - m * T_star]
-    m_2, g_2, _, g_3 = found
+        moments += [m, power @ y / len(y) - m * T_star]
+    m_2, g_2, _, g_3 = moments
     return T_star, m_2, g_2, g_3
 
 
 def _log_weights(x: Tensor, pool: Tensor, tau: float, kernel: str | LogKernel) -> Iterator[Tensor]:
-    """log w [some queries, N], where w has mean 1."""
+    """Yield log w [some queries, N], where w has mean 1."""
     require_temperature(tau)
-    _check(x, pool)
+    require_matrices(x=x, pool=pool)
     y = pool.double()
     for some in blocks(x.double(), len(y)):
         log_w = minus_log_kernel(log_kernel(kernel), some, y, tau).neg_()
         yield log_w.sub_(log_w.logsumexp(-1, keepdim=True) - math.log(len(y)))
 
 
-def _check(x: Tensor, pool: Tensor) -> None:
-    require_matrices(x=x, pool=pool)
-
-
-def _joined(parts: Iterator[tuple[Tensor, ...]]) -> list[Tensor]:
-    """One block of queries after another."""
+def _concatenate(parts: Iterator[tuple[Tensor, ...]]) -> list[Tensor]:
+    """Concatenate the results of all blocks of queries."""
     return [torch.cat(each) for each in zip(*parts, strict=True)]

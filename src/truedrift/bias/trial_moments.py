@@ -1,10 +1,10 @@
-"""Moments of a centroid from M trials: ē = T̄ − T*, Σ̂, and what they say of the norm of the bias (`app:toy`).
+"""Moments of a centroid from M trials: ē = T̄ − T*, Σ̂, and estimates of the norm of the bias (`app:toy`).
 
     naive      ‖ē‖                             inflated by the noise √(tr Σ̂/M) (`app:baselines`)
     corrected  b̂ = √max(0, b̂²),  b̂² = ‖ē‖² − tr Σ̂/M   (`app:toy`)
 
-b̂² is unbiased, b̂ is not where the noise is as large as the bias. The variance of b̂² is 4 bᵀΣb/M + 2 tr Σ²/M², with
-ēᵀΣ̂ē − tr Σ̂²/M in the place of bᵀΣb.
+b̂² is unbiased; b̂ is not where the noise is as large as the bias. The variance of b̂² is 4 bᵀΣb/M + 2 tr Σ²/M², where
+ēᵀΣ̂ē − tr Σ̂²/M replaces bᵀΣb.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from truedrift.axes import Float, Tensor
 
 @dataclass(frozen=True)
 class TrialMoments:
-    """What M trials of one estimator gave at every query and every n."""
+    """Moments of one estimator over M trials at every query and every n."""
 
     n: tuple[int, ...]
     trials: int
@@ -36,7 +36,7 @@ class TrialMoments:
 
     @property
     def noise(self) -> Float[Tensor, "Q S"]:
-        """√(tr Σ̂/M): the root mean square of ‖ē‖ at no bias."""
+        """√(tr Σ̂/M): the root mean square of ‖ē‖ if there is no bias."""
         return (self.variance / self.trials).sqrt()
 
     @property
@@ -46,7 +46,7 @@ class TrialMoments:
 
     @property
     def squared(self) -> Float[Tensor, "Q S"]:
-        """‖ē‖² − tr Σ̂/M: unbiased for ‖bias‖², and negative at times."""
+        """‖ē‖² − tr Σ̂/M: unbiased for ‖bias‖²; may be negative."""
         return self.naive.square() - self.noise.square()
 
     @property
@@ -66,12 +66,12 @@ class TrialMoments:
         return (4 * self._along() / self.trials - 2 * chance).maximum(2 * chance).sqrt()
 
     def _along(self) -> Tensor:
-        """ēᵀΣ̂ē."""
+        """Return ēᵀΣ̂ē."""
         return torch.einsum("...d,...df,...f->...", self.bias, self.covariance, self.bias)
 
 
 def trial_moments(n: tuple[int, ...], trials: int, T_star: Tensor, first: Tensor, second: Tensor) -> TrialMoments:
-    """From Σ_t e_t [Q, len(n), D] and Σ_t e_t e_tᵀ [Q, len(n), D, D]."""
+    """Compute the moments from Σ_t e_t [Q, len(n), D] and Σ_t e_t e_tᵀ [Q, len(n), D, D]."""
     mean = first / trials
     covariance = (second - trials * mean.unsqueeze(-1) * mean.unsqueeze(-2)) / (trials - 1)
     return TrialMoments(n, trials, T_star, mean, covariance)

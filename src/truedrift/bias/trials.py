@@ -1,9 +1,10 @@
-"""Minibatches as a pure function of (seed, stream, trial): no state, so that any part of them can be drawn again.
+"""Compiled trials: draw minibatches, compute their centroids, and sum e = T − T* and e eᵀ over trials.
 
-The i-th number of a trial is mix(key + i·γ), SplitMix64's generator with the counter given instead of counted; its
-upper 53 bits choose a point of the pool. Without replacement a point that the trial already has is drawn again.
+**Draws.** Minibatches are a pure function of (seed, stream, trial): there is no state, and any part of them can be
+drawn again. The i-th number of a trial is mix(key + i·γ), the generator SplitMix64 with an explicit counter; its upper
+53 bits choose a point of the pool. Without replacement, a point that the trial already has is drawn again.
 
-The centroids of one minibatch, compiled: e = T − T* from weights w [m] and y − T* [D, m].
+**Centroids** of one minibatch, from weights w [m] and y − T* [D, m]:
 
     power sums  S_k = Σ w^k, P_k = Σ w^k y, p_k = S_k/S_1^k, D_k = P_k/S_1^k − p_k T:
                 T,  T + D_2 (`eq:abc`),  T + (1 − 3p_2) D_2 + 2 D_3 (ABC-2)
@@ -11,12 +12,10 @@ The centroids of one minibatch, compiled: e = T − T* from weights w [m] and y 
     bootstrap   2 T − mean_b T_b over resamples
     BR-SNIS     mean over k ≥ burn_in of the centroid of the state and block k
 
-They do in loops what the estimators of `centroids` do in tensors (`app:baselines`), and are tested against them.
+These loops compute the same as the tensor code of `centroids` (`app:baselines`), and are tested against it.
 
-Σ_t e_t and Σ_t e_t e_tᵀ over trials t, e = T − T*: the loop over minibatches, compiled.
-
-Weights are looked up, one row of (w, y − T*) for each point of the pool, and random access to that table is what takes
-the time. It is therefore kept in float32, half as large; T* has to be that of the rounded table, and sums are float64.
+**Sums.** Weights are looked up in a table with one row (w, y − T*) per pool point, and random access to it takes most
+of the time. The table is therefore float32, half as large. T* must be that of the rounded table, and sums are float64.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def _mix(z: np.uint64) -> np.uint64:
 
 
 def stream_key(seed: int, *path: int) -> np.uint64:
-    """The key of a stream: of a seed, and of the numbers that name the stream under it."""
+    """Return the key of a stream, from a seed and the numbers that identify the stream."""
     with np.errstate(over="ignore"):
         key = _mix.py_func(np.uint64(seed) + _GOLDEN)
         for step in path:
@@ -50,13 +49,13 @@ def stream_key(seed: int, *path: int) -> np.uint64:
 
 @numba.njit(inline="always", cache=True)  # type: ignore[misc]
 def stream(key: np.uint64, trial: int) -> np.uint64:
-    """The key of one trial."""
+    """Return the key of one trial."""
     return _mix(key + np.uint64(trial) * _GOLDEN)
 
 
 @numba.njit(inline="always", cache=True)  # type: ignore[misc]
 def uniform(of_trial: np.uint64, counter: int) -> float:
-    """A number in [0, 1): the one of that counter, from 1."""
+    """Return number `counter` (from 1) of a trial, in [0, 1)."""
     return np.int64(_mix(of_trial + np.uint64(counter) * _GOLDEN) >> _11) * 2.0**-53  # signed: one instruction
 
 
@@ -64,7 +63,7 @@ def uniform(of_trial: np.uint64, counter: int) -> float:
 def draw_one(
     key: np.uint64, trial: int, N: int, replacement: bool, seen: NDArray[np.int64], drawn: NDArray[np.uint32]
 ) -> None:
-    """Fill `drawn` with the trial's points. `seen` [N] holds for each point the last trial that had it, −1 for none."""
+    """Fill `drawn` with the points of a trial. `seen` [N] holds the last trial that drew each point, or −1."""
     of_trial = stream(key, trial)
     if replacement:
         for i in range(len(drawn)):
@@ -83,7 +82,7 @@ def draw_one(
 
 @numba.njit(cache=True)  # type: ignore[misc]
 def draw(key: np.uint64, first: int, trials: int, m: int, N: int, replacement: bool) -> NDArray[np.uint32]:
-    """[trials, m] points of a pool of N, for trials `first`, `first` + 1, …"""
+    """Draw points [trials, m] from a pool of N, for trials `first`, `first` + 1, …"""
     points = np.empty((trials, m), np.uint32)
     seen = np.full(1 if replacement else N, -1, np.int64)
     for t in range(trials):
@@ -96,7 +95,7 @@ Array = NDArray[np.float64]
 
 @numba.njit(inline="always", fastmath=True, cache=True)  # type: ignore[misc]
 def power_sums(w: Array, y: Array, e: Array) -> None:
-    """e [3, D] of standard, ABC and ABC-2."""
+    """Compute e [3, D] of standard, ABC and ABC-2."""
     S_1 = S_2 = S_3 = 0.0
     for i in range(len(w)):
         S_1 += w[i]
@@ -119,7 +118,7 @@ def power_sums(w: Array, y: Array, e: Array) -> None:
 
 @numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
 def jackknife(w: Array, y: Array, e: Array) -> None:
-    """e [1, D]. Only S_1 − w of the largest weight can cancel: the sums without it are taken apart."""
+    """Compute e [1, D]. Only S_1 − w of the largest weight can cancel, so the sums without it are separate."""
     n, top = len(w), 0
     for i in range(len(w)):
         if w[i] > w[top]:
@@ -146,7 +145,7 @@ def jackknife(w: Array, y: Array, e: Array) -> None:
 
 @numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
 def bootstrap(w: Array, y: Array, e: Array, resamples: int, key: np.uint64) -> None:
-    """e [1, D]."""
+    """Compute e [1, D]."""
     n, D = len(w), len(y)
     total, counter = np.zeros(D), 0
     P = np.empty(D)
@@ -171,7 +170,7 @@ def bootstrap(w: Array, y: Array, e: Array, resamples: int, key: np.uint64) -> N
 
 @numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
 def br_snis(w: Array, y: Array, e: Array, iterations: int, burn_in: int, key: np.uint64) -> None:
-    """e [1, D] of m = K(n − 1) + 1 references, the first of which is the first state."""
+    """Compute e [1, D] of m = K(n − 1) + 1 references, the first of which is the first state."""
     D, fresh = len(y), (len(w) - 1) // iterations
     state = 0
     e[0] = 0.0
@@ -195,17 +194,17 @@ def br_snis(w: Array, y: Array, e: Array, iterations: int, burn_in: int, key: np
 
 
 LARGEST_RANGE = 80.0
-"""Of log w over the pool: e^{−80} still has all its digits in float32."""
+"""The largest range of log w over the pool: e^{−80} still has all its digits in float32."""
 SUMS = 1 << 21
-"""Numbers that the sums of all blocks may take, whatever the number of trials."""
+"""The largest size of the sums of all blocks, whatever the number of trials."""
 DRAWS_TOGETHER = 512
-"""Minibatches are looked up together up to this many draws, so that many accesses to memory are under way at once."""
+"""Minibatches are looked up together up to this many draws, so that memory accesses overlap."""
 
 Table = NDArray[np.float32]
 
 
 class Rule(NamedTuple):
-    """Which centroids a minibatch gives: of power sums (three), or one of the others with its settings."""
+    """The centroids to compute per minibatch: the three of power sums, or one of the others with its settings."""
 
     kind: int
     outputs: int
@@ -218,21 +217,22 @@ BOOTSTRAP, BR_SNIS = 2, 3
 
 
 def bootstrap_rule(resamples: int) -> Rule:
-    """2 T − mean over that many resamples."""
+    """Return the rule of the bootstrap."""
     return Rule(BOOTSTRAP, 1, (resamples, 0))
 
 
 def br_snis_rule(iterations: int, burn_in: int) -> Rule:
-    """The chain."""
+    """Return the rule of BR-SNIS."""
     return Rule(BR_SNIS, 1, (iterations, burn_in))
 
 
 def accumulate(
     table: Table, rule: Rule, m: int, trials: int, *, key: np.uint64, own_key: np.uint64, replacement: bool
 ) -> tuple[Array, Array]:
-    """(Σ e [outputs, D], Σ e eᵀ [outputs, D, D]) over minibatches of m; table [N, 1 + D] holds w > 0 and y − T*.
+    """Return Σ e [outputs, D] and Σ e eᵀ [outputs, D, D] over minibatches of m.
 
-    Minibatches are those of `key`; what an estimator draws itself is of `own_key`.
+    The table [N, 1 + D] holds w > 0 and y − T*. Minibatches come from `key`, and the draws of the estimator itself from
+    `own_key`.
     """
     D = table.shape[1] - 1
     blocks = block_count(trials, rule.outputs * D * D)
@@ -242,15 +242,15 @@ def accumulate(
 
 
 def block_count(trials: int, numbers: int) -> int:
-    """Into how many blocks trials are split, each with sums of that many numbers.
+    """Return the number of blocks of trials, for sums of `numbers` numbers per block.
 
-    It does not depend on the threads, so that the digits do not either.
+    It does not depend on the number of threads, so the digits of the sums do not either.
     """
     return max(4, min(64, SUMS // numbers, trials))
 
 
 def compile_now() -> None:
-    """Have the loop compiled, which takes a while the first time after an installation."""
+    """Compile the loop, which takes a while the first time after an installation."""
     key = np.uint64(0)
     accumulate(np.ones((1, 2), np.float32), POWER_SUMS, 1, 1, key=key, own_key=key, replacement=True)
 
@@ -296,7 +296,7 @@ def _tally(
 
 @numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
 def _look_up(table: Table, drawn: NDArray[np.uint32], w: Array, y: Array) -> None:
-    """Column by column: a loop without a loop inside keeps many accesses to memory under way."""
+    """Look up column by column: loops without inner loops let memory accesses overlap."""
     for i in range(len(drawn)):
         w[i] = table[drawn[i], 0]
     for d in range(len(y)):

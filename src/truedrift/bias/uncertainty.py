@@ -1,30 +1,29 @@
-"""How well the references at hand determine the bias: the same computation with parts of them left out.
+"""The uncertainty of a bias that is computed from a sample of references, and simulated minibatches from this sample.
 
-The references are split at random into G = 8 groups, copies of the same one always into the same group: what a copy
-tells is known already. With b the bias vector of a query from all references and b_(g) the one without group g
-(subsamples of 7/8 of them, without replacement), the delete-group jackknife
+**Jackknife.** The references are split at random into G = 8 groups; copies of one reference are always in the same
+group. With b the bias vector of a query from all references and b_(g) the one without group g, the delete-group
+jackknife is
 
-    Var b ≈ (G − 1)/G Σ_g (b_(g) − b̄)(b_(g) − b̄)ᵀ
+    Var b ≈ (G − 1)/G Σ_g (b_(g) − b̄)(b_(g) − b̄)ᵀ.
 
-carries the scatter of the subsamples over to samples of all N: subsamples share most of their points, and their sum of
-squares is scaled up for that. Three numbers come out of it, for the mean over queries θ = mean ‖b‖:
+The factor scales the variation of overlapping subsamples up to that of independent samples of N references. Three
+numbers come out of it, for the mean over queries θ = mean ‖b‖:
 
-    error  √((G − 1)/G Σ_g (log θ_(g) − mean)²)     standard error of log θ
-    noise  mean √(tr Var b) / θ                     the same for the vector: large where θ is a norm of noise
-    drift  (G − 1)(log θ − mean log θ_(g))           the jackknife's estimate of what more references would change
+    log_error       √((G − 1)/G Σ_g (log θ_(g) − mean)²)   the standard error of log θ
+    relative_noise  mean √(tr Var b) / θ                   the error of the vector; large if θ is the norm of noise
+    extrapolation   (G − 1)(log θ − mean log θ_(g))        how more references would change log θ, as the jackknife
+                                                           estimates it
 
-and an interval of 95 %,
+and a 95 % interval,
 
-    log θ ± √((t · error)² + (REACH · drift)² + (WIDENING · noise)² + (t · error of queries)²),
+    log θ ± √((t · log_error)² + (REACH · extrapolation)² + (WIDENING · relative_noise)² + (t · query_error)²),
 
-with t the quantile of Student's distribution with G − 1 degrees of freedom. Drift and noise are in it because a pool of
-N references has a bias of its own, of order 1/N, which no scatter shows; the last term is there when the queries are a
-sample of the user's.
+with t the quantile of Student's distribution with G − 1 degrees of freedom. Extrapolation and noise are included
+because a pool of N references has a bias of its own, of order 1/N, which no variation between groups shows. The last
+term is included if the queries are a sample of the user's.
 
-α and T of simulated minibatches, drawn with replacement from a user's references: n_eff, dominance, √(tr Var T_n).
-
-Every draw serves all queries. The mean of T is an integral (`expected_weights`); these three are not, or not cheaply in
-many dimensions, and need no more than a few per cent.
+**Minibatches.** n_eff, the largest α and √(tr Var T_n) come from simulated minibatches, drawn with replacement from the
+references. All queries share the draws. A precision of a few per cent is enough for these.
 """
 
 from __future__ import annotations
@@ -38,37 +37,37 @@ import torch
 from truedrift.axes import Float, Int, Tensor
 from truedrift.bias.diagnosis import Quantiles, Weights
 from truedrift.bias.expected_weights import References
-from truedrift.kernels.weights import effective_sample_size
+from truedrift.kernels.weights import DOMINATES_ABOVE, effective_sample_size
 
 GROUPS = 8
 STUDENT = 2.3646
 """97.5 % quantile with 7 degrees of freedom."""
 REACH = 2.0
 WIDENING = 0.4
-"""Chosen with the light's thresholds: the smallest with which 95 % of the intervals held the truth."""
+"""REACH and WIDENING are the smallest with which 95 % of the intervals contained the truth in the calibration."""
 ESTIMATORS = ("standard", "abc", "abc2")
 
 
-def jackknife_group_count(N: int, generator: torch.Generator) -> Int[Tensor, " N"]:
-    """Labels 0 … G − 1 of the references, in random order, as equally often as can be."""
+def random_groups(N: int, generator: torch.Generator) -> Int[Tensor, " N"]:
+    """Return labels 0 … G − 1 of N references in random order, in groups of equal size up to one."""
     labels = torch.arange(N) % min(GROUPS, N)
     return labels[torch.randperm(N, generator=generator)]
 
 
-def count_distinct(rows: Float[Tensor, "N D"]) -> Int[Tensor, " N"]:
-    """Which of the distinct rows each row is: 0, 1, … in the order of their first appearance, bit by bit but for −0.
+def distinct_index(rows: Float[Tensor, "N D"]) -> Int[Tensor, " N"]:
+    """Return the index of each row among the distinct rows, in the order of their first appearance.
 
-    By a hash of 128 bits: the rows themselves are large, and a sum of floats depends on its order.
+    Rows are compared bit by bit (−0 equals 0) by a hash of 128 bits, because the rows themselves are large.
     """
-    known: dict[bytes, int] = {}
+    index: dict[bytes, int] = {}
     hashes = (hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in (rows + 0.0).contiguous().numpy())
-    return torch.tensor([known.setdefault(each, len(known)) for each in hashes])
+    return torch.tensor([index.setdefault(each, len(index)) for each in hashes])
 
 
-def jackknife_levels(d: Float[Tensor, "Q N"], within: float) -> Float[Tensor, "Q N"]:
-    """Numbers in place of the values of each row, the same for values that gaps of at most `within` connect.
+def merge_close_values(d: Float[Tensor, "Q N"], within: float) -> Float[Tensor, "Q N"]:
+    """Replace the values of each row by their ranks; values that gaps of at most `within` connect have the same rank.
 
-    Distances of copies differ by rounding: a product of matrices adds up in another order at its edges.
+    Distances to copies of a reference differ by rounding, because a matrix product adds in another order at its edges.
     """
     ordered, order = d.sort(-1)
     steps = (ordered.diff(dim=-1, prepend=ordered[:, :1]) > within).to(d.dtype).cumsum(-1)
@@ -76,24 +75,24 @@ def jackknife_levels(d: Float[Tensor, "Q N"], within: float) -> Float[Tensor, "Q
 
 
 def jackknife_groups(which: Int[Tensor, " N"], generator: torch.Generator) -> Int[Tensor, " N"]:
-    """Labels of references of which row i is the distinct one `which[i]`: `groups` of the distinct ones.
+    """Return group labels of the references; reference i is a copy of the distinct one `which[i]`.
 
-    Where all are the same there is nothing else to leave out, and `groups` of the copies are as good as any.
+    Copies have the same label. If all references are the same, the copies themselves are split.
     """
     count = int(which.max()) + 1
-    return jackknife_group_count(count, generator)[which] if count > 1 else jackknife_group_count(len(which), generator)
+    return random_groups(count, generator)[which] if count > 1 else random_groups(len(which), generator)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One estimator at one n."""
+    """The bias of one estimator at one n, with its uncertainty."""
 
     estimator: str
     norms: Tensor
     """[Q] ‖b‖ from all references."""
-    error: float
-    noise: float
-    drift: float
+    log_error: float
+    relative_noise: float
+    extrapolation: float
 
     @property
     def norm(self) -> float:
@@ -101,29 +100,39 @@ class Estimate:
         return float(self.norms.mean())
 
     def interval(self, queries: int, floor: float) -> tuple[float, float]:
-        """Of 95 %, for the mean over all `queries`, of which these are a sample; 0 to the floor at or below it."""
+        """Return the 95 % interval of the mean over all queries.
+
+        Args:
+            queries: The number of all queries, of which these are a sample.
+            floor: The smallest bias that is resolved. At or below it, the interval is 0 to the floor.
+        """
         Q = len(self.norms)
         if self.norm <= floor:
             return 0.0, floor
         left_out = 1 - Q / queries
-        of_queries = math.sqrt(left_out * float(self.norms.var()) / Q) / self.norm if left_out > 0 else 0.0
-        half = half_width(error=self.error, drift=self.drift, noise=self.noise, of_queries=of_queries)
+        query_error = math.sqrt(left_out * float(self.norms.var()) / Q) / self.norm if left_out > 0 else 0.0
+        half = half_width(
+            log_error=self.log_error,
+            extrapolation=self.extrapolation,
+            relative_noise=self.relative_noise,
+            query_error=query_error,
+        )
         return self.norm * math.exp(-half), self.norm * math.exp(min(half, 700.0))
 
 
-def half_width(*, error: float, drift: float, noise: float, of_queries: float = 0.0) -> float:
-    """Of the interval of log θ."""
-    return math.hypot(STUDENT * error, REACH * drift, WIDENING * noise, STUDENT * of_queries)
+def half_width(*, log_error: float, extrapolation: float, relative_noise: float, query_error: float = 0.0) -> float:
+    """Return half the width of the interval of log θ."""
+    return math.hypot(STUDENT * log_error, REACH * extrapolation, WIDENING * relative_noise, STUDENT * query_error)
 
 
 def jackknife_estimates(
-    seen: References, n: int, labels: Int[Tensor, " N"], sizes: tuple[int, ...] = ()
+    references: References, n: int, labels: Int[Tensor, " N"], sizes: tuple[int, ...] = ()
 ) -> tuple[tuple[Estimate, ...], Float[Tensor, "estimators sizes"]]:
-    """Of every estimator at n, and θ at further `sizes`, which cost little beside it."""
-    b = seen.biases(ESTIMATORS, (n, *sizes))[:, 0]  # [Q, estimators, 1 + sizes, D]
-    without = seen.biases(ESTIMATORS, (n,), labels)[:, :, :, 0]  # [Q, G, estimators, D]
-    found = tuple(_estimate(name, b[:, k, 0], without[:, :, k]) for k, name in enumerate(ESTIMATORS))
-    return found, b[:, :, 1:].norm(dim=-1).mean(0)
+    """Return the estimates of all estimators at n, and θ at further `sizes`, which cost little more."""
+    b = references.biases(ESTIMATORS, (n, *sizes))[:, 0]  # [Q, estimators, 1 + sizes, D]
+    without = references.biases(ESTIMATORS, (n,), labels)[:, :, :, 0]  # [Q, G, estimators, D]
+    estimates = tuple(_estimate(name, b[:, k, 0], without[:, :, k]) for k, name in enumerate(ESTIMATORS))
+    return estimates, b[:, :, 1:].norm(dim=-1).mean(0)
 
 
 def _estimate(name: str, b: Float[Tensor, "Q D"], without: Float[Tensor, "Q G D"]) -> Estimate:
@@ -135,9 +144,9 @@ def _estimate(name: str, b: Float[Tensor, "Q D"], without: Float[Tensor, "Q G D"
     return Estimate(
         estimator=name,
         norms=norms,
-        error=math.sqrt((G - 1) / G * float((logs - logs.mean()).square().sum())),
-        noise=float(variance.sqrt().mean() / theta),
-        drift=(G - 1) * float(_log(theta) - logs.mean()),
+        log_error=math.sqrt((G - 1) / G * float((logs - logs.mean()).square().sum())),
+        relative_noise=float(variance.sqrt().mean() / theta),
+        extrapolation=(G - 1) * float(_log(theta) - logs.mean()),
     )
 
 
@@ -145,14 +154,13 @@ def _log(positive: Tensor) -> Tensor:
     return positive.clamp_min(torch.finfo(positive.dtype).tiny).log()
 
 
-DOMINATES_ABOVE = 0.5
 MOST_DRAWS, FEWEST_DRAWS = 256, 16
 _ELEMENTS = 1 << 23
 
 
 @dataclass(frozen=True)
 class SimulatedBatches:
-    """What the minibatches showed."""
+    """Statistics of simulated minibatches."""
 
     weights: Weights
     noise: float
@@ -160,10 +168,10 @@ class SimulatedBatches:
 
 
 def simulate_batches(references: References, n: int, generator: torch.Generator) -> SimulatedBatches:
-    """Up to 256 minibatches of n references, fewer when n is large."""
+    """Simulate up to 256 minibatches of n references, fewer if n is large."""
     Q, N = references.s.shape
     draws = max(FEWEST_DRAWS, min(MOST_DRAWS, _ELEMENTS // n))
-    width = Q + (0 if references.own else references.y.shape[-1])
+    width = Q + (0 if references.per_query else references.y.shape[-1])
     at_a_time = max(1, _ELEMENTS // (n * width))
     n_eff, dominance, T = [], [], []
     for some in torch.randint(N, (draws, n), generator=generator).split(at_a_time):
@@ -176,14 +184,14 @@ def simulate_batches(references: References, n: int, generator: torch.Generator)
 
 
 def _centroids(references: References, index: Tensor, alpha: Tensor) -> Tensor:
-    """[Q, draws, D]."""
-    if references.own:
+    """Return T [Q, draws, D]."""
+    if references.per_query:
         return (alpha * references.y[:, index]).sum(-1, keepdim=True)
     return (alpha.transpose(0, 1) @ references.y[index]).transpose(0, 1)
 
 
 def summarize_batches(n_eff: Tensor, dominance: Tensor, n: int) -> Weights:
-    """Of rows of weights, from 1/Σα² and the largest α of each."""
+    """Summarize rows of weights by 1/Σα² and the largest α of each."""
     return Weights(
         rows=n_eff.numel(),
         n=n,

@@ -11,7 +11,7 @@ or with heavy tails (Student's t with 3 degrees of freedom), some on the unit sp
 from n (at least 16) to 256 n (at most 20 000); τ from twice the median distance down to a 64th of it, where n_eff is
 near 1. Seeds below 600 were used to choose the thresholds; the next 300 were drawn afterwards, to measure the rates.
 
-    python -m truedrift.paper.reliability_calibration docs/results/light_calibration.jsonl
+    python tools/reliability_calibration.py docs/results/light_calibration.jsonl
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Case:
     """Closed form for ABC from the references, divided by the estimate."""
 
 
-def case(seed: int) -> Case:
+def compute_case(seed: int) -> Case:
     """Compute the case of a seed: its population, sample and settings."""
     generator = torch.Generator().manual_seed(seed)
     D = DIMENSIONS[int(_uniform(generator) * len(DIMENSIONS))]
@@ -78,11 +78,11 @@ def case(seed: int) -> Case:
     distances = pairwise_distance(x, y)
     share = 2 ** (1 - 7 * _uniform(generator))
     tau = share * float(distances.median())
-    truth = References.seen(pairwise_distance(x, pool) / tau, pool, own=False)
-    seen = References.seen(distances / tau, y, own=False)
+    truth = References.from_log_weights(-pairwise_distance(x, pool) / tau, pool, per_query=False)
+    references = References.from_log_weights(-distances / tau, y, per_query=False)
     true_norms = truth.biases(uncertainty.ESTIMATORS, (n,)).norm(dim=-1).mean(0).flatten().tolist()
-    estimates, _ = uncertainty.jackknife_estimates(seen, n, uncertainty.jackknife_group_count(N, generator))
-    closed = float(seen.abc_residual(n).norm(dim=-1).mean())
+    estimates, _ = uncertainty.jackknife_estimates(references, n, uncertainty.random_groups(N, generator))
+    expansion = float(references.abc_residual(n).norm(dim=-1).mean())
     drawn = torch.randint(N, (64, n), generator=generator)
     return Case(
         seed=seed,
@@ -90,14 +90,14 @@ def case(seed: int) -> Case:
         N=N,
         n=n,
         tau_of_distance=_short(share),
-        n_eff=_short(1 / float((-seen.s[:, drawn]).softmax(-1).square().sum(-1).mean())),
+        n_eff=_short(1 / float((-references.s[:, drawn]).softmax(-1).square().sum(-1).mean())),
         truth=tuple(map(_short, true_norms)),
         estimate=tuple(_short(each.norm) for each in estimates),
-        error=tuple(_short(each.error) for each in estimates),
-        noise=tuple(_short(each.noise) for each in estimates),
-        drift=tuple(_short(each.drift) for each in estimates),
-        expansion=_short(closed / true_norms[1]),
-        agreement=_short(closed / estimates[1].norm),
+        error=tuple(_short(each.log_error) for each in estimates),
+        noise=tuple(_short(each.relative_noise) for each in estimates),
+        drift=tuple(_short(each.extrapolation) for each in estimates),
+        expansion=_short(expansion / true_norms[1]),
+        agreement=_short(expansion / estimates[1].norm),
     )
 
 
@@ -130,7 +130,7 @@ def write(path: Path, seeds: Iterable[int]) -> None:
     start = time.perf_counter()
     path.unlink(missing_ok=True)
     for seed in seeds:
-        append(path, case(seed))
+        append(path, compute_case(seed))
     append(path, provenance(seed=0, wall_seconds=time.perf_counter() - start))
 
 
@@ -141,8 +141,12 @@ def read(path: Path) -> list[Case]:
 
 def color_of(each: Case) -> Color:
     """Return the reliability color of the case."""
-    _, noise, _ = each.noise
-    return reliability_color(noise=noise, error=each.error[1], drift=each.drift[1], agreement=each.agreement)
+    return reliability_color(
+        relative_noise=each.noise[1],
+        log_error=each.error[1],
+        extrapolation=each.drift[1],
+        agreement=each.agreement,
+    )
 
 
 def is_right(each: Case) -> bool:
@@ -161,7 +165,7 @@ def _within_2(ratio: float) -> bool:
 
 def is_covered(each: Case, *, k: int) -> bool:
     """Return whether the interval of estimator k contains the truth."""
-    half = uncertainty.half_width(error=each.error[k], drift=each.drift[k], noise=each.noise[k])
+    half = uncertainty.half_width(log_error=each.error[k], extrapolation=each.drift[k], relative_noise=each.noise[k])
     return abs(math.log(each.estimate[k] / each.truth[k])) <= half
 
 
