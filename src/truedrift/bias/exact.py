@@ -148,7 +148,8 @@ def exact_moments(
 
     Example:
         >>> x, pool = torch.zeros(1, 1), torch.tensor([[0.0], [1.0]])
-        >>> [round(b, 4) for b in exact_moments(x, pool, tau=1.0, n=(1, 2), estimator="standard").bias.flatten().tolist()]
+        >>> moments = exact_moments(x, pool, tau=1.0, n=(1, 2), estimator="standard")
+        >>> [round(b, 4) for b in moments.bias.flatten().tolist()]
         [0.2311, 0.1155]
     """
     (moments,) = exact_moments_by_estimator(
