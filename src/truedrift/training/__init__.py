@@ -1,4 +1,4 @@
-"""Run an optimization: configuration → steps → checkpoints, in an engine that cannot lose work."""
+"""Train a generator: configuration → steps → checkpoints. A run that is killed resumes bit for bit."""
 
 from truedrift.training.config import RunConfig
 from truedrift.training.load import load_generator

@@ -117,7 +117,7 @@ class Loop:
         self.run, self.setup, self.journal = run, setup, journal
         self.evaluate, self.progress, self.notify = evaluate, progress, notify
         self.config, self.state, self.device = run.config, setup.state, setup.step.device
-        self.now = self._synchronize(RunProgress() if journal is None else journal.progress)
+        self.run_progress = self._synchronize(RunProgress() if journal is None else journal.progress)
         # On a CPU a check costs nothing, so that every step is checked.
         check_every = 1 if self.device.type == "cpu" else self.config.cadence.log_every
         self.monitor = NonFiniteMonitor(check_every, self.device)
@@ -125,17 +125,17 @@ class Loop:
 
     def reports(self, stop: StopSignal) -> Iterator[TrainingReport]:
         """Take the remaining steps; yield a report at every logged step and at the end."""
-        now, steps = self.now, self.config.cadence.steps
-        while now.step < steps:
+        current, steps = self.run_progress, self.config.cadence.steps
+        while current.step < steps:
             # Take a step.
             outcome = self._take_step()
             stop_reason = self._stop_reason(stop)
             save = self._checkpoint_due() or stop_reason is not None
             # Check that loss and gradient were finite.
-            if save or now.step % self.monitor.every == 0:
+            if save or current.step % self.monitor.every == 0:
                 self._check_finite(outcome)
             # Log, evaluate, draw samples.
-            logged = now.step % self.config.cadence.log_every == 0 or now.step == steps
+            logged = current.step % self.config.cadence.log_every == 0 or current.step == steps
             if logged:
                 self._log(outcome)
             self._evaluate()
@@ -148,41 +148,43 @@ class Loop:
                 self._append_history("interrupted", signal=stop_reason)
                 yield self._report(stop_reason)
                 return
-            if logged and now.step < steps:
+            if logged and current.step < steps:
                 yield self._report()
         self._evaluate_late()
         self._append_history("complete")
         yield self._report()
 
-    def _synchronize(self, now: RunProgress) -> RunProgress:
+    def _synchronize(self, current: RunProgress) -> RunProgress:
         """Give all processes the state of rank 0, the only one that reads the disk."""
-        now.step, now.skipped = distributed.broadcast_ints((now.step, now.skipped))
-        self.state.broadcast(started=now.step > 0)
-        return now
+        current.step, current.skipped = distributed.broadcast_ints((current.step, current.skipped))
+        self.state.broadcast(started=current.step > 0)
+        return current
 
     def _take_step(self) -> StepResult:
-        now = self.now
-        outcome = self.setup.step(now.step)
-        self.monitor.record(now.step, outcome.finite)
+        current = self.run_progress
+        outcome = self.setup.step(current.step)
+        self.monitor.record(current.step, outcome.finite)
         self._images += self.config.generated * len(self.setup.samples.classes)
-        now.step += 1
-        self.progress("training", now.step, self.config.cadence.steps)
+        current.step += 1
+        self.progress("training", current.step, self.config.cadence.steps)
         return outcome
 
     def _report(self, stop_reason: str | None = None) -> TrainingReport:
-        return TrainingReport(self.run.path, self.now.step, self.config.cadence.steps, self.now.metrics, stop_reason)
+        return TrainingReport(
+            self.run.path, self.run_progress.step, self.config.cadence.steps, self.run_progress.metrics, stop_reason
+        )
 
     def _append_history(self, event: str, **facts: Any) -> None:
         if self.journal is not None:
-            self.run.append_history(event, step=self.now.step, **facts)
+            self.run.append_history(event, step=self.run_progress.step, **facts)
 
     def _checkpoint_due(self) -> bool:
         """Return whether to save: at the cadence, at the end, and after an evaluation, which may be the best."""
-        step, cadence = self.now.step, self.config.cadence
+        step, cadence = self.run_progress.step, self.config.cadence
         return step % cadence.checkpoint_every == 0 or step == cadence.steps or self._evaluation_due()
 
     def _evaluation_due(self) -> bool:
-        step, cadence = self.now.step, self.config.cadence
+        step, cadence = self.run_progress.step, self.config.cadence
         every = cadence.evaluate_every_epochs * cadence.steps_per_epoch
         return self.evaluate is not None and (step % every == 0 or step == cadence.steps)
 
@@ -190,16 +192,16 @@ class Loop:
         """Return the signal that any of the processes received."""
         if distributed.size() == 1:
             return stop.received
-        if self.device.type != "cpu" and self.now.step % SIGNAL_CHECK_STEPS:
+        if self.device.type != "cpu" and self.run_progress.step % SIGNAL_CHECK_STEPS:
             return None
         anyone = distributed.any_process(stop.received is not None)
         return (stop.received or "a signal to another process") if anyone else None
 
     def _check_finite(self, outcome: StepResult) -> None:
         """Record an incident for every step since the last check that was not finite."""
-        latest = self.now.step - 1
+        latest = self.run_progress.step - 1
         for step in self.monitor.nonfinite_steps(latest):
-            self.now.skipped += 1
+            self.run_progress.skipped += 1
             path = self.run.path / INCIDENTS / f"step-{step:08d}.json"
             if self.journal is not None:
                 with write_errors_as_user_errors(self.run.path):
@@ -211,39 +213,39 @@ class Loop:
             self.notify(f"{message}; the step was skipped")
 
     def _log(self, outcome: StepResult) -> None:
-        now = self.now
-        was_collapsed = now.metrics.get("collapsed", False)
-        metrics = step_metrics(self.config, now.step, outcome, now.skipped)
-        now.metrics = metrics | {"timing": timing(self._images, self._since, self.device)}
+        current = self.run_progress
+        was_collapsed = current.metrics.get("collapsed", False)
+        metrics = step_metrics(self.config, current.step, outcome, current.skipped)
+        current.metrics = metrics | {"timing": timing(self._images, self._since, self.device)}
         self._since, self._images = time.monotonic(), 0
         if metrics["collapsed"] and not was_collapsed:
             self.notify(
-                f"step {now.step}: the generator may have collapsed: "
+                f"step {current.step}: the generator may have collapsed: "
                 f"samples of a class are {metrics['spread']:.2f} times as far apart as the data"
             )
         if self.journal is not None:
-            self.journal.write(now.metrics)
+            self.journal.write(current.metrics)
 
     def _evaluate_late(self) -> None:
         """Evaluate a complete run whose last step has no evaluation in the log."""
         missing = self.journal is not None and not self.journal.has_evaluation()
         if self._evaluation_due() and distributed.any_process(missing):
-            self.notify(f"step {self.now.step} is the last and has no evaluation: evaluating it now")
+            self.notify(f"step {self.run_progress.step} is the last and has no evaluation: evaluating it now")
             self._evaluate()
 
     def _evaluate(self) -> None:
         if self.evaluate is None or not self._evaluation_due():
             return
-        now = self.now
-        result = dict(self.evaluate(self.state.average.generator, now.step))
+        current = self.run_progress
+        result = dict(self.evaluate(self.state.average.generator, current.step))
         protocol = {"protocol": result.pop("protocol")} if "protocol" in result else {}
         numbers = {name: None if value is None else float(value) for name, value in result.items()}
         if self.journal is not None:
-            self.journal.write(finite_or_none({"step": now.step, "evaluation": numbers} | protocol))
-        now.record_fid(numbers.get("fid"))
+            self.journal.write(finite_or_none({"step": current.step, "evaluation": numbers} | protocol))
+        current.record_fid(numbers.get("fid"))
 
     def _write_picture(self) -> None:
-        step, every, last = self.now.step, self.config.cadence.grid_every, self.config.cadence.steps
+        step, every, last = self.run_progress.step, self.config.cadence.grid_every, self.config.cadence.steps
         if self.journal is not None and every is not None and (step % every == 0 or step == last):
             path = self.run.path / SAMPLES / f"step-{step:08d}.png"
             with write_errors_as_user_errors(self.run.path):

@@ -57,6 +57,14 @@ def train(
 
     Raises:
         UserError: If the configuration, the device, the data or the run directory cannot be used.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from truedrift.recipes import recipe
+        >>> config = recipe("toy", settings=["cadence.epochs=1", "cadence.steps_per_epoch=2"])
+        >>> with TemporaryDirectory() as out:
+        ...     [report.step for report in train(config, out=Path(out), device="cpu")]
+        [2]
     """
     config, parts = validated_config(config), parts or Parts()
     device = resolve_device(device)
