@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles.image_grids import run
 
-from truedrift.paper.seeds import best, first_hit, last_average, mean_and_deviation, paired, rolling_mean
+from truedrift.paper.grid_tables import best, first_hit, last_average, mean_and_deviation, paired, rolling_mean
 
 NUMBERS = st.floats(-1e3, 1e3)
 

@@ -6,7 +6,7 @@ from oracles.image_grids import grid, run
 from PIL import Image
 
 from truedrift.paper import fig_ablation_trajectory, fig_convergence
-from truedrift.paper.trajectory import smoothing_window, trajectory
+from truedrift.paper.grid_tables import smoothing_window, trajectory
 from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD
 from truedrift.report.table import cell_text
 

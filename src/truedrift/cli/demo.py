@@ -10,12 +10,11 @@ from pathlib import Path
 
 from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay
-from truedrift.cli.report import PAGE
 from truedrift.errors import require_integer
 from truedrift.grids.local import Interrupted, Pool
 from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import run_path
-from truedrift.page.page import render_runs, write_page
+from truedrift.page.page import PAGE, render_runs, write_page
 from truedrift.paper import demo, fig_bias_loglog, fig_illustration
 from truedrift.paper.catalog import render_record
 from truedrift.progress import Progress

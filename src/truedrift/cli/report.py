@@ -12,11 +12,10 @@ import tyro
 
 from truedrift.errors import UserError
 from truedrift.page.discover import ReportInput, find_inputs
-from truedrift.page.page import render_runs, write_page
+from truedrift.page.page import PAGE, render_runs, write_page
 from truedrift.paper.catalog import find_item, render_record
 from truedrift.records.store import writable_directory
 
-PAGE = "report.html"
 COMPARISON = Path("runs/report")
 """Output directory for several inputs."""
 TITLE_NAMES = 3

@@ -1,13 +1,10 @@
 """Frozen encoders from samples to feature groups, and stacking of groups of different sizes into one tensor."""
 
 from truedrift.encoders.base import Encoder, PixelsOptions, gradient_weights, stack_padded
-from truedrift.encoders.catalog import OPTIONS, build
+from truedrift.encoders.catalog import OPTIONS, EncoderOptions, build
 from truedrift.encoders.convnet import ConvNetOptions
 from truedrift.encoders.dinov2 import DINOv2Options
 from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0Options
-
-EncoderOptions = PixelsOptions | ConvNetOptions | EfficientNetLite0Options | DINOv2Options
-"""Options of any encoder, distinguished by `kind`."""
 
 __all__ = [
     "OPTIONS",

@@ -11,6 +11,9 @@ from truedrift.encoders.dinov2 import DINOv2, DINOv2Options
 from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0, EfficientNetLite0Options
 from truedrift.errors import UserError
 
+EncoderOptions = PixelsOptions | ConvNetOptions | EfficientNetLite0Options | DINOv2Options
+"""Options of any of the encoders."""
+
 OPTIONS: dict[str, type] = {
     "pixels": PixelsOptions,
     "convnet": ConvNetOptions,

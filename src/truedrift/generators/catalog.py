@@ -10,13 +10,14 @@ from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
 from truedrift.generators.mlp import MLP, MLPOptions
 from truedrift.seeding import stream
 
+GeneratorOptions = MLPOptions | DriftDiTOptions
+"""Options of any of the generators."""
+
 GENERATORS: dict[str, type[DriftDiT] | type[MLP]] = {each.architecture: each for each in (MLP, DriftDiT)}
 OPTIONS: dict[str, type[Any]] = {name: each.options_type for name, each in GENERATORS.items()}
 
 
-def build(
-    options: MLPOptions | DriftDiTOptions, *, sample_shape: tuple[int, ...], classes: int, seed: int
-) -> Generator:
+def build(options: GeneratorOptions, *, sample_shape: tuple[int, ...], classes: int, seed: int) -> Generator:
     """Build the generator of these options, with parameters drawn from the stream (seed, "generator").
 
     Args:

@@ -14,8 +14,7 @@ from typing import Any
 
 from truedrift.errors import UserError
 from truedrift.evaluation.record import Metrics, Protocol
-from truedrift.generators import GeneratorOptions
-from truedrift.generators.catalog import build
+from truedrift.generators.catalog import GeneratorOptions, build
 from truedrift.grids.plan import Plan, Task, run_path
 from truedrift.grids.status import evaluations_by_step, wall_seconds
 from truedrift.options import from_dict

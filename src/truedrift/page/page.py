@@ -67,6 +67,9 @@ from truedrift.report.table import Table, cell_text, is_bold
 from truedrift.storage import write_atomically
 
 LARGEST_PIXELS = 40_000_000
+PAGE = "report.html"
+"""File name of the page."""
+
 FIGURE_DPI, PAGE_DPI = 200, 110
 """Pixels per inch of an item's figure in the file, and on the page."""
 LARGE, SMALL = 720, 224

@@ -15,6 +15,7 @@ from truedrift.paper.grid_tables import (
     MEASURES,
     VariantComparison,
     by_seed,
+    comparisons_note,
     coverage_notes,
     interval_cell,
     measure_cells,
@@ -22,7 +23,6 @@ from truedrift.paper.grid_tables import (
     protocol_line,
     sizes,
 )
-from truedrift.paper.seeds import comparisons_note
 from truedrift.report.figure import LOOKS
 from truedrift.report.item import Item
 from truedrift.report.table import Cell, Row, Table

@@ -14,16 +14,20 @@ from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
     MEASURES,
     VariantComparison,
+    axis_unit,
     by_seed,
+    comparisons_note,
     coverage_notes,
+    draw_trajectory,
     interval_cell,
     measure_cells,
     number_format,
+    plain_logarithmic,
     protocol_line,
     sizes,
+    smoothing_window,
+    trajectory,
 )
-from truedrift.paper.seeds import comparisons_note
-from truedrift.paper.trajectory import axis_unit, draw_trajectory, plain_logarithmic, smoothing_window, trajectory
 from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD, style_axes
 from truedrift.report.item import Item
 from truedrift.report.table import Cell, Row, Table

@@ -10,14 +10,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from truedrift.grids.results import ImageGrid
-from truedrift.paper.grid_tables import decimals, protocol_line, sizes, unevaluated_note
-from truedrift.paper.trajectory import (
+from truedrift.paper.grid_tables import (
     Trajectory,
     axis_unit,
+    decimals,
     draw_trajectory,
     plain_logarithmic,
+    protocol_line,
+    sizes,
     smoothing_window,
     trajectory,
+    unevaluated_note,
 )
 from truedrift.report.figure import LOOKS, style_axes
 from truedrift.report.item import Item

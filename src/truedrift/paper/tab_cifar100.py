@@ -8,13 +8,13 @@ from truedrift.paper.grid_tables import (
     MEASURES,
     Paper,
     comparison_rows,
+    comparisons_note,
     coverage_notes,
     one_or_all,
     protocol_line,
     runs_with_evaluations,
     sizes,
 )
-from truedrift.paper.seeds import comparisons_note
 from truedrift.report.item import Item
 from truedrift.report.table import Row, Table
 

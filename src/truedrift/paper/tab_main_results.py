@@ -12,15 +12,16 @@ from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
     ABC_AGAINST_STANDARD,
     MEASURES,
+    Paired,
     Paper,
     comparison_rows,
+    comparisons_note,
     coverage_notes,
     one_or_all,
     protocol_line,
     runs_with_evaluations,
     sizes,
 )
-from truedrift.paper.seeds import Paired, comparisons_note
 from truedrift.report.item import Item
 from truedrift.report.table import Row, Table
 

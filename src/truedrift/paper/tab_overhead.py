@@ -26,8 +26,7 @@ from truedrift.errors import UserError
 from truedrift.grids.benchmarks import IMAGES, benchmark_setting
 from truedrift.grids.estimate import ABC_EPOCH_SECONDS, STANDARD_EPOCH_SECONDS, STEPS, format_duration, seconds_per_step
 from truedrift.grids.options import Scale, StudyOptions
-from truedrift.paper.grid_tables import mean_cell
-from truedrift.paper.seeds import mean_and_deviation
+from truedrift.paper.grid_tables import mean_and_deviation, mean_cell
 from truedrift.recipes.overrides import recipe
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.item import Item

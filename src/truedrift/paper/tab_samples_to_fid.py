@@ -13,11 +13,19 @@ import statistics
 from truedrift.errors import UserError
 from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
+    Paired,
+    axis_unit,
     by_seed,
+    comparisons_note,
     coverage_notes,
     decimals,
+    difference_sentence,
+    first_hit,
     interval_cell,
+    last_average,
+    mean_and_deviation,
     mean_cell,
+    paired,
     printed_cell,
     protocol_line,
     runs_with_evaluations,
@@ -25,16 +33,6 @@ from truedrift.paper.grid_tables import (
     total_positives,
     values_by_seed,
 )
-from truedrift.paper.seeds import (
-    Paired,
-    comparisons_note,
-    difference_sentence,
-    first_hit,
-    last_average,
-    mean_and_deviation,
-    paired,
-)
-from truedrift.paper.trajectory import axis_unit
 from truedrift.report.figure import LOOKS
 from truedrift.report.item import Item
 from truedrift.report.table import Cell, MeanCell, Row, Table, format_number

@@ -23,8 +23,11 @@ from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
     ABC_AGAINST_STANDARD,
     VariantComparison,
+    comparisons_note,
     coverage_notes,
     interval_cell,
+    last_average,
+    mean_and_deviation,
     measure_cells,
     number_format,
     protocol_line,
@@ -32,7 +35,6 @@ from truedrift.paper.grid_tables import (
     sizes,
     values_by_seed,
 )
-from truedrift.paper.seeds import comparisons_note, last_average, mean_and_deviation
 from truedrift.report.figure import LOOKS, style_axes, ticks_at
 from truedrift.report.item import Item
 from truedrift.report.table import Row, Table

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from truedrift.data.load import NAMES, TOYS
-from truedrift.encoders import EncoderOptions
 from truedrift.encoders.base import PixelsOptions
+from truedrift.encoders.catalog import EncoderOptions
 from truedrift.errors import UserError
 from truedrift.field.affinity import Form, Normalization
-from truedrift.generators import GeneratorOptions
+from truedrift.generators.catalog import GeneratorOptions
 from truedrift.generators.mlp import MLPOptions
 from truedrift.objective.feature_scale import FeatureScale
 from truedrift.options import NonEmpty, Within, from_dict, to_dict

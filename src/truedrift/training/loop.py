@@ -30,8 +30,8 @@ from truedrift.training.pictures import write_sample_picture
 from truedrift.training.run_directory import INCIDENTS, SAMPLES, RunDirectory, write_errors_as_user_errors
 from truedrift.training.setup import TrainingSetup
 from truedrift.training.signals import StopSignal
-from truedrift.training.step import StepResult
-from truedrift.training.telemetry import finite_or_none, step_metrics, timing
+from truedrift.training.step import StepResult, step_metrics
+from truedrift.training.telemetry import finite_or_none, timing
 
 
 class NonFinite(RuntimeError):

@@ -31,6 +31,7 @@ from truedrift.seeding import stream
 from truedrift.training.batch import GeneratorInputs, Positives, draw_inputs, to_device, unconditional_weight
 from truedrift.training.config import ObjectiveOptions, RunConfig
 from truedrift.training.state import TrainingState, learning_rate
+from truedrift.training.telemetry import finite_or_none
 
 RELEASE_ORDERS = {"standard": 0, "abc": 1, "abc2": 2}
 """Estimators of the published arithmetic → the order of their correction."""
@@ -220,3 +221,34 @@ def _gradient(parameter: Tensor) -> Tensor:
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     return parameter.grad
+
+
+COLLAPSED_BELOW = 0.1
+"""A collapse after the warm-up: distances within a class of generated features, relative to distances to the data.
+
+A network with nearly zero initial output, such as DriftDiT, starts below this value and leaves it."""
+
+PER_TEMPERATURE = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
+
+
+def step_metrics(config: RunConfig, step: int, outcome: StepResult, skipped: int) -> dict[str, Any]:
+    """Return the metrics after `step` steps, all functions of the state. Lists have one entry per temperature."""
+    report = outcome.features.report()
+    force = report.force.mean(-2)  # [S, C, T] → [S, T]
+    spread = float(report.spread.mean())
+    means = {name: getattr(report, name).mean((0, 1)).tolist() for name in PER_TEMPERATURE}
+    metrics = {
+        "step": step,
+        "epoch": step / config.cadence.steps_per_epoch,
+        "positives_seen": config.positives_seen(step),
+        "loss": float(outcome.features.loss),
+        "gradient_norm": float(outcome.gradient_norm),
+        "learning_rate": learning_rate(config.optimizer, step - 1),
+        "temperatures": list(config.objective.temperatures),
+        "force": force.tolist(),
+        **means,
+        "spread": spread,
+        "collapsed": spread < COLLAPSED_BELOW and step > config.optimizer.warmup_steps,
+        "skipped": skipped,
+    }
+    return dict(finite_or_none(metrics))

@@ -1,8 +1,7 @@
-"""Metrics of one training step, for metrics.jsonl and TensorBoard.
+"""Timing, memory and TensorBoard.
 
-The loss is constant by construction; forces, effective sample sizes, the size of the correction and the spread of the
-samples change. Metrics are computed only at logged steps. Values that depend on the speed of the machine are separate,
-under `timing`, so that all others are identical in a resumed run.
+Values that depend on the speed of the machine are separate, under `timing`. All other metrics are identical in a
+resumed run.
 """
 
 from __future__ import annotations
@@ -15,40 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-
-from truedrift.training.config import RunConfig
-from truedrift.training.state import learning_rate
-from truedrift.training.step import StepResult
-
-COLLAPSED_BELOW = 0.1
-"""A collapse after the warm-up: distances within a class of generated features, relative to distances to the data.
-
-A network with nearly zero initial output, such as DriftDiT, starts below this value and leaves it."""
-
-PER_TEMPERATURE = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
-
-
-def step_metrics(config: RunConfig, step: int, outcome: StepResult, skipped: int) -> dict[str, Any]:
-    """Return the metrics after `step` steps, all functions of the state. Lists have one entry per temperature."""
-    report = outcome.features.report()
-    force = report.force.mean(-2)  # [S, C, T] → [S, T]
-    spread = float(report.spread.mean())
-    means = {name: getattr(report, name).mean((0, 1)).tolist() for name in PER_TEMPERATURE}
-    metrics = {
-        "step": step,
-        "epoch": step / config.cadence.steps_per_epoch,
-        "positives_seen": config.positives_seen(step),
-        "loss": float(outcome.features.loss),
-        "gradient_norm": float(outcome.gradient_norm),
-        "learning_rate": learning_rate(config.optimizer, step - 1),
-        "temperatures": list(config.objective.temperatures),
-        "force": force.tolist(),
-        **means,
-        "spread": spread,
-        "collapsed": spread < COLLAPSED_BELOW and step > config.optimizer.warmup_steps,
-        "skipped": skipped,
-    }
-    return dict(finite_or_none(metrics))
 
 
 def finite_or_none(value: Any) -> Any:
