@@ -12,8 +12,6 @@ The types come from `jaxtyping` if that package is installed (a development depe
 tensors. They are checked at run time only under pytest.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor

@@ -4,8 +4,6 @@ A batch of `total` rows is divided in order: process r of k holds rows ⌊r·tot
 total. Rows are gathered without gradient, since the target of the drift loss has none.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -5,8 +5,6 @@ The type of a field is its rule: `Annotated[float, Within(0, 1)]`, `Literal["a",
 by its dotted path, as in `optimizer.learning_rate is -1`.
 """
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Callable, Mapping

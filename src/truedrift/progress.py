@@ -1,7 +1,5 @@
 """Progress of long computations: a callback (what, done, total) that is called now and then."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 Progress = Callable[[str, float, float], None]

@@ -4,8 +4,6 @@ Seed, purpose and numbers are hashed to the seed of a new `torch.Generator`. Two
 can be drawn again without the steps before it, and every process of a run draws the same numbers.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import torch

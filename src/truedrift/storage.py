@@ -13,8 +13,6 @@ Cached tensors are a safetensors file and a file with the sha256 of its content.
 counts as missing, and its content is computed again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

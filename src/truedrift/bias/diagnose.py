@@ -42,8 +42,6 @@ centroid is the nearest reference. *Too warm*: T* stays within 1 % of √(E‖y 
 whatever the query.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

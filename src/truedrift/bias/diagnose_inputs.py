@@ -4,8 +4,6 @@ Large inputs are sampled: at most 100 000 references, and as many queries as kee
 below a budget, but 16 to 48 of them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -18,8 +18,6 @@ samples (row 0 is x) and the columns [generated | positives], own entries left o
 k_0j (row), k_0j/√c_j (bidirectional) or k_0j/√(c_j − k_0j) (bidirectional-loo).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

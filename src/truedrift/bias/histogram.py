@@ -4,8 +4,6 @@ With Lagrange weights ℓ_j, Σ_i f_i H(s_i) = Σ_j H(s_j) Σ_i f_i ℓ_j(s_i) +
 pool therefore serves all its transforms, and no exponential is computed per point.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numba

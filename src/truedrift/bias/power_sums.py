@@ -27,8 +27,6 @@ With A_s = Σ_{i∈s} α_i and B_s = Σ_{i∈s} α_i y_i, the centroids are
 The last is Σ γ_i y_i for γ_i = α_i (1 − p_2 + α_i) − α_i (A_{s(i)}/n_{s(i)} − Σ_s A_s²/n_s).
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache

@@ -18,8 +18,6 @@ vectors must be collinear, and their ratio must be the same everywhere.
 Weights [Q, N] are never formed at once: queries come in blocks, and memory does not grow with their number.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ b̂² is unbiased; b̂ is not where the noise is as large as the bias. The varia
 ēᵀΣ̂ē − tr Σ̂²/M replaces bᵀΣb.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

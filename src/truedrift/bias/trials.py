@@ -18,8 +18,6 @@ These loops compute the same as the tensor code of `centroids` (`app:baselines`)
 of the time. The table is therefore float32, half as large. T* must be that of the rounded table, and sums are float64.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numba

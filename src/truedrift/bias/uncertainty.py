@@ -26,8 +26,6 @@ term is included if the queries are a sample of the user's.
 references. All queries share the draws. A precision of a few per cent is enough for these.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from dataclasses import dataclass

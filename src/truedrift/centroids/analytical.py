@@ -22,8 +22,6 @@ One stratum gives ABC. It stays in the hull: with a = A_{s(i)} and m = n_{s(i)},
 Σ_{others} A_s² ≤ (1 − a)² give γ_i/α_i ≥ a(1 − a)(2 − 1/m) + α_i ≥ 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

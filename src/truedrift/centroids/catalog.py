@@ -1,7 +1,5 @@
 """The estimators by name, with the settings of the paper."""
 
-from __future__ import annotations
-
 from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife

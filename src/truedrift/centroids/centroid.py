@@ -6,8 +6,6 @@ Masks are boolean with True = use: [..., n] selects references for all queries, 
 reference has the log-weight −∞.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

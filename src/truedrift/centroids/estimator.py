@@ -13,8 +13,6 @@ The plain estimator, γ_i = α_i, gives the minibatch centroid T_n = Σ α_i y_i
 It vanishes for constant weights and for data that are symmetric about the query (`thm:zero_bias`).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable

@@ -27,8 +27,6 @@ scattered to the m references. The state forgets its start at the rate O(1/n) pe
 O(n^−(burn_in + 1)). BR-SNIS is for studies, not for training: it needs about K times the references of the others.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

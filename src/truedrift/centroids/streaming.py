@@ -9,8 +9,6 @@ Weights are relative to the largest log-weight seen so far; when a chunk raises 
 by e^{−kδ}. The sums are in float64. The result equals the centroid of all references at once, to rounding.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """`truedrift bias POOL`: the bias of the centroid of n references, for a toy or a pool in a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """`truedrift convert FILE`: convert a published checkpoint to a folder with config.json and safetensors."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """`truedrift data list` and `truedrift data fetch NAME…`: data sets and weights in the cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

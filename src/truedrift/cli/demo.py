@@ -1,7 +1,5 @@
 """`truedrift demo`: the exact bias, and digits trained with and without the correction, on one HTML page."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, fields

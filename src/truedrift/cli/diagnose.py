@@ -1,7 +1,5 @@
 """`truedrift diagnose FILE`: estimate the bias of the centroids of a user's own weights, distances or features."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

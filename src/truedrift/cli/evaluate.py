@@ -1,7 +1,5 @@
 """`truedrift evaluate RUN`: FID, KID, precision, recall and Inception Score, each with its protocol."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable

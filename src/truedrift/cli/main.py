@@ -8,8 +8,6 @@ Exit status:
     130 interrupted from the keyboard.
 """
 
-from __future__ import annotations
-
 import pkgutil
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """`truedrift recipes`: list the recipes, or print the configuration of one."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`truedrift report DIR…`: write figures, tables and one HTML page from records and runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial

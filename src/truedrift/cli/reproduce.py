@@ -1,7 +1,5 @@
 """`truedrift reproduce ITEM`: compute and draw a figure or table of the paper, or an additional study."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial

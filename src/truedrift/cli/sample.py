@@ -1,7 +1,5 @@
 """`truedrift sample RUN`: draw samples from a trained generator, in one step each."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass

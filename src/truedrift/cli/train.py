@@ -1,7 +1,5 @@
 """`truedrift train RECIPE`: train a one-step generator, or resume the training."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass

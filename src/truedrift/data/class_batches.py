@@ -11,8 +11,6 @@ A resumed run, another order of steps and another process get the same images: t
 of permutations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 

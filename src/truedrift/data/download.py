@@ -1,7 +1,5 @@
 """Download of a URL to a file: streamed, limited in size, with progress and a timeout; and hashes of files."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 import time

@@ -4,8 +4,6 @@ Files are collected and verified in a temporary directory inside the cache and t
 holds a part of a file. A file that is already there with the right hash is not fetched again.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

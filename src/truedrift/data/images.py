@@ -20,8 +20,6 @@ checked after decoding, so a damaged copy is never used for training.
 Reference: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import math

@@ -4,8 +4,6 @@ Toys are a fixed pool of 10 000 points per split, a pure function of (name, spli
 are. If a data set is missing, the message contains the command that fetches it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path

@@ -5,8 +5,6 @@ is checked again whenever it is read. The hashes of CIFAR-10 fit all copies in c
 of the files that their authors publish, decompressed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ A model sees an image as x = b/127.5 − 1 in [−1, 1], with b in 0 … 255; th
 b = round(127.5 (x + 1)), clamped. Images stay bytes in memory; only batches are converted.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 

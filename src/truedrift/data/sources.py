@@ -10,8 +10,6 @@ npm and pip run as child processes with a time limit. Archives are read by membe
 imported or run.
 """
 
-from __future__ import annotations
-
 import gzip
 import os
 import shutil

@@ -10,8 +10,6 @@ are, within about [−2, 2]²,
 Each function returns points [count, 2] and the part k [count] of each point.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

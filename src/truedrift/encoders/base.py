@@ -11,8 +11,6 @@ are used as they are or as unit vectors. Where they are divided by s/√D, for t
 cancel. `gradient_weights` compensates.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Table of the encoders by name, and `build`, which makes one from its options."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

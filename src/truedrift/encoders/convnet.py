@@ -12,8 +12,6 @@ Uniform draws come from integers by exact arithmetic, so the same torch gives th
 Gaussian draws, or orthogonal ones with their factorization, may differ in the last digits between processors.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ Tokens are those of `hidden_states[k]`: the output of block k, without the final
 token. Transformers interpolates the position embeddings. Blocks after the last requested one are not computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

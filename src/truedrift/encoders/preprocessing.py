@@ -3,8 +3,6 @@
 Normalization comes before resizing, where there are fewer pixels: bilinear weights sum to 1, so the two commute.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

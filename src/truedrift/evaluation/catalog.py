@@ -1,7 +1,5 @@
 """Extractors by name."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

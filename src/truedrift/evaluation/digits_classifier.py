@@ -6,8 +6,6 @@ Features are divided by one number, so that their mean variance over the train s
 machines may differ in the last digits of the weights; the hash in the protocol shows that.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

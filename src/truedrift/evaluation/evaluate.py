@@ -7,8 +7,6 @@ of processes changes them. Images are rounded to bytes, as in an image file; poi
 Samples are generated and turned into features batch by batch, and are not stored. Several processes share the work.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import torch

@@ -7,8 +7,6 @@ code: torchvision's Inception-v3 with ImageNet weights, images in [0, 1], 2 048 
 with the paper's tables only, not with the standard FID.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ comes from the TorchScript file that `truedrift data fetch inception` downloads,
 same weights. A TorchScript file is a program, so its sha256 is compared with the pinned one before it is opened.
 """
 
-from __future__ import annotations
-
 import hashlib
 import warnings
 from importlib.util import find_spec

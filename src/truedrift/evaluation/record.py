@@ -1,7 +1,5 @@
 """Evaluations as records: every number with the protocol that gave it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from truedrift.records.provenance import Provenance

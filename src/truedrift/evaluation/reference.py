@@ -5,8 +5,6 @@ chosen by a fixed seed, are stored for the metrics that compare pairs. Unfinishe
 process that is killed continues there when it is started again. Several processes share the work.
 """
 
-from __future__ import annotations
-
 import hashlib
 import time
 from dataclasses import dataclass

@@ -32,8 +32,6 @@ the queries and the D coordinates of a group (a class at a feature scale). Sharp
 small forces; without the normalization the force of the widest kernel would hide them.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

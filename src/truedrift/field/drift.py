@@ -4,8 +4,6 @@ T⁺ is the centroid of real samples (positives), which attract a query; T⁻ is
 (negatives), which repel it. `truedrift.field.affinity` computes the weights of both.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

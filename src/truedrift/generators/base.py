@@ -14,8 +14,6 @@ Generators can be saved to and loaded from a folder or the Hugging Face hub (`sa
 methods raise an error that says how to install it.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from abc import abstractmethod
 from pathlib import Path

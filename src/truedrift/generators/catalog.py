@@ -1,7 +1,5 @@
 """Table of the generators by name, and `build`, which makes one from its options."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from truedrift.errors import UserError

@@ -17,7 +17,7 @@ vector, neighboring patches agree from the start, which makes training on a CPU 
 Reference: Peebles & Xie, Scalable Diffusion Models with Transformers, 2023 (adaLN-zero).
 """
 
-from __future__ import annotations
+from __future__ import annotations  # else the hub mixin reads the options itself
 
 import dataclasses
 import math

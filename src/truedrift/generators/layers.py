@@ -14,8 +14,6 @@ RoPE rotates the pair (x_j, x_{j+d/2}) of the token at position p by the angle p
 rotate-half arrangement). Positions count all tokens, registers first.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Protocol, runtime_checkable
 

@@ -6,7 +6,7 @@
 Each layer is one matrix product. On a CPU, this network takes most of the step time of the small recipes.
 """
 
-from __future__ import annotations
+from __future__ import annotations  # else the hub mixin reads the options itself
 
 import math
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ A published checkpoint is a state dict, or state dicts under names such as `mode
 the name of one set of weights. A set is an average if a word of its name says so; averages are preferred.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

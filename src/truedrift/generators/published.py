@@ -13,8 +13,6 @@
 No tensor implies the number of style draws: the caller passes it, or it is 32 as in all published networks.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Collection, Mapping

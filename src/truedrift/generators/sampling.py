@@ -4,8 +4,6 @@ Noise is drawn in blocks of 64 ids, each block from the stream (seed, "sample", 
 batch size or on the other samples, up to rounding in matrix products of different sizes.
 """
 
-from __future__ import annotations
-
 import torch
 
 from truedrift.axes import Float, Int, Tensor

@@ -16,8 +16,6 @@ The extractor does not depend on the content of the cache: it is part of the id 
 start the grid anew. `--extractor` selects another one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any

@@ -6,8 +6,6 @@ about 700 A100-hours for the 24 runs of its main grid. At n = 8 these are 4 000 
 its samples are assumed to take as long as those at n = 64. At the other scales, a few steps are timed for every n.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ A run that fails does not stop the others, and a run that another command is wor
 Ctrl-C ask every run to save and stop; a second Ctrl-C does not wait for them.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Options of a study or a grid: scale, seeds, data set, extractor, device, directory and progress."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args

@@ -11,8 +11,6 @@ RUNS/<recipe>-<id>/       run directory              RUNS/<recipe>-<id>.job   jo
 Before any run starts, its data, the network that evaluates it and the one it trains on must be available.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator, Sequence

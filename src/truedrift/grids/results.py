@@ -4,8 +4,6 @@ Each record serves one item: `tab:main_results`, `fig:convergence`, `tab:samples
 `tab:cifar100`, `arithmetic` and `temperature-sweep` are all made from such grids.
 """
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Carrying out a plan: check what it needs, run what is missing, and collect the record once all runs are done."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -5,8 +5,6 @@ command at a time submits. Before the time limit of a job, Slurm sends SIGUSR2: 
 requeued.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 A run is done when metrics.jsonl has an evaluation at the last step, or, without evaluations, when that step was logged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path

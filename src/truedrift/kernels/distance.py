@@ -9,8 +9,6 @@ an error of 1e-3 in a weight at d = 0.005, τ = 0.02. Both methods therefore com
 and round once. *matmul* subtracts the mean of y first. Entries that are zero by identity are set to 0, not computed.
 """
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 import torch

@@ -10,8 +10,6 @@ needs only ratios of kernels, and those are not zero. Instead of a name, any fun
 a positive kernel can be passed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from truedrift.axes import Tensor

@@ -8,8 +8,6 @@
 | everything, also under autocast       | no automatic casting to float16 or bfloat16             | `full_precision`   |
 """
 
-from __future__ import annotations
-
 import torch
 
 from truedrift.axes import Tensor

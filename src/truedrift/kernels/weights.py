@@ -5,8 +5,6 @@ l = −∞. The maximum is always subtracted before exponentiating, so Σα = 1 
 everything is masked has α = 0 instead of 0/0.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -13,8 +13,6 @@ The arithmetic from features to gradient is in six files:
       → field/affinity.py (log k → γ of both sides → C) → kernels/weights.py (softmax) → centroids/analytical.py (ABC)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -17,8 +17,6 @@ to 1e-7/(dτ). If a pair is so near that this matters (`NEAR`), the products are
 On the CPU the distances are read to decide. On other devices reading them would synchronize, so float64 is always used.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -11,8 +11,6 @@ normalization makes it negligible, so that two of the three temperatures do not 
 distant reference keeps a weight of at least 10⁻³ before normalization.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -5,8 +5,6 @@ are not. They are computed on first use from the distances of the batch, so a st
 nothing extra.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

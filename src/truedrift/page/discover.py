@@ -5,8 +5,6 @@ below. A run or file that is given itself must be readable. One that is found in
 with a sentence, unless nothing else is readable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

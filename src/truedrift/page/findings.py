@@ -4,8 +4,6 @@ Few runs have one finding each; two runs are also compared; many runs have findi
 which decides its color, is derived from `RunStatus` and `Run.has_collapsed`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The template is page.html.j2, its style style.css. Jinja escapes every value. Th
 allows only images inside the page and this one style sheet, so that a mistake in the template could not run a script.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io

@@ -10,8 +10,6 @@ Everything except config.json may be missing, truncated or written by another pr
 and becomes a sentence in `Run.problems`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Tables of runs: final numbers, options, the bias gauge, provenance and history."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -20,8 +20,6 @@ n_eff/n = 1/λ, λ = E[w²]/E[w]², is what a lower τ costs.
 | (e) (f) | the same mean against n: standard, ABC, the best τ′ for all queries, the best τ′ per query         |
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ only, so every cell uses feature_scale standardize-l2, whatever the recipe says:
 and the estimator.
 """
 
-from __future__ import annotations
-
 from truedrift.grids.benchmarks import BenchmarkSetting
 from truedrift.grids.plan import Task
 from truedrift.grids.results import ImageGrid

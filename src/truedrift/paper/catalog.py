@@ -3,8 +3,6 @@
 label → study or grid → record → item → files and text
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path

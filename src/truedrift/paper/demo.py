@@ -3,8 +3,6 @@
 The pool runs both at the same time; an interrupted demo resumes.
 """
 
-from __future__ import annotations
-
 from truedrift.grids.plan import Plan, Task
 from truedrift.recipes.overrides import recipe
 

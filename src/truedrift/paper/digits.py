@@ -5,8 +5,6 @@ the averaged weights at strength 1. The mean distance between two samples of a c
 because a generator that produces one picture per class would be recognized perfectly.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 import time

@@ -4,8 +4,6 @@
 shows the distance during training, the table the last-5 averages. `trajectory` describes the smoothing and the bands.
 """
 
-from __future__ import annotations
-
 from matplotlib.figure import Figure
 
 from truedrift.grids.benchmarks import BenchmarkSetting

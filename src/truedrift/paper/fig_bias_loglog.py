@@ -11,8 +11,6 @@ contraction), and that the bias of ABC never exceeds that of standard. The theor
 away from the largest weights, that is, from the query.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping

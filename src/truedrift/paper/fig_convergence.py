@@ -4,8 +4,6 @@
 training; the table counts the evaluations at which it does here.
 """
 
-from __future__ import annotations
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 

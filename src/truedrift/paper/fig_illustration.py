@@ -19,8 +19,6 @@ share and the bias over 4 000 or more draws, never by draw 0. The share is there
 setting; the median distance of a draw was mostly a little larger, the root mean square within 4 %.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable, Iterator

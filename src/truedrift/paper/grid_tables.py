@@ -23,8 +23,6 @@ evaluations at n = 8, 16, 32 and 64 as in the paper and over 3 at any other n; t
 the band mean ± largest deviation, at the evaluations that all seeds of the variant have.
 """
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence

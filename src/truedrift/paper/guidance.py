@@ -12,8 +12,6 @@ The toy: unconditional samples are the four modes; the class is the right half o
 training makes two wider clusters next to them. Queries are generated samples, as in training.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ of training), τ = 0.2, and as the query one of the n generated samples, which i
 row normalization the exact engine gives the same numbers: n positives, and n − 1 negatives.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ device and threads. Memory is the peak of a CUDA GPU; on mps, which has no peak 
 after an epoch; on a CPU, the growth of the resident set from before the first step to its peak.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

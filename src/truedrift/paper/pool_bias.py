@@ -3,8 +3,6 @@
 This is the answer of `truedrift bias`: bias, noise, and their ratios.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterator

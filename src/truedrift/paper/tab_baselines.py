@@ -5,8 +5,6 @@ trials. The time of an estimate is measured from log-weights and references to t
 mean over estimates after the first ten. The table shows measured and exact values and those that the paper prints.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Mapping

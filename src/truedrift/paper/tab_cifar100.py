@@ -1,7 +1,5 @@
 """`tab:cifar100`: distance of standard and ABC on CIFAR-100 for a single seed, with the paper's values."""
 
-from __future__ import annotations
-
 from truedrift.grids.results import ImageGrid
 from truedrift.paper.grid_tables import (
     ABC_AGAINST_STANDARD,

@@ -1,7 +1,5 @@
 """`tab:hyperparams`: the settings of the recipe, read from the objects that `truedrift train` runs, and the paper's."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 

@@ -4,8 +4,6 @@ The grid n × {standard, ABC} × seeds also serves `fig:convergence` and `tab:sa
 own data set.
 """
 
-from __future__ import annotations
-
 from truedrift.grids.benchmarks import BenchmarkSetting
 from truedrift.grids.plan import Task
 from truedrift.grids.results import ImageGrid

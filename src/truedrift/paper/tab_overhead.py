@@ -9,8 +9,6 @@ So a difference has no interval; the finding is whether the slowest epoch of one
 other.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -6,8 +6,6 @@ the smallest n as in the paper, 10/7.31 and 7/7.31. Seeds that never reach a thr
 mean.
 """
 
-from __future__ import annotations
-
 import statistics
 
 from truedrift.errors import UserError

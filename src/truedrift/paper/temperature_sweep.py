@@ -8,8 +8,6 @@ The figure shows the distance (last-5 average) against f for standard and ABC. T
 mean over seeds and per seed.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -6,8 +6,6 @@ empty environment, in an empty directory, with limits on time, memory and writte
 the target only if it opens as safetensors, so a failure leaves no file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -5,8 +5,6 @@ dotted names; numbers and strings go to the metadata as JSON. An error is one JS
 PATH is where the parent process imports torch from, in case `-I` does not look there.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

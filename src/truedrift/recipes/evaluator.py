@@ -3,8 +3,6 @@
 `training` and `evaluation` do not import each other; this module connects them.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping
 from functools import cached_property

@@ -1,7 +1,5 @@
 """`recipe(name, …)`: a configuration from a recipe, with the changes of the user."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence

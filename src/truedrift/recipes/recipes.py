@@ -11,8 +11,6 @@ Recipes without unconditional negatives train at strength 1 only. The strength h
 is given several strengths learns to depend on them a little, and 1, where samples are drawn, would be at the edge.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The provenance of a record: version, commit, machine, seed, wall time and command."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ Floats are written with all their digits. Reading checks every field against its
 do harm.
 """
 
-from __future__ import annotations
-
 import tempfile
 from dataclasses import asdict
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What all figures share: the paper's colors and markers, the style of axes, and writing a figure to files."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """An item of the report: one figure or table, and how a record becomes files, text and findings."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Text for the terminal: the metrics of an evaluation with their protocol, and a diagnosis of the bias."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from truedrift.bias.diagnose import CALIBRATION

@@ -5,8 +5,6 @@ cell with several numbers, such as a mean with its deviation, fill several CSV c
 In LaTeX, characters that would be commands are escaped, and characters outside ASCII become commands.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -6,8 +6,6 @@ steps (`identity`). Device, threads and the number of processes are not part of 
 `config_from_dict` checks every option by itself, then options that must agree with each other.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

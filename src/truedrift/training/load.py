@@ -1,7 +1,5 @@
 """Load the generator of a run, or of a folder of saved weights."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal

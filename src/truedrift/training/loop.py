@@ -7,8 +7,6 @@ A step whose loss or gradient is not finite leaves RUN/incidents/step-N.json: th
 positions of the images in the data set. `truedrift.training.replay(run, step)` takes that step again.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -3,8 +3,6 @@
 The picture of a run at a step uses the same noise every time, the averaged weights, and strength 1.
 """
 
-from __future__ import annotations
-
 import math
 from io import BytesIO
 from pathlib import Path

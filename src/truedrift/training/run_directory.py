@@ -9,8 +9,6 @@ configuration is refused, and the message lists the options that differ. Of seve
 `lock_run` locks `RUN/lock` through the operating system, which releases the lock when the process ends for any reason.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

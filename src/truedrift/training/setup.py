@@ -4,8 +4,6 @@
 resumed only with parts of the same names. That they are otherwise the same is up to the user.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import os

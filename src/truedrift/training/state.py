@@ -6,8 +6,6 @@
 The state is written to disk and restored bit for bit.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 

@@ -9,8 +9,6 @@ not an average of the gradients of smaller losses.
 A loss or gradient that is not finite changes no weight. AdamW reads the flag on the device, without synchronization.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Values that depend on the speed of the machine are separate, under `timing`. All
 resumed run.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import sys

@@ -5,8 +5,6 @@ takes the steps in between, and reproduces the step bit for bit on the same mach
 writes nothing, and the run may continue meanwhile.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
