@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import tyro
 
 from truedrift.cli.main import CommandExit
@@ -20,7 +21,7 @@ from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.run_directory import METRICS
 from truedrift.training.setup import resolve_device
 from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD
-from truedrift.training.train import train
+from truedrift.training.train import load_training
 
 LARGEST_CONFIG_BYTES = 1 << 20
 
@@ -77,8 +78,7 @@ class Train:
         config = recipe(self.recipe, given=given, tree=tree, settings=self.set)
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
-        resolve_device(self.device)
-        return partial(_train, config, self.out, self.device)
+        return partial(_train, config, self.out, resolve_device(self.device))
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -97,17 +97,17 @@ def _read_config(path: Path) -> dict[str, Any]:
     return tree
 
 
-def _train(config: RunConfig, out: Path | None, device: str) -> str:
+def _train(config: RunConfig, out: Path | None, device: torch.device) -> str:
     """Train to the end or to a signal; return the summary on rank 0."""
     # Load the data and build the evaluator.
     progress = ProgressDisplay(quiet=not is_rank_zero())
-    evaluate = build_evaluator(config, device=resolve_device(device), progress=progress)
-    reports = train(config, out=out, device=device, evaluate=evaluate, progress=progress, notify=progress.print_message)
+    training = load_training(config, out=out, device=device)
+    evaluate = build_evaluator(config, device=device, samples=training.samples, progress=progress)
     # Take the steps.
     last: TrainingReport | None = None
     with progress:
         try:
-            for report in reports:
+            for report in training.reports(evaluate=evaluate, progress=progress, notify=progress.print_message):
                 last = report
         except NonFinite as failure:
             raise CommandExit(str(failure), status=1) from None

@@ -48,13 +48,14 @@ class RunEvaluator:
 
 
 def build_evaluator(
-    config: RunConfig, *, device: torch.device, progress: Progress = no_progress
+    config: RunConfig, *, device: torch.device, samples: Samples | None = None, progress: Progress = no_progress
 ) -> RunEvaluator | None:
     """Build the evaluator of a configuration; None if the configuration has no extractor.
 
     Args:
         config: The configuration of the run.
         device: Where features are computed.
+        samples: The training data, if they are loaded already.
         progress: A callback for long computations, which all come with the first evaluation.
 
     Raises:
@@ -63,17 +64,29 @@ def build_evaluator(
     if config.evaluation.extractor is None:
         return None
     try:
-        data = load_reference_data(config.data, config.evaluation, seed=config.seed)
+        data = load_reference_data(config.data, config.evaluation, seed=config.seed, train=samples)
     except UserError as error:
         raise error.with_prefix(f"data.name {config.data.name}") from None
     extractor = build_extractor(config.evaluation.extractor, sample_shape=data.sample_shape, device=device)
     return RunEvaluator(config.evaluation, data, extractor, progress=progress)
 
 
-def load_reference_data(data: DataOptions, options: EvaluationOptions, *, seed: int) -> Samples:
-    """Load the data that samples are compared with: a split, or a random part of it. `seed` is the seed of toys."""
-    root = None if data.root is None else Path(data.root)
-    samples = load(data.name, split=options.split, root=root, seed=seed, image_size=data.image_size)
+def load_reference_data(
+    data: DataOptions, options: EvaluationOptions, *, seed: int, train: Samples | None = None
+) -> Samples:
+    """Load the data that samples are compared with: a split, or a random part of it.
+
+    Args:
+        data: The data set.
+        options: The split, and how many of its samples to take.
+        seed: The seed of toys.
+        train: The split `train`, if it is loaded already.
+    """
+    if options.split == "train" and train is not None:
+        samples = train
+    else:
+        root = None if data.root is None else Path(data.root)
+        samples = load(data.name, split=options.split, root=root, seed=seed, image_size=data.image_size)
     if options.reference is None or options.reference >= len(samples):
         return samples
     ids = torch.randperm(len(samples), generator=stream(0, "reference images"))[: options.reference].sort().values

@@ -5,8 +5,10 @@ takes the steps in between, and reproduces the step bit for bit on the same mach
 writes nothing, and the run may continue meanwhile.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,6 +25,41 @@ from truedrift.training.run_directory import RunDirectory, lock_run, make_run_di
 from truedrift.training.setup import Parts, build_setup, load_samples, memory_errors_as_user_errors, resolve_device
 from truedrift.training.signals import StopSignal
 from truedrift.training.step import StepResult
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run that can start or resume: its directory and configuration, its data and its device."""
+
+    run: RunDirectory
+    parts: Parts
+    samples: Samples
+    device: torch.device
+
+    def reports(self, *, evaluate: Evaluate | None, progress: Progress, notify: Notify) -> Iterator[TrainingReport]:
+        """Take the remaining steps. The arguments are those of `train`."""
+        run = self.run
+        with ExitStack() as stack:
+            stack.enter_context(memory_errors_as_user_errors())
+            stack.enter_context(distributed.process_group(self.device))
+            stop = stack.enter_context(StopSignal())
+            # Build the networks and the feature cache, which may take minutes.
+            run.require_same_run(self.samples)
+            try:
+                setup = build_setup(run.config, self.parts, self.samples, self.device, _interruptible(progress, stop))
+            except InterruptedBeforeStart as signal:
+                yield TrainingReport(run.path, 0, run.config.cadence.steps, {}, str(signal))
+                return
+            # Lock the directory and load the newest checkpoint, on rank 0 only.
+            journal = None
+            if distributed.rank() == 0:
+                stack.enter_context(lock_run(make_run_directory(run.path)))
+                run.write_config(self.samples)
+                journal = stack.enter_context(closing(RunJournal(run, setup.state, notify)))
+            # Take the remaining steps.
+            notify = notify if journal is not None else _ignore
+            loop = Loop(run, setup, journal, evaluate=evaluate, progress=progress, notify=notify)
+            yield from loop.reports(stop)
 
 
 def train(
@@ -64,49 +101,30 @@ def train(
         ...     [report.step for report in train(config, out=Path(out), device="cpu")]
         [2]
     """
-    config, parts = validated_config(config), parts or Parts()
-    device = resolve_device(device)
-    samples = load_samples(config, parts)
-    run = run_directory(config, parts, None if out is None else Path(out))
-    return _run(run, parts, samples, device, evaluate, progress, notify or _ignore)
+    training = load_training(validated_config(config), parts=parts, out=out, device=device)
+    return training.reports(evaluate=evaluate, progress=progress, notify=notify or _ignore)
+
+
+def load_training(
+    config: RunConfig, *, parts: Parts | None = None, out: Path | None = None, device: str | torch.device = "auto"
+) -> Training:
+    """Load the data of a valid configuration, and find its device and its run directory. Nothing is written.
+
+    Args:
+        config: The configuration, as `recipe` or `validated_config` returns it.
+        parts: Python objects that replace what the configuration names.
+        out: The run directory; by default runs/RECIPE-HASH.
+        device: `auto`, `cpu`, `cuda`, `mps`, or a device.
+    """
+    parts = parts or Parts()
+    where, samples = resolve_device(device), load_samples(config, parts)
+    return Training(run_directory(config, parts, out), parts, samples, where)
 
 
 def run_directory(config: RunConfig, parts: Parts, out: Path | None) -> RunDirectory:
     """Return the run in `out`, or in runs/<recipe>-<hash of the configuration>."""
-    run = RunDirectory(out or Path(), config, parts.names())
-    return run if out is not None else RunDirectory(Path("runs") / f"{config.recipe}-{run.id}", config, parts.names())
-
-
-def _run(
-    run: RunDirectory,
-    parts: Parts,
-    samples: Samples,
-    device: torch.device,
-    evaluate: Evaluate | None,
-    progress: Progress,
-    notify: Notify,
-) -> Iterator[TrainingReport]:
-    with ExitStack() as stack:
-        stack.enter_context(memory_errors_as_user_errors())
-        stack.enter_context(distributed.process_group(device))
-        stop = stack.enter_context(StopSignal())
-        # Build the networks and the feature cache, which may take minutes.
-        run.require_same_run(samples)
-        try:
-            setup = build_setup(run.config, parts, samples, device, _interruptible(progress, stop))
-        except InterruptedBeforeStart as signal:
-            yield TrainingReport(run.path, 0, run.config.cadence.steps, {}, str(signal))
-            return
-        # Lock the directory and load the newest checkpoint, on rank 0 only.
-        journal = None
-        if distributed.rank() == 0:
-            stack.enter_context(lock_run(make_run_directory(run.path)))
-            run.write_config(samples)
-            journal = stack.enter_context(closing(RunJournal(run, setup.state, notify)))
-        # Take the remaining steps.
-        notify = notify if journal is not None else _ignore
-        loop = Loop(run, setup, journal, evaluate=evaluate, progress=progress, notify=notify)
-        yield from loop.reports(stop)
+    run = RunDirectory(Path(out or ""), config, parts.names())
+    return run if out is not None else dataclasses.replace(run, path=Path("runs") / f"{config.recipe}-{run.id}")
 
 
 def _ignore(message: str) -> None:
@@ -141,8 +159,16 @@ def replay(run_path: Path, step: int, *, parts: Parts | None = None, device: str
         Loss, gradient and report of the step.
     """
     run, parts = open_run(Path(run_path)), parts or Parts()
-    _require_step(run, step)
-    _require_parts(run, parts)
+    last = run.config.cadence.steps - 1
+    if not 0 <= step <= last:
+        raise UserError(f"is {step}", f"must be from 0 to {last}", "use the step of the incident", field="step")
+    if parts.names() != dict(run.parts):
+        raise UserError(
+            f"the run has parts {dict(run.parts)} and was given {parts.names()}",
+            "the parts must have the same names",
+            "pass the same parts= as to train",
+        )
+    # Build the run as `train` does.
     samples = load_samples(run.config, parts)
     run.require_same_run(samples)
     setup = build_setup(run.config, parts, samples, resolve_device(device), no_progress)
@@ -163,18 +189,3 @@ def _latest_until(run: RunDirectory, step: int) -> checkpoint.Checkpoint | None:
         except checkpoint.DamagedCheckpoint:
             continue
     return None
-
-
-def _require_step(run: RunDirectory, step: int) -> None:
-    steps = run.config.cadence.steps
-    if not 0 <= step < steps:
-        raise UserError(f"is {step}", f"must be from 0 to {steps - 1}", "use the step of the incident", field="step")
-
-
-def _require_parts(run: RunDirectory, parts: Parts) -> None:
-    if parts.names() != dict(run.parts):
-        raise UserError(
-            f"the run has parts {dict(run.parts)} and was given {parts.names()}",
-            "the parts must have the same names",
-            "pass the same parts= as to train",
-        )
