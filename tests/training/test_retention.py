@@ -126,14 +126,3 @@ def test_what_cannot_be_removed_is_told(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"step-00000001' cannot be removed \(Read-only file system\); .*; make it"):
         prune(tmp_path, keep_last=1, keep_every=None, best=None)
     assert latest_checkpoint(tmp_path, run=RUN).checkpoint.step == 2
-
-
-@pytest.mark.parametrize(
-    ("keep_last", "keep_every", "message"),
-    [(0, None, "keep_last is 0; "), (-1, None, "keep_last is -1; "), (1, 0, "keep_every is 0; ")],
-)
-def test_counts_are_checked(tmp_path, keep_last, keep_every, message):
-    fill(tmp_path, 1, 2)
-    with pytest.raises(UserError, match=message):
-        prune(tmp_path, keep_last=keep_last, keep_every=keep_every, best=None)
-    assert steps(tmp_path) == (1, 2)

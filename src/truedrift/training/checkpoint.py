@@ -38,20 +38,6 @@ from torch import Tensor
 from truedrift.errors import UserError
 from truedrift.storage import make_directory, remove_tree, sync_directory, write_atomically, write_fsync
 
-__all__ = [
-    "Checkpoint",
-    "CheckpointNotSaved",
-    "DamagedCheckpoint",
-    "LatestCheckpoint",
-    "directory_name",
-    "latest_checkpoint",
-    "load",
-    "prune",
-    "save",
-    "steps",
-]
-
-
 # ---- Formats ----
 
 MANIFEST = "manifest.json"
@@ -62,7 +48,6 @@ _SUFFIX = ".safetensors"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")
 """Allowed names of files. No name leads out of the directory, and no name is hidden."""
 _STEP_NAME = re.compile(r"step-(\d{8,})")
-_WRITING_NAME = re.compile(r"\.writing-step-\d+-(\d+)")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,17 +63,9 @@ class Checkpoint:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class FileEntry:
-    """Length and sha256 of a file when it was saved."""
-
-    sha256: str
-    bytes: int
-
-    @classmethod
-    def of(cls, content: bytes) -> FileEntry:
-        """Describe the content of a file."""
-        return cls(hashlib.sha256(content).hexdigest(), len(content))
+def _file_entry(content: bytes) -> dict[str, Any]:
+    """Return length and sha256 of a file, as they stand in the manifest."""
+    return {"sha256": hashlib.sha256(content).hexdigest(), "bytes": len(content)}
 
 
 @dataclass(frozen=True)
@@ -98,7 +75,8 @@ class Manifest:
     run: str
     step: int
     facts: Mapping[str, Any]
-    files: Mapping[str, FileEntry]
+    files: Mapping[str, Mapping[str, Any]]
+    """File name → sha256 and bytes."""
 
     def to_bytes(self) -> bytes:
         """Serialize. Raises ValueError or TypeError if the facts are not JSON."""
@@ -107,7 +85,7 @@ class Manifest:
             "run": self.run,
             "step": self.step,
             "facts": dict(self.facts),
-            "files": {name: {"sha256": entry.sha256, "bytes": entry.bytes} for name, entry in self.files.items()},
+            "files": dict(self.files),
         }
         return _canonical_json({**content, "sha256": _content_hash(content)})
 
@@ -128,11 +106,10 @@ class Manifest:
         if document.get("schema") != SCHEMA:
             raise ValueError(f"its schema version is {document.get('schema')!r} and this truedrift reads {SCHEMA}")
         try:
-            files = {name: FileEntry(str(of["sha256"]), int(of["bytes"])) for name, of in document["files"].items()}
-            manifest = cls(str(document["run"]), int(document["step"]), dict(document["facts"]), files)
+            manifest = cls(document["run"], int(document["step"]), dict(document["facts"]), dict(document["files"]))
         except (KeyError, TypeError, ValueError, AttributeError):
             raise ValueError("it lacks a field of a manifest") from None
-        for name in files:
+        for name in manifest.files:
             if not _FILE_NAME.fullmatch(name):
                 raise ValueError(f"it lists {name!r}, which is not an allowed file name")
         return manifest
@@ -229,9 +206,9 @@ def _verify_files(path: Path, manifest: Manifest) -> Iterator[tuple[str, bytes]]
         raise DamagedCheckpoint(path, f"{name} is there and was not saved with it")
     for name, saved in manifest.files.items():
         content = _read_file(path, name)
-        if len(content) != saved.bytes:
-            raise DamagedCheckpoint(path, f"{name} has {len(content)} bytes instead of {saved.bytes}")
-        if FileEntry.of(content) != saved:
+        if len(content) != saved["bytes"]:
+            raise DamagedCheckpoint(path, f"{name} has {len(content)} bytes instead of {saved['bytes']}")
+        if _file_entry(content) != saved:
             raise DamagedCheckpoint(path, f"the content of {name} is not what was saved")
         yield name, content
 
@@ -358,7 +335,7 @@ def _write(path: Path, checkpoint: Checkpoint, run: str) -> None:
         write_atomically(path / MANIFEST, manifest)
 
 
-def _write_tensors(temporary: Path, tensors: Mapping[str, Mapping[str, Tensor]]) -> dict[str, FileEntry]:
+def _write_tensors(temporary: Path, tensors: Mapping[str, Mapping[str, Tensor]]) -> dict[str, dict[str, Any]]:
     """Serialize, hash and write the files, one at a time."""
     temporary.mkdir()
     entries = {}
@@ -371,7 +348,7 @@ def _write_tensors(temporary: Path, tensors: Mapping[str, Mapping[str, Tensor]])
                 "rename it",
             )
         content = _serialize(named)
-        entries[name] = FileEntry.of(content)
+        entries[name] = _file_entry(content)
         write_fsync(temporary / name, content)
     sync_directory(temporary)
     return entries
@@ -398,23 +375,9 @@ def _remove_on_failure(path: Path) -> Iterator[None]:
 
 
 def _remove_abandoned(directory: Path) -> None:
-    """Remove temporary directories of ended processes. One with our process id is of an earlier process."""
-    for name in os.listdir(directory):
-        match = _WRITING_NAME.fullmatch(name)
-        if match and (int(match[1]) == os.getpid() or not _is_alive(int(match[1]))):
-            shutil.rmtree(directory / name)
-
-
-def _is_alive(pid: int) -> bool:
-    if os.name == "nt":  # os.kill would end the process there; the run's lock rules out another writer
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # a process of another user
-        return True
-    return True
+    """Remove temporary directories. Only one process saves at a time, so that they are of ended processes."""
+    for path in directory.glob(".writing-step-*"):
+        shutil.rmtree(path)
 
 
 def _not_saved(directory: Path, step: int, error: OSError) -> CheckpointNotSaved:
@@ -440,19 +403,13 @@ def prune(directory: Path, *, keep_last: int, keep_every: int | None, best: int 
 
     Args:
         directory: The directory of the checkpoints.
-        keep_last: How many of the newest to keep.
+        keep_last: How many of the newest to keep; at least 1.
         keep_every: Keep steps that are multiples of this number.
         best: A step to keep.
 
     Returns:
         The removed steps, ascending. The newest valid checkpoint is kept even if `keep_last` newer ones are damaged.
     """
-    if keep_last < 1:
-        raise UserError(f"is {keep_last}", "must be an integer ≥ 1", "keep at least one", field="keep_last")
-    if keep_every is not None and keep_every < 1:
-        raise UserError(
-            f"is {keep_every}", "must be None or an integer ≥ 1", "count optimizer steps", field="keep_every"
-        )
     complete = steps(directory)
     wanted = {best, *complete[-keep_last:], *(step for step in complete if keep_every and step % keep_every == 0)}
     removable = [step for step in complete if step not in wanted]
