@@ -99,13 +99,15 @@ def test_resuming_at_nothing(path):
 def test_a_file_that_lost_something_is_refused_and_left_alone(path, more):
     offset = write(path, ENTRIES)
     before = path.read_bytes()
-    with pytest.raises(UserError, match=f"has {offset} bytes and the checkpoint was made at {offset + more}; .*; "):
+    with pytest.raises(
+        UserError, match=f"is not the file of the checkpoint, which was made at byte {offset + more} of it; "
+    ):
         MetricsLog.resume(path, offset + more)
     assert path.read_bytes() == before
 
 
 def test_a_missing_file_is_refused(path):
-    with pytest.raises(UserError, match="has 0 bytes and the checkpoint was made at 10"):
+    with pytest.raises(UserError, match="made at byte 10 of it"):
         MetricsLog.resume(path, 10)
     assert not path.exists()
 
@@ -115,14 +117,14 @@ def test_an_offset_within_a_line_is_refused(path, shift):
     offset = write(path, ENTRIES[:2]) + shift
     write(path, ENTRIES[2:])
     before = path.read_bytes()
-    with pytest.raises(UserError, match=f"has no end of a line at byte {offset}, where"):
+    with pytest.raises(UserError, match=f"made at byte {offset} of it"):
         MetricsLog.resume(path, offset)
     assert path.read_bytes() == before
 
 
 def test_a_negative_offset_is_refused(path):
     write(path, ENTRIES)
-    with pytest.raises(UserError, match="made at -1"):
+    with pytest.raises(UserError, match="made at byte -1 of it"):
         MetricsLog.resume(path, -1)
 
 
@@ -137,7 +139,7 @@ def test_a_bad_line_is_told_by_its_number(path, line):
 def test_no_file(path):
     with pytest.raises(UserError, match=r"cannot be read \(No such file or directory\)"):
         read_metrics(path)
-    with pytest.raises(UserError, match=r"metrics cannot be written to .* \(No such file or directory\)"):
+    with pytest.raises(UserError, match=r"cannot be written \(No such file or directory\)"):
         MetricsLog(path / "below")
 
 
@@ -148,7 +150,7 @@ def test_a_full_disk_is_one_line(path, monkeypatch):
     log = MetricsLog(path)
     log.append(ENTRIES[0])
     monkeypatch.setattr(journal.os, "write", full)
-    with pytest.raises(UserError, match=r"cannot be written to .* \(No space left on device\); .*; free some space"):
+    with pytest.raises(UserError, match=r"cannot be written \(No space left on device\); .*; free some space"):
         log.append(ENTRIES[1])
     monkeypatch.undo()
     log.close()

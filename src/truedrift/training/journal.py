@@ -24,7 +24,7 @@ from truedrift import distributed
 from truedrift.errors import UserError
 from truedrift.storage import parse_json_line, read_json_lines, sync_directory, write_all
 from truedrift.training import checkpoint
-from truedrift.training.run_directory import METRICS, RunDirectory
+from truedrift.training.run_directory import METRICS, RunDirectory, write_errors_as_user_errors
 from truedrift.training.state import TrainingState
 from truedrift.training.telemetry import TensorBoard
 
@@ -41,38 +41,36 @@ class MetricsLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
+        with write_errors_as_user_errors(path.parent):
             self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
             os.ftruncate(self._descriptor, path.read_bytes().rfind(b"\n") + 1)
             sync_directory(path.parent)
-        except OSError as error:
-            raise _not_written(path, error) from None
 
     @classmethod
     def resume(cls, path: Path, offset: int) -> MetricsLog:
         """Open the file after truncating it to its first `offset` bytes, which must be whole lines."""
-        _require_whole_lines(path, offset)
-        try:
+        content = path.read_bytes() if path.exists() else b""
+        if not 0 <= offset <= len(content) or (offset and content[offset - 1 : offset] != b"\n"):
+            raise UserError(
+                f"{str(path)!r} is not the file of the checkpoint, which was made at byte {offset} of it",
+                "must contain every line that was written before the checkpoint",
+                "restore the file, or start the run again in another directory",
+            )
+        with write_errors_as_user_errors(path.parent):
             if path.exists():
                 os.truncate(path, offset)
-        except OSError as error:
-            raise _not_written(path, error) from None
         return cls(path)
 
     def append(self, entry: Mapping[str, Any]) -> None:
         """Append one line. It survives the end of the process at once, and a crash of the machine after `offset()`."""
         line = json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n"
-        try:
+        with write_errors_as_user_errors(self.path.parent):
             write_all(self._descriptor, line.encode())
-        except OSError as error:
-            raise _not_written(self.path, error) from None
 
     def offset(self) -> int:
         """Wait until the file is on disk, and return its length."""
-        try:
+        with write_errors_as_user_errors(self.path.parent):
             os.fsync(self._descriptor)
-        except OSError as error:
-            raise _not_written(self.path, error) from None
         return os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
@@ -93,32 +91,6 @@ class MetricsLog:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read every entry of a metrics.jsonl, in order. A torn last line is left out."""
     return read_json_lines(path, strict=True)
-
-
-def _require_whole_lines(path: Path, offset: int) -> None:
-    """Require that the file has `offset` bytes and that the last of them ends a line."""
-    length = path.stat().st_size if path.exists() else 0
-    fix = "restore the file, or start the run again in another directory"
-    if not 0 <= offset <= length:
-        raise UserError(
-            f"{str(path)!r} has {length} bytes and the checkpoint was made at {offset}",
-            "must contain every line that was written before the checkpoint",
-            fix,
-        )
-    if offset and path.read_bytes()[offset - 1 : offset] != b"\n":
-        raise UserError(
-            f"{str(path)!r} has no end of a line at byte {offset}, where the checkpoint was made",
-            "must be the unchanged file of that run",
-            fix,
-        )
-
-
-def _not_written(path: Path, error: OSError) -> UserError:
-    return UserError(
-        f"the metrics cannot be written to {str(path)!r} ({error.strerror})",
-        "must be writable and have free space",
-        "free some space or make it writable, and run the same command again",
-    )
 
 
 # ---- Journal ----
