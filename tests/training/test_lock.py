@@ -154,7 +154,7 @@ def test_nothing_of_an_earlier_signature_stays(tmp_path):
 
 def test_a_directory_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"cannot be locked \(.*\); .*; "), lock_run(tmp_path / "file"):
+    with pytest.raises(UserError, match=r"cannot be created or locked \(.*\); .*; "), lock_run(tmp_path / "file"):
         pytest.fail("a file has a lock")
 
 
@@ -166,7 +166,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch, code):
     monkeypatch.setattr(fcntl, "flock", refuse)
     reason = re.escape(os.strerror(code))
     with (
-        pytest.raises(UserError, match=rf"cannot be locked \({reason}\); must be .* a file system"),
+        pytest.raises(UserError, match=rf"cannot be created or locked \({reason}\); must be .* on a file system"),
         lock_run(tmp_path),
     ):
         pytest.fail("locked without a lock")

@@ -177,7 +177,7 @@ def test_no_run_at_all(tmp_path):
     with pytest.raises(UserError, match=r"does not exist; "):
         open_run(tmp_path / "none")
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"cannot be created \(it is a file\); "):
+    with pytest.raises(UserError, match=r"cannot be created or locked \(it is a file\); "):
         run(tiny(), tmp_path / "file")
 
 

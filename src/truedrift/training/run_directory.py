@@ -70,10 +70,11 @@ def lock_run(directory: Path) -> Iterator[None]:
             "wait until that process ends, stop it, or choose another directory",
         ) from None
     except OSError as error:
+        reason = "it is a file" if directory.is_file() else error.strerror or error
         raise UserError(
-            f"the run directory {str(directory)!r} cannot be locked ({error.strerror or error})",
-            "must be writable and on a file system with file locks",
-            "make it writable, or choose a directory on another file system",
+            f"the run directory {str(directory)!r} cannot be created or locked ({reason})",
+            "must be a directory in a writable place, on a file system with file locks",
+            "choose another directory with --out",
         ) from None
     try:
         yield
@@ -197,20 +198,6 @@ def write_errors_as_user_errors(path: Path) -> Iterator[None]:
             "must be writable and have free space",
             "free some space or make it writable, and run the same command again",
         ) from None
-
-
-def make_run_directory(path: Path) -> Path:
-    """Make the directory if it is missing, and return it."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = "it is a file" if path.is_file() else error.strerror
-        raise UserError(
-            f"the run directory {str(path)!r} cannot be created ({reason})",
-            "must be a directory in a writable place",
-            "choose another directory with --out",
-        ) from None
-    return path
 
 
 def open_run(path: Path) -> RunDirectory:

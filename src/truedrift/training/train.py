@@ -21,7 +21,7 @@ from truedrift.training import checkpoint
 from truedrift.training.config import RunConfig, validated_config
 from truedrift.training.journal import Notify, RunJournal
 from truedrift.training.loop import Evaluate, Loop, TrainingReport
-from truedrift.training.run_directory import RunDirectory, lock_run, make_run_directory, open_run
+from truedrift.training.run_directory import RunDirectory, lock_run, open_run
 from truedrift.training.setup import Parts, build_setup, load_samples, memory_errors_as_user_errors, resolve_device
 from truedrift.training.signals import StopSignal
 from truedrift.training.step import StepResult
@@ -53,7 +53,7 @@ class Training:
             # Lock the directory and load the newest checkpoint, on rank 0 only.
             journal = None
             if distributed.rank() == 0:
-                stack.enter_context(lock_run(make_run_directory(run.path)))
+                stack.enter_context(lock_run(run.path))
                 run.write_config(self.samples)
                 journal = stack.enter_context(closing(RunJournal(run, setup.state, notify)))
             # Take the remaining steps.
