@@ -121,8 +121,8 @@ def test_the_pipeline_is_the_same_everywhere():
         assert positions == sorted(positions), path
 
 
-def test_gauge_snippet_runs():
-    (snippet,) = PYTHON.findall((ROOT / "docs" / "gauge.md").read_text())
+def test_diagnosis_snippet_runs():
+    (snippet,) = PYTHON.findall((ROOT / "docs" / "diagnosis.md").read_text())
     scope = {}
     exec(snippet, scope)
     assert [at.tau for at in scope["found"].temperatures] == [0.05, 0.2]

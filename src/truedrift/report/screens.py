@@ -172,5 +172,5 @@ def _reliability_lines(diagnosis: Diagnosis) -> Iterator[str]:
     )
     yield (
         f"{CALIBRATION.usable_called_green:.0%} of the usable cases were green, and intervals contained ABC's bias "
-        f"in {CALIBRATION.coverage[1]:.0%} (docs/gauge.md)."
+        f"in {CALIBRATION.coverage[1]:.0%} (docs/diagnosis.md)."
     )
