@@ -58,6 +58,17 @@ class UserError(ValueError):
         return UserError(f"{prefix}: {self.summary}", self.allowed, self.fix)
 
 
+def error_text(error: object, longest: int = 300) -> str:
+    """Return the message of an exception on one line, to be quoted in a `UserError`.
+
+    Example:
+        >>> error_text(FileNotFoundError(2, "No such file or directory"))
+        'No such file or directory'
+    """
+    text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(text).split())[:longest]
+
+
 def require_choice(field: str, value: object, choices: Iterable[str]) -> None:
     """Require that `value` is one of `choices`.
 

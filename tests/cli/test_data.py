@@ -6,11 +6,8 @@ import re
 
 import pytest
 
-from truedrift.cli import data as command
 from truedrift.cli.main import main
-from truedrift.data.download import PinnedFile
-from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
-from truedrift.data.sources import Installed, Mirror
+from truedrift.data.registry import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source
 
 CONTENT = b"content"
 
@@ -19,20 +16,21 @@ CONTENT = b"content"
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("no_proxy", "*")
-    monkeypatch.setattr(command, "SYSTEM_PATHS", {})
+    monkeypatch.setattr(RemoteAsset, "system_directories", [])
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "one.bin.gz").write_bytes(gzip.compress(CONTENT))
     pins = (PinnedFile("one.bin", len(CONTENT), hashlib.sha256(CONTENT).hexdigest()),)
-    sources = (Mirror("http://127.0.0.1:9/"), Installed(tmp_path / "package", "dataset-little"))
-    monkeypatch.setitem(REMOTE_ASSETS, "little", RemoteAsset("little", "a few bytes", pins, sources))
-    monkeypatch.setitem(REMOTE_ASSETS, "away", RemoteAsset("away", "nowhere to be had", pins, sources[:1]))
+    mirror = Source("mirror", "http://127.0.0.1:9/")
+    package = Source("installed", str(tmp_path / "package"), package="dataset-little")
+    monkeypatch.setitem(REMOTE_ASSETS, "little", RemoteAsset("little", "a few bytes", pins, (mirror, package)))
+    monkeypatch.setitem(REMOTE_ASSETS, "away", RemoteAsset("away", "nowhere to be had", pins, (mirror,)))
     return tmp_path / "cache"
 
 
 def run(capsys, *arguments):
     status = main(["data", *arguments])
-    said = capsys.readouterr()
-    return status, said.out, said.err
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
 
 
 def line_of(out, name):
@@ -40,7 +38,7 @@ def line_of(out, name):
     return line
 
 
-def test_fetch_tells_the_source_and_then_that_it_is_there(capsys, cache):
+def test_fetch_prints_the_source_and_then_that_the_files_are_present(capsys, cache):
     status, out, err = run(capsys, "fetch", "little")
     assert (status, err) == (0, "")
     assert out == f"little: from Debian package dataset-little, verified: {cache / 'little'}\n"
@@ -50,7 +48,7 @@ def test_fetch_tells_the_source_and_then_that_it_is_there(capsys, cache):
 
 
 @pytest.mark.parametrize("arguments", [(), ("list",)])
-def test_the_list_tells_size_source_and_presence(capsys, cache, arguments):
+def test_the_list_shows_size_source_and_presence(capsys, cache, arguments):
     status, out, err = run(capsys, *arguments)
     assert (status, err) == (0, "")
     assert re.search(r"^cifar10 +– +184 MB  60 000 images of 10 classes", out, re.MULTILINE)
@@ -95,3 +93,9 @@ def test_every_mistake_is_one_line_and_status_2(capsys, cache, arguments, messag
     (line,) = err.splitlines()
     assert re.fullmatch(f"truedrift: error: {message}", line)
     assert not (cache / "little").exists()
+
+
+def test_an_unknown_action_is_explained(capsys):
+    status, out, err = run(capsys, "get", "cifar10")
+    assert (status, out) == (2, "")
+    assert re.search(r"'get'.*'list'.*'fetch'.*truedrift data --help", err, re.DOTALL)

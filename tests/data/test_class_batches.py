@@ -200,7 +200,7 @@ def test_labels_beyond_the_classes_are_refused():
 
 
 def test_steps_and_sizes_out_of_range_are_refused():
-    with pytest.raises(ValueError, match=r"step is -1; must be ≥ 0; "):
+    with pytest.raises(ValueError, match=r"step is -1; must be an integer ≥ 0; "):
         batches().at(-1)
     with pytest.raises(ValueError, match=r"u is 34; must be 0 to 33, .*; "):
         batches().unconditional(0, 34)

@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import tyro
 
 from truedrift.cli.progress import ProgressDisplay
-from truedrift.data.fetch import FetchResult, fetch, is_present
-from truedrift.data.images import holds_idx
-from truedrift.data.load import NAMES, SYSTEM_PATHS
+from truedrift.data.fetch import fetch, is_present
+from truedrift.data.images import find_idx
+from truedrift.data.load import NAMES
 from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
 from truedrift.errors import UserError
 from truedrift.storage import cache_directory
@@ -53,21 +53,19 @@ class Data:
 
 
 def _fetch_all(names: tuple[str, ...]) -> str:
+    """Fetch the names one after the other; return one line per name."""
+    lines = []
     with ProgressDisplay() as progress:
-        return "\n".join(
-            _describe_result(fetch(name, progress)) if name in REMOTE_ASSETS else _describe_built_in(name)
-            for name in names
-        )
-
-
-def _describe_result(result: FetchResult) -> str:
-    source = "already in the cache and valid" if result.source is None else f"from {result.source}, verified"
-    return f"{result.name}: {source}: {result.directory}"
-
-
-def _describe_built_in(name: str) -> str:
-    reason = "it is your own directory, passed with --data DIR" if name == "folder" else "it is part of the library"
-    return f"{name}: nothing to fetch, {reason}"
+        for name in names:
+            if name in REMOTE_ASSETS:
+                source = fetch(name, progress)
+                result = "already in the cache and valid" if source is None else f"from {source}, verified"
+                lines.append(f"{name}: {result}: {cache_directory(name)}")
+            elif name == "folder":
+                lines.append("folder: nothing to fetch, it is your own directory, passed with --data DIR")
+            else:
+                lines.append(f"{name}: nothing to fetch, it is part of the library")
+    return "\n".join(lines)
 
 
 def _list_assets() -> str:
@@ -77,11 +75,9 @@ def _list_assets() -> str:
 
 
 def _describe_asset(asset: RemoteAsset) -> str:
-    sources = ", ".join(source.title for source in asset.sources)
-    return f"{asset.name:19}{_asset_state(asset):11}{asset.size / 1e6:5.0f} MB  {asset.what}\n{'':19}from {sources}"
-
-
-def _asset_state(asset: RemoteAsset) -> str:
     if is_present(asset, cache_directory(asset.name)):
-        return "present"
-    return "installed" if any(map(holds_idx, SYSTEM_PATHS.get(asset.name, ()))) else "–"
+        state = "present"
+    else:
+        state = "installed" if any(map(find_idx, asset.system_directories)) else "–"
+    sources = ", ".join(source.title for source in asset.sources)
+    return f"{asset.name:19}{state:11}{asset.size / 1e6:5.0f} MB  {asset.what}\n{'':19}from {sources}"

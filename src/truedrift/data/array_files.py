@@ -6,7 +6,6 @@ compared with the size of the file before any memory is allocated. Every defect 
 
 from __future__ import annotations
 
-import contextlib
 import math
 import zipfile
 import zlib
@@ -17,8 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.data.download import error_text
-from truedrift.errors import UserError, require_finite
+from truedrift.errors import UserError, error_text, require_finite
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,8 +27,18 @@ ONLY = "array"
 LARGEST_BYTES = 1 << 33
 """Limit for one array, 8 GiB."""
 
-_ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError, EOFError)
-"""Raised for a damaged archive, one with a password (RuntimeError), or one with an unknown compression."""
+_DEFECTS = (
+    OSError,
+    ValueError,
+    EOFError,
+    SyntaxError,
+    TypeError,
+    KeyError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+"""What NumPy and zipfile raise for a damaged file."""
 
 
 def read_arrays(path: Path) -> dict[str, Tensor]:
@@ -49,10 +57,14 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
     reader = _choose_reader(path)
     try:
         arrays = {name: _validate_array(f"{name} in {str(path)!r}", tensor) for name, tensor in reader(path)}
-    except OSError as error:
-        raise _unreadable_file(path, error_text(error)) from None
-    except MemoryError:
-        raise _unreadable_file(path, "it does not fit in memory") from None
+    except UserError:
+        raise
+    except (*_DEFECTS, RuntimeError) as error:  # RuntimeError: a password, or an unknown compression
+        raise UserError(
+            f"{str(path)!r} cannot be read as {path.suffix} ({error_text(error)})",
+            "must be a complete file without pickled objects",
+            "save it again with numpy.save, numpy.savez or safetensors",
+        ) from None
     if not arrays:
         raise UserError(f"{str(path)!r} holds no arrays", "must hold one or more", "save them again")
     return arrays
@@ -61,9 +73,9 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
 def _choose_reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Tensor]]]:
     """Check the path and choose the reader by its extension."""
     readers: Mapping[str, Callable[[Path], Iterator[tuple[str, Tensor]]]] = {
-        ".npy": _npy,
-        ".npz": _npz,
-        ".safetensors": _safetensors,
+        ".npy": _read_npy,
+        ".npz": _read_npz,
+        ".safetensors": _read_safetensors,
     }
     allowed = f"must be a file that ends in one of {', '.join(readers)}"
     if path.is_dir():
@@ -78,27 +90,16 @@ def _choose_reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Tensor]]]
     return readers[path.suffix]
 
 
-def _unreadable_file(path: Path, reason: str) -> UserError:
-    return UserError(
-        f"{str(path)!r} cannot be read as {path.suffix} ({' '.join(reason.split())})",
-        "must be a complete file without pickled objects",
-        "save it again with numpy.save, numpy.savez or safetensors",
-    )
-
-
-def _npy(path: Path) -> Iterator[tuple[str, Tensor]]:
+def _read_npy(path: Path) -> Iterator[tuple[str, Tensor]]:
     with path.open("rb") as file:
         yield ONLY, _read_array(path, file, path.stat().st_size)
 
 
-def _npz(path: Path) -> Iterator[tuple[str, Tensor]]:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            for entry in archive.infolist():
-                with archive.open(entry) as file:
-                    yield entry.filename.removesuffix(".npy"), _read_array(path, file, entry.file_size)
-    except _ARCHIVE_ERRORS as error:
-        raise _unreadable_file(path, str(error)) from None
+def _read_npz(path: Path) -> Iterator[tuple[str, Tensor]]:
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            with archive.open(entry) as file:
+                yield entry.filename.removesuffix(".npy"), _read_array(path, file, entry.file_size)
 
 
 def _read_array(path: Path, file: Any, size: int) -> Tensor:
@@ -106,28 +107,21 @@ def _read_array(path: Path, file: Any, size: int) -> Tensor:
     import numpy as np  # noqa: PLC0415  an extra
 
     # Check the header before any memory is allocated.
-    with _format_errors_as_user_errors(path):
-        shape, fortran, dtype = _read_header(np.lib.format, file)
-    _require_numeric(path, dtype)
+    shape, fortran, dtype = _read_header(np.lib.format, file)
+    if dtype.hasobject or dtype.kind not in "fiub":
+        content = "pickled Python objects" if dtype.hasobject else f"entries of type {dtype}"
+        raise UserError(f"{str(path)!r} holds {content}", "must hold real numbers", "convert them with .astype(float)")
     claimed = math.prod(shape) * dtype.itemsize
     if claimed > LARGEST_BYTES:
         problem = f"{str(path)!r} claims an array of {claimed / 2**30:.3g} GiB"
         raise UserError(problem, f"must be at most {LARGEST_BYTES >> 30} GiB", "save a sample of its rows")
-    # Read the values.
-    with _format_errors_as_user_errors(path):
-        if claimed > size:
-            raise EOFError(f"its header claims {claimed} bytes of data and the file has {size}")
-        values = np.frombuffer(file.read(claimed), dtype=dtype)
-        return _to_tensor(values.reshape(shape, order="F" if fortran else "C"))
-
-
-@contextlib.contextmanager
-def _format_errors_as_user_errors(path: Path) -> Iterator[None]:
-    """Turn what NumPy and zipfile raise for a damaged file into a UserError."""
-    try:
-        yield
-    except (ValueError, EOFError, SyntaxError, TypeError, KeyError, *_ARCHIVE_ERRORS) as error:
-        raise _unreadable_file(path, str(error) or type(error).__name__) from None
+    if claimed > size:
+        raise EOFError(f"its header claims {claimed} bytes of data and the file has {size}")
+    # Copy the values in native byte order; other types than float16, float32 and float64 become float64.
+    values = np.frombuffer(file.read(claimed), dtype=dtype).reshape(shape, order="F" if fortran else "C")
+    keeps_dtype = dtype.kind == "f" and dtype.itemsize in (2, 4, 8)
+    native = values.astype(dtype.newbyteorder("=") if keeps_dtype else "float64", order="C", copy=True)
+    return torch.from_numpy(native)
 
 
 def _read_header(numpy_format: Any, file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -139,20 +133,7 @@ def _read_header(numpy_format: Any, file: BinaryIO) -> tuple[tuple[int, ...], bo
     return shape, fortran, dtype
 
 
-def _require_numeric(path: Path, dtype: np.dtype[Any]) -> None:
-    if dtype.hasobject or dtype.kind not in "fiub":
-        content = "pickled Python objects" if dtype.hasobject else f"entries of type {dtype}"
-        raise UserError(f"{str(path)!r} holds {content}", "must hold real numbers", "convert them with .astype(float)")
-
-
-def _to_tensor(array: Any) -> Tensor:
-    """Copy to a tensor in native byte order; float16, float32 and float64 keep their dtype, others become float64."""
-    keeps_dtype = array.dtype.kind == "f" and array.dtype.itemsize in (2, 4, 8)
-    native = array.astype(array.dtype.newbyteorder("=") if keeps_dtype else "float64", order="C", copy=True)
-    return torch.from_numpy(native)
-
-
-def _safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
+def _read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
     try:
         from safetensors import SafetensorError, safe_open  # noqa: PLC0415  an extra
     except ModuleNotFoundError:
@@ -163,7 +144,7 @@ def _safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
             for name in file.keys():  # noqa: SIM118  not a dictionary
                 yield name, file.get_tensor(name)
     except SafetensorError as error:
-        raise _unreadable_file(path, str(error)) from None
+        raise ValueError(str(error)) from None
 
 
 def _validate_array(name: str, tensor: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ of permutations.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 
@@ -21,7 +21,7 @@ from truedrift.errors import UserError, require_choice, require_integer
 from truedrift.seeding import stream
 
 Sampling = Literal["without-replacement", "queue"]
-SAMPLINGS = ("without-replacement", "queue")
+SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 PADDING = 2.0
 """Sorting key of padding, above every key in [0, 1)."""
 
@@ -108,13 +108,13 @@ class ClassBatches:
 
     def at(self, step: int) -> Batch:
         """Return the positives of a step: indices and mirrored [C, n]."""
-        _require_step(step)
+        require_integer("step", step, 0, 0)
         indices = self._draw_from_queue(step) if self.sampling == "queue" else self._slice_pass(step)
         return Batch(indices, self._draw_mirrored("flips", step, tuple(indices.shape)))
 
     def unconditional(self, step: int, u: int) -> Batch:
         """Draw u images of all classes uniformly, without replacement within the batch: indices and mirrored [u]."""
-        _require_step(step)
+        require_integer("step", step, 0, 0)
         if not 0 <= u <= self.total:
             raise UserError(f"is {u}", f"must be 0 to {self.total}, the number of images", "use fewer", field="u")
         indices = torch.randperm(self.total, generator=stream(self.seed, "unconditional", step))[:u]
@@ -183,8 +183,3 @@ def _require_sizes(counts: Tensor, classes: int, n: int, sampling: Sampling, nam
             f"use n = {size} or less, or sampling queue, which draws with replacement" if size else "remove that class",
             field="n",
         )
-
-
-def _require_step(step: int) -> None:
-    if step < 0:
-        raise UserError(f"is {step}", "must be ≥ 0", "count steps from 0", field="step")

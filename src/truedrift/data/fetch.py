@@ -11,49 +11,39 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from truedrift.data.download import CHUNK_BYTES, PinnedFile, SourceFailed, error_text, hash_file, write_chunk
-from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
-from truedrift.data.sources import Source
-from truedrift.errors import UserError, require_choice
+from truedrift.data.registry import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source
+from truedrift.data.sources import CHUNK_BYTES, SourceFailed, deliver, hash_file, write_chunk
+from truedrift.errors import UserError, error_text, require_choice
 from truedrift.progress import Progress, no_progress
+from truedrift.quarantine import convert_pickle
 from truedrift.storage import cache_directory
 
-Convert = Callable[[Path, Path], None]
 HASH_SUFFIX = ".sha256"
 """Suffix of the file that stores the hash of a converted file."""
 
 
-@dataclass(frozen=True)
-class FetchResult:
-    """The directory of the files and the title of their source; None if they were already there."""
-
-    name: str
-    directory: Path
-    source: str | None
-
-
-def fetch(name: str, progress: Progress = no_progress, *, convert: Convert | None = None) -> FetchResult:
-    """Fetch a data set or weights into the cache, unless they are already there.
+def fetch(name: str, progress: Progress = no_progress) -> str | None:
+    """Fetch a data set or weights into `cache_directory(name)`, unless they are already there.
 
     Args:
         name: A name in `REMOTE_ASSETS`.
         progress: Called with a title, bytes done and bytes in total.
-        convert: Conversion of weights, for tests.
+
+    Returns:
+        The title of the source; None if the files were already there.
 
     Raises:
         UserError: If no source delivers valid files, or the cache cannot be written.
     """
     require_choice("name", name, REMOTE_ASSETS)
-    asset = REMOTE_ASSETS[name]
-    directory = cache_directory(name)
-    if is_valid(asset, directory):
-        return FetchResult(name, directory, None)
+    asset, directory = REMOTE_ASSETS[name], cache_directory(name)
+    if _is_valid(asset, directory):
+        return None
     # Install the files of the first source that delivers all of them.
     failures = []
     for source in asset.sources:
@@ -63,30 +53,33 @@ def fetch(name: str, progress: Progress = no_progress, *, convert: Convert | Non
             except SourceFailed as reason:
                 failures.append(f"{source.title}: {reason}")
                 continue
-            _install(asset, scratch, directory, convert)
-        return FetchResult(name, directory, source.title)
-    raise _all_sources_failed(asset, failures)
+            _install(asset, scratch / "ready", directory)
+        return source.title
+    fix = f"connect to one and run truedrift data fetch {name} again"
+    raise UserError(
+        f"{name} could not be fetched ({', '.join(failures)})",
+        "one of these sources must be reachable",
+        f"{fix}, or pass your own copy with --data DIR" if asset.is_data else fix,
+    )
 
 
 def is_present(asset: RemoteAsset, directory: Path) -> bool:
     """Return whether files of the right names and sizes are there, without reading them."""
     if asset.product:
         return (directory / asset.product).is_file()
-    return all(_size(directory / file.name) == file.size for file in asset.files)
+    paths = [directory / file.name for file in asset.files]
+    return all(
+        path.is_file() and path.stat().st_size == file.size for path, file in zip(paths, asset.files, strict=True)
+    )
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.is_file() else -1
-
-
-def is_valid(asset: RemoteAsset, directory: Path) -> bool:
+def _is_valid(asset: RemoteAsset, directory: Path) -> bool:
     """Return whether every file is there with the right hash."""
     if not is_present(asset, directory):
         return False
     if asset.product:
         hash_path = directory / (asset.product + HASH_SUFFIX)
-        expected = hash_path.read_bytes().strip() if hash_path.is_file() else b""
-        return expected == hash_file(directory / asset.product).encode()
+        return hash_path.is_file() and hash_path.read_bytes().strip() == hash_file(directory / asset.product).encode()
     return all(hash_file(directory / file.name) == file.sha256 for file in asset.files)
 
 
@@ -109,11 +102,12 @@ def _scratch_directory(directory: Path) -> Iterator[Path]:
 
 def _collect(source: Source, asset: RemoteAsset, scratch: Path, progress: Progress) -> None:
     """Bring all files of the asset from one source to scratch/ready and verify each one."""
-    missing = {file.name for file in asset.files}
+    missing = {file.name: file for file in asset.files}
     try:
-        for file, stream in source.deliver(asset.files, scratch, progress):
-            _store_verified(file, stream, scratch / "ready" / file.name)
-            missing.discard(file.name)
+        for name, stream in deliver(source, asset.files, scratch, progress):
+            file = missing.pop(name, None)
+            if file is not None:
+                _store_verified(file, stream, scratch / "ready" / name)
     except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile, NotImplementedError) as error:
         raise SourceFailed(f"the download is damaged ({error_text(error)})") from None
     if missing:
@@ -132,30 +126,13 @@ def _store_verified(file: PinnedFile, stream: IO[bytes], target: Path) -> None:
         raise SourceFailed(f"{file.name} has a wrong size or sha256")
 
 
-def _install(asset: RemoteAsset, scratch: Path, directory: Path, convert: Convert | None) -> None:
+def _install(asset: RemoteAsset, ready: Path, directory: Path) -> None:
     """Convert the verified files if needed and rename them into the cache."""
-    ready = scratch / "ready"
     names = [file.name for file in asset.files]
     if asset.product:
-        (convert or _convert_weights)(ready / names[0], ready / asset.product)
+        convert_pickle(ready / names[0], ready / asset.product)
         names = [asset.product, asset.product + HASH_SUFFIX]
         (ready / names[1]).write_text(hash_file(ready / names[0]) + "\n", encoding="ascii")
         shutil.copymode(ready / names[1], ready / names[0])  # safetensors makes files readable by the owner only
     for name in names:
         os.replace(ready / name, directory / name)
-
-
-def _convert_weights(source: Path, target: Path) -> None:
-    """Convert a torch pickle to safetensors; only the package `quarantine` may read a pickle."""
-    from truedrift.quarantine.convert import convert_pickle  # type: ignore[import-not-found]  # noqa: PLC0415  rarely needed
-
-    convert_pickle(source, target)
-
-
-def _all_sources_failed(asset: RemoteAsset, failures: list[str]) -> UserError:
-    fix = f"connect to one and run truedrift data fetch {asset.name} again"
-    return UserError(
-        f"{asset.name} could not be fetched ({', '.join(failures)})",
-        "one of these sources must be reachable",
-        f"{fix}, or pass your own copy with --data DIR" if asset.is_data else fix,
-    )

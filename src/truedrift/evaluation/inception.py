@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.data.registry import INCEPTION
+from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.encoders.preprocessing import rgb
 from truedrift.errors import UserError
 from truedrift.evaluation.extractors import ExtractedFeatures, Extractor, load_from_package
 from truedrift.storage import cache_directory, hash_tensors
 
+(FILE,) = REMOTE_ASSETS["inception"].files
 SIDE = 299
 DIMENSIONS = 2048
 FETCH = "truedrift data fetch inception"
@@ -39,7 +40,7 @@ class ScriptedInception(Extractor):
     name, prepared, dimensions = "inception", PREPARED, DIMENSIONS
 
     def __init__(self, device: torch.device) -> None:
-        path = cache_directory("inception") / INCEPTION[0].name
+        path = cache_directory("inception") / FILE.name
         self.sha256 = _verify_file(path)
         self.device = device
         with warnings.catch_warnings():
@@ -81,10 +82,10 @@ def _verify_file(path: Path) -> str:
         raise UserError(f"the Inception network is missing at {str(path)!r}", "it must be in the cache", f"run {FETCH}")
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    if sha256 != INCEPTION[0].sha256:
+    if sha256 != FILE.sha256:
         raise UserError(
             f"{str(path)!r} has sha256 {sha256[:12]}…",
-            f"must be {INCEPTION[0].sha256[:12]}…",
+            f"must be {FILE.sha256[:12]}…",
             f"remove it and run {FETCH}",
         )
     return sha256

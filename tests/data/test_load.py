@@ -1,7 +1,7 @@
 """Every data set by its name: where it is found, what it holds, and the message if it is missing."""
 
 import hashlib
-from importlib import import_module
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,10 +10,8 @@ from oracles.idx_files import little_files, put
 from sklearn.datasets import load_digits
 
 from truedrift.data import FOUR_MODES, NAMES, THREE_CLUSTERS, load
-from truedrift.data.download import PinnedFile
+from truedrift.data.registry import REMOTE_ASSETS, PinnedFile, Source
 from truedrift.storage import cache_directory
-
-load_module = import_module("truedrift.data.load")
 
 TOYS = ("three-clusters", "four-modes", "eight-gaussians", "checkerboard", "swiss-roll", "two-moons")
 
@@ -21,7 +19,9 @@ TOYS = ("three-clusters", "four-modes", "eight-gaussians", "checkerboard", "swis
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(load_module, "SYSTEM_PATHS", {"fashion-mnist": (tmp_path / "package",)})
+    package = Source("installed", str(tmp_path / "package"), package="dataset-fashion-mnist")
+    fashion = replace(REMOTE_ASSETS["fashion-mnist"], sources=(package,))
+    monkeypatch.setitem(REMOTE_ASSETS, "fashion-mnist", fashion)
     return tmp_path / "cache"
 
 
@@ -41,7 +41,7 @@ def test_toys_are_a_function_of_name_split_and_seed(name, parts):
 
 
 @pytest.mark.parametrize(("name", "mixture"), [("three-clusters", THREE_CLUSTERS), ("four-modes", FOUR_MODES)])
-def test_labels_of_mixtures_are_their_modes_under_the_right_names(name, mixture):
+def test_labels_of_mixtures_are_the_named_modes(name, mixture):
     samples = load(name)
     for k, where in enumerate(samples.classes):
         center = samples.values[samples.labels == k].mean(0)
@@ -85,20 +85,20 @@ def test_the_users_directory_comes_first_then_the_cache_then_the_package(cache, 
 @pytest.mark.parametrize(("name", "other"), [("mnist", "fashion-mnist"), ("fashion-mnist", "mnist")])
 @pytest.mark.parametrize("file", ["train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"])
 def test_files_of_the_other_set_are_refused(tmp_path, monkeypatch, zipped, name, other, file):
-    """The little files stand for those of `other`: their sums are pinned as its sums."""
+    """The hashes of the small files are registered as those of `other`."""
     put(tmp_path, zipped)
     assert len(load(name, root=tmp_path)) == 5
     pinned = PinnedFile(file, 1, hashlib.sha256(little_files()[file]).hexdigest())
-    monkeypatch.setattr(load_module, "IDX_FILES", {other: (pinned,), name: ()})
+    monkeypatch.setitem(REMOTE_ASSETS, other, replace(REMOTE_ASSETS[other], files=(pinned,)))
     with pytest.raises(ValueError, match=rf"' holds {other}; must hold {name}; .* use {other}$"):
         load(name, root=tmp_path)
     assert len(load(other, root=tmp_path)) == 5
 
 
 def test_the_hashes_of_the_two_sets_differ():
-    sums = {name: {file.sha256 for file in files} for name, files in load_module.IDX_FILES.items()}
-    assert sums["mnist"].isdisjoint(sums["fashion-mnist"])
-    assert [len(each) for each in sums.values()] == [4, 4]
+    mnist, fashion = ({file.sha256 for file in REMOTE_ASSETS[name].files} for name in ("mnist", "fashion-mnist"))
+    assert mnist.isdisjoint(fashion)
+    assert (len(mnist), len(fashion)) == (4, 4)
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist", "cifar10", "cifar100"])

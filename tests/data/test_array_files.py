@@ -143,7 +143,7 @@ def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(array_files, "_npy", refuse)
+    monkeypatch.setattr(array_files, "_read_npy", refuse)
     with pytest.raises(ValueError, match=r"cannot be read as \.npy \(Permission denied\); .*; "):
         read_arrays(tmp_path / "a.npy")
 
