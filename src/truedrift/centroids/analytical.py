@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
-from truedrift.centroids.estimator import AlphaEstimator
+from truedrift.centroids.estimator import AlphaEstimator, Estimator
 from truedrift.errors import UserError, require_broadcastable, require_mask, require_weights
 from truedrift.kernels.precision import at_least_float32, cast_like, to_widest
 from truedrift.kernels.weights import power_sum, softmax
@@ -65,27 +65,24 @@ def abc_weights(
         >>> abc_weights(alpha)
         tensor([0.5625, 0.2188, 0.2188])
     """
-    # One pool: ABC or ABC-2.
     if order not in (1, 2):
         raise UserError(f"is {order!r}", "must be 1 (ABC) or 2 (ABC-2)", "choose one of these", field="order")
     require_weights("alpha", alpha)
     a = at_least_float32(alpha)
+    # One pool: ABC or ABC-2.
     if strata is None:
         if mask is not None:
             raise UserError("is given without strata", "it can only be used with strata", "omit mask", field="mask")
         return (_order_1(a) if order == 1 else _order_2(a)).to(alpha.dtype)
     # Several pools: stratified ABC.
     if order == 2:
-        raise UserError(
-            "is 2 with strata", "the stratified correction has order 1", "omit one of the two", field="order"
-        )
+        allowed = "the stratified correction has order 1"
+        raise UserError("is 2 with strata", allowed, "omit one of the two", field="order")
     if mask is None:
-        drawn = torch.ones_like(a, dtype=torch.bool)
-    else:
-        require_mask(mask, alpha.shape[-1], f"[..., {alpha.shape[-1]}]")
-        require_broadcastable("alpha, mask", alpha.shape[:-1], mask.shape[:-1])
-        drawn = mask
-    return _stratified(a, strata, drawn).to(alpha.dtype)
+        mask = torch.ones_like(a, dtype=torch.bool)
+    require_mask(mask, alpha.shape[-1], f"[..., {alpha.shape[-1]}]")
+    require_broadcastable("alpha, mask", alpha.shape[:-1], mask.shape[:-1])
+    return _stratified(a, strata, mask).to(alpha.dtype)
 
 
 def _order_1(alpha: Tensor) -> Tensor:
@@ -145,7 +142,7 @@ class ABC2(AlphaEstimator):
 
 
 @dataclass(frozen=True, eq=False)
-class StratifiedABC:
+class StratifiedABC(Estimator):
     """ABC for references from several pools: γ_i = α_i (1 − p_2 + α_i) − α_i (A_{s(i)}/n_{s(i)} − Σ_s A_s²/n_s).
 
     Args:
@@ -155,10 +152,6 @@ class StratifiedABC:
     strata: Tensor
     name: str = "stratified-abc"
     bias_order: int = 2
-
-    def budget(self, n: int) -> int:
-        """Return n."""
-        return n
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
         gamma = _stratified(softmax(to_widest(log_w)), self.strata.to(log_w.device), log_w > -torch.inf)

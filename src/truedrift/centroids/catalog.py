@@ -9,12 +9,13 @@ _INSTANCES: tuple[Estimator, ...] = (Standard(), ABC(), ABC2(), Jackknife(), Boo
 ESTIMATORS: dict[str, Estimator] = {instance.name: instance for instance in _INSTANCES}
 
 
-def estimator(name: str | Estimator) -> Estimator:
+def estimator(name: str | Estimator, *, field: str = "estimator") -> Estimator:
     """Look up an estimator by name.
 
     Args:
         name: A key of `ESTIMATORS` ("standard", "abc", "abc2", "jackknife", "bootstrap", "br-snis"), or an estimator
             object, which is returned unchanged.
+        field: The argument that an error message names.
 
     Returns:
         The estimator, with the settings of the paper if it was given by name.
@@ -30,11 +31,11 @@ def estimator(name: str | Estimator) -> Estimator:
     if not isinstance(name, str):
         if isinstance(name, type) or not isinstance(name, Estimator):
             raise UserError(
-                f"is a {type(name).__name__}",
+                f"is {name!r}",
                 f"must be a name ({', '.join(ESTIMATORS)}) or an object with name, bias_order, budget and reweight",
                 "pass one of the names",
-                field="estimator",
+                field=field,
             )
         return name
-    require_choice("estimator", name, ESTIMATORS)
+    require_choice(field, name, ESTIMATORS)
     return ESTIMATORS[name]

@@ -13,7 +13,7 @@ The plain estimator, γ_i = α_i, gives the minibatch centroid T_n = Σ α_i y_i
 It vanishes for constant weights and for data that are symmetric about the query (`thm:zero_bias`).
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -28,7 +28,8 @@ from truedrift.kernels.weights import softmax
 class Estimator(Protocol):
     """A reweighting log w [..., n] → γ [..., n] with Σγ = 1 over the references that are not masked (l = −∞).
 
-    A row in which everything is masked has γ = 0. Any object with these four members is an estimator.
+    A row in which everything is masked has γ = 0. Any object with these four members is an estimator; it need not be a
+    subclass.
     """
 
     @property
@@ -40,14 +41,15 @@ class Estimator(Protocol):
         """The k for which the bias of the centroid is O(n^−k)."""
 
     def budget(self, n: int) -> int:
-        """Return how many references an estimate of size n needs."""
+        """Return how many references an estimate of size n needs: n, except for estimators that draw further ones."""
+        return n
 
     def reweight(self, log_w: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return γ in at least float32. `generator` provides random numbers to estimators that draw."""
 
 
-class AlphaEstimator(ABC):
-    """Base class of estimators whose γ depends on α = softmax(log w) alone and that draw no other references."""
+class AlphaEstimator(Estimator):
+    """Base class of estimators whose γ depends on α = softmax(log w) alone."""
 
     @abstractmethod
     def gamma(self, alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
@@ -56,10 +58,6 @@ class AlphaEstimator(ABC):
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
         """Return γ(softmax(log w))."""
         return cast_like(self.gamma(softmax(to_widest(log_w))), log_w)
-
-    def budget(self, n: int) -> int:
-        """Return n."""
-        return n
 
 
 def weighted_mean(gamma: Float[Tensor, "*#batch B n"], y: Float[Tensor, "*#batch n D"]) -> Float[Tensor, "*batch B D"]:

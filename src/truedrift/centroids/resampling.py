@@ -33,21 +33,18 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Float, Tensor
+from truedrift.centroids.estimator import Estimator
 from truedrift.errors import UserError, require_integer
 from truedrift.kernels.precision import cast_like, to_widest
 from truedrift.kernels.weights import apply_mask, argmax_mask, softmax
 
 
 @dataclass(frozen=True)
-class Jackknife:
+class Jackknife(Estimator):
     """The jackknife correction: γ = n α − ((n − 1)/n) Σ_i (weights without i)."""
 
     name: str = "jackknife"
     bias_order: int = 2
-
-    def budget(self, n: int) -> int:
-        """Return n."""
-        return n
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
         """Return γ_j = α_j (2 − 1/n − (1 − 1/n) Σ_{i≠j} o_i)."""
@@ -65,7 +62,7 @@ class Jackknife:
 
 
 @dataclass(frozen=True)
-class Bootstrap:
+class Bootstrap(Estimator):
     """The bootstrap correction: γ = 2α − the mean weights of resamples drawn with replacement.
 
     Args:
@@ -78,10 +75,6 @@ class Bootstrap:
 
     def __post_init__(self) -> None:
         require_integer("resamples", self.resamples, 1, 100)
-
-    def budget(self, n: int) -> int:
-        """Return n: resamples reuse the references given."""
-        return n
 
     def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
         log_w_wide = to_widest(log_w)
@@ -102,7 +95,7 @@ class Bootstrap:
 
 
 @dataclass(frozen=True)
-class BRSNIS:
+class BRSNIS(Estimator):
     """Bias-reduced self-normalized importance sampling: γ = mean over k ≥ burn_in of the weights of pool k.
 
     Args:

@@ -10,7 +10,8 @@ by e^{−kδ}. The sums are in float64. The result equals the centroid of all re
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 
 import torch
 
@@ -72,7 +73,7 @@ def streaming_centroid(
         tensor([[0.2293]])
     """
     # Check the input.
-    require_choice("estimator of a streaming centroid", estimator, ORDERS)
+    require_choice("estimator", estimator, ORDERS)
     require_temperature(tau)
     require_features("x", x, "B, D")
     if check_finite:
@@ -82,10 +83,12 @@ def streaming_centroid(
     sums = RunningSums(x, ORDERS[estimator])
     with full_precision(x):
         for y, mask in _check_chunks(x, chunks, check_finite):
-            for columns in _blocks(x.shape[-2], y.shape[-2]):
+            step = max(1, BLOCK_ELEMENTS // x.shape[-2])
+            for start in range(0, y.shape[-2], step):
+                columns = slice(start, start + step)
                 part = None if mask is None else mask[..., columns]
                 sums.add(apply_mask(kernel(x, y[..., columns, :], tau), part), y[..., columns, :])
-    if sums.chunks == 0:
+    if sums.blocks == 0:
         fix = "check that the iterator is not exhausted"
         raise UserError("is empty", "must contain at least one chunk", fix, field="chunks")
     return sums.centroid().to(x.dtype)
@@ -94,9 +97,13 @@ def streaming_centroid(
 def _check_chunks(
     x: Tensor, chunks: Iterable[Tensor | tuple[Tensor, Tensor]], check_finite: bool
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield (y, mask) of every chunk after checking it."""
+    """Yield (y, mask) of every chunk: a tensor y, or a tuple or list of y and its mask or, as in a DataLoader, y alone."""
     for chunk in chunks:
-        y, mask = _split_chunk(chunk)
+        parts = chunk if isinstance(chunk, (tuple, list)) else (chunk,)
+        if not 1 <= len(parts) <= 2:
+            problem = f"has {len(parts)} parts"
+            raise UserError(problem, "must be y, (y,) or (y, mask)", "omit the other parts", field="a chunk")
+        y, mask = parts if len(parts) == 2 else (*parts, None)
         require_features("a chunk", y, "n, D")
         require_same_dimension(x=x, chunk=y)
         require_broadcastable("x, chunk", x.shape[:-2], y.shape[:-2])
@@ -106,37 +113,18 @@ def _check_chunks(
         yield y, mask
 
 
-def _split_chunk(chunk: Tensor | Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-    """Return (y, mask) of a chunk, which is y, or a tuple or list of y and optionally its mask, as in a DataLoader."""
-    if isinstance(chunk, Tensor):
-        return chunk, None
-    if not isinstance(chunk, (tuple, list)):
-        problem = f"is a {type(chunk).__name__}"
-        raise UserError(problem, "must be a tensor [..., n, D]", "convert it with torch.as_tensor", field="a chunk")
-    if not 1 <= len(chunk) <= 2:
-        problem = f"has {len(chunk)} parts"
-        raise UserError(problem, "must be y, (y,) or (y, mask)", "omit the other parts", field="a chunk")
-    return chunk[0], chunk[1] if len(chunk) == 2 else None
-
-
-def _blocks(B: int, n: int) -> Iterator[slice]:
-    """Split n references into slices of about `BLOCK_ELEMENTS` weights."""
-    step = max(1, BLOCK_ELEMENTS // B)
-    return (slice(start, start + step) for start in range(0, n, step))
-
-
 class RunningSums:
     """The sums S_k [..., B, 1] and P_k [..., B, D] for k = 1 … order, relative to the largest log-weight seen."""
 
     def __init__(self, x: Tensor, order: int) -> None:
-        self.x, self.order, self.chunks = x, order, 0
+        self.x, self.order, self.blocks = x, order, 0
         self.top = torch.full_like(to_widest(x[..., :1]), -math.inf)
         self.S = [torch.zeros_like(self.top) for _ in range(order)]
         self.P = [torch.zeros_like(to_widest(x)) for _ in range(order)]
 
     def add(self, log_w: Tensor, y: Tensor) -> None:
         """Add the references y with log-weights l [..., B, n]."""
-        self.chunks += 1
+        self.blocks += 1
         # Rescale to the new largest log-weight.
         top = torch.maximum(self.top, log_w.amax(-1, keepdim=True).to(self.top.dtype))
         shift = top.clamp_min(torch.finfo(log_w.dtype).min)  # nothing seen yet: any finite shift
@@ -144,9 +132,7 @@ class RunningSums:
         # Add the powers of the new weights.
         w = (log_w - shift.to(log_w.dtype)).exp()
         y = y.to(w.dtype)
-        power = w
-        for k in range(self.order):
-            power = w if k == 0 else power * w
+        for k, power in enumerate(accumulate([w] * self.order, torch.mul)):
             self.S[k] = self.S[k] * fade ** (k + 1) + power.sum(-1, keepdim=True)
             self.P[k] = self.P[k] * fade ** (k + 1) + power @ y
         self.top = top

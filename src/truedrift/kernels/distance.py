@@ -48,7 +48,7 @@ def pairwise_distance(
         >>> pairwise_distance(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
         tensor([[5., 1.]])
     """
-    return safe_sqrt(_squared(x, y, method, same)).to(_result_dtype(x, y))
+    return _safe_sqrt(_squared(x, y, method, same)).to(_result_dtype(x, y))
 
 
 def squared_distance(
@@ -58,16 +58,7 @@ def squared_distance(
     method: Method = "auto",
     same: bool = False,
 ) -> Float[Tensor, "*batch B n"]:
-    """Compute d²_ij = ‖x_i − y_j‖².
-
-    Args:
-        x: Queries [..., B, D].
-        y: References [..., n, D].
-        method: "exact" forms the differences, "matmul" expands the square, "auto" chooses by size.
-        same: Whether y is x, so that the diagonal is exactly zero.
-
-    Returns:
-        d² [..., B, n], in at least float32.
+    """Compute d²_ij = ‖x_i − y_j‖², with the arguments of `pairwise_distance`.
 
     Example:
         >>> squared_distance(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
@@ -79,39 +70,26 @@ def squared_distance(
 def _squared(x: Tensor, y: Tensor, method: Method, same: bool) -> Tensor:
     """Compute d² in the widest format of the device: float32 would overflow at d = 10¹⁹."""
     require_choice("method", method, get_args(Method))
+    B, n, D = x.shape[-2], y.shape[-2], x.shape[-1]
     if method == "auto":
-        method = "exact" if _is_small(x, y) else "matmul"
-    squared = (_exact if method == "exact" else _matmul)(to_widest(x), to_widest(y))
-    if same:
-        squared = squared.masked_fill(torch.eye(x.shape[-2], dtype=torch.bool, device=x.device), 0)
-    return squared
+        small = D <= EXACT_UP_TO_DIMENSION or B * n * D <= EXACT_UP_TO_ELEMENTS
+        method = "exact" if small else "matmul"
+    x, y = to_widest(x), to_widest(y)
+    if method == "exact":
+        squared = (x.unsqueeze(-2) - y.unsqueeze(-3)).square().sum(-1)
+    else:
+        center = y.mean(-2, keepdim=True)
+        x, y = x - center, y - center
+        squared = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2) - 2 * (x @ y.mT)
+        squared = squared.clamp_min(0)
+    return squared.masked_fill(torch.eye(B, dtype=torch.bool, device=x.device), 0) if same else squared
 
 
 def _result_dtype(x: Tensor, y: Tensor) -> torch.dtype:
-    """Return the common dtype of x and y, at least float32."""
     return torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
 
 
-def safe_sqrt(squared: Tensor) -> Tensor:
+def _safe_sqrt(squared: Tensor) -> Tensor:
     """Compute √s with the derivative 0, instead of ∞, at s = 0."""
     positive = squared > 0
     return torch.where(positive, torch.where(positive, squared, 1).sqrt(), 0)
-
-
-def _is_small(x: Tensor, y: Tensor) -> bool:
-    """Return whether "auto" forms differences."""
-    B, n, D = x.shape[-2], y.shape[-2], x.shape[-1]
-    return D <= EXACT_UP_TO_DIMENSION or B * n * D <= EXACT_UP_TO_ELEMENTS
-
-
-def _exact(x: Tensor, y: Tensor) -> Tensor:
-    """Compute d² from the differences."""
-    return (x.unsqueeze(-2) - y.unsqueeze(-3)).square().sum(-1)
-
-
-def _matmul(x: Tensor, y: Tensor) -> Tensor:
-    """Compute d² from the expanded square, after subtracting the mean of y."""
-    center = y.mean(-2, keepdim=True)
-    x, y = x - center, y - center
-    squared = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2) - 2 * (x @ y.mT)
-    return squared.clamp_min(0)

@@ -40,15 +40,7 @@ def laplace(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
 
 
 def gaussian(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
-    """Return log k = −‖x − y‖² / (2τ²).
-
-    Args:
-        x: Queries [..., B, D].
-        y: References [..., n, D].
-        tau: Temperature τ > 0.
-
-    Returns:
-        log k [..., B, n], in at least float32.
+    """Return log k = −‖x − y‖² / (2τ²), with the arguments of `laplace`.
 
     Example:
         >>> import torch
