@@ -10,16 +10,7 @@ import pytest
 from oracles.idx_files import IMAGES, LABELS, encoded, put
 
 from truedrift.data import images
-from truedrift.data.images import (
-    CIFAR10,
-    CIFAR100,
-    CifarFormat,
-    find_cifar,
-    find_idx,
-    read_cifar,
-    read_idx,
-    read_idx_split,
-)
+from truedrift.data.images import CIFAR, CifarFormat, find_cifar, find_idx, read_cifar, read_idx, read_idx_split
 from truedrift.data.registry import PinnedFile
 
 # ---- IDX ----
@@ -27,8 +18,14 @@ from truedrift.data.registry import PinnedFile
 NAMES = ("a", "b", "c")
 
 
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """The class names of a data set `few`."""
+    monkeypatch.setitem(images.IDX, "few", NAMES)
+
+
 def read_split(folder, split):
-    return read_idx_split(find_idx(folder), split, name="few", classes=NAMES)
+    return read_idx_split(find_idx(folder), "few", split)
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -262,8 +259,9 @@ def test_a_cifar_label_beyond_the_classes_is_refused(tmp_path):
         read_cifar(tmp_path, layout, "train")
 
 
-@pytest.mark.parametrize(("layout", "classes"), [(CIFAR10, 10), (CIFAR100, 100)])
-def test_the_official_layouts_hold_60_000_records(layout, classes):
+@pytest.mark.parametrize(("name", "classes"), [("cifar10", 10), ("cifar100", 100)])
+def test_the_official_layouts_hold_60_000_records(name, classes):
+    layout = CIFAR[name]
     record = layout.label_bytes + 3072
     assert sum(part.size for part in layout.files[:-1]) == 50_000 * record
     assert layout.files[-1].size == 10_000 * record

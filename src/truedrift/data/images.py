@@ -84,6 +84,9 @@ class _DamagedFile(Exception):
 
 # ---- IDX ----
 
+IDX = {"mnist": DIGITS, "fashion-mnist": FASHION_CLASSES}
+"""Class names. No image may be mirrored: digits would change, and all shoes point to the left."""
+
 LARGEST_BYTES = 1 << 31
 """Limit for one decoded file: 2 GiB, which is 2.7 million images of 28 × 28."""
 
@@ -108,15 +111,15 @@ def find_idx(root: Path) -> IdxFiles | None:
     return files
 
 
-def read_idx_split(files: IdxFiles, split: str, *, name: str, classes: tuple[str, ...]) -> Samples:
-    """Read the images [N, 1, H, W] and labels of one split, "train" or "test"."""
+def read_idx_split(files: IdxFiles, name: str, split: str) -> Samples:
+    """Read the images [N, 1, H, W] and labels of one split, "train" or "test", of the data set `name`."""
     images = read_idx(files[split, "images"], 3)
     labels = read_idx(files[split, "labels"], 1).to(torch.int64)
     if len(images) != len(labels):
         folder = str(files[split, "images"].parent)
         problem = f"{folder!r} has {len(images)} images and {len(labels)} labels of the {split} split"
         raise UserError(problem, "must have one label per image", "fetch both files again")
-    return Samples(images[:, None], labels, classes, name, flips=False)
+    return Samples(images[:, None], labels, IDX[name], name, flips=False)
 
 
 def hash_labels(files: IdxFiles) -> set[str]:
@@ -175,22 +178,24 @@ class CifarFormat:
     """Bytes before the pixels; the last one is the label."""
 
 
-CIFAR10 = CifarFormat(
-    name="cifar10",
-    archive="cifar-10-binary.tar.gz",
-    folder="cifar-10-batches-bin",
-    files=REMOTE_ASSETS["cifar10"].files,
-    classes=CIFAR10_CLASSES,
-    label_bytes=1,
-)
-CIFAR100 = CifarFormat(
-    name="cifar100",
-    archive="cifar-100-binary.tar.gz",
-    folder="cifar-100-binary",
-    files=REMOTE_ASSETS["cifar100"].files,
-    classes=CIFAR100_CLASSES,
-    label_bytes=2,
-)
+CIFAR = {
+    "cifar10": CifarFormat(
+        name="cifar10",
+        archive="cifar-10-binary.tar.gz",
+        folder="cifar-10-batches-bin",
+        files=REMOTE_ASSETS["cifar10"].files,
+        classes=CIFAR10_CLASSES,
+        label_bytes=1,
+    ),
+    "cifar100": CifarFormat(
+        name="cifar100",
+        archive="cifar-100-binary.tar.gz",
+        folder="cifar-100-binary",
+        files=REMOTE_ASSETS["cifar100"].files,
+        classes=CIFAR100_CLASSES,
+        label_bytes=2,
+    ),
+}
 
 
 def find_cifar(root: Path, layout: CifarFormat) -> Path | None:

