@@ -22,13 +22,14 @@ MISTAKES = {
     "path": ({"path": "fast"}, "path is 'fast'; must be one of 'auto', 'general', 'gram'"),
     "path and scale": (
         {"path": "gram", "feature_scale": "none"},
-        "path is 'gram' with feature_scale 'none'; it requires 'standardize-l2'",
+        "path is 'gram' with feature_scale 'none' and kernel 'laplace'; it requires 'standardize-l2' and 'laplace'",
     ),
     "one scale for all groups": (
         {"scale_over_batch": True},
         "scale_over_batch is True with feature_scale 'standardize-l2'; it requires 'mean-distance'",
     ),
-    "estimator": ({"estimator_pos": "best"}, "estimator is 'best'; must be one of 'standard', 'abc', "),
+    "estimator_pos": ({"estimator_pos": "best"}, "estimator_pos is 'best'; must be one of 'standard', 'abc', "),
+    "estimator_neg": ({"estimator_neg": None}, "estimator_neg is None; must be a name"),
     "BR-SNIS pos": ({"estimator_pos": "br-snis"}, "estimator_pos is 'br-snis'; the loss .* needs 10 times"),
     "BR-SNIS neg": ({"estimator_neg": "br-snis"}, "estimator_neg is 'br-snis'; the loss .* needs 10 times"),
     "one pool": ({"neg": NEG, "estimator_neg": "abc2"}, "estimator_neg is 'abc2' with unconditional negatives; its"),

@@ -7,7 +7,10 @@ from truedrift.field.affinity import (
     Form,
     Normalization,
     SideWeights,
+    batch_weights,
     log_affinity,
+    log_kernels,
+    mean_square,
     side_weights,
     sum_normalized,
 )
@@ -21,8 +24,11 @@ __all__ = [
     "Form",
     "Normalization",
     "SideWeights",
+    "batch_weights",
     "drift",
     "log_affinity",
+    "log_kernels",
+    "mean_square",
     "side_weights",
     "sum_normalized",
 ]

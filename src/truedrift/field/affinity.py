@@ -40,7 +40,9 @@ from typing import Literal, NamedTuple, get_args
 import torch
 
 from truedrift.axes import Float, Tensor
+from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import AlphaEstimator, Estimator
+from truedrift.errors import require_choice
 from truedrift.kernels.weights import log_softmax, logsumexp, logsumexp_and_leave_one_out, lowest_finite, normalize
 
 Normalization = Literal["row", "bidirectional", "bidirectional-loo"]
@@ -68,6 +70,20 @@ class FieldSpec:
     form: Form
     estimator_pos: Estimator
     estimator_neg: Estimator
+
+
+def make_field_spec(
+    normalization: Normalization, form: Form, estimator_pos: str | Estimator, estimator_neg: str | Estimator
+) -> FieldSpec:
+    """Check the options and look up both estimators. An error names the argument that is wrong."""
+    require_choice("normalization", normalization, NORMALIZATIONS)
+    require_choice("form", form, FORMS)
+    return FieldSpec(
+        normalization,
+        form,
+        estimator_of(estimator_pos, field="estimator_pos"),
+        estimator_of(estimator_neg, field="estimator_neg"),
+    )
 
 
 # 1. Log-kernels.

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
-from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.centroid import broadcast_mask, prepare_mask
 from truedrift.centroids.estimator import Estimator, weighted_mean
 from truedrift.errors import (
     UserError,
     require_broadcastable,
-    require_choice,
     require_features,
     require_finite,
     require_log_kernel,
@@ -23,7 +21,7 @@ from truedrift.errors import (
     require_same_dimension,
     require_temperature,
 )
-from truedrift.field.affinity import FORMS, NORMALIZATIONS, FieldSpec, Form, Normalization, side_weights
+from truedrift.field.affinity import Form, Normalization, make_field_spec, side_weights
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.precision import full_precision
 from truedrift.kernels.weights import apply_mask, effective_sample_size
@@ -102,8 +100,13 @@ def drift(
                 [1.]])
     """
     # Check the input and prepare the masks.
-    spec = FieldSpec(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
-    _check(x, y_pos, y_neg, tau, spec)
+    spec = make_field_spec(normalization, form, estimator_pos, estimator_neg)
+    require_temperature(tau)
+    require_features("x", x, "B, D")
+    require_features("y_pos", y_pos, "n, D")
+    require_features("y_neg", y_neg, "m, D")
+    require_same_dimension(x=x, y_pos=y_pos, y_neg=y_neg)
+    require_broadcastable("x, y_pos, y_neg", x.shape[:-2], y_pos.shape[:-2], y_neg.shape[:-2])
     kernel = log_kernel(kernel)
     mask_pos, y_pos = prepare_mask(mask_pos, x, y_pos, "mask_pos")
     mask_neg, y_neg = prepare_mask(_with_self_mask(mask_neg, self_mask, x, y_neg), x, y_neg, "mask_neg")
@@ -118,8 +121,10 @@ def drift(
         if check_finite:
             require_log_kernel(log_k_pos)
             require_log_kernel(log_k_neg)
-        weights = side_weights(_concatenate(log_k_neg, log_k_pos), y_neg.shape[-2], spec, generator=generator)
-        has_pos, has_neg = ((log_k > -torch.inf).any(-1, keepdim=True) for log_k in (log_k_pos, log_k_neg))
+        leading = torch.broadcast_shapes(log_k_neg.shape[:-1], log_k_pos.shape[:-1])
+        log_k = torch.cat([side.expand(*leading, side.shape[-1]) for side in (log_k_neg, log_k_pos)], -1)
+        weights = side_weights(log_k, y_neg.shape[-2], spec, generator=generator)
+        has_pos, has_neg = ((side > -torch.inf).any(-1, keepdim=True) for side in (log_k_pos, log_k_neg))
         T_pos = torch.where(has_pos, weighted_mean(weights.gamma_pos, y_pos), x)
         T_neg = torch.where(has_neg, weighted_mean(weights.gamma_neg, y_neg), x)
         V = T_pos - T_neg if form == "separate" else weights.log_mass.exp() * (T_pos - T_neg)
@@ -133,18 +138,6 @@ def drift(
         valid=(has_pos & has_neg).squeeze(-1),
         log_mass=weights.log_mass.squeeze(-1),
     )
-
-
-def _check(x: Tensor, y_pos: Tensor, y_neg: Tensor, tau: float | Tensor, spec: FieldSpec) -> None:
-    """Check the options and the shapes."""
-    require_temperature(tau)
-    require_choice("normalization", spec.normalization, NORMALIZATIONS)
-    require_choice("form", spec.form, FORMS)
-    require_features("x", x, "B, D")
-    require_features("y_pos", y_pos, "n, D")
-    require_features("y_neg", y_neg, "m, D")
-    require_same_dimension(x=x, y_pos=y_pos, y_neg=y_neg)
-    require_broadcastable("x, y_pos, y_neg", x.shape[:-2], y_pos.shape[:-2], y_neg.shape[:-2])
 
 
 def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_neg: Tensor) -> Tensor | None:
@@ -186,9 +179,3 @@ def _check_own_columns(self_mask: bool | Tensor, m: int) -> None:
             "pass the column of each query, −1 for none",
             field="self_mask",
         )
-
-
-def _concatenate(log_k_neg: Tensor, log_k_pos: Tensor) -> Tensor:
-    """Return [neg | pos] along the last dimension, with leading dimensions broadcast."""
-    leading = torch.broadcast_shapes(log_k_neg.shape[:-1], log_k_pos.shape[:-1])
-    return torch.cat([side.expand(*leading, side.shape[-1]) for side in (log_k_neg, log_k_pos)], -1)

@@ -15,14 +15,13 @@ The arithmetic from features to gradient is in six files:
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.centroids.analytical import ABC, StratifiedABC
-from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard, weighted_mean
 from truedrift.centroids.resampling import BRSNIS
 from truedrift.errors import (
@@ -35,13 +34,12 @@ from truedrift.errors import (
     require_temperatures,
 )
 from truedrift.field.affinity import (
-    FORMS,
-    NORMALIZATIONS,
     FieldSpec,
     Form,
     Normalization,
     batch_weights,
     log_kernels,
+    make_field_spec,
     mean_square,
     sum_normalized,
 )
@@ -52,7 +50,6 @@ from truedrift.objective.gram import gram_loss
 from truedrift.objective.report import DriftReport, LossTerms
 
 Path = Literal["auto", "general", "gram"]
-PATHS: tuple[Path, ...] = get_args(Path)
 
 
 @dataclass(frozen=True)
@@ -122,17 +119,9 @@ def drift_loss(
         torch.Size([8, 16, 32])
     """
     # Check the options and the features.
-    spec = FieldSpec(normalization, form, estimator_of(estimator_pos), estimator_of(estimator_neg))
-    _check(gen, pos, neg, weight_neg, temperatures, spec, feature_scale, path)
-    if scale_over_batch and feature_scale != "mean-distance":
-        raise UserError(
-            f"is True with feature_scale {feature_scale!r}",
-            "it requires 'mean-distance'",
-            "omit it",
-            field="scale_over_batch",
-        )
-    if path == "gram" and kernel != "laplace":
-        raise UserError(f"is 'gram' with kernel {kernel!r}", "it requires 'laplace'", "pass 'auto'", field="path")
+    spec = make_field_spec(normalization, form, estimator_pos, estimator_neg)
+    _check_options(temperatures, spec, feature_scale, scale_over_batch, kernel, path)
+    _check_features(gen, pos, neg, weight_neg)
     log_k = None if kernel == "laplace" else log_kernel(kernel)
     features = _join_features(gen, pos, neg, weight_neg)
     if neg is not None:
@@ -195,9 +184,8 @@ def _general_loss(
 def _custom_log_kernels(kernel: LogKernel, scaled: ScaledFeatures, temperatures: Sequence[float]) -> Tensor:
     """Return log k [..., T, n, columns] of features on the scale of the distances that the paper's kernel uses."""
     columns = scaled.features.map(lambda f: f.detach() / scaled.unit)
-    x = columns.gen
-    y = torch.cat([side for side in (x, columns.neg, columns.pos) if side is not None], -2)
-    return torch.stack([kernel(x, y, tau) for tau in temperatures], -3)
+    y = columns.concatenate()
+    return torch.stack([kernel(columns.gen, y, tau) for tau in temperatures], -3)
 
 
 def _inside_functorch(features: Features) -> bool:
@@ -235,29 +223,27 @@ def _stratify(spec: FieldSpec, gen: Tensor, neg: Tensor) -> FieldSpec:
         )
     n, u = gen.shape[-2], neg.shape[-2]
     strata = (torch.arange(n + u, device=gen.device) >= n).long()
-    return FieldSpec(spec.normalization, spec.form, spec.estimator_pos, StratifiedABC(strata))
+    return replace(spec, estimator_neg=StratifiedABC(strata))
 
 
-def _check(
-    gen: Tensor,
-    pos: Tensor,
-    neg: Tensor | None,
-    weight_neg: float | Tensor | None,
+def _check_options(
     temperatures: Sequence[float],
     spec: FieldSpec,
     feature_scale: FeatureScale,
+    scale_over_batch: bool,
+    kernel: str | LogKernel,
     path: Path,
 ) -> None:
-    """Check the options, then the features."""
-    # Options.
+    """Check every option, and those that exclude each other."""
     require_temperatures(temperatures)
-    require_choice("normalization", spec.normalization, NORMALIZATIONS)
-    require_choice("form", spec.form, FORMS)
     require_choice("feature_scale", feature_scale, FEATURE_SCALES)
-    require_choice("path", path, PATHS)
-    if path == "gram" and feature_scale != "standardize-l2":
-        problem = f"is 'gram' with feature_scale {feature_scale!r}"
-        raise UserError(problem, "it requires 'standardize-l2'", "pass 'auto'", field="path")
+    require_choice("path", path, get_args(Path))
+    if scale_over_batch and feature_scale != "mean-distance":
+        problem = f"is True with feature_scale {feature_scale!r}"
+        raise UserError(problem, "it requires 'mean-distance'", "omit it", field="scale_over_batch")
+    if path == "gram" and (feature_scale != "standardize-l2" or kernel != "laplace"):
+        problem = f"is 'gram' with feature_scale {feature_scale!r} and kernel {kernel!r}"
+        raise UserError(problem, "it requires 'standardize-l2' and 'laplace'", "pass 'auto'", field="path")
     for side, estimator in (("pos", spec.estimator_pos), ("neg", spec.estimator_neg)):
         if isinstance(estimator, BRSNIS):
             raise UserError(
@@ -266,7 +252,10 @@ def _check(
                 "choose 'abc'",
                 field=f"estimator_{side}",
             )
-    # Features: D, weights, leading dimensions.
+
+
+def _check_features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: float | Tensor | None) -> None:
+    """Check the features, their leading dimensions, and the weights of the unconditional negatives."""
     require_features("gen", gen, "n, D")
     require_features("pos", pos, "m, D")
     sides = {"gen": gen, "pos": pos}

@@ -48,6 +48,10 @@ class Features:
         neg = None if self.neg is None else function(self.neg)
         return Features(function(self.gen), function(self.pos), neg, self.weight_neg)
 
+    def concatenate(self) -> Tensor:
+        """Return [gen | neg | pos] as rows of one tensor, [..., columns, D]."""
+        return torch.cat([f for f in (self.gen, self.neg, self.pos) if f is not None], -2)
+
     @property
     def negatives(self) -> int:
         """The number of columns before the positives: the generated features, then the unconditional negatives."""
@@ -74,16 +78,7 @@ class ScaledFeatures:
 
 
 def scale(features: Features, by: FeatureScale, *, over_batch: bool = False) -> ScaledFeatures:
-    """Scale features and compute their distances.
-
-    Args:
-        features: Features of every group.
-        by: The name of the scale.
-        over_batch: Whether "mean-distance" takes one mean over all groups.
-
-    Returns:
-        The scaled features, and the distances that enter the kernel.
-    """
+    """Scale features and compute their distances; `over_batch` takes one mean distance over all groups."""
     if by == "standardize-l2":
         features = standardize_l2(features)
     if by == "mean-distance":

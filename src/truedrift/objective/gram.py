@@ -18,6 +18,7 @@ On the CPU the distances are read to decide. On other devices reading them would
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -91,17 +92,9 @@ class GroupBlock(NamedTuple):
 
 def _flatten_groups(features: Features) -> Features:
     """Merge the leading dimensions into one: [G, rows, D]."""
-
-    def flatten(f: Tensor) -> Tensor:
-        return f.detach().reshape(-1, *f.shape[-2:])
-
     weight = features.weight_neg
-    return Features(
-        flatten(features.gen),
-        flatten(features.pos),
-        None if features.neg is None else flatten(features.neg),
-        None if weight is None else weight.reshape(-1, weight.shape[-1]),
-    )
+    flat = features.map(lambda f: f.detach().reshape(-1, *f.shape[-2:]))
+    return replace(flat, weight_neg=None if weight is None else weight.reshape(-1, weight.shape[-1]))
 
 
 def _split_blocks(groups: Features, gradient: Tensor) -> list[tuple[Features, Tensor]]:
@@ -154,8 +147,8 @@ def _standardize(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
     """Return z = (f − μ)/σ over columns [gen | neg | pos], and σ [G, 1, D]: `standardize`, in place if faster."""
     if torch.compiler.is_compiling() or groups.neg is not None or groups.pos.shape != scratch.shape:
         standardized, deviation = standardize(groups)
-        return _columns(standardized), deviation
-    z = _columns(groups)
+        return standardized.concatenate(), deviation
+    z = groups.concatenate()
     z -= groups.pos[:, :1]
     z.sub_(z.sum(-2, keepdim=True), alpha=1 / z.shape[-2])
     gen, pos = z.chunk(2, -2)
@@ -164,11 +157,6 @@ def _standardize(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
     deviation = squares.div_(z.shape[-2] - 1).sqrt_().clamp_min_(SMALLEST_DEVIATION)
     z /= deviation
     return z, deviation
-
-
-def _columns(features: Features) -> Tensor:
-    """Concatenate [gen | neg | pos] as rows of one tensor."""
-    return torch.cat([f for f in (features.gen, features.neg, features.pos) if f is not None], -2)
 
 
 def _directions(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:

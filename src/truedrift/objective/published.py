@@ -88,8 +88,7 @@ def _official_field(features: Features, d: Tensor, temperatures: Sequence[float]
     # Coefficients of both sides.
     neg, pos = A[..., :negatives], A[..., negatives:]
     C = torch.cat((-neg * pos.sum(-1, keepdim=True), pos * neg.sum(-1, keepdim=True)), -1)
-    sides = (features.gen, features.pos) if features.neg is None else (features.gen, features.neg, features.pos)
-    y = torch.cat(sides, -2).unsqueeze(-3)
+    y = features.concatenate().unsqueeze(-3)
     # The field of every temperature, and their sum.
     V = weighted_mean(C, y) - C.sum(-1, keepdim=True) * features.gen.unsqueeze(-3)
     square = V.square().mean((-4, -2, -1), keepdim=True)

@@ -5,12 +5,11 @@ are not. They are computed on first use from the distances of the batch, so a st
 nothing extra.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 
-from truedrift.axes import Float, Tensor
+from truedrift.axes import Tensor
 from truedrift.centroids.resampling import Bootstrap
 from truedrift.field.affinity import FieldSpec, SideWeights, batch_weights, log_kernels
 from truedrift.kernels.weights import DOMINATES_ABOVE, effective_sample_size
@@ -30,10 +29,6 @@ class LossTerms:
     """[..., T] logarithm of the mass that they are relative to; 0 for the separate form."""
     log_k: Tensor | None = None
     """[..., T, n, columns] of a custom kernel; None for −d/τ, which is computed again from the distances."""
-
-    def log_kernels(self, temperatures: Sequence[float]) -> Float[Tensor, "*batch T n columns"]:
-        """Return log k at every temperature, in new memory."""
-        return log_kernels(self.distances, temperatures) if self.log_k is None else self.log_k.clone()
 
 
 PER_TEMPERATURE = (
@@ -133,13 +128,12 @@ class DriftReport:
         return self._cache[0]
 
     def _compute_weights(self) -> SideWeights:
-        """Compute α and γ of the batch from its distances."""
         terms = self._terms
         # Its own random numbers for estimators that draw: reading a report must not change those of a run.
         draws = Bootstrap in (type(self.spec.estimator_pos), type(self.spec.estimator_neg))
         generator = torch.Generator(terms.distances.device).manual_seed(0) if draws else None
         with torch.no_grad():
-            log_k = terms.log_kernels(self.temperatures)
+            log_k = log_kernels(terms.distances, self.temperatures) if terms.log_k is None else terms.log_k.clone()
             return batch_weights(log_k, terms.negatives, terms.weight_neg, self.spec, generator=generator)
 
 
