@@ -6,12 +6,12 @@ import torch
 from truedrift.encoders.pooling import POOLINGS, group_dimensions, pool_map, pool_maps, require_map
 
 
-def a_map(*shape):
+def random_map(*shape):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
 
 
 def test_mean_and_deviation_are_the_literal_sums():
-    features = a_map(2, 3, 4, 5)
+    features = random_map(2, 3, 4, 5)
     mean, deviation = pool_map(features, "mean+std")
     (alone,) = pool_map(features, "mean")
     for b in range(2):
@@ -25,7 +25,7 @@ def test_mean_and_deviation_are_the_literal_sums():
 
 
 def test_patches_are_the_quadrants_row_by_row():
-    features = a_map(2, 3, 4, 6)
+    features = random_map(2, 3, 4, 6)
     literal = [
         features[..., rows, columns].mean((-2, -1))
         for rows in (slice(2), slice(2, 4))
@@ -35,7 +35,7 @@ def test_patches_are_the_quadrants_row_by_row():
 
 
 def test_quadrants_of_an_odd_side_share_its_middle_line():
-    features = a_map(1, 2, 7, 7)
+    features = random_map(1, 2, 7, 7)
     upper_left, upper_right, lower_left, _ = pool_map(features, "patches")
     torch.testing.assert_close(upper_left, features[..., :4, :4].mean((-2, -1)))
     torch.testing.assert_close(upper_right, features[..., :4, 3:].mean((-2, -1)))
@@ -53,13 +53,13 @@ def test_the_gradient_of_a_constant_map_is_finite_and_zero():
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_groups_and_their_dimensions_agree(pooling):
-    groups = pool_maps([a_map(2, 3, 4, 4), a_map(2, 5, 2, 2)], pooling)
+    groups = pool_maps([random_map(2, 3, 4, 4), random_map(2, 5, 2, 2)], pooling)
     assert tuple(group.shape[-1] for group in groups) == group_dimensions((3, 5), pooling)
     assert all(group.shape[0] == 2 for group in groups)
-    torch.testing.assert_close(groups[0], pool_map(a_map(2, 3, 4, 4), pooling)[0])
+    torch.testing.assert_close(groups[0], pool_map(random_map(2, 3, 4, 4), pooling)[0])
 
 
 def test_a_single_pixel_has_only_a_mean():
-    require_map("mean", (1, 1))
+    require_map("mean", 1, 1)
     with pytest.raises(ValueError, match="pooling is 'patches' and the smallest feature map is 2×1; needs maps of "):
-        require_map("patches", (2, 1))
+        require_map("patches", 2, 1)

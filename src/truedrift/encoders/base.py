@@ -15,9 +15,10 @@ import dataclasses
 import hashlib
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import nn
@@ -27,41 +28,31 @@ from truedrift.axes import Float, Tensor
 from truedrift.errors import UserError, require_choice, require_integer, require_sample_shape
 
 
-def require_ascending(field: str, value: object, minimum: int, maximum: int | None = None) -> tuple[int, ...]:
-    """Require strictly ascending integers from `minimum` to `maximum`; return them as a tuple."""
-    numbers = require_integers(field, value, minimum)
-    if list(numbers) != sorted(set(numbers)) or (maximum is not None and numbers[-1] > maximum):
-        upper = "" if maximum is None else f" and ≤ {maximum}"
-        allowed = f"must be strictly ascending integers ≥ {minimum}{upper}"
-        raise UserError(f"is {value!r}", allowed, "sort them and pass each one once", field=field)
-    return numbers
-
-
-def require_integers(field: str, value: object, minimum: int) -> tuple[int, ...]:
-    """Require one or more integers of at least `minimum`; return them as a tuple."""
+def require_integers(
+    field: str, value: object, minimum: int, maximum: int | None = None, *, ascending: bool = False
+) -> None:
+    """Require one or more integers from `minimum` to `maximum`, strictly ascending if asked for."""
     if not isinstance(value, (tuple, list)) or not value:
         raise UserError(f"is {value!r}", "must be one or more integers", "pass them as a tuple", field=field)
     for position, number in enumerate(value):
         require_integer(f"{field}[{position}]", number, minimum, max(minimum, 1))
-    return tuple(value)
+    if ascending and (list(value) != sorted(set(value)) or (maximum is not None and value[-1] > maximum)):
+        upper = "" if maximum is None else f" and ≤ {maximum}"
+        allowed = f"must be strictly ascending integers ≥ {minimum}{upper}"
+        raise UserError(f"is {value!r}", allowed, "sort them and pass each one once", field=field)
 
 
-def replace_field(options: Any, name: str, value: object) -> None:
-    """Set a field of frozen options. Only for their `__post_init__`, to turn a list from JSON into a tuple."""
-    object.__setattr__(options, name, value)
-
-
-def require_image(encoder: str, sample_shape: Sequence[int], channels: Sequence[int] | None = None) -> None:
-    """Require (C, H, W), with C one of `channels` if they are given; `encoder` is the name in the message."""
+def require_image(encoder: str, sample_shape: Sequence[int], *, square: bool = False) -> None:
+    """Require (C, H, W) or, if `square`, (1 or 3, H, H)."""
     require_sample_shape(sample_shape)
-    sizes = tuple(sample_shape)
-    if len(sizes) != 3:
-        raise UserError(
-            f"sample_shape is {sizes}", f"{encoder} needs images (C, H, W)", 'use the encoder "pixels" for points'
-        )
-    if channels is not None and sizes[0] not in channels:
-        allowed = " or ".join(map(str, channels))
-        raise UserError(f"sample_shape is {sizes}", f"{encoder} takes {allowed} channels", "convert the images to RGB")
+    problem, encoder = f"sample_shape is {tuple(sample_shape)}", f'the encoder "{encoder}"'
+    if len(sample_shape) != 3:
+        raise UserError(problem, f"{encoder} needs images (C, H, W)", 'use the encoder "pixels" for points')
+    channels, height, width = sample_shape
+    if square and channels not in (1, 3):
+        raise UserError(problem, f"{encoder} takes 1 or 3 channels", "convert the images to RGB")
+    if square and height != width:
+        raise UserError(problem, f"{encoder} takes square images", "crop or pad them")
 
 
 _SHRINKS = {"standardize-l2": True, "none": True, "mean-distance": False}
@@ -104,10 +95,10 @@ def gradient_weights(dimensions: Sequence[int], feature_scale: str) -> list[floa
     return [math.sqrt(widest / D) if _SHRINKS[feature_scale] else 1.0 for D in dimensions]
 
 
-class Encoder(nn.Module):
+class Encoder(nn.Module, ABC):
     """Map values [B, *sample_shape] in [−1, 1] to feature groups, one tensor [B, D_s] per group. Always frozen.
 
-    A subclass builds its network, passes it to `__init__`, and writes `features`.
+    A subclass sets `options_type`, builds its network, passes it to `__init__`, and writes `features`.
 
     Args:
         options: Options of the encoder, part of its fingerprint.
@@ -115,6 +106,8 @@ class Encoder(nn.Module):
         network: The network; its parameters stop requiring gradients.
         dimensions: D_s of every group.
     """
+
+    options_type: ClassVar[type[Any]]
 
     def __init__(
         self, options: Any, *, sample_shape: Sequence[int], network: nn.Module, dimensions: Sequence[int]
@@ -128,20 +121,16 @@ class Encoder(nn.Module):
         self.network = network.requires_grad_(False)
         self.eval()
 
+    @abstractmethod
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
         """Compute the feature groups of values whose shape was checked."""
-        raise NotImplementedError
 
     def forward(self, values: Tensor) -> tuple[Tensor, ...]:
         """Compute the feature groups of `values` in the dtype of the weights."""
         if tuple(values.shape[1:]) != self.sample_shape:
-            expected = ", ".join(map(str, self.sample_shape))
-            raise UserError(
-                f"has shape {list(values.shape)}",
-                f"must have shape [B, {expected}], which this encoder was built for",
-                "build one for that sample_shape",
-                field="values",
-            )
+            allowed = f"must have shape [B, {', '.join(map(str, self.sample_shape))}], which this encoder was built for"
+            fix = "build one for that sample_shape"
+            raise UserError(f"has shape {list(values.shape)}", allowed, fix, field="values")
         weight = next(self.network.parameters(), None)
         return self.features(values if weight is None else values.to(weight.dtype))
 
@@ -156,13 +145,9 @@ class Encoder(nn.Module):
         digest.update(json.dumps(description, sort_keys=True).encode())
         for name, tensor in sorted(self.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-            digest.update(_tensor_bytes(tensor))
+            # The bytes in the order of the indices, independent of memory layout and device.
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
-
-
-def _tensor_bytes(tensor: Tensor) -> Any:
-    """Return the bytes of a tensor in the order of its indices, independent of memory layout and device."""
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,10 +160,11 @@ class PixelsOptions:
 class Pixels(Encoder):
     """The values themselves as one group, D = C·H·W for images: for points, and images small enough to compare."""
 
+    options_type: ClassVar[type[Any]] = PixelsOptions
+
     def __init__(self, options: PixelsOptions, *, sample_shape: Sequence[int]) -> None:
-        super().__init__(
-            options, sample_shape=sample_shape, network=nn.Identity(), dimensions=(math.prod(sample_shape),)
-        )
+        size = math.prod(sample_shape)
+        super().__init__(options, sample_shape=sample_shape, network=nn.Identity(), dimensions=(size,))
 
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
         return (values.flatten(1),)

@@ -12,20 +12,10 @@ from truedrift.errors import UserError
 EncoderOptions = PixelsOptions | ConvNetOptions | EfficientNetLite0Options | DINOv2Options
 """Options of any of the encoders."""
 
-OPTIONS: dict[str, type] = {
-    "pixels": PixelsOptions,
-    "convnet": ConvNetOptions,
-    "dinov2": DINOv2Options,
-    "efficientnet-lite0": EfficientNetLite0Options,
-}
-"""Options type of every encoder by name."""
+_ENCODERS: tuple[type[Any], ...] = (Pixels, ConvNet, DINOv2, EfficientNetLite0)
 
-_ENCODERS: dict[type, type[Any]] = {
-    PixelsOptions: Pixels,
-    ConvNetOptions: ConvNet,
-    DINOv2Options: DINOv2,
-    EfficientNetLite0Options: EfficientNetLite0,
-}
+OPTIONS: dict[str, type[Any]] = {each.options_type.kind: each.options_type for each in _ENCODERS}
+"""Options type of every encoder by name."""
 
 
 def build(options: object, *, sample_shape: Sequence[int]) -> Encoder:
@@ -44,8 +34,9 @@ def build(options: object, *, sample_shape: Sequence[int]) -> Encoder:
         >>> [tuple(group.shape) for group in encoder(torch.zeros(5, 3, 16, 16))]
         [(5, 4), (5, 8)]
     """
-    encoder = _ENCODERS.get(type(options))
-    if encoder is None:
-        names = ", ".join(each.__name__ for each in OPTIONS.values())
-        raise UserError(f"options is a {type(options).__name__}", f"must be one of {names}", "pass one of these")
-    return encoder(options, sample_shape=sample_shape)
+    for encoder in _ENCODERS:
+        if isinstance(options, encoder.options_type):
+            built: Encoder = encoder(options, sample_shape=sample_shape)
+            return built
+    names = ", ".join(each.__name__ for each in OPTIONS.values())
+    raise UserError(f"options is a {type(options).__name__}", f"must be one of {names}", "pass one of these")

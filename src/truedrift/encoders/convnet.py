@@ -16,16 +16,16 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import Encoder, replace_field, require_image, require_integers
-from truedrift.encoders.pooling import Pooling, group_dimensions, pool_maps, require_map, require_pooling
-from truedrift.errors import require_integer
+from truedrift.encoders.base import Encoder, require_image, require_integers
+from truedrift.encoders.pooling import POOLINGS, Pooling, group_dimensions, pool_maps, require_map
+from truedrift.errors import require_choice, require_integer
 from truedrift.seeding import stream
 
 SLOPE = 0.2
@@ -44,18 +44,20 @@ class ConvNetOptions:
 
     def __post_init__(self) -> None:
         require_integer("seed", self.seed, 0, 0)
-        replace_field(self, "channels", require_integers("channels", self.channels, 1))
-        require_pooling(self.pooling)
+        require_integers("channels", self.channels, 1)
+        require_choice("pooling", self.pooling, POOLINGS)
 
 
 class ConvNet(Encoder):
     """Encoder of images [B, C, H, W] of any number of channels and size; every pooling works from 8×8 on."""
 
+    options_type: ClassVar[type[Any]] = ConvNetOptions
+
     def __init__(self, options: ConvNetOptions, *, sample_shape: Sequence[int]) -> None:
-        require_image('the encoder "convnet"', sample_shape)
+        require_image("convnet", sample_shape)
         inputs, height, width = sample_shape
-        halvings = len(options.channels) - 1
-        require_map(options.pooling, (_halve(height, halvings), _halve(width, halvings)))
+        factor = 2 ** (len(options.channels) - 1)
+        require_map(options.pooling, -(-height // factor), -(-width // factor))  # rounded up, as the convolutions do
         network = nn.ParameterList(_draw_kernels(inputs, options))
         dimensions = group_dimensions(options.channels, options.pooling)
         super().__init__(options, sample_shape=sample_shape, network=network, dimensions=dimensions)
@@ -81,8 +83,3 @@ def _draw_kernels(inputs: int, options: ConvNetOptions) -> Iterator[nn.Parameter
         bound = math.sqrt(6 / (9 * inside * (1 + SLOPE**2)))
         uniform = torch.rand(outside, inside, 3, 3, generator=stream(options.seed, "convnet", number))
         yield nn.Parameter((2 * uniform - 1) * bound, requires_grad=False)
-
-
-def _halve(side: int, times: int) -> int:
-    """Return ⌈side / 2^times⌉, rounded as the strided convolutions do."""
-    return -(-side // 2**times)

@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import Encoder, replace_field, require_ascending
-from truedrift.encoders.pooling import Pooling, group_dimensions, pool_maps, require_map, require_pooling
-from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
+from truedrift.encoders.base import Encoder, require_image, require_integers
+from truedrift.encoders.pooling import POOLINGS, Pooling, group_dimensions, pool_maps, require_map
+from truedrift.encoders.preprocessing import ImageNetNormalization, resize, rgb
 from truedrift.errors import UserError, require_choice, require_integer
 from truedrift.seeding import stream
 
@@ -56,9 +56,9 @@ class DINOv2Options:
 
     def __post_init__(self) -> None:
         require_integer("image_size", self.image_size, 1, 98)
-        replace_field(self, "blocks", require_ascending("blocks", self.blocks, 1))
+        require_integers("blocks", self.blocks, 1, ascending=True)
         require_choice("input_normalization", self.input_normalization, INPUT_NORMALIZATIONS)
-        require_pooling(self.pooling)
+        require_choice("pooling", self.pooling, POOLINGS)
         require_integer("seed", self.seed, 0, 0)
         if self.random_weights and self.folder is not None:
             problem = f"is True and folder is {self.folder!r}"
@@ -68,12 +68,14 @@ class DINOv2Options:
 class DINOv2(Encoder):
     """Encoder of square images with 1 or 3 channels."""
 
+    options_type: ClassVar[type[Any]] = DINOv2Options
+
     def __init__(self, options: DINOv2Options, *, sample_shape: Sequence[int]) -> None:
-        require_square_image('the encoder "dinov2"', sample_shape)
+        require_image("dinov2", sample_shape, square=True)
         model = _random_network(options) if options.random_weights else _load_network(options)
         _require_fit(options, model.config)
         grid = options.image_size // model.config.patch_size
-        require_map(options.pooling, (grid, grid))
+        require_map(options.pooling, grid, grid)
         super().__init__(
             options,
             sample_shape=sample_shape,
@@ -115,19 +117,14 @@ class FirstBlocks(nn.Module):
 def _load_network(options: DINOv2Options) -> Any:
     """Load the Dinov2Model of transformers from the folder, or from the hub at the revision; never from a pickle."""
     transformers = _import_transformers()
-    if options.folder is not None and not Path(options.folder).is_dir():
-        raise _load_error(options, "the folder does not exist")
-    source: dict[str, Any] = {"revision": options.revision} if options.folder is None else {"local_files_only": True}
     from safetensors import SafetensorError  # noqa: PLC0415  an extra
 
+    if options.folder is not None and not Path(options.folder).is_dir():
+        raise _load_error(options, "the folder does not exist")
+    settings: dict[str, Any] = {"use_safetensors": True, "attn_implementation": "sdpa", "output_loading_info": True}
+    settings |= {"revision": options.revision} if options.folder is None else {"local_files_only": True}
     try:
-        model, info = transformers.Dinov2Model.from_pretrained(
-            options.folder or REPOSITORY,
-            use_safetensors=True,
-            attn_implementation="sdpa",
-            output_loading_info=True,
-            **source,
-        )
+        model, info = transformers.Dinov2Model.from_pretrained(options.folder or REPOSITORY, **settings)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _load_error(options, shorten(str(error), 160, placeholder=" …")) from None
     if info["missing_keys"]:  # transformers would leave those random

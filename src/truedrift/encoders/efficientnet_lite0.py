@@ -18,20 +18,21 @@ them into the cache, as safetensors with the names of the published file.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import Encoder, replace_field, require_ascending
-from truedrift.encoders.pooling import Pooling, group_dimensions, pool_maps, require_map, require_pooling
-from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
-from truedrift.errors import UserError, require_integer
-from truedrift.storage import cache_directory
+from truedrift.encoders.base import Encoder, require_image, require_integers
+from truedrift.encoders.pooling import POOLINGS, Pooling, group_dimensions, pool_maps, require_map
+from truedrift.encoders.preprocessing import ImageNetNormalization, resize, rgb
+from truedrift.errors import UserError, require_choice, require_integer
+from truedrift.storage import cache_directory, read_tensors
 
 FETCH = "truedrift data fetch efficientnet-lite0"
 NORM_EPSILON = 1e-3
@@ -46,24 +47,23 @@ class Block(NamedTuple):
     inputs: int
     outputs: int
     expansion: int
-    kernel: int
     stride: int
 
 
 def _list_blocks() -> Iterator[Block]:
-    """List the blocks of EfficientNet-B0 from its stages: expansion, channels, repeats, stride of the first, kernel."""
+    """List the blocks of EfficientNet-B0 from its stages: expansion, channels, repeats, stride of the first."""
     inputs = STEM_CHANNELS
-    for expansion, outputs, repeats, stride, kernel in (
-        (1, 16, 1, 1, 3),
-        (6, 24, 2, 2, 3),
-        (6, 40, 2, 2, 5),
-        (6, 80, 3, 2, 3),
-        (6, 112, 3, 1, 5),
-        (6, 192, 4, 2, 5),
-        (6, 320, 1, 1, 3),
+    for expansion, outputs, repeats, stride in (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 40, 2, 2),
+        (6, 80, 3, 2),
+        (6, 112, 3, 1),
+        (6, 192, 4, 2),
+        (6, 320, 1, 1),
     ):
         for repeat in range(repeats):
-            yield Block(inputs, outputs, expansion, kernel, stride if repeat == 0 else 1)
+            yield Block(inputs, outputs, expansion, stride if repeat == 0 else 1)
             inputs = outputs
 
 
@@ -76,7 +76,7 @@ class LiteNetwork(nn.Module):
     def __init__(self, weights: Mapping[str, Tensor], taps: Sequence[int]) -> None:
         super().__init__()
         self.taps = frozenset(taps)
-        self.stem = _fold_batch_norm(weights, "_conv_stem", "_bn0", (STEM_CHANNELS, 3, 3, 3), stride=2)
+        self.stem = _fold_batch_norm(weights, "_conv_stem", "_bn0", stride=2)
         self.blocks = nn.ModuleList(
             InvertedResidual(weights, f"_blocks.{position}.", block)
             for position, block in enumerate(BLOCKS[: max(taps) + 1])
@@ -97,16 +97,11 @@ class InvertedResidual(nn.Module):
 
     def __init__(self, weights: Mapping[str, Tensor], prefix: str, block: Block) -> None:
         super().__init__()
-        inputs, outputs, expansion, kernel, stride = block
-        wide = inputs * expansion
-
-        def load(convolution: str, norm: str, *shape: int, stride: int = 1) -> FoldedConvolution:
-            return _fold_batch_norm(weights, prefix + convolution, prefix + norm, shape, stride)
-
-        self.expand = None if expansion == 1 else load("_expand_conv", "_bn0", wide, inputs, 1, 1)
-        self.depthwise = load("_depthwise_conv", "_bn1", wide, 1, kernel, kernel, stride=stride)
-        self.project = load("_project_conv", "_bn2", outputs, wide, 1, 1)
-        self.adds = stride == 1 and inputs == outputs
+        fold = partial(_fold_batch_norm, weights)
+        self.expand = None if block.expansion == 1 else fold(f"{prefix}_expand_conv", f"{prefix}_bn0")
+        self.depthwise = fold(f"{prefix}_depthwise_conv", f"{prefix}_bn1", stride=block.stride)
+        self.project = fold(f"{prefix}_project_conv", f"{prefix}_bn2")
+        self.adds = block.stride == 1 and block.inputs == block.outputs
 
     def forward(self, values: Float[Tensor, "B C h w"]) -> Tensor:
         inside = values if self.expand is None else _relu6(self.expand(values))
@@ -138,27 +133,14 @@ def _relu6(values: Tensor) -> Tensor:
     return F.relu6(values, inplace=not values.requires_grad)
 
 
-def _fold_batch_norm(
-    weights: Mapping[str, Tensor], convolution: str, norm: str, shape: tuple[int, ...], stride: int
-) -> FoldedConvolution:
-    kernel = _get_weight(weights, f"{convolution}.weight", shape)
+def _fold_batch_norm(weights: Mapping[str, Tensor], convolution: str, norm: str, stride: int = 1) -> FoldedConvolution:
+    """Fold the batch norm into the convolution before it, in double precision."""
     gamma, beta, mean, variance = (
-        _get_weight(weights, f"{norm}.{name}", shape[:1]) for name in ("weight", "bias", "running_mean", "running_var")
+        weights[f"{norm}.{name}"].double() for name in ("weight", "bias", "running_mean", "running_var")
     )
     factor = gamma / (variance + NORM_EPSILON).sqrt()
-    return FoldedConvolution((kernel * factor.view(-1, 1, 1, 1)).float(), (beta - mean * factor).float(), stride)
-
-
-def _get_weight(weights: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> Tensor:
-    """Return the weight of that name in double precision."""
-    if name not in weights or tuple(weights[name].shape) != shape:
-        problem = f"has shape {list(weights[name].shape)}" if name in weights else "is missing"
-        raise UserError(
-            f"{name} of the EfficientNet-Lite0 weights {problem}",
-            f"must have shape {list(shape)}",
-            f"run {FETCH} again",
-        )
-    return weights[name].to(torch.float64)
+    kernel = weights[f"{convolution}.weight"].double() * factor.view(-1, 1, 1, 1)
+    return FoldedConvolution(kernel.float(), (beta - mean * factor).float(), stride)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,23 +159,29 @@ class EfficientNetLite0Options:
         if self.image_size % 32:
             allowed = "must be a multiple of 32, the total stride of this network"
             raise UserError(f"is {self.image_size}", allowed, "pass for example 64, 96 or 128", field="image_size")
-        replace_field(self, "taps", require_ascending("taps", self.taps, 0, len(BLOCKS) - 1))
-        require_pooling(self.pooling)
+        require_integers("taps", self.taps, 0, len(BLOCKS) - 1, ascending=True)
+        require_choice("pooling", self.pooling, POOLINGS)
 
 
 class EfficientNetLite0(Encoder):
     """Encoder of square images with 1 or 3 channels."""
 
+    options_type: ClassVar[type[Any]] = EfficientNetLite0Options
+
     def __init__(self, options: EfficientNetLite0Options, *, sample_shape: Sequence[int]) -> None:
-        require_square_image('the encoder "efficientnet-lite0"', sample_shape)
+        require_image("efficientnet-lite0", sample_shape, square=True)
         last = BLOCKS[: options.taps[-1] + 1]
         smallest = options.image_size // (2 * prod(block.stride for block in last))
-        require_map(options.pooling, (smallest, smallest))
+        require_map(options.pooling, smallest, smallest)
+        weights = read_tensors(weights_file())
+        if weights is None:
+            problem = f"the EfficientNet-Lite0 weights {str(weights_file())!r} are missing or damaged"
+            raise UserError(problem, "must be in the cache", f"run {FETCH}")
         channels = [BLOCKS[tap].outputs for tap in options.taps]
         super().__init__(
             options,
             sample_shape=sample_shape,
-            network=LiteNetwork(_read_weights(weights_file()), options.taps),
+            network=LiteNetwork(weights, options.taps),
             dimensions=group_dimensions(channels, options.pooling),
         )
         self.normalization = ImageNetNormalization()
@@ -206,20 +194,3 @@ class EfficientNetLite0(Encoder):
 def weights_file() -> Path:
     """Return the path of the weights in the cache."""
     return cache_directory("efficientnet-lite0") / "model.safetensors"
-
-
-def _read_weights(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise UserError(
-            f"the EfficientNet-Lite0 weights {str(path)!r} do not exist",
-            "must be in the cache",
-            f"run {FETCH}",
-        )
-    from safetensors import SafetensorError  # noqa: PLC0415  an extra
-    from safetensors.torch import load_file  # noqa: PLC0415  an extra
-
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        problem = f"{str(path)!r} cannot be read ({' '.join(str(error).split())})"
-        raise UserError(problem, "must be a complete safetensors file", f"run {FETCH}") from None

@@ -10,13 +10,13 @@
 share its middle line (adaptive 2×2 average). A map of tokens is pooled on its grid in the same way.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Literal, get_args
 
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import UserError, require_choice
+from truedrift.errors import UserError
 
 Pooling = Literal["mean", "mean+std", "patches"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
@@ -25,9 +25,18 @@ EPSILON = 1e-8
 """ε inside the root: the standard deviation of a constant map is 1e-4."""
 
 
+_GROUPS: dict[Pooling, int] = {"mean": 1, "mean+std": 2, "patches": 4}
+
+
 def pool_map(features: Float[Tensor, "B D h w"], pooling: Pooling) -> list[Float[Tensor, "B D"]]:
     """Pool one feature map to its groups."""
-    return _POOL[pooling](features)
+    if pooling == "patches":
+        return list(F.adaptive_avg_pool2d(features, 2).flatten(2).unbind(-1))
+    if pooling == "mean":
+        return [features.mean((-2, -1))]
+    mean = features.mean((-2, -1), keepdim=True)
+    variance = (features - mean).square().mean((-2, -1))
+    return [mean.flatten(1), (variance + EPSILON).sqrt()]
 
 
 def pool_maps(maps: Iterable[Float[Tensor, "B D h w"]], pooling: Pooling) -> tuple[Tensor, ...]:
@@ -40,40 +49,9 @@ def group_dimensions(channels: Iterable[int], pooling: Pooling) -> tuple[int, ..
     return tuple(D for D in channels for _ in range(_GROUPS[pooling]))
 
 
-def require_pooling(pooling: object) -> None:
-    """Require one of `POOLINGS`."""
-    require_choice("pooling", pooling, POOLINGS)
-
-
-def require_map(pooling: Pooling, smallest: tuple[int, int]) -> None:
+def require_map(pooling: Pooling, height: int, width: int) -> None:
     """Require maps of 2×2 or more for every pooling but the mean: one pixel has no deviation and no quadrants."""
-    if pooling != "mean" and min(smallest) < 2:
-        h, w = smallest
-        raise UserError(
-            f"is {pooling!r} and the smallest feature map is {h}×{w}",
-            "needs maps of at least 2×2",
-            'use pooling "mean", larger images or fewer stages',
-            field="pooling",
-        )
-
-
-def _mean(features: Tensor) -> list[Tensor]:
-    return [features.mean((-2, -1))]
-
-
-def _mean_and_deviation(features: Tensor) -> list[Tensor]:
-    mean = features.mean((-2, -1), keepdim=True)
-    variance = (features - mean).square().mean((-2, -1))
-    return [mean.flatten(1), (variance + EPSILON).sqrt()]
-
-
-def _quadrants(features: Tensor) -> list[Tensor]:
-    return list(F.adaptive_avg_pool2d(features, 2).flatten(2).unbind(-1))
-
-
-_POOL: dict[Pooling, Callable[[Tensor], list[Tensor]]] = {
-    "mean": _mean,
-    "mean+std": _mean_and_deviation,
-    "patches": _quadrants,
-}
-_GROUPS: dict[Pooling, int] = {"mean": 1, "mean+std": 2, "patches": 4}
+    if pooling != "mean" and min(height, width) < 2:
+        problem = f"is {pooling!r} and the smallest feature map is {height}×{width}"
+        fix = 'use pooling "mean", larger images or fewer stages'
+        raise UserError(problem, "needs maps of at least 2×2", fix, field="pooling")

@@ -3,15 +3,11 @@
 Normalization comes before resizing, where there are fewer pixels: bilinear weights sum to 1, so the two commute.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import require_image
-from truedrift.errors import UserError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -49,11 +45,3 @@ def resize(values: Float[Tensor, "B C H W"], side: int) -> Float[Tensor, "B C {s
     if height == side:
         return values
     return F.interpolate(values, (side, side), mode="bilinear", align_corners=False, antialias=height > side)
-
-
-def require_square_image(encoder: str, sample_shape: Sequence[int]) -> None:
-    """Require (1 or 3, H, H); `encoder` is the name in the message."""
-    require_image(encoder, sample_shape, channels=(1, 3))
-    _, height, width = sample_shape
-    if height != width:
-        raise UserError(f"sample_shape is {tuple(sample_shape)}", f"{encoder} takes square images", "crop or pad them")

@@ -6,7 +6,6 @@ import json
 import pytest
 import torch
 from oracles.lite_network import random_weights
-from safetensors.torch import save_file
 
 from truedrift.encoders import (
     OPTIONS,
@@ -16,8 +15,13 @@ from truedrift.encoders import (
     Encoder,
     PixelsOptions,
     build,
+    gradient_weights,
+    stack_padded,
 )
 from truedrift.encoders.efficientnet_lite0 import weights_file
+from truedrift.objective import drift_loss
+from truedrift.options import from_dict
+from truedrift.storage import write_tensors
 
 EVERY = {
     "pixels": PixelsOptions(),
@@ -31,8 +35,7 @@ EVERY = {
 def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRUEDRIFT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        weights_file().parent.mkdir()
-        save_file(random_weights(), weights_file())
+        write_tensors(weights_file(), random_weights())
         yield
 
 
@@ -110,9 +113,9 @@ def test_mirrored_images_have_other_features(encoder):
     assert any((a - b).abs().max() > 1e-5 for a, b in zip(encoder(images()), encoder(images().flip(-1)), strict=True))
 
 
-def test_options_come_back_from_json(encoder):
+def test_options_round_trip_through_json(encoder):
     written = json.loads(json.dumps(dataclasses.asdict(encoder.options)))
-    assert type(encoder.options)(**written) == encoder.options
+    assert from_dict(type(encoder.options), written) == encoder.options
 
 
 def test_another_shape_is_refused_in_one_line(encoder):
@@ -175,9 +178,72 @@ def test_wrong_arguments_are_refused():
         build(PixelsOptions(), sample_shape=(0,))
 
 
+class BatchNormEncoder(Encoder):
+    def features(self, values):
+        return (self.network(values),)
+
+
 def test_an_encoder_freezes_its_network():
-    encoder = Encoder(PixelsOptions(), sample_shape=(2,), network=torch.nn.BatchNorm1d(2), dimensions=(2,))
+    encoder = BatchNormEncoder(PixelsOptions(), sample_shape=(2,), network=torch.nn.BatchNorm1d(2), dimensions=(2,))
     assert not encoder.network.training
     assert not encoder.network.weight.requires_grad
-    with pytest.raises(NotImplementedError):
-        encoder(torch.zeros(1, 2))
+
+
+def test_an_encoder_must_define_its_features():
+    with pytest.raises(TypeError, match=r"abstract method '?features"):
+        Encoder(PixelsOptions(), sample_shape=(2,), network=torch.nn.Identity(), dimensions=(2,))
+
+
+# ---- Stacking of groups ----
+
+DIMENSIONS = (3, 11, 6)
+SETTINGS = {"temperatures": (0.2, 0.7), "estimator_pos": "abc", "normalization": "bidirectional"}
+
+
+def groups(rows, seed):
+    generator = torch.Generator().manual_seed(seed)
+    # Every group has another scale.
+    return [torch.randn(rows, D, generator=generator, dtype=torch.float64) * (1 + D) + D for D in DIMENSIONS]
+
+
+@pytest.mark.parametrize("path", ["general", "auto"])
+@pytest.mark.parametrize("feature_scale", ["standardize-l2", "mean-distance", "none"])
+def test_weighted_and_padded_groups_have_the_gradient_of_each_group(feature_scale, path):
+    settings = {**SETTINGS, "feature_scale": feature_scale, "path": path}
+    if feature_scale == "none":
+        settings["temperatures"] = (5.0, 20.0)
+    gen, pos = [g.requires_grad_() for g in groups(7, 1)], groups(9, 2)
+    alone = [torch.autograd.grad(drift_loss(g, p, **settings).loss, [g])[0] for g, p in zip(gen, pos, strict=True)]
+    loss = drift_loss(stack_padded(gen), stack_padded(pos), **settings).loss
+    weights = torch.tensor(gradient_weights(DIMENSIONS, feature_scale), dtype=torch.float64)
+    together = torch.autograd.grad((weights * loss).sum(), gen)
+    for a, b in zip(alone, together, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6 * a.abs().max().item())
+
+
+@pytest.mark.parametrize("feature_scale", ["standardize-l2", "none"])
+def test_without_weights_narrow_groups_have_smaller_gradients(feature_scale):
+    settings = {**SETTINGS, "feature_scale": feature_scale, "temperatures": (5.0, 20.0)}
+    gen, pos = [g.requires_grad_() for g in groups(7, 1)], groups(9, 2)
+    (alone,) = torch.autograd.grad(drift_loss(gen[0], pos[0], **settings).loss, [gen[0]])
+    (padded, *_) = torch.autograd.grad(drift_loss(stack_padded(gen), stack_padded(pos), **settings).loss.sum(), gen)
+    assert (padded.norm() / alone.norm()).item() == pytest.approx((3 / 11) ** 0.5, rel=1e-6)
+
+
+def test_stack_padded_appends_zeros():
+    stacked = stack_padded([torch.ones(2, 1), torch.full((2, 3), 2.0)])
+    assert stacked.tolist() == [[[1, 0, 0], [1, 0, 0]], [[2, 2, 2], [2, 2, 2]]]
+
+
+def test_gradient_weights_are_square_roots():
+    assert gradient_weights((4, 16), "none") == [2.0, 1.0]
+    assert gradient_weights((4, 16), "mean-distance") == [1.0, 1.0]
+
+
+def test_wrong_arguments_of_stacking_are_refused():
+    with pytest.raises(
+        ValueError, match="feature_scale is 'l2'; must be one of 'standardize-l2', 'none', 'mean-distance'"
+    ):
+        gradient_weights((4,), "l2")
+    with pytest.raises(ValueError, match="features is empty; must hold one or more groups"):
+        stack_padded([])

@@ -1,10 +1,9 @@
 """Normalization and size of images against the literal formulas."""
 
-import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from truedrift.encoders.preprocessing import ImageNetNormalization, require_square_image, resize, rgb
+from truedrift.encoders.preprocessing import ImageNetNormalization, resize, rgb
 
 
 def test_statistics_are_those_of_the_unit_interval():
@@ -13,21 +12,21 @@ def test_statistics_are_those_of_the_unit_interval():
     torch.testing.assert_close(ImageNetNormalization()(values).flatten(), expected)
 
 
-def test_statistics_move_with_the_network_and_are_in_no_state_dict():
-    """A call subtracts and divides, and makes no tensor of its own."""
+def test_statistics_are_buffers_outside_of_the_state_dict():
+    """A call subtracts and divides, and creates no other tensor."""
     normalization = ImageNetNormalization()
     assert not normalization.state_dict()
     assert {buffer.dtype for buffer in normalization.double().buffers()} == {torch.float64}
-    made = []
+    called = []
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            made.append(function.__name__)
+            called.append(function.__name__)
             return function(*args, **(kwargs or {}))
 
     with Watch():
         normalization(torch.rand(1, 3, 2, 2, dtype=torch.float64))
-    assert [name for name in made if not name.startswith("rand")] == ["sub.Tensor", "div.Tensor"]
+    assert [name for name in called if not name.startswith("rand")] == ["sub.Tensor", "div.Tensor"]
     assert normalization.to("meta")(torch.empty(1, 3, 2, 2, device="meta", dtype=torch.float64)).is_meta
 
 
@@ -48,8 +47,8 @@ def test_an_image_of_the_right_size_is_unchanged():
 def test_larger_images_are_smoothed():
     """At half the size the weights are (1, 3, 3, 1)/8; plain interpolation, with (1, 1)/2, would not see the 2."""
     row = torch.tensor([1.0, 0, 0, 0, 0, 0, 2, 0])
-    spread = resize(row.expand(1, 1, 8, 8), 4)[0, 0, 1]
-    torch.testing.assert_close(spread[1:3], torch.tensor([0.0, 2 / 8]))
+    smoothed = resize(row.expand(1, 1, 8, 8), 4)[0, 0, 1]
+    torch.testing.assert_close(smoothed[1:3], torch.tensor([0.0, 2 / 8]))
 
 
 def test_gray_is_repeated_and_color_is_unchanged():
@@ -57,8 +56,3 @@ def test_gray_is_repeated_and_color_is_unchanged():
     assert torch.equal(rgb(gray), gray.repeat(1, 3, 1, 1))
     color = torch.rand(2, 3, 3, 3)
     assert torch.equal(rgb(color), color)
-
-
-def test_other_images_are_refused():
-    with pytest.raises(ValueError, match=r"sample_shape is \(3, 8, 9\); it takes square images; crop or pad them"):
-        require_square_image("it", (3, 8, 9))
