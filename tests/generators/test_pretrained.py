@@ -84,8 +84,8 @@ def rewritten(folder, **changes):
 DAMAGES = {
     "no config": (lambda f: (f / "config.json").unlink(), "has no config.json; "),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors; "),
-    "no JSON": (lambda f: (f / "config.json").write_text("{"), "is not JSON "),
-    "a list": (lambda f: (f / "config.json").write_text("[1]"), "is not a JSON object; "),
+    "no JSON": (lambda f: (f / "config.json").write_text("{"), "is not a JSON object "),
+    "a list": (lambda f: (f / "config.json").write_text("[1]"), "is not a JSON object "),
     "another kind": (
         lambda f: rewritten(f, architecture="gan"),
         "the architecture 'gan'; must be one of mlp, drift-dit",

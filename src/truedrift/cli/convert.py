@@ -1,8 +1,5 @@
 """`truedrift convert FILE`: convert a published checkpoint to a folder with config.json and safetensors."""
 
-import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -10,12 +7,10 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from safetensors.torch import load_file
 
 from truedrift.errors import UserError, require_integer
-from truedrift.generators.base import CONFIG, WEIGHTS
-from truedrift.generators.pretrained import PublishedWeights, load_published
-from truedrift.quarantine.convert import convert_pickle, require_checkpoint
+from truedrift.generators.pretrained import convert_published
+from truedrift.quarantine import require_checkpoint
 from truedrift.records.store import writable_directory
 
 
@@ -50,7 +45,9 @@ class Convert:
         """Check the file, the folder and the options."""
         require_checkpoint(self.file)
         out = self.out or self.file.with_suffix("")
-        _require_new(out)
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            problem = f"{str(out)!r} is {'not empty' if out.is_dir() else 'a file'}"
+            raise UserError(problem, "must be a new or empty folder", "pass another one with --out")
         if self.image_size is not None:
             require_integer("image_size", self.image_size, 1, 32)
         if self.style_draws is not None:
@@ -59,41 +56,14 @@ class Convert:
         return partial(_convert, self, out)
 
 
-def _require_new(out: Path) -> None:
-    """Require a path that does not exist or is an empty folder."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        problem = f"{str(out)!r} is {'not empty' if out.is_dir() else 'a file'}"
-        raise UserError(problem, "must be a new or empty folder", "pass another one with --out")
-
-
 def _convert(options: Convert, out: Path) -> str:
-    """Convert in a temporary folder next to `out`, then rename it; return the summary."""
-    # Read the pickle and rebuild the network.
-    with tempfile.TemporaryDirectory(dir=out.absolute().parent, prefix=".truedrift-") as folder:
-        tensors = Path(folder) / "tensors.safetensors"
-        convert_pickle(options.file, tensors)
-        published = load_published(
-            load_file(tensors),
-            weights=options.weights,
-            image_size=options.image_size,
-            style_draws=options.style_draws,
-        )
-        # Save it, and move it to its place.
-        saved = Path(folder) / "saved"
-        published.generator.save_pretrained(saved)
-        shutil.copymode(saved / CONFIG, saved / WEIGHTS)  # safetensors writes files that only their owner can read
-        if out.is_dir():
-            out.rmdir()
-        os.replace(saved, out)
-    return _summary(published, out)
-
-
-def _summary(published: PublishedWeights, out: Path) -> str:
-    """Describe the network, its weights, and what had to be assumed."""
-    generator = published.generator
-    size = generator.options
+    """Convert the checkpoint; describe the network, its weights, and what had to be assumed."""
+    published = convert_published(
+        options.file, out, weights=options.weights, image_size=options.image_size, style_draws=options.style_draws
+    )
+    generator, size = published.generator, published.generator.options
+    source = published.weights.rstrip(".") or "the file itself"
     count = sum(parameter.numel() for parameter in generator.parameters())
-    name = published.weights.rstrip(".") or "the file itself"
     size_note = "" if published.image_size_known else " (assumed, not in the checkpoint: see --image-size)"
     style_note = "" if published.style_draws_known else " (assumed, not in any checkpoint: see --style-draws)"
     return "\n".join(
@@ -101,7 +71,7 @@ def _summary(published: PublishedWeights, out: Path) -> str:
             f"DriftDiT {size.width} × {size.depth}, {size.heads} heads, {count:,} parameters",
             f"{generator.classes} classes, images {' × '.join(map(str, generator.sample_shape))}{size_note}",
             f"{size.style_draws} style draws{style_note}",
-            f"weights: {'EMA' if published.averaged else 'model'}, from {name}",
+            f"weights: {'EMA' if published.averaged else 'model'}, from {source}",
             f"written: {out}",
         )
     )

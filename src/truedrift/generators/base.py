@@ -17,14 +17,13 @@ methods raise an error that says how to install it.
 import dataclasses
 from abc import abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import nn
 
 from truedrift.axes import Float, Int, Tensor
 from truedrift.errors import UserError, require_integer, require_sample_shape
-from truedrift.generators.layers import SeededInit
 from truedrift.options import from_dict
 
 WEIGHTS = "model.safetensors"
@@ -74,12 +73,6 @@ def _missing_hub() -> UserError:
     )
 
 
-class Options(Protocol):
-    """A frozen dataclass whose fields can be written as JSON."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-
 class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=["drifting"], model_card_template=CARD):
     """Map (z [B, *noise_shape], labels [B], strength [B], style_ids [B, K]) to samples [B, *sample_shape].
 
@@ -101,7 +94,7 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
 
     def __init__(
         self,
-        options: Options,
+        options: Any,
         *,
         sample_shape: tuple[int, ...],
         classes: int,
@@ -133,8 +126,9 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         generator = generator or torch.Generator().manual_seed(0)
         with torch.no_grad():
             for module in self.modules():
-                if isinstance(module, SeededInit):
-                    module.draw_parameters(generator)
+                draw: Any = getattr(module, "draw_parameters", None)
+                if draw is not None:
+                    draw(generator)
 
     def forward(
         self,
@@ -183,13 +177,9 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         make: Any = cls  # a subclass, whose __init__ derives noise_shape from the options
         shape = tuple(sample_shape) if isinstance(sample_shape, (list, tuple)) else ()
         model = make(from_dict(cls.options_type, options, "options"), sample_shape=shape, classes=classes)
-        folder = Path(model_id)
-        file = str(folder / WEIGHTS) if folder.is_dir() else _download_weights(model_id, **download_options)
-        return cls._load_as_safetensor(model, file, map_location, strict)
+        file = Path(model_id) / WEIGHTS
+        if not file.parent.is_dir():
+            from huggingface_hub import hf_hub_download  # noqa: PLC0415  an extra
 
-
-def _download_weights(repository: str, **download_options: Any) -> str:
-    """Download the weights of a repository into the hub's cache and return their path."""
-    from huggingface_hub import hf_hub_download  # noqa: PLC0415  an extra
-
-    return hf_hub_download(repo_id=repository, filename=WEIGHTS, **download_options)
+            file = hf_hub_download(repo_id=model_id, filename=WEIGHTS, **download_options)
+        return cls._load_as_safetensor(model, str(file), map_location, strict)

@@ -19,7 +19,6 @@ Reference: Peebles & Xie, Scalable Diffusion Models with Transformers, 2023 (ada
 
 from __future__ import annotations  # else the hub mixin reads the options itself
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -198,13 +197,8 @@ class DriftDiT(Generator):
             UserError: If a tensor is missing, unexpected or of the wrong shape.
         """
         state = published.without_wrappers(state_dict)
-        layout = published.read_shape(state, image_size, style_draws)
-        # Build the network.
-        names = [field.name for field in dataclasses.fields(DriftDiTOptions) if field.name not in ("kind", "noise")]
-        sizes = {name: getattr(layout, name) for name in names}
-        image = (layout.channels, layout.image_size, layout.image_size)
-        model = cls(DriftDiTOptions(**sizes), sample_shape=image, classes=layout.classes)
-        # Load the weights.
+        options, sample_shape, classes = published.read_shape(state, image_size, style_draws)
+        model = cls(DriftDiTOptions(**options), sample_shape=sample_shape, classes=classes)
         parameters = published.parameters(state)
         published.require_same(parameters, model.state_dict())
         model.load_state_dict(parameters)

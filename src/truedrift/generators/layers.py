@@ -15,7 +15,7 @@ rotate-half arrangement). Positions count all tokens, registers first.
 """
 
 import math
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -26,13 +26,6 @@ from truedrift.axes import Float, Tensor
 EPSILON = 1e-6
 LONGEST_PERIOD = 10.0
 """Longest period of the strength features, in units of 2π; strengths are numbers from 1 to 4."""
-
-
-@runtime_checkable
-class SeededInit(Protocol):
-    """A layer that draws its own parameters, but not those of the layers inside it."""
-
-    def draw_parameters(self, generator: torch.Generator) -> None: ...
 
 
 def normal_(parameter: Tensor, std: float, generator: torch.Generator) -> None:
@@ -47,52 +40,44 @@ def xavier_(parameter: Tensor, generator: torch.Generator) -> None:
     parameter.copy_((2 * torch.rand(parameter.shape, generator=generator) - 1) * bound)
 
 
-class Linear(nn.Linear):
-    """W x + b; W is drawn by Xavier, or from N(0, std²) if `std` is given."""
+class SeededInit:
+    """Mixin for a layer of torch: the weight is drawn by Xavier, or from N(0, std²) if `std` is set; the bias is 0."""
+
+    std: float | None = None
+
+    def reset_parameters(self) -> None:
+        """Do nothing: `draw_parameters` draws them."""
+
+    def draw_parameters(self: Any, generator: torch.Generator) -> None:
+        if self.std is None:
+            xavier_(self.weight, generator)
+        else:
+            normal_(self.weight, self.std, generator)
+        if getattr(self, "bias", None) is not None:
+            self.bias.zero_()
+
+
+class Linear(SeededInit, nn.Linear):
+    """W x + b."""
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool = True, std: float | None = None) -> None:
         super().__init__(inputs, outputs, bias=bias)
         self.std = std
 
-    def reset_parameters(self) -> None:
-        """Do nothing: `draw_parameters` draws them."""
 
-    def draw_parameters(self, generator: torch.Generator) -> None:
-        if self.std is None:
-            xavier_(self.weight, generator)
-        else:
-            normal_(self.weight, self.std, generator)
-        if self.bias is not None:
-            self.bias.zero_()
-
-
-class PatchProjection(nn.Conv2d):
+class PatchProjection(SeededInit, nn.Conv2d):
     """One linear map of every patch × patch square of an image: a convolution whose stride is its size."""
 
     def __init__(self, channels: int, width: int, patch: int) -> None:
         super().__init__(channels, width, kernel_size=patch, stride=patch)
 
-    def reset_parameters(self) -> None:
-        """Do nothing: `draw_parameters` draws them."""
 
-    def draw_parameters(self, generator: torch.Generator) -> None:
-        xavier_(self.weight, generator)
-        if self.bias is not None:
-            self.bias.zero_()
-
-
-class Embedding(nn.Embedding):
+class Embedding(SeededInit, nn.Embedding):
     """One row of the table per id."""
 
     def __init__(self, entries: int, width: int, *, std: float) -> None:
-        self.std = std
         super().__init__(entries, width)
-
-    def reset_parameters(self) -> None:
-        """Do nothing: `draw_parameters` draws them."""
-
-    def draw_parameters(self, generator: torch.Generator) -> None:
-        normal_(self.weight, self.std, generator)
+        self.std = std
 
 
 class RMSNorm(nn.Module):
@@ -132,12 +117,9 @@ def strength_features(strength: Float[Tensor, " B"], size: int) -> Float[Tensor,
     return torch.cat((angles.cos(), angles.sin()), dim=-1)
 
 
-BASE = 1e4
-
-
 def inverse_periods(head: int) -> Float[Tensor, " half"]:
     """Return 10⁴^{−2j/d}, j = 0 … d/2 − 1."""
-    return BASE ** (-torch.arange(0, head, 2, dtype=torch.float64) / head)
+    return 1e4 ** (-torch.arange(0, head, 2, dtype=torch.float64) / head)
 
 
 def rope_angles(tokens: int, head: int) -> tuple[Float[Tensor, "tokens head"], Float[Tensor, "tokens head"]]:

@@ -9,18 +9,22 @@ the name of one set of weights. A set is an average if a word of its name says s
 """
 
 import json
+import os
 import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from truedrift.axes import Tensor
-from truedrift.errors import UserError
+from truedrift.errors import UserError, error_text
 from truedrift.generators import published
 from truedrift.generators.base import CONFIG, WEIGHTS, Generator
 from truedrift.generators.catalog import GENERATORS
 from truedrift.generators.drift_dit import DriftDiT
+from truedrift.quarantine import convert_pickle
 
 _SAVED = "a folder that save_pretrained or truedrift convert wrote"
 
@@ -45,8 +49,7 @@ def from_pretrained(folder: Path | str) -> Generator:
     except UserError as error:
         raise error.with_prefix(repr(str(folder / CONFIG))) from None
     except _weight_errors() as error:
-        reason = " ".join(str(error).split())[:300]
-        problem = f"{str(folder / WEIGHTS)!r} does not hold the weights that {CONFIG} describes ({reason})"
+        problem = f"{str(folder / WEIGHTS)!r} does not hold the weights that {CONFIG} describes ({error_text(error)})"
         raise UserError(problem, f"must be {_SAVED}", "save or convert it again") from None
 
 
@@ -59,12 +62,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
             raise UserError(f"{str(folder)!r} has no {name}", f"must be {_SAVED}", "save or convert it again")
     try:
         config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
+            raise ValueError(f"it is a {type(config).__name__}")
     except ValueError as error:
-        problem = f"{str(folder / CONFIG)!r} is not JSON ({error})"
+        problem = f"{str(folder / CONFIG)!r} is not a JSON object ({error})"
         raise UserError(problem, f"must be part of {_SAVED}", "save or convert it again") from None
-    if not isinstance(config, dict):
-        problem = f"{str(folder / CONFIG)!r} is not a JSON object"
-        raise UserError(problem, f"must be part of {_SAVED}", "save or convert it again")
     return config
 
 
@@ -119,6 +121,34 @@ def load_published(
         image_size_known=size is not None,
         style_draws_known=style_draws is not None or generator.options.style_entries == 0,
     )
+
+
+def convert_published(
+    file: Path, folder: Path, *, weights: str = "auto", image_size: int | None = None, style_draws: int | None = None
+) -> PublishedWeights:
+    """Convert a published checkpoint to a folder for `from_pretrained`, completely or not at all.
+
+    Args:
+        file: The checkpoint (.pt, .pth, .safetensors, …). A separate process reads pickles and executes nothing.
+        folder: The folder to write, new or empty. Its parent must exist.
+        weights: As in `load_published`.
+        image_size: As in `load_published`.
+        style_draws: As in `load_published`.
+    """
+    from safetensors.torch import load_file  # noqa: PLC0415  an extra
+
+    with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".truedrift-") as scratch:
+        # Read the checkpoint and rebuild the network.
+        tensors, saved = Path(scratch) / "tensors.safetensors", Path(scratch) / "saved"
+        convert_pickle(file, tensors)
+        published = load_published(load_file(tensors), weights=weights, image_size=image_size, style_draws=style_draws)
+        # Save it, and move it to its place.
+        published.generator.save_pretrained(saved)
+        shutil.copymode(saved / CONFIG, saved / WEIGHTS)  # safetensors writes files that only their owner can read
+        if folder.is_dir():
+            folder.rmdir()
+        os.replace(saved, folder)
+    return published
 
 
 def _find_prefixes(tensors: Mapping[str, Tensor]) -> list[str]:

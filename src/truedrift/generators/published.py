@@ -15,14 +15,12 @@ No tensor implies the number of style draws: the caller passes it, or it is 32 a
 
 import math
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-
-import torch
+from collections.abc import Mapping
+from typing import Any
 
 from truedrift.axes import Tensor
 from truedrift.errors import UserError
-from truedrift.generators.layers import inverse_periods
+from truedrift.generators.layers import inverse_periods, rope_angles
 
 PATCHES = "patch_embed.proj.weight"
 REGISTERS = "register_tokens"
@@ -40,22 +38,6 @@ _PUBLISHED = "must be the state dict of a published DriftDiT"
 _FIX = "pass a complete checkpoint of a DriftDiT"
 
 
-@dataclass(frozen=True, kw_only=True)
-class PublishedShape:
-    """Size of a network, as the tensors of its checkpoint imply it."""
-
-    width: int
-    depth: int
-    heads: int
-    patch: int
-    registers: int
-    style_draws: int
-    style_entries: int
-    channels: int
-    classes: int
-    image_size: int
-
-
 def without_wrappers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Remove the `module.` of data-parallel and the `_orig_mod.` of compiled networks from the names."""
     return {_WRAPPERS.sub("", name): tensor for name, tensor in state.items()}
@@ -68,29 +50,28 @@ def parameters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def read_shape(
     state: Mapping[str, Tensor], image_size: int | None = None, style_draws: int | None = None
-) -> PublishedShape:
-    """Read the size of the network off its tensors; `image_size` and `style_draws` override what they imply."""
+) -> tuple[dict[str, Any], tuple[int, int, int], int]:
+    """Read the options, the sample shape and the number of classes of the network off its tensors.
+
+    `image_size` and `style_draws` override what the tensors imply.
+    """
     width, channels, patch, _ = _shape(state, PATCHES, 4)
-    _, registers, _ = _shape(state, REGISTERS, 3)
-    rows, _ = _shape(state, LABELS, 2)
     (head,) = _shape(state, HEAD, 1)
     if width % head:
         problem = f"{HEAD!r} has {head} entries and the width is {width}"
         raise UserError(problem, "must be a divisor of the width", _FIX)
     entries = _shape(state, STYLES, 2)[0] if STYLES in state else 0
-    blocks = {name.split(".")[1] for name in state if name.startswith("blocks.")}
-    return PublishedShape(
-        width=width,
-        depth=len(blocks),
-        heads=width // head,
-        patch=patch,
-        registers=registers,
-        style_draws=(STYLE_DRAWS if entries else 0) if style_draws is None else style_draws,
-        style_entries=entries,
-        channels=channels,
-        classes=rows - 1,
-        image_size=image_size or infer_image_size(state) or IMAGE_SIZE,
-    )
+    options = {
+        "width": width,
+        "depth": len({name.split(".")[1] for name in state if name.startswith("blocks.")}),
+        "heads": width // head,
+        "patch": patch,
+        "registers": _shape(state, REGISTERS, 3)[1],
+        "style_draws": (STYLE_DRAWS if entries else 0) if style_draws is None else style_draws,
+        "style_entries": entries,
+    }
+    side = image_size or infer_image_size(state) or IMAGE_SIZE
+    return options, (channels, side, side), _shape(state, LABELS, 2)[0] - 1
 
 
 def infer_image_size(state: Mapping[str, Tensor]) -> int | None:
@@ -118,24 +99,19 @@ def _shape(state: Mapping[str, Tensor], name: str, dimensions: int) -> tuple[int
 
 def require_same(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
     """Require exactly the names and shapes of the expected state dict."""
-    _require_none(expected.keys() - state.keys(), "missing")
-    _require_none(state.keys() - expected.keys(), "unexpected")
+    missing, unexpected = expected.keys() - state.keys(), state.keys() - expected.keys()
+    for names, defect in ((missing, "missing"), (unexpected, "unexpected")):
+        if names:
+            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+            raise UserError(f"{min(names)!r} is {defect}{more}", _PUBLISHED, _FIX)
     for name, tensor in expected.items():
         if state[name].shape != tensor.shape:
             problem = f"{name!r} has shape {list(state[name].shape)}"
             raise UserError(problem, f"must have shape {list(tensor.shape)}, as the other tensors imply", _FIX)
 
 
-def _require_none(names: Collection[str], defect: str) -> None:
-    if names:
-        first, *others = sorted(names)
-        more = f" (and {len(others)} more)" if others else ""
-        raise UserError(f"{first!r} is {defect}{more}", _PUBLISHED, _FIX)
-
-
 def with_positions(state: Mapping[str, Tensor], *, tokens: int, head: int) -> dict[str, Tensor]:
     """Return the state dict with the published position cache of `tokens` tokens added."""
-    periods = inverse_periods(head)
-    angles = torch.outer(torch.arange(tokens + SPARE_POSITIONS, dtype=torch.float64), periods).repeat(1, 2)
-    cache = {"inv_freq": periods, "cos_cached": angles.cos()[None, None], "sin_cached": angles.sin()[None, None]}
-    return {**state, **{f"rope.{name}": tensor.float() for name, tensor in cache.items()}}
+    cos, sin = rope_angles(tokens + SPARE_POSITIONS, head)
+    cache = {"inv_freq": inverse_periods(head).float(), "cos_cached": cos[None, None], "sin_cached": sin[None, None]}
+    return {**state, **{f"rope.{name}": tensor for name, tensor in cache.items()}}
