@@ -21,7 +21,7 @@ def test_shapes_are_checked_while_testing():
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_users_get_the_package_without_shape_checks():
+def test_shapes_are_not_checked_for_users():
     with pytest.raises(ValueError, match="x has D = 3 and y has D = 2"):
         centroid(torch.zeros(4, 3), torch.zeros(5, 2), tau=1.0)
 

@@ -7,24 +7,24 @@ import torch
 from truedrift.seeding import stream
 
 
-def test_the_same_name_draws_the_same_numbers_whatever_was_drawn_before():
+def test_equal_names_draw_equal_numbers():
     first = torch.randn(5, generator=stream(1, "noise", 3))
     torch.randn(7, generator=stream(1, "noise", 2))
     assert torch.equal(first, torch.randn(5, generator=stream(1, "noise", 3)))
 
 
-def test_names_that_differ_anywhere_draw_different_numbers():
+def test_different_names_draw_different_numbers():
     names = [(1, "noise", 3), (2, "noise", 3), (1, "labels", 3), (1, "noise", 4), (1, "noise"), (1, "noise", 3, 0)]
     draws = [torch.randn(5, generator=stream(*name)) for name in names]
     assert all(not torch.equal(a, b) for a, b in itertools.combinations(draws, 2))
 
 
-def test_the_global_generator_is_left_alone():
+def test_global_generator_is_unchanged():
     before = torch.get_rng_state()
     torch.randn(5, generator=stream(1, "noise", 3))
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_the_numbers_are_those_of_every_release():
+def test_seeds_do_not_change_between_releases():
     # A change here would change every run: a resumed one would draw other numbers than before.
     assert stream(42, "noise", 7).initial_seed() == 7587785603846055743

@@ -42,7 +42,7 @@ POOL = Pool(
 )
 
 
-def test_enumeration_is_complete():
+def test_enumeration_covers_every_outcome():
     """The probabilities of all outcomes add up to 1, and their mean counts are n p: the oracle's own check."""
     assert len(list(compositions(5, 3))) == math.comb(7, 2)
     assert multinomial((1, 2, 1), [0.2, 0.5, 0.3]) == pytest.approx(12 * 0.2 * 0.25 * 0.3, rel=1e-15)
@@ -53,18 +53,18 @@ def test_enumeration_is_complete():
 
 
 @pytest.mark.parametrize("each", [Standard(), ABC(), ABC2(), Jackknife()], ids=lambda each: each.name)
-def test_bias_falls_by_its_declared_order(each):
+def test_bias_has_the_declared_order(each):
     coarse, fine = (expected_bias(POOL, n, each.reweight) for n in (64, 128))
     assert slope(coarse, fine) == pytest.approx(-each.bias_order, abs=0.05)
 
 
-def test_leading_bias_is_that_of_the_theorem():
+def test_leading_bias_matches_the_theorem():
     """n·bias = −g_2 + O(1/n) (`thm:ratio_bias`); extrapolating 2·(2n b_2n) − n b_n leaves O(1/n²)."""
     coarse, fine = (n * expected_bias(POOL, n, Standard().reweight) for n in (64, 128))
     torch.testing.assert_close(2 * fine - coarse, -POOL.displacement(2), rtol=1e-3, atol=0)
 
 
-def test_residual_of_abc_is_its_closed_form():
+def test_residual_bias_of_abc_matches_its_closed_form():
     """n²·bias = 3 m_2 g_2 − 2 g_3 + O(1/n), which is what ABC-2 subtracts."""
     coarse, fine = (n**2 * expected_bias(POOL, n, ABC().reweight) for n in (64, 128))
     closed_form = 3 * POOL.moment(2) * POOL.displacement(2) - 2 * POOL.displacement(3)
@@ -81,7 +81,7 @@ def test_abc2_is_worse_at_small_n_and_better_at_large_n():
     assert ratios == pytest.approx([1.08, 1.23, 0.01], abs=0.01)
 
 
-def test_the_jackknife_has_the_expectation_of_its_definition():
+def test_expectation_of_the_jackknife_matches_its_definition():
     """E[T_jack] = n E[T_n] − (n − 1) E[T_{n−1}], whatever the pool."""
     for n in (2, 5, 20):
         expected = n * expected_bias(POOL, n, Standard().reweight) - (n - 1) * expected_bias(
@@ -134,26 +134,26 @@ def bias_of_strata(n, reweight):
     return expected_bias_of_strata(FIRST, SECOND, (2 * n // 3, n // 3), reweight)
 
 
-def test_bias_of_stratified_abc_falls_by_its_declared_order():
+def test_bias_of_stratified_abc_has_the_declared_order():
     coarse, fine = (
         bias_of_strata(n, StratifiedABC((torch.arange(n) >= 2 * n // 3).long()).reweight) for n in (96, 192)
     )
     assert slope(coarse, fine) == pytest.approx(-StratifiedABC.bias_order, abs=0.05)
 
 
-def test_plain_abc_keeps_the_first_order_on_strata():
+def test_plain_abc_has_first_order_bias_on_strata():
     """The control: it subtracts a bias that fixed n_s have already taken away."""
     coarse, fine = (bias_of_strata(n, ABC().reweight) for n in (96, 192))
     assert slope(coarse, fine) == pytest.approx(-1, abs=0.1)
 
 
-def test_bias_of_the_ideal_bootstrap_falls_by_its_declared_order():
+def test_bias_of_the_ideal_bootstrap_has_the_declared_order():
     coarse, fine = (expected_bias_of_bootstrap(POOL, n) for n in (32, 64))
     assert slope(coarse, fine) == pytest.approx(-Bootstrap.bias_order, abs=0.05)
 
 
 @pytest.mark.parametrize("masked", [0, 2])
-def test_the_bootstrap_draws_from_the_ideal_law(masked):
+def test_bootstrap_draws_match_the_exact_distribution(masked):
     """10⁵ resamples of one minibatch against the mean and variance over all of them; masked slots change neither."""
     minibatch = torch.tensor([[2, 3, 1]])
     drawn = torch.arange(3).repeat_interleave(minibatch[0])
@@ -180,7 +180,7 @@ def test_the_bootstrap_draws_from_the_ideal_law(masked):
 
 
 @pytest.mark.parametrize("burn_in", [0, 1, 2])
-def test_bias_of_br_snis_falls_by_its_declared_order(burn_in):
+def test_bias_of_br_snis_has_the_declared_order(burn_in):
     coarse, fine = (expected_bias_of_br_snis(POOL, n, iterations=10, burn_in=burn_in) for n in (64, 128))
     assert slope(coarse, fine) == pytest.approx(-BRSNIS(burn_in=burn_in).bias_order, abs=0.05)
 
@@ -196,7 +196,7 @@ def test_one_iteration_of_br_snis_is_the_standard_centroid():
 
 
 @pytest.mark.parametrize("burn_in", [0, 1])
-def test_br_snis_draws_from_the_chain(burn_in):
+def test_br_snis_draws_match_the_exact_chain(burn_in):
     """2·10⁵ chains of three iterations with n = 3, where a burn-in of one more or less is many deviations away."""
     each, chains, n = BRSNIS(iterations=3, burn_in=burn_in), 200_000, 3
     generator = torch.Generator().manual_seed(0)

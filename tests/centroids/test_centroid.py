@@ -5,13 +5,13 @@ import math
 import pytest
 import torch
 from oracles import centroids as literal
-from oracles.zoo import DETERMINISTIC, HULL, ZOO, M
+from oracles.estimators import DETERMINISTIC, HULL, KINDS, M
 
 from truedrift.centroids import ABC, abc_weights, centroid
 from truedrift.kernels import laplace, log_kernel, pairwise_distance
 
 ROUNDING = 2.0**-24
-every = pytest.mark.parametrize("name", ZOO)
+every = pytest.mark.parametrize("name", KINDS)
 deterministic = pytest.mark.parametrize("name", DETERMINISTIC)
 
 
@@ -25,7 +25,7 @@ def seeded():
 
 def by(name, m=M):
     """The arguments that choose an estimator, with repeatable draws."""
-    return {"estimator": ZOO[name].make(m), "generator": seeded()}
+    return {"estimator": KINDS[name].make(m), "generator": seeded()}
 
 
 # What is computed
@@ -33,7 +33,7 @@ def by(name, m=M):
 
 @pytest.mark.parametrize("kernel", ["laplace", "gaussian"])
 @pytest.mark.parametrize(("name", "definition"), [("standard", literal.standard), ("abc", literal.abc)])
-def test_centroid_from_features_is_its_definition(name, definition, kernel):
+def test_centroid_of_features_matches_its_definition(name, definition, kernel):
     x, y, tau = draw(4, 3), draw(6, 3, seed=1), 0.7
     T = centroid(x, y, tau=tau, estimator=name, kernel=kernel)
     for query, result in zip(x, T, strict=True):
@@ -75,14 +75,14 @@ def test_leading_dimensions_broadcast(name):
     x, y = draw(2, 1, 4, 3), draw(5, M, 3, seed=1)
     T = centroid(x, y, tau=0.5, **by(name))
     assert T.shape == (2, 5, 4, 3)
-    if not ZOO[name].draws:
+    if not KINDS[name].draws:
         looped = torch.stack([torch.stack([centroid(a, b, tau=0.5, **by(name)) for b in y]) for a in x[:, 0]])
         torch.testing.assert_close(T, looped, rtol=1e-12, atol=1e-13)
 
 
 @every
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_every_dtype_is_computed_wide_and_returned_in_its_dtype(name, dtype):
+def test_result_is_computed_wide_and_returned_in_the_dtype_of_the_input(name, dtype):
     x, y = draw(4, 8, dtype=dtype), draw(M, 8, seed=1, dtype=dtype)
     T = centroid(x, y, tau=0.5, **by(name))
     assert T.dtype is dtype
@@ -112,11 +112,11 @@ def test_masked_references_equal_dropped_ones_and_may_contain_anything(name, per
     poisoned[unused] = math.nan
     x.requires_grad_(), poisoned.requires_grad_()
     T = centroid(x, poisoned, tau=0.5, mask=mask, **by(name))
-    strata = getattr(ZOO[name].make(M), "strata", None)
+    strata = getattr(KINDS[name].make(M), "strata", None)
     for group in range(2):
         for query in range(4):
             kept = mask[group, query] if per_query else mask[group]
-            dropped = ZOO[name].make(M) if strata is None else type(ZOO[name].make(M))(strata[kept])
+            dropped = KINDS[name].make(M) if strata is None else type(KINDS[name].make(M))(strata[kept])
             alone = centroid(x[group, query : query + 1], y[group, kept], tau=0.5, estimator=dropped)
             torch.testing.assert_close(T[group, query : query + 1], alone, rtol=1e-12, atol=1e-13)
     x_grad, y_grad = torch.autograd.grad(T.square().sum(), (x, poisoned))
@@ -171,7 +171,7 @@ def test_float32_weights_from_distances(name, method, D, ratio):
     y[:3] = x[:3] + 1e-3 * y[:3]  # near-duplicates
     d = torch.tensor([[math.dist(a, b) for b in y.tolist()] for a in x.tolist()], dtype=torch.float64)
     tau = float(d.max()) / ratio
-    each = ZOO[name].make(64)
+    each = KINDS[name].make(64)
     gamma = each.reweight(-pairwise_distance(x, y, method=method) / tau, seeded())
     exact = each.reweight(-d / tau, seeded())
     scale = exact.abs() if name in HULL else exact.abs() + 2 * torch.softmax(-d / tau, -1)
@@ -182,7 +182,7 @@ def test_float32_weights_from_distances(name, method, D, ratio):
 @every
 def test_weights_of_unit_vectors_sum_to_one_at_a_sharp_temperature(name):
     x, y = (torch.nn.functional.normalize(draw(M, 384, seed=s, dtype=torch.float32), dim=-1) for s in (0, 1))
-    gamma = ZOO[name].make(M).reweight(laplace(x, y, 0.02), seeded())
+    gamma = KINDS[name].make(M).reweight(laplace(x, y, 0.02), seeded())
     assert float((gamma.double().sum(-1) - 1).abs().max()) <= 8 * ROUNDING
     exponentiated_first = (-torch.cdist(x, y) / 0.02).exp()
     lost = exponentiated_first / exponentiated_first.sum(-1, keepdim=True).clamp_min(1e-12)
@@ -208,7 +208,7 @@ def test_finite_input_gives_finite_centroids_and_gradients(name, kernel, dtype, 
 
 @deterministic
 @pytest.mark.parametrize("tau", [0.5, 1e-4])
-def test_all_references_equal_give_that_reference(name, tau):
+def test_centroid_of_equal_references_is_that_reference(name, tau):
     x, y = draw(4, 3, dtype=torch.float32), draw(1, 3, seed=1, dtype=torch.float32).expand(M, 3)
     x = torch.cat((x, y[:1]))  # and a query on it
     x.requires_grad_()
@@ -219,7 +219,7 @@ def test_all_references_equal_give_that_reference(name, tau):
 
 
 @pytest.mark.parametrize("name", [name for name in HULL if name != "br-snis"])
-def test_a_query_on_a_reference_at_a_sharp_temperature_gets_that_reference(name):
+def test_query_on_a_reference_at_a_sharp_temperature(name):
     x, y = draw(4, 70, dtype=torch.float32), draw(400, 70, seed=1, dtype=torch.float32)
     y[:4] = x
     T = centroid(x, y, tau=1e-3, **by(name, 400))  # 4 × 400 × 70 differences: the matmul path

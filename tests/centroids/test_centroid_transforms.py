@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from oracles.zoo import DETERMINISTIC, DRAWING, ZOO, M
+from oracles.estimators import DETERMINISTIC, DRAWING, KINDS, M
 
 from truedrift.centroids import abc_weights, centroid
 
-every = pytest.mark.parametrize("name", ZOO)
+every = pytest.mark.parametrize("name", KINDS)
 deterministic = pytest.mark.parametrize("name", DETERMINISTIC)
 ROUNDING = {"rtol": 1e-13, "atol": 1e-14}
 
@@ -24,7 +24,7 @@ def some_of(*shape):
 @deterministic
 def test_vmap_over_a_leading_dimension(name):
     x, y, mask = draw(3, 4, 2), draw(3, M, 2, seed=1), some_of(3, 4, M)
-    each = ZOO[name].make(M)
+    each = KINDS[name].make(M)
 
     def one(x, y, mask):
         return centroid(x, y, tau=0.5, estimator=each, mask=mask)
@@ -35,7 +35,7 @@ def test_vmap_over_a_leading_dimension(name):
 @deterministic
 def test_vmap_over_queries_and_over_temperatures(name):
     x, y, taus = draw(4, 2), draw(M, 2, seed=1), torch.tensor([0.1, 0.5, 2.0], dtype=torch.float64)
-    each = ZOO[name].make(M)
+    each = KINDS[name].make(M)
     by_query = torch.vmap(lambda x: centroid(x[None], y, tau=0.5, estimator=each)[0])(x)
     torch.testing.assert_close(by_query, centroid(x, y, tau=0.5, estimator=each), **ROUNDING)
     by_tau = torch.vmap(lambda tau: centroid(x, y, tau=tau, estimator=each))(taus)
@@ -45,7 +45,7 @@ def test_vmap_over_queries_and_over_temperatures(name):
 
 @pytest.mark.parametrize("name", DRAWING)
 def test_vmap_of_estimators_that_draw(name):
-    log_w, each = draw(3, 4, M), ZOO[name].make(M)
+    log_w, each = draw(3, 4, M), KINDS[name].make(M)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         gamma = torch.vmap(each.reweight, randomness="different")(log_w)
@@ -65,7 +65,7 @@ def test_vmap_of_abc_weights(options):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_autocast_has_no_effect_on_centroids(name, dtype):
     x, y = draw(9, 40, dtype=dtype), draw(M, 40, seed=1, dtype=dtype)
-    options = {"tau": 0.9, "estimator": ZOO[name].make(M), "mask": some_of(9, M)}
+    options = {"tau": 0.9, "estimator": KINDS[name].make(M), "mask": some_of(9, M)}
     plain = centroid(x, y, generator=torch.Generator().manual_seed(3), **options)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = centroid(x, y, generator=torch.Generator().manual_seed(3), **options)
@@ -76,7 +76,7 @@ def test_autocast_has_no_effect_on_centroids(name, dtype):
 
 @every
 def test_autocast_has_no_effect_on_weights(name):
-    log_w, each = draw(9, M, dtype=torch.float32), ZOO[name].make(M)
+    log_w, each = draw(9, M, dtype=torch.float32), KINDS[name].make(M)
     plain = each.reweight(log_w, torch.Generator().manual_seed(3))
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(each.reweight(log_w, torch.Generator().manual_seed(3)), plain)
@@ -91,8 +91,8 @@ def test_autocast_has_no_effect_on_abc_weights(options):
 
 
 @deterministic
-def test_functional_gradients_are_those_of_autograd(name):
-    x, y, each = draw(4, 2).requires_grad_(), draw(M, 2, seed=1), ZOO[name].make(M)
+def test_functional_gradients_equal_autograd(name):
+    x, y, each = draw(4, 2).requires_grad_(), draw(M, 2, seed=1), KINDS[name].make(M)
 
     def size(x):
         return centroid(x, y, tau=0.5, estimator=each).square().sum()
@@ -104,8 +104,8 @@ def test_functional_gradients_are_those_of_autograd(name):
 
 
 @deterministic
-def test_forward_mode_agrees_with_reverse_mode(name):
-    x, y, each = draw(2, 2), draw(M, 2, seed=1), ZOO[name].make(M)
+def test_forward_mode_equals_reverse_mode(name):
+    x, y, each = draw(2, 2), draw(M, 2, seed=1), KINDS[name].make(M)
 
     def T(x):
         return centroid(x, y, tau=0.5, estimator=each)

@@ -5,7 +5,7 @@ The backend "aot_eager" traces forward and backward and needs no C++ compiler.
 
 import pytest
 import torch
-from oracles.zoo import DETERMINISTIC, DRAWING, ZOO, M
+from oracles.estimators import DETERMINISTIC, DRAWING, KINDS, M
 
 from truedrift.centroids import abc_weights, centroid
 
@@ -28,7 +28,7 @@ def draw(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def test_graph_break_would_be_found():
+def test_graph_break_is_detected():
     """Negative control: `check_finite=True` reads values, which cannot be compiled into one graph."""
     with pytest.raises(torch._dynamo.exc.TorchDynamoException, match=r"[Dd]ata.dependent"):
         compiled(lambda x, y: centroid(x, y, tau=0.5, check_finite=True))(draw(4, 3), draw(M, 3))
@@ -45,7 +45,7 @@ def test_abc_weights(options):
 def test_centroid_and_its_gradient(name):
     x, y, mask = draw(2, 4, 3), draw(2, M, 3, seed=1), torch.arange(M) % 5 > 0
     x.requires_grad_(), y.requires_grad_()
-    each = ZOO[name].make(M)
+    each = KINDS[name].make(M)
 
     def size(x, y):
         return centroid(x, y, tau=0.5, estimator=each, mask=mask).square().sum()
@@ -56,7 +56,7 @@ def test_centroid_and_its_gradient(name):
 
 
 @pytest.mark.parametrize("options", [{"kernel": "gaussian"}, {"estimator": "abc2"}], ids=str)
-def test_centroid_by_the_names_of_its_parts_on_the_matmul_path(options):
+def test_centroid_options_on_the_matmul_path(options):
     x, y = draw(64, 40, dtype=torch.float32), draw(64, 40, seed=1, dtype=torch.float32)
     result = compiled(centroid)(x, y, tau=1.5, **options)
     torch.testing.assert_close(result, centroid(x, y, tau=1.5, **options), rtol=1e-6, atol=1e-7)
@@ -73,7 +73,7 @@ def test_other_temperatures_and_sizes_need_no_graph_break():
 @pytest.mark.parametrize("name", DRAWING)
 def test_estimators_that_draw_from_the_global_generator(name):
     """Compiled draws need not be the eager ones. Σγ = 1 shows in a coordinate that is 1 everywhere."""
-    x, y, each = draw(4, 3), draw(M, 3, seed=1), ZOO[name].make(M)
+    x, y, each = draw(4, 3), draw(M, 3, seed=1), KINDS[name].make(M)
     y[:, 0] = 1
     function = compiled(lambda x, y: centroid(x, y, tau=0.5, estimator=each))
     with torch.random.fork_rng(devices=[]):
@@ -85,9 +85,9 @@ def test_estimators_that_draw_from_the_global_generator(name):
 
 
 @pytest.mark.parametrize("name", ["abc", "stratified-abc"])
-def test_autocast_inside_and_around(name):
+def test_autocast_around_a_compiled_centroid(name):
     x, y = draw(9, 40, dtype=torch.float32), draw(M, 40, seed=1, dtype=torch.float32)
-    each = ZOO[name].make(M)
+    each = KINDS[name].make(M)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         result = compiled(lambda x, y: centroid(x, y, tau=0.9, estimator=each))(x, y)
     torch.testing.assert_close(result, centroid(x, y, tau=0.9, estimator=each), rtol=1e-6, atol=1e-7)

@@ -54,7 +54,7 @@ def loss_and_gradient(loss_of, gen, *rest):
     return loss.detach(), gradient
 
 
-def test_graph_break_would_be_found():
+def test_graph_break_is_detected():
     """Negative control: reading values cannot be compiled into one graph."""
     with pytest.raises(torch._dynamo.exc.TorchDynamoException, match=r"[Dd]ata.dependent"):
         compiled(lambda gen, pos: drift_loss(gen, pos, check_finite=True).loss)(draw(4, 3), draw(5, 3))

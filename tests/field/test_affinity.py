@@ -108,7 +108,7 @@ def test_two_queries_with_self_mask_take_the_row_weight_entry_by_entry():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("log_k", MATRICES.values(), ids=MATRICES)
-def test_is_minus_infinity_where_masked_and_finite_elsewhere(log_k, normalization, dtype):
+def test_affinity_is_minus_infinity_where_masked_and_finite_elsewhere(log_k, normalization, dtype):
     masked = log_k == -INF
     for log_A in log_affinity(log_k.to(dtype), normalization):
         assert torch.isfinite(log_A[~masked]).all()
@@ -122,7 +122,7 @@ def test_everything_masked_stays_minus_infinity(normalization):
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_batched_is_looped(normalization):
+def test_batch_equals_loop(normalization):
     log_k = torch.stack([with_self_mask(log_kernel_matrix(4, 6, 20, seed)) for seed in range(6)]).view(2, 3, 4, 6)
     batched = log_affinity(log_k, normalization)
     for view, whole in zip(("log_w", "log_A"), batched, strict=True):
@@ -132,7 +132,7 @@ def test_batched_is_looped(normalization):
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_gradient_is_right_and_finite(normalization):
+def test_gradient_is_correct_and_finite(normalization):
     """gradcheck on the unmasked entries; the masked ones get gradient 0."""
     log_k = log_kernel_matrix(3, 5, 5)
     masked = torch.eye(3, 5, dtype=torch.bool)

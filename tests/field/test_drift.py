@@ -118,7 +118,7 @@ def test_self_mask_true_leaves_each_querys_own_column_out(normalization, form):
     assert_is_literal(actual, literal_drift(x, y_pos, x, use_neg=all_but_own(4), **options))
 
 
-def test_self_mask_is_never_guessed():
+def test_self_mask_is_off_by_default():
     """x and y_neg are the same object: without self_mask a query repels itself."""
     x, y_pos, _ = samples()
     unmasked = drift(x, y_pos, x, tau=0.7)
@@ -126,7 +126,7 @@ def test_self_mask_is_never_guessed():
     assert (unmasked.V - drift(x, y_pos, x, tau=0.7, self_mask=True).V).norm(dim=1).min() > 0.1
 
 
-def test_self_mask_by_column_with_none():
+def test_self_mask_by_column():
     """Queries 0 and 2 are the negatives 3 and 0; queries 1 and 3 are no negatives."""
     x, y_pos, y_neg = samples()
     y_neg[3], y_neg[0] = x[0], x[2]
@@ -143,7 +143,7 @@ def test_self_mask_minus_one_masks_nothing():
     torch.testing.assert_close(nothing.V, drift(*data, tau=0.7).V, rtol=0, atol=0)
 
 
-def test_self_mask_applies_in_every_batch():
+def test_self_mask_applies_to_every_group():
     x, y_pos, _ = (torch.stack([samples(seed=seed)[side] for seed in range(3)]) for side in range(3))
     batched = drift(x, y_pos, x, tau=0.7, self_mask=True)
     for group in range(3):
@@ -180,7 +180,7 @@ def test_masks_match_the_literal_loop(normalization, estimator):
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_masked_reference_equals_absent_one(normalization):
+def test_masking_references_equals_dropping_them(normalization):
     """A mask [n] for all queries, with NaN and infinity in the masked slots, equals fewer references."""
     x, y_pos, y_neg = samples()
     keep_pos, keep_neg = torch.tensor([0, 2, 3, 5]), torch.tensor([1, 4])
@@ -207,7 +207,7 @@ def test_masks_broadcast_over_leading_dimensions():
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_side_without_references_is_the_query_itself(normalization, estimator):
+def test_centroid_of_a_side_without_references_is_the_query(normalization, estimator):
     """Row 1 has no positives, row 2 no negatives, row 3 neither."""
     x, y_pos, y_neg = samples()
     use_pos, use_neg = torch.ones(4, 6, dtype=torch.bool), torch.ones(4, 5, dtype=torch.bool)
@@ -227,7 +227,7 @@ def test_side_without_references_is_the_query_itself(normalization, estimator):
     assert (product.V[0] != 0).all()
 
 
-def test_only_negatives_masked_everywhere():
+def test_field_without_negatives_is_mean_shift():
     """The separate form is then T⁺ − x: plain mean shift."""
     x, y_pos, y_neg = samples()
     actual = drift(x, y_pos, y_neg, tau=0.7, mask_neg=torch.zeros(5, dtype=torch.bool))

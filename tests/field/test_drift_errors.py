@@ -82,7 +82,7 @@ def test_error_has_three_parts(changed, match):
     assert len(str(raised.value).split("; ")) == 3
 
 
-def test_the_same_call_without_the_mistake_works():
+def test_valid_arguments_are_accepted():
     """Negative control: the valid arguments, which each mistake above changes, are accepted."""
     assert drift(X, Y_POS, Y_NEG, tau=0.1, check_finite=True).V.shape == (4, 3)
 

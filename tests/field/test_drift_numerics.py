@@ -68,7 +68,7 @@ CASES = [
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
 @pytest.mark.parametrize("name", ESTIMATORS)
 @pytest.mark.parametrize("which", CASES)
-def test_finite_in_finite_out(which, name, dtype):
+def test_finite_input_gives_finite_output(which, name, dtype):
     x, y_pos, y_neg, options = case(which)
     for normalization in NORMALIZATIONS:
         for form in FORMS:
@@ -118,7 +118,7 @@ def test_float32_is_near_float64_at_a_thousand_temperatures(D, normalization, na
     assert (product(rough) - product(exact)).norm() <= 1e-3 * product(exact).norm()
 
 
-def test_masses_alone_would_underflow_there():
+def test_masses_underflow_without_logarithms():
     """Negative control: S⁺S⁻ of that matrix is 0 in float32, so the product form without logarithms is 0 there."""
     x, y_pos, y_neg = points(16, 384), points(24, 384, seed=1) + 3, points(20, 384, seed=2)
     farthest = torch.cdist(x, torch.cat((y_pos, y_neg))).max().item()

@@ -22,7 +22,7 @@ def rotation(D, seed=0):
     return torch.linalg.qr(torch.randn(D, D, generator=generator, dtype=torch.float64))[0]
 
 
-def test_antisymmetric_in_its_sides():
+def test_swapping_the_sides_reverses_the_field():
     """Swapping what attracts and what repels turns a row-normalized separate field around."""
     x, y_pos, y_neg = samples()
     V = drift(x, y_pos, y_neg, tau=0.7).V
@@ -30,7 +30,7 @@ def test_antisymmetric_in_its_sides():
     assert V.norm(dim=1).min() > 0.1
 
 
-def test_not_antisymmetric_with_different_estimators_or_a_self_mask():
+def test_swapping_different_sides_does_not_reverse_the_field():
     """Negative control of the test above."""
     x, y_pos, y_neg = samples()
     mixed = {"tau": 0.7, "estimator_pos": "standard", "estimator_neg": "abc"}
@@ -57,7 +57,7 @@ def test_translation_and_rotation(normalization, form):
 
 
 @pytest.mark.parametrize(("normalization", "form"), OPTIONS)
-def test_scale(normalization, form):
+def test_scaling_lengths_and_temperature_scales_the_field(normalization, form):
     """Lengths and temperature scaled alike scale the field."""
     data = samples()
     still = drift(*data, tau=0.7, normalization=normalization, form=form).V
@@ -66,7 +66,7 @@ def test_scale(normalization, form):
 
 
 @pytest.mark.parametrize(("normalization", "form"), OPTIONS)
-def test_permutations(normalization, form):
+def test_permuting_samples(normalization, form):
     """Queries permute the field; references change nothing, as long as each query's own column goes along."""
     x, y_pos, y_neg = samples()
     own = torch.tensor([2, -1, 0, 1])
@@ -83,7 +83,7 @@ def test_permutations(normalization, form):
 
 
 @pytest.mark.parametrize(("normalization", "form"), OPTIONS)
-def test_batched_is_looped(normalization, form):
+def test_batch_equals_loop(normalization, form):
     x, y_pos, y_neg = samples(2, 3)
     options = {"tau": 0.7, "normalization": normalization, "form": form, "self_mask": torch.tensor([2, -1, 0, 1])}
     batched = drift(x, y_pos, y_neg, **options)
@@ -110,7 +110,7 @@ def test_leading_dimensions_broadcast(normalization, form):
 
 
 @pytest.mark.parametrize(("normalization", "form"), OPTIONS)
-def test_gradcheck_with_respect_to_everything(normalization, form):
+def test_gradient_with_respect_to_every_input(normalization, form):
     x, y_pos, y_neg = samples(B=3, n=3, m=4, D=2)
     y_neg[0] = x[2]  # a distance of zero, masked
     tau = torch.tensor(0.7, dtype=torch.float64)
@@ -125,7 +125,7 @@ def test_gradcheck_with_respect_to_everything(normalization, form):
 
 
 @pytest.mark.parametrize("estimator", ["standard", "abc2", "jackknife"])
-def test_gradcheck_of_other_estimators(estimator):
+def test_gradient_of_other_estimators(estimator):
     x, y_pos, y_neg = (each.requires_grad_() for each in samples(B=2, n=3, m=4, D=2))
 
     def field(x, y_pos, y_neg):
@@ -193,7 +193,7 @@ def test_half_precision_weights_would_be_wrong():
     assert (rough - exact).abs().max() > 0.05
 
 
-def test_dtypes_promote():
+def test_result_has_the_widest_dtype_of_the_inputs():
     x, y_pos, y_neg = samples()
     assert drift(x.float(), y_pos, y_neg.half(), tau=0.7).V.dtype == torch.float64
     assert drift(x.float(), y_pos.half(), y_neg.half(), tau=0.7).V.dtype == torch.float32
@@ -226,7 +226,7 @@ def test_inputs_are_not_changed():
 
 @pytest.mark.parametrize(("normalization", "form"), OPTIONS)
 @pytest.mark.parametrize("estimator", ["abc", "jackknife"])
-def test_vmap_is_batched(normalization, form, estimator):
+def test_vmap_equals_batch(normalization, form, estimator):
     data = samples(3)
     options = {
         "tau": 0.7,
@@ -254,7 +254,7 @@ def test_vmap_over_positives_only():
 
 
 @pytest.mark.parametrize(("normalization", "form"), OPTIONS)
-def test_functional_gradient_is_the_gradient(normalization, form):
+def test_functional_gradient_equals_autograd(normalization, form):
     x, y_pos, y_neg = samples()
 
     def energy(x):

@@ -65,7 +65,7 @@ def deviations_below(share, smaller, larger):
     return (gap.mean() / (gap.std() / TRIALS**0.5)).item()
 
 
-def test_own_column_causes_the_bias_that_abc_does_not_correct(errors):
+def test_leaving_the_own_term_out_reduces_the_bias_after_abc(errors):
     """Bias of row < ¾ of leave-own-out, and that < ¾ of bidirectional, by at least four standard errors of each gap.
 
     The gaps are 12 and 14 standard errors wide, so that a correct program would fail on fewer than one seed in 10⁹.

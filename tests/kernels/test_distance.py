@@ -68,7 +68,7 @@ def test_auto_forms_differences_for_small_input_and_products_for_large():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_same_sets_only_the_diagonal(method):
+def test_same_changes_only_the_diagonal(method):
     x = draw(2, 6, 40)
     d = pairwise_distance(x, x, method=method, same=True)
     assert torch.equal(d.diagonal(dim1=-2, dim2=-1), torch.zeros(2, 6))
@@ -96,12 +96,12 @@ def test_half_precision_is_widened_before_subtraction(method, dtype):
     assert relative_error(d, literal(x, y)) <= 4 * ROUNDING
 
 
-def test_the_wider_of_two_dtypes_is_returned():
+def test_result_has_the_wider_dtype():
     assert pairwise_distance(draw(2, 3), draw(2, 3, dtype=torch.float64)).dtype is torch.float64
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_gradient_at_zero_distance_is_zero(method):
+def test_gradient_at_zero_distance_is_zero(method):
     """x on a reference of its own: d = 0 there, and the other reference alone pulls."""
     x = torch.tensor([[0.5, -1.0]], requires_grad=True)
     y = torch.tensor([[0.5, -1.0], [3.5, 3.0]], requires_grad=True)
@@ -120,7 +120,7 @@ def test_diagonal_of_same_has_no_gradient(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_gradcheck_away_from_zero(method):
+def test_gradient_away_from_zero(method):
     x, y = (draw(*shape, dtype=torch.float64).requires_grad_() for shape in ((3, 4), (2, 5, 4)))
     y = y.detach().add(3).requires_grad_()
     assert torch.autograd.gradcheck(lambda x, y: pairwise_distance(x, y, method=method), (x, y))

@@ -21,7 +21,7 @@ def test_gaussian_is_minus_squared_distance_over_twice_tau_squared():
 
 
 @pytest.mark.parametrize(("name", "function"), [("laplace", laplace), ("gaussian", gaussian)])
-def test_kernel_by_name(name, function):
+def test_log_kernel_looks_up_names(name, function):
     assert log_kernel(name) is function
 
 

@@ -97,7 +97,7 @@ def test_leave_one_out_has_the_gradient_of_its_formula():
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_logsumexp_is_literal_and_lowest_finite_for_an_empty_row(row, dtype):
+def test_logsumexp_matches_its_definition_and_is_finite_for_an_empty_row(row, dtype):
     log_w = torch.tensor(row, dtype=dtype)
     expected = max(literal_logsumexp(log_w.double().tolist()), LOWEST[dtype])
     assert logsumexp(log_w, -1).tolist() == pytest.approx([expected], rel=2 * torch.finfo(dtype).eps)
@@ -107,7 +107,7 @@ def test_logsumexp_is_literal_and_lowest_finite_for_an_empty_row(row, dtype):
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_softmax_is_literal_and_zero_for_an_empty_row(row, dtype):
+def test_softmax_matches_its_definition_and_is_zero_for_an_empty_row(row, dtype):
     log_w = torch.tensor(row, dtype=dtype)
     used = alphas([value for value in log_w.double().tolist() if value > -INF])
     expected = [used.pop(0) if value > -INF else 0.0 for value in log_w.tolist()]
@@ -115,7 +115,7 @@ def test_softmax_is_literal_and_zero_for_an_empty_row(row, dtype):
 
 
 @pytest.mark.parametrize("scale", [1, 1e2, 1e4])
-def test_weights_sum_to_one_at_any_spread(scale):
+def test_weights_sum_to_one_at_any_range(scale):
     alpha = softmax(spread((50, 200), scale, dtype=torch.float32))
     torch.testing.assert_close(alpha.double().sum(-1), torch.ones(50, dtype=torch.float64), rtol=0, atol=3e-7)
 

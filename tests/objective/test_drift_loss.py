@@ -49,7 +49,7 @@ def test_matches_the_literal_loop(normalization, form, u, scale):
         assert_same(loss_and_gradient(general, gen, pos, neg, **named, **options), expected)
 
 
-def test_defaults_are_those_of_the_definition():
+def test_defaults_match_the_definition():
     gen, pos, _, _ = feature_groups(5, 7)
     expected = literal_drift_loss(
         gen,
@@ -169,7 +169,7 @@ def test_gradient_reaches_the_generated_features_only(path):
 
 
 @pytest.mark.parametrize("path", ["general", "gram"])
-def test_permutations(path):
+def test_permuting_samples(path):
     gen, pos, neg, weight_neg = feature_groups(5, 7, 3)
     options = {"path": path, "weight_neg": weight_neg}
 
@@ -345,7 +345,7 @@ def test_inference_mode(path):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_vmap_is_batched(normalization, form):
+def test_vmap_equals_batch(normalization, form):
     gen, pos, neg, weight_neg = feature_groups(5, 7, 3)
     options = {"normalization": normalization, "form": form}
     found = torch.func.vmap(torch.func.vmap(lambda g, p, y, w: drift_loss(g, p, y, weight_neg=w, **options).loss))(
@@ -355,7 +355,7 @@ def test_vmap_is_batched(normalization, form):
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=0)
 
 
-def test_functional_gradient_is_the_gradient():
+def test_functional_gradient_equals_autograd():
     gen, pos, _, _ = feature_groups(5, 7)
     _, expected = loss_and_gradient(lambda g, p: drift_loss(g, p).loss, gen[0], pos[0])
     found = torch.func.grad(lambda g: (torch.tensor([1.0, 2.0]).double() * drift_loss(g, pos[0]).loss).sum())(gen[0])
@@ -365,7 +365,7 @@ def test_functional_gradient_is_the_gradient():
     assert (scale * per_group - expected).norm() <= 1e-9 * expected.norm()
 
 
-def test_stochastic_estimators_take_a_generator():
+def test_estimators_that_draw_take_a_generator():
     gen, pos, _, _ = feature_groups(5, 7)
 
     def draw(seed, path):
@@ -377,7 +377,7 @@ def test_stochastic_estimators_take_a_generator():
         assert not torch.equal(draw(1, path), draw(2, path))
 
 
-def test_forward_mode_is_the_reverse_mode():
+def test_forward_mode_equals_reverse_mode():
     """⟨∇loss, v⟩ both ways: the loss with its own gradient knows only one of them, so the general path serves here."""
     generator = torch.Generator().manual_seed(5)
     gen, pos, v = (torch.randn(2, 5, 7, dtype=torch.float64, generator=generator) for _ in range(3))

@@ -69,7 +69,7 @@ def weightings(guided):
     ("path", "dtype"),
     [(path, torch.float32) for path in ("gram", "general", "mean-distance", "none")] + [("gram", torch.float64)],
 )
-def test_finite_in_finite_out(path, which, dtype):
+def test_finite_input_gives_finite_output(path, which, dtype):
     """Every report entry is finite, too, but the logarithm of a force of zero, which is −∞."""
     gen, pos, neg, options = CASES[which]
     gen, pos, neg = gen.to(dtype), pos.to(dtype), None if neg is None else neg.to(dtype)
@@ -125,7 +125,7 @@ def test_normalized_field_in_float32_is_near_float64_at_a_thousand_temperatures(
     assert (found - exact).norm() <= 1e-3 * exact.norm()
 
 
-def test_the_kernel_itself_is_zero_there():
+def test_kernel_underflows_at_a_thousand_temperatures():
     """Negative control: exponentiated first, every weight of that batch is 0 in float32, and there is no field."""
     gen, pos = draw(12, 384), draw(16, 384, seed=1) + 0.3
     both = torch.cat((gen, pos), 1)

@@ -32,7 +32,7 @@ def test_unconditional_negatives_are_not_counted():
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("value", [0.1, 1000.1])
-def test_a_constant_dimension_is_exactly_zero(value, dtype):
+def test_constant_dimension_is_exactly_zero(value, dtype):
     """Not the rounding of its mean over 1e-6, which would be a common direction with a huge gradient."""
     features = sides().map(lambda f: f.to(dtype))
     for side in (features.gen, features.pos, features.neg):
@@ -55,7 +55,7 @@ def test_smallest_deviation_is_a_millionth():
     torch.testing.assert_close(found.gen[0, 0], z / z.norm(dim=1, keepdim=True), rtol=1e-9, atol=0)
 
 
-def test_a_shared_offset_costs_no_digits():
+def test_common_offset_costs_no_digits():
     """float32 features around 1000 against the same numbers in float64."""
     features = sides().map(lambda f: (f + 1e3).float())
     found, exact = standardize_l2(features), standardize_l2(features.map(torch.Tensor.double))

@@ -43,7 +43,7 @@ def test_gram_path_equals_general_path_in_float64(normalization, form, u):
         assert (gradient - expected_gradient).norm() <= 1e-9 * expected_gradient.norm()
 
 
-def test_a_single_pair_has_a_force_and_no_gradient():
+def test_single_pair_has_a_force_and_no_gradient():
     """One query and one positive are opposite unit features: the force is along f, and the projection removes it."""
     gen, pos, _, _ = feature_groups(1, 1)
     for loss, gradient in both_paths(gen, pos, form="separate"):
@@ -144,7 +144,7 @@ def test_float32_gradient_with_unconditional_negatives(name, normalization):
 
 
 @pytest.mark.parametrize("path", ["general", "gram"])
-def test_a_field_that_vanishes_is_rounding_over_root_epsilon(path):
+def test_vanishing_field_is_bounded_by_rounding(path):
     """Every query has a copy on both sides, so that V ≈ 0 but for rounding: 2⁻²⁴/√1e-8 of a unit field at most."""
     _, ordinary = loss_and_gradient(loss_of, *hard("ordinary", 8, 384), path="general")
     gen, pos = hard("permuted", 8, 384)
@@ -189,7 +189,7 @@ def test_one_dimension(name, temperatures):
             assert (loss - expected).abs().max() <= max(5 * limit, 1e-6)
 
 
-def test_near_pairs_need_more_than_float32_products():
+def test_float32_products_are_too_coarse_for_near_pairs():
     """Negative control: without the float64 products the converged gradient is not good to 1e-3."""
     gen, pos = hard("converged 1e-3", 8, 384)
     expected, expected_gradient = loss_and_gradient(loss_of, gen, pos, path="general")

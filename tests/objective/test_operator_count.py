@@ -49,7 +49,7 @@ def _is_asked_for(event):
 
 @pytest.mark.parametrize("feature_scale", ["standardize-l2", "mean-distance"])
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_the_count_does_not_depend_on_classes_and_scales(normalization, feature_scale):
+def test_count_does_not_depend_on_classes_and_scales(normalization, feature_scale):
     for u in (0, 5):
         options = {"normalization": normalization, "feature_scale": feature_scale, "u": u, "m": 12}
         counts = {size: operators(*size, **options) for size in SIZES}
@@ -76,7 +76,7 @@ def test_count_with_unconditional_negatives():
     assert both - plain <= 46
 
 
-def test_a_loop_would_be_noticed():
+def test_count_detects_a_loop():
     """The control: more temperatures are no more operators, and groups one by one are."""
     assert operators(10, 4, temperatures=(0.1,)) == operators(10, 4, temperatures=(0.1, 0.2, 0.3, 0.4))
     gen, pos, _, _ = feature_groups(4, 4)

@@ -76,7 +76,7 @@ def test_abc_release_arithmetic_loses_temperatures_that_exact_arithmetic_keeps()
     assert (force > 1e-3).all()
 
 
-def test_the_second_order_in_the_published_arithmetic_by_loops():
+def test_abc_release_field_of_second_order_matches_loops():
     """V = S⁺S⁻(T⁺ − T⁻) with γ of ABC-2 from the arithmetic's own α; the features are those of the golden file."""
     case, tau = RELEASE["clustered"], 0.2
     members = tensor(case["labels"]) == 0

@@ -65,7 +65,7 @@ def moved(alpha, gamma):
 @pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_every_entry_is_literal(normalization, form, u, path):
+def test_every_entry_matches_its_formula(normalization, form, u, path):
     n = 5
     gen, pos, neg, weight_neg = feature_groups(n, 7, u)
     options = {"normalization": normalization, "form": form}
@@ -120,7 +120,7 @@ def test_force_that_underflows_has_a_logarithm(path):
     torch.testing.assert_close(report.log_force.double(), expected, rtol=0, atol=2e-2)
 
 
-def test_the_loss_stays_while_the_force_falls():
+def test_force_falls_while_the_loss_stays_constant():
     """The same sample on its way to the data: loss 1 all along, a force that falls, a spread that comes to 1."""
     gen, _, _, _ = feature_groups(32, 32, D=8)
     noise = torch.randn(gen.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
@@ -142,7 +142,7 @@ def test_spread_is_near_zero_on_collapse():
 
 
 @pytest.mark.parametrize("path", ["general", "gram"])
-def test_no_entry_carries_a_gradient(path):
+def test_no_entry_has_a_gradient(path):
     gen, pos, neg, weight_neg = feature_groups(5, 7, 3)
     for side in (gen, pos, neg, weight_neg):
         side.requires_grad_()

@@ -4,19 +4,19 @@ import math
 
 import pytest
 import torch
-from oracles.zoo import DETERMINISTIC, DRAWING, HULL, ZOO, M
+from oracles.estimators import DETERMINISTIC, DRAWING, HULL, KINDS, M
 
 from truedrift.centroids import ESTIMATORS, Estimator, StratifiedABC, estimator
 
 INF = math.inf
-every = pytest.mark.parametrize("name", ZOO)
+every = pytest.mark.parametrize("name", KINDS)
 deterministic = pytest.mark.parametrize("name", DETERMINISTIC)
 drawing = pytest.mark.parametrize("name", DRAWING)
 
 
 def reweight(name, log_w, seed=0):
     """γ of the estimator of that name for the rows given, its draws repeatable."""
-    return ZOO[name].make(log_w.shape[-1]).reweight(log_w, generator=torch.Generator().manual_seed(seed))
+    return KINDS[name].make(log_w.shape[-1]).reweight(log_w, generator=torch.Generator().manual_seed(seed))
 
 
 def rows(*leading, spread=3.0, seed=0, dtype=torch.float64, m=M):
@@ -45,15 +45,15 @@ def test_weights_sum_to_one(name, spread, dtype, rounding):
 @pytest.mark.parametrize("name", HULL)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("spread", [0.1, 3, 30, 1e3])
-def test_no_weight_is_negative_where_the_hull_is_claimed(name, dtype, spread):
+def test_weights_are_nonnegative_where_the_hull_is_claimed(name, dtype, spread):
     assert float(reweight(name, some_masked(rows(500, spread=spread, dtype=dtype))).min()) >= 0
 
 
-@pytest.mark.parametrize("name", [name for name in ZOO if name not in HULL])
-def test_the_hull_is_left_where_it_is_not_claimed(name):
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in HULL])
+def test_weights_can_be_negative_where_the_hull_is_not_claimed(name):
     """One reference dominates: leaving it out, or not drawing it again, is what these two subtract."""
     log_w = torch.tensor([[0.0, -9.0, -9.5, -9.7]], dtype=torch.float64)
-    gamma = ZOO[name].make(4).reweight(log_w, torch.Generator().manual_seed(0))
+    gamma = KINDS[name].make(4).reweight(log_w, torch.Generator().manual_seed(0))
     assert float(gamma[0, 0]) > 1.2
     assert float(gamma[0, 1:].max()) < -0.01
 
@@ -62,7 +62,7 @@ def test_the_hull_is_left_where_it_is_not_claimed(name):
 def test_permuting_the_references_permutes_the_weights(name):
     log_w = some_masked(rows(6))
     order = torch.randperm(M, generator=torch.Generator().manual_seed(5))
-    each = ZOO[name].make(M)
+    each = KINDS[name].make(M)
     permuted = StratifiedABC(each.strata[order]) if isinstance(each, StratifiedABC) else each
     gamma = permuted.reweight(log_w[:, order])
     torch.testing.assert_close(gamma, each.reweight(log_w)[:, order], rtol=1e-13, atol=1e-16)
@@ -71,8 +71,8 @@ def test_permuting_the_references_permutes_the_weights(name):
 
 @deterministic
 @pytest.mark.parametrize("spread", [3, 1e3])
-def test_masked_reference_equals_dropped_one(name, spread):
-    each = ZOO[name].make(M)
+def test_masking_a_reference_equals_dropping_it(name, spread):
+    each = KINDS[name].make(M)
     for log_w in some_masked(rows(8, spread=spread)):
         kept = log_w > -INF
         dropped = StratifiedABC(each.strata[kept]) if isinstance(each, StratifiedABC) else each
@@ -82,7 +82,7 @@ def test_masked_reference_equals_dropped_one(name, spread):
 
 
 @drawing
-def test_a_masked_reference_is_never_drawn(name):
+def test_masked_references_are_never_drawn(name):
     """No more can be asked of one draw: other slots are other draws. The laws are compared in test_bias_order."""
     log_w = some_masked(rows(50))
     gamma = reweight(name, log_w)
@@ -133,7 +133,7 @@ def test_only_unmasked_reference_is_its_own_centroid(name):
     assert torch.equal(reweight(name, log_w), torch.eye(M))
 
 
-@pytest.mark.parametrize("name", [name for name, kind in ZOO.items() if kind.corrects_nothing_at_equal_weights])
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.corrects_nothing_at_equal_weights])
 def test_equal_weights_are_unchanged(name):
     log_w = some_masked(torch.full((5, M), -2.5, dtype=torch.float64))
     kept = (log_w > -INF).double()
@@ -148,19 +148,19 @@ def test_completely_masked_row_has_no_weight(name):
     gamma = reweight(name, log_w)
     assert torch.equal(gamma[0], torch.zeros(M, dtype=torch.float64))
     assert float((gamma[1:].sum(-1) - 1).abs().max()) < 1e-15
-    if not ZOO[name].draws:
+    if not KINDS[name].draws:
         torch.testing.assert_close(gamma[1:], alone, rtol=1e-14, atol=0)
 
 
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_one_reference_that_dominates_by_ten_thousand(name, dtype):
+def test_one_reference_dominates_by_ten_thousand(name, dtype):
     log_w = rows(20, spread=1e3, dtype=dtype) - 1e4
     log_w[:, 4] = 0
     log_w.requires_grad_()
     gamma = reweight(name, log_w)
     assert bool(torch.isfinite(gamma).all())
-    if name in HULL and not ZOO[name].draws:
+    if name in HULL and not KINDS[name].draws:
         assert torch.equal(gamma, torch.nn.functional.one_hot(torch.tensor(4), M).to(dtype).expand_as(gamma))
     (gamma * torch.arange(M)).sum().backward()
     assert bool(torch.isfinite(log_w.grad).all())
@@ -188,7 +188,7 @@ def test_float32_log_weights_give_weights_with_float32_digits(name):
 
 @every
 @pytest.mark.parametrize("spread", [2, 40])
-def test_gradcheck(name, spread):
+def test_gradient(name, spread):
     """The derivative of what is drawn with fixed randomness, masked references and empty rows included."""
     log_w = some_masked(rows(3, spread=spread, seed=3))
     log_w[2] = -INF
@@ -198,19 +198,19 @@ def test_gradcheck(name, spread):
 
 
 @every
-def test_the_order_of_the_bias_and_the_name_are_declared(name):
-    each = ZOO[name].make(M)
+def test_name_and_bias_order(name):
+    each = KINDS[name].make(M)
     assert isinstance(each, Estimator)
-    assert (each.name, each.bias_order) == (name, ZOO[name].bias_order)
+    assert (each.name, each.bias_order) == (name, KINDS[name].bias_order)
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_name_gives_its_estimator_and_an_estimator_itself(name):
+def test_estimator_looks_up_names_and_returns_objects_unchanged(name):
     assert estimator(name).name == name
     assert estimator(estimator(name)) is estimator(name)
 
 
-def test_the_budget_is_n_but_for_br_snis():
+def test_budget_is_n_except_for_br_snis():
     assert {name: each.budget(8) for name, each in ESTIMATORS.items()} == {
         "standard": 8,
         "abc": 8,
@@ -219,11 +219,11 @@ def test_the_budget_is_n_but_for_br_snis():
         "bootstrap": 8,
         "br-snis": 71,  # 10 iterations of 7 fresh references, and a first state
     }
-    assert ZOO["stratified-abc"].make(M).budget(8) == 8
+    assert KINDS["stratified-abc"].make(M).budget(8) == 8
 
 
 @drawing
-def test_draws_follow_the_generator_and_leave_the_global_state_alone(name):
+def test_draws_follow_the_generator_and_not_the_global_state(name):
     log_w = rows(4)
     before = torch.get_rng_state()
     assert torch.equal(reweight(name, log_w, seed=7), reweight(name, log_w, seed=7))
@@ -233,7 +233,7 @@ def test_draws_follow_the_generator_and_leave_the_global_state_alone(name):
 
 @drawing
 def test_without_a_generator_the_global_one_is_used(name):
-    log_w, each = rows(4), ZOO[name].make(M)
+    log_w, each = rows(4), KINDS[name].make(M)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(11)
         first, second = each.reweight(log_w), each.reweight(log_w)

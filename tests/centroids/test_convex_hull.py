@@ -35,19 +35,19 @@ def test_abc2_stays_in_the_hull(values, dtype):
 
 
 @given(log_weights)
-def test_the_bracket_of_abc2_keeps_its_lower_bound(values):
+def test_bracket_of_abc2_has_its_lower_bound(values):
     alpha = softmax(row_of(values))
     used = alpha > 1e-280
     assert float((abc_weights(alpha, order=2)[used] / alpha[used]).min()) >= BRACKET
 
 
-def test_the_lower_bound_is_the_minimum_of_the_proof():
+def test_lower_bound_is_the_minimum_in_the_proof():
     p = torch.linspace(0, 1, 1_000_001, dtype=torch.float64)
     bound = 1 - p + 3 * p**2 - 2 * p**1.5 - (3 * p - 1).clamp_min(0) ** 2 / 8
     assert BRACKET <= float(bound.min()) < BRACKET + 1e-4
 
 
-def test_the_bracket_comes_near_its_bound():
+def test_bracket_of_abc2_comes_near_its_bound():
     """One weight of 0.67 among very many small ones: a bound that nothing comes near would check nothing."""
     alpha = torch.cat((torch.tensor([0.67], dtype=torch.float64), torch.full((10_000,), 0.33e-4, dtype=torch.float64)))
     bracket = abc_weights(alpha, order=2) / alpha

@@ -37,7 +37,7 @@ def test_weights_sum_to_one_at_a_sharp_temperature_on_unit_vectors(normalization
         torch.testing.assert_close(weights.sum(-1), torch.ones(12), rtol=0, atol=1e-5)
 
 
-def test_exponentiating_first_loses_the_weights():
+def test_weights_are_lost_if_exponentiated_first():
     """Negative control: the published order of operations, with its floors of 1e-12, on the same matrix."""
     K = log_kernel_of_unit_vectors().exp()
     affinity = K / (K.sum(1, keepdim=True) * K.sum(0, keepdim=True)).clamp_min(1e-12).sqrt()
@@ -105,7 +105,7 @@ def test_weights_of_negatives_multiply_after_the_root(normalization):
 
 
 @pytest.mark.parametrize("form", ["separate", "product"])
-def test_coefficients_make_the_field(form):
+def test_coefficients_times_references_are_the_field(form):
     """C·[Y⁻ | Y⁺] = V, rows of C sum to 0, masses relative to the largest."""
     log_k, y = lopsided(), torch.randn(8, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     both = side_weights(log_k, 3, FieldSpec("bidirectional", form, ABC(), ABC()))
@@ -117,7 +117,7 @@ def test_coefficients_make_the_field(form):
     torch.testing.assert_close(both.relative_mass(), mass)
 
 
-def test_relative_masses_survive_where_the_masses_do_not():
+def test_relative_masses_where_the_masses_underflow():
     """Row normalization with positives 2000 temperatures further off than negatives: S⁺ is 0 in float32."""
     log_k = torch.tensor([[0.0, -1.0, -2000.0], [-1.0, 0.0, -2001.0]])
     both = side_weights(log_k, 2, FieldSpec("row", "product", ABC(), ABC()))
@@ -137,7 +137,7 @@ def test_an_empty_side_has_no_mass_and_no_weights(normalization):
     assert both.relative_mass().max() == 1
 
 
-def test_relative_masses_where_every_side_is_empty_are_zero():
+def test_relative_masses_are_zero_where_every_side_is_empty():
     log_k = lopsided().float()
     log_k[:, :3] = -INF
     both = side_weights(log_k, 3, FieldSpec("row", "product", ABC(), ABC()))

@@ -29,7 +29,7 @@ def alternating(m: int) -> StratifiedABC:
     return StratifiedABC((torch.arange(m) % 3 == 0).long())
 
 
-ZOO = {
+KINDS = {
     "standard": Kind(lambda m: Standard(), bias_order=1),
     "abc": Kind(lambda m: ABC(), bias_order=2),
     "abc2": Kind(lambda m: ABC2(), bias_order=3),
@@ -40,6 +40,6 @@ ZOO = {
     ),
     "br-snis": Kind(lambda m: BRSNIS(iterations=3), bias_order=2, draws=True, corrects_nothing_at_equal_weights=False),
 }
-DETERMINISTIC = [name for name, kind in ZOO.items() if not kind.draws]
-DRAWING = [name for name, kind in ZOO.items() if kind.draws]
-HULL = [name for name, kind in ZOO.items() if kind.in_hull]
+DETERMINISTIC = [name for name, kind in KINDS.items() if not kind.draws]
+DRAWING = [name for name, kind in KINDS.items() if kind.draws]
+HULL = [name for name, kind in KINDS.items() if kind.in_hull]

@@ -120,7 +120,7 @@ TEMPERATURES = {
         "y has 3 entries that are NaN or infinite; all entries must be finite",
     ),
 )
-def test_mistakes_in_centroid(changed, match):
+def test_errors_of_centroid(changed, match):
     arguments = {"x": X, "y": Y, "tau": 0.5, **changed}
     assert_user_error(lambda: centroid(arguments.pop("x"), arguments.pop("y"), **arguments), match)
 
@@ -158,7 +158,7 @@ def test_values_are_checked_only_on_request():
         r"leading dimensions of alpha, mask are \[2\] and \[3\]; they must broadcast",
     ),
 )
-def test_mistakes_in_abc_weights(changed, match):
+def test_errors_of_abc_weights(changed, match):
     assert_user_error(lambda: abc_weights(**{"alpha": ALPHA, **changed}), match)
 
 
@@ -189,7 +189,7 @@ def test_mistakes_in_abc_weights(changed, match):
     nan_in_x=({"x": X.log() - X.log(), "check_finite": True}, "x has 12 entries that are NaN or infinite"),
     nan_in_a_chunk=({"chunks": [Y, NAN_AT_0], "check_finite": True}, "chunk has 3 entries that are NaN or infinite"),
 )
-def test_mistakes_in_streaming_centroid(changed, match):
+def test_errors_of_streaming_centroid(changed, match):
     arguments = {"x": X, "chunks": [Y], "tau": 0.5, **changed}
     assert_user_error(lambda: streaming_centroid(arguments.pop("x"), arguments.pop("chunks"), **arguments), match)
 
@@ -214,7 +214,7 @@ def test_mistakes_in_streaming_centroid(changed, match):
         ),
     ],
 )
-def test_mistakes_in_settings(make, match):
+def test_errors_of_options(make, match):
     assert_user_error(make, match)
 
 
@@ -228,7 +228,7 @@ def test_br_snis_error_suggests_the_nearest_valid_numbers_of_references(m, below
         assert BRSNIS().reweight(torch.zeros(3, allowed)).shape == (3, allowed)
 
 
-def test_more_mistakes_in_centroid():
+def test_further_errors_of_centroid():
     assert_user_error(
         lambda: centroid(X, Y, tau=0.1, kernel=lambda x, y, tau: torch.full((4, 6), torch.nan), check_finite=True),
         "the kernel returned 24 values that are NaN or .infinity; it must return logarithms",
@@ -237,7 +237,9 @@ def test_more_mistakes_in_centroid():
         lambda: centroid(X, Y, tau=torch.tensor(-1.0), check_finite=True),
         "tau has an entry of -1.0; all entries must be greater than 0",
     )
-    assert_user_error(lambda: centroid(X, Y, tau=0.1, estimator=Bootstrap), "estimator is <class .*Bootstrap.>; must be a name")
+    assert_user_error(
+        lambda: centroid(X, Y, tau=0.1, estimator=Bootstrap), "estimator is <class .*Bootstrap.>; must be a name"
+    )
     mask = torch.ones(4, 6, dtype=torch.bool)
     assert_user_error(
         lambda: centroid(X[None], Y[None], tau=0.1, mask=mask),
@@ -248,7 +250,7 @@ def test_more_mistakes_in_centroid():
     )
 
 
-def test_numpy_temperature_is_a_number():
+def test_temperature_may_be_a_numpy_number():
     import numpy as np
 
     torch.testing.assert_close(centroid(X, Y, tau=np.float32(0.5)), centroid(X, Y, tau=0.5))

@@ -41,7 +41,7 @@ def used(log_w):
 @fixed_pool
 @pytest.mark.parametrize("spread", [0.5, 5, 100, 1e4])
 @pytest.mark.parametrize("n", [1, 2, 7, 33])
-def test_centroid_is_what_its_definition_says(each, definition, n, spread):
+def test_centroid_matches_its_definition(each, definition, n, spread):
     log_w, y = rows(9, n, spread)
     T = each.reweight(log_w) @ y
     for row, result in zip(log_w, T, strict=True):
@@ -57,14 +57,14 @@ def test_two_equal_references_dominate(each, definition):
     torch.testing.assert_close(each.reweight(log_w)[0] @ y, definition(log_w[0].tolist(), y), **ONE_ROUNDING)
 
 
-def test_abc_weights_are_the_formula_of_the_proposition():
+def test_abc_weights_match_the_formula():
     alpha = rows(6, 8, 4, masked=False)[0].softmax(-1)
     for row, gamma in zip(alpha.tolist(), abc_weights(alpha).tolist(), strict=True):
         p_2 = math.fsum(a * a for a in row)
         assert gamma == pytest.approx([a * (1 - p_2) + a**2 for a in row], rel=1e-14)
 
 
-def test_abc2_weights_are_the_formula_of_the_second_order():
+def test_abc2_weights_match_the_formula():
     alpha = rows(6, 8, 4, masked=False)[0].softmax(-1)
     for row, gamma in zip(alpha.tolist(), abc_weights(alpha, order=2).tolist(), strict=True):
         p_2, p_3 = math.fsum(a**2 for a in row), math.fsum(a**3 for a in row)
@@ -82,7 +82,7 @@ STRATA = {
 
 @pytest.mark.parametrize("strata", STRATA.values(), ids=STRATA)
 @pytest.mark.parametrize("spread", [0.5, 5, 1e3])
-def test_stratified_abc_is_the_sum_over_strata(strata, spread):
+def test_stratified_abc_matches_its_definition(strata, spread):
     """n_s counts the members that are not masked; a stratum of which all are masked contributes nothing."""
     log_w, y = rows(20, 7, spread)
     log_w[0, torch.tensor(strata) == strata[-1]] = -INF if len(set(strata)) > 1 else -1.0  # one stratum is empty
@@ -111,7 +111,7 @@ def test_stratified_weights_from_alpha_need_the_mask_to_count():
 
 
 @pytest.mark.parametrize("spread", [1, 50, 1e3])
-def test_bootstrap_is_the_mean_over_its_resamples(spread):
+def test_bootstrap_matches_its_definition(spread):
     log_w, y = rows(4, 9, spread)
     each = Bootstrap(resamples=30)
     T = each.reweight(log_w, torch.Generator().manual_seed(3)) @ y
@@ -125,7 +125,7 @@ def test_bootstrap_is_the_mean_over_its_resamples(spread):
 
 @pytest.mark.parametrize(("iterations", "burn_in"), [(1, 0), (4, 0), (4, 1), (4, 3)])
 @pytest.mark.parametrize("masked", [False, True])
-def test_br_snis_is_the_chain(iterations, burn_in, masked):
+def test_br_snis_matches_its_definition(iterations, burn_in, masked):
     B, n = 12, 5
     log_w, y = rows(B, iterations * (n - 1) + 1, 4, masked=masked)
     if masked:

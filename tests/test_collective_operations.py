@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from truedrift import distributed
 
 
-def test_in_one_process_everything_is_the_identity():
+def test_operations_of_one_process_are_the_identity():
     rows = torch.arange(6.0).view(3, 2).requires_grad_()
     assert (distributed.rank(), distributed.size(), distributed.row_range(7)) == (0, 1, (0, 7))
     gathered = distributed.gather_rows(rows, 3)
@@ -23,7 +23,7 @@ def test_in_one_process_everything_is_the_identity():
 
 
 @given(total=st.integers(0, 500), size=st.integers(1, 40))
-def test_rows_are_dealt_out_whole_and_evenly(total, size):
+def test_rows_are_divided_completely_and_evenly(total, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distributed, "size", lambda: size)
         dealt = [distributed.row_range(total, r) for r in range(size)]
@@ -32,14 +32,14 @@ def test_rows_are_dealt_out_whole_and_evenly(total, size):
     assert max(counts) - min(counts) <= 1
 
 
-def test_without_torchrun_nothing_is_joined(monkeypatch):
+def test_process_group_does_nothing_without_torchrun(monkeypatch):
     for value in (None, "1"):
         monkeypatch.delenv("WORLD_SIZE", raising=False) if value is None else monkeypatch.setenv("WORLD_SIZE", value)
         with distributed.process_group(torch.device("cpu")):
             assert not torch.distributed.is_initialized()
 
 
-def test_sums_go_out_in_one_order_of_dtypes(monkeypatch):
+def test_all_reduce_sum_sends_dtypes_in_order_of_appearance(monkeypatch):
     """Every process must send its messages in the same order: that in which dtypes come, not that of a set."""
     sent = []
     monkeypatch.setattr(distributed, "size", lambda: 2)

@@ -34,7 +34,7 @@ def test_a_zero_field_adds_nothing():
     torch.testing.assert_close(sum_normalized(V), sum_normalized(V[[0, 2]]))
 
 
-def test_groups_are_normalized_apart():
+def test_groups_are_normalized_separately():
     V = torch.stack((field(0), 100 * field(1)))
     torch.testing.assert_close(sum_normalized(V), torch.stack((sum_normalized(V[0]), sum_normalized(V[1]))))
     assert mean_square(V).shape == (2, 3, 1, 1)
