@@ -10,10 +10,15 @@ import pytest
 import scipy.linalg
 import torch
 
-from truedrift.data.load import load
-from truedrift.evaluation.catalog import build_extractor
-from truedrift.evaluation.metrics import batch_moments, frechet_distance, kernel_distance, precision_recall
-from truedrift.evaluation.reference import compute_reference
+from truedrift.data import load
+from truedrift.evaluation import (
+    batch_moments,
+    build_extractor,
+    compute_reference,
+    frechet_distance,
+    kernel_distance,
+    precision_recall,
+)
 from truedrift.storage import cache_directory
 
 pytestmark = [

@@ -6,23 +6,22 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from truedrift.data.load import load
-from truedrift.data.samples import Samples, to_model_range
-from truedrift.evaluation import reference as reference_module
-from truedrift.evaluation.catalog import build_extractor
-from truedrift.evaluation.evaluate import evaluate, generate_batches
-from truedrift.evaluation.extractors import ExtractedFeatures, Extractor
-from truedrift.evaluation.metrics import (
-    FeatureStatistics,
+from truedrift.data import Samples, load, to_model_range
+from truedrift.evaluation import (
+    ExtractedFeatures,
+    Extractor,
     batch_moments,
+    build_extractor,
+    compute_reference,
+    evaluate,
     frechet_distance,
     kernel_distance,
     precision_recall,
 )
-from truedrift.evaluation.reference import compute_reference
-from truedrift.generators.base import Generator
-from truedrift.generators.catalog import build
-from truedrift.generators.mlp import MLPOptions
+from truedrift.evaluation import reference as reference_module
+from truedrift.evaluation.evaluate import generate_batches
+from truedrift.evaluation.metrics import FeatureStatistics
+from truedrift.generators import Generator, MLPOptions, build
 
 CPU = torch.device("cpu")
 

@@ -7,12 +7,10 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from truedrift.data.load import load
-from truedrift.data.samples import to_model_range
-from truedrift.encoders.catalog import build
-from truedrift.encoders.convnet import ConvNetOptions
+from truedrift.data import load, to_model_range
+from truedrift.encoders import ConvNetOptions, build
+from truedrift.evaluation import EXTRACTORS, build_extractor, default_extractor
 from truedrift.evaluation import digits_classifier as digits_module
-from truedrift.evaluation.catalog import EXTRACTORS, build_extractor, default_extractor
 from truedrift.evaluation.inception import resize_like_tensorflow1
 from truedrift.storage import cache_directory
 

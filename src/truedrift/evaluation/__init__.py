@@ -4,9 +4,28 @@
 with them.
 """
 
-from truedrift.evaluation.catalog import EXTRACTORS, build_extractor
+from truedrift.evaluation.catalog import EXTRACTORS, build_extractor, default_extractor
 from truedrift.evaluation.evaluate import evaluate
-from truedrift.evaluation.extractors import Extractor
-from truedrift.evaluation.reference import Reference, compute_reference, is_cached
+from truedrift.evaluation.extractors import ExtractedFeatures, Extractor
+from truedrift.evaluation.metrics import Moments, batch_moments, frechet_distance, kernel_distance, precision_recall
+from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
+from truedrift.evaluation.reference import Reference, compute_reference
 
-__all__ = ["EXTRACTORS", "Extractor", "Reference", "build_extractor", "compute_reference", "evaluate", "is_cached"]
+__all__ = [
+    "EXTRACTORS",
+    "EvaluationRecord",
+    "ExtractedFeatures",
+    "Extractor",
+    "Metrics",
+    "Moments",
+    "Protocol",
+    "Reference",
+    "batch_moments",
+    "build_extractor",
+    "compute_reference",
+    "default_extractor",
+    "evaluate",
+    "frechet_distance",
+    "kernel_distance",
+    "precision_recall",
+]

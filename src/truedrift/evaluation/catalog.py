@@ -38,7 +38,10 @@ def build_extractor(name: str, *, sample_shape: Sequence[int], device: torch.dev
         return EncoderExtractor(name.removeprefix("encoder:"), sample_shape, device)
     if name == "digits":
         return DigitsExtractor(sample_shape, device)
-    _require_image(name, sample_shape)
+    if len(sample_shape) != 3 or sample_shape[0] not in (1, 3):
+        problem = f"samples have shape {tuple(sample_shape)}"
+        allowed = f"the extractor {name} takes images with 1 or 3 channels"
+        raise UserError(problem, allowed, "use encoder:pixels")
     return ABCRelease(device) if name == "abc-release" else build_inception(device)
 
 
@@ -47,12 +50,3 @@ def default_extractor(sample_shape: Sequence[int]) -> str:
     if len(sample_shape) == 1:
         return "encoder:pixels"
     return "digits" if tuple(sample_shape) == SHAPE else "inception"
-
-
-def _require_image(name: str, sample_shape: Sequence[int]) -> None:
-    if len(sample_shape) != 3 or sample_shape[0] not in (1, 3):
-        raise UserError(
-            f"samples have shape {tuple(sample_shape)}",
-            f"the extractor {name} takes images with 1 or 3 channels",
-            "use encoder:pixels",
-        )

@@ -41,34 +41,29 @@ class DigitsExtractor(Extractor):
 
     def __init__(self, sample_shape: Sequence[int], device: torch.device) -> None:
         if tuple(sample_shape) != SHAPE:
-            raise UserError(
-                f"samples have shape {tuple(sample_shape)}",
-                f"the extractor digits takes {SHAPE}",
-                "use inception or encoder:NAME",
-            )
+            problem = f"samples have shape {tuple(sample_shape)}"
+            raise UserError(problem, f"the extractor digits takes {SHAPE}", "use inception or encoder:NAME")
         self.device = device
-        self._classifier: tuple[nn.Sequential, Tensor, str] | None = None
+        self._network: nn.Sequential | None = None
 
     @property
     def sha256(self) -> str:  # type: ignore[override]
         """The hash of the weights."""
-        return self._load()[2]
+        self.load()
+        return self._sha256
 
     def load(self, progress: Progress = no_progress) -> None:
         """Read the classifier from the cache, or train it."""
-        self._load(progress)
-
-    def _load(self, progress: Progress = no_progress) -> tuple[nn.Sequential, Tensor, str]:
-        if self._classifier is None:
-            network, scale, sha256 = load_classifier(progress)
-            self._classifier = network.to(self.device), scale.to(self.device), sha256
-        return self._classifier
+        if self._network is None:
+            network, scale, self._sha256 = load_classifier(progress)
+            self._network, self._scale = network.to(self.device), scale.to(self.device)
 
     def __call__(self, values: Tensor) -> ExtractedFeatures:
-        network, scale, _ = self._load()
+        self.load()
+        assert self._network is not None
         with torch.no_grad():
-            features = network[:-1](to_model_range(values.to(self.device)))
-            return ExtractedFeatures(features / scale, network[-1](features).softmax(1))
+            features = self._network[:-1](to_model_range(values.to(self.device)))
+            return ExtractedFeatures(features / self._scale, self._network[-1](features).softmax(1))
 
 
 def load_classifier(progress: Progress = no_progress) -> tuple[nn.Sequential, Tensor, str]:

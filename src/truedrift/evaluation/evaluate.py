@@ -20,7 +20,6 @@ from truedrift.evaluation.metrics import (
     COMPARED,
     NEIGHBORS,
     FeatureStatistics,
-    Moments,
     frechet_distance,
     kernel_distance,
     precision_recall,
@@ -76,6 +75,7 @@ def evaluate(
     for ids, values in generate_batches(generator, samples, seed=seed, strength=strength, batch=batch):
         statistics.add(ids, extractor(values))
         progress("samples evaluated", int(ids[-1]) + 1, samples)
+    statistics.all_reduce()
 
     # Metrics and their protocol
     protocol = Protocol(
@@ -95,7 +95,7 @@ def evaluate(
         neighbors=NEIGHBORS,
         compared=COMPARED,
     )
-    return compute_metrics(statistics.all_reduce(), reference), protocol
+    return _compute_metrics(statistics, reference), protocol
 
 
 def generate_batches(
@@ -106,27 +106,22 @@ def generate_batches(
     for start in range(first, end, batch):
         ids = torch.arange(start, min(start + batch, end))
         values = sample(generator, ids % generator.classes, seed=seed, strength=strength, batch=batch, first_id=start)
-        _require_finite_samples(values, start)
+        # NaN and infinity would be evaluated as black pixels.
+        bad = ~torch.isfinite(values).flatten(1).all(1)
+        if bad.any():
+            number = start + int(bad.nonzero()[0])
+            raise UserError(f"sample {number} is not finite", "must be finite", "use weights that have not diverged")
         yield ids, to_uint8(values) if values.ndim == 4 else values
 
 
-def _require_finite_samples(values: Tensor, first: int) -> None:
-    """Reject NaN and infinity, which would be evaluated as black pixels."""
-    bad = ~torch.isfinite(values).flatten(1).all(1)
-    if bad.any():
-        number = first + int(bad.nonzero()[0])
-        raise UserError(f"sample {number} is not finite", "must be finite", "use weights that have not diverged")
-
-
-def compute_metrics(statistics: FeatureStatistics, reference: Reference) -> Metrics:
+def _compute_metrics(statistics: FeatureStatistics, reference: Reference) -> Metrics:
     """Compute the metrics from the statistics of the samples and of the data."""
     features = statistics.features.cpu()
-    moments = Moments(*(part.cpu() for part in vars(statistics.moments).values()))
     kid, kid_deviation = kernel_distance(reference.features, features)
     precision, recall = precision_recall(reference.features, features)
     score, score_deviation = (None, None) if statistics.scores is None else statistics.scores.score()
     return Metrics(
-        fid=frechet_distance(reference.moments, moments),
+        fid=frechet_distance(reference.moments, statistics.moments.to("cpu")),
         kid=kid,
         kid_deviation=kid_deviation,
         precision=precision,

@@ -42,6 +42,10 @@ class Moments:
         """Unbiased covariance M/(N − 1); zero for a single feature."""
         return self.scatter / (self.count - 1).clamp_min(1)
 
+    def to(self, device: torch.device | str) -> Moments:
+        """Return the moments on another device."""
+        return Moments(self.count.to(device), self.mean.to(device), self.scatter.to(device))
+
     def merge(self, other: Moments) -> Moments:
         """Return the moments of both sets together, by the formula of Chan, Golub and LeVeque.
 
@@ -219,24 +223,16 @@ class ScoreSums:
     @classmethod
     def empty(cls, classes: int, parts: int, device: torch.device | None = None) -> ScoreSums:
         """Return the sums of no samples."""
-        zeros = torch.zeros(parts, dtype=torch.float64, device=device)
-        return cls(zeros, zeros[:, None].expand(-1, classes).clone(), zeros.clone())
+        zeros = torch.zeros(parts, classes, dtype=torch.float64, device=device)
+        return cls(zeros[:, 0].clone(), zeros, zeros[:, 0].clone())
 
-    def add(self, ids: Int[Tensor, " B"], total: int, probabilities: Float[Tensor, "B classes"]) -> ScoreSums:
-        """Return the sums with the samples `ids` out of `total`."""
+    def add(self, ids: Int[Tensor, " B"], total: int, probabilities: Float[Tensor, "B classes"]) -> None:
+        """Add the samples `ids` out of `total`."""
         p = probabilities.double()
         part = ids.to(p.device) * len(self.counts) // total
-        return ScoreSums(
-            self.counts.index_add(0, part, torch.ones_like(part, dtype=torch.float64)),
-            self.marginals.index_add(0, part, p),
-            self.negative_entropies.index_add(0, part, torch.xlogy(p, p).sum(1)),
-        )
-
-    def all_reduce(self) -> ScoreSums:
-        """Return the sums over the samples of all processes."""
-        sums = (self.counts.clone(), self.marginals.clone(), self.negative_entropies.clone())
-        distributed.all_reduce_sum(sums)
-        return ScoreSums(*sums)
+        self.counts.index_add_(0, part, torch.ones_like(part, dtype=torch.float64))
+        self.marginals.index_add_(0, part, p)
+        self.negative_entropies.index_add_(0, part, torch.xlogy(p, p).sum(1))
 
     def score(self) -> tuple[float, float]:
         """Compute the mean and the standard deviation of the score over the parts that have samples."""
@@ -264,8 +260,6 @@ class FeatureStatistics:
     moments: Moments
     features: Float[Tensor, "K D"]
     scores: ScoreSums | None
-    count: int = 0
-    """Features added so far."""
 
     @classmethod
     def empty(
@@ -288,12 +282,11 @@ class FeatureStatistics:
         first, end = torch.searchsorted(self.feature_ids, torch.stack((ids[0], ids[-1] + 1))).tolist()
         self.features[first:end] = features[self.feature_ids[first:end] - ids[0]].float()
         if self.scores is not None and extracted.probabilities is not None:
-            self.scores = self.scores.add(ids, self.total, extracted.probabilities.to(self.features.device))
-        self.count += len(ids)
+            self.scores.add(ids, self.total, extracted.probabilities.to(self.features.device))
 
-    def all_reduce(self) -> FeatureStatistics:
-        """Return the statistics of all processes. Each stored feature is in one process, and zero in the others."""
-        features = self.features.clone()
-        distributed.all_reduce_sum((features,))
-        scores = None if self.scores is None else self.scores.all_reduce()
-        return FeatureStatistics(self.total, self.feature_ids, self.moments.all_reduce(), features, scores, self.total)
+    def all_reduce(self) -> None:
+        """Add the statistics of all processes. Each stored feature is in one process, and zero in the others."""
+        self.moments = self.moments.all_reduce()
+        distributed.all_reduce_sum((self.features,))
+        if self.scores is not None:
+            distributed.all_reduce_sum(tuple(vars(self.scores).values()))

@@ -59,9 +59,8 @@ def compute_reference(
         UserError: If there are fewer than 2 samples.
     """
     if len(samples) < 2:
-        raise UserError(
-            f"{samples.name} ({split}) has {len(samples)} samples", "must have at least 2", "choose another split"
-        )
+        problem = f"{samples.name} ({split}) has {len(samples)} samples"
+        raise UserError(problem, "must have at least 2", "choose another split")
     extractor.load(progress)
     digest = hash_values(samples)
     path = _cache_path(extractor, digest)
@@ -70,21 +69,13 @@ def compute_reference(
     tensors = read_tensors(path)
     missing = distributed.any_process(tensors is None)
     if tensors is None or missing:
-        tensors = _to_tensors(_collect(samples, extractor, path, batch, progress).all_reduce())
+        statistics = _collect(samples, extractor, path, batch, progress)
+        statistics.all_reduce()
+        tensors = _to_tensors(statistics)
         if distributed.rank() == 0:
             cache_tensors(path, tensors)
-    moments = Moments(*(tensors[name].cpu() for name in ("count", "mean", "scatter")))
+    moments = Moments(tensors["count"], tensors["mean"], tensors["scatter"]).to("cpu")
     return Reference(samples.name, split, len(samples), digest, moments, tensors["kept"].cpu())
-
-
-def is_cached(samples: Samples, extractor: Extractor) -> bool:
-    """Return whether the cache has the statistics of these samples.
-
-    Args:
-        samples: The data.
-        extractor: The network that gives the features.
-    """
-    return _cache_path(extractor, hash_values(samples)).exists()
 
 
 def hash_values(samples: Samples) -> str:
@@ -107,35 +98,29 @@ def _cache_path(extractor: Extractor, digest: str) -> Path:
 def _collect(samples: Samples, extractor: Extractor, path: Path, batch: int, progress: Progress) -> FeatureStatistics:
     """Compute the statistics of this process's part of the samples."""
     first, end = distributed.row_range(len(samples))
+    # Continue where an earlier process stopped.
+    statistics = FeatureStatistics.empty(
+        len(samples), choose_ids(len(samples)), extractor.dimensions, classes=None, device=extractor.device
+    )
     partial = path.with_name(f"{path.stem}.part-{distributed.rank()}-of-{distributed.size()}.safetensors")
-    statistics = _resume(partial, samples, extractor)
-    saved = time.monotonic()
-    for start in range(first + statistics.count, end, batch):
+    saved = read_tensors(partial)
+    if saved is not None:
+        device = statistics.features.device
+        statistics.moments = Moments(saved["count"], saved["mean"], saved["scatter"]).to(device)
+        statistics.features = saved["kept"].to(device)
+    # Compute the rest, and save it every minute.
+    last_save = time.monotonic()
+    for start in range(first + int(statistics.moments.count), end, batch):
         ids = torch.arange(start, min(start + batch, end))
         statistics.add(ids, extractor(samples.values[start : start + len(ids)]))
-        progress(f"features of {samples.name}", statistics.count, end - first)
-        if time.monotonic() - saved > SAVE_EVERY_SECONDS:
+        progress(f"features of {samples.name}", start + len(ids) - first, end - first)
+        if time.monotonic() - last_save > SAVE_EVERY_SECONDS:
             cache_tensors(partial, _to_tensors(statistics))
-            saved = time.monotonic()
+            last_save = time.monotonic()
     remove_tensors(partial)
     return statistics
 
 
-def _resume(partial: Path, samples: Samples, extractor: Extractor) -> FeatureStatistics:
-    """Return the statistics that an earlier process saved, or empty ones."""
-    empty = FeatureStatistics.empty(
-        len(samples), choose_ids(len(samples)), extractor.dimensions, classes=None, device=extractor.device
-    )
-    tensors = read_tensors(partial)
-    if tensors is None:
-        return empty
-    device = empty.features.device
-    moments = Moments(*(tensors[name].to(device) for name in ("count", "mean", "scatter")))
-    features, count = tensors["kept"].to(device), int(tensors["count"])
-    return FeatureStatistics(empty.total, empty.feature_ids, moments, features, None, count)
-
-
 def _to_tensors(statistics: FeatureStatistics) -> dict[str, Tensor]:
     """Return the statistics by their names in the cached file."""
-    moments = statistics.moments
-    return {"count": moments.count, "mean": moments.mean, "scatter": moments.scatter, "kept": statistics.features}
+    return {**vars(statistics.moments), "kept": statistics.features}
