@@ -8,14 +8,10 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from truedrift.bias.exact import exact_moments_by_estimator
-from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.trial_moments import trial_moments
+from truedrift.bias import exact_moments_by_estimator
+from truedrift.bias.monte_carlo import monte_carlo, trial_moments
 from truedrift.bias.trials import block_count, draw, stream_key
-from truedrift.centroids.analytical import ABC
-from truedrift.centroids.catalog import estimator
-from truedrift.centroids.estimator import Standard
-from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
+from truedrift.centroids import ABC, BRSNIS, Bootstrap, Jackknife, Standard, estimator
 from truedrift.data.toys import FOUR_MODES
 
 SIZES = (1, 2, 5, 16)
@@ -29,7 +25,7 @@ def toy(points=3000, queries=40, seed=0):
 
 @dataclass(frozen=True)
 class Uncompiled:
-    """An estimator of the user's: the same weights, but of a type that the library does not know."""
+    """The same weights as `of`, but of a type that the library does not know, as a user would write it."""
 
     of: object
     name: str = "mine"
@@ -63,7 +59,7 @@ def test_within_two_standard_errors_of_the_exact_value():
         torch.testing.assert_close(ratio, torch.ones(3, dtype=torch.float64), rtol=0.03, atol=0)
 
 
-def test_br_snis_has_its_exact_expectation():
+def test_br_snis_agrees_with_its_exact_expectation():
     """48 numbers, each within 4.5 standard errors: exceeded by one seed in 3 000."""
     x, pool = toy(points=500, queries=12)
     sampled = monte_carlo(x, pool, tau=0.2, n=(4, 16), trials=4000, estimators=("br-snis",))["br-snis"]
@@ -74,8 +70,8 @@ def test_br_snis_has_its_exact_expectation():
 
 
 @pytest.mark.parametrize("replacement", [True, False])
-def test_compiled_centroids_are_those_of_the_estimators(replacement):
-    """The same minibatches by the estimator's own tensors; weights are rounded to float32 in the compiled loop."""
+def test_compiled_centroids_equal_those_of_the_estimators(replacement):
+    """The same minibatches by the tensor code of the estimator; the compiled loop rounds weights to float32."""
     x, pool = toy(points=200, queries=3)
     for of in (Standard(), ABC(), Jackknife()):
         settings = {"tau": 0.3, "n": SIZES, "trials": 300, "seed": 5, "replacement": replacement}
@@ -87,7 +83,7 @@ def test_compiled_centroids_are_those_of_the_estimators(replacement):
 
 
 @pytest.mark.parametrize("of", [Bootstrap(resamples=20), BRSNIS(iterations=4, burn_in=1)], ids=lambda of: of.name)
-def test_compiled_draws_have_the_law_of_the_estimators(of):
+def test_compiled_resampling_has_the_distribution_of_the_estimators(of):
     """Means of both agree: 4.5 joint standard errors at 36 numbers would be exceeded by one seed in 4 000."""
     x, pool = toy(points=200, queries=6)
     settings = {"tau": 0.3, "n": (2, 5, 16), "trials": 4000}
@@ -100,7 +96,7 @@ def test_compiled_draws_have_the_law_of_the_estimators(of):
 
 @pytest.mark.parametrize("tau", [0.03, 0.012, 1e-4])
 @pytest.mark.parametrize("name", ["standard", "abc2", "jackknife", "bootstrap", "br-snis"])
-def test_small_weights_keep_their_digits(tau, name):
+def test_small_weights_stay_accurate(tau, name):
     """log w ranges over 50, 130 and 15 000: in float32 only the first would be numbers."""
     x, pool = toy(points=50, queries=2)
     (found,) = monte_carlo(x, pool, tau=tau, n=(1, 3), trials=200, estimators=(name,)).values()
@@ -111,7 +107,7 @@ def test_small_weights_keep_their_digits(tau, name):
         torch.testing.assert_close(found.bias, again.bias, rtol=0, atol=2e-6)
 
 
-def test_a_subclass_is_the_user_s_own():
+def test_a_subclass_is_not_replaced_by_compiled_code():
     class Mine(ABC):
         def reweight(self, log_w, generator=None):
             return torch.full_like(log_w, 1 / log_w.shape[-1])
@@ -121,7 +117,7 @@ def test_a_subclass_is_the_user_s_own():
     torch.testing.assert_close(found.bias[0, 0] + found.T_star[0], pool.mean(0), rtol=0, atol=0.05)
 
 
-def test_memory_of_the_sums_does_not_grow_with_trials():
+def test_the_number_of_blocks_is_bounded():
     assert block_count(10**9, 12) == 64
     assert block_count(10**9, 3 * 500 * 500) == 4
     assert block_count(5, 12) == 5
@@ -139,7 +135,7 @@ def test_draws_are_uniform_with_and_without_replacement():
     assert all(sorted(row) == list(range(50)) for row in everything.tolist())
 
 
-def test_trials_are_a_function_of_seed_and_number():
+def test_trials_depend_on_seed_and_index_alone():
     x, pool = toy(points=100, queries=2)
     whole = draw(stream_key(7, 1), 0, 10, 4, 100, True)
     assert (draw(stream_key(7, 1), 6, 4, 4, 100, True) == whole[6:]).all()
@@ -149,7 +145,7 @@ def test_trials_are_a_function_of_seed_and_number():
     assert not one.bias.equal(monte_carlo(x, pool, seed=2, **settings)["abc"].bias)
 
 
-def test_norms_are_their_formulas():
+def test_norms_match_their_formulas():
     generator = torch.Generator().manual_seed(0)
     e = torch.randn(1, 1, 30, 2, generator=generator, dtype=torch.float64) + 0.6
     found = trial_moments((8,), 30, torch.zeros(1, 2), e.sum(-2), (e.unsqueeze(-1) * e.unsqueeze(-2)).sum(-3))
@@ -161,7 +157,7 @@ def test_norms_are_their_formulas():
     assert replace(found, bias=found.bias * 0).corrected.item() == 0
 
 
-def test_the_corrected_square_is_unbiased_and_its_error_is_told():
+def test_the_corrected_square_is_unbiased_with_the_stated_error():
     """Over 4 000 repetitions of 100 trials: the mean of b̂² is within 4 of its errors, its variance is the formula's.
 
     A variance of 4 000 numbers is known to 2.5 %: 10 % are four of its errors.
@@ -177,7 +173,7 @@ def test_the_corrected_square_is_unbiased_and_its_error_is_told():
     assert found.squared_error.square().mean().item() == pytest.approx(squared.var().item(), rel=0.1)
 
 
-def test_resumed_is_uninterrupted(tmp_path):
+def test_resuming_gives_the_same_sums_as_an_uninterrupted_call(tmp_path):
     x, pool = toy(points=300, queries=5)
     settings = {
         "tau": 0.3,
@@ -207,24 +203,13 @@ def test_resumed_is_uninterrupted(tmp_path):
     assert keep.read_text().splitlines() == lines
 
 
-def test_kernels_without_a_name_are_told_apart(tmp_path):
+def test_the_cache_distinguishes_kernels_without_a_name(tmp_path):
     x, pool = toy(points=300, queries=2)
     for tau in (0.2, 0.4):
         found = monte_carlo(
             x, pool, tau=1.0, n=4, trials=50, keep=tmp_path, kernel=lambda x, y, _, tau=tau: -torch.cdist(x, y) / tau
         )
         torch.testing.assert_close(found["abc"].bias, monte_carlo(x, pool, tau=tau, n=4, trials=50)["abc"].bias)
-
-
-@pytest.mark.parametrize(
-    "damage", ['{"query": 0, "sums": 5}', '{"query": 0, "sums": {}}', "[]", "null", '{"sums": {}}']
-)
-def test_damaged_lines_are_computed_again(damage, tmp_path):
-    x, pool = toy(points=300, queries=1)
-    whole = monte_carlo(x, pool, tau=0.3, n=4, trials=50, keep=tmp_path / "new")["abc"]
-    (kept,) = (tmp_path / "new").iterdir()
-    kept.write_text(damage + "\n")
-    assert monte_carlo(x, pool, tau=0.3, n=4, trials=50, keep=tmp_path / "new")["abc"].bias.equal(whole.bias)
 
 
 def test_other_settings_have_another_file(tmp_path):
@@ -249,7 +234,7 @@ def test_other_settings_have_another_file(tmp_path):
         ({"x": torch.zeros(1, 1, 2)}, r"x has shape \[1, 1, 2\]; must have two dimensions; "),
     ],
 )
-def test_mistakes_are_told(changed, message):
+def test_bad_arguments_are_rejected(changed, message):
     x, pool = toy(points=100, queries=1)
     with pytest.raises(ValueError, match=message):
         monte_carlo(**({"x": x, "pool": pool, "tau": 0.3, "n": 4, "trials": 10} | changed))

@@ -39,7 +39,8 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias import power_sums
-from truedrift.bias.power_sums import STRATA_ESTIMATORS, Sizes, Terms, powers
+from truedrift.bias.checks import is_size, read_sizes, require_distinct, require_points
+from truedrift.bias.power_sums import STRATA_ESTIMATORS, Sizes, powers
 from truedrift.bias.quadrature import (
     PoolCells,
     QuadratureNodes,
@@ -61,7 +62,7 @@ from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS, Jackknife
-from truedrift.errors import UserError, require_choice, require_finite, require_matrices, require_temperature
+from truedrift.errors import UserError, require_choice, require_finite
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, no_progress
 
@@ -76,8 +77,8 @@ _MOST_QUERIES = 50
 """The largest number of queries between two reports of progress."""
 
 Strata = list[PoolCells]
-Rule = Callable[[Strata, QuadratureNodes], list[tuple[Tensor, Tensor]]]
-"""Centered cells and nodes → expectations [Q, len(n), D or 1], each with the same from every other node."""
+Expectation = Callable[[Strata, list[Transforms], QuadratureNodes], Tensor]
+"""Centered cells, their transforms at the nodes, and the nodes → an expectation [Q, len(n), D or 1]."""
 
 
 @dataclass(frozen=True)
@@ -184,14 +185,17 @@ def exact_moments_by_estimator(
     Returns:
         The moments of each estimator, by its name.
     """
+    # Check the arguments
     chosen = [_exact_estimator(estimator) for estimator in estimators]
-    _require_distinct([each.name for each in chosen])
-    sizes = (n,) if isinstance(n, int) else tuple(n)
-    _require_problem(x, {"pool": pool}, tau, rtol)
-    if not sizes or not all(_is_size(size) for size in sizes):
-        raise UserError(f"is {n!r}", "must be one or more integers ≥ 1", "pass for example (4, 8, 16)", field="n")
-    problem = _Problem.prepare(x, [pool], (1.0,), tau, kernel, [(size,) for size in sizes], rtol)
-    T_star, solutions = problem.solve(partial(_means, chosen, sizes), progress=progress)
+    require_distinct([each.name for each in chosen])
+    _require_tolerance(rtol)
+    require_points(tau, x=x, pool=pool)
+    sizes = read_sizes(n)
+    # Compute all means from the same transforms
+    problem = _Problem(x, [pool], (1.0,), tau, kernel, [(size,) for size in sizes], rtol)
+    names = {each.name if each.name in power_sums.CENTROIDS else "standard" for each in chosen}
+    needed = sorted({p for name in names for p in powers(power_sums.mean_terms(name))})
+    T_star, solutions = problem.solve([partial(_mean, each, sizes) for each in chosen], needed, progress=progress)
     return {
         each.name: Moments(sizes, T_star, bias, error, partial(_mse, problem, each.name))
         for each, (bias, error) in zip(chosen, solutions, strict=True)
@@ -241,29 +245,20 @@ def exact_stratified_bias(
     errors = torch.empty(len(estimators), *shape[:2], dtype=torch.float64)
     for members in by_ratio.values():
         some = [sizes[k] for k in members]
-        problem = _Problem.prepare(x, pools, weights, tau, kernel, some, rtol)
-        target, solutions = problem.solve(partial(_strata_means, estimators, some))
+        problem = _Problem(x, pools, weights, tau, kernel, some, rtol)
+        needed = powers(power_sums.stratified_abc_terms(some[0]))
+        target, solutions = problem.solve([partial(_stratified_mean, name, some) for name in estimators], needed)
         T_star[:, members] = target.unsqueeze(1)
         for e, (bias, error) in enumerate(solutions):
             biases[e][:, members], errors[e][:, members] = bias, error
     return {name: StrataBias(sizes, T_star, biases[e], errors[e]) for e, name in enumerate(estimators)}
 
 
-@dataclass(frozen=True)
 class _Problem:
-    """Queries, pools and sizes n in one ratio; a rule says which expectations to compute."""
+    """Queries, pools and sizes n in one ratio, in float64 on the CPU."""
 
-    x: Tensor
-    pools: list[Tensor]
-    log_weights: tuple[float, ...]
-    tau: float
-    kernel: LogKernel
-    n: tuple[Sizes, ...]
-    rtol: float
-
-    @classmethod
-    def prepare(
-        cls,
+    def __init__(
+        self,
         x: Tensor,
         pools: Sequence[Tensor],
         weights: Sequence[float],
@@ -271,47 +266,49 @@ class _Problem:
         kernel: str | LogKernel,
         n: Sequence[Sizes],
         rtol: float,
-    ) -> _Problem:
-        """Return the problem with tensors in float64 on the CPU."""
-        x, *strata = (each.detach().to("cpu", torch.float64) for each in (x, *pools))
-        return cls(x, strata, tuple(map(math.log, weights)), tau, log_kernel(kernel), tuple(n), rtol)
+    ) -> None:
+        self.x, *self.pools = (each.detach().to("cpu", torch.float64) for each in (x, *pools))
+        self.log_weights = [math.log(weight) for weight in weights]
+        self.tau, self.kernel, self.n, self.rtol = tau, log_kernel(kernel), n, rtol
+        # The origin of y is near T*, so that no digits are lost far from zero
+        self.center = torch.stack([pool.mean(0) for pool in self.pools]).mean(0)
+        self.y = [pool - self.center for pool in self.pools]
 
     def solve(
-        self, rule: Rule, *, second: bool = False, progress: Progress = no_progress
+        self,
+        expectations: Sequence[Expectation],
+        powers: Sequence[int],
+        *,
+        second: bool = False,
+        progress: Progress = no_progress,
     ) -> tuple[Tensor, list[Solution]]:
-        """Return T* [Q, D], and the value [Q, len(n), ·] and error [Q, len(n)] of each expectation of the rule.
+        """Return T* [Q, D], and the value [Q, len(n), ·] and error [Q, len(n)] of each expectation.
 
         Args:
-            rule: The expectations to compute.
+            expectations: What to compute.
+            powers: The powers of w whose transforms they need.
             second: Whether they are second moments, whose unit is the square of a length.
             progress: Called with the number of queries that are done.
         """
         parts, done = [], 0
         for x in self.x.split(self._queries_at_a_time()):
             progress("exact", done, len(self.x))
-            parts.append(refine(partial(self._solve_at, rule, second), x))
+            parts.append(refine(partial(self._solve_at, expectations, powers, second), x))
             done += len(x)
         progress("exact", done, done)
         by_expectation = zip(*(solutions for _, solutions in parts), strict=True)
         joined = [(torch.cat([v for v, _ in each]), torch.cat([e for _, e in each])) for each in by_expectation]
-        return torch.cat([T_star for T_star, _ in parts]) + self._center, joined
-
-    @cached_property
-    def _center(self) -> Float[Tensor, " D"]:
-        """The origin of y, near to T*, so that no digits are lost far from zero."""
-        return torch.stack([pool.mean(0) for pool in self.pools]).mean(0)
-
-    @cached_property
-    def _y(self) -> list[Tensor]:
-        return [pool - self._center for pool in self.pools]
+        return torch.cat([T_star for T_star, _ in parts]) + self.center, joined
 
     def _queries_at_a_time(self) -> int:
-        """The number of queries whose histograms fit, estimated from the range of log w at the first query."""
+        """Return how many histograms fit, estimated from the range of log w at the first query."""
         (s,) = self._minus_log_weights(self.x[:1])
         cells = min(max(float(each.max()) for each in s) / GRID_STEP + 1, 1e15) * len(self.pools)
         return max(1, min(_MOST_QUERIES, int(_HISTOGRAM_ELEMENTS / (cells * (self.x.shape[1] + 2)))))
 
-    def _solve_at(self, rule: Rule, second: bool, x: Tensor, level: int) -> tuple[Tensor, list[Solution], Tensor]:
+    def _solve_at(
+        self, expectations: Sequence[Expectation], powers: Sequence[int], second: bool, x: Tensor, level: int
+    ) -> tuple[Tensor, list[Solution], Tensor]:
         """Return T* − center, the solutions, and whether they are accurate enough, with steps halved `level` times."""
         few = max(map(len, self.pools)) <= POINTS_AS_THEY_ARE
         strata, nodes, coarser = (self._from_points if few else self._from_histograms)(x, 2.0**-level)
@@ -320,11 +317,18 @@ class _Problem:
         square = torch.stack([cells.channels[..., -1].sum(-1, keepdim=True) for cells in centered]).amax(0)
         scale = square.clamp_min(0).sqrt()
         unit = (scale.square() if second else scale).clamp_min(torch.finfo(scale.dtype).tiny)
-        # The same expectations from coarser histograms
-        others = [
-            [value for value, _ in rule(self._centered(cells)[1], nodes.shifted(shift))] for cells, shift in coarser
-        ]
-        solutions, met = estimate_errors(rule(centered, nodes), others, unit, self.rtol)
+        # The expectations, also from every other node
+        transformed = [transforms(cells, nodes, powers) for cells in centered]
+        fewer, fewer_nodes = [each.every_other() for each in transformed], nodes.every_other()
+        values = [(f(centered, transformed, nodes), f(centered, fewer, fewer_nodes)) for f in expectations]
+        # The same from coarser histograms
+        others = []
+        for coarse, shift in coarser:
+            _, cells_around_T = self._centered(coarse)
+            at = nodes.shifted(shift)
+            transformed = [transforms(cells, at, powers) for cells in cells_around_T]
+            others.append([f(cells_around_T, transformed, at) for f in expectations])
+        solutions, met = estimate_errors(values, others, unit, self.rtol)
         return T_star, solutions, met
 
     def _centered(self, strata: Strata) -> tuple[Tensor, Strata]:
@@ -333,20 +337,19 @@ class _Problem:
         return T_star, [cells.centered(T_star) for cells in strata]
 
     def _from_points(self, x: Tensor, scale: float) -> tuple[Strata, QuadratureNodes, list[tuple[Strata, float]]]:
+        """Return cells of one point each, the nodes, and no coarser cells."""
         s = [torch.cat(parts) for parts in zip(*self._minus_log_weights(x), strict=True)]
         step, largest = NODE_STEP * scale, max(float(each.max()) for each in s)
         require_memory(largest / step * max(map(len, self.pools)), largest)
-        strata = [cells_from_points(each, y) for each, y in zip(s, self._y, strict=True)]
-        return strata, self._nodes(largest, step, step), []
+        strata = [cells_from_points(each, y) for each, y in zip(s, self.y, strict=True)]
+        return strata, quadrature_nodes(largest, max(map(sum, self.n)), step, step), []
 
     def _from_histograms(self, x: Tensor, scale: float) -> tuple[Strata, QuadratureNodes, list[tuple[Strata, float]]]:
+        """Return histograms, the nodes, and two coarser histograms with the shift that their nodes need."""
         step = GRID_STEP * scale
-        strata, coarser = _deposit_pools(self._minus_log_weights(x), self._y, step)
+        strata, coarser = _deposit_pools(self._minus_log_weights(x), self.y, step)
         largest = step * max(cells.channels.shape[1] for cells in strata)
-        return strata, self._nodes(largest, NODE_STEP, 2 * step), coarser
-
-    def _nodes(self, largest_s: float, step: float, multiple_of: float) -> QuadratureNodes:
-        return quadrature_nodes(largest_s, max(map(sum, self.n)), step, multiple_of)
+        return strata, quadrature_nodes(largest, max(map(sum, self.n)), NODE_STEP, 2 * step), coarser
 
     def _minus_log_weights(self, x: Tensor) -> Iterator[list[Tensor]]:
         """Yield s = −log w [some queries, N] of every stratum, 0 at the largest weight of a query in any stratum."""
@@ -393,63 +396,44 @@ def _deposit_pools(
     ]
 
 
-def _means(
-    estimators: Sequence[Estimator], n: tuple[int, ...], strata: Strata, nodes: QuadratureNodes
-) -> list[tuple[Tensor, Tensor]]:
-    """Compute E[T] − T* of every estimator of references from one pool, from the same transforms."""
-    (cells,) = strata
-    sizes = [(size,) for size in n]
-    terms = {name: power_sums.mean_terms(name) for name in power_sums.CENTROIDS}
-    needed = {p for each in estimators for p in powers(terms.get(each.name, terms["standard"]))}
-    transformed = transforms(cells, nodes, sorted(needed))
-
-    def mean(estimator: Estimator, transformed: Transforms, nodes: QuadratureNodes) -> Tensor:
-        if isinstance(estimator, BRSNIS):
-            return _br_snis_mean(cells, nodes, n, iterations=estimator.iterations, burn_in=estimator.burn_in)
-        if estimator.name == "jackknife":
-            return _jackknife_mean(transformed, n)
-        return integral([transformed], terms[estimator.name], sizes)
-
-    fewer = transformed.every_other()
-    return [(mean(each, transformed, nodes), mean(each, fewer, nodes.every_other())) for each in estimators]
+def _mean(
+    estimator: Estimator, n: tuple[int, ...], strata: Strata, transformed: list[Transforms], nodes: QuadratureNodes
+) -> Tensor:
+    """Compute E[T] − T* of an estimator of references from one pool."""
+    if isinstance(estimator, BRSNIS):
+        return _br_snis_mean(strata[0], nodes, n, iterations=estimator.iterations, burn_in=estimator.burn_in)
+    if isinstance(estimator, Jackknife):
+        return _jackknife_mean(transformed, n)
+    return integral(transformed, power_sums.mean_terms(estimator.name), [(size,) for size in n])
 
 
-def _strata_means(
-    estimators: Sequence[str], n: Sequence[Sizes], strata: Strata, nodes: QuadratureNodes
-) -> list[tuple[Tensor, Tensor]]:
-    """Compute E[T] − T* of every estimator of references from several pools, from the same transforms."""
-    transformed = [transforms(cells, nodes, powers(power_sums.stratified_abc_terms(n[0]))) for cells in strata]
-    fewer = [each.every_other() for each in transformed]
-
-    def mean(name: str, transformed: list[Transforms]) -> Tensor:
-        if name in power_sums.CENTROIDS:
-            return integral(transformed, power_sums.mean_terms(name, len(strata)), n)
-        parts = [integral(transformed, power_sums.stratified_abc_terms(sizes), [sizes]) for sizes in n]
-        return torch.cat(parts, -2)
-
-    return [(mean(name, transformed), mean(name, fewer)) for name in estimators]
+def _stratified_mean(
+    name: str, n: Sequence[Sizes], strata: Strata, transformed: list[Transforms], nodes: QuadratureNodes
+) -> Tensor:
+    """Compute E[T] − T* of an estimator of references from several pools."""
+    if name in power_sums.CENTROIDS:
+        return integral(transformed, power_sums.mean_terms(name, len(strata)), n)
+    parts = [integral(transformed, power_sums.stratified_abc_terms(sizes), [sizes]) for sizes in n]
+    return torch.cat(parts, -2)
 
 
 def _mse(problem: _Problem, name: str) -> Tensor:
+    """Compute E‖T − T*‖²; NaN where it is not a finite number of integrals."""
     if name not in power_sums.CENTROIDS:
         return torch.full((len(problem.x), len(problem.n)), math.nan, dtype=torch.float64)
     terms = power_sums.second_moment_terms(name)
-    _, ((value, _),) = problem.solve(partial(_second_moment, terms, problem.n), second=True)
+
+    def second_moment(strata: Strata, transformed: list[Transforms], nodes: QuadratureNodes) -> Tensor:
+        return integral(transformed, terms, problem.n)
+
+    _, ((value, _),) = problem.solve([second_moment], powers(terms), second=True)
     return value.squeeze(-1)
 
 
-def _second_moment(
-    terms: Terms, n: Sequence[Sizes], strata: Strata, nodes: QuadratureNodes
-) -> list[tuple[Tensor, Tensor]]:
-    transformed = [transforms(cells, nodes, powers(terms)) for cells in strata]
-    fewer = [each.every_other() for each in transformed]
-    return [(integral(transformed, terms, n), integral(fewer, terms, n))]
-
-
-def _jackknife_mean(transformed: Transforms, n: tuple[int, ...]) -> Tensor:
+def _jackknife_mean(transformed: list[Transforms], n: tuple[int, ...]) -> Tensor:
     """Compute E[T_jack] = n E[T_n] − (n − 1) E[T_{n−1}]; for n = 1 it is E[T_1]."""
     sizes = [(size,) for size in (*n, *(max(size - 1, 1) for size in n))]
-    T_n, T_less = integral([transformed], power_sums.mean_terms("standard"), sizes).chunk(2, -2)
+    T_n, T_less = integral(transformed, power_sums.mean_terms("standard"), sizes).chunk(2, -2)
     size = torch.tensor(n, dtype=torch.float64).unsqueeze(-1)
     return size * T_n - (size - 1) * T_less
 
@@ -481,8 +465,9 @@ def _br_snis_mean(
 
 
 def _exact_estimator(estimator: str | Estimator) -> Estimator:
+    """Return the estimator; require one of this library, because another class may have any name."""
     chosen = estimator_of(estimator)
-    if type(chosen) not in (Standard, ABC, ABC2, Jackknife, BRSNIS):  # another class may have any name
+    if type(chosen) not in (Standard, ABC, ABC2, Jackknife, BRSNIS):
         raise UserError(
             f"is {chosen.name!r}, a {type(chosen).__name__}",
             f"exact moments are available for {', '.join(ESTIMATORS)}",
@@ -492,21 +477,7 @@ def _exact_estimator(estimator: str | Estimator) -> Estimator:
     return chosen
 
 
-def _require_distinct(estimators: Sequence[str]) -> None:
-    if not estimators or len(set(estimators)) < len(estimators):
-        raise UserError(
-            f"are {', '.join(estimators) or 'empty'}",
-            "must be one or more different names",
-            "pass each once",
-            field="estimators",
-        )
-
-
-def _require_problem(x: Tensor, pools: dict[str, Tensor], tau: float, rtol: float) -> None:
-    require_temperature(tau)
-    for name, pool in pools.items():
-        require_matrices(**{"x": x, name: pool})
-        require_finite(**{"x": x, name: pool})
+def _require_tolerance(rtol: float) -> None:
     if not 0 < rtol < 1:
         raise UserError(f"is {rtol!r}", "must be between 0 and 1", "the default is 1e-6", field="rtol")
 
@@ -520,29 +491,19 @@ def _require_strata(
     estimators: Sequence[str],
     rtol: float,
 ) -> None:
+    """Check the arguments of `exact_stratified_bias`."""
+    _require_tolerance(rtol)
     if not pools:
-        raise UserError(
-            "is empty", "must have one pool or more", "pass for example (generated, unconditional)", field="pools"
-        )
-    _require_problem(x, {f"pools[{k}]": pool for k, pool in enumerate(pools)}, tau, rtol)
-    if not n or not all(len(sizes) == len(pools) and all(_is_size(size) for size in sizes) for sizes in n):
-        raise UserError(
-            f"is {n!r}",
-            f"must be tuples of {len(pools)} integers ≥ 1, one per pool",
-            "pass for example ((8, 4), (16, 8)) for two pools",
-            field="n",
-        )
+        fix = "pass for example (generated, unconditional)"
+        raise UserError("is empty", "must have one pool or more", fix, field="pools")
+    for k, pool in enumerate(pools):
+        require_points(tau, **{"x": x, f"pools[{k}]": pool})
+    if not n or not all(len(sizes) == len(pools) and all(map(is_size, sizes)) for sizes in n):
+        allowed = f"must be tuples of {len(pools)} integers ≥ 1, one per pool"
+        raise UserError(f"is {n!r}", allowed, "pass for example ((8, 4), (16, 8)) for two pools", field="n")
     if len(weights) != len(pools) or not all(0 < weight < math.inf for weight in weights):
-        raise UserError(
-            f"is {weights!r}",
-            f"must be {len(pools)} positive numbers, one per pool",
-            "leave out pools of weight 0",
-            field="pool_weights",
-        )
+        allowed = f"must be {len(pools)} positive numbers, one per pool"
+        raise UserError(f"is {weights!r}", allowed, "leave out pools of weight 0", field="pool_weights")
     for name in estimators:
         require_choice("estimator", name, STRATA_ESTIMATORS)
-    _require_distinct(estimators)
-
-
-def _is_size(size: object) -> bool:
-    return isinstance(size, int) and not isinstance(size, bool) and size >= 1
+    require_distinct(estimators)

@@ -14,13 +14,14 @@ has mean zero exactly, over draws with replacement from the pools, and is subtra
 1/n and not as 1/√n, so a trial at n = 64 is worth dozens of plain ones.
 
 The compiled loop computes the weights of row 0 under every normalization at once. With k_ij between the n generated
-samples (row 0 is x) and the columns [generated | positives], own entries left out, and c_j = Σ_i k_ij, a column weighs
-k_0j (row), k_0j/√c_j (bidirectional) or k_0j/√(c_j − k_0j) (bidirectional-loo).
+samples (row 0 is x) and the columns [generated | positives], without the entries of a sample with itself, and
+c_j = Σ_i k_ij, a column weighs k_0j (row), k_0j/√c_j (bidirectional) or k_0j/√(c_j − k_0j) (bidirectional-loo).
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -30,10 +31,10 @@ import torch
 from numpy.typing import NDArray
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias.monte_carlo import Sums, TrialCache, fingerprint
-from truedrift.bias.trial_moments import TrialMoments, trial_moments
-from truedrift.bias.trials import block_count, draw_one, power_sums, stream_key
-from truedrift.errors import UserError, require_choice, require_finite, require_matrices, require_temperature
+from truedrift.bias.checks import read_sizes, require_points
+from truedrift.bias.monte_carlo import Sums, TrialCache, TrialMoments, cache_path, trial_moments
+from truedrift.bias.trials import add_error, block_count, draw_one, power_sums, stream_key
+from truedrift.errors import UserError, require_choice, require_integer
 from truedrift.field.affinity import NORMALIZATIONS, Normalization
 from truedrift.kernels.kernel import log_kernel
 from truedrift.progress import Progress, no_progress
@@ -69,12 +70,12 @@ def accumulate_field(
     D = len(x)
     blocks = block_count(trials, 27 * D * D)
     first, second = np.zeros((blocks, 3, 3, 3, D)), np.zeros((blocks, 3, 3, 3, D, D))
-    _tally(x, positives, generated, pos, neg, gaussian, tau, n, trials, *keys, first, second)
+    _accumulate(x, positives, generated, pos, neg, gaussian, tau, n, trials, *keys, first, second)
     return first.sum(0), second.sum(0)
 
 
 @numba.njit(parallel=True, fastmath=True, cache=True)  # type: ignore[misc]
-def _tally(
+def _accumulate(
     x: Array,
     positives: Array,
     generated: Array,
@@ -89,14 +90,14 @@ def _tally(
     first: Array,
     second: Array,
 ) -> None:
-    D, a_block = len(x), -(-trials // len(first))
+    D, trials_per_block = len(x), -(-trials // len(first))
     for block in numba.prange(len(first)):
         unused = np.empty(1, np.int64)
         drawn_neg, drawn_pos = np.empty(n - 1, np.uint32), np.empty(n, np.uint32)
         y = np.empty((D, 2 * n))  # columns: x, the other generated ones, positives
-        own, others, w = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
+        of_x, others, w = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
         e, linear = np.empty((3, 3, D)), np.empty((2, D))
-        for trial in range(block * a_block, min(trials, (block + 1) * a_block)):
+        for trial in range(block * trials_per_block, min(trials, (block + 1) * trials_per_block)):
             draw_one(key_neg, trial, len(generated), True, unused, drawn_neg)
             draw_one(key_pos, trial, len(positives), True, unused, drawn_pos)
             for d in range(D):
@@ -105,11 +106,11 @@ def _tally(
                     y[d, 1 + j] = generated[drawn_neg[j], d]
                 for j in range(n):
                     y[d, n + j] = positives[drawn_pos[j], d]
-            _columns(y, n, gaussian, tau, own, others)
+            _columns(y, n, gaussian, tau, of_x, others)
             for normalization in range(3):
                 for j in range(1, 2 * n):
-                    among = others[j] + own[j] if normalization == 1 else others[j]
-                    w[j] = own[j] if normalization == 0 else own[j] / math.sqrt(among)
+                    among = others[j] + of_x[j] if normalization == 1 else others[j]
+                    w[j] = of_x[j] if normalization == 0 else of_x[j] / math.sqrt(among)
                 s = min(normalization, 1)
                 power_sums(w[n:], y[:, n:], e[0])
                 power_sums(w[1:n], y[:, 1:n], e[1])
@@ -120,11 +121,12 @@ def _tally(
                         e[0, k, d] -= pos.T_star[s, d] + linear[0, d]
                         e[1, k, d] -= neg.T_star[s, d] + linear[1, d]
                         e[2, k, d] = e[0, k, d] - e[1, k, d]
-                _add(e, first[block, normalization], second[block, normalization])
+                for side in range(3):
+                    add_error(e[side], first[block, normalization, side], second[block, normalization, side])
 
 
 @numba.njit(inline="always", fastmath=True, cache=True)  # type: ignore[misc]
-def _columns(y: Array, n: int, gaussian: bool, tau: float, own: Array, others: Array) -> None:
+def _columns(y: Array, n: int, gaussian: bool, tau: float, of_x: Array, others: Array) -> None:
     """Compute k_0j and c_j − k_0j = Σ_{i≠0} k_ij of every column except that of x."""
     for j in range(1, 2 * n):
         others[j] = 0.0
@@ -134,7 +136,7 @@ def _columns(y: Array, n: int, gaussian: bool, tau: float, own: Array, others: A
                 square += (y[d, i] - y[d, j]) ** 2
             k = math.exp(-square / (2 * tau * tau)) if gaussian else math.exp(-math.sqrt(square) / tau)
             if i == 0:
-                own[j] = k
+                of_x[j] = k
             elif i != j:
                 others[j] += k
 
@@ -151,16 +153,6 @@ def _linear(
         for i in queries:
             h += side.h[s, i, d]
         linear[d] = psi / len(references) + h / (len(queries) + 1)
-
-
-@numba.njit(inline="always", cache=True)  # type: ignore[misc]
-def _add(e: Array, first: Array, second: Array) -> None:
-    for side in range(3):
-        for k in range(3):
-            for d in range(e.shape[2]):
-                first[side, k, d] += e[side, k, d]
-                for f in range(e.shape[2]):
-                    second[side, k, d, f] += e[side, k, d] * e[side, k, f]
 
 
 ESTIMATORS = ("standard", "abc", "abc2")
@@ -207,31 +199,40 @@ def field_bias_trials(
     Returns:
         The moments by normalization and estimator.
     """
-    _check(x, positives, generated, tau, n, trials, kernel)
+    sizes = read_sizes(n, 3)  # the query and two others
+    require_points(tau, x=x, positives=positives, generated=generated)
+    require_choice("kernel", kernel, ("laplace", "gaussian"))
+    require_integer("trials", trials, 2, 2000)
+    _require_range(torch.cat((x, positives, generated)), tau, kernel)
+    # Compute the targets, and what is linear in the empirical measures
     x, positives, generated = (each.detach().to("cpu", torch.float64) for each in (x, positives, generated))
-    pools = _Pools(positives, generated, tau, kernel)
-    pos, neg = pools.targets(x, positives), pools.targets(x, generated)
-    sizes, work, done = tuple(n), len(x) * sum(size**2 for size in n), 0
-    shape = (3, 3, 3, len(sizes), x.shape[1])
-    settings = (tau, sizes, trials, kernel, seed)
-    cache = None if keep is None else TrialCache(keep, fingerprint(settings, x, positives, generated), {"field": shape})
-    pools.tally(
-        x[0], pos.at(0), neg.at(0), 3, 1, (0, 0, 0)
-    )  # compiles, so that it does not count as time of the first query
-    sums: list[Sums] = []
-    for q in range(len(x)):
-        cached = cache.read(q) if cache else None
+    pos, neg = (influences(x, pool, generated, tau, kernel) for pool in (positives, generated))
+
+    def run(q: int, size: int, trials: int, keys: tuple[np.uint64, np.uint64]) -> Sums:
+        arrays = (x[q].numpy(), positives.numpy(), generated.numpy(), pos.at(q), neg.at(q))
+        first, second = accumulate_field(
+            *arrays, gaussian=kernel == "gaussian", tau=tau, n=size, trials=trials, keys=keys
+        )
+        return torch.from_numpy(first), torch.from_numpy(second)
+
+    def query_sums(q: int) -> dict[str, Sums]:
         by_size = []
-        for size in sizes:
-            progress("Monte Carlo of the field", done, work)
-            if cached is None:
-                by_size.append(pools.tally(x[q], pos.at(q), neg.at(q), size, trials, (seed, q, size)))
-            done += size**2
-        sums.append(cached["field"] if cached else _stack_sizes(by_size))
-        if cache and not cached:
-            cache.add(q, {"field": sums[-1]})
+        for k, size in enumerate(sizes):
+            done = q * work_per_query + sum(each**2 for each in sizes[:k])
+            progress("Monte Carlo of the field", done, len(x) * work_per_query)
+            by_size.append(run(q, size, trials, (stream_key(seed, q, size, 0), stream_key(seed, q, size, 1))))
+        first, second = (torch.stack(each, 3) for each in zip(*by_size, strict=True))
+        return {"field": (first, second)}
+
+    # Sum over the trials of each query
+    run(0, 3, 1, (stream_key(0), stream_key(1)))  # compiles, so that it does not count as time of the first query
+    work_per_query = sum(size**2 for size in sizes)
+    settings = (tau, sizes, trials, kernel, seed)
+    cache = TrialCache(None if keep is None else cache_path(keep, settings, x, positives, generated))
+    sums = [cache.read_or_compute(q, partial(query_sums, q))["field"] for q in range(len(x))]
+    progress("Monte Carlo of the field", len(x) * work_per_query, len(x) * work_per_query)
+    # Compute the moments, with axes normalization × side × estimator × query × n
     first, second = (torch.stack(each, 3) for each in zip(*sums, strict=True))
-    progress("Monte Carlo of the field", work, work)
     targets = [torch.stack((pos.T_star, neg.T_star, pos.T_star - neg.T_star))[:, s] for s in (0, 1, 1)]
     return {
         (normalization, estimator): FieldMoments(
@@ -245,14 +246,8 @@ def field_bias_trials(
     }
 
 
-def _stack_sizes(sums: Sequence[Sums]) -> Sums:
-    """Stack the sums [3, 3, 3, D (, D)] of all n to [3, 3, 3, len(n), D (, D)]."""
-    first, second = (torch.stack(each, 3) for each in zip(*sums, strict=True))
-    return first, second
-
-
 @dataclass(frozen=True)
-class _Targets:
+class Influences:
     """T* [2, Q, D], ψ [2, Q, N, D] and h [2, Q, M, D] of one side, for s = 0 and ½."""
 
     T_star: Tensor
@@ -260,74 +255,32 @@ class _Targets:
     h: Tensor
 
     def at(self, query: int) -> Influence:
+        """Return the arrays of one query."""
         return Influence(*(each[:, query].contiguous().numpy() for each in (self.T_star, self.psi, self.h)))
 
 
-@dataclass(frozen=True)
-class _Pools:
-    positives: Tensor
-    generated: Tensor
-    tau: float
-    kernel: str
-
-    def targets(self, x: Tensor, pool: Tensor) -> _Targets:
-        """Compute the targets of the side whose references come from this pool."""
-        log_k = log_kernel(self.kernel)
-        log_c = self._log_columns(pool)
-        log_rho = torch.stack([log_k(x, pool, self.tau) - s * log_c for s in (0, 0.5)])  # [2, Q, N]
-        rho = log_rho.softmax(-1)
-        T_star = rho @ pool
-        psi = len(pool) * rho.unsqueeze(-1) * (pool - T_star.unsqueeze(-2))  # [2, Q, N, D]
-        flat = psi[1].transpose(0, 1).flatten(1)
-        some = self.generated.split(max(1, _ELEMENTS // len(pool)))
-        moved = torch.cat([(log_k(each, pool, self.tau) - log_c).exp() @ flat for each in some]) / len(pool)
-        h = -0.5 * moved.view(len(self.generated), len(x), -1).transpose(0, 1)
-        return _Targets(T_star, psi, torch.stack((torch.zeros_like(h), h)))
-
-    def _log_columns(self, pool: Tensor) -> Float[Tensor, " N"]:
-        """Return log c(y)."""
-        log_k = log_kernel(self.kernel)
-        some = pool.split(max(1, _ELEMENTS // len(self.generated)))
-        sums = torch.cat([log_k(self.generated, each, self.tau).logsumexp(0) for each in some])
-        return sums - math.log(len(self.generated))
-
-    def tally(
-        self, x: Tensor, pos: Influence, neg: Influence, n: int, trials: int, stream: tuple[int, int, int]
-    ) -> tuple[Tensor, Tensor]:
-        first, second = accumulate_field(
-            x.numpy(),
-            self.positives.numpy(),
-            self.generated.numpy(),
-            pos,
-            neg,
-            gaussian=self.kernel == "gaussian",
-            tau=self.tau,
-            n=n,
-            trials=trials,
-            keys=(stream_key(*stream, 0), stream_key(*stream, 1)),
-        )
-        return torch.from_numpy(first), torch.from_numpy(second)
+def influences(x: Tensor, pool: Tensor, generated: Tensor, tau: float, kernel: str) -> Influences:
+    """Compute T*, ψ and h of the side whose references come from this pool."""
+    log_k = log_kernel(kernel)
+    # log c(y)
+    some = pool.split(max(1, _ELEMENTS // len(generated)))
+    log_c = torch.cat([log_k(generated, each, tau).logsumexp(0) for each in some]) - math.log(len(generated))
+    # T* and ψ
+    log_rho = torch.stack([log_k(x, pool, tau) - s * log_c for s in (0, 0.5)])  # [2, Q, N]
+    rho = log_rho.softmax(-1)
+    T_star = rho @ pool
+    psi = len(pool) * rho.unsqueeze(-1) * (pool - T_star.unsqueeze(-2))  # [2, Q, N, D]
+    # h, which is 0 for s = 0
+    flat = psi[1].transpose(0, 1).flatten(1)
+    some = generated.split(max(1, _ELEMENTS // len(pool)))
+    moved = torch.cat([(log_k(each, pool, tau) - log_c).exp() @ flat for each in some]) / len(pool)
+    h = -0.5 * moved.view(len(generated), len(x), -1).transpose(0, 1)
+    return Influences(T_star, psi, torch.stack((torch.zeros_like(h), h)))
 
 
-def _check(
-    x: Tensor, positives: Tensor, generated: Tensor, tau: float, n: Sequence[int], trials: int, kernel: str
-) -> None:
-    require_temperature(tau)
-    require_choice("kernel", kernel, ("laplace", "gaussian"))
-    require_matrices(x=x, positives=positives, generated=generated)
-    require_finite(x=x, positives=positives, generated=generated)
-    if not n or not all(isinstance(size, int) and size >= 3 for size in n):
-        raise UserError(
-            f"is {n!r}", "must be integers ≥ 3: a query and two others", "pass for example (8, 16)", field="n"
-        )
-    if not isinstance(trials, int) or trials < 2:
-        raise UserError(f"is {trials!r}", "must be an integer ≥ 2", "pass for example 2000", field="trials")
-    points = torch.cat((x, positives, generated))
+def _require_range(points: Tensor, tau: float, kernel: str) -> None:
     widest = float(torch.linalg.vector_norm(points.amax(0) - points.amin(0)))
-    range_of_log_w = widest / tau if kernel == "laplace" else (widest / tau) ** 2 / 2
-    if range_of_log_w > _LARGEST_RANGE:
-        raise UserError(
-            f"log k ranges over {range_of_log_w:.0f}",
-            f"must be at most {_LARGEST_RANGE:.0f}",
-            "use a larger tau or closer points",
-        )
+    log_range = widest / tau if kernel == "laplace" else (widest / tau) ** 2 / 2
+    if log_range > _LARGEST_RANGE:
+        allowed = f"must be at most {_LARGEST_RANGE:.0f}"
+        raise UserError(f"log k ranges over {log_range:.0f}", allowed, "use a larger tau or closer points")

@@ -59,9 +59,9 @@ def uniform(of_trial: np.uint64, counter: int) -> float:
 
 @numba.njit(inline="always", cache=True)  # type: ignore[misc]
 def draw_one(
-    key: np.uint64, trial: int, N: int, replacement: bool, seen: NDArray[np.int64], drawn: NDArray[np.uint32]
+    key: np.uint64, trial: int, N: int, replacement: bool, last_trial: NDArray[np.int64], drawn: NDArray[np.uint32]
 ) -> None:
-    """Fill `drawn` with the points of a trial. `seen` [N] holds the last trial that drew each point, or −1."""
+    """Fill `drawn` with the points of a trial. `last_trial` [N] holds the last trial that drew each point, or −1."""
     of_trial = stream(key, trial)
     if replacement:
         for i in range(len(drawn)):
@@ -72,9 +72,9 @@ def draw_one(
         while True:
             counter += 1
             point = np.uint32(uniform(of_trial, counter) * N)
-            if seen[point] != trial:
+            if last_trial[point] != trial:
                 break
-        seen[point] = trial
+        last_trial[point] = trial
         drawn[i] = point
 
 
@@ -82,9 +82,9 @@ def draw_one(
 def draw(key: np.uint64, first: int, trials: int, m: int, N: int, replacement: bool) -> NDArray[np.uint32]:
     """Draw points [trials, m] from a pool of N, for trials `first`, `first` + 1, …"""
     points = np.empty((trials, m), np.uint32)
-    seen = np.full(1 if replacement else N, -1, np.int64)
+    last_trial = np.full(1 if replacement else N, -1, np.int64)
     for t in range(trials):
-        draw_one(key, first + t, N, replacement, seen, points[t])
+        draw_one(key, first + t, N, replacement, last_trial, points[t])
     return points
 
 
@@ -214,28 +214,18 @@ JACKKNIFE = Rule(1, 1)
 BOOTSTRAP, BR_SNIS = 2, 3
 
 
-def bootstrap_rule(resamples: int) -> Rule:
-    """Return the rule of the bootstrap."""
-    return Rule(BOOTSTRAP, 1, (resamples, 0))
-
-
-def br_snis_rule(iterations: int, burn_in: int) -> Rule:
-    """Return the rule of BR-SNIS."""
-    return Rule(BR_SNIS, 1, (iterations, burn_in))
-
-
 def accumulate(
-    table: Table, rule: Rule, m: int, trials: int, *, key: np.uint64, own_key: np.uint64, replacement: bool
+    table: Table, rule: Rule, m: int, trials: int, *, key: np.uint64, estimator_key: np.uint64, replacement: bool
 ) -> tuple[Array, Array]:
     """Return Σ e [outputs, D] and Σ e eᵀ [outputs, D, D] over minibatches of m.
 
-    The table [N, 1 + D] holds w > 0 and y − T*. Minibatches come from `key`, and the draws of the estimator itself from
-    `own_key`.
+    The table [N, 1 + D] holds w > 0 and y − T*. `key` is that of the minibatches, and `estimator_key` that of the draws
+    of the estimator itself.
     """
     D = table.shape[1] - 1
     blocks = block_count(trials, rule.outputs * D * D)
     first, second = np.zeros((blocks, rule.outputs, D)), np.zeros((blocks, rule.outputs, D, D))
-    _tally(table, rule.kind, *rule.settings, m, trials, key, own_key, replacement, first, second)
+    _accumulate(table, rule.kind, *rule.settings, m, trials, key, estimator_key, replacement, first, second)
     return first.sum(0), second.sum(0)
 
 
@@ -250,11 +240,11 @@ def block_count(trials: int, numbers: int) -> int:
 def compile_now() -> None:
     """Compile the loop, which takes a while the first time after an installation."""
     key = np.uint64(0)
-    accumulate(np.ones((1, 2), np.float32), POWER_SUMS, 1, 1, key=key, own_key=key, replacement=True)
+    accumulate(np.ones((1, 2), np.float32), POWER_SUMS, 1, 1, key=key, estimator_key=key, replacement=True)
 
 
 @numba.njit(parallel=True, fastmath=True, cache=True)  # type: ignore[misc]
-def _tally(
+def _accumulate(
     table: Table,
     kind: int,
     setting: int,
@@ -262,22 +252,22 @@ def _tally(
     m: int,
     trials: int,
     key: np.uint64,
-    own_key: np.uint64,
+    estimator_key: np.uint64,
     replacement: bool,
     first: Array,
     second: Array,
 ) -> None:
     N, D, outputs = table.shape[0], table.shape[1] - 1, first.shape[1]
-    together, a_block = max(1, DRAWS_TOGETHER // m), -(-trials // len(first))
+    together, trials_per_block = max(1, DRAWS_TOGETHER // m), -(-trials // len(first))
     for block in numba.prange(len(first)):
-        seen = np.full(1 if replacement else N, -1, np.int64)
+        last_trial = np.full(1 if replacement else N, -1, np.int64)
         drawn, w, y = np.empty((together, m), np.uint32), np.empty((together, m)), np.empty((together, D, m))
         e = np.empty((outputs, D))
-        end = min(trials, (block + 1) * a_block)
-        for trial in range(block * a_block, end, together):
+        end = min(trials, (block + 1) * trials_per_block)
+        for trial in range(block * trials_per_block, end, together):
             some = min(together, end - trial)
             for t in range(some):
-                draw_one(key, trial + t, N, replacement, seen, drawn[t])
+                draw_one(key, trial + t, N, replacement, last_trial, drawn[t])
             for t in range(some):
                 _look_up(table, drawn[t], w[t], y[t])
             for t in range(some):
@@ -286,10 +276,10 @@ def _tally(
                 elif kind == 1:
                     jackknife(w[t], y[t], e)
                 elif kind == BOOTSTRAP:
-                    bootstrap(w[t], y[t], e, setting, stream(own_key, trial + t))
+                    bootstrap(w[t], y[t], e, setting, stream(estimator_key, trial + t))
                 else:
-                    br_snis(w[t], y[t], e, setting, other, stream(own_key, trial + t))
-                _add(e, first[block], second[block])
+                    br_snis(w[t], y[t], e, setting, other, stream(estimator_key, trial + t))
+                add_error(e, first[block], second[block])
 
 
 @numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
@@ -303,7 +293,8 @@ def _look_up(table: Table, drawn: NDArray[np.uint32], w: Array, y: Array) -> Non
 
 
 @numba.njit(inline="always", cache=True)  # type: ignore[misc]
-def _add(e: Array, first: Array, second: Array) -> None:
+def add_error(e: Array, first: Array, second: Array) -> None:
+    """Add e [outputs, D] and e eᵀ to the sums."""
     for k in range(e.shape[0]):
         for d in range(e.shape[1]):
             first[k, d] += e[k, d]

@@ -13,7 +13,7 @@ from truedrift.axes import Tensor
 from truedrift.cli.progress import ProgressDisplay
 from truedrift.data.array_files import read_arrays
 from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
-from truedrift.errors import UserError, require_integer
+from truedrift.errors import UserError, require_integer, require_matrices
 from truedrift.paper import pool_bias
 from truedrift.paper.catalog import render_record
 from truedrift.paper.pool_bias import Question, compute_pool_bias
@@ -69,17 +69,14 @@ class Bias:
     """Directory for the record and the tables; nothing is written if not given."""
 
     def prepare(self) -> Callable[[], str]:
-        """Read or draw the pool, and check the question and the directory."""
+        """Check the options, the file and the directory."""
         if not self.tau:
             raise UserError("is empty", "must hold at least one number", "pass for example --tau 0.1", field="tau")
         if not 0 <= self.seed < 1 << 31:
             raise UserError(f"is {self.seed}", f"must be from 0 to {(1 << 31) - 1}", "pass for example 0", field="seed")
-        pool, x = self._pool_and_queries()
+        require_integer("queries", self.queries, 1, 50)
         questions = [
             Question(
-                name=self.pool if self.pool in TOYS else Path(self.pool).name,
-                pool=pool,
-                queries=x,
                 tau=tau,
                 n=tuple(dict.fromkeys(self.n)),
                 estimators=self.estimator,
@@ -90,52 +87,51 @@ class Bias:
             )
             for tau in self.tau
         ]
-        return partial(_compute, questions, None if self.out is None else writable_directory(self.out))
+        arrays = {} if self.pool in TOYS else _read_pool(self.pool)
+        return partial(self._run, questions, arrays, None if self.out is None else writable_directory(self.out))
 
-    def _pool_and_queries(self) -> tuple[Tensor, Tensor]:
-        """Return the pool [N, D] and the queries [Q, D]."""
-        require_integer("queries", self.queries, 1, 50)
+    def _run(self, questions: list[Question], arrays: dict[str, Tensor], out: Path | None) -> str:
+        """Answer the questions, one per temperature; return their summaries."""
+        pool, queries = self._pool_and_queries(arrays)
+        name = self.pool if self.pool in TOYS else Path(self.pool).name
+        texts = []
+        for question in questions:
+            with ProgressDisplay() as progress:
+                record = compute_pool_bias(question, name, pool, queries, progress)
+            if out is None:
+                texts.append(pool_bias.ITEM.summary(record))
+            else:
+                append(out / RECORDS, record)
+                texts.append(render_record(record, out))
+        return "\n\n".join(texts)
+
+    def _pool_and_queries(self, arrays: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the pool [N, D] and the queries [Q, D]; draw what is not among the arrays."""
         generator = torch.Generator().manual_seed(self.seed)
         if self.pool in TOYS:
             toy = TOYS[self.pool]
-            pool, x = (toy.sample(count, generator, dtype=torch.float64) for count in (TOY_POINTS, self.queries))
-            return pool, x
-        pool, queries = _read_pool(self.pool)
-        if queries is None:
-            queries = pool[torch.randperm(len(pool), generator=generator)[: self.queries]]
-        return pool, queries
+            pool, queries = (toy.sample(count, generator, dtype=torch.float64) for count in (TOY_POINTS, self.queries))
+            return pool, queries
+        pool = arrays["pool"]
+        if "queries" in arrays:
+            return pool, arrays["queries"]
+        return pool, pool[torch.randperm(len(pool), generator=generator)[: self.queries]]
 
 
-def _read_pool(name: str) -> tuple[Tensor, Tensor | None]:
-    """Read the pool, and the queries if the file has any."""
+def _read_pool(name: str) -> dict[str, Tensor]:
+    """Read the `pool`, and the `queries` if the file has any."""
     path = Path(name)
     if not path.suffix and not path.exists():
-        raise UserError(
-            f"is {name!r}",
-            f"must be {', '.join(TOYS)}, or a .npy, .npz or .safetensors file",
-            "pass one of these",
-            field="pool",
-        )
+        allowed = f"must be {', '.join(TOYS)}, or a .npy, .npz or .safetensors file"
+        raise UserError(f"is {name!r}", allowed, "pass one of these", field="pool")
     arrays = read_arrays(path)
-    queries = arrays.pop("queries", None)
+    found = {"queries": arrays.pop("queries")} if "queries" in arrays else {}
     if "pool" not in arrays and len(arrays) != 1:
         raise UserError(
             f"{name!r} holds {', '.join(arrays) or 'no array'} in addition to queries",
             "must hold an array named pool, or a single array",
             "save the points under the name pool",
         )
-    return arrays.get("pool", next(iter(arrays.values()))), queries
-
-
-def _compute(questions: list[Question], out: Path | None) -> str:
-    """Answer the questions, one per temperature; return their summaries."""
-    texts = []
-    for question in questions:
-        with ProgressDisplay() as progress:
-            record = compute_pool_bias(question, progress)
-        if out is None:
-            texts.append(pool_bias.ITEM.summary(record))
-        else:
-            append(out / RECORDS, record)
-            texts.append(render_record(record, out))
-    return "\n\n".join(texts)
+    found["pool"] = arrays.get("pool", next(iter(arrays.values())))
+    require_matrices(**found)
+    return found

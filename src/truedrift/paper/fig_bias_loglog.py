@@ -25,7 +25,7 @@ from matplotlib.lines import Line2D
 from truedrift.axes import Float, Tensor
 from truedrift.bias.exact import Moments, exact_moments_by_estimator
 from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.trial_moments import TrialMoments
+from truedrift.bias.monte_carlo import TrialMoments
 from truedrift.data.toys import FOUR_MODES
 from truedrift.grids.options import Scale, StudyOptions
 from truedrift.progress import Progress

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from truedrift.axes import Float, Tensor
 from truedrift.bias.exact import exact_moments_by_estimator
 from truedrift.bias.field_bias import ESTIMATORS, FieldMoments, field_bias_trials
-from truedrift.bias.trial_moments import TrialMoments
+from truedrift.bias.monte_carlo import TrialMoments
 from truedrift.data.toys import FOUR_MODES
 from truedrift.field.affinity import NORMALIZATIONS
 from truedrift.grids.options import Scale, StudyOptions

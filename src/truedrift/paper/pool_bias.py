@@ -7,17 +7,19 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
 
 from truedrift.axes import Tensor
 from truedrift.bias import exact as exact_module
+from truedrift.bias.checks import read_sizes, require_distinct
 from truedrift.bias.exact import exact_moments_by_estimator
-from truedrift.bias.monte_carlo import check, monte_carlo
+from truedrift.bias.monte_carlo import monte_carlo
 from truedrift.bias.theory import pool_moments
 from truedrift.centroids.catalog import ESTIMATORS
-from truedrift.errors import UserError, require_choice, require_matrices, require_temperature
+from truedrift.errors import UserError, require_choice, require_integer, require_temperature
 from truedrift.progress import Progress, no_progress
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.item import Item
@@ -62,11 +64,8 @@ class PoolBias:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """A pool [N, D], queries [Q, D], and the settings of the computation. With `trials`, it is Monte Carlo."""
+    """The settings of the computation. With `trials`, it is Monte Carlo."""
 
-    name: str
-    pool: Tensor
-    queries: Tensor
     tau: float
     n: tuple[int, ...]
     estimators: tuple[str, ...]
@@ -77,48 +76,49 @@ class Question:
 
     def __post_init__(self) -> None:
         require_temperature(self.tau)
-        require_matrices(queries=self.queries, pool=self.pool)
-        if not self.n or min(self.n) < 1:
-            raise UserError(f"is {self.n}", "must be one or more integers ≥ 1", "pass for example 8 64 512", field="n")
+        read_sizes(self.n)
         allowed = exact_module.ESTIMATORS if self.trials is None else tuple(ESTIMATORS)
         for name in self.estimators:
             if self.trials is None and name in ESTIMATORS and name not in allowed:
                 exact = f"estimators with an exact form: {', '.join(allowed)}"
                 raise UserError(f"{name} has no exact form", exact, "add --trials 10000")
             require_choice("estimator", name, allowed)
+        require_distinct(self.estimators)
         if self.trials is not None:
-            chosen = [ESTIMATORS[name] for name in self.estimators]
-            check(self.queries, self.pool, self.tau, self.n, self.trials, chosen, self.replacement, self.seed)
+            require_integer("trials", self.trials, 2, 10_000)
         elif not self.replacement:
             allowed_draws = "exact values need draws with replacement"
             raise UserError("draws are without replacement", allowed_draws, "add --trials 10000")
 
 
-def compute_pool_bias(question: Question, progress: Progress = no_progress) -> PoolBias:
-    """Compute the bias of every estimator at every n."""
+def compute_pool_bias(
+    question: Question, name: str, pool: Tensor, queries: Tensor, progress: Progress = no_progress
+) -> PoolBias:
+    """Compute the bias of every estimator at every n, for a pool [N, D] of this name and queries [Q, D]."""
     start = time.perf_counter()
-    rows = _exact(question, progress) if question.trials is None else _sampled(question, question.trials, progress)
-    spread, share = _spread_and_shares(question)
+    compute = _exact if question.trials is None else partial(_sampled, trials=question.trials)
+    rows = tuple(compute(question, pool, queries, progress))
+    spread, share = _spread_and_share(question, pool, queries)
     return PoolBias(
-        pool=question.name,
-        pool_points=len(question.pool),
-        dimensions=question.pool.shape[1],
-        queries=len(question.queries),
+        pool=name,
+        pool_points=len(pool),
+        dimensions=pool.shape[1],
+        queries=len(queries),
         tau=question.tau,
         kernel=question.kernel,
         trials=question.trials,
         replacement=question.replacement,
         spread=spread,
         n_eff_share=share,
-        rows=tuple(rows),
+        rows=rows,
         provenance=provenance(seed=question.seed, wall_seconds=time.perf_counter() - start),
     )
 
 
-def _exact(question: Question, progress: Progress) -> Iterator[BiasRow]:
+def _exact(question: Question, pool: Tensor, queries: Tensor, progress: Progress) -> Iterator[BiasRow]:
     found = exact_moments_by_estimator(
-        question.queries,
-        question.pool,
+        queries,
+        pool,
         tau=question.tau,
         n=question.n,
         estimators=question.estimators,
@@ -138,10 +138,12 @@ def _exact(question: Question, progress: Progress) -> Iterator[BiasRow]:
             )
 
 
-def _sampled(question: Question, trials: int, progress: Progress) -> Iterator[BiasRow]:
+def _sampled(
+    question: Question, pool: Tensor, queries: Tensor, progress: Progress, *, trials: int
+) -> Iterator[BiasRow]:
     found = monte_carlo(
-        question.queries,
-        question.pool,
+        queries,
+        pool,
         tau=question.tau,
         n=question.n,
         trials=trials,
@@ -162,11 +164,10 @@ def _sampled(question: Question, trials: int, progress: Progress) -> Iterator[Bi
             )
 
 
-def _spread_and_shares(question: Question) -> tuple[float, float]:
+def _spread_and_share(question: Question, pool: Tensor, queries: Tensor) -> tuple[float, float]:
     """Return the means over queries of √(E‖y − T*‖²) and of 1/λ."""
-    moments = pool_moments(question.queries, question.pool, tau=question.tau, kernel=question.kernel)
-    pool = question.pool.double()
-    around_mean = (pool - moments.mean).square().sum(-1).mean()
+    moments = pool_moments(queries, pool, tau=question.tau, kernel=question.kernel)
+    around_mean = (pool.double() - moments.mean).square().sum(-1).mean()
     away = (moments.T_star - moments.mean).square().sum(-1)
     return (around_mean + away).sqrt().mean().item(), moments.n_eff(1).mean().item()
 

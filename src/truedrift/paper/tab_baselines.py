@@ -15,7 +15,7 @@ import torch
 from truedrift.axes import Tensor
 from truedrift.bias.exact import Moments, exact_moments_by_estimator
 from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.trial_moments import TrialMoments
+from truedrift.bias.monte_carlo import TrialMoments
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import weighted_mean
 from truedrift.data.toys import FOUR_MODES

@@ -1,14 +1,20 @@
-"""The compiled field is the library's; its bias is the exact one where there is one; the control variate is fair."""
+"""The compiled field against `drift`, its bias against the exact one, and the control variate."""
 
 import numpy as np
 import pytest
 import torch
 
-from truedrift.bias.exact import exact_moments_by_estimator
-from truedrift.bias.field_bias import ESTIMATORS, Influence, _Pools, accumulate_field, field_bias_trials
+from truedrift.bias import exact_moments_by_estimator, field_bias
+from truedrift.bias.field_bias import (
+    ESTIMATORS,
+    Influence,
+    Influences,
+    accumulate_field,
+    field_bias_trials,
+    influences,
+)
 from truedrift.bias.trials import draw, stream_key
-from truedrift.field.affinity import NORMALIZATIONS
-from truedrift.field.drift import drift
+from truedrift.field import NORMALIZATIONS, drift
 
 TAU = 0.3
 
@@ -25,7 +31,7 @@ def no_influence(points, generated):
 
 @pytest.mark.parametrize("kernel", ["laplace", "gaussian"])
 @pytest.mark.parametrize("n", [3, 4, 9])
-def test_row_0_of_a_batch_is_that_of_drift(kernel, n):
+def test_row_0_of_a_batch_equals_that_of_drift(kernel, n):
     positives, generated, x = pools()
     keys = stream_key(1), stream_key(2)
     first, second = accumulate_field(
@@ -49,7 +55,7 @@ def test_row_0_of_a_batch_is_that_of_drift(kernel, n):
 def test_influences_have_mean_zero_and_are_derivatives():
     """ψ and h are what T* changes by when a point's share of its pool grows, to first order."""
     positives, generated, x = pools()
-    found = _Pools(positives, generated, TAU, "laplace").targets(x, positives)
+    found = influences(x, positives, generated, TAU, "laplace")
     assert found.psi.mean(-2).abs().max() < 1e-13
     assert found.h.mean(-2).abs().max() < 1e-13
     k, step = (-torch.cdist(generated, positives) / TAU).exp(), 1e-6
@@ -70,7 +76,7 @@ def test_influences_have_mean_zero_and_are_derivatives():
 
 
 def test_the_row_normalization_has_the_exact_bias_on_both_sides():
-    """36 numbers a side within 4.5 standard errors: exceeded by one seed in 2 000. n − 1 negatives, not n."""
+    """36 numbers per side within 4.5 standard errors: exceeded by one seed in 2 000. n − 1 negatives, not n."""
     positives, generated, x = pools(200, 150)
     n = (4, 8)
     found = field_bias_trials(x, positives, generated, tau=TAU, n=n, trials=20_000)
@@ -81,21 +87,20 @@ def test_the_row_normalization_has_the_exact_bias_on_both_sides():
             sample = getattr(found["row", name], side)
             error = (sample.covariance.diagonal(dim1=-2, dim2=-1) / sample.trials).sqrt()
             assert ((sample.bias - exact[name].bias) / error).abs().max() < 4.5
-            assert ((sample.bias - others[name].bias) / error).abs().max() > 10  # another n would be seen
+            assert ((sample.bias - others[name].bias) / error).abs().max() > 10  # the check detects another n
 
 
-def test_the_linear_part_takes_noise_away_and_no_bias(monkeypatch):
+def test_subtracting_the_linear_part_reduces_noise_and_keeps_the_bias(monkeypatch):
     """Both ways agree within 4.5 joint errors at 54 numbers (one seed in 2 700), and the variance falls to a fifth."""
     positives, generated, x = pools(200, 150, queries=1)
     settings = {"tau": TAU, "n": (128,), "trials": 1000}
     with_it = field_bias_trials(x, positives, generated, **settings)
-    plain_targets = _Pools.targets
 
-    def without_influence(self, x, pool):
-        found = plain_targets(self, x, pool)
-        return type(found)(found.T_star, torch.zeros_like(found.psi), torch.zeros_like(found.h))
+    def without_influence(*arguments):
+        found = influences(*arguments)
+        return Influences(found.T_star, torch.zeros_like(found.psi), torch.zeros_like(found.h))
 
-    monkeypatch.setattr(_Pools, "targets", without_influence)
+    monkeypatch.setattr(field_bias, "influences", without_influence)
     without = field_bias_trials(x, positives, generated, seed=1, **settings)
     for key, here in with_it.items():
         for side in ("T_pos", "T_neg", "V"):
@@ -105,8 +110,8 @@ def test_the_linear_part_takes_noise_away_and_no_bias(monkeypatch):
             assert (a.variance < 0.2 * b.variance).all(), key
 
 
-def test_a_column_that_is_the_query_s_own_keeps_its_digits():
-    """At a range of log k near 200 the other terms of a column are 10⁻⁵⁰ of the own one: they must not cancel."""
+def test_a_column_dominated_by_the_query_stays_finite():
+    """At a range of log k near 200 the other terms of a column are 10⁻⁵⁰ of that of the query, and must not cancel."""
     generator = torch.Generator().manual_seed(0)
     positives, generated = (torch.randn(50, 2, generator=generator, dtype=torch.float64) * 3 for _ in range(2))
     for found in field_bias_trials(generated[:2], positives, generated, tau=0.15, n=(3, 8), trials=500).values():
@@ -115,7 +120,7 @@ def test_a_column_that_is_the_query_s_own_keeps_its_digits():
             assert side.covariance.isfinite().all()
 
 
-def test_resumed_is_uninterrupted(tmp_path):
+def test_resuming_gives_the_same_sums_as_an_uninterrupted_call(tmp_path):
     positives, generated, x = pools()
     settings = {"tau": TAU, "n": (4, 8), "trials": 50}
     whole = field_bias_trials(x, positives, generated, **settings)
@@ -137,13 +142,13 @@ def test_resumed_is_uninterrupted(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"n": (2,)}, r"n is \(2,\); must be integers ≥ 3"),
+        ({"n": (2,)}, r"n is \(2,\); must be one or more integers ≥ 3; "),
         ({"trials": 0}, r"trials is 0; "),
         ({"tau": 1e-3}, r"log k ranges over \d+; must be at most 200; use a larger tau"),
         ({"kernel": "cauchy"}, r"kernel is 'cauchy'; "),
     ],
 )
-def test_mistakes_are_told(changed, message):
+def test_bad_arguments_are_rejected(changed, message):
     positives, generated, x = pools()
     with pytest.raises(ValueError, match=message):
         field_bias_trials(x, positives, generated, **({"tau": TAU, "n": (4,), "trials": 10} | changed))
