@@ -9,9 +9,8 @@ import torch
 from PIL import Image
 
 from truedrift.cli.main import main
-from truedrift.data.samples import to_uint8
-from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
-from truedrift.generators.sampling import sample
+from truedrift.data import to_uint8
+from truedrift.generators import DriftDiT, DriftDiTOptions, sample
 from truedrift.recipes.overrides import recipe
 from truedrift.training.load import load_generator
 from truedrift.training.setup import Parts
@@ -46,19 +45,19 @@ def toy(tmp_path_factory):
 
 def run(capsys, *arguments):
     status = main(["sample", *map(str, arguments), "--device", "cpu"])
-    said = capsys.readouterr()
-    return status, said.out, said.err
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
 
 
 def arrays(capsys, path, out, *arguments):
-    status, said, err = run(capsys, path, "--form", "npz", "--out", out, *arguments)
+    status, printed, err = run(capsys, path, "--form", "npz", "--out", out, *arguments)
     assert (status, err) == (0, "")
-    assert said.splitlines()[-1] == f"written: {out}"
+    assert printed.splitlines()[-1] == f"written: {out}"
     with np.load(out, allow_pickle=False) as file:
         return {name: file[name] for name in file.files}
 
 
-def test_a_grid_has_a_row_a_class(capsys, digits, tmp_path):
+def test_a_grid_has_one_row_per_class(capsys, digits, tmp_path):
     status, out, err = run(capsys, digits, "--count", 40, "--out", tmp_path / "deep" / "grid.png")
     assert (status, err) == (0, "")
     assert out == (
@@ -73,7 +72,7 @@ def test_a_grid_has_a_row_a_class(capsys, digits, tmp_path):
         assert torch.equal(pixels[top : top + 32 : 4, left : left + 32 : 4, 0], values[number, 0])
 
 
-def test_by_default_it_is_written_below_the_run(capsys, digits):
+def test_the_default_output_is_in_the_run_directory(capsys, digits):
     for arguments, name in (
         ((), "sample-100-seed0-strength1.png"),
         (("--seed", 4, "--strength", 2.5, "--classes", 3, 7), "sample-100-seed4-strength2.5-3-7.png"),
@@ -87,7 +86,7 @@ def test_by_default_it_is_written_below_the_run(capsys, digits):
     assert not [path for path in digits.iterdir() if path.name.startswith(".")]
 
 
-def test_a_folder_has_a_png_a_sample(capsys, digits, tmp_path):
+def test_a_folder_has_one_png_per_sample(capsys, digits, tmp_path):
     status, _, _ = run(
         capsys, digits, "--form", "folder", "--count", 6, "--classes", 3, 7, "--out", tmp_path / "images"
     )
@@ -101,7 +100,7 @@ def test_a_folder_has_a_png_a_sample(capsys, digits, tmp_path):
             assert np.array_equal(np.asarray(image)[..., :1], expected[number])
 
 
-def test_an_npz_has_bytes_and_labels(capsys, digits, tmp_path):
+def test_an_npz_file_has_bytes_and_labels(capsys, digits, tmp_path):
     found = arrays(capsys, digits, tmp_path / "noextension", "--count", 25)
     assert found["images"].shape == (25, 8, 8, 1)
     assert found["images"].dtype == np.uint8
@@ -111,7 +110,7 @@ def test_an_npz_has_bytes_and_labels(capsys, digits, tmp_path):
 
 
 @pytest.mark.parametrize("count", [1, 7, 10, 15, 23])
-def test_classes_are_dealt_evenly(capsys, digits, tmp_path, count):
+def test_classes_have_equal_shares(capsys, digits, tmp_path, count):
     labels = arrays(capsys, digits, tmp_path / "a.npz", "--count", count)["labels"].tolist()
     assert labels == sorted(number % 10 for number in range(count))
     chosen = arrays(capsys, digits, tmp_path / "b.npz", "--count", count, "--classes", 8, 2, 5)["labels"].tolist()
@@ -119,34 +118,34 @@ def test_classes_are_dealt_evenly(capsys, digits, tmp_path, count):
 
 
 @pytest.mark.parametrize(("count", "size"), [(15, (36, 342)), (29, (70, 342)), (4, (36, 138))])
-def test_rows_of_a_grid_have_one_length(capsys, digits, tmp_path, count, size):
+def test_rows_of_a_grid_have_equal_length(capsys, digits, tmp_path, count, size):
     assert run(capsys, digits, "--count", count, "--out", tmp_path / "a.png")[0] == 0
     with Image.open(tmp_path / "a.png") as image:
         assert image.size == size
 
 
 @pytest.mark.parametrize("form", ["grid", "npz", "folder"])
-def test_what_is_no_file_is_not_replaced(capsys, digits, tmp_path, form):
+def test_only_regular_files_are_replaced(capsys, digits, tmp_path, form):
     os.mkfifo(tmp_path / "pipe")
     status, out, err = run(capsys, digits, "--form", form, "--out", tmp_path / "pipe")
     assert (status, out) == (2, "")
-    said = "(the )?directory '.*pipe' cannot be written" if form == "folder" else "'.*pipe' is not a regular file; "
-    assert re.match(f"truedrift: error: {said}", err)
-    assert len(err.splitlines()) == 1
+    replaced = "'.*pipe' is not a regular file; must be a new file or a file to replace; choose another path"
+    assert re.fullmatch(f"truedrift: error: {DIRECTORY if form == 'folder' else replaced}\n", err)
     assert [(path.name, path.is_fifo()) for path in tmp_path.iterdir()] == [("pipe", True)]
 
 
-def test_old_and_new_samples_are_not_mixed(capsys, digits, tmp_path):
+def test_a_folder_with_old_samples_is_refused(capsys, digits, tmp_path):
     (tmp_path / "images").mkdir()
-    asked = ("--form", "folder", "--out", tmp_path / "images", "--count")
-    assert run(capsys, digits, *asked, 3)[0] == 0
-    status, out, err = run(capsys, digits, *asked, 2)
+    options = ("--form", "folder", "--out", tmp_path / "images", "--count")
+    assert run(capsys, digits, *options, 3)[0] == 0
+    status, out, err = run(capsys, digits, *options, 2)
     assert (status, out) == (2, "")
-    assert re.fullmatch(r"truedrift: error: '.*images' is not empty; .*; pass another .*\n", err)
+    message = "'.*images' is not empty; must be a new or empty folder; pass another one with --out"
+    assert re.fullmatch(f"truedrift: error: {message}\n", err)
     assert len(list((tmp_path / "images").rglob("*.png"))) == 3
 
 
-def test_points(capsys, toy, tmp_path):
+def test_points_are_written_as_arrays_and_scatter_plots(capsys, toy, tmp_path):
     found = arrays(capsys, toy, tmp_path / "a.npz", "--count", 16)
     assert found["points"].shape == (16, 2)
     assert found["points"].dtype == np.float32
@@ -183,7 +182,7 @@ def test_samples_do_not_depend_on_the_batch(capsys, digits, toy, tmp_path, batch
 
 
 @pytest.mark.parametrize("change", [("--seed", 1), ("--strength", 3), ("--weights", "model")])
-def test_seed_strength_and_weights_count(capsys, digits, tmp_path, change):
+def test_seed_strength_and_weights_change_the_samples(capsys, digits, tmp_path, change):
     usual = arrays(capsys, digits, tmp_path / "a.npz", "--count", 20)["images"].astype(int)
     assert np.array_equal(usual, arrays(capsys, digits, tmp_path / "b.npz", "--count", 20)["images"])
     assert np.array_equal(
@@ -193,7 +192,7 @@ def test_seed_strength_and_weights_count(capsys, digits, tmp_path, change):
     assert np.abs(usual - other).max() > 5
 
 
-def test_a_converted_published_checkpoint(capsys, tmp_path):
+def test_a_converted_checkpoint_can_be_sampled(capsys, tmp_path):
     options = DriftDiTOptions(width=24, depth=2, heads=2, registers=2, style_draws=3, style_entries=5)
     model = DriftDiT(options, sample_shape=(3, 16, 16), classes=6)
     model.initialize(torch.Generator().manual_seed(3))
@@ -213,7 +212,7 @@ class Mine(DriftDiT):
 
 @pytest.fixture(scope="module")
 def odd(tmp_path_factory, digits):
-    """Places that cannot be sampled from."""
+    """Paths that cannot be sampled from."""
     here = tmp_path_factory.mktemp("odd")
     (here / "empty").mkdir()
     (here / "file").touch()
@@ -225,27 +224,36 @@ def odd(tmp_path_factory, digits):
     return here
 
 
+CLASSES = "available: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9; pass one of these, or its number"
+LIMIT = "must be from 1 to 10000000; use the default"
+STRENGTH = "must be from 0 to 1e6; pass 1 to 4, as in training"
+DIRECTORY = r"the directory '.*' cannot be written \(.+\); must be a directory that exists or can be made; .+"
+RUN = "must be a run directory or a folder of weights; pass the path that .+ printed"
+
+
 @pytest.mark.parametrize(
     ("place", "arguments", "message"),
     [
+        ("digits", ["--classes", "10"], f"'10' is not a class; {CLASSES}"),
+        ("digits", ["--classes", "cat"], f"'cat' is not a class; {CLASSES}"),
+        ("digits", ["--classes", "-1"], f"'-1' is not a class; {CLASSES}"),
+        ("digits", ["--count", "0"], f"count is 0; {LIMIT}"),
+        ("digits", ["--batch", "0"], f"batch is 0; {LIMIT}"),
+        ("digits", ["--strength", "-1"], f"strength is -1.0; {STRENGTH}"),
+        ("digits", ["--strength", "nan"], f"strength is nan; {STRENGTH}"),
+        ("digits", ["--out", "."], "'.' is a directory; must be a new file or a file to replace; choose another path"),
+        ("digits", ["--out", "FILE/a.png"], DIRECTORY),
+        ("digits", ["--form", "folder", "--out", "FILE"], DIRECTORY),
+        ("none", [], f"'.*none' does not exist; {RUN}"),
+        ("file", [], f"'.*file' is a file; {RUN}"),
+        ("empty", [], f"'.*empty' has no config.json; {RUN}"),
+        ("young", [], "the run '.*young' has no checkpoint yet; must have at least one; train it further"),
         (
-            "digits",
-            ["--classes", "10"],
-            r"'10' is not a class; available: 0, 1, .*, 9; pass one of these, or its number",
+            "mine",
+            [],
+            "the generator of '.*mine' is .*Mine, a class of your own; it cannot be built from its name; "
+            "pass generator= to load_generator in Python",
         ),
-        ("digits", ["--classes", "cat"], r"'cat' is not a class; .*; .*"),
-        ("digits", ["--count", "0"], r"count is 0; must be from 1 to 10000000; .*"),
-        ("digits", ["--batch", "0"], r"batch is 0; .*; .*"),
-        ("digits", ["--strength", "-1"], r"strength is -1.0; .*; .*"),
-        ("digits", ["--strength", "nan"], r"strength is nan; .*; .*"),
-        ("digits", ["--out", "."], r"'.' is a directory; must be a file; pass a file with --out"),
-        ("digits", ["--out", "FILE/a.png"], r"(the )?directory '.*' cannot be written .*; .*; .*"),
-        ("digits", ["--form", "folder", "--out", "FILE"], r"(the )?directory '.*' cannot be written .*; .*; .*"),
-        ("none", [], r"'.*none' does not exist; must be a run directory or a folder of weights; .*"),
-        ("file", [], r"'.*file' is .*; .*; .*"),
-        ("empty", [], r"'.*empty' has no config.json; must be a run directory or a folder of weights; .*"),
-        ("young", [], r".*'.*young' has no checkpoint.*; .*; .*"),
-        ("mine", [], r".*'.*mine' .*Mine.*; .*; pass generator=.*"),
     ],
 )
 def test_every_mistake_is_one_line_and_status_2(capsys, digits, odd, place, arguments, message):
@@ -259,8 +267,14 @@ def test_every_mistake_is_one_line_and_status_2(capsys, digits, odd, place, argu
     assert sorted(digits.rglob("*")) == before
 
 
+def test_an_unknown_choice_of_weights_is_explained(capsys, digits):
+    status, out, err = run(capsys, digits, "--weights", "best")
+    assert (status, out) == (2, "")
+    assert re.search(r"'best'.*--weights.*'ema'.*'model'.*truedrift sample --help", err, re.DOTALL)
+
+
 @pytest.mark.parametrize("form", ["grid", "npz", "folder"])
-def test_a_disk_that_is_full_is_one_line(capsys, digits, tmp_path, monkeypatch, form):
+def test_a_full_disk_is_one_line(capsys, digits, tmp_path, monkeypatch, form):
     def refuse(*_, **__):
         raise OSError(28, "No space left on device")
 

@@ -4,6 +4,8 @@ Noise is drawn in blocks of 64 ids, each block from the stream (seed, "sample", 
 batch size or on the other samples, up to rounding in matrix products of different sizes.
 """
 
+from collections.abc import Sequence
+
 import torch
 
 from truedrift.axes import Float, Int, Tensor
@@ -62,6 +64,23 @@ def sample(
                 z.to(like), labels[rows].long().to(like.device), strengths[rows].to(like), style_ids.to(like.device)
             )
     return samples
+
+
+def balanced_labels(classes: Sequence[int], count: int, *, equal: bool = False) -> Int[Tensor, " N"]:
+    """Return labels of count // C samples per class, and one more for the first count mod C classes, class by class.
+
+    Args:
+        classes: Numbers of the C classes.
+        count: Number of samples.
+        equal: Drop the remainder, so that all classes have the same number, unless count < C.
+
+    Example:
+        >>> balanced_labels([3, 7], 5)
+        tensor([3, 3, 3, 7, 7])
+    """
+    per_class, remainder = divmod(count, len(classes))
+    extra = 0 if equal and per_class else remainder
+    return torch.tensor(classes).repeat_interleave(per_class + (torch.arange(len(classes)) < extra).long())
 
 
 def draw_inputs(

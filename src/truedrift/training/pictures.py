@@ -1,4 +1,4 @@
-"""Pictures of samples: one row of images per class, or a scatter plot of points in the plane.
+"""Pictures and files of samples: one row of images per class, or a scatter plot of points in the plane.
 
 The picture of a run at a step uses the same noise every time, the averaged weights, and strength 1.
 """
@@ -114,3 +114,34 @@ def write_sample_picture(generator: Generator, samples: Samples, device: torch.d
     labels = torch.arange(POINTS) % classes
     points = sample(generator, labels, seed=SEED, device=device)
     return write_png(scatter_image(points[:, :2], labels, samples.values[:POINTS, :2]), path)
+
+
+# ---- Files of samples ----
+
+
+def write_samples(path: Path, form: str, labels: Tensor, values: Tensor) -> None:
+    """Write samples [N, *sample_shape] and their labels [N].
+
+    Args:
+        path: The file, or for "folder" the directory.
+        form: "grid": one PNG, a grid of images or a scatter plot of points. "folder": one PNG per sample, named by its
+            number, in one folder per class. "npz": the arrays `images` uint8 [N, H, W, C] or `points`, and `labels`,
+            as evaluation tools read them.
+        labels: The class of each sample.
+        values: Images in [−1, 1], or points.
+    """
+    if form == "folder":
+        for number, (label, image) in enumerate(zip(labels.tolist(), to_uint8(values), strict=True)):
+            pixels = image.expand(3, -1, -1).permute(1, 2, 0).contiguous()
+            write_png(pixels, path / f"{label:03d}" / f"{number:06d}.png")
+    elif form == "npz":
+        import numpy as np  # noqa: PLC0415  an extra
+
+        tensors = {"images": to_uint8(values).permute(0, 2, 3, 1)} if values.ndim == 4 else {"points": values}
+        content = BytesIO()
+        np.savez(content, **{name: tensor.numpy() for name, tensor in (tensors | {"labels": labels}).items()})
+        write_atomically(path, content.getvalue())
+    elif values.ndim == 4:
+        write_png(image_grid(values, grid_columns(len(values), len(labels.unique()))), path)
+    else:
+        write_png(scatter_image(values[:, :2], labels, values[:, :2]), path)
