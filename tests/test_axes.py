@@ -1,4 +1,4 @@
-"""Shapes as types: checked here, plain tensors where jaxtyping is not installed."""
+"""Shape types are checked in tests, and are plain tensors if jaxtyping is not installed."""
 
 import importlib.util
 import sys
@@ -13,7 +13,7 @@ from truedrift.kernels import normalize, pairwise_distance
 
 
 def test_shapes_are_checked_while_testing():
-    """The control of every annotation: a wrong shape is found before any arithmetic."""
+    """A wrong shape raises before any arithmetic."""
     with pytest.raises(jaxtyping.TypeCheckError, match=r"truedrift\.kernels\.distance\.pairwise_distance"):
         pairwise_distance(torch.zeros(4, 3), torch.zeros(5, 2))
     with pytest.raises(jaxtyping.TypeCheckError, match=r"truedrift\.kernels\.weights\.normalize"):

@@ -1,4 +1,4 @@
-"""One process: every operation is the identity. Rows are dealt out without gap or overlap, whatever the numbers."""
+"""In one process every operation is the identity; rows are divided without gap or overlap."""
 
 import pytest
 import torch
@@ -26,9 +26,9 @@ def test_operations_of_one_process_are_the_identity():
 def test_rows_are_divided_completely_and_evenly(total, size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(distributed, "size", lambda: size)
-        dealt = [distributed.row_range(total, r) for r in range(size)]
-    assert [row for start, end in dealt for row in range(start, end)] == list(range(total))
-    counts = [end - start for start, end in dealt]
+        ranges = [distributed.row_range(total, r) for r in range(size)]
+    assert [row for start, end in ranges for row in range(start, end)] == list(range(total))
+    counts = [end - start for start, end in ranges]
     assert max(counts) - min(counts) <= 1
 
 
@@ -40,7 +40,7 @@ def test_process_group_does_nothing_without_torchrun(monkeypatch):
 
 
 def test_all_reduce_sum_sends_dtypes_in_order_of_appearance(monkeypatch):
-    """Every process must send its messages in the same order: that in which dtypes come, not that of a set."""
+    """Every process must send its messages in the same order, so dtypes keep the order in which they appear."""
     sent = []
     monkeypatch.setattr(distributed, "size", lambda: 2)
     monkeypatch.setattr(torch.distributed, "all_reduce", lambda joined: sent.append((joined.dtype, joined.numel())))

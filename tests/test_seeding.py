@@ -1,4 +1,4 @@
-"""Streams are pure functions of their name, and different names are different streams."""
+"""A stream of random numbers is a function of its name alone."""
 
 import itertools
 
@@ -26,5 +26,5 @@ def test_global_generator_is_unchanged():
 
 
 def test_seeds_do_not_change_between_releases():
-    # A change here would change every run: a resumed one would draw other numbers than before.
+    # A change would change every run; a resumed run would draw other numbers than before.
     assert stream(42, "noise", 7).initial_seed() == 7587785603846055743

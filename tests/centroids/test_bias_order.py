@@ -1,10 +1,9 @@
-"""Every declared bias order, measured exactly: expectations over all minibatches of a three-atom pool, no sampling.
+"""The bias order of every estimator, measured exactly: expectations over all minibatches of a pool of three atoms.
 
-`oracles.enumeration` adds up every outcome of n draws, so a slope of log ‖bias‖ over log n has no noise: at
-n = 64 → 128 it differs from its limit −k only by the next order of the expansion. Weights and positions are lopsided,
-so that a wrong sign or a symmetric accident cannot pass. Where the estimator itself draws, its exact law is enumerated
-and the implementation is compared with it in the mean, at fixed seeds, by a z-score below 5: a false alarm has
-probability 6e-7 for each coordinate compared.
+`oracles.enumeration` sums over every outcome of n draws, so the slope of log ‖bias‖ over log n has no noise: at
+n = 64 → 128 it differs from its limit −k only by the next order of the expansion. Weights and positions are asymmetric,
+so that a wrong sign cannot pass. For estimators that draw, the exact distribution is enumerated, and the mean of the
+implementation is compared with it at fixed seeds: |z| < 5, with a false-alarm probability of 6e-7 per coordinate.
 """
 
 import math
@@ -43,7 +42,7 @@ POOL = Pool(
 
 
 def test_enumeration_covers_every_outcome():
-    """The probabilities of all outcomes add up to 1, and their mean counts are n p: the oracle's own check."""
+    """Check of the oracle: the probabilities of all outcomes sum to 1, and their mean counts are n p."""
     assert len(list(compositions(5, 3))) == math.comb(7, 2)
     assert multinomial((1, 2, 1), [0.2, 0.5, 0.3]) == pytest.approx(12 * 0.2 * 0.25 * 0.3, rel=1e-15)
     counts, probability = outcomes(POOL, 30)
@@ -72,7 +71,7 @@ def test_residual_bias_of_abc_matches_its_closed_form():
 
 
 def test_abc2_is_worse_at_small_n_and_better_at_large_n():
-    """Where one atom holds nearly all of the weight, exactly: 1.23 times the bias of ABC at n = 8, 0.01 times at 64."""
+    """One atom has nearly all of the weight: exactly 1.23 times the bias of ABC at n = 8, 0.01 times at 64."""
     sharp = Pool(y=POOL.y, log_w=float64([1.0, 0.05, 0.01]).log(), p=POOL.p)
     ratios = [
         float(expected_bias(sharp, n, ABC2().reweight).norm() / expected_bias(sharp, n, ABC().reweight).norm())
@@ -142,7 +141,7 @@ def test_bias_of_stratified_abc_has_the_declared_order():
 
 
 def test_plain_abc_has_first_order_bias_on_strata():
-    """The control: it subtracts a bias that fixed n_s have already taken away."""
+    """Negative control: it subtracts a bias that the fixed n_s have already removed."""
     coarse, fine = (bias_of_strata(n, ABC().reweight) for n in (96, 192))
     assert slope(coarse, fine) == pytest.approx(-1, abs=0.1)
 
@@ -173,7 +172,7 @@ def test_bootstrap_draws_match_the_exact_distribution(masked):
     ideal = 2 * centroids_of_counts(POOL, minibatch)[0] - mean
     z = (T.mean(0) - ideal) / (deviation / math.sqrt(1000 * 100))
     assert float(z.abs().max()) < Z_LIMIT
-    # Neither the plain centroid nor a correction of the wrong size would pass.
+    # Negative control: neither the plain centroid nor a correction of the wrong size would pass.
     assert (
         float(((mean - centroids_of_counts(POOL, minibatch)[0]).abs() / deviation).max()) * math.sqrt(1e5) > 4 * Z_LIMIT
     )
@@ -186,7 +185,7 @@ def test_bias_of_br_snis_has_the_declared_order(burn_in):
 
 
 def test_one_iteration_of_br_snis_is_the_standard_centroid():
-    """The two oracles meet: no burn-in and one iteration is plain SNIS of n draws."""
+    """Check of the oracles: without burn-in, one iteration is the plain centroid of n draws."""
     torch.testing.assert_close(
         expected_bias_of_br_snis(POOL, 9, iterations=1, burn_in=0),
         expected_bias(POOL, 9, Standard().reweight),

@@ -1,4 +1,4 @@
-"""T(x) = Σ γ_i y_i from features: shapes, dtypes, masks, and the numbers that must hold in float32."""
+"""T(x) = Σ γ_i y_i of features: definition, shapes, dtypes, masks and precision."""
 
 import math
 
@@ -24,11 +24,11 @@ def seeded():
 
 
 def by(name, m=M):
-    """The arguments that choose an estimator, with repeatable draws."""
+    """Return the arguments that select an estimator, with repeatable draws."""
     return {"estimator": KINDS[name].make(m), "generator": seeded()}
 
 
-# What is computed
+# Definition, shapes and dtypes
 
 
 @pytest.mark.parametrize("kernel", ["laplace", "gaussian"])
@@ -106,7 +106,7 @@ def test_masked_references_equal_dropped_ones_and_may_contain_anything(name, per
     x, y = draw(2, 4, 3), draw(2, M, 3, seed=1)
     mask = torch.rand(*((2, 4, M) if per_query else (2, M)), generator=seeded()) < 0.6
     mask[..., 5] = True
-    mask[..., 3] = False  # used by nobody
+    mask[..., 3] = False  # no query uses it
     poisoned = y.clone()
     unused = ~(mask.any(-2) if per_query else mask)
     poisoned[unused] = math.nan
@@ -155,7 +155,7 @@ def test_masks_of_all_shapes_agree():
         torch.testing.assert_close(centroid(x, y, tau=0.5, mask=shaped), T, rtol=1e-13, atol=1e-14)
 
 
-# Numbers that must hold
+# Precision
 
 
 @every
@@ -165,7 +165,7 @@ def test_masks_of_all_shapes_agree():
 def test_float32_weights_from_distances(name, method, D, ratio):
     """Relative error of γ_i at most 8·2⁻²⁴·max(1, d_i/τ) for weights above 1e-3; d/τ reaches `ratio`.
 
-    γ of jackknife and bootstrap crosses zero, so that their error is relative to the parts that they subtract.
+    γ of jackknife and bootstrap crosses zero, so their error is relative to the terms that they subtract.
     """
     x, y = draw(20, D, dtype=torch.float32), draw(64, D, seed=1, dtype=torch.float32)
     y[:3] = x[:3] + 1e-3 * y[:3]  # near-duplicates

@@ -1,4 +1,4 @@
-"""Under vmap, autocast and torch.func the numbers are those of the plain call."""
+"""vmap, autocast and torch.func give the same numbers as the plain call."""
 
 import pytest
 import torch
@@ -69,7 +69,7 @@ def test_autocast_has_no_effect_on_centroids(name, dtype):
     plain = centroid(x, y, generator=torch.Generator().manual_seed(3), **options)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = centroid(x, y, generator=torch.Generator().manual_seed(3), **options)
-        assert (x @ y.T).dtype is torch.bfloat16  # the control: autocast is on
+        assert (x @ y.T).dtype is torch.bfloat16  # autocast is on
     assert inside.dtype is dtype
     assert torch.equal(inside, plain)
 

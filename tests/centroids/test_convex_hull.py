@@ -1,4 +1,4 @@
-"""γ ≥ 0 wherever the convex hull is claimed (`prop:convex` and its two extensions): searched, not sampled."""
+"""γ ≥ 0 for ABC (`prop:convex`), ABC-2 and stratified ABC, so that the centroid stays in the convex hull."""
 
 import math
 
@@ -48,7 +48,7 @@ def test_lower_bound_is_the_minimum_in_the_proof():
 
 
 def test_bracket_of_abc2_comes_near_its_bound():
-    """One weight of 0.67 among very many small ones: a bound that nothing comes near would check nothing."""
+    """Negative control: with one weight of 0.67 among many small ones, the bracket is within 0.15 of its bound."""
     alpha = torch.cat((torch.tensor([0.67], dtype=torch.float64), torch.full((10_000,), 0.33e-4, dtype=torch.float64)))
     bracket = abc_weights(alpha, order=2) / alpha
     assert BRACKET <= float(bracket.min()) < BRACKET + 0.15

@@ -1,4 +1,4 @@
-"""γ·Y against each estimator's definition, reference by reference: the slow formulas of `oracles.centroids`."""
+"""γ·y of every estimator against its definition, computed reference by reference in `oracles.centroids`."""
 
 import math
 
@@ -21,7 +21,7 @@ fixed_pool = pytest.mark.parametrize(("each", "definition"), FIXED_POOL.values()
 
 
 def rows(B, n, spread, masked=True, seed=0):
-    """Log-weights [B, n] and references [n, D]; about a third of the entries masked, the first never."""
+    """Return log-weights [B, n] and references [n, D]; about a third of the entries are masked, never the first."""
     generator = torch.Generator().manual_seed(seed)
     log_w = -spread * torch.rand(B, n, generator=generator, dtype=torch.float64)
     y = torch.randn(n, D, generator=generator, dtype=torch.float64) + 2
@@ -33,7 +33,7 @@ def rows(B, n, spread, masked=True, seed=0):
 
 
 def used(log_w):
-    """(indices, log-weights) of the references of a row that are not masked."""
+    """Return (indices, log-weights) of the references of a row that are not masked."""
     kept = [i for i, value in enumerate(log_w.tolist()) if value > -INF]
     return kept, [float(log_w[i]) for i in kept]
 
@@ -51,7 +51,7 @@ def test_centroid_matches_its_definition(each, definition, n, spread):
 
 @fixed_pool
 def test_two_equal_references_dominate(each, definition):
-    """A tie for the largest weight, which some of them treat apart."""
+    """Two references share the largest weight, which some estimators treat separately."""
     log_w, y = rows(1, 5, 3, masked=False)
     log_w[0, 1] = log_w[0, 3] = 50
     torch.testing.assert_close(each.reweight(log_w)[0] @ y, definition(log_w[0].tolist(), y), **ONE_ROUNDING)

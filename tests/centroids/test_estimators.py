@@ -15,28 +15,28 @@ drawing = pytest.mark.parametrize("name", DRAWING)
 
 
 def reweight(name, log_w, seed=0):
-    """γ of the estimator of that name for the rows given, its draws repeatable."""
+    """Return γ of the estimator of that name, with repeatable draws."""
     return KINDS[name].make(log_w.shape[-1]).reweight(log_w, generator=torch.Generator().manual_seed(seed))
 
 
-def rows(*leading, spread=3.0, seed=0, dtype=torch.float64, m=M):
-    """Log-weights −d/τ of rows whose largest d/τ is about `spread`."""
+def rows(*leading, largest=3.0, seed=0, dtype=torch.float64, m=M):
+    """Return log-weights −d/τ with d/τ up to about `largest`."""
     uniform = torch.rand(*leading, m, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return (-spread * uniform).to(dtype)
+    return (-largest * uniform).to(dtype)
 
 
 def some_masked(log_w, seed=1):
-    """A third of the references masked, never all of a row."""
+    """Mask a third of the references, but never all of a row."""
     keep = torch.rand(log_w.shape, generator=torch.Generator().manual_seed(seed)) < 0.66
     keep[..., 0] |= ~keep.any(-1)
     return log_w.masked_fill(~keep, -INF)
 
 
 @every
-@pytest.mark.parametrize("spread", [0.1, 3, 100, 1e4])
+@pytest.mark.parametrize("largest", [0.1, 3, 100, 1e4])
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 2.0**-24), (torch.float64, 2.0**-53)])
-def test_weights_sum_to_one(name, spread, dtype, rounding):
-    for log_w in (rows(40, spread=spread, dtype=dtype), some_masked(rows(40, spread=spread, dtype=dtype))):
+def test_weights_sum_to_one(name, largest, dtype, rounding):
+    for log_w in (rows(40, largest=largest, dtype=dtype), some_masked(rows(40, largest=largest, dtype=dtype))):
         gamma = reweight(name, log_w)
         assert gamma.dtype is dtype
         assert float((gamma.double().sum(-1) - 1).abs().max()) <= 8 * rounding
@@ -44,14 +44,14 @@ def test_weights_sum_to_one(name, spread, dtype, rounding):
 
 @pytest.mark.parametrize("name", HULL)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("spread", [0.1, 3, 30, 1e3])
-def test_weights_are_nonnegative_where_the_hull_is_claimed(name, dtype, spread):
-    assert float(reweight(name, some_masked(rows(500, spread=spread, dtype=dtype))).min()) >= 0
+@pytest.mark.parametrize("largest", [0.1, 3, 30, 1e3])
+def test_weights_are_nonnegative_where_the_hull_is_claimed(name, dtype, largest):
+    assert float(reweight(name, some_masked(rows(500, largest=largest, dtype=dtype))).min()) >= 0
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in HULL])
 def test_weights_can_be_negative_where_the_hull_is_not_claimed(name):
-    """One reference dominates: leaving it out, or not drawing it again, is what these two subtract."""
+    """One reference dominates: these estimators subtract centroids of samples without it."""
     log_w = torch.tensor([[0.0, -9.0, -9.5, -9.7]], dtype=torch.float64)
     gamma = KINDS[name].make(4).reweight(log_w, torch.Generator().manual_seed(0))
     assert float(gamma[0, 0]) > 1.2
@@ -70,10 +70,10 @@ def test_permuting_the_references_permutes_the_weights(name):
 
 
 @deterministic
-@pytest.mark.parametrize("spread", [3, 1e3])
-def test_masking_a_reference_equals_dropping_it(name, spread):
+@pytest.mark.parametrize("largest", [3, 1e3])
+def test_masking_a_reference_equals_dropping_it(name, largest):
     each = KINDS[name].make(M)
-    for log_w in some_masked(rows(8, spread=spread)):
+    for log_w in some_masked(rows(8, largest=largest)):
         kept = log_w > -INF
         dropped = StratifiedABC(each.strata[kept]) if isinstance(each, StratifiedABC) else each
         gamma = each.reweight(log_w)
@@ -83,7 +83,7 @@ def test_masking_a_reference_equals_dropping_it(name, spread):
 
 @drawing
 def test_masked_references_are_never_drawn(name):
-    """No more can be asked of one draw: other slots are other draws. The laws are compared in test_bias_order."""
+    """Positions of the masked references change the draws; test_bias_order compares the distributions."""
     log_w = some_masked(rows(50))
     gamma = reweight(name, log_w)
     assert float(gamma[log_w == -INF].abs().sum()) == 0
@@ -92,7 +92,7 @@ def test_masked_references_are_never_drawn(name):
 
 @deterministic
 def test_batch_equals_its_rows(name):
-    log_w = some_masked(rows(2, 3, 4, spread=20))
+    log_w = some_masked(rows(2, 3, 4, largest=20))
     looped = torch.stack([reweight(name, row) for row in log_w.flatten(0, -2)]).view_as(log_w)
     torch.testing.assert_close(reweight(name, log_w), looped, rtol=1e-13, atol=1e-16)
 
@@ -155,7 +155,7 @@ def test_completely_masked_row_has_no_weight(name):
 @every
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_one_reference_dominates_by_ten_thousand(name, dtype):
-    log_w = rows(20, spread=1e3, dtype=dtype) - 1e4
+    log_w = rows(20, largest=1e3, dtype=dtype) - 1e4
     log_w[:, 4] = 0
     log_w.requires_grad_()
     gamma = reweight(name, log_w)
@@ -177,9 +177,9 @@ def test_half_precision_log_weights_give_float32_weights(name, dtype):
 
 @every
 def test_float32_log_weights_give_weights_with_float32_digits(name):
-    """γ for given log-weights: 1e-6 of its parts, which are 2α and what is subtracted, for weights above 1e-3."""
-    for spread in (1, 10, 100, 1e3):
-        log_w = rows(300, spread=spread, dtype=torch.float32)
+    """The error of γ is at most 1e-6 of its terms (2α and what is subtracted), for weights above 1e-3."""
+    for largest in (1, 10, 100, 1e3):
+        log_w = rows(300, largest=largest, dtype=torch.float32)
         gamma, exact = reweight(name, log_w), reweight(name, log_w.double())
         scale = exact.abs() if name in HULL else exact.abs() + 2 * torch.softmax(log_w.double(), -1)
         large = exact.abs() > 1e-3
@@ -187,12 +187,12 @@ def test_float32_log_weights_give_weights_with_float32_digits(name):
 
 
 @every
-@pytest.mark.parametrize("spread", [2, 40])
-def test_gradient(name, spread):
-    """The derivative of what is drawn with fixed randomness, masked references and empty rows included."""
-    log_w = some_masked(rows(3, spread=spread, seed=3))
+@pytest.mark.parametrize("largest", [2, 40])
+def test_gradient(name, largest):
+    """The derivative at fixed random numbers, with masked references and an empty row."""
+    log_w = some_masked(rows(3, largest=largest, seed=3))
     log_w[2] = -INF
-    free = rows(3, spread=spread, seed=3).requires_grad_()
+    free = rows(3, largest=largest, seed=3).requires_grad_()
     kept = log_w > -INF
     assert torch.autograd.gradcheck(lambda free: reweight(name, free.masked_fill(~kept, -INF)), free)
 

@@ -1,4 +1,4 @@
-"""The streaming centroid equals the centroid of all references, however they are chunked, ordered or masked."""
+"""The streaming centroid equals the centroid of all references for any chunks, order and masks."""
 
 import itertools
 import math
@@ -37,7 +37,7 @@ def test_the_estimators_differ():
 @every
 @pytest.mark.parametrize("ratio", [1, 1e3])
 def test_order_of_chunks_has_no_effect(estimator, ratio):
-    """Also when the largest weight comes last: everything before it has to fade by e^{−1000}."""
+    """Also when the largest weight comes last and the sums before it are multiplied by e^{−1000}."""
     x, y = draw(3, 4), draw(12, 4, seed=1)
     far = y + 30
     tau = float(torch.cdist(x, far).max()) / ratio
@@ -106,7 +106,7 @@ def test_blocks_within_a_chunk_have_no_effect(estimator, elements, monkeypatch):
 @every
 @pytest.mark.parametrize("ratio", [10, 1e3])
 def test_float32_sums_keep_float32_digits(estimator, ratio):
-    """10⁴ references in 50 chunks: T to a few roundings of the spread of y, where d/τ is up to `ratio`."""
+    """10⁴ references in 50 chunks, d/τ up to `ratio`: the error of T is a few roundings of the largest |y|."""
     x, y = draw(8, 6, dtype=torch.float32), draw(10_000, 6, seed=1, dtype=torch.float32)
     tau = float(torch.cdist(x, y).max()) / ratio
     T = streaming_centroid(x, y.split(200), tau=tau, estimator=estimator)

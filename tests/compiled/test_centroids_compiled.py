@@ -72,7 +72,7 @@ def test_other_temperatures_and_sizes_need_no_graph_break():
 
 @pytest.mark.parametrize("name", DRAWING)
 def test_estimators_that_draw_from_the_global_generator(name):
-    """Compiled draws need not be the eager ones. Σγ = 1 shows in a coordinate that is 1 everywhere."""
+    """Compiled draws may differ from eager ones. A coordinate that is 1 everywhere stays 1 if Σγ = 1."""
     x, y, each = draw(4, 3), draw(M, 3, seed=1), KINDS[name].make(M)
     y[:, 0] = 1
     function = compiled(lambda x, y: centroid(x, y, tau=0.5, estimator=each))

@@ -1,6 +1,6 @@
 """torch.compile(fullgraph=True) of the field and of the loss, backward included: no graph break, the eager numbers.
 
-The backend "aot_eager" traces forward and backward and needs no C++ compiler; one test compiles kernels where one is.
+The backend "aot_eager" traces forward and backward and needs no C++ compiler; one test uses a compiler if there is one.
 """
 
 import inspect
@@ -21,7 +21,7 @@ WEIGHTINGS = [(normalization, form) for normalization in NORMALIZATIONS for form
 
 @pytest.fixture
 def plain_methods(monkeypatch):
-    """Classes as users run them: the compiler cannot see into a method that checks shapes, even switched off."""
+    """Remove the shape checks from methods: torch.compile cannot trace them, even if they are disabled."""
     modules = [module for name, module in sys.modules.items() if name.startswith("truedrift.")]
     for each in {each for module in modules for each in vars(module).values() if inspect.isclass(each)}:
         for name, method in list(vars(each).items()) if each.__module__.startswith("truedrift.") else ():
@@ -154,7 +154,7 @@ def test_float32_with_near_pairs():
 
 
 def test_compiled_function_returns_a_drift_loss():
-    """Its report is read outside, where it is computed as in an eager run."""
+    """The report is read outside the compiled function, and equals that of an eager run."""
     gen, pos, neg, weight_neg = feature_groups(4, 6, 3)
 
     def loss_of(gen, pos, neg, weight_neg):

@@ -17,7 +17,7 @@ def literal(log_k, normalization):
 
 
 def log_kernel_matrix(B, columns, largest_ratio, seed=0):
-    """−d/τ of a lopsided matrix: d/τ from 0 to `largest_ratio`, most of it near the upper end."""
+    """Return −d/τ of an asymmetric matrix: d/τ from 0 to `largest_ratio`, most of it near the upper end."""
     generator = torch.Generator().manual_seed(seed)
     uniform = torch.rand(B, columns, generator=generator, dtype=torch.float64)
     return -largest_ratio * uniform.sqrt()
@@ -54,7 +54,7 @@ def test_matches_the_literal_loop(log_k, normalization):
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 def test_float32_keeps_the_digits_of_its_logarithms(normalization):
-    """Rounding a log-kernel of 10⁴ costs 10⁴·2⁻²⁴; every step after it may cost as much again."""
+    """The rounding error of a log-kernel of 10⁴ is 10⁴·2⁻²⁴; every later step may add as much."""
     log_k = with_self_mask(log_kernel_matrix(6, 11, 1e4)).float()
     expected, _ = literal(log_k.double(), normalization)
     error = (log_affinity(log_k, normalization).log_w.double() - expected)[log_k > -INF].abs()
@@ -62,7 +62,7 @@ def test_float32_keeps_the_digits_of_its_logarithms(normalization):
 
 
 def test_the_three_normalizations_differ():
-    """Negative control: the tests above could not distinguish them if they were equal."""
+    """Negative control: the tests above distinguish the normalizations."""
     log_k = with_self_mask(log_kernel_matrix(5, 8, 10))
     row, both, loo = (log_affinity(log_k, each).log_w.exp() for each in NORMALIZATIONS)
     assert (row - both).abs().max() > 0.05

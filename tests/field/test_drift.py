@@ -15,7 +15,7 @@ ESTIMATORS = ("standard", "abc", "abc2", "jackknife")
 
 
 def samples(B=4, n=6, m=5, D=3, seed=0, dtype=torch.float64):
-    """Queries, positives and negatives of three different shapes, places and scales: nothing is symmetric."""
+    """Return queries, positives and negatives with different shapes, means and scales: nothing is symmetric."""
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(B, D, generator=generator, dtype=dtype)
     y_pos = 0.5 * torch.randn(n, D, generator=generator, dtype=dtype).exp() + 0.3
@@ -119,7 +119,7 @@ def test_self_mask_true_leaves_each_querys_own_column_out(normalization, form):
 
 
 def test_self_mask_is_off_by_default():
-    """x and y_neg are the same object: without self_mask a query repels itself."""
+    """Even if x and y_neg are the same tensor, a query repels itself without self_mask."""
     x, y_pos, _ = samples()
     unmasked = drift(x, y_pos, x, tau=0.7)
     assert_is_literal(unmasked, literal_drift(x, y_pos, x, tau=0.7))

@@ -23,7 +23,7 @@ def rotation(D, seed=0):
 
 
 def test_swapping_the_sides_reverses_the_field():
-    """Swapping what attracts and what repels turns a row-normalized separate field around."""
+    """Swapping positives and negatives reverses a row-normalized separate field."""
     x, y_pos, y_neg = samples()
     V = drift(x, y_pos, y_neg, tau=0.7).V
     torch.testing.assert_close(drift(x, y_neg, y_pos, tau=0.7).V, -V, rtol=1e-13, atol=1e-15)
@@ -67,7 +67,7 @@ def test_scaling_lengths_and_temperature_scales_the_field(normalization, form):
 
 @pytest.mark.parametrize(("normalization", "form"), OPTIONS)
 def test_permuting_samples(normalization, form):
-    """Queries permute the field; references change nothing, as long as each query's own column goes along."""
+    """Permuting queries permutes the field; permuting references changes nothing if self_mask is permuted too."""
     x, y_pos, y_neg = samples()
     own = torch.tensor([2, -1, 0, 1])
     options = {"tau": 0.7, "normalization": normalization, "form": form}
@@ -96,7 +96,7 @@ def test_batch_equals_loop(normalization, form):
 
 @pytest.mark.parametrize(("normalization", "form"), OPTIONS)
 def test_leading_dimensions_broadcast(normalization, form):
-    """One set of queries, two of positives, one of negatives that lacks the dimension."""
+    """One group of queries, two of positives, and negatives without the leading dimension."""
     x, y_pos, y_neg = samples(1)[0], samples(2)[1], samples()[2]
     options = {"tau": 0.7, "normalization": normalization, "form": form}
     together = drift(x, y_pos, y_neg, **options)
@@ -165,7 +165,7 @@ def test_gradient_is_finite_on_a_reference_and_with_empty_sides(normalization, f
 
 
 def unit_vectors():
-    """384-d unit vectors, all nearly √2 apart: weights at τ = 0.02 are spread over several references."""
+    """384-dimensional unit vectors, all about √2 apart, so that several references have weight at τ = 0.02."""
     return tuple(torch.nn.functional.normalize(points - points.mean(), dim=-1) for points in samples(D=384))
 
 

@@ -1,9 +1,9 @@
-"""Which normalization leaves how much bias after ABC: row < bidirectional-loo < bidirectional (n = 64, τ = 0.2).
+"""The bias that each normalization leaves after ABC: row < bidirectional-loo < bidirectional (n = 64, τ = 0.2).
 
 Queries and references are drawn with replacement from finite pools of the four-mode toy, so that the target T* (weights
 k(x, y), or k(x, y)/√c(y) with c the mean over the pool of queries) is exact. The first-order part of every estimate is
 subtracted, a sum of independent terms of mean exactly zero (a control variate): the influence of each reference, and of
-each other query through the column sums. That divides the standard error by five, at no bias.
+each other query through the column sums. That divides the standard error by five and adds no bias.
 """
 
 import pytest
@@ -82,6 +82,6 @@ def test_abc_removes_the_leading_bias_of_the_row_normalization(errors):
 
 
 def test_abc_leaves_a_third_of_the_bidirectional_bias(errors):
-    """Negative control of the test above: the same correction on the normalization that it does not know."""
+    """Negative control of the test above: ABC does not correct the bias of the column sums."""
     standard, corrected = errors["bidirectional", "standard"].mean(0), errors["bidirectional", "abc"].mean(0)
     assert corrected.norm() > 0.2 * standard.norm()

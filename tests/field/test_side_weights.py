@@ -1,4 +1,4 @@
-"""α, γ and the masses of both sides: Σα = Σγ = 1 where exponentiating first would give 1e-11 or nothing."""
+"""α, γ and the masses of both sides: Σα = Σγ = 1 also where exponentiating first would give 1e-11 or 0."""
 
 import math
 
@@ -58,15 +58,15 @@ def test_weights_sum_to_one_at_ten_thousand(normalization, name):
     assert torch.isfinite(both.log_mass).all()
 
 
-def lopsided(B=4, neg=3, pos=5, seed=5):
+def draw_log_kernels(B=4, neg=3, pos=5, seed=5):
     return -20 * torch.rand(B, neg + pos, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 @pytest.mark.parametrize("neg", [3, 4, 5], ids=["fewer negatives", "equal sides", "more negatives"])
 def test_alpha_gamma_and_masses_match_the_literal_formula(normalization, neg):
-    """Equal sides with equal estimators take a joint path; all must be the literal formula."""
-    log_k = lopsided(neg=neg, pos=8 - neg)
+    """Sides of equal size with equal estimators are computed jointly; every case matches the formula."""
+    log_k = draw_log_kernels(neg=neg, pos=8 - neg)
     both = side_weights(log_k, neg, FieldSpec(normalization, "product", ABC(), ABC()))
     log_w, log_A = literal_log_affinity(log_k.tolist(), normalization)
     log_w = torch.tensor(log_w, dtype=torch.float64)
@@ -83,7 +83,7 @@ def test_alpha_gamma_and_masses_match_the_literal_formula(normalization, neg):
 
 
 def test_each_side_has_its_own_estimator():
-    log_k = lopsided(neg=4, pos=4)
+    log_k = draw_log_kernels(neg=4, pos=4)
     for estimator_pos, estimator_neg in ((ABC(), Standard()), (Standard(), ABC()), (Jackknife(), ABC())):
         both = side_weights(log_k, 4, FieldSpec("row", "separate", estimator_pos, estimator_neg))
         torch.testing.assert_close(both.gamma_pos, estimator_pos.reweight(log_k[:, 4:]))
@@ -92,8 +92,8 @@ def test_each_side_has_its_own_estimator():
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 def test_weights_of_negatives_multiply_after_the_root(normalization):
-    """A_ij w_j: α is reweighted, S⁻ too, and the positives and the column sums do not see it."""
-    log_k, w = lopsided(), torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
+    """A_ij w_j: the weights change α⁻ and S⁻, but neither the positives nor the column sums."""
+    log_k, w = draw_log_kernels(), torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
     weighting = FieldSpec(normalization, "product", Standard(), Standard())
     plain = side_weights(log_k, 3, weighting)
     both = side_weights(log_k, 3, weighting, log_weight_neg=w.log()[None, :])
@@ -107,7 +107,7 @@ def test_weights_of_negatives_multiply_after_the_root(normalization):
 @pytest.mark.parametrize("form", ["separate", "product"])
 def test_coefficients_times_references_are_the_field(form):
     """C·[Y⁻ | Y⁺] = V, rows of C sum to 0, masses relative to the largest."""
-    log_k, y = lopsided(), torch.randn(8, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    log_k, y = draw_log_kernels(), torch.randn(8, 2, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     both = side_weights(log_k, 3, FieldSpec("bidirectional", form, ABC(), ABC()))
     C = both.coefficients(form)
     torch.testing.assert_close(C.sum(1), torch.zeros(4, dtype=torch.float64), rtol=0, atol=1e-15)
@@ -127,7 +127,7 @@ def test_relative_masses_where_the_masses_underflow():
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 def test_an_empty_side_has_no_mass_and_no_weights(normalization):
-    log_k = lopsided().float()
+    log_k = draw_log_kernels().float()
     log_k[1, :3] = -INF
     both = side_weights(log_k, 3, FieldSpec(normalization, "product", ABC(), Jackknife()))
     assert (both.alpha_neg[1] == 0).all()
@@ -138,7 +138,7 @@ def test_an_empty_side_has_no_mass_and_no_weights(normalization):
 
 
 def test_relative_masses_are_zero_where_every_side_is_empty():
-    log_k = lopsided().float()
+    log_k = draw_log_kernels().float()
     log_k[:, :3] = -INF
     both = side_weights(log_k, 3, FieldSpec("row", "product", ABC(), ABC()))
     assert (both.relative_mass() == 0).all()

@@ -1,11 +1,10 @@
-"""Σ_τ V_τ/√(mean V_τ² + 1e-8), by hand."""
+"""Σ_τ V_τ/√(mean V_τ² + 1e-8) against a loop, and the log-kernels of several temperatures."""
 
 import math
 
 import torch
 
-from truedrift.field import sum_normalized
-from truedrift.field.affinity import log_kernels, mean_square
+from truedrift.field import log_kernels, mean_square, sum_normalized
 
 
 def field(seed=0, T=3, B=4, D=5):
@@ -23,7 +22,7 @@ def test_each_field_is_normalized_by_its_rms_then_summed():
 
 
 def test_epsilon_is_inside_the_root():
-    """A field of RMS 1e-4 keeps 1/√2 of its unit size: outside of the root the same 1e-8 would leave all of it."""
+    """A field of RMS 1e-4 gets the RMS 1/√2; with ε outside the root it would be 1."""
     V = torch.full((1, 2, 2), 1e-4, dtype=torch.float64)
     torch.testing.assert_close(sum_normalized(V), torch.full((2, 2), 0.5**0.5, dtype=torch.float64))
 

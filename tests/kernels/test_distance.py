@@ -1,4 +1,4 @@
-"""d_ij = ‖x_i − y_j‖: both paths against a loop over pairs, where each could lose its digits."""
+"""d_ij = ‖x_i − y_j‖: both methods against a loop over pairs, in cases where digits could be lost."""
 
 import math
 
@@ -17,7 +17,7 @@ def draw(*shape, seed=0, dtype=torch.float32):
 
 
 def literal(x, y):
-    """‖x_i − y_j‖ in float64, pair by pair, from the numbers that the package sees."""
+    """Compute ‖x_i − y_j‖ in float64, pair by pair."""
     return torch.tensor([[math.dist(a, b) for b in y.tolist()] for a in x.tolist()], dtype=torch.float64)
 
 
@@ -36,22 +36,22 @@ def test_float32_distances_have_float32_digits(method, D, offset):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("gap", [1e-2, 1e-4])
 def test_near_duplicates_keep_their_digits(method, gap):
-    """y at `gap` from x among references that are far: an expansion in float32 is off by 100 % at 1e-4."""
+    """References at a distance of `gap`, among distant ones: an expansion in float32 is wrong by 100 % at 1e-4."""
     x = draw(6, 64)
     y = torch.cat((x + gap * draw(6, 64, seed=1), draw(20, 64, seed=2)))
     exact = literal(x, y)
     assert relative_error(pairwise_distance(x, y, method=method), exact) <= 4 * ROUNDING
     plain = (x.square().sum(-1)[:, None] + y.square().sum(-1) - 2 * x @ y.T).clamp_min(0).sqrt()
-    assert relative_error(plain, exact) > 1e3 * ROUNDING  # the control: this case is hard
+    assert relative_error(plain, exact) > 1e3 * ROUNDING  # negative control: this case is hard
 
 
 def test_float64_methods_agree_to_the_precision_of_the_expansion():
-    """d² of the matmul path is right to a few roundings of the squared spread, whatever the offset."""
+    """d² of the matmul method is accurate to a few roundings of the largest squared distance, at any offset."""
     x, y = (draw(8, 16, seed=s, dtype=torch.float64) + 1e4 for s in (0, 1))
     y[0] = x[0] + 1e-5
     exact, matmul = (squared_distance(x, y, method=method) for method in METHODS)
-    spread = (y - y.mean(0)).square().sum(-1).max()
-    assert float((exact - matmul).abs().max()) <= 16 * 2.0**-53 * float(spread)
+    largest = (y - y.mean(0)).square().sum(-1).max()
+    assert float((exact - matmul).abs().max()) <= 16 * 2.0**-53 * float(largest)
     torch.testing.assert_close(exact.sqrt(), literal(x, y), rtol=1e-12, atol=0)
 
 
@@ -102,7 +102,7 @@ def test_result_has_the_wider_dtype():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_gradient_at_zero_distance_is_zero(method):
-    """x on a reference of its own: d = 0 there, and the other reference alone pulls."""
+    """x coincides with a reference: d = 0 there, and only the other reference contributes."""
     x = torch.tensor([[0.5, -1.0]], requires_grad=True)
     y = torch.tensor([[0.5, -1.0], [3.5, 3.0]], requires_grad=True)
     d = pairwise_distance(x, y, method=method)

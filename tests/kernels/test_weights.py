@@ -30,7 +30,7 @@ def literal_leave_one_out(values):
     return [literal_logsumexp(values[:i] + values[i + 1 :]) for i in range(len(values))]
 
 
-def spread(size, scale, seed=0, dtype=torch.float64):
+def draw_log_weights(size, scale, seed=0, dtype=torch.float64):
     return (-scale * torch.rand(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)).to(dtype)
 
 
@@ -65,7 +65,7 @@ def test_leave_one_out_of_random_rows(row):
 
 
 def test_leave_one_out_along_another_dimension():
-    log_w = spread((2, 5, 3), 1e3)
+    log_w = draw_log_weights((2, 5, 3), 1e3)
     by_column = leave_one_out_logsumexp(log_w, -2)
     for group in range(2):
         for column in range(3):
@@ -75,7 +75,7 @@ def test_leave_one_out_along_another_dimension():
 
 
 def test_leave_one_out_in_float32_where_subtraction_loses_all_digits():
-    """The largest holds all of the sum in float32: log(S − w) by subtraction is −∞ there."""
+    """The largest term is the whole sum in float32, so log(S − w) by subtraction is −∞."""
     log_w = torch.tensor([0.0, -20.0, -21.0])
     result = leave_one_out_logsumexp(log_w, -1)
     assert float(result[0]) == pytest.approx(-20 + math.log1p(math.exp(-1)), rel=2.0**-23)
@@ -116,12 +116,12 @@ def test_softmax_matches_its_definition_and_is_zero_for_an_empty_row(row, dtype)
 
 @pytest.mark.parametrize("scale", [1, 1e2, 1e4])
 def test_weights_sum_to_one_at_any_range(scale):
-    alpha = softmax(spread((50, 200), scale, dtype=torch.float32))
+    alpha = softmax(draw_log_weights((50, 200), scale, dtype=torch.float32))
     torch.testing.assert_close(alpha.double().sum(-1), torch.ones(50, dtype=torch.float64), rtol=0, atol=3e-7)
 
 
 def test_softmax_gradient_is_that_of_torch_and_zero_for_an_empty_row():
-    log_w = spread((3, 6), 5).requires_grad_()
+    log_w = draw_log_weights((3, 6), 5).requires_grad_()
     assert torch.autograd.gradcheck(softmax, log_w)
     empty = torch.full((1, 4), -INF, requires_grad=True)
     softmax(empty).sum().backward()

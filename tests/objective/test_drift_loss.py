@@ -20,7 +20,7 @@ SCALES = {
     "none": {"feature_scale": "none", "temperatures": (0.3, 1.0, 4.0)},
 }
 SIZES = [(1, 3), (2, 1), (4, 6), (5, 5)]
-"""(n, m), of which (1, m) has no negatives of its own and (2, m) empty columns without the own query."""
+"""(n, m): (1, m) has no negatives, and (2, m) has columns that are empty without the own query."""
 
 
 def general(gen, pos, neg=None, **options):
@@ -91,7 +91,7 @@ def test_the_options_differ():
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
 def test_loss_matches_literal_fields(normalization, form, estimator):
-    """Every estimator, through the oracle of the field: masses over their largest, RMS, sum over temperatures."""
+    """Every estimator against the oracle of the field: relative masses, RMS, sum over temperatures."""
     gen, pos, _, _ = feature_groups(4, 5)
     x, y = gen[0, 1], pos[0, 1]
     V = torch.zeros_like(x)
@@ -123,7 +123,7 @@ def test_loss_matches_literal_fields(normalization, form, estimator):
 
 
 def test_gradient_is_the_field():
-    """Without scaling, ∂loss/∂x = −2V/(nD), and the loss is mean V²: a step against it goes along V."""
+    """Without scaling, ∂loss/∂x = −2V/(nD) and the loss is mean V², so a gradient step moves along V."""
     gen, pos, _, _ = feature_groups(4, 5)
     gen.requires_grad_()
     loss = general(gen, pos, feature_scale="none", temperatures=(1.0,), form="separate")
@@ -136,7 +136,7 @@ def test_gradient_is_the_field():
 
 
 def test_gradient_keeps_its_digits_with_large_features():
-    """Lengths and temperatures times 2³⁰ leave the unit fields as they are; x + V would round them away in float32."""
+    """Scaling lengths and temperatures by 2³⁰ does not change the unit fields; x + V would lose them in float32."""
     gen, pos, _, _ = (side if side is None else side.float() for side in feature_groups(4, 5))
     expected = loss_and_gradient(general, gen, pos, feature_scale="none", temperatures=(1.0,))
     found = loss_and_gradient(general, gen * 2**30, pos * 2**30, feature_scale="none", temperatures=(2.0**30,))
@@ -146,7 +146,7 @@ def test_gradient_keeps_its_digits_with_large_features():
 
 @pytest.mark.parametrize("temperatures", [(0.05,), (0.02, 0.05), (0.02, 0.05, 0.2)])
 def test_loss_lies_between_zero_and_the_square_of_the_temperatures(temperatures):
-    """Unit fields, summed: 1 for one temperature whatever the features, T² at most."""
+    """The sum of T unit fields has a mean square of at most T², and of 1 for one temperature."""
     gen, pos, _, _ = feature_groups(5, 7)
     loss = general(gen, pos, temperatures=temperatures)
     assert loss.min() > 0
@@ -234,7 +234,7 @@ def test_other_corrections_reject_two_pools(estimator):
 @pytest.mark.parametrize("path", ["general", "gram"])
 @pytest.mark.parametrize("leading", [(), (3,), (2, 3), (2, 1, 3)], ids=str)
 def test_groups_are_independent(leading, path):
-    """Any leading dimensions: every group has the loss that it has alone."""
+    """With any leading dimensions, every group has the same loss as alone."""
     generator = torch.Generator().manual_seed(0)
     gen, pos, neg = (
         torch.randn(*leading, rows, 6, generator=generator, dtype=torch.float64) + rows for rows in (4, 5, 3)
@@ -378,7 +378,7 @@ def test_estimators_that_draw_take_a_generator():
 
 
 def test_forward_mode_equals_reverse_mode():
-    """⟨∇loss, v⟩ both ways: the loss with its own gradient knows only one of them, so the general path serves here."""
+    """⟨∇loss, v⟩ both ways; forward mode takes the general path, because the Gram path has only a reverse gradient."""
     generator = torch.Generator().manual_seed(5)
     gen, pos, v = (torch.randn(2, 5, 7, dtype=torch.float64, generator=generator) for _ in range(3))
     with forward_ad.dual_level():

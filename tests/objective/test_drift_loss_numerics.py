@@ -1,4 +1,4 @@
-"""Finite features give a finite loss, gradient and report; the normalized field in float32 is near that in float64."""
+"""Finite features give finite loss, gradient and report; the normalized field in float32 is close to float64."""
 
 import math
 
@@ -26,7 +26,7 @@ def draw(rows, D=6, seed=0):
 
 
 def cases():
-    """(gen, pos, neg, options) by name; distances of unit features reach 2, so that τ = 2e-4 is d/τ = 10⁴."""
+    """Return (gen, pos, neg, options) by name; distances of unit features reach 2, so τ = 2e-4 gives d/τ = 10⁴."""
     gen, pos, neg = draw(5), draw(7, seed=1) + 0.3, draw(3, seed=2)
     one, far, near_and_far = gen[:, :1], {"temperatures": (2e-4,)}, {"temperatures": (2e-4, 0.02)}
     return {
@@ -70,7 +70,7 @@ def weightings(guided):
     [(path, torch.float32) for path in ("gram", "general", "mean-distance", "none")] + [("gram", torch.float64)],
 )
 def test_finite_input_gives_finite_output(path, which, dtype):
-    """Every report entry is finite, too, but the logarithm of a force of zero, which is −∞."""
+    """Every entry of the report is finite, except the logarithm of a zero force, which is −∞."""
     gen, pos, neg, options = CASES[which]
     gen, pos, neg = gen.to(dtype), pos.to(dtype), None if neg is None else neg.to(dtype)
     options = options | ({"path": path} if path in ("gram", "general") else {"feature_scale": path})

@@ -1,4 +1,4 @@
-"""Standardization, unit length and mean distance, each by its formula."""
+"""Standardization, normalization to unit length and mean distance against their formulas."""
 
 import pytest
 import torch
@@ -33,7 +33,7 @@ def test_unconditional_negatives_are_not_counted():
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("value", [0.1, 1000.1])
 def test_constant_dimension_is_exactly_zero(value, dtype):
-    """Not the rounding of its mean over 1e-6, which would be a common direction with a huge gradient."""
+    """The rounding error of its mean, divided by 1e-6, would be a common direction with a huge gradient."""
     features = sides().map(lambda f: f.to(dtype))
     for side in (features.gen, features.pos, features.neg):
         side[..., 2] = value
@@ -92,7 +92,7 @@ def test_identical_features_are_zero_with_gradient_zero(dtype):
 
 @pytest.mark.parametrize("over_batch", [False, True])
 def test_mean_distance_is_one(over_batch):
-    """s is the weighted mean of all distances, the zeros of a feature to itself included; coordinates over s/√D."""
+    """s is the weighted mean of all distances, including a feature to itself; coordinates are divided by s/√D."""
     features = sides()
     found = mean_distance(features, over_batch=over_batch)
     total, weight, distances = torch.zeros(2, 2).double(), torch.zeros(2, 2).double(), {}

@@ -1,4 +1,4 @@
-"""The Gram-space path against the general one: everywhere in float64, and where digits are lost in float32."""
+"""The Gram path against the general path, in float64 and where float32 loses digits."""
 
 import importlib
 import itertools
@@ -57,7 +57,7 @@ def test_single_pair_has_a_force_and_no_gradient():
 
 
 def hard(name, n, D):
-    """(gen, pos) of two groups, float32 numbers held in float64: features that are nearly or exactly alike."""
+    """Return (gen, pos) of two groups, float32 numbers stored as float64: features that are nearly or exactly equal."""
     generator = torch.Generator().manual_seed(1)
 
     def draw(*shape):
@@ -109,7 +109,7 @@ def nearest_unit_distance(gen, pos):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("name", "n", "D"), HARD_SHAPES)
 def test_float64_where_features_are_alike(name, n, D, form, temperatures):
-    """1e-9, but for what d² = 2 − 2 f·f′ itself costs: rounded to 2⁻⁵², it moves d by 2⁻⁵²/d, or by 2⁻²⁶ at d = 0."""
+    """1e-9, or the rounding error of d² = 2 − 2 f·f′ if larger: 2⁻⁵² in d² is 2⁻⁵²/d in d, or 2⁻²⁶ at d = 0."""
     gen, pos = hard(name, n, D)
     (loss, gradient), (expected, expected_gradient) = both_paths(gen, pos, form=form, temperatures=temperatures)
     rounding, d = 8 * 2**-52, nearest_unit_distance(gen, pos)
@@ -145,14 +145,14 @@ def test_float32_gradient_with_unconditional_negatives(name, normalization):
 
 @pytest.mark.parametrize("path", ["general", "gram"])
 def test_vanishing_field_is_bounded_by_rounding(path):
-    """Every query has a copy on both sides, so that V ≈ 0 but for rounding: 2⁻²⁴/√1e-8 of a unit field at most."""
+    """Every query has a copy on both sides, so V is rounding error: at most 2⁻²⁴/√1e-8 of a unit field."""
     _, ordinary = loss_and_gradient(loss_of, *hard("ordinary", 8, 384), path="general")
     gen, pos = hard("permuted", 8, 384)
     neg = gen.flip(1)
     _, expected = loss_and_gradient(loss_of, gen, pos, neg, path="general")
     _, found = loss_and_gradient(loss_of, gen.float(), pos.float(), neg.float(), path=path)
     assert (found - expected).norm() <= 6e-4 * ordinary.norm()
-    assert expected.norm() <= 0.1 * ordinary.norm()  # it does vanish
+    assert expected.norm() <= 0.1 * ordinary.norm()  # it vanishes
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
@@ -170,9 +170,9 @@ def test_identical_features_have_no_force(n, D, value, path, dtype):
 @pytest.mark.parametrize("temperatures", [DEFAULT, SHARP], ids=["default", "sharp"])
 @pytest.mark.parametrize("name", HARD)
 def test_one_dimension(name, temperatures):
-    """Unit features are ±1 there, so that every force is along f and the gradient is zero.
+    """Unit features are ±1, so every force is along f and the gradient is zero.
 
-    A field that vanishes is rounding over √ε = 1e-4, a part in a thousand of a unit field in float32.
+    A vanishing field is rounding error divided by √ε = 1e-4, about 1e-3 of a unit field in float32.
     """
     gen, pos = hard(name, 5, 1)
     both = torch.cat((gen, pos), 1)
@@ -208,7 +208,7 @@ def test_float32_products_are_too_coarse_for_near_pairs():
 @pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
 @pytest.mark.parametrize("elements", [1, 170])
 def test_blocks_equal_one_block(monkeypatch, elements, u):
-    """Groups in blocks of one, of two (with a rest), or all at once: the same to rounding, report included."""
+    """Blocks of one group, of two groups with a remainder, and of all groups agree to rounding, also in the report."""
     generator = torch.Generator().manual_seed(0)
     gen, pos = (torch.randn(5, rows, 6, generator=generator, dtype=torch.float64) for rows in (4, 7))
     neg = torch.randn(5, u, 6, generator=generator, dtype=torch.float64) if u else None
@@ -220,7 +220,7 @@ def test_blocks_equal_one_block(monkeypatch, elements, u):
     compute_block = gram._compute_block
     monkeypatch.setattr(gram, "_compute_block", lambda *a, **k: calls.append(1) or compute_block(*a, **k))
     loss, gradient = loss_and_gradient(loss_of, gen, pos, neg, **options)
-    assert len(calls) > 1  # it was in blocks
+    assert len(calls) > 1  # there was more than one block
     torch.testing.assert_close(loss, whole[0], rtol=1e-13, atol=0)
     torch.testing.assert_close(gradient, whole[1], rtol=1e-11, atol=1e-14)
     report, expected = drift_loss(gen, pos, neg, **options).report.summary(), whole_report.report.summary()
@@ -228,8 +228,8 @@ def test_blocks_equal_one_block(monkeypatch, elements, u):
         torch.testing.assert_close(value, expected[name], rtol=1e-12, atol=0)
 
 
-def test_auto_chooses_the_gram_path(monkeypatch):
-    """It does so for standardize-l2, and chooses the general path for every other scale."""
+def test_auto_chooses_the_path_by_scale(monkeypatch):
+    """The Gram path for standardize-l2, and the general path for other scales or on request."""
     taken = []
     module = importlib.import_module("truedrift.objective.drift_loss")
     monkeypatch.setattr(module, "gram_loss", lambda *a, **k: taken.append("gram") or gram.gram_loss(*a, **k))

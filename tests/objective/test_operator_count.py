@@ -1,8 +1,8 @@
-"""How many operators a training signal takes: what costs on a GPU is launching them, not their arithmetic.
+"""The number of operators of loss and gradient: on a GPU their launches cost more than their arithmetic.
 
-Counted is every operator that loss and gradient ask torch for, as the profiler sees them: those called by the package
-or by autograd, views included, not what an operator calls inside. On a CPU the Gram path works in blocks that fit into
-the cache; elsewhere there is one block. So it is here, to count what a GPU is asked for.
+The profiler counts every operator that the package or autograd calls, including views, but not operators that are
+called inside others. On a CPU the Gram path works in blocks that fit into the cache. These tests use one block, as on a
+GPU.
 """
 
 import itertools
@@ -37,10 +37,10 @@ def operators(classes, scales, estimators=("abc", "abc"), n=8, m=8, u=0, **optio
     sides = (gen, pos + 1, neg, weight) if u else (gen, pos + 1)
     with profile(activities=[ProfilerActivity.CPU]) as seen:
         objective(*sides)
-    return sum(_is_asked_for(event) for event in seen.events())
+    return sum(_is_called_directly(event) for event in seen.events())
 
 
-def _is_asked_for(event):
+def _is_called_directly(event):
     above = event.cpu_parent
     while above is not None and not above.name.startswith("aten::"):
         above = above.cpu_parent
@@ -67,7 +67,7 @@ def test_abc_adds_at_most_eight(n, m, feature_scale):
 
 
 def test_count_with_unconditional_negatives():
-    """Positives cost the same four. Stratified negatives cost more: their own softmax in float64, and what is drawn."""
+    """ABC adds four operators for positives, and more for stratified negatives: a softmax in float64 and the strata."""
     plain, pos, both = (
         operators(10, 4, (pos, neg), u=5)
         for pos, neg in (("standard", "standard"), ("abc", "standard"), ("abc", "abc"))
@@ -77,7 +77,7 @@ def test_count_with_unconditional_negatives():
 
 
 def test_count_detects_a_loop():
-    """The control: more temperatures are no more operators, and groups one by one are."""
+    """Negative control: more temperatures need no more operators, but a loop over groups does."""
     assert operators(10, 4, temperatures=(0.1,)) == operators(10, 4, temperatures=(0.1, 0.2, 0.3, 0.4))
     gen, pos, _, _ = feature_groups(4, 4)
     objective = Objective(ObjectiveOptions(), [1.0])
@@ -88,4 +88,4 @@ def test_count_detects_a_loop():
 
     with profile(activities=[ProfilerActivity.CPU]) as seen:
         looped()
-    assert sum(_is_asked_for(event) for event in seen.events()) > 3 * operators(2, 2, n=4, m=4)
+    assert sum(_is_called_directly(event) for event in seen.events()) > 3 * operators(2, 2, n=4, m=4)

@@ -1,4 +1,4 @@
-"""The published losses reproduce the numbers of their authors' code (golden data), clamps and all."""
+"""The published losses reproduce the numbers of their authors' code (golden data), including its clamps."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from torch import tensor
 
 from truedrift.objective import abc_release_loss, drift_loss, official_loss
 from truedrift.objective.feature_scale import Features, standardize_l2
-from truedrift.objective.published import _release_fields
+from truedrift.objective.published import _release_fields, abc_release_groups
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 OFFICIAL = json.loads((GOLDEN / "official_loss.json").read_text())
@@ -119,6 +119,23 @@ def test_abc_release_groups_by_label_in_any_order_and_of_any_size():
         for of_class in [(labels[1:][labels[1:] == c], labels[labels == c])]
     ]
     torch.testing.assert_close(uneven, torch.stack(each).mean())
+
+
+def test_abc_release_fields_with_one_side_corrected_add_up():
+    """V is linear in the centroids: V(both) + V(none) = V(positives alone) + V(negatives alone)."""
+    generator = torch.Generator().manual_seed(5)
+    gen = torch.randn(2, 3, 5, 6, generator=generator, dtype=torch.float64)
+    pos = torch.randn(2, 3, 7, 6, generator=generator, dtype=torch.float64) * 1.5 + 0.3
+    features = standardize_l2(Features(gen.float(), pos.float()))
+    V = {(p, n): _release_fields(features, (0.2, 0.7), p, n) for p in (True, False) for n in (True, False)}
+    torch.testing.assert_close(V[True, True] + V[False, False], V[True, False] + V[False, True])
+    assert not torch.allclose(V[True, False], V[False, True])
+    losses = {
+        sides: abc_release_groups(gen, pos, temperatures=(0.2, 0.7), abc=sides[0], abc_neg=sides[1]) for sides in V
+    }
+    both = abc_release_groups(gen, pos, temperatures=(0.2, 0.7), abc=True)
+    assert torch.equal(both, losses[True, True])
+    assert not torch.allclose(losses[True, False], losses[False, True])
 
 
 def test_class_without_positives_is_an_error():

@@ -1,4 +1,4 @@
-"""What the report says, each entry by its literal formula."""
+"""Every entry of the report against its formula."""
 
 import math
 
@@ -37,7 +37,7 @@ def literal(gen, pos, neg=None, weight_neg=None, temperatures=TEMPERATURES, **op
 
 
 def each(groups, number):
-    """[C, S, T] of a number of every field."""
+    """Return [C, S, T]: one number for each field."""
     rows = [[[float(number(field)) for field in group.fields] for group in row] for row in groups]
     return torch.tensor(rows, dtype=torch.float64)
 
@@ -47,7 +47,7 @@ def plain_abc(alpha):
 
 
 def stratified_abc(alpha, n):
-    """MATH: γ_i = α_i (1 − p_2 + α_i) − α_i (A_s/n_s − Σ_s A_s²/n_s), over n − 1 other generated and the rest."""
+    """γ_i = α_i (1 − p_2 + α_i) − α_i (A_s/n_s − Σ_s A_s²/n_s), over n − 1 other generated and the rest."""
     strata = ((slice(None, n), n - 1), (slice(n, None), alpha.shape[1] - n))
     sums = [(members, alpha[:, members].sum(1, keepdim=True), size) for members, size in strata]
     total = sum(A.square() / size for _, A, size in sums)
@@ -108,7 +108,7 @@ def test_correction_is_zero_without_a_correction():
 
 @pytest.mark.parametrize("path", ["general", "gram"])
 def test_force_that_underflows_has_a_logarithm(path):
-    """A collapsed batch far from its positives, row-normalized: S⁺ = e^−140 is nothing in float32."""
+    """A collapsed batch far from its positives, row-normalized: S⁺ = e^−140 is 0 in float32."""
     generator = torch.Generator().manual_seed(0)
     gen = torch.randn(2, 2, 1, 384, generator=generator) + 1e-3 * torch.randn(2, 2, 5, 384, generator=generator)
     pos = torch.randn(2, 2, 7, 384, generator=generator)
@@ -121,7 +121,7 @@ def test_force_that_underflows_has_a_logarithm(path):
 
 
 def test_force_falls_while_the_loss_stays_constant():
-    """The same sample on its way to the data: loss 1 all along, a force that falls, a spread that comes to 1."""
+    """A sample that approaches the data: the loss stays 1, the force falls, the distance ratio goes to 1."""
     gen, _, _, _ = feature_groups(32, 32, D=8)
     noise = torch.randn(gen.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     pos = gen.flip(-2) + 0.5 * noise
@@ -157,7 +157,7 @@ def test_no_entry_has_a_gradient(path):
     ("path", "feature_scale"), [("general", "standardize-l2"), ("gram", "standardize-l2"), ("general", "none")]
 )
 def test_report_read_later_equals_report_read_at_once(path, feature_scale):
-    """Entries are computed on first use; what the caller does to the batch in between changes nothing."""
+    """Entries are computed on first use; changing the batch in place before that has no effect."""
     sides = feature_groups(5, 7, 3)
     gen, pos, neg, weight_neg = sides
     options = {"weight_neg": weight_neg, "path": path, "feature_scale": feature_scale}
@@ -168,7 +168,7 @@ def test_report_read_later_equals_report_read_at_once(path, feature_scale):
         side.copy_(side.flip(-1) * 3 + 1)
     for name, value in expected.items():
         assert torch.equal(getattr(late, name), value), name
-    changed = drift_loss(gen, pos, neg, **options).report  # negative control: the change is one that a report sees
+    changed = drift_loss(gen, pos, neg, **options).report  # negative control
     assert not torch.equal(changed.force, expected["force"])
 
 
@@ -205,7 +205,7 @@ def test_summary_is_the_mean_over_groups():
 
 @pytest.mark.parametrize("path", ["general", "gram"])
 def test_a_single_generated_feature(path):
-    """It has no negatives: nothing dominates, nothing is moved, there is no spread; in the product form no force."""
+    """Without negatives their entries and the distance ratio are 0, and so is the force of the product form."""
     gen, pos, _, _ = feature_groups(1, 7)
     product, separate = (drift_loss(gen, pos, form=form, path=path).report for form in ("product", "separate"))
     for report in (product, separate):

@@ -1,7 +1,7 @@
-"""Every centroid estimator as its definition reads: loops over references, float64, nothing shared with the package.
+"""Every centroid estimator from its definition: loops over references, in float64, without code of the package.
 
 A minibatch is a list of log-weights `log_w` and a tensor y [n, D] of the references that are *not* masked. Each
-function returns the centroid T [D], not weights, so that a reweighting is checked against what it is meant to compute.
+function returns the centroid T [D] and not weights, so that γ is checked by the centroid that it gives.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def stratified(log_w: Weights, y: Tensor, strata: Sequence[int]) -> Tensor:
 
 
 def jackknife(log_w: Weights, y: Tensor) -> Tensor:
-    """n T_n − (n − 1) mean_i T_{n,−i}, every leave-one-out centroid computed afresh."""
+    """n T_n − (n − 1) mean_i T_{n,−i}, with every leave-one-out centroid computed separately."""
     n = len(log_w)
     if n == 1:
         return y[0].double()
@@ -89,7 +89,7 @@ def br_snis(log_w: Weights, y: Tensor, clocks: Tensor, burn_in: int) -> Tensor:
     """The i-SIR chain: pool the state with n − 1 fresh references, average the pools' centroids, draw the next state.
 
     `clocks` [iterations, n] are the exponential waiting times of each pool: the next state is the first to arrive when
-    reference i runs at rate α_i. A masked reference, log w = −∞, is in no pool; a pool without any is no centroid.
+    reference i runs at rate α_i. A masked reference, log w = −∞, is in no pool; an empty pool has no centroid.
     """
     fresh = (len(log_w) - 1) // len(clocks)
     state, T = 0, []

@@ -1,11 +1,11 @@
-"""The drift loss as its definition reads: a loop over class, scale and temperature, in log-space.
+"""The drift loss from its definition: a loop over class, scale and temperature, in log-space.
 
     A = √(softmax_row(−d/τ) · softmax_col(−d/τ)) over columns [neg | pos], a sample's distance to itself left out,
     α± = A± / S±,   T± by the paper's listing,   V_τ = S⁺S⁻ (T⁺ − T⁻)   or   V_τ = T⁺ − T⁻,
     loss = mean ‖f − sg(f + Σ_τ V_τ/√(mean V_τ² + 1e-8))‖².
 
-Written as one writes it first, in plain PyTorch and nothing else: cdist, log_softmax, no batching over groups and no
-reading of values. It is the oracle of the tests and the baseline of the benchmark.
+It uses only plain PyTorch (cdist, log_softmax), does not batch groups and reads no values. It is the oracle of the
+tests and the baseline of the benchmark.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def literal_groups(
     feature_scale: str,
     scale_over_batch: bool,
 ) -> list[list[LiteralGroup]]:
-    """Every group of every class."""
+    """Compute every group, [class][scale]."""
     C, S = gen.shape[:2]
     mean_d = None
     if feature_scale == "mean-distance" and scale_over_batch:
@@ -203,7 +203,7 @@ def _field(
 
 
 def _log_column_without_own(L: Tensor, log_row: Tensor) -> Tensor:
-    """log k_ij / Σ_{i'≠i} k_i'j, each sum afresh; the row weight where no other query has the column."""
+    """log k_ij / Σ_{i'≠i} k_i'j, each sum computed separately; the row weight where no other query has the column."""
     n, columns = L.shape
     result = torch.empty_like(L)
     for i in range(n):

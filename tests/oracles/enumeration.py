@@ -1,4 +1,4 @@
-"""Exact expectations over draws from a few atoms, by adding up every outcome: no sampling, no quadrature.
+"""Exact expectations over draws from a few atoms, by summing over every outcome: no sampling, no quadrature.
 
 n draws with replacement from atoms a with probabilities p are, up to order, counts c with Σc = n and probability
 n!/Πc! · Πp^c. A pool of three atoms has (n + 1)(n + 2)/2 of them: E[T_n] is a finite sum, exact to rounding.

@@ -1,4 +1,4 @@
-"""Every estimator of the package, and the properties of each: the parameters of the conformance suite."""
+"""Every estimator with its properties: the parameters of the tests that run for all estimators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from truedrift.centroids import ABC, ABC2, BRSNIS, Bootstrap, Estimator, Jackknife, Standard, StratifiedABC
 
 M = 13
-"""References in a row: 3(n − 1) + 1 with n = 5, so that BR-SNIS with 3 iterations can read it too."""
+"""References per row: 3(n − 1) + 1 with n = 5, as BR-SNIS with 3 iterations needs."""
 
 
 @dataclass(frozen=True)

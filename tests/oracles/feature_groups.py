@@ -13,7 +13,7 @@ Sides = tuple[Tensor, Tensor, Tensor | None, Tensor | None]
 def feature_groups(n: int, m: int, u: int = 0, D: int = 6, seed: int = 0) -> Sides:
     """gen [2, 2, n, D], pos [2, 2, m, D], neg [2, 2, u, D] and its weights [2, 2, u], or None, None for u = 0.
 
-    Two classes and two scales; every group has its own place and size, and so does each of its sides.
+    Two classes and two scales; every group and each of its sides has a different mean and scale.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -29,7 +29,7 @@ def feature_groups(n: int, m: int, u: int = 0, D: int = 6, seed: int = 0) -> Sid
 
 
 def loss_and_gradient(loss_of: Callable[..., Tensor], gen: Tensor, *rest: Tensor | None, **options: object):
-    """The losses, and the gradient with respect to gen of a sum in which every group weighs differently."""
+    """Return the losses, and the gradient with respect to gen of a sum with a different weight for every group."""
     gen = gen.detach().clone().requires_grad_()
     loss = loss_of(gen, *rest, **options)
     weight = torch.arange(1, loss.numel() + 1, dtype=loss.dtype).view_as(loss)

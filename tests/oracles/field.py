@@ -1,7 +1,7 @@
-"""The drifting field as its definition reads: Python floats, one query and one reference at a time.
+"""The drifting field from its definition: Python floats, one query and one reference at a time.
 
-Nothing here is vectorized and nothing is clever. A masked reference is left out of the lists instead of being given
-the weight 0, sums run over what is left, and a column sum without the own query is summed afresh.
+Nothing is vectorized. A masked reference is left out of the lists instead of having the weight 0, and a column sum
+without the own query is computed separately.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def log_of_sum(logarithms: list[float]) -> float:
 
 
 def literal_log_affinity(log_k: list[list[float]], normalization: str) -> tuple[list[list[float]], list[list[float]]]:
-    """(what weights the centroids, what the masses sum) of log k, −∞ where masked."""
+    """Return (log-weights of the centroids, log-affinities of the masses) from log k, −∞ where masked."""
     B, columns = len(log_k), len(log_k[0])
     log_w = [[-math.inf] * columns for _ in range(B)]
     log_A = [[-math.inf] * columns for _ in range(B)]
