@@ -1,9 +1,8 @@
 """`truedrift evaluate RUN`: FID, KID, precision, recall and Inception Score, each with its protocol."""
 
-import dataclasses
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -24,7 +23,7 @@ from truedrift.recipes.evaluator import load_reference_data
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append, writable_directory
 from truedrift.report.screens import evaluation_summary
-from truedrift.training.config import DataOptions, EvaluationOptions
+from truedrift.training.config import DataOptions, RunConfig
 from truedrift.training.load import LoadedGenerator, Weights, load_generator
 from truedrift.training.run_directory import is_run, open_run
 from truedrift.training.setup import memory_errors_as_user_errors, resolve_device
@@ -84,62 +83,30 @@ class Evaluate:
     """Directory of evaluations.jsonl; the run directory if not given."""
 
     def prepare(self) -> Callable[[], str]:
-        """Check the options, and load the generator and the data."""
+        """Check the options; those of the run's configuration apply where a flag is not given."""
         require_integer("batch", self.batch, 1, 256)
         if not 0 <= self.strength <= 1e6:
-            raise UserError(
-                f"is {self.strength}", "must be from 0 to 1e6", "pass 1 to 4, as in training", field="strength"
-            )
-        device = resolve_device(self.device)
-        trained = load_generator(self.run, weights=self.weights)
-        options, data = self._load_data()
-        _require_fit(trained, data)
-        name = self.extractor or options.extractor or default_extractor(data.sample_shape)
-        out = writable_directory(self.out or self.run)
-        return partial(_evaluate, self, options, trained, data, name, device, out)
-
-    def _load_data(self) -> tuple[EvaluationOptions, Samples]:
-        """Return the run's evaluation options, overridden by the flags, and the data to compare with."""
-        options, data, seed = EvaluationOptions(), DataOptions(name=self.data or ""), 0
-        if is_run(self.run):
-            config = open_run(self.run).config
-            options, seed = config.evaluation, config.seed
-            data = config.data if self.data is None else data
-        elif self.data is None:
-            problem = f"{str(self.run)!r} is a folder of weights"
-            raise UserError(problem, "the data set to compare with must be given", "add for example --data cifar10")
+            fix = "pass 1 to 4, as in training"
+            raise UserError(f"is {self.strength}", "must be from 0 to 1e6", fix, field="strength")
+        config = open_run(self.run).config if is_run(self.run) else RunConfig()
+        flags = {name: getattr(self, name) for name in ("extractor", "samples", "split", "reference", "seed")}
+        given = {name: value for name, value in flags.items() if value is not None}
+        options = validated(replace(config.evaluation, **given))
+        data = config.data if self.data is None else DataOptions(name=self.data)
         if self.root is not None:
-            data = dataclasses.replace(data, root=str(self.root))
-        options = dataclasses.replace(
-            options,
-            samples=options.samples if self.samples is None else self.samples,
-            split=options.split if self.split is None else self.split,
-            reference=options.reference if self.reference is None else self.reference,
-            seed=options.seed if self.seed is None else self.seed,
-        )
-        return validated(options), load_reference_data(data, options, seed=seed)
+            data = replace(data, root=str(self.root))
+        return partial(_evaluate, self, replace(config, evaluation=options, data=data), resolve_device(self.device))
 
 
-def _require_fit(trained: LoadedGenerator, data: Samples) -> None:
-    """Require that samples and data have the same shape."""
-    if tuple(trained.generator.sample_shape) != data.sample_shape:
-        problem = f"samples of the generator have shape {tuple(trained.generator.sample_shape)}"
-        allowed = f"must be {data.sample_shape}, the shape of {data.name}"
-        raise UserError(problem, allowed, "pass the data set that the generator was trained on")
-
-
-def _evaluate(
-    command: Evaluate,
-    options: EvaluationOptions,
-    trained: LoadedGenerator,
-    data: Samples,
-    extractor_name: str,
-    device: torch.device,
-    out: Path,
-) -> str:
-    """Draw and evaluate samples, append the record, and return the summary; only rank 0 writes."""
+def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str:
+    """Load the generator and the data, evaluate, append the record and return the summary; only rank 0 writes."""
+    options = config.evaluation
+    trained, data = _load(command, config)
+    name = options.extractor or default_extractor(data.sample_shape)
+    out = writable_directory(command.out or command.run)
+    # Evaluate.
     started = time.monotonic()
-    extractor = build_extractor(extractor_name, sample_shape=data.sample_shape, device=device)
+    extractor = build_extractor(name, sample_shape=data.sample_shape, device=device)
     rank_zero = is_rank_zero()
     with (
         memory_errors_as_user_errors("pass a smaller --batch"),
@@ -172,3 +139,17 @@ def _evaluate(
     )
     append(out / EVALUATIONS, record)
     return f"{trained.source}\n{evaluation_summary(record)}\nwritten: {out / EVALUATIONS}"
+
+
+def _load(command: Evaluate, config: RunConfig) -> tuple[LoadedGenerator, Samples]:
+    """Load the generator and the data to compare with, whose shapes must be equal."""
+    trained = load_generator(command.run, weights=command.weights)
+    if command.data is None and not is_run(command.run):
+        problem = f"{str(command.run)!r} is a folder of weights"
+        raise UserError(problem, "the data set to compare with must be given", "add for example --data cifar10")
+    data = load_reference_data(config.data, config.evaluation, seed=config.seed)
+    if tuple(trained.generator.sample_shape) != data.sample_shape:
+        problem = f"samples of the generator have shape {tuple(trained.generator.sample_shape)}"
+        allowed = f"must be {data.sample_shape}, the shape of {data.name}"
+        raise UserError(problem, allowed, "pass the data set that the generator was trained on")
+    return trained, data

@@ -6,6 +6,7 @@ The picture of a run at a step uses the same noise every time, the averaged weig
 import math
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -138,8 +139,9 @@ def write_samples(path: Path, form: str, labels: Tensor, values: Tensor) -> None
         import numpy as np  # noqa: PLC0415  an extra
 
         tensors = {"images": to_uint8(values).permute(0, 2, 3, 1)} if values.ndim == 4 else {"points": values}
+        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in (tensors | {"labels": labels}).items()}
         content = BytesIO()
-        np.savez(content, **{name: tensor.numpy() for name, tensor in (tensors | {"labels": labels}).items()})
+        np.savez(content, **arrays)
         write_atomically(path, content.getvalue())
     elif values.ndim == 4:
         write_png(image_grid(values, grid_columns(len(values), len(labels.unique()))), path)

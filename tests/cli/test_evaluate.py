@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from truedrift.cli.main import main
-from truedrift.evaluation.record import EvaluationRecord
+from truedrift.evaluation import EvaluationRecord
 from truedrift.records.store import read
 from truedrift.training.load import load_generator
 
@@ -25,7 +25,7 @@ SMALL = (
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    """A run of four steps, judged at its end, with a cache of its own."""
+    """A run of four steps, evaluated at its end, with a separate cache."""
     directory = tmp_path_factory.mktemp("evaluated")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRUEDRIFT_CACHE", str(directory / "cache"))
@@ -36,11 +36,11 @@ def place(tmp_path_factory):
 
 def evaluate(capsys, *arguments):
     status = main(["evaluate", *map(str, arguments)])
-    said = capsys.readouterr()
-    return status, said.out, said.err
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
 
 
-def test_numbers_carry_their_protocol(capsys, place):
+def test_numbers_are_printed_and_recorded_with_their_protocol(capsys, place):
     status, out, _ = evaluate(capsys, place / "run", "--device", "cpu")
     assert status == 0
     lines = out.splitlines()
@@ -68,40 +68,62 @@ def test_a_score_without_a_classifier_is_not_available(capsys, place):
     assert "digits, split test, 360 samples" in out
 
 
-def test_a_folder_of_weights_is_compared_with_data_that_is_named(capsys, place, tmp_path):
+@pytest.fixture
+def weights(place, tmp_path):
+    """A folder of the weights of the run."""
     load_generator(place / "run").generator.save_pretrained(tmp_path / "weights")
-    status, _, err = evaluate(capsys, tmp_path / "weights", "--device", "cpu")
-    assert status == 2
-    assert "is a folder of weights; the data set to compare with must be given; add for example --data" in err
-    status, _, _ = evaluate(capsys, tmp_path / "weights", "--data", "digits", "--samples", 80, "--device", "cpu")
+    return tmp_path / "weights"
+
+
+def test_a_folder_of_weights_is_compared_with_the_given_data(capsys, place, weights):
+    status, _, _ = evaluate(capsys, weights, "--data", "digits", "--samples", 80, "--device", "cpu")
     assert status == 0
-    (record,) = read(tmp_path / "weights" / "evaluations.jsonl", EvaluationRecord)
+    (record,) = read(weights / "evaluations.jsonl", EvaluationRecord)
     assert record.step is None
     assert record.metrics == read_last(capsys, place, "digits").metrics
+
+
+RUN = "must be a run directory or a folder of weights; pass the path that .+ printed"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere"], r"'nowhere' does not exist; .*; .*"),
-        (["RUN", "--extractor", "fid"], r".*'fid'; must be one of 'inception', .*; .*"),
-        (["RUN", "--samples", "1"], r"samples is 1; .*; .*"),
-        (["RUN", "--batch", "0"], r"batch is 0; .*; .*"),
-        (["RUN", "--strength", "-1"], r"strength is -1.0; must be from 0 to 1e6; .*"),
+        (["nowhere"], f"'nowhere' does not exist; {RUN}"),
+        (["CACHE"], f"'.*cache' has no config.json; {RUN}"),
+        (
+            ["RUN", "--extractor", "fid"],
+            "the extractor is 'fid'; must be one of 'inception', 'abc-release', .*; choose one of these",
+        ),
+        (
+            ["RUN", "--samples", "1"],
+            "samples is 1; must be at least 2 and at most 10000000; choose another value",
+        ),
+        (["RUN", "--batch", "0"], "batch is 0; must be an integer ≥ 1; pass for example 256"),
+        (["RUN", "--strength", "-1"], "strength is -1.0; must be from 0 to 1e6; pass 1 to 4, as in training"),
         (
             ["RUN", "--data", "four-modes"],
-            r"samples of the generator have shape \(1, 8, 8\); must be \(2,\), the shape of four-modes; .*",
+            r"samples of the generator have shape \(1, 8, 8\); must be \(2,\), the shape of four-modes; "
+            "pass the data set that the generator was trained on",
         ),
         (
             ["RUN", "--data", "cifar10"],
-            r"cifar10 is not in the cache .*; run truedrift data fetch cifar10, .*evaluate: --root DIR.*",
+            r"cifar10 is not in the cache \('.*cifar10'\); must be fetched first, or be your own copy; "
+            r"run truedrift data fetch cifar10, or add --data DIR \(evaluate: --root DIR\)",
         ),
-        (["RUN", "--extractor", "inception"], r".*Inception network.*; .*; run truedrift data fetch .*"),
-        (["CACHE"], r"'.*' .*config.json; .*; .*"),
+        (
+            ["RUN", "--extractor", "inception"],
+            "the Inception network is missing at '.*'; it must be in the cache; run truedrift data fetch inception",
+        ),
+        (
+            ["WEIGHTS"],
+            "'.*weights' is a folder of weights; the data set to compare with must be given; "
+            "add for example --data cifar10",
+        ),
     ],
 )
-def test_every_mistake_is_one_line(capsys, place, arguments, message):
-    places = {"RUN": place / "run", "CACHE": place / "cache"}
+def test_every_mistake_is_one_line(capsys, place, weights, arguments, message):
+    places = {"RUN": place / "run", "CACHE": place / "cache", "WEIGHTS": weights}
     status, out, err = evaluate(capsys, *(places.get(each, each) for each in arguments), "--device", "cpu")
     assert (status, out) == (2, "")
     (line,) = err.splitlines()
@@ -109,8 +131,8 @@ def test_every_mistake_is_one_line(capsys, place, arguments, message):
 
 
 @pytest.mark.slow
-def test_two_processes_have_the_numbers_of_one(capsys, place):
-    """torchrun with gloo; the reference is computed by both, in a cache of its own."""
+def test_two_processes_agree_with_one(capsys, place):
+    """torchrun with gloo; the reference is computed by both, in a separate cache."""
     one = read_last(capsys, place, "encoder:convnet")
     environment = os.environ | {"TRUEDRIFT_CACHE": str(place / "cache-of-two"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
