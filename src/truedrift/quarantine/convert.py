@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from truedrift.errors import UserError
+from truedrift.errors import UserError, error_text
 from truedrift.quarantine import reader
 
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
@@ -74,11 +74,8 @@ def _scratch_directory(target: Path) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(dir=existing, prefix=".truedrift-", ignore_cleanup_errors=True) as scratch:
             yield Path(scratch)
     except OSError as error:
-        raise UserError(
-            f"{str(target)!r} cannot be written ({error.strerror})",
-            "must be a file in a writable directory",
-            "name another one",
-        ) from None
+        problem = f"{str(target)!r} cannot be written ({error.strerror})"
+        raise UserError(problem, "must be a file in a writable directory", "name another one") from None
 
 
 def _run_reader(source: Path, tensors: Path) -> None:
@@ -120,7 +117,7 @@ def _failure_reason(finished: subprocess.CompletedProcess[bytes]) -> str:
 
 def _unreadable(source: Path, reason: str) -> UserError:
     return UserError(
-        f"{str(source)!r} cannot be read as weights ({' '.join(reason.split())[:300]})",
+        f"{str(source)!r} cannot be read as weights ({error_text(reason)})",
         "must hold tensors and numbers in dictionaries, and no code",
         "save its state_dict() again, with tensors and plain numbers only",
     )

@@ -1,4 +1,4 @@
-"""Pickles in quarantine: tensors come out, code never runs, and a failure leaves nothing behind."""
+"""Conversion of pickles: tensors are kept, code is never executed, and a failure leaves no file."""
 
 import contextlib
 import io
@@ -14,8 +14,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from truedrift.quarantine import convert, reader
-from truedrift.quarantine.convert import SCALARS, convert_pickle
+from truedrift.quarantine import SCALARS, convert, convert_pickle, reader
 
 W = torch.arange(6.0).reshape(2, 3)
 
@@ -31,8 +30,8 @@ class Runs:
 
 
 @pytest.fixture
-def no_pickles_here(monkeypatch):
-    """This process must not unpickle; its reader, another one, does."""
+def no_unpickling(monkeypatch):
+    """Fail if this process unpickles instead of the reader process."""
 
     def refuse(*_, **__):
         pytest.fail("the parent read a pickle")
@@ -41,16 +40,16 @@ def no_pickles_here(monkeypatch):
         monkeypatch.setattr(owner, name, refuse)
 
 
-def converted(tmp_path, value):
+def convert_value(tmp_path, value):
     torch.save(value, tmp_path / "a.pt")
     convert_pickle(tmp_path / "a.pt", tmp_path / "out" / "a.safetensors")
     with safe_open(tmp_path / "out" / "a.safetensors", framework="pt") as file:
         return load_file(tmp_path / "out" / "a.safetensors"), json.loads(file.metadata()[SCALARS])
 
 
-def test_tensors_and_numbers_come_out_under_dotted_names(tmp_path, no_pickles_here):
+def test_tensors_and_numbers_get_dotted_names(tmp_path, no_unpickling):
     tied = torch.nn.Parameter(W)
-    tensors, plain = converted(
+    tensors, plain = convert_value(
         tmp_path,
         {
             "ema": OrderedDict(a=tied, b=tied, c=W.T),  # shared memory, and not contiguous
@@ -81,8 +80,8 @@ def test_tensors_and_numbers_come_out_under_dotted_names(tmp_path, no_pickles_he
 
 
 @pytest.fixture
-def at_once(monkeypatch):
-    """The reader in this process: the same code without the seconds of another interpreter, and without its limits."""
+def reader_in_process(monkeypatch):
+    """Run the reader in this process: the same code, without the start of an interpreter and without limits."""
 
     def run(command, **_):
         output = io.StringIO()
@@ -98,17 +97,17 @@ def at_once(monkeypatch):
     monkeypatch.setattr(reader, "set_resource_limits", lambda size: None)
 
 
-def everything(folder):
+def list_files(folder):
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-HARMS = ["os.system", "subprocess", "exec", "open", "inside"]
+ATTACKS = ["os.system", "subprocess", "exec", "open", "inside"]
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
-@pytest.mark.parametrize("harm", HARMS)
-def test_no_harm_is_done(tmp_path, at_once, harm, legacy):
-    """Even without the other process: loading as weights alone runs nothing."""
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_code_in_a_pickle_is_not_executed(tmp_path, reader_in_process, attack, legacy):
+    """Loading as weights only executes nothing, even in the same process."""
     trace = tmp_path / "trace"
     write = f"open({str(trace)!r}, 'w').close()"
     evil = {
@@ -117,11 +116,11 @@ def test_no_harm_is_done(tmp_path, at_once, harm, legacy):
         "exec": Runs(exec, write),
         "open": Runs(open, str(trace), "w"),
         "inside": {"weight": W, "more": [Runs(os.system, f"touch {trace}")]},
-    }[harm]
+    }[attack]
     torch.save(evil, tmp_path / "evil.pt", _use_new_zipfile_serialization=not legacy)
     with pytest.raises(ValueError, match=r"cannot be read as weights \(.*; must hold tensors.* no code; ") as caught:
         convert_pickle(tmp_path / "evil.pt", tmp_path / "new" / "a.safetensors")
-    assert everything(tmp_path) == ["evil.pt"]
+    assert list_files(tmp_path) == ["evil.pt"]
     assert "\n" not in str(caught.value)
     assert caught.value.__cause__ is None
 
@@ -147,7 +146,7 @@ FOREIGN = {
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
 @pytest.mark.parametrize("name", FOREIGN)
-def test_torchs_advice_is_not_repeated(tmp_path, at_once, name):
+def test_the_unsafe_advice_of_torch_is_not_shown(tmp_path, reader_in_process, name):
     (tmp_path / "a.pt").write_bytes(FOREIGN[name])
     with pytest.raises(ValueError, match=r"cannot be read as weights \(it (is|wants|has) ") as caught:
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
@@ -157,8 +156,8 @@ def test_torchs_advice_is_not_repeated(tmp_path, at_once, name):
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
-def test_the_advice_is_real(tmp_path):
-    """The control: of these files torch itself says so."""
+def test_torch_gives_unsafe_advice(tmp_path):
+    """The control: torch advises to load such a file without protection."""
     (tmp_path / "a.pt").write_bytes(FOREIGN["protocol 4"])
     with pytest.raises(pickle.UnpicklingError, match="weights_only"):
         torch.load(tmp_path / "a.pt", weights_only=True)
@@ -168,12 +167,12 @@ def test_a_malicious_pickle_leaves_no_trace(tmp_path):
     torch.save({"w": W, "more": Runs(os.system, f"touch {tmp_path / 'trace'}")}, tmp_path / "evil.pt")
     with pytest.raises(ValueError, match=r"it wants to call \w+\.system\); must hold tensors.* no code; ") as caught:
         convert_pickle(tmp_path / "evil.pt", tmp_path / "new" / "a.safetensors")
-    assert everything(tmp_path) == ["evil.pt"]
+    assert list_files(tmp_path) == ["evil.pt"]
     assert "\n" not in str(caught.value)
 
 
-def test_the_malice_is_real(tmp_path):
-    """The control: the same pickle, read the usual way, does leave a trace."""
+def test_the_malicious_pickle_works_without_protection(tmp_path):
+    """The control: the same pickle, read the usual way, leaves a trace."""
     trace = tmp_path / "trace"
     torch.save(Runs(os.system, f"touch {trace}"), tmp_path / "evil.pt")
     torch.load(tmp_path / "evil.pt", weights_only=False)
@@ -206,68 +205,68 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_an_object_that_is_not_a_state_dict_is_rejected(tmp_path, at_once, monkeypatch, name):
+def test_an_object_that_is_not_a_state_dict_is_rejected(tmp_path, reader_in_process, monkeypatch, name):
     monkeypatch.setattr(reader, "MAX_ENTRIES", 1000)
     value, message = BAD[name]
     torch.save(value, tmp_path / "a.pt")
     with pytest.raises(ValueError, match=rf"cannot be read as weights \(.*{message}"):
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
-    assert everything(tmp_path) == ["a.pt"]
+    assert list_files(tmp_path) == ["a.pt"]
 
 
 def test_a_tensor_larger_than_memory_is_refused(tmp_path):
     torch.save({"w": torch.zeros(1).expand(1 << 36)}, tmp_path / "a.pt")  # 256 GiB of one number
     with pytest.raises(ValueError, match=r"cannot be read as weights \(.*memory"):
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
-    assert everything(tmp_path) == ["a.pt"]
+    assert list_files(tmp_path) == ["a.pt"]
 
 
 @pytest.mark.parametrize("content", [b"", b"no pickle at all", b"PK\x03\x04 cut", pickle.dumps([1, 2])[:-1]])
-def test_a_damaged_file_is_rejected(tmp_path, at_once, content):
+def test_a_damaged_file_is_rejected(tmp_path, reader_in_process, content):
     (tmp_path / "a.pt").write_bytes(content)
     with pytest.raises(ValueError, match=r"a\.pt' cannot be read as weights \(.+\); .*; ") as caught:
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
     assert "\n" not in str(caught.value)
-    assert everything(tmp_path) == ["a.pt"]
+    assert list_files(tmp_path) == ["a.pt"]
 
 
-def test_a_reader_that_takes_too_long_is_ended(tmp_path, monkeypatch):
+def test_a_slow_reader_is_stopped(tmp_path, monkeypatch):
     torch.save({"w": W}, tmp_path / "a.pt")
     monkeypatch.setattr(convert, "LIMIT_SECONDS", 0.01)
     with pytest.raises(ValueError, match=r"reading took longer than 0\.01 seconds"):
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
-    assert everything(tmp_path) == ["a.pt"]
+    assert list_files(tmp_path) == ["a.pt"]
 
 
-def test_a_reader_that_dies_is_reported(tmp_path, monkeypatch):
+def test_a_crash_of_the_reader_is_reported(tmp_path, monkeypatch):
     torch.save({"w": W}, tmp_path / "a.pt")
-    (tmp_path / "dies.py").write_text("import os; os.abort()")
-    monkeypatch.setattr(reader, "__file__", str(tmp_path / "dies.py"))
+    (tmp_path / "aborts.py").write_text("import os; os.abort()")
+    monkeypatch.setattr(reader, "__file__", str(tmp_path / "aborts.py"))
     with pytest.raises(ValueError, match="its reader ended with status -6"):
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
 
 
-def test_the_reader_sees_no_secrets(tmp_path, monkeypatch):
+def test_the_reader_does_not_see_the_environment(tmp_path, monkeypatch):
     torch.save({"w": W}, tmp_path / "a.pt")
-    (tmp_path / "tells.py").write_text("import os, sys; sys.exit(' '.join(sorted(os.environ)) + os.getcwd())")
-    monkeypatch.setattr(reader, "__file__", str(tmp_path / "tells.py"))
+    (tmp_path / "prints.py").write_text("import os, sys; sys.exit(' '.join(sorted(os.environ)) + os.getcwd())")
+    monkeypatch.setattr(reader, "__file__", str(tmp_path / "prints.py"))
     monkeypatch.setenv("SECRET_TOKEN", "x")
     with pytest.raises(ValueError, match=r"OMP_NUM_THREADS.*\.truedrift-") as caught:
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
     assert "SECRET_TOKEN" not in str(caught.value)
 
 
-def test_safetensors_pass_through(tmp_path):
+def test_safetensors_are_copied(tmp_path):
     save_file({"w": W}, tmp_path / "a.safetensors")
     convert_pickle(tmp_path / "a.safetensors", tmp_path / "b.safetensors")
     assert (tmp_path / "b.safetensors").read_bytes() == (tmp_path / "a.safetensors").read_bytes()
     (tmp_path / "c.safetensors").write_bytes(pickle.dumps(1))
     with pytest.raises(ValueError, match="cannot be read as weights"):
         convert_pickle(tmp_path / "c.safetensors", tmp_path / "d.safetensors")
-    assert everything(tmp_path) == ["a.safetensors", "b.safetensors", "c.safetensors"]
+    assert list_files(tmp_path) == ["a.safetensors", "b.safetensors", "c.safetensors"]
 
 
-def test_an_older_result_stays_until_the_new_one_is_whole(tmp_path, at_once):
+def test_an_older_result_is_replaced_only_by_a_complete_one(tmp_path, reader_in_process):
     save_file({"old": W}, tmp_path / "b.safetensors")
     (tmp_path / "a.pt").write_bytes(b"broken")
     with pytest.raises(ValueError, match="cannot be read as weights"):
@@ -278,7 +277,7 @@ def test_an_older_result_stays_until_the_new_one_is_whole(tmp_path, at_once):
     assert set(load_file(tmp_path / "b.safetensors")) == {"new"}
 
 
-def test_a_storage_smaller_than_its_tensor_is_rejected(tmp_path, at_once):
+def test_a_storage_smaller_than_its_tensor_is_rejected(tmp_path, reader_in_process):
     torch.save({"w": torch.zeros(1000)}, tmp_path / "whole.pt")
     with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "a.pt", "w") as cut:
         for entry in whole.infolist():
@@ -287,7 +286,7 @@ def test_a_storage_smaller_than_its_tensor_is_rejected(tmp_path, at_once):
     (tmp_path / "whole.pt").unlink()
     with pytest.raises(ValueError, match="cannot be read as weights"):
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
-    assert everything(tmp_path) == ["a.pt"]
+    assert list_files(tmp_path) == ["a.pt"]
 
 
 @pytest.mark.parametrize(
