@@ -3,20 +3,15 @@
 import json
 import math
 from dataclasses import asdict
-from importlib import import_module
 
 import numpy as np
 import pytest
 import torch
 
-import truedrift
-from truedrift.bias import uncertainty
-from truedrift.bias.diagnose import diagnose
-from truedrift.bias.exact import exact_moments, exact_moments_by_estimator
+from truedrift.bias import diagnose, exact_moments, exact_moments_by_estimator, uncertainty
+from truedrift.bias.diagnose import RequiredN, smallest_n
 from truedrift.bias.expected_weights import FLOOR, References
 from truedrift.report.screens import diagnosis_summary
-
-diagnose_module = import_module("truedrift.bias.diagnose")
 
 NAMES = ("standard", "abc", "abc2")
 
@@ -33,7 +28,7 @@ def only(diagnosis):
 
 
 def as_json(diagnosis):
-    """What `to_json` writes, with tuples where JSON has lists; `to_json` refuses NaN and infinities."""
+    """Read what `to_json` writes, with tuples for the lists of JSON; `to_json` rejects NaN and infinities."""
     written = json.loads(diagnosis.to_json())
     for at in written["temperatures"]:
         at["biases"] = tuple(at["biases"])
@@ -44,7 +39,7 @@ def norms(diagnosis):
     return [bias.norm for bias in only(diagnosis).biases]
 
 
-def test_weights_by_a_literal_loop():
+def test_weights_match_a_literal_loop():
     alpha = torch.rand(5, 4, 9, generator=torch.Generator().manual_seed(1)).double().pow(6)
     alpha = alpha / alpha.sum(-1, keepdim=True)
     rows = alpha.reshape(20, 9).tolist()
@@ -63,11 +58,11 @@ def test_weights_by_a_literal_loop():
     assert 0 < weights.dominated < 1
 
 
-def test_one_row_of_weights_is_a_query():
+def test_one_row_of_weights():
     assert only(diagnose(weights=torch.tensor([0.25, 0.75]))).weights.n_eff.p50 == pytest.approx(1.6)
 
 
-def test_features_are_the_exact_engine():
+def test_features_match_the_exact_moments():
     x, y = features()
     at = only(diagnose(queries=x, references=y, tau=0.1, n=16, wanted=None))
     moments = exact_moments_by_estimator(x, y, tau=0.1, n=16)
@@ -95,17 +90,19 @@ def test_distances_are_a_centroid_of_one_dimension(kernel):
         assert found[k] == pytest.approx(float(torch.stack(rows).abs().mean()), rel=1e-4, abs=1e-6 * float(d.std()))
 
 
-def test_a_kernel_of_one_s_own():
+def test_a_kernel_given_as_a_function():
     x, y = features(2, N=100)
 
     def squared(a, b, tau):
         return -torch.cdist(a, b).square() / (2 * tau * tau)
 
-    own = norms(diagnose(queries=x, references=y, tau=0.5, n=8, wanted=None, kernel=squared))
-    assert own == pytest.approx(norms(diagnose(queries=x, references=y, tau=0.5, n=8, wanted=None, kernel="gaussian")))
+    found = norms(diagnose(queries=x, references=y, tau=0.5, n=8, wanted=None, kernel=squared))
+    assert found == pytest.approx(
+        norms(diagnose(queries=x, references=y, tau=0.5, n=8, wanted=None, kernel="gaussian"))
+    )
 
 
-def test_order_place_and_direction_of_the_references_do_not_matter():
+def test_invariance_to_permutation_translation_and_rotation():
     x, y = features(3, N=200)
     options = {"tau": 0.1, "n": 8, "wanted": None}
     expected = norms(diagnose(queries=x, references=y, **options))
@@ -115,7 +112,7 @@ def test_order_place_and_direction_of_the_references_do_not_matter():
         assert norms(diagnose(queries=a, references=b, **options)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_unit_of_length_is_a_unit():
+def test_results_scale_with_the_unit_of_length():
     x, y = features(4, N=200)
     small = only(diagnose(queries=x, references=y, tau=0.1, n=8))
     large = only(diagnose(queries=1000 * x, references=1000 * y, tau=100, n=8))
@@ -133,7 +130,7 @@ def test_float32_and_several_temperatures():
     assert both.temperatures[0].weights.n_eff.p50 < both.temperatures[1].weights.n_eff.p50
 
 
-def test_the_needed_n_is_where_the_bias_crosses():
+def test_the_needed_n_is_where_the_bias_crosses_the_wanted_one():
     x, y = features(6, N=600)
     wanted = 0.01
     at = only(diagnose(queries=x, references=y, tau=0.1, n=16, wanted=wanted))
@@ -147,7 +144,7 @@ def test_the_needed_n_is_where_the_bias_crosses():
     assert abc2 < abc < standard
 
 
-def test_beyond_the_references_n_is_extrapolated_and_says_so():
+def test_the_needed_n_beyond_the_references_is_marked_as_extrapolated():
     x, y = features(7, N=100)
     at = only(diagnose(queries=x, references=y, tau=0.1, n=16, wanted=1e-3))
     standard = at.biases[0]
@@ -167,13 +164,13 @@ def test_the_last_crossing_counts():
         asked.extend(n)
         return [2.4 / size for size in n]
 
-    found = diagnose_module.smallest_n(list(rising_first), list(rising_first.values()), 0.2, 1, more)
-    assert found == diagnose_module.RequiredN(12, False)  # 2.4/12 = 0.2
+    found = smallest_n(list(rising_first), list(rising_first.values()), 0.2, 1, more)
+    assert found == RequiredN(12, False)  # 2.4/12 = 0.2
     assert all(8 < n < 16 for n in asked)
-    assert diagnose_module.smallest_n([1, 8], [0.1, 0.01], 0.2, 1, more) == diagnose_module.RequiredN(1, False)
+    assert smallest_n([1, 8], [0.1, 0.01], 0.2, 1, more) == RequiredN(1, False)
 
 
-def test_dead_temperatures_have_a_name():
+def test_temperatures_that_are_too_cold_or_too_warm():
     x, y = features(8, N=300)
     cold, alive, warm = diagnose(queries=x, references=y, tau=(1e-3, 0.1, 1e4), n=8, wanted=None).temperatures
     assert (cold.dead, alive.dead, warm.dead) == ("too cold", None, "too warm")
@@ -183,7 +180,7 @@ def test_dead_temperatures_have_a_name():
     assert only(diagnose(weights=torch.eye(4))).dead == "too cold"
 
 
-def test_the_light():
+def test_the_color_of_each_case():
     x, y = features(9, Q=8, N=4000)
     cold, warm = diagnose(queries=x, references=y, tau=(0.01, 0.5), n=16, wanted=None).temperatures
     assert (cold.light.color, warm.light.color) == ("yellow", "green")
@@ -194,13 +191,13 @@ def test_the_light():
 
 
 @pytest.mark.parametrize("tau", [1e-30, 1e-9, 1e30])
-def test_no_temperature_breaks_it(tau):
+def test_extreme_temperatures_give_finite_numbers(tau):
     x, y = features(10, Q=2, N=50)
     found = diagnose(queries=x, references=y, tau=tau, n=4)
     assert as_json(found) == asdict(found)
 
 
-def test_references_that_are_all_the_same_have_no_bias():
+def test_equal_references_have_no_bias():
     x, y = torch.zeros(2, 3), torch.ones(20, 3)
     found = diagnose(queries=x, references=y, tau=0.5, n=4)
     assert as_json(found) == asdict(found)
@@ -211,7 +208,7 @@ def test_references_that_are_all_the_same_have_no_bias():
     assert not any(bias.resolved for bias in only(found).biases)
 
 
-def test_copies_of_references_fall_into_the_same_group():
+def test_copies_of_a_reference_are_in_the_same_group():
     _, y = features(12, N=20)
     once, copied = (uncertainty.distinct_index(each) for each in (y, y.repeat(100, 1)))
     assert torch.equal(once, torch.arange(20))
@@ -239,7 +236,7 @@ def test_copies_have_the_interval_of_the_distinct_references():
 
 
 @pytest.mark.parametrize("source", ["features", "distances"])
-def test_copies_have_the_light_of_the_distinct_references(source):
+def test_copies_are_rated_like_the_distinct_references(source):
     x, y = (each.float() for each in features(12, N=20))
     for times in (1, 100):
         many = y.repeat(times, 1)
@@ -260,7 +257,7 @@ def test_fewer_distinct_references_than_groups_are_too_few():
         assert light.reason.startswith("too few distinct references: 7")
 
 
-def test_a_bias_that_is_not_resolved_is_told_as_below_the_floor():
+def test_a_bias_that_is_not_resolved_is_reported_as_below_the_floor():
     x, y = features(14, Q=4, N=2000)
     found = diagnose(queries=x, references=y, tau=1.0, n=100_000, wanted=1e-12)
     at = only(found)
@@ -277,17 +274,17 @@ def test_a_bias_that_is_not_resolved_is_told_as_below_the_floor():
     assert as_json(found) == asdict(found)
 
 
-def test_few_references_that_every_minibatch_holds_do_not_tell_that_a_bias_is_small():
+def test_few_references_that_every_minibatch_holds_are_red():
     x, y = features(15, Q=4, N=12)
     at = only(diagnose(queries=x, references=y, tau=0.01, n=200_000, wanted=None))
     assert not at.biases[1].resolved
     assert at.light.color == "red"
-    assert at.light.reason.startswith("too few references: a query sees 1")
+    assert at.light.reason.startswith("too few references: 1 of them have weight at a query")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("n", [3, 100, 3000])
-def test_weights_are_normalized_as_well_as_their_dtype_allows(dtype, n):
+def test_the_tolerance_of_sums_depends_on_the_dtype(dtype, n):
     exact = (4 * torch.rand(50, n, generator=torch.Generator().manual_seed(n))).softmax(-1)
     weights = only(diagnose(weights=exact.to(dtype))).weights
     assert weights.n_eff.p50 == pytest.approx(only(diagnose(weights=exact)).weights.n_eff.p50, rel=0.02)
@@ -301,7 +298,7 @@ def test_equal_weights_of_float16():
     assert only(diagnose(weights=alpha)).weights.n_eff.p50 == pytest.approx(100_000)
 
 
-def test_large_inputs_are_sampled_and_it_says_so():
+def test_large_inputs_are_sampled():
     generator = torch.Generator().manual_seed(0)
     x, y = torch.rand(1000, 2, generator=generator), torch.rand(300, 2, generator=generator)
     found = diagnose(queries=x, references=y, tau=1.0, n=8, wanted=None)
@@ -336,8 +333,8 @@ D_ = torch.ones(2, 5)
     ("given", "message"),
     [
         ({}, "the input has no arrays; must have weights, or distances, or queries and references; "),
-        ({"queries": X}, "the input has queries but no references; must have weights"),
-        ({"references": Y}, "the input has references but no queries; must have weights"),
+        ({"queries": X}, "the input has queries; must have weights, or distances, or queries and references; "),
+        ({"references": Y}, "the input has references; must have weights"),
         ({"weights": D_, "distances": D_}, "the input has distances, weights; must have"),
         ({"weights": D_}, r"2 of 2 rows of weights have a negative entry or do not sum to 1; .*; divide each row"),
         ({"weights": torch.tensor([[1.5, -0.5], [0.5, 0.5]])}, "1 of 2 rows of weights"),
@@ -363,8 +360,8 @@ D_ = torch.ones(2, 5)
         ({"queries": X.long(), "references": Y, "tau": 1.0, "n": 4}, "queries has dtype torch.int64"),
     ],
 )
-def test_every_mistake_is_one_line_of_three_parts(given, message):
+def test_bad_arguments_are_one_line_of_three_parts(given, message):
     with pytest.raises(ValueError, match=f"^{message}|{message}") as caught:
-        truedrift.diagnose(**given)
+        diagnose(**given)
     assert str(caught.value).count("; ") >= 2
     assert "\n" not in str(caught.value)

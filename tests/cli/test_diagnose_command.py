@@ -10,7 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from truedrift.bias.diagnose import CALIBRATION, diagnose
+from truedrift.bias import diagnose
+from truedrift.bias.diagnose import CALIBRATION
 from truedrift.cli.main import main
 
 
@@ -37,11 +38,11 @@ def files(tmp_path_factory):
 
 def run(capsys, *arguments):
     status = main(["diagnose", *map(str, arguments)])
-    said = capsys.readouterr()
-    return status, said.out, said.err
+    output = capsys.readouterr()
+    return status, output.out, output.err
 
 
-def test_one_screen(files, capsys):
+def test_the_text_fits_on_one_screen(files, capsys):
     status, out, err = run(capsys, files / "features.npz", "--tau", 0.01, 0.1, 1, "--n", 16)
     assert (status, err) == (0, "")
     lines = out.splitlines()
@@ -53,7 +54,7 @@ def test_one_screen(files, capsys):
     assert "τ = 0.01" in lines[3]
 
 
-def test_json_is_what_the_library_says(files, capsys, tmp_path):
+def test_json_equals_that_of_the_library(files, capsys, tmp_path):
     out_file = tmp_path / "new" / "found.json"
     arguments = (files / "features.npz", "--tau", 0.1, "--n", 16, "--want", 0.02, "--json", "--out", out_file)
     status, out, _ = run(capsys, *arguments)
@@ -63,7 +64,7 @@ def test_json_is_what_the_library_says(files, capsys, tmp_path):
     assert json.loads(out_file.read_text()) == json.loads(out)
 
 
-def test_the_three_formats_and_kinds(files, capsys):
+def test_the_three_file_formats_and_kinds_of_input(files, capsys):
     for name in ("features.npz", "features.safetensors"):
         status, out, _ = run(capsys, files / name, "--tau", 0.1, "--n", 8)
         assert status == 0
@@ -77,46 +78,117 @@ def test_the_three_formats_and_kinds(files, capsys):
     assert "bias ABC" not in out
 
 
+FILES = "must be a file that ends in one of .npy, .npz, .safetensors"
+SOURCES = "weights, or distances, or queries and references"
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
+        ("missing.npz", ["--tau", "1"], f"'FILES/missing.npz' does not exist; {FILES}; check the name"),
+        ("folder.npz", ["--tau", "1"], f"'FILES/folder.npz' is a directory; {FILES}; pass a file"),
+        ("empty.npy", ["--tau", "1"], "'FILES/empty.npy' is empty; must hold one or more arrays; save it again"),
         (
-            "missing.npz",
+            "broken.npz",
             ["--tau", "1"],
-            "does not exist; must be a file that ends in one of .npy, .npz, .safetensors; ",
+            "'FILES/broken.npz' cannot be read as .npz (File is not a zip file); must be a complete file without "
+            "pickled objects; save it again with numpy.save, numpy.savez or safetensors",
         ),
-        ("folder.npz", ["--tau", "1"], "is a directory; must be a file that ends in "),
-        ("empty.npy", ["--tau", "1"], "is empty; must hold one or more arrays; "),
-        ("broken.npz", ["--tau", "1"], "cannot be read as .npz (File is not a zip file); must be "),
-        ("nan.npz", ["--tau", "1"], "15 entries that are NaN or infinite; all entries must be finite; "),
-        ("others.npz", ["--tau", "1"], "holds images; must hold weights, or distances, or queries and "),
-        ("both.npz", ["--tau", "1"], "the input has distances, weights; must have weights, or distances, or "),
-        ("queries.npz", [], "the input has queries but no references; must have weights, or distances, or "),
-        ("strange.npz", ["--tau", "1"], "queries has D = 3 and references has D = 2; "),
-        ("deep.npz", ["--tau", "1"], "queries has shape [1, 5, 3]; must have two dimensions"),
-        ("features.npz", [], "holds queries and references, and --tau is missing; tau must be one or more positive"),
-        ("features.npz", ["--tau", "0"], "tau is 0.0; must be a positive finite number"),
-        ("features.npz", ["--tau", "1", "--n", "0"], "n is 0; must be an integer from 1"),
-        ("features.npz", ["--tau", "1", "--want", "-1"], "wanted is -1.0; must be a positive fraction"),
-        ("features.npz", ["--tau", "1", "--seed", "-1"], "seed is -1; must be an integer from 0"),
-        ("features.npz", ["--tau", "1", "--array", "weights"], "--array weights was given, but "),
-        ("features.npz", ["--tau", "1", "--out", "FILE/below"], "cannot be written"),
-        ("features.npz", ["--tau", "1", "--out", "."], "is a directory; must be a file; "),
-        ("distances.npy", ["--tau", "1"], "holds one array without a name; must be weights or distances; "),
-        ("distances.npy", ["--array", "weights"], "5 of 5 rows of weights have a negative entry or do not sum to 1; "),
+        (
+            "nan.npz",
+            ["--tau", "1"],
+            "references in 'FILES/nan.npz' has 15 entries that are NaN or infinite; all entries must be finite; "
+            "remove those rows or fix their source",
+        ),
+        (
+            "others.npz",
+            ["--tau", "1"],
+            f"'FILES/others.npz' holds images; must hold {SOURCES}; save the arrays under these names",
+        ),
+        ("both.npz", ["--tau", "1"], f"the input has distances, weights; must have {SOURCES}; pass one of the three"),
+        ("queries.npz", [], f"the input has queries; must have {SOURCES}; pass one of the three"),
+        (
+            "strange.npz",
+            ["--tau", "1"],
+            "queries has D = 3 and references has D = 2; their last dimensions must be equal; "
+            "compute both with the same encoder",
+        ),
+        (
+            "deep.npz",
+            ["--tau", "1"],
+            "queries has shape [1, 5, 3]; must have two dimensions, with 2 references or more; "
+            "flatten the leading dimensions, or pass more references",
+        ),
+        (
+            "features.npz",
+            [],
+            "'FILES/features.npz' holds queries and references, and --tau is missing; "
+            "tau must be one or more positive numbers; add for example --tau 0.05",
+        ),
+        (
+            "features.npz",
+            ["--tau", "0"],
+            "tau is 0.0; must be a positive finite number, at least 1e-30; "
+            "use the scale of the distances, for example a tenth of their median",
+        ),
+        (
+            "features.npz",
+            ["--tau", "1", "--n", "0"],
+            "n is 0; must be an integer from 1 to 1000000; pass the number of references of a centroid",
+        ),
+        (
+            "features.npz",
+            ["--tau", "1", "--want", "-1"],
+            "wanted is -1.0; must be a positive fraction of the spread; pass for example 0.01",
+        ),
+        (
+            "features.npz",
+            ["--tau", "1", "--seed", "-1"],
+            "seed is -1; must be an integer from 0 to 9223372036854775807; pass for example 0",
+        ),
+        (
+            "features.npz",
+            ["--tau", "1", "--array", "weights"],
+            "--array weights was given, but the arrays of 'FILES/features.npz' have names; --array is for .npy files; "
+            "leave it out",
+        ),
+        (
+            "features.npz",
+            ["--tau", "1", "--out", "FILES/empty.npy/below"],
+            "the directory 'FILES/empty.npy' cannot be written (is a file); "
+            "must be a directory that exists or can be made; name another one",
+        ),
+        ("features.npz", ["--tau", "1", "--out", "."], "--out '.' is a directory; must be a file; pass a file in it"),
+        (
+            "distances.npy",
+            ["--tau", "1"],
+            "'FILES/distances.npy' holds one array without a name; must be weights or distances; "
+            "add --array weights or --array distances",
+        ),
+        (
+            "distances.npy",
+            ["--array", "weights"],
+            "5 of 5 rows of weights have a negative entry or do not sum to 1; "
+            "must be weights [..., n] that sum to 1 within 0.001; divide each row by its sum",
+        ),
     ],
 )
-def test_every_mistake_is_one_line_and_status_2(files, capsys, tmp_path, name, options, message):
-    (tmp_path / "FILE").touch()
-    options = [str(tmp_path / each) if each.startswith("FILE") else each for each in options]
+def test_mistakes_are_one_line_and_status_2(files, capsys, name, options, message):
+    options = [each.replace("FILES", str(files)) for each in options]
     status, out, err = run(capsys, files / name, *options)
     assert (status, out) == (2, "")
-    (line,) = err.splitlines()
-    assert line.startswith("truedrift: error: ")
-    assert message in line
+    assert err == f"truedrift: error: {message}\n".replace("FILES", str(files))
 
 
-def test_a_bad_file_in_a_process_of_its_own(files):
+def test_an_unknown_kernel_names_the_known_ones(files, capsys):
+    status, out, err = run(capsys, files / "features.npz", "--kernel", "cauchy")
+    text = " ".join(re.sub("[│╭╮╰╯─]", " ", err).split())
+    assert (status, out) == (2, "")
+    assert "invalid choice 'cauchy' for argument '--kernel'. Expected one of ('laplace', 'gaussian')." in text
+    assert "truedrift diagnose --help" in text
+
+
+def test_a_bad_file_in_a_separate_process(files):
     command = [sys.executable, "-m", "truedrift", "diagnose", str(files / "broken.npz"), "--tau", "0.1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (2, "")

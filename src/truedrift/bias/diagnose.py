@@ -45,19 +45,19 @@ whatever the query.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 
 import torch
 
 from truedrift.axes import Float, Int, Tensor
 from truedrift.bias import uncertainty
+from truedrift.bias.checks import require_seed
 from truedrift.bias.diagnose_inputs import (
     DiagnosisInput,
     DiagnosisSettings,
     input_from_distances,
     input_from_features,
     read_settings,
-    require_seed,
     require_source,
     weight_rows,
 )
@@ -92,28 +92,14 @@ class Calibration:
     """Fraction of cases in which estimate and expansion are within a factor of 2 of the truth."""
     false_green: float
     """Fraction of green cases that are not usable."""
-    unusable_called_green: float
     usable_called_green: float
-    believed: float
-    """Fraction of cases that are green or yellow."""
-    falsely_believed: float
-    """Fraction of green or yellow cases in which the estimate is not within a factor of 2."""
-    right_called_believed: float
-    """Fraction of cases with an estimate within a factor of 2 that are green or yellow."""
+    """Fraction of usable cases that are green."""
     coverage: tuple[float, ...]
     """Coverage of the 95 % intervals for standard, ABC and ABC-2."""
 
 
 CALIBRATION = Calibration(
-    cases=300,
-    usable=0.55,
-    false_green=0.014388,
-    unusable_called_green=0.014815,
-    usable_called_green=0.8303,
-    believed=0.77333,
-    falsely_believed=0.012931,
-    right_called_believed=0.81786,
-    coverage=(0.93667, 0.93, 0.93333),
+    cases=300, usable=0.55, false_green=0.014388, usable_called_green=0.8303, coverage=(0.93667, 0.93, 0.93333)
 )
 
 
@@ -135,31 +121,29 @@ def reliability_color(*, relative_noise: float, log_error: float, extrapolation:
     return "green" if 1 / AGREEMENT <= agreement <= AGREEMENT else "yellow"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReliabilityEvidence:
-    """Properties of the references that a rating needs besides the estimates."""
-
-    distinct: int
-    n_eff: Quantiles
-    """1/Σα² of the distinct references, over queries."""
-    floor: float
-    """FLOOR times the spread √(E‖y − T*‖²)."""
-
-
 def rate_reliability(
-    estimates: Sequence[Estimate], expansion: float, weights: Weights, evidence: ReliabilityEvidence
+    abc: Estimate, expansion: float, weights: Weights, references_eff: Quantiles, distinct: int, floor: float
 ) -> Reliability:
-    """Rate the estimates of the bias.
+    """Rate the estimates of the bias by that of ABC.
 
     Args:
-        estimates: One of them is that of ABC.
+        abc: The estimate for ABC.
         expansion: The bias of ABC by its expansion in 1/n, from the same references.
         weights: Statistics of minibatches.
-        evidence: Properties of the references.
+        references_eff: 1/Σα² of the distinct references, over queries.
+        distinct: The number of distinct references.
+        floor: The smallest bias that is resolved.
     """
-    (abc,) = (each for each in estimates if each.estimator == "abc")
-    if evidence.distinct < GROUPS or abc.norm <= evidence.floor:
-        return _rate_without_estimates(evidence)
+    # Two cases in which the rule does not apply
+    if distinct < GROUPS:
+        return Reliability(color="red", reason=f"too few distinct references: {distinct}, fewer than {GROUPS}")
+    if abc.norm <= floor:
+        if references_eff.p05 >= GROUPS:
+            reason = f"below what matters: ABC's bias is less than {FLOOR:g} of the spread"
+            return Reliability(color="green", reason=reason)
+        count = f"{references_eff.p05:.2g} of them have weight at a query"
+        return Reliability(color="red", reason=f"too few references: {count}, which cannot show a bias this small")
+    # The rule
     agreement = expansion / abc.norm
     color = reliability_color(
         relative_noise=abc.relative_noise,
@@ -177,18 +161,6 @@ def rate_reliability(
     )
 
 
-def _rate_without_estimates(evidence: ReliabilityEvidence) -> Reliability:
-    """Rate a bias to which the rule does not apply."""
-    if evidence.distinct < GROUPS:
-        return Reliability(
-            color="red", reason=f"too few distinct references: {evidence.distinct}, of {GROUPS} at least"
-        )
-    if evidence.n_eff.p05 < GROUPS:
-        count = f"a query sees {evidence.n_eff.p05:.2g} of them"
-        return Reliability(color="red", reason=f"too few references: {count}, which says nothing of a bias this small")
-    return Reliability(color="green", reason=f"below what matters: ABC's bias is less than {FLOOR:g} of the spread")
-
-
 def _reason(color: Color, abc: Estimate, agreement: float, n_eff: float) -> str:
     """Explain the color in one line."""
     if color == "green":
@@ -200,7 +172,7 @@ def _reason(color: Color, abc: Estimate, agreement: float, n_eff: float) -> str:
         return f"too few references: the noise of the bias vector is {abc.relative_noise:.2g} times the bias"
     if abc.log_error > LARGEST_LOG_ERROR:
         factor = math.exp(min(2 * abc.log_error, 99.0))
-        return f"too few references: the bias is known to a factor of {factor:.2g} only"
+        return f"too few references: the bias is only known to a factor of {factor:.2g}"
     change = math.exp(min(abs(abc.extrapolation), 99.0))
     return f"too few references: more of them would change the bias by a factor of {change:.2g}"
 
@@ -213,22 +185,16 @@ MeanNorm = Callable[[Sequence[int]], list[float]]
 """Several n → the mean over queries of ‖bias‖ at each."""
 
 
-@dataclass(frozen=True)
-class RequiredN:
+class RequiredN(NamedTuple):
     """The n from which on a bias is small enough, or None if it is above 2³¹ or was not searched."""
 
     n: int | None
     extrapolated: bool
 
 
-def intermediate_sizes(low: int, high: int) -> tuple[int, ...]:
-    """Return TRIES sizes between `low` and `high`, in equal ratios."""
-    return tuple(sorted({round(low * (high / low) ** (k / (TRIES + 1))) for k in range(1, TRIES + 1)}))
-
-
-def candidate_sizes(most: int) -> tuple[int, ...]:
-    """Return sizes from 1 to `most` in about equal ratios."""
-    return tuple(sorted({round(most ** (k / (POINTS - 1))) for k in range(POINTS)}))
+def geometric_sizes(low: int, high: int, steps: int) -> tuple[int, ...]:
+    """Return sizes from `low` to `high` in about equal ratios, at most `steps` + 1 of them."""
+    return tuple(sorted({round(low * (high / low) ** (k / steps)) for k in range(steps + 1)}))
 
 
 def smallest_n(sizes: Sequence[int], biases: Sequence[float], wanted: float, order: int, more: MeanNorm) -> RequiredN:
@@ -244,26 +210,22 @@ def smallest_n(sizes: Sequence[int], biases: Sequence[float], wanted: float, ord
     above = [k for k, bias in enumerate(biases) if bias > wanted]
     if not above:
         return RequiredN(sizes[0], False)
-    if above[-1] == len(sizes) - 1:
-        return _beyond_grid(sizes[-1], biases[-1], wanted, order)
-    points = list(zip(sizes, biases, strict=True))[above[-1] : above[-1] + 2]
+    last = above[-1]
+    # Beyond the last size, continue by bias ∝ n^−order
+    if last == len(sizes) - 1:
+        log_n = math.inf
+        if wanted > 0:
+            log_n = math.log(sizes[last]) + (math.log(biases[last]) - math.log(wanted)) / order
+        return RequiredN(math.ceil(math.exp(log_n)) if log_n < math.log(LARGEST) else None, True)
+    # Narrow the last interval in which the bias crosses
+    low, high = sizes[last], sizes[last + 1]
     for _ in range(ROUNDS):
-        low, high = _crossing(points, wanted)
-        tries = [n for n in intermediate_sizes(low[0], high[0]) if low[0] < n < high[0]]
-        points = [low, *zip(tries, more(tries) if tries else [], strict=True), high]
-    return RequiredN(_crossing(points, wanted)[1][0], False)
-
-
-def _crossing(points: Sequence[tuple[int, float]], wanted: float) -> tuple[tuple[int, float], tuple[int, float]]:
-    """Return the last point above the wanted bias, and the next one, which is below."""
-    last = max(k for k, (_, bias) in enumerate(points) if bias > wanted)
-    return points[last], points[last + 1]
-
-
-def _beyond_grid(n: int, bias: float, wanted: float, order: int) -> RequiredN:
-    """Continue the bias beyond the last size by bias ∝ n^−order."""
-    log_n = math.log(n) + (math.log(bias) - math.log(wanted)) / order if wanted > 0 else math.inf
-    return RequiredN(math.ceil(math.exp(log_n)) if log_n < math.log(LARGEST) else None, True)
+        tries = [n for n in geometric_sizes(low, high, TRIES + 1) if low < n < high]
+        if not tries:
+            break
+        low = max((n for n, bias in zip(tries, more(tries), strict=True) if bias > wanted), default=low)
+        high = min((n for n in tries if n > low), default=high)
+    return RequiredN(high, False)
 
 
 TOO_COLD = 0.95
@@ -307,42 +269,19 @@ def diagnose(
         >>> diagnose(weights=torch.tensor([0.5, 0.5, 0.0])).temperatures[0].weights.n_eff.p50
         2.0
     """
-    return prepare_diagnosis(
-        weights=weights,
-        distances=distances,
-        queries=queries,
-        references=references,
-        tau=tau,
-        n=n,
-        wanted=wanted,
-        kernel=kernel,
-        seed=seed,
-    )()
-
-
-def prepare_diagnosis(
-    *,
-    weights: Tensor | None = None,
-    distances: Tensor | None = None,
-    queries: Tensor | None = None,
-    references: Tensor | None = None,
-    tau: float | Sequence[float] | None,
-    n: int | None,
-    wanted: float | None,
-    kernel: str | LogKernel,
-    seed: int,
-) -> Callable[[], Diagnosis]:
-    """Validate the arguments of `diagnose` and return a function that does the work."""
     require_source(weights=weights, distances=distances, queries=queries, references=references)
     if weights is not None:
         require_seed(seed)
-        return partial(_diagnose_weights, weight_rows(weights), seed)
+        return _diagnose_weights(weight_rows(weights), seed)
     settings = read_settings(tau, n, wanted, kernel, seed)
     generator = torch.Generator().manual_seed(seed)
     if distances is not None:
-        return partial(_diagnose_sample, input_from_distances(distances, settings, generator), settings, generator)
-    assert queries is not None and references is not None  # noqa: PT018  require_source
-    return partial(_diagnose_sample, input_from_features(queries, references, generator), settings, generator)
+        sample = input_from_distances(distances, settings, generator)
+    else:
+        assert queries is not None  # require_source
+        assert references is not None
+        sample = input_from_features(queries, references, generator)
+    return _diagnose_sample(sample, settings, generator)
 
 
 def _diagnose_weights(alpha: Float[Tensor, "rows n"], seed: int) -> Diagnosis:
@@ -368,8 +307,7 @@ def _diagnose_weights(alpha: Float[Tensor, "rows n"], seed: int) -> Diagnosis:
 def _diagnose_sample(sample: DiagnosisInput, settings: DiagnosisSettings, generator: torch.Generator) -> Diagnosis:
     """Diagnose distances or features."""
     queries_used, references_used = sample.used
-    which = sample.distinct
-    groups = uncertainty.jackknife_groups(which, generator)
+    groups = uncertainty.jackknife_groups(sample.distinct, generator)
     pairs = zip(settings.temperatures, sample.references_by_temperature(settings), strict=True)
     kernel = settings.kernel
     return Diagnosis(
@@ -379,7 +317,7 @@ def _diagnose_sample(sample: DiagnosisInput, settings: DiagnosisSettings, genera
         queries_used=queries_used,
         references=sample.references,
         references_used=references_used,
-        references_distinct=int(which.max()) + 1,
+        references_distinct=int(sample.distinct.max()) + 1,
         dimension=sample.dimension,
         kernel=kernel if isinstance(kernel, str) else getattr(kernel, "__name__", "a function"),
         wanted=settings.wanted,
@@ -400,71 +338,58 @@ def _diagnose_temperature(
 ) -> TemperatureDiagnosis:
     """Diagnose one temperature."""
     n, spread = settings.n, float(references.spread.mean())
+    floor, distinct = FLOOR * spread, int(sample.distinct.max()) + 1
     # Simulate minibatches
-    simulated = simulate_batches(references, n, generator)
-    evidence = ReliabilityEvidence(
-        distinct=int(sample.distinct.max()) + 1,
-        n_eff=Quantiles.of(references.n_eff(sample.distinct)),
-        floor=FLOOR * spread,
-    )
+    weights, noise = simulate_batches(references, n, generator)
     # Compute biases at n, with their uncertainty, and at candidates for the required n
-    sizes = candidate_sizes(evidence.distinct) if settings.wanted is not None else ()
+    sizes = () if settings.wanted is None else geometric_sizes(1, distinct, POINTS - 1)
     estimates, at_sizes = uncertainty.jackknife_estimates(references, n, groups, sizes)
-    wanted = None if settings.wanted is None else settings.wanted * spread
-    required = [
-        _required_n(references, *each, sizes, wanted, evidence.floor)
-        for each in zip(estimates, at_sizes.tolist(), strict=True)
-    ]
+    biases = []
+    for estimate, norms in zip(estimates, at_sizes.clamp_min(floor).tolist(), strict=True):
+        required = RequiredN(None, False)
+        if settings.wanted is not None:
+            required = _required_n(references, estimate.estimator, sizes, norms, settings.wanted * spread, floor)
+        low, high = estimate.interval(sample.queries, floor)
+        biases.append(
+            Bias(
+                estimator=estimate.estimator,
+                norm=estimate.norm,
+                low=low,
+                high=high,
+                resolved=estimate.norm > floor,
+                quantiles=Quantiles.of(estimate.norms),
+                of_spread=_ratio(estimate.norm, spread),
+                of_noise=_ratio(estimate.norm, noise),
+                needed_n=required.n,
+                needed_is_extrapolated=required.extrapolated,
+            )
+        )
+    # Rate their reliability by ABC
+    (abc,) = (each for each in estimates if each.estimator == "abc")
     expansion = float(references.abc_residual(n).norm(dim=-1).mean())
+    references_eff = Quantiles.of(references.n_eff(sample.distinct))
     return TemperatureDiagnosis(
         tau=tau,
-        weights=simulated.weights,
+        weights=weights,
         spread=spread,
-        noise=simulated.noise,
-        references_eff=evidence.n_eff,
+        noise=noise,
+        references_eff=references_eff,
         pull=references.relative_shift,
-        dead=_temperature_status(simulated.weights, references.relative_shift),
-        biases=tuple(
-            _bias(*each, sample.queries, evidence.floor, spread, simulated.noise)
-            for each in zip(estimates, required, strict=True)
-        ),
-        light=rate_reliability(estimates, expansion, simulated.weights, evidence),
+        dead=_temperature_status(weights, references.relative_shift),
+        biases=tuple(biases),
+        light=rate_reliability(abc, expansion, weights, references_eff, distinct, floor),
     )
 
 
 def _required_n(
-    references: References,
-    estimate: Estimate,
-    biases: Sequence[float],
-    sizes: Sequence[int],
-    wanted: float | None,
-    floor: float,
+    references: References, name: str, sizes: Sequence[int], biases: Sequence[float], wanted: float, floor: float
 ) -> RequiredN:
     """Return the n for the wanted bias, from the biases at some sizes; biases below the floor count as the floor."""
-    if wanted is None:
-        return RequiredN(None, False)
-    name = estimate.estimator
 
     def more(n: Sequence[int]) -> list[float]:
         return references.biases((name,), n)[:, 0, 0].norm(dim=-1).mean(0).clamp_min(floor).tolist()
 
-    return smallest_n(sizes, [max(floor, each) for each in biases], wanted, estimator_of(name).bias_order, more)
-
-
-def _bias(estimate: Estimate, required: RequiredN, queries: int, floor: float, spread: float, noise: float) -> Bias:
-    low, high = estimate.interval(queries, floor)
-    return Bias(
-        estimator=estimate.estimator,
-        norm=estimate.norm,
-        low=low,
-        high=high,
-        resolved=estimate.norm > floor,
-        quantiles=Quantiles.of(estimate.norms),
-        of_spread=_ratio(estimate.norm, spread),
-        of_noise=_ratio(estimate.norm, noise),
-        needed_n=required.n,
-        needed_is_extrapolated=required.extrapolated,
-    )
+    return smallest_n(sizes, biases, wanted, estimator_of(name).bias_order, more)
 
 
 def _ratio(a: float, b: float) -> float:

@@ -1,4 +1,4 @@
-"""The inputs of `diagnose`, validated: weights, distances, or queries and references, with temperatures and n.
+"""The inputs of `diagnose`, checked: weights, distances, or queries and references, with temperatures and n.
 
 Large inputs are sampled: at most 100 000 references, and as many queries as keep queries × references × (D + 128)
 below a budget, but 16 to 48 of them.
@@ -13,6 +13,7 @@ import torch
 
 from truedrift.axes import Float, Int, Tensor
 from truedrift.bias import uncertainty
+from truedrift.bias.checks import require_seed
 from truedrift.bias.expected_weights import References
 from truedrift.errors import (
     UserError,
@@ -25,7 +26,7 @@ from truedrift.errors import (
     require_weights,
 )
 from truedrift.kernels.distance import pairwise_distance
-from truedrift.kernels.kernel import KERNELS, LogKernel, log_kernel
+from truedrift.kernels.kernel import KERNELS, LogKernel
 
 LARGEST_N = 1_000_000
 MOST_TEMPERATURES = 16
@@ -34,10 +35,9 @@ MOST_QUERIES, FEWEST_QUERIES = 48, 16
 WORK = 4e8
 LARGEST_ENTRY = 1e100
 SUM_WITHIN = 1e-3
-"""The sum of a row of weights may differ from 1 by this much; by more for coarse dtypes (`sum_tolerance`)."""
+"""The sum of a row of weights may differ from 1 by this much; by more for coarse dtypes (`weight_rows`)."""
 ROUNDING = 8
 """Distances that differ by at most this many eps of the largest distance count as equal."""
-_LARGEST_SEED = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
@@ -83,86 +83,62 @@ class DiagnosisInput:
 
     def references_by_temperature(self, settings: DiagnosisSettings) -> Iterator[References]:
         """Yield the references at each temperature; distances are computed once."""
-        kernel = settings.kernel
-        d = self.y if self.x is None else pairwise_distance(self.x, self.y) if isinstance(kernel, str) else None
+        kernel, d = settings.kernel, self.y
+        if self.x is not None and isinstance(kernel, str):
+            d = pairwise_distance(self.x, self.y)
         for tau in settings.temperatures:
-            log_w = self._log_kernel(kernel, tau) if d is None else _log_kernel_of_distances(d, kernel, tau)
+            if self.x is not None and not isinstance(kernel, str):
+                log_w = kernel(self.x, self.y, tau).detach().to("cpu", torch.float64)
+            else:
+                log_w = -(d / tau) if kernel == "laplace" else -((d / tau).square() / 2)
             require_finite(**{f"the kernel's logarithm at tau = {tau}": log_w})
             yield References.from_log_weights(log_w, self.y, per_query=self.x is None)
-
-    def _log_kernel(self, kernel: str | LogKernel, tau: float) -> Tensor:
-        assert self.x is not None  # distances have a kernel by name
-        return log_kernel(kernel)(self.x, self.y, tau).detach().to("cpu", torch.float64)
-
-
-def _log_kernel_of_distances(d: Tensor, kernel: str | LogKernel, tau: float) -> Tensor:
-    return -(d / tau) if kernel == "laplace" else -((d / tau).square() / 2)
 
 
 def require_source(**given: Tensor | None) -> None:
     """Require exactly one of the three kinds of input."""
     names = {name for name, value in given.items() if value is not None}
     if names not in ({"weights"}, {"distances"}, {"queries", "references"}):
-        raise UserError(
-            f"the input has {', '.join(sorted(names)) or 'no arrays'}{_missing_half(names)}",
-            "must have weights, or distances, or queries and references",
-            "pass one of the three",
-        )
-
-
-def _missing_half(names: set[str]) -> str:
-    """Describe what queries or references alone lack."""
-    if names == {"queries"}:
-        return " but no references"
-    return " but no queries" if names == {"references"} else ""
+        allowed = "must have weights, or distances, or queries and references"
+        raise UserError(f"the input has {', '.join(sorted(names)) or 'no arrays'}", allowed, "pass one of the three")
 
 
 def read_settings(
     tau: float | Sequence[float] | None, n: int | None, wanted: float | None, kernel: str | LogKernel, seed: int
 ) -> DiagnosisSettings:
-    """Validate the settings."""
+    """Check the settings, for distances and for features."""
     temperatures = tuple(tau) if isinstance(tau, (tuple, list)) else (tau,)
     if tau is None or not 1 <= len(temperatures) <= MOST_TEMPERATURES:
-        raise UserError(
-            "is missing" if tau is None else f"has {len(temperatures)} temperatures",
-            f"must be 1 to {MOST_TEMPERATURES} temperatures",
-            "pass that of your kernel, for example 0.05",
-            field="tau",
-        )
+        problem = "is missing" if tau is None else f"has {len(temperatures)} temperatures"
+        allowed = f"must be 1 to {MOST_TEMPERATURES} temperatures"
+        raise UserError(problem, allowed, "pass that of your kernel, for example 0.05", field="tau")
     for each in temperatures:
         require_temperature(each)
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= LARGEST_N:
-        raise UserError(
-            "is missing" if n is None else f"is {n!r}",
-            f"must be an integer from 1 to {LARGEST_N}",
-            "pass the number of references of a centroid",
-            field="n",
-        )
+        problem = "is missing" if n is None else f"is {n!r}"
+        allowed = f"must be an integer from 1 to {LARGEST_N}"
+        raise UserError(problem, allowed, "pass the number of references of a centroid", field="n")
     if wanted is not None and not (isinstance(wanted, (int, float)) and 0 < wanted < math.inf):
-        raise UserError(
-            f"is {wanted!r}", "must be a positive fraction of the spread", "pass for example 0.01", field="wanted"
-        )
+        allowed = "must be a positive fraction of the spread"
+        raise UserError(f"is {wanted!r}", allowed, "pass for example 0.01", field="wanted")
     if not callable(kernel):
         require_choice("kernel", kernel, KERNELS)
     require_seed(seed)
     return DiagnosisSettings(tuple(float(each) for each in temperatures), n, wanted, kernel, seed)
 
 
-def require_seed(seed: int) -> None:
-    """Require a seed that `torch.Generator` accepts."""
-    if not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
-        raise UserError(
-            f"is {seed!r}", f"must be an integer from 0 to {_LARGEST_SEED}", "pass for example 0", field="seed"
-        )
-
-
 def weight_rows(weights: Tensor) -> Float[Tensor, "rows n"]:
-    """Return α with one row per query, normalized to the last digit."""
+    """Return α with one row per query, normalized to the last digit.
+
+    A row may differ from 1 by max(SUM_WITHIN, 2 eps): 0.0020 for float16, 0.016 for bfloat16. Rounding changes α_i by
+    at most eps/2 · α_i and Σα by eps/2, whatever n is. Dividing by a rounded sum adds as much again. The factor 2 is
+    twice the total.
+    """
     require_weights("weights", weights)
     alpha = weights.detach().to("cpu", torch.float64).reshape(-1, weights.shape[-1])
     require_finite(weights=alpha)
     total = alpha.sum(-1)
-    tolerance = sum_tolerance(weights.dtype)
+    tolerance = max(SUM_WITHIN, 2 * torch.finfo(weights.dtype).eps)
     wrong = (alpha.amin(-1) < 0) | ((total - 1).abs() > tolerance)
     if bool(wrong.any()):
         raise UserError(
@@ -173,24 +149,12 @@ def weight_rows(weights: Tensor) -> Float[Tensor, "rows n"]:
     return alpha / total.unsqueeze(-1)
 
 
-def sum_tolerance(dtype: torch.dtype) -> float:
-    """Return max(SUM_WITHIN, 2 eps): 0.0020 for float16, 0.016 for bfloat16.
-
-    Rounding changes α_i by at most eps/2 · α_i and Σα by eps/2, whatever n is. Dividing by a rounded sum adds as much
-    again. The factor 2 is twice the total.
-    """
-    return max(SUM_WITHIN, 2 * torch.finfo(dtype).eps)
-
-
 def input_from_distances(distances: Tensor, settings: DiagnosisSettings, generator: torch.Generator) -> DiagnosisInput:
-    """Validate distances [Q, N] and sample rows and columns."""
+    """Check distances [Q, N] and sample rows and columns."""
     if callable(settings.kernel):
-        raise UserError(
-            "is a function of features", "must be 'laplace' or 'gaussian' for distances", "pass a name", field="kernel"
-        )
-    require_features("distances", distances, "Q, N")
-    _require_matrix("distances", distances)
-    _require_moderate("distances", distances)
+        allowed = "must be 'laplace' or 'gaussian' for distances"
+        raise UserError("is a function of features", allowed, "pass a name", field="kernel")
+    _require_matrix("distances", distances, "Q, N", 1)
     require_positive("distances", distances, or_zero=True)
     Q, N = distances.shape
     rows, columns = _sample_indices(Q, N, 1, generator)
@@ -200,11 +164,9 @@ def input_from_distances(distances: Tensor, settings: DiagnosisSettings, generat
 
 
 def input_from_features(queries: Tensor, references: Tensor, generator: torch.Generator) -> DiagnosisInput:
-    """Validate queries [Q, D] and references [N, D] and sample both."""
-    for name, value, axes in (("queries", queries, "Q, D"), ("references", references, "N, D")):
-        require_features(name, value, axes)
-        _require_matrix(name, value)
-        _require_moderate(name, value)
+    """Check queries [Q, D] and references [N, D] and sample both."""
+    _require_matrix("queries", queries, "Q, D", None)
+    _require_matrix("references", references, "N, D", 0)
     require_same_dimension(queries=queries, references=references)
     Q, (N, D) = len(queries), references.shape
     rows, columns = _sample_indices(Q, N, D, generator)
@@ -212,24 +174,21 @@ def input_from_features(queries: Tensor, references: Tensor, generator: torch.Ge
     return DiagnosisInput(x, y, Q, N)
 
 
-def _require_matrix(name: str, value: Tensor) -> None:
-    if value.ndim != 2 or (name != "queries" and value.shape[1 if name == "distances" else 0] < 2):
+def _require_matrix(name: str, value: Tensor, axes: str, reference_axis: int | None) -> None:
+    """Require a matrix with two references or more, and entries for which every distance / τ is finite."""
+    require_features(name, value, axes)
+    if value.ndim != 2 or (reference_axis is not None and value.shape[reference_axis] < 2):
         raise UserError(
             f"has shape {list(value.shape)}",
             "must have two dimensions, with 2 references or more",
             "flatten the leading dimensions, or pass more references",
             field=name,
         )
-
-
-def _require_moderate(name: str, value: Tensor) -> None:
-    """Require entries that are finite, and small enough for every distance / τ to be finite."""
     require_finite(**{name: value})
-    if float(value.abs().max()) > LARGEST_ENTRY:
-        largest = float(value.abs().max())
-        raise UserError(
-            f"has an entry of {largest:g}", f"must be at most {LARGEST_ENTRY:g}", "rescale it and tau", field=name
-        )
+    largest = float(value.abs().max())
+    if largest > LARGEST_ENTRY:
+        allowed = f"must be at most {LARGEST_ENTRY:g}"
+        raise UserError(f"has an entry of {largest:g}", allowed, "rescale it and tau", field=name)
 
 
 def _sample_indices(Q: int, N: int, D: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

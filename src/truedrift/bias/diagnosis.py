@@ -27,18 +27,13 @@ class Quantiles:
 
     @classmethod
     def of(cls, values: Tensor) -> Quantiles:
-        """Compute the quantiles of all entries."""
-        p05, p25, p50, p75, p95 = _quantiles(values.flatten().double())
+        """Compute the quantiles of all entries by sorting, because torch.quantile accepts at most 2²⁴ entries."""
+        ordered = values.flatten().double().sort().values
+        position = torch.tensor(SHARES, dtype=torch.float64) * (len(ordered) - 1)
+        below = position.long()
+        above = (below + 1).clamp_max(len(ordered) - 1)
+        p05, p25, p50, p75, p95 = torch.lerp(ordered[below], ordered[above], position - below).tolist()
         return cls(p05=p05, p25=p25, p50=p50, p75=p75, p95=p95)
-
-
-def _quantiles(values: Tensor) -> list[float]:
-    """Return the quantiles by sorting, because torch.quantile accepts at most 2²⁴ entries."""
-    ordered = values.sort().values
-    position = torch.tensor(SHARES, dtype=torch.float64) * (len(ordered) - 1)
-    below = position.long()
-    above = (below + 1).clamp_max(len(ordered) - 1)
-    return torch.lerp(ordered[below], ordered[above], position - below).tolist()
 
 
 @dataclass(frozen=True, kw_only=True)

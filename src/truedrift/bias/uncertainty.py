@@ -19,7 +19,7 @@ and a 95 % interval,
     log θ ± √((t · log_error)² + (REACH · extrapolation)² + (WIDENING · relative_noise)² + (t · query_error)²),
 
 with t the quantile of Student's distribution with G − 1 degrees of freedom. Extrapolation and noise are included
-because a pool of N references has a bias of its own, of order 1/N, which no variation between groups shows. The last
+because the estimate from N references is itself biased, by order 1/N, which no variation between groups shows. The last
 term is included if the queries are a sample of the user's.
 
 **Minibatches.** n_eff, the largest α and √(tr Var T_n) come from simulated minibatches, drawn with replacement from the
@@ -156,36 +156,29 @@ MOST_DRAWS, FEWEST_DRAWS = 256, 16
 _ELEMENTS = 1 << 23
 
 
-@dataclass(frozen=True)
-class SimulatedBatches:
-    """Statistics of simulated minibatches."""
+def simulate_batches(references: References, n: int, generator: torch.Generator) -> tuple[Weights, float]:
+    """Simulate up to 256 minibatches of n references, fewer if n is large.
 
-    weights: Weights
-    noise: float
-    """√(tr Var T_n), root mean square over queries."""
-
-
-def simulate_batches(references: References, n: int, generator: torch.Generator) -> SimulatedBatches:
-    """Simulate up to 256 minibatches of n references, fewer if n is large."""
+    Returns:
+        Statistics of the weights, and the noise √(tr Var T_n), root mean square over queries.
+    """
+    # Choose how many minibatches to simulate, and how many at a time
     Q, N = references.s.shape
     draws = max(FEWEST_DRAWS, min(MOST_DRAWS, _ELEMENTS // n))
     width = Q + (0 if references.per_query else references.y.shape[-1])
     at_a_time = max(1, _ELEMENTS // (n * width))
+    # Compute weights and centroids
     n_eff, dominance, T = [], [], []
-    for some in torch.randint(N, (draws, n), generator=generator).split(at_a_time):
-        alpha = (-references.s[:, some]).softmax(-1)  # [Q, draws, n]
+    for index in torch.randint(N, (draws, n), generator=generator).split(at_a_time):
+        alpha = (-references.s[:, index]).softmax(-1)  # [Q, draws, n]
         n_eff.append(effective_sample_size(alpha))
         dominance.append(alpha.amax(-1))
-        T.append(_centroids(references, some, alpha))
-    variance = torch.cat(T, 1).var(1).sum(-1).mean()
-    return SimulatedBatches(summarize_batches(torch.cat(n_eff, 1), torch.cat(dominance, 1), n), float(variance.sqrt()))
-
-
-def _centroids(references: References, index: Tensor, alpha: Tensor) -> Tensor:
-    """Return T [Q, draws, D]."""
-    if references.per_query:
-        return (alpha * references.y[:, index]).sum(-1, keepdim=True)
-    return (alpha.transpose(0, 1) @ references.y[index]).transpose(0, 1)
+        if references.per_query:
+            T.append((alpha * references.y[:, index]).sum(-1, keepdim=True))  # [Q, draws, D]
+        else:
+            T.append((alpha.transpose(0, 1) @ references.y[index]).transpose(0, 1))
+    noise = torch.cat(T, 1).var(1).sum(-1).mean().sqrt()
+    return summarize_batches(torch.cat(n_eff, 1), torch.cat(dominance, 1), n), float(noise)
 
 
 def summarize_batches(n_eff: Tensor, dominance: Tensor, n: int) -> Weights:

@@ -9,9 +9,8 @@ from typing import Annotated, Literal
 import tyro
 
 from truedrift.axes import Tensor
-from truedrift.bias.diagnose import prepare_diagnosis
-from truedrift.bias.diagnose_inputs import require_source
-from truedrift.bias.diagnosis import Diagnosis
+from truedrift.bias import diagnose
+from truedrift.bias.diagnose_inputs import read_settings, require_source
 from truedrift.data.array_files import ONLY, read_arrays
 from truedrift.errors import UserError
 from truedrift.records.store import writable_directory
@@ -63,16 +62,26 @@ class Diagnose:
     """Seed for subsampling large inputs and for simulated minibatches."""
 
     def prepare(self) -> Callable[[], str]:
-        """Read the file, and check it and the options."""
+        """Read the file, and check the names of its arrays and the options."""
         arrays = _read_named_arrays(self.file, self.array)
         require_source(**arrays)
-        if "weights" not in arrays and not self.tau:
-            problem = f"{str(self.file)!r} holds {' and '.join(arrays)}, and --tau is missing"
-            raise UserError(problem, "tau must be one or more positive numbers", "add for example --tau 0.05")
-        work = prepare_diagnosis(**arrays, tau=self.tau, n=self.n, wanted=self.want, kernel=self.kernel, seed=self.seed)
+        if "weights" not in arrays:
+            if not self.tau:
+                problem = f"{str(self.file)!r} holds {' and '.join(arrays)}, and --tau is missing"
+                raise UserError(problem, "tau must be one or more positive numbers", "add for example --tau 0.05")
+            read_settings(self.tau, self.n, self.want, self.kernel, self.seed)
         if self.out is not None:
-            _require_output(self.out)
-        return partial(_diagnose, work, self)
+            if self.out.is_dir():
+                raise UserError(f"--out {str(self.out)!r} is a directory", "must be a file", "pass a file in it")
+            writable_directory(self.out.parent)
+        return partial(self._run, arrays)
+
+    def _run(self, arrays: dict[str, Tensor]) -> str:
+        """Diagnose the arrays; return the text to print."""
+        found = diagnose(**arrays, tau=self.tau, n=self.n, wanted=self.want, kernel=self.kernel, seed=self.seed)
+        if self.out is not None:
+            self.out.write_text(found.to_json() + "\n", encoding="utf-8")
+        return found.to_json() if self.json else diagnosis_summary(found, self.file.name)
 
 
 def _read_named_arrays(file: Path, array: str | None) -> dict[str, Tensor]:
@@ -95,16 +104,3 @@ def _read_named_arrays(file: Path, array: str | None) -> dict[str, Tensor]:
             "save the arrays under these names",
         )
     return known
-
-
-def _require_output(out: Path) -> None:
-    if out.is_dir():
-        raise UserError(f"--out {str(out)!r} is a directory", "must be a file", "pass a file in it")
-    writable_directory(out.parent)
-
-
-def _diagnose(work: Callable[[], Diagnosis], options: Diagnose) -> str:
-    diagnosis = work()
-    if options.out is not None:
-        options.out.write_text(diagnosis.to_json() + "\n", encoding="utf-8")
-    return diagnosis.to_json() if options.json else diagnosis_summary(diagnosis, options.file.name)
