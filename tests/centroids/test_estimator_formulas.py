@@ -110,6 +110,14 @@ def test_stratified_weights_from_alpha_need_the_mask_to_count():
     assert not torch.allclose(abc_weights(alpha, strata=strata), counted, rtol=1e-3)
 
 
+def test_stratified_weights_in_float32_where_one_weight_dominates():
+    """1 − p_2 cancels; in float32 the small weights would be wrong by 60 roundings."""
+    alpha = torch.cat((torch.zeros(1), torch.linspace(-13, -12, 399))).softmax(-1)
+    strata = torch.zeros(400, dtype=torch.long)
+    gamma, exact = (abc_weights(a, strata=strata)[1:].double() for a in (alpha, alpha.double()))
+    assert float(((gamma - exact) / exact).abs().max()) <= 8 * 2.0**-24
+
+
 @pytest.mark.parametrize("spread", [1, 50, 1e3])
 def test_bootstrap_matches_its_definition(spread):
     log_w, y = rows(4, 9, spread)

@@ -64,6 +64,10 @@ MISTAKES = {
         {"y_pos": NAN, "check_finite": True},
         "y_pos has 18 entries that are NaN or infinite; all entries must be finite",
     ),
+    "NaN in y_neg": (
+        {"y_neg": NAN, "check_finite": True},
+        "y_neg has 18 entries that are NaN or infinite; all entries must be finite",
+    ),
     "infinity": (
         {"x": X / 0 + torch.inf, "check_finite": True},
         "x has 12 entries that are NaN or infinite; all entries must be finite",

@@ -267,6 +267,16 @@ def test_half_precision_features(dtype, path):
 
 
 @pytest.mark.parametrize("path", ["general", "gram"])
+def test_loss_has_the_wider_dtype_of_gen_and_pos(path):
+    gen, pos, _, _ = feature_groups(5, 7)
+    for dtype, other in ((torch.float32, torch.float64), (torch.float64, torch.float32)):
+        found = drift_loss(gen.to(dtype), pos.to(other), path=path).loss
+        assert found.dtype is torch.float64
+        expected = drift_loss(gen.to(dtype).double(), pos.to(other).double(), path=path).loss
+        assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("path", ["general", "gram"])
 def test_autocast_changes_nothing(path):
     gen, pos, neg, weight_neg = (each.float() for each in feature_groups(5, 7, 3))
 

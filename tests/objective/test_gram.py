@@ -75,6 +75,8 @@ def hard(name, n, D):
         gen, pos = gen + 1e3, pos + 1e3
     elif kind == "constant":  # a third of the dimensions hold one number that is no binary fraction
         gen[..., ::3] = pos[..., ::3] = 0.1
+    if size == "equal":  # as many positives as generated features, which are standardized in place
+        pos = pos[:, :n]
     return gen.double(), pos.double()
 
 
@@ -88,10 +90,12 @@ HARD = [
     "permuted",
     "collapsed",
     "offset",
+    "offset equal",
     "constant",
+    "constant equal",
 ]
 SHAPES = [(6, 2), (6, 16), (8, 384), (64, 384)]
-HARD_SHAPES = [(name, n, D) for name in HARD for n, D in SHAPES if (name, D) != ("constant", 2)]
+HARD_SHAPES = [(name, n, D) for name in HARD for n, D in SHAPES if not (name.startswith("constant") and D == 2)]
 """Two dimensions with one constant are one dimension, which has a test of its own."""
 
 
@@ -158,10 +162,11 @@ def test_vanishing_field_is_bounded_by_rounding(path):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("path", ["general", "gram"])
 @pytest.mark.parametrize("value", [0.0, 0.1, 1000.1])
+@pytest.mark.parametrize("more", [0, 1])
 @pytest.mark.parametrize(("n", "D"), SHAPES)
-def test_identical_features_have_no_force(n, D, value, path, dtype):
+def test_identical_features_have_no_force(n, D, more, value, path, dtype):
     """z = 0 has no direction: loss and gradient are zero, not rounding divided by the smallest deviation."""
-    gen, pos = torch.full((2, n, D), value, dtype=dtype), torch.full((2, n + 1, D), value, dtype=dtype)
+    gen, pos = torch.full((2, n, D), value, dtype=dtype), torch.full((2, n + more, D), value, dtype=dtype)
     loss, gradient = loss_and_gradient(loss_of, gen, pos, path=path)
     assert loss.abs().max() <= 1e-12
     assert gradient.abs().max() <= 1e-12
@@ -177,7 +182,7 @@ def test_one_dimension(name, temperatures):
     gen, pos = hard(name, 5, 1)
     both = torch.cat((gen, pos), 1)
     mean, std = both.mean(1, keepdim=True), both.std(1, keepdim=True).clamp_min(1e-6)
-    if name == "constant":
+    if name.startswith("constant"):
         mean, std = gen - 1, torch.ones_like(std)
     unprojected = 2 * len(temperatures) / 5 / ((gen - mean).abs().clamp_min(1e-6))
     for dtype, limit in ((torch.float64, 1e-9), (torch.float32, 5e-3)):

@@ -9,7 +9,7 @@ from torch import tensor
 
 from truedrift.objective import abc_release_loss, drift_loss, official_loss
 from truedrift.objective.feature_scale import Features, standardize_l2
-from truedrift.objective.published import _release_fields, abc_release_groups
+from truedrift.objective.published import _release_fields, _release_side, abc_release_groups
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 OFFICIAL = json.loads((GOLDEN / "official_loss.json").read_text())
@@ -119,6 +119,23 @@ def test_abc_release_groups_by_label_in_any_order_and_of_any_size():
         for of_class in [(labels[1:][labels[1:] == c], labels[labels == c])]
     ]
     torch.testing.assert_close(uneven, torch.stack(each).mean())
+
+
+def test_abc_release_loss_is_computed_in_float32():
+    case = RELEASE["clustered"]
+    sides = [tensor(case[side], dtype=torch.float64)[:, :4] for side in ("features_gen", "features_pos")]
+    loss = abc_release_groups(*sides, temperatures=(0.2,), abc=True)
+    assert loss.dtype is torch.float32
+    assert torch.equal(loss, abc_release_groups(*(side.float() for side in sides), temperatures=(0.2,), abc=True))
+
+
+def test_abc_release_weights_below_the_clamp_do_not_sum_to_one():
+    """Sums below 1e-12 are clamped: α = K/1e-12, and where K underflows the centroid is 0 instead of 0/0."""
+    y = tensor([[1.0, 2.0], [3.0, 4.0]])
+    K = tensor([[1e-13, 3e-13], [0.0, 0.0], [0.25, 0.75]])[None]
+    S, T = _release_side(K, y, 0)
+    torch.testing.assert_close(S[0, :, 0], tensor([4e-13, 0.0, 1.0]))
+    torch.testing.assert_close(T[0], tensor([[1.0, 1.4], [0.0, 0.0], [2.5, 3.5]]))
 
 
 def test_abc_release_fields_with_one_side_corrected_add_up():
