@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -95,6 +96,18 @@ def require_integer(field: str, value: object, minimum: int, example: int) -> No
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise UserError(f"is {value!r}", f"must be an integer ≥ {minimum}", f"pass for example {example}", field=field)
+
+
+def require_file(path: Path, suffixes: Collection[str]) -> None:
+    """Require an existing file with one of these extensions."""
+    allowed = f"must be a file that ends in {', '.join(suffixes)}"
+    if path.is_dir():
+        raise UserError(f"{str(path)!r} is a directory", allowed, "pass a file")
+    if path.suffix not in suffixes:
+        problem = f"ends in {path.suffix!r}" if path.suffix else "has no extension"
+        raise UserError(f"{str(path)!r} {problem}", allowed, "pass such a file")
+    if not path.exists():
+        raise UserError(f"{str(path)!r} does not exist", allowed, "check the path")
 
 
 def require_sample_shape(sample_shape: Sequence[int]) -> None:

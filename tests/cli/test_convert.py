@@ -172,8 +172,8 @@ ENDINGS = "must be a file that ends in .pt, .pth, .bin, .ckpt, .pkl, .safetensor
             "style_draws is -1; must be an integer ≥ 0; pass for example 32",
         ),
         (["full.pt", "--out", "full.pt/new"], r"the directory '.*/full.pt' cannot be written \(is a file\); .+; .+"),
-        (["text.txt"], f"'text.txt' ends in '.txt'; {ENDINGS}; choose a PyTorch checkpoint"),
-        (["noextension"], f"'noextension' has no extension; {ENDINGS}; choose a PyTorch checkpoint"),
+        (["text.txt"], f"'text.txt' ends in '.txt'; {ENDINGS}; pass such a file"),
+        (["noextension"], f"'noextension' has no extension; {ENDINGS}; pass such a file"),
     ],
 )
 def test_mistakes_are_found_before_any_work(folder, capsys, arguments, message):

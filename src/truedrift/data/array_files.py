@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import UserError, error_text, require_finite
+from truedrift.errors import UserError, error_text, require_file, require_finite
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,9 +54,14 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
     Raises:
         UserError: If the file is missing, damaged, or holds anything but finite real numbers.
     """
-    reader = _choose_reader(path)
+    readers = {".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors}
+    require_file(path, readers)
+    if path.stat().st_size == 0:
+        raise UserError(f"{str(path)!r} is empty", "must hold one or more arrays", "save it again")
     try:
-        arrays = {name: _validate_array(f"{name} in {str(path)!r}", tensor) for name, tensor in reader(path)}
+        arrays = {
+            name: _validate_array(f"{name} in {str(path)!r}", tensor) for name, tensor in readers[path.suffix](path)
+        }
     except UserError:
         raise
     except (*_DEFECTS, RuntimeError) as error:  # RuntimeError: a password, or an unknown compression
@@ -68,26 +73,6 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
     if not arrays:
         raise UserError(f"{str(path)!r} holds no arrays", "must hold one or more", "save them again")
     return arrays
-
-
-def _choose_reader(path: Path) -> Callable[[Path], Iterator[tuple[str, Tensor]]]:
-    """Check the path and choose the reader by its extension."""
-    readers: Mapping[str, Callable[[Path], Iterator[tuple[str, Tensor]]]] = {
-        ".npy": _read_npy,
-        ".npz": _read_npz,
-        ".safetensors": _read_safetensors,
-    }
-    allowed = f"must be a file that ends in one of {', '.join(readers)}"
-    if path.is_dir():
-        raise UserError(f"{str(path)!r} is a directory", allowed, "pass a file")
-    if path.suffix not in readers:
-        problem = f"ends in {path.suffix!r}" if path.suffix else "has no extension"
-        raise UserError(f"{str(path)!r} {problem}", allowed, "save the arrays in one of these formats")
-    if not path.exists():
-        raise UserError(f"{str(path)!r} does not exist", allowed, "check the name")
-    if path.stat().st_size == 0:
-        raise UserError(f"{str(path)!r} is empty", "must hold one or more arrays", "save it again")
-    return readers[path.suffix]
 
 
 def _read_npy(path: Path) -> Iterator[tuple[str, Tensor]]:

@@ -6,7 +6,6 @@ holds a part of a file. A file that is already there with the right hash is not 
 
 import hashlib
 import os
-import shutil
 import tarfile
 import tempfile
 import zipfile
@@ -17,14 +16,11 @@ from pathlib import Path
 from typing import IO
 
 from truedrift.data.registry import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source
-from truedrift.data.sources import CHUNK_BYTES, SourceFailed, deliver, hash_file, write_chunk
+from truedrift.data.sources import CHUNK_BYTES, SourceFailed, deliver, write_chunk
 from truedrift.errors import UserError, error_text, require_choice
 from truedrift.progress import Progress, no_progress
 from truedrift.quarantine import convert_pickle
-from truedrift.storage import cache_directory
-
-HASH_SUFFIX = ".sha256"
-"""Suffix of the file that stores the hash of a converted file."""
+from truedrift.storage import cache_directory, read_tensors, write_tensors
 
 
 def fetch(name: str, progress: Progress = no_progress) -> str | None:
@@ -78,9 +74,13 @@ def _is_valid(asset: RemoteAsset, directory: Path) -> bool:
     if not is_present(asset, directory):
         return False
     if asset.product:
-        hash_path = directory / (asset.product + HASH_SUFFIX)
-        return hash_path.is_file() and hash_path.read_bytes().strip() == hash_file(directory / asset.product).encode()
-    return all(hash_file(directory / file.name) == file.sha256 for file in asset.files)
+        return read_tensors(directory / asset.product) is not None
+    return all(_hash_file(directory / file.name) == file.sha256 for file in asset.files)
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager
@@ -127,12 +127,12 @@ def _store_verified(file: PinnedFile, stream: IO[bytes], target: Path) -> None:
 
 
 def _install(asset: RemoteAsset, ready: Path, directory: Path) -> None:
-    """Convert the verified files if needed and rename them into the cache."""
-    names = [file.name for file in asset.files]
+    """Rename the verified files into the cache; or convert them, and write the result with its hash."""
     if asset.product:
-        convert_pickle(ready / names[0], ready / asset.product)
-        names = [asset.product, asset.product + HASH_SUFFIX]
-        (ready / names[1]).write_text(hash_file(ready / names[0]) + "\n", encoding="ascii")
-        shutil.copymode(ready / names[1], ready / names[0])  # safetensors makes files readable by the owner only
-    for name in names:
-        os.replace(ready / name, directory / name)
+        from safetensors.torch import load_file  # noqa: PLC0415  an extra
+
+        convert_pickle(ready / asset.files[0].name, ready / asset.product)
+        write_tensors(directory / asset.product, load_file(ready / asset.product))
+    else:
+        for file in asset.files:
+            os.replace(ready / file.name, directory / file.name)

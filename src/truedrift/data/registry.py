@@ -37,8 +37,6 @@ class Source:
     address: str
     size: int = 0
     """Limit for an archive in bytes; approximate size of a package of npm or pip, for progress."""
-    hashes: tuple[tuple[str, str], ...] = ()
-    """(algorithm, hexadecimal) of the whole archive, where they are known."""
     package: str = ""
     """Name of the Debian package."""
 
@@ -147,17 +145,7 @@ _ALL = (
             PinnedFile("train.bin", 153_700_000, "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
             PinnedFile("test.bin", 30_740_000, "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
         ),
-        sources=(
-            Source(
-                "archive",
-                _TORONTO + "cifar-100-binary.tar.gz",
-                _LARGEST_ARCHIVE,
-                hashes=(
-                    ("md5", "03b5dce01913d631647c71ecec9e9cb8"),
-                    ("sha256", "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
-                ),
-            ),
-        ),
+        sources=(Source("archive", _TORONTO + "cifar-100-binary.tar.gz", _LARGEST_ARCHIVE),),
     ),
     RemoteAsset(
         name="efficientnet-lite0",

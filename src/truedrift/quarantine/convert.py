@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from truedrift.errors import UserError, error_text
+from truedrift.errors import UserError, error_text, require_file
 from truedrift.quarantine import reader
 
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
@@ -51,19 +51,8 @@ def convert_pickle(source: Path, target: Path) -> None:
 
 
 def require_checkpoint(source: Path) -> None:
-    """Check that the file exists and has the extension of a checkpoint.
-
-    Raises:
-        UserError: If it does not.
-    """
-    allowed = f"must be a file that ends in {', '.join((*PICKLES, SAFE))}"
-    if source.is_dir():
-        raise UserError(f"{str(source)!r} is a directory", allowed, "name the file in it")
-    if not source.exists():
-        raise UserError(f"{str(source)!r} does not exist", allowed, "check the path")
-    if source.suffix not in (*PICKLES, SAFE):
-        problem = f"ends in {source.suffix!r}" if source.suffix else "has no extension"
-        raise UserError(f"{str(source)!r} {problem}", allowed, "choose a PyTorch checkpoint")
+    """Require that the file exists and has the extension of a checkpoint."""
+    require_file(source, (*PICKLES, SAFE))
 
 
 @contextlib.contextmanager
