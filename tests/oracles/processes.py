@@ -1,4 +1,4 @@
-"""What each of several processes computes in the tests of distributed runs; the results go to files."""
+"""Computations of the processes in the tests of distributed runs. Each process writes its results to a file."""
 
 from __future__ import annotations
 
@@ -10,38 +10,35 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from oracles.little_run import CPU, convnet, little_config, little_samples, little_step
+from oracles.small_run import CPU, build_small_step, convnet, small_config, small_samples
 from safetensors.torch import save_file
 from torch import Tensor
 
 from truedrift import distributed
-from truedrift.data.class_batches import ClassBatches
-from truedrift.data.samples import Samples
+from truedrift.data import ClassBatches, Samples
 from truedrift.field import NORMALIZATIONS
 from truedrift.objective import FEATURE_SCALES
 from truedrift.progress import no_progress
-from truedrift.training.batch import Positives, draw_inputs
-from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
-from truedrift.training.step import Step
+from truedrift.training import CachedFeatures, Positives, Step, build_feature_cache, draw_inputs
 
-CASES = list(itertools.product(NORMALIZATIONS, FEATURE_SCALES, (0, 4), ("live", "kept")))
-"""Normalization, feature scale, unconditional negatives, where positives come from."""
+CASES = list(itertools.product(NORMALIZATIONS, FEATURE_SCALES, (0, 4), ("encoded", "cached")))
+"""Normalization, feature scale, number of unconditional negatives, source of the positives."""
 
 
-def step_of(normalization: str, feature_scale: str, u: int, source: str, directory: Path) -> Step:
-    """Five positives and five generated samples of three classes: 15 rows, 4 unconditional ones."""
-    config = little_config(
+def build_step(normalization: str, feature_scale: str, u: int, source: str, directory: Path) -> Step:
+    """Build a step with five positives and five generated samples of three classes: 15 rows, and 4 unconditional."""
+    config = small_config(
         batch={"n": 5, "generated": 5, "unconditional": u},
         objective={"normalization": normalization, "feature_scale": feature_scale},
         engine={"micro_batch": 2 if feature_scale == "none" else None},
     )
-    step = little_step(config)
-    return step if source == "live" else dataclasses.replace(step, positives=kept(step, directory))
+    step = build_small_step(config)
+    return step if source == "encoded" else dataclasses.replace(step, positives=cached_positives(step, directory))
 
 
-def kept(step: Step, directory: Path) -> Positives:
-    """Positives that each process looks up in one file."""
-    samples, encoder = little_samples(), step.encode
+def cached_positives(step: Step, directory: Path) -> Positives:
+    """Return positives that every process looks up in the same file."""
+    samples, encoder = small_samples(), step.encode
     options = {"directory": directory / "cache", "precision": "test", "device": CPU, "progress": no_progress}
     path = build_feature_cache(samples, encoder, lambda values: encoder(values.double()), **options)
     batch = step.config.batch
@@ -49,48 +46,48 @@ def kept(step: Step, directory: Path) -> Positives:
     return Positives(batches, CachedFeatures(path, encoder.dimensions, CPU), batch.unconditional)
 
 
-def fewer_rows_than_processes() -> Step:
-    """One class of two samples: of three processes one has nothing."""
-    few = little_samples()
-    samples = Samples(few.values[:7], few.labels[:7], ("a",), "few", True)
-    config = dataclasses.replace(little_config(batch={"n": 2, "generated": 2}), encoder=convnet(4))
-    return little_step(config, samples)
+def build_step_with_few_rows() -> Step:
+    """Build a step with one class and two samples: one of three processes has no rows."""
+    three_classes = small_samples()
+    samples = Samples(three_classes.values[:7], three_classes.labels[:7], ("a",), "few", True)
+    config = dataclasses.replace(small_config(batch={"n": 2, "generated": 2}), encoder=convnet(4))
+    return build_small_step(config, samples)
 
 
-def pixels_beside() -> Step:
-    """Features of the encoder are dealt out and gathered, pixels are looked up by everyone."""
+def build_step_with_pixels() -> Step:
+    """Build a step whose encoder features are divided and gathered, while every process looks up all pixels."""
     objective = {"pixels": True, "feature_scale": "mean-distance"}
-    return little_step(little_config(batch={"n": 5, "generated": 5, "unconditional": 4}, objective=objective))
+    return build_small_step(small_config(batch={"n": 5, "generated": 5, "unconditional": 4}, objective=objective))
 
 
-def results(directory: Path) -> dict[str, Tensor]:
-    """Everything that must not depend on the number of processes."""
+def compute_steps(directory: Path) -> dict[str, Tensor]:
+    """Compute everything that must not depend on the number of processes."""
     out: dict[str, Tensor] = {}
     for case in CASES:
         name = "/".join(map(str, case))
-        step = step_of(*case, directory)
+        step = build_step(*case, directory)
         out[f"{name} loss"] = step.gradients(1).loss.clone()
         out[f"{name} gradient"] = torch.cat([p.grad.flatten() for p in step.state.parameters])
-    for name, step in (("few", fewer_rows_than_processes()), ("beside", pixels_beside())):
+    for name, step in (("few", build_step_with_few_rows()), ("pixels", build_step_with_pixels())):
         out[f"{name} loss"] = step.gradients(0).loss.clone()
         out[f"{name} gradient"] = torch.cat([p.grad.flatten() for p in step.state.parameters])
-    step = step_of("bidirectional", "standardize-l2", 4, "live", directory)
+    step = build_step("bidirectional", "standardize-l2", 4, "encoded", directory)
     for number in range(3):
         step(number)
     out |= {f"weights {file} {name}": t for file, each in step.state.tensors().items() for name, t in each.items()}
     return out
 
 
-def own_draws() -> dict[str, Tensor]:
-    """Rows that are this process's."""
-    step = little_step(little_config(batch={"n": 5, "generated": 5}))
+def draw_own_rows() -> dict[str, Tensor]:
+    """Draw the rows of this process."""
+    step = build_small_step(small_config(batch={"n": 5, "generated": 5}))
     whole = draw_inputs(step.config, step.state.generator, 4)
     rows = whole.rows(*distributed.row_range(len(whole)))
     return {f"own {field.name}": getattr(rows, field.name) for field in dataclasses.fields(rows)}
 
 
-def operations() -> dict[str, Tensor]:
-    """The collectives themselves."""
+def run_collectives() -> dict[str, Tensor]:
+    """Call every collective operation."""
     rank, size = distributed.rank(), distributed.size()
     start, end = distributed.row_range(7)
     rows = torch.arange(14.0).view(7, 2)[start:end]
@@ -108,21 +105,21 @@ def operations() -> dict[str, Tensor]:
 
 
 def broken_gather(rows: Tensor, total: int) -> Tensor:
-    """Every process believes that the batch is its own rows, again and again."""
+    """Fill the batch with copies of the own rows instead of the rows of other processes."""
     repeated = rows.detach().repeat(-(-total // len(rows)), *[1] * (rows.ndim - 1))[:total].clone()
     start, end = distributed.row_range(total)
     repeated[start:end] = rows.detach()
     return repeated
 
 
-def together(size: int, directory: Path, mutant: bool = False) -> None:
-    """As many processes, forked from this one, which has imported everything."""
+def run_processes(size: int, directory: Path, mutant: bool = False) -> None:
+    """Fork `size` processes from this one, which has imported everything, and wait for them."""
     children = []
     for rank in range(size):
         child = os.fork()
         if child == 0:
             try:
-                work(rank, size, directory, mutant)
+                run_process(rank, size, directory, mutant)
             except BaseException:
                 traceback.print_exc()
                 os._exit(1)
@@ -131,19 +128,19 @@ def together(size: int, directory: Path, mutant: bool = False) -> None:
     assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * size
 
 
-def work(rank: int, size: int, directory: Path, mutant: bool) -> None:
-    """Process number `rank` of `size`; a mutant gathers nothing."""
+def run_process(rank: int, size: int, directory: Path, mutant: bool) -> None:
+    """Compute the results of process number `rank` of `size`; the mutant gathers nothing."""
     torch.set_num_threads(1)
     if size > 1:
         store = f"file://{directory}/store-{size}-{mutant}"
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size)
     if mutant:
         distributed.gather_rows = broken_gather
-        step = step_of("bidirectional", "standardize-l2", 0, "live", directory)
+        step = build_step("bidirectional", "standardize-l2", 0, "encoded", directory)
         out = {"gradient": (step.gradients(1), torch.cat([p.grad.flatten() for p in step.state.parameters]))[1]}
     else:
-        with distributed.process_group(CPU):  # they are joined already
-            out = results(directory) | own_draws() | operations()
+        with distributed.process_group(CPU):  # the process group exists already
+            out = compute_steps(directory) | draw_own_rows() | run_collectives()
     save_file(out, directory / f"{'mutant' if mutant else size}-{rank}.safetensors")
     if size > 1:
         dist.destroy_process_group()

@@ -1,9 +1,9 @@
-"""A training step as its formulas read, in float64: loops over classes and scales, autograd through everything.
+"""A training step computed literally by its formulas in float64: loops over classes and scales, plain autograd.
 
     loss = mean over class c and scale s of ‖f − sg(f + V)‖²/(gD),   g ← g · min(1, clip/‖g‖)
     m ← β₁m + (1 − β₁)g,  v ← β₂v + (1 − β₂)g²,  θ ← θ − lr·λ·θ − lr · m̂/(√v̂ + 1e-8),   θ̄ ← βθ̄ + (1 − β)θ
 
-Only what a step draws (noise, labels, which images) comes from the package; it has tests of its own.
+Only the random draws of a step (noise, labels, image indices) come from the package; they are tested separately.
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import torch
 from oracles.drift_loss import literal_drift_loss
 from torch import Tensor
 
-from truedrift.data.class_batches import ClassBatches
-from truedrift.data.samples import Samples, to_model_range
-from truedrift.training.batch import draw_inputs
-from truedrift.training.config import RunConfig
+from truedrift.data import ClassBatches, Samples, to_model_range
+from truedrift.training import RunConfig, draw_inputs
 
 
 class LiteralRun:
-    """The generator with textbook AdamW and average; `encode` is the frozen encoder."""
+    """A generator with textbook AdamW and weight average; `encode` is the frozen encoder."""
 
     def __init__(self, config: RunConfig, generator, encode, samples: Samples) -> None:
         self.config, self.encode, self.samples = config, encode, samples
@@ -44,24 +42,24 @@ class LiteralRun:
         return tuple(self.encode(torch.stack(images)))
 
     def loss(self, step: int, hidden_drift_as: int | None = None) -> Tensor:
-        """The mean over groups; each generated sample belongs to the class that it was drawn for, hidden or not.
+        """Return the mean over groups; each generated sample belongs to the class it was drawn for, hidden or not.
 
-        `hidden_drift_as` is the mistake that the tests must see: hidden labels drift as that class.
+        `hidden_drift_as` introduces a mistake that tests must detect: samples with hidden labels drift as that class.
         """
         config, classes = self.config, len(self.samples.classes)
         draws = draw_inputs(config, self.generator, step)
-        made = self.generator(draws.z.double(), draws.labels, draws.strength.double(), draws.style_ids)
+        generated_samples = self.generator(draws.z.double(), draws.labels, draws.strength.double(), draws.style_ids)
         member = torch.arange(classes).repeat_interleave(config.generated)
         if hidden_drift_as is not None:
             member[draws.labels == classes] = hidden_drift_as
         batch = self.batches.at(step)
-        u, drawn, negatives = config.batch.unconditional, None, None
+        u, unconditional, negatives = config.batch.unconditional, None, None
         if u:
-            drawn = self.batches.unconditional(step, u)
-            negatives = self.features(drawn.indices, drawn.mirrored)
+            unconditional = self.batches.unconditional(step, u)
+            negatives = self.features(unconditional.indices, unconditional.mirrored)
         losses = []
         for c in range(classes):
-            gen, pos = self.encode(made[member == c]), self.features(batch.indices[c], batch.mirrored[c])
+            gen, pos = self.encode(generated_samples[member == c]), self.features(batch.indices[c], batch.mirrored[c])
             strength = draws.strength[c * config.generated].double()
             weight = (strength - 1) * (config.generated - 1) / u if u else None
             for s in range(len(gen)):
@@ -81,7 +79,7 @@ class LiteralRun:
         return torch.stack(losses).mean()
 
     def step(self, step: int) -> tuple[float, float]:
-        """(loss, norm of the gradient) of step number `step` from 0, which changes everything."""
+        """Take step number `step`, counted from 0; return its loss and gradient norm."""
         loss, options = self.loss(step), self.config.optimizer
         gradients = torch.autograd.grad(loss, self.theta)
         norm = float(sum(g.square().sum() for g in gradients)) ** 0.5

@@ -1,15 +1,13 @@
-"""Evaluations during training are those of `truedrift evaluate`, and a resumed run has the same ones."""
+"""Evaluations during training equal those of `truedrift evaluate`, also in a resumed run."""
 
 import json
 
 import pytest
 import torch
 
-from truedrift.evaluation.evaluate import evaluate
-from truedrift.recipes.evaluator import build_evaluator, load_reference_data
-from truedrift.recipes.overrides import RECIPES, recipe
-from truedrift.training.load import load_generator
-from truedrift.training.train import train
+from truedrift.evaluation import evaluate
+from truedrift.recipes import RECIPES, build_evaluator, load_reference_data, recipe
+from truedrift.training import load_generator, train
 
 CPU = torch.device("cpu")
 SMALL = (
@@ -27,78 +25,79 @@ SMALL = (
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+def cache_directory(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
 
 
-def little(*settings):
+def small_config(*settings):
     return recipe("digits", settings=(*SMALL, *settings))
 
 
-def entries(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+def read_evaluations(run):
+    entries = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [entry for entry in entries if "evaluation" in entry]
 
 
-def test_evaluations_during_training_are_those_of_the_command(tmp_path):
-    config = little()
+def test_last_evaluation_equals_that_of_the_saved_generator(tmp_path):
+    config = small_config()
     evaluator = build_evaluator(config, device=CPU)
     for _ in train(config, out=tmp_path / "run", device="cpu", evaluate=evaluator):
         pass
-    evaluated = [entry for entry in entries(tmp_path / "run") if "evaluation" in entry]
-    assert [entry["step"] for entry in evaluated] == [4, 8, 12]
+    evaluations = read_evaluations(tmp_path / "run")
+    assert [entry["step"] for entry in evaluations] == [4, 8, 12]
     metrics, protocol = evaluate(
         load_generator(tmp_path / "run").generator, evaluator.reference, evaluator.extractor, samples=60, seed=0
     )
-    last = evaluated[-1]
+    last = evaluations[-1]
     assert last["evaluation"] == pytest.approx(vars(metrics), rel=1e-9)
     assert last["protocol"] == vars(protocol)
     assert last["protocol"]["extractor"] == "digits"
-    assert last["evaluation"]["fid"] != evaluated[0]["evaluation"]["fid"]
+    assert last["evaluation"]["fid"] != evaluations[0]["evaluation"]["fid"]
     manifest = json.loads((tmp_path / "run" / "checkpoints" / "step-00000012" / "manifest.json").read_text())
-    best = min(evaluated, key=lambda entry: entry["evaluation"]["fid"])
+    best = min(evaluations, key=lambda entry: entry["evaluation"]["fid"])
     assert manifest["facts"]["best"] == {"step": best["step"], "fid": best["evaluation"]["fid"]}
 
 
-def test_a_resumed_run_has_the_evaluations_of_a_whole_one(tmp_path):
-    def lines(name, *parts):
-        for epochs in parts:
-            config = little(f"cadence.epochs={epochs}")
+def test_resumed_run_has_the_same_evaluations(tmp_path):
+    def run_in_stages(name, *stages):
+        for epochs in stages:
+            config = small_config(f"cadence.epochs={epochs}")
             for _ in train(config, out=tmp_path / name, device="cpu", evaluate=build_evaluator(config, device=CPU)):
                 pass
-        return [entry for entry in entries(tmp_path / name) if "evaluation" in entry]
+        return read_evaluations(tmp_path / name)
 
-    whole, parts = lines("whole", 6), lines("parts", 4, 6)
-    assert [entry["step"] for entry in parts] == [4, 8, 12]
-    assert parts == whole
+    uninterrupted, resumed = run_in_stages("uninterrupted", 6), run_in_stages("resumed", 4, 6)
+    assert [entry["step"] for entry in resumed] == [4, 8, 12]
+    assert resumed == uninterrupted
 
 
-def test_reference_data():
-    config = little("evaluation.split=test", "evaluation.reference=40")
-    some = load_reference_data(config.data, config.evaluation, seed=0)
+def test_reference_data_is_a_fixed_part_of_the_split():
+    config = small_config("evaluation.split=test", "evaluation.reference=40")
+    part = load_reference_data(config.data, config.evaluation, seed=0)
     again = load_reference_data(config.data, config.evaluation, seed=0)
-    assert len(some) == 40
-    assert some.values.equal(again.values)
-    assert len(some.labels.unique()) > 5
+    assert len(part) == 40
+    assert part.values.equal(again.values)
+    assert len(part.labels.unique()) > 5
     whole = load_reference_data(
-        config.data, little("evaluation.split=test", "evaluation.reference=9999").evaluation, seed=0
+        config.data, small_config("evaluation.split=test", "evaluation.reference=9999").evaluation, seed=0
     )
     assert len(whole) == 360
 
 
 def test_building_an_evaluator_does_no_work(tmp_path):
-    evaluator = build_evaluator(little(), device=CPU)
+    evaluator = build_evaluator(small_config(), device=CPU)
     assert not (tmp_path / "cache").exists()
     assert evaluator.reference.count == len(evaluator.data)
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["digits-classifier", "references"]
 
 
-def test_without_an_extractor_there_is_no_evaluator():
-    assert build_evaluator(little("evaluation.extractor=none"), device=CPU) is None
+def test_no_evaluator_without_an_extractor():
+    assert build_evaluator(small_config("evaluation.extractor=none"), device=CPU) is None
 
 
-def test_errors_come_before_the_first_step():
+def test_errors_are_raised_before_the_first_step():
     with pytest.raises(ValueError, match=r"the extractor is 'fid'; must be one of 'inception'"):
-        build_evaluator(little("evaluation.extractor=fid"), device=CPU)
+        build_evaluator(small_config("evaluation.extractor=fid"), device=CPU)
     with pytest.raises(ValueError, match=r"data.name cifar10: cifar10 is not in the cache"):
         build_evaluator(recipe("cifar10"), device=CPU)
 

@@ -6,21 +6,20 @@ import json
 
 import pytest
 import torch
-from oracles.little_run import CPU
+from oracles.small_run import CPU
 
-from truedrift.data.samples import Samples
-from truedrift.encoders.convnet import ConvNetOptions
+from truedrift.data import Samples
+from truedrift.encoders import ConvNetOptions
 from truedrift.errors import UserError
-from truedrift.generators.drift_dit import DriftDiTOptions
+from truedrift.generators import DriftDiTOptions
 from truedrift.options import from_dict
 from truedrift.progress import no_progress
-from truedrift.recipes.overrides import DESCRIPTIONS, RECIPES, recipe
-from truedrift.training.config import RunConfig, run_id
-from truedrift.training.setup import Parts, build_setup
+from truedrift.recipes import DESCRIPTIONS, RECIPES, recipe
+from truedrift.training import Parts, RunConfig, build_setup, run_id
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_is_a_configuration_of_its_name_that_json_gives_back(name):
+def test_recipe_survives_json(name):
     config = recipe(name)
     assert isinstance(config, RunConfig)
     assert config.recipe == name
@@ -29,13 +28,13 @@ def test_every_recipe_is_a_configuration_of_its_name_that_json_gives_back(name):
     assert DESCRIPTIONS[name]
 
 
-def test_runs_have_ids_of_their_own():
+def test_run_ids_differ():
     trees = [recipe(name).tree() for name in RECIPES] + [recipe("digits", given={"seed": 1}).tree()]
     assert len({run_id(tree) for tree in trees}) == len(trees)
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_arguments_are_those_of_the_function_and_none_is_the_recipes_own(name):
+def test_arguments_set_options_and_none_keeps_the_default(name):
     given = {"n": 16, "seed": 7, "estimator": "standard"}
     config = recipe(name, given=given | {"data": None})
     assert (config.batch.n, config.seed) == (16, 7)
@@ -47,12 +46,12 @@ def test_arguments_are_those_of_the_function_and_none_is_the_recipes_own(name):
             recipe(name, given={"data": "somewhere"})
 
 
-def test_a_file_goes_over_the_recipe_arguments_over_the_file_and_settings_over_all():
+def test_order_of_overrides_is_tree_then_arguments_then_settings():
     tree = {"optimizer": {"clip": 1.0, "ema": 0.5}, "batch": {"n": 12, "generated": 5}, "seed": 7}
     config = recipe("digits", given={"n": 4}, tree=tree, settings=["optimizer.clip=none", "batch.generated=3"])
     assert (config.batch.n, config.generated, config.seed) == (4, 3, 7)
     assert (config.optimizer.clip, config.optimizer.ema) == (None, 0.5)
-    assert config.optimizer.learning_rate == 1e-3  # the recipe's
+    assert config.optimizer.learning_rate == 1e-3  # the value of the recipe
 
 
 @pytest.mark.parametrize(
@@ -66,14 +65,14 @@ def test_a_file_goes_over_the_recipe_arguments_over_the_file_and_settings_over_a
         (" seed = 9 ", 9),
     ],
 )
-def test_settings_are_read_as_people_write_them(setting, value):
+def test_setting_values_are_parsed(setting, value):
     config = recipe("toy", settings=[setting])
     for name in setting.partition("=")[0].strip().split("."):
         config = getattr(config, name)
     assert config == value
 
 
-def test_a_group_of_another_kind_replaces_the_whole_group():
+def test_section_of_another_kind_replaces_the_whole_section():
     config = recipe("digits", tree={"generator": {"kind": "drift-dit", "width": 48, "heads": 3}})
     assert config.generator == DriftDiTOptions(width=48, heads=3)
     config = recipe("digits", settings=["encoder.kind=convnet"])
@@ -81,7 +80,7 @@ def test_a_group_of_another_kind_replaces_the_whole_group():
     assert recipe("digits", tree={"generator": {"width": 48}}).generator.depth == recipe("digits").generator.depth
 
 
-MISTAKES = {
+ERRORS = {
     "an unknown recipe": ({"name": "mnist"}, "the recipe is 'mnist'"),
     "no equals sign": ({"settings": ["seed"]}, "the setting is 'seed'; must be section.option=value"),
     "no name": ({"settings": ["optimizer.=1"]}, "the setting is 'optimizer.=1'"),
@@ -91,22 +90,22 @@ MISTAKES = {
         {"settings": ["objective.form=both"]},
         "objective.form is 'both'; must be one of separate, product",
     ),
-    "options that do not go together": (
+    "conflicting options": (
         {"settings": ["batch.unconditional=4", "objective.estimator_neg=jackknife"]},
         "objective.estimator_neg is 'jackknife' with batch.unconditional 4",
     ),
-    "an argument of no recipe": ({"given": {"epochs": 3}}, "epochs is not an argument of the recipe digits"),
+    "an unknown argument": ({"given": {"epochs": 3}}, "epochs is not an argument of the recipe digits"),
 }
 
 
-@pytest.mark.parametrize(("arguments", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_mistakes_are_one_line(arguments, message):
+@pytest.mark.parametrize(("arguments", "message"), ERRORS.values(), ids=ERRORS)
+def test_errors_are_one_line(arguments, message):
     with pytest.raises(UserError, match=message) as caught:
         recipe(**({"name": "digits"} | arguments))
     assert "\n" not in str(caught.value)
 
 
-def test_the_papers_runs_see_as_many_positives_whatever_n():
+def test_paper_runs_see_the_same_number_of_positives_for_every_n():
     """CIFAR-10: 6.24 million per class. Other n than the paper's are rejected."""
     for n in (8, 16, 32, 64):
         config = recipe("cifar10", given={"n": n})
@@ -129,8 +128,8 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_takes_a_step(name, tmp_path, monkeypatch):
-    """Two classes of noise in the shape of its data; networks that must be downloaded are replaced."""
+def test_recipe_takes_a_step(name, tmp_path, monkeypatch):
+    """The data are two classes of noise in the shape of the recipe; networks that must be downloaded are replaced."""
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
     shape = SHAPES[name]
     generator = torch.Generator().manual_seed(0)
@@ -140,11 +139,11 @@ def test_every_recipe_takes_a_step(name, tmp_path, monkeypatch):
     config = recipe(name, settings=["batch.n=4"])
     if config.encoder.kind in ("dinov2", "efficientnet-lite0"):
         config = dataclasses.replace(config, encoder=ConvNetOptions())
-    if config.generator.kind == "drift-dit":  # as wide, less deep: time
+    if config.generator.kind == "drift-dit":  # fewer layers, to save time
         config = dataclasses.replace(config, generator=dataclasses.replace(config.generator, depth=1))
     step = build_setup(config, Parts(), samples, CPU, no_progress).step
     before = [parameter.detach().clone() for parameter in step.state.parameters]
     outcome = step(0)
     assert bool(outcome.finite)
     moved = [not torch.equal(a, b) for a, b in zip(step.state.parameters, before, strict=True)]
-    assert any(moved)  # of a transformer only the last layer: gates begin closed
+    assert any(moved)  # only the last layer of a transformer, whose gates start at 0

@@ -1,4 +1,4 @@
-"""Processes of their own that start at once: forked from one that has imported torch already."""
+"""The fixture `start`: run a script in a new process, forked from a server that has already imported torch."""
 
 import json
 import os
@@ -18,12 +18,11 @@ import json, os, runpy, signal, sys, traceback
 import torch
 
 torch.set_num_threads(1)
-import truedrift.training.checkpoint, truedrift.training.signals, truedrift.training.run_directory
-import truedrift.training.journal, truedrift.training.checkpoint
+import truedrift.training
 import safetensors.torch
 
 def run(script, arguments):
-    signal.alarm(60)  # whatever hangs ends
+    signal.alarm(60)  # end a process that hangs
     for target, ending in ((1, ".out"), (2, ".err")):
         os.dup2(os.open(script + ending, os.O_WRONLY | os.O_APPEND), target)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -31,20 +30,20 @@ def run(script, arguments):
     try:
         runpy.run_path(script, run_name="__main__")
         return 0
-    except SystemExit as end:
-        return end.code
+    except SystemExit as error:
+        return error.code
     except BaseException:
         traceback.print_exc()
         return 1
 
 for line in sys.stdin:
-    order = json.loads(line)
-    if "wait" in order:
-        print(os.waitstatus_to_exitcode(os.waitpid(order["wait"], 0)[1]), flush=True)
+    request = json.loads(line)
+    if "wait" in request:
+        print(os.waitstatus_to_exitcode(os.waitpid(request["wait"], 0)[1]), flush=True)
         continue
     child = os.fork()
     if child == 0:
-        status = run(order["script"], order["arguments"])
+        status = run(request["script"], request["arguments"])
         sys.stdout.flush()
         os._exit(status)
     print(child, flush=True)
@@ -52,8 +51,8 @@ for line in sys.stdin:
 
 
 @dataclass
-class Started:
-    """A process that runs a script; its output is in files, and can be read while it runs."""
+class ScriptProcess:
+    """A process that runs a script. Its output goes to files, which can be read while it runs."""
 
     server: subprocess.Popen
     script: Path
@@ -61,9 +60,9 @@ class Started:
     status: int | None = None
 
     def wait(self):
-        """Its exit status, −9 if signal 9 ended it."""
+        """Wait for the end; return the exit status, −9 after SIGKILL."""
         if self.status is None:
-            self.status = ask(self.server, {"wait": self.pid})
+            self.status = send_request(self.server, {"wait": self.pid})
         return self.status
 
     def kill(self):
@@ -71,7 +70,7 @@ class Started:
         return self.wait()
 
     def wait_for(self, line):
-        """Until it has printed that line."""
+        """Wait until the script has printed that line."""
         deadline = time.monotonic() + 30
         while line not in self.lines:
             assert time.monotonic() < deadline, self.errors
@@ -86,8 +85,8 @@ class Started:
         return self.script.with_name(self.script.name + ".err").read_text()
 
 
-def ask(server, order):
-    server.stdin.write(json.dumps(order) + "\n")
+def send_request(server, request):
+    server.stdin.write(json.dumps(request) + "\n")
     server.stdin.flush()
     return int(server.stdout.readline())
 
@@ -101,21 +100,21 @@ def server():
 
 @pytest.fixture
 def start(server, tmp_path):
-    """start(code, *arguments) → Started; whatever still runs at the end of the test is killed."""
+    """start(code, *arguments) → ScriptProcess. Processes that still run at the end of the test are killed."""
     scripts = tmp_path / "scripts"
     scripts.mkdir()
-    started = []
+    processes = []
 
-    def start_one(code, *arguments):
-        script = scripts / f"{len(started)}.py"
+    def start_script(code, *arguments):
+        script = scripts / f"{len(processes)}.py"
         script.write_text(textwrap.dedent(code))
         for ending in (".out", ".err"):
             script.with_name(script.name + ending).touch()
-        pid = ask(server, {"script": str(script), "arguments": list(map(str, arguments))})
-        started.append(Started(server, script, pid))
-        return started[-1]
+        pid = send_request(server, {"script": str(script), "arguments": list(map(str, arguments))})
+        processes.append(ScriptProcess(server, script, pid))
+        return processes[-1]
 
-    yield start_one
-    for one in started:
-        if one.status is None:
-            one.kill()
+    yield start_script
+    for process in processes:
+        if process.status is None:
+            process.kill()

@@ -1,10 +1,10 @@
-"""Runs of `truedrift train digits` killed with signal 9 at random moments and inside of saves, then started again.
+"""Kill `truedrift train digits` with SIGKILL at random moments and during saves, and start it again.
 
-    python -m tests.training.kills --kills 20        a table of the kills, and whether the end was the same
+    python -m tests.training.kills --kills 20        print the kills, and whether the final state is the same
 
-A kill counts as inside of a save only if it left something of one behind: a directory `.writing-…`, or one of a step
-without its manifest that is newer than every whole checkpoint. The end of a run is the sha256 of all tensors of its
-last checkpoint, and every line of metrics.jsonl without its timing.
+A kill is inside a save only if it leaves an unfinished save: a directory `.writing-…`, or a step directory without a
+manifest that is newer than every complete checkpoint. The outcome of a run is the sha256 of all tensors of its last
+checkpoint, and every line of metrics.jsonl without its timing.
 """
 
 from __future__ import annotations
@@ -27,42 +27,41 @@ from typing import Protocol
 
 import torch
 
-from truedrift.training import checkpoint
-from truedrift.training.run_directory import open_run
+from truedrift.training import checkpoint, open_run
 
-STEPS_A_KILL = 40
-LIMIT_SECONDS = 120.0
-LOOK_EVERY_SECONDS = 0.0005
+STEPS_PER_KILL = 40
+TIMEOUT_SECONDS = 120.0
+POLL_SECONDS = 0.0005
 
 PRELOADED = ["kills", "truedrift.cli.main", "torch._dynamo", "torch.utils.tensorboard", "sklearn.datasets"]
 
-FORGETFUL = """
+WITHOUT_AVERAGE = """
 import sys
-from truedrift.training.state import TrainingState
+from truedrift.training import TrainingState
 
 load = TrainingState.load
 
-def without_average(self, tensors):
+def load_without_average(self, tensors):
     load(self, {**tensors, "ema": tensors["generator"]})
 
-TrainingState.load = without_average
+TrainingState.load = load_without_average
 from truedrift.cli import main
 sys.exit(main(sys.argv[1:]))
 """
-"""The control: a program to which the average in a checkpoint is worth nothing, as if it had been left out."""
+"""The negative control: a program that does not restore the averaged weights from a checkpoint."""
 
 
-class Running(Protocol):
+class TrainingProcess(Protocol):
     """A process that trains."""
 
     pid: int | None
 
-    def ended(self) -> int | None: ...
+    def exit_status(self) -> int | None: ...
     def kill(self) -> None: ...
 
 
-class Command:
-    """The command in a process of its own, as a person starts it."""
+class CommandProcess:
+    """The command in a new process, as a user starts it."""
 
     def __init__(self, arguments: list[str], errors: Path, program: tuple[str, ...] = ("-m", "truedrift")) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -71,7 +70,7 @@ class Command:
             self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=file, env=environment)
         self.pid = self._process.pid
 
-    def ended(self) -> int | None:
+    def exit_status(self) -> int | None:
         return self._process.poll()
 
     def kill(self) -> None:
@@ -79,22 +78,22 @@ class Command:
         self._process.wait()
 
 
-def forgetful(arguments: list[str], errors: Path) -> Command:
-    """The control as a command."""
-    return Command(arguments, errors, ("-c", FORGETFUL))
+def start_without_average(arguments: list[str], errors: Path) -> CommandProcess:
+    """Start the negative control as a command."""
+    return CommandProcess(arguments, errors, ("-c", WITHOUT_AVERAGE))
 
 
-class Forked:
-    """The same, forked from a process that has imported everything: half a second instead of ten."""
+class ForkedProcess:
+    """The command, forked from a process that has imported everything: half a second instead of ten."""
 
     def __init__(self, arguments: list[str], errors: Path, code: str | None = None) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOADED)
-        self._process = context.Process(target=forked, args=(arguments, errors, code))
+        self._process = context.Process(target=run_forked, args=(arguments, errors, code))
         self._process.start()
         self.pid = self._process.pid
 
-    def ended(self) -> int | None:
+    def exit_status(self) -> int | None:
         return self._process.exitcode
 
     def kill(self) -> None:
@@ -102,11 +101,11 @@ class Forked:
         self._process.join()
 
 
-def forked(arguments: list[str], errors: Path, code: str | None) -> None:
-    """In the new process: the command with these arguments."""
+def run_forked(arguments: list[str], errors: Path, code: str | None) -> None:
+    """Run the command, or other code, with these arguments in the new process."""
     os.dup2(os.open(errors, os.O_WRONLY | os.O_APPEND | os.O_CREAT), 2)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # tests in the background of a shell ignore it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
     torch.set_num_threads(1)
     sys.argv = ["truedrift", *arguments]
     if code is not None:
@@ -116,35 +115,35 @@ def forked(arguments: list[str], errors: Path, code: str | None) -> None:
     sys.exit(main(arguments))
 
 
-Launch = Callable[[list[str], Path], Running]
+Launcher = Callable[[list[str], Path], TrainingProcess]
 
 
 @dataclass(frozen=True)
 class Kill:
-    """One kill and what it left."""
+    """One kill and the unfinished save that it left."""
 
-    aimed: bool
-    """At a save; otherwise at any moment."""
-    newest: int
-    """Step of the newest whole checkpoint, 0 if there is none."""
-    left: tuple[str, ...]
-    """What a save had begun."""
+    at_save: bool
+    """Whether it was timed to hit a save, and not a random moment."""
+    newest_step: int
+    """Step of the newest complete checkpoint, 0 if there is none."""
+    unfinished: tuple[str, ...]
+    """Names of unfinished directories."""
 
     @property
     def inside_save(self) -> bool:
-        return bool(self.left)
+        return bool(self.unfinished)
 
 
 @dataclass(frozen=True)
-class End:
-    """What must not depend on kills."""
+class Outcome:
+    """The final state and the metrics of a run, which must not depend on kills."""
 
     state: str
     metrics: tuple[str, ...]
 
 
-def arguments_of(steps: int, out: Path) -> list[str]:
-    """A small run of the digits that saves every fifth step."""
+def train_arguments(steps: int, out: Path) -> list[str]:
+    """Return the arguments of a small run of the digits that saves every fifth step."""
     settings = {
         "cadence.epochs": 1,
         "cadence.steps_per_epoch": steps,
@@ -154,12 +153,12 @@ def arguments_of(steps: int, out: Path) -> list[str]:
         "generator.width": 64,
         "optimizer.ema": 0.99,
     }
-    pairs = [each for name, value in settings.items() for each in ("--set", f"{name}={value}")]
-    return ["train", "digits", *pairs, "--device", "cpu", "--out", str(out)]
+    flags = [flag for name, value in settings.items() for flag in ("--set", f"{name}={value}")]
+    return ["train", "digits", *flags, "--device", "cpu", "--out", str(out)]
 
 
-def state_hash(run: Path) -> str:
-    """sha256 over every tensor of the last checkpoint: file, name, type, shape, bytes."""
+def hash_state(run: Path) -> str:
+    """Hash every tensor of the last checkpoint: file, name, dtype, shape, bytes."""
     directory = run / "checkpoints"
     last = checkpoint.load(directory / checkpoint.directory_name(checkpoint.steps(directory)[-1]), run=open_run(run).id)
     sha256 = hashlib.sha256(f"{last.step} {last.facts['skipped']} {last.facts['best']}".encode())
@@ -170,110 +169,112 @@ def state_hash(run: Path) -> str:
     return sha256.hexdigest()
 
 
-def metrics_of(run: Path) -> tuple[str, ...]:
-    """The lines of metrics.jsonl without what depends on the machine's speed."""
+def read_lines(run: Path) -> tuple[str, ...]:
+    """Read the lines of metrics.jsonl without the timing, which depends on the machine."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return tuple(json.dumps({name: value for name, value in line.items() if name != "timing"}) for line in lines)
 
 
-def end_of(run: Path) -> End:
-    return End(state_hash(run), metrics_of(run))
+def read_outcome(run: Path) -> Outcome:
+    return Outcome(hash_state(run), read_lines(run))
 
 
-def begun(run: Path) -> tuple[str, ...]:
-    """What is there of a save that has not ended."""
+def unfinished_saves(run: Path) -> tuple[str, ...]:
+    """Return the directories of saves that have not ended."""
     directory = run / "checkpoints"
     try:
         names = os.listdir(directory)
     except FileNotFoundError:
         return ()
     newest = max(checkpoint.steps(directory), default=-1)
-    steps = [name for name in names if name.startswith("step-") and int(name.removeprefix("step-")) > newest]
-    unfinished = [name for name in steps if not (directory / name / "manifest.json").exists()]
-    return tuple(sorted([name for name in names if name.startswith(".writing-")] + unfinished))
+    newer = [name for name in names if name.startswith("step-") and int(name.removeprefix("step-")) > newest]
+    without_manifest = [name for name in newer if not (directory / name / "manifest.json").exists()]
+    return tuple(sorted([name for name in names if name.startswith(".writing-")] + without_manifest))
 
 
-def wait_until(there: Callable[[], bool], process: Running) -> bool:
-    """False if the process ended before."""
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while not there():
-        if process.ended() is not None:
+def newest_step(run: Path) -> int:
+    return max(checkpoint.steps(run / "checkpoints"), default=0)
+
+
+def wait_until(condition: Callable[[], bool], process: TrainingProcess) -> bool:
+    """Wait for the condition; return False if the process ended first."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not condition():
+        if process.exit_status() is not None:
             return False
-        assert time.monotonic() < deadline, "the process neither works nor ends"
-        time.sleep(LOOK_EVERY_SECONDS)
+        assert time.monotonic() < deadline, "the process neither makes progress nor ends"
+        time.sleep(POLL_SECONDS)
     return True
 
 
-def holds(run: Path, process: Running) -> bool:
-    """Whether the process has opened the run."""
+def holds_lock(run: Path, process: TrainingProcess) -> bool:
+    """Return whether the lock file names the process."""
     lock = run / "lock"
     return lock.exists() and lock.read_text().split(" ")[0] == str(process.pid)
 
 
-def pause(seconds: float, run: Path, process: Running) -> None:
-    """So long, but on a fast machine no further than four saves, so that steps are left for the kills to come."""
-    end, last = time.monotonic() + seconds, max(checkpoint.steps(run / "checkpoints"), default=0) + 20
-    wait_until(
-        lambda: time.monotonic() >= end or max(checkpoint.steps(run / "checkpoints"), default=0) >= last, process
-    )
+def wait_while_training(seconds: float, run: Path, process: TrainingProcess) -> None:
+    """Wait that long, but for at most four saves on a fast machine, so that steps remain for the next kills."""
+    deadline, last_step = time.monotonic() + seconds, newest_step(run) + 20
+    wait_until(lambda: time.monotonic() >= deadline or newest_step(run) >= last_step, process)
 
 
-def kill_once(launch: Launch, arguments: list[str], run: Path, aimed: bool, chance: random.Random) -> Kill | None:
-    """Start, wait for the moment, kill; None if the run was complete before. What lay there already is not counted."""
-    old = set(begun(run))
+def kill_once(launch: Launcher, arguments: list[str], run: Path, at_save: bool, rng: random.Random) -> Kill | None:
+    """Start the run, wait for the moment and kill it; None if it ended first. Older unfinished saves do not count."""
+    # Start.
+    old = set(unfinished_saves(run))
     process = launch(arguments, run.with_suffix(".err"))
-    if not wait_until(lambda: holds(run, process), process):
+    if not wait_until(lambda: holds_lock(run, process), process):
         return None
-    if aimed:
-        for _ in range(chance.randint(1, 4)):  # the last of these saves is the one
-            before = max(checkpoint.steps(run / "checkpoints"), default=0)
-            wait_until(lambda before=before: max(checkpoint.steps(run / "checkpoints"), default=0) > before, process)
-        wait_until(lambda: not old.issuperset(begun(run)), process)
-        time.sleep(chance.uniform(0, 0.006))
-    elif chance.random() < 0.5:  # while it opens the run and begins
-        pause(chance.uniform(0, 2.0), run, process)
-    else:  # while it works
-        before = max(checkpoint.steps(run / "checkpoints"), default=0)
-        wait_until(lambda: max(checkpoint.steps(run / "checkpoints"), default=0) > before, process)
-        pause(chance.uniform(0, 0.4), run, process)
-    if process.ended() is not None:
+    # Wait for the moment.
+    if at_save:
+        for _ in range(rng.randint(1, 4)):  # then hit the next save
+            before = newest_step(run)
+            wait_until(lambda before=before: newest_step(run) > before, process)
+        wait_until(lambda: not old.issuperset(unfinished_saves(run)), process)
+        time.sleep(rng.uniform(0, 0.006))
+    elif rng.random() < 0.5:  # while the run is opened and the first steps are taken
+        wait_while_training(rng.uniform(0, 2.0), run, process)
+    else:  # after at least one save
+        before = newest_step(run)
+        wait_until(lambda: newest_step(run) > before, process)
+        wait_while_training(rng.uniform(0, 0.4), run, process)
+    # Kill.
+    if process.exit_status() is not None:
         return None
     process.kill()
-    return Kill(
-        aimed,
-        max(checkpoint.steps(run / "checkpoints"), default=0),
-        tuple(name for name in begun(run) if name not in old),
-    )
+    return Kill(at_save, newest_step(run), tuple(name for name in unfinished_saves(run) if name not in old))
 
 
-def killed(launch: Launch, arguments: list[str], run: Path, kills: int, seed: int) -> list[Kill]:
-    """Kill the run that often, then let it come to its end."""
-    chance, done = random.Random(seed), []
-    for number in range(kills):
-        kill = kill_once(launch, arguments, run, number % 2 == 0, chance)
+def kill_repeatedly(launch: Launcher, arguments: list[str], run: Path, count: int, seed: int) -> list[Kill]:
+    """Kill the run `count` times, then let it finish."""
+    rng, kills = random.Random(seed), []
+    for number in range(count):
+        kill = kill_once(launch, arguments, run, number % 2 == 0, rng)
         if kill is None:
             break
-        done.append(kill)
-    complete(launch, arguments, run)
-    return done
+        kills.append(kill)
+    run_to_end(launch, arguments, run)
+    return kills
 
 
-def complete(launch: Launch, arguments: list[str], run: Path) -> End:
-    """Run to the end, and how it ended."""
+def run_to_end(launch: Launcher, arguments: list[str], run: Path) -> Outcome:
+    """Run to the end and return the outcome."""
     process = launch(arguments, run.with_suffix(".err"))
-    wait_until(lambda: process.ended() is not None, process)
-    assert process.ended() == 0, run.with_suffix(".err").read_text()[-2000:]
-    return end_of(run)
+    wait_until(lambda: process.exit_status() is not None, process)
+    assert process.exit_status() == 0, run.with_suffix(".err").read_text()[-2000:]
+    return read_outcome(run)
 
 
-def table(kills: list[Kill]) -> str:
-    rows = [f"{'kill':>4}  {'aimed at':10}  {'newest checkpoint':>17}  left of a save"]
+def format_table(kills: list[Kill]) -> str:
+    rows = [f"{'kill':>4}  {'aimed at':10}  {'newest checkpoint':>17}  unfinished save"]
     rows += [
-        f"{number:>4}  {'a save' if kill.aimed else 'any moment':10}  {kill.newest:>17}  {', '.join(kill.left) or '–'}"
+        f"{number:>4}  {'a save' if kill.at_save else 'any moment':10}  {kill.newest_step:>17}  "
+        f"{', '.join(kill.unfinished) or '–'}"
         for number, kill in enumerate(kills, start=1)
     ]
     inside = sum(kill.inside_save for kill in kills)
-    return "\n".join((*rows, f"{len(kills)} kills, {inside} of them inside of a save"))
+    return "\n".join((*rows, f"{len(kills)} kills, {inside} of them inside a save"))
 
 
 def main() -> int:
@@ -281,19 +282,22 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as room:
-        steps = STEPS_A_KILL * options.kills
-        runs = {name: Path(room) / name for name in ("whole", "killed", "forgetful")}
-        whole = complete(Command, arguments_of(steps, runs["whole"]), runs["whole"])
-        kills = killed(Command, arguments_of(steps, runs["killed"]), runs["killed"], options.kills, options.seed)
-        print(table(kills))
-        same = end_of(runs["killed"]) == whole
-        print(f"{steps} steps, final state {whole.state[:16]}…, {len(whole.metrics)} lines of metrics: ", end="")
+    with tempfile.TemporaryDirectory() as directory:
+        steps = STEPS_PER_KILL * options.kills
+        runs = {name: Path(directory) / name for name in ("uninterrupted", "killed", "control")}
+        arguments = {name: train_arguments(steps, run) for name, run in runs.items()}
+        # Compare a run with kills to an uninterrupted one.
+        expected = run_to_end(CommandProcess, arguments["uninterrupted"], runs["uninterrupted"])
+        kills = kill_repeatedly(CommandProcess, arguments["killed"], runs["killed"], options.kills, options.seed)
+        print(format_table(kills))
+        same = read_outcome(runs["killed"]) == expected
+        print(f"{steps} steps, final state {expected.state[:16]}…, {len(expected.metrics)} lines of metrics: ", end="")
         print("the same as without kills" if same else "NOT the same as without kills")
-        killed(forgetful, arguments_of(steps, runs["forgetful"]), runs["forgetful"], 2, options.seed)
-        red = end_of(runs["forgetful"]).state != whole.state
-        print(f"control, 2 kills, average not restored: {'another state' if red else 'THE SAME STATE'}")
-    return 0 if same and red and len(kills) == options.kills else 1
+        # The negative control must end in another state.
+        kill_repeatedly(start_without_average, arguments["control"], runs["control"], 2, options.seed)
+        differs = read_outcome(runs["control"]).state != expected.state
+        print(f"control, 2 kills, average not restored: {'another state' if differs else 'THE SAME STATE'}")
+    return 0 if same and differs and len(kills) == options.kills else 1
 
 
 if __name__ == "__main__":

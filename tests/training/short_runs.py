@@ -1,15 +1,15 @@
-"""Runs of a few steps, and ways to stop them."""
+"""Runs of a few steps, and ways to interrupt them."""
 
 import os
 import signal
 from pathlib import Path
 
-from kills import End, end_of
+from kills import Outcome, read_outcome
 
-from truedrift.recipes.overrides import recipe
-from truedrift.training.train import train
+from truedrift.recipes import recipe
+from truedrift.training import train
 
-TINY = (
+SETTINGS = (
     "generator.width=16",
     "generator.depth=1",
     "generator.noise=4",
@@ -23,41 +23,42 @@ TINY = (
     "cadence.checkpoint_every=3",
     "cadence.grid_every=none",
 )
-"""Eight steps, saved after 3, 6 and 8."""
+"""Eight steps, saved after steps 3, 6 and 8."""
 
 
-class Dropped(Exception):
-    """The process is gone, as after signal 9."""
+class SimulatedCrash(Exception):
+    """The process ends without saving, as after SIGKILL."""
 
 
-def tiny(name="digits", *settings, **given):
-    """The recipe made small; a whole group, such as generator={…}, takes the place of the one before."""
-    return recipe(name, given=given, settings=(*TINY, *settings))
+def short_config(name="digits", *settings, **given):
+    """Return a small version of the recipe. A setting of a section, such as generator={…}, replaces the section."""
+    return recipe(name, given=given, settings=(*SETTINGS, *settings))
 
 
 def run(config, out: Path, **options) -> list:
-    """Every report of the run to its end."""
+    """Run to the end and return all reports."""
     return list(train(config, out=out, device="cpu", **options))
 
 
-def end(config, out: Path, **options) -> End:
+def run_outcome(config, out: Path, **options) -> Outcome:
+    """Run to the end and return the outcome."""
     run(config, out, **options)
-    return end_of(out)
+    return read_outcome(out)
 
 
-def at(step: int, act):
-    """A progress that acts after that many steps."""
+def at_step(step: int, action):
+    """Return a progress function that calls the action after that many steps."""
 
     def progress(what, done, total):
         if what == "training" and done == step:
-            act()
+            action()
 
     return progress
 
 
-def ask(number=signal.SIGTERM):
+def send_signal(number=signal.SIGTERM):
     os.kill(os.getpid(), number)
 
 
-def drop():
-    raise Dropped
+def crash():
+    raise SimulatedCrash

@@ -1,50 +1,57 @@
-"""Any value for any field: taken as it is, and then the run can be built, or refused with the field's name."""
+"""Every option of a configuration keeps a valid value, and rejects an invalid one with an error that names it."""
 
 import json
 import math
 import re
 from functools import cache
-from importlib import import_module
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from truedrift.cli.main import main
-from truedrift.data.load import NAMES
-from truedrift.encoders.catalog import OPTIONS as ENCODERS
+from truedrift import encoders, generators
+from truedrift.cli import main
+from truedrift.data import NAMES
 from truedrift.errors import UserError
-from truedrift.generators.catalog import OPTIONS as GENERATORS
 from truedrift.options import to_dict
 from truedrift.progress import no_progress
-from truedrift.recipes.overrides import RECIPES, recipe
-from truedrift.training.config import BatchOptions, RunConfig, run_id, validated_config
-from truedrift.training.setup import Parts, build_setup, load_samples, memory_errors_as_user_errors, resolve_device
+from truedrift.recipes import RECIPES, recipe
+from truedrift.training import (
+    BatchOptions,
+    Parts,
+    RunConfig,
+    Training,
+    build_setup,
+    load_samples,
+    resolve_device,
+    run_id,
+    validated_config,
+)
+from truedrift.training.setup import memory_errors_as_user_errors
 
-train_module = import_module("truedrift.training.train")
-
-KINDS = {"generator": GENERATORS, "encoder": ENCODERS}
+KINDS = {"generator": generators.OPTIONS, "encoder": encoders.OPTIONS}
 
 
-def leaves(tree, path=()):
+def option_paths(tree, path=()):
     for name, value in tree.items():
         if isinstance(value, dict):
-            yield from leaves(value, (*path, name))
+            yield from option_paths(value, (*path, name))
         else:
             yield (*path, name)
 
 
-def of_kinds():
-    """Every option of every kind of generator and encoder, with the kind beside it."""
+def options_of_kinds():
+    """Yield every option of every kind of generator and encoder, with its kind."""
     for section, kinds in KINDS.items():
         for kind, options in kinds.items():
-            yield from ((section, name, kind) for name in to_dict(options()))
+            yield from (((section, name), kind) for name in to_dict(options()))
 
 
-PLAIN = [path for path in leaves(recipe("digits").tree()) if path[0] not in KINDS]
-FIELDS = [*((path, None) for path in PLAIN), *(((section, name), kind) for section, name, kind in of_kinds())]
-IDS = [".".join(path) + (f" of {kind}" if kind else "") for path, kind in FIELDS]
-fields = pytest.mark.parametrize(("path", "kind"), FIELDS, ids=IDS)
+OPTIONS_WITHOUT_KIND = [path for path in option_paths(recipe("digits").tree()) if path[0] not in KINDS]
+OPTIONS = [*((path, None) for path in OPTIONS_WITHOUT_KIND), *options_of_kinds()]
+IDS = [".".join(path) + (f" of {kind}" if kind else "") for path, kind in OPTIONS]
+every_option = pytest.mark.parametrize(("path", "kind"), OPTIONS, ids=IDS)
 
 BOUNDARIES = [
     *(None, True, False, 0, 1, -1, 2, 3, 4, 7, 8, 16, 64, 65_536, 65_537, 2**31 - 1, 2**31, 2**53, 2**53 + 1, 10**30),
@@ -61,7 +68,7 @@ JUNK = st.recursive(
 )
 
 
-def tree_of(path, kind, value):
+def build_tree(path, kind, value):
     section = {path[-1]: value} if kind is None or path[-1] == "kind" else {"kind": kind, path[-1]: value}
     return section if len(path) == 1 else {path[0]: section}
 
@@ -70,61 +77,83 @@ def value_at(tree, path):
     return tree[path[0]] if len(path) == 1 else tree[path[0]][path[1]]
 
 
-def plain(value):
-    return [plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+def to_lists(value):
+    return [to_lists(entry) for entry in value] if isinstance(value, (list, tuple)) else value
 
 
 def names_option(message, path):
-    """Whether the message names the option, or its section and the option as the second of two that disagree."""
+    """Return whether the message names the option, or its section and the option as the second of two that disagree."""
     return ".".join(path) in message or re.search(rf"{path[0]}\.\w+ is .* and {path[-1]} is ", message) is not None
 
 
-def taken(path, kind, value):
-    """The configuration with that value, or None if it was refused with the field's name and in one line."""
+def read_value(path, kind, value):
+    """Return the configuration with that value and None, or None and the error message."""
     try:
-        config = recipe("digits", tree=tree_of(path, kind, value))
+        return recipe("digits", tree=build_tree(path, kind, value)), None
     except UserError as error:
-        said = str(error)
-        assert names_option(said, path)
-        assert said.count("; ") >= 2
-        assert len(said.splitlines()) == 1
-        assert len(said) < 1000
-        return None
-    assert plain(value_at(config.tree(), path)) == plain(value)
-    assert recipe("digits", tree=json.loads(json.dumps(config.tree(), allow_nan=False))) == config
-    return config
+        return None, str(error)
 
 
-@fields
-def test_boundaries(path, kind):
-    results = [taken(path, kind, value) is None for value in BOUNDARIES]
-    assert any(results)
+def is_clear_error(message, path):
+    """Return whether the message is one short line with problem, allowed values and fix, and names the option."""
+    one_line = len(message.splitlines()) == 1 and len(message) < 1000
+    return one_line and message.count("; ") >= 2 and names_option(message, path)
 
 
-@fields
+def is_kept(config, path, value):
+    """Return whether the option has that value, and the configuration survives JSON."""
+    restored = recipe("digits", tree=json.loads(json.dumps(config.tree(), allow_nan=False)))
+    return to_lists(value_at(config.tree(), path)) == to_lists(value) and restored == config
+
+
+@every_option
+def test_boundary_values_are_kept_or_rejected(path, kind):
+    rejected = 0
+    for value in BOUNDARIES:
+        config, message = read_value(path, kind, value)
+        assert is_kept(config, path, value) if message is None else is_clear_error(message, path), (value, message)
+        rejected += message is not None
+    assert rejected > 0
+
+
+@every_option
 @settings(max_examples=10)
 @given(value=JUNK)
-def test_junk(path, kind, value):
-    taken(path, kind, value)
+def test_random_values_are_kept_or_rejected(path, kind, value):
+    config, message = read_value(path, kind, value)
+    assert is_kept(config, path, value) if message is None else is_clear_error(message, path), message
+
+
+def test_checks_of_values_can_fail():
+    """Negative control of the two tests above."""
+    path = ("batch", "n")
+    config, message = read_value(path, None, 9)
+    assert (is_kept(config, path, 9), is_kept(config, path, 8), message) == (True, False, None)
+    config, message = read_value(path, None, 0)
+    assert (config, is_clear_error(message, path)) == (None, True)
+    assert not is_clear_error(message, ("batch", "generated"))
+    assert not is_clear_error(message.replace("; ", "\n"), path)
+    assert not is_clear_error(f"{message}\nTraceback", path)
 
 
 @cache
-def digits():
+def load_digits():
     return load_samples(recipe("digits"), Parts())
 
 
-def small(value):
-    """Whether it can be tried on any machine."""
-    return all(not isinstance(each, int) or each <= 64 for each in (value if isinstance(value, list) else [value]))
+def is_small(value):
+    """Return whether a run with this value can be built on any machine."""
+    numbers = value if isinstance(value, list) else [value]
+    return all(not isinstance(number, int) or number <= 64 for number in numbers)
 
 
-BUILT = [
+BUILT_OPTIONS = [
     (path, kind)
-    for path, kind in FIELDS
+    for path, kind in OPTIONS
     if kind not in ("dinov2", "efficientnet-lite0") and path[0] not in ("cadence", "optimizer", "condition")
 ]
-"""Encoders that need files are left out, and sections that nothing is built of."""
-LITTLE = {
+"""Options of encoders that need files are left out, and sections from which nothing is built."""
+SMALL_SECTIONS = {
     "mlp": {"kind": "mlp", "width": 8, "depth": 1},
     "drift-dit": {"kind": "drift-dit", "width": 8, "depth": 1, "heads": 2},
     "pixels": {"kind": "pixels"},
@@ -132,25 +161,27 @@ LITTLE = {
 }
 
 
-@pytest.mark.parametrize(("path", "kind"), BUILT, ids=[".".join(filter(None, (*path, kind))) for path, kind in BUILT])
-def test_what_is_taken_can_be_built(path, kind, tmp_path, monkeypatch):
-    """Or is refused with the field's name as soon as the data are seen."""
+@pytest.mark.parametrize(
+    ("path", "kind"), BUILT_OPTIONS, ids=[".".join(filter(None, (*path, kind))) for path, kind in BUILT_OPTIONS]
+)
+def test_accepted_values_can_be_built(path, kind, tmp_path, monkeypatch):
+    """Or they are rejected with the name of the option when the data are loaded."""
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
-    little = {"generator": LITTLE["mlp"]} | ({path[0]: LITTLE[kind]} if kind else {})
-    own = value_at(recipe("digits", tree=little).tree(), path)
-    accepted = [value for value in BOUNDARIES if small(value) and taken(path, kind, value) is not None]
-    built, refusals = 0, []
-    for value in [own, *accepted[:1], *accepted[-1:]]:
-        section = little.get(path[0], {}) | {path[-1]: value}
+    small = {"generator": SMALL_SECTIONS["mlp"]} | ({path[0]: SMALL_SECTIONS[kind]} if kind else {})
+    default = value_at(recipe("digits", tree=small).tree(), path)
+    accepted = [value for value in BOUNDARIES if is_small(value) and read_value(path, kind, value)[1] is None]
+    built, messages = 0, []
+    for value in [default, *accepted[:1], *accepted[-1:]]:
+        section = small.get(path[0], {}) | {path[-1]: value}
         try:
-            config = recipe("digits", tree=little | ({path[0]: section} if len(path) > 1 else {path[0]: value}))
-            samples = digits() if path[0] != "data" else load_samples(config, Parts())
+            config = recipe("digits", tree=small | ({path[0]: section} if len(path) > 1 else {path[0]: value}))
+            samples = load_digits() if path[0] != "data" else load_samples(config, Parts())
             build_setup(config, Parts(), samples, resolve_device("cpu"), no_progress)
             built += 1
         except UserError as error:
-            refusals.append(str(error))
+            messages.append(str(error))
     assert built >= 1
-    assert all(names_option(said, path) or (path[0] == "data" and "data.name" in said) for said in refusals)
+    assert all(names_option(text, path) or (path[0] == "data" and "data.name" in text) for text in messages)
 
 
 TEXTS = ["NaN", "[]", '{"a": 1}', "\0"]
@@ -169,30 +200,30 @@ MORE_TEXTS = [
 ]
 
 
-@fields
-def test_the_command_refuses_in_one_line(path, kind, tmp_path, monkeypatch, capsys):
-    """Status 2, one line, no file; what is taken goes no further here than to the first step."""
+@every_option
+def test_command_rejects_values_in_one_line(path, kind, tmp_path, monkeypatch, capsys):
+    """Status 2, one line, no file. The steps of accepted values are not taken."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(train_module, "_run", lambda *_: iter(()))
+    monkeypatch.setattr(Training, "reports", lambda *_, **__: iter(()))
     before = ["--set", f"{path[0]}.kind={kind}"] if kind else []
-    refused = 0
+    rejected = 0
     for text in TEXTS + (MORE_TEXTS if path[-1] in ("seed", "temperatures", "root", "sampling", "pooling") else []):
         status = main(["train", "digits", *before, "--set", f"{'.'.join(path)}={text}", "--device", "cpu"])
-        said = capsys.readouterr()
-        (line,) = said.err.splitlines()
+        output = capsys.readouterr()
+        (line,) = output.err.splitlines()
         if status == 2:
-            refused += 1
+            rejected += 1
             assert line.startswith("truedrift: error: ")
             assert names_option(line, path)
         else:
             assert (status, line) == (1, "truedrift: no step was taken")
-        assert said.out == ""
-    assert refused >= 3
+        assert output.out == ""
+    assert rejected >= 3
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("setting", ["", "=", "a", "a=1", "batch=3", "batch.n", ".n=3", "batch.n.m=3", "batch..n=3"])
-def test_settings_that_are_none(setting, tmp_path, monkeypatch, capsys):
+def test_malformed_setting_is_rejected_in_one_line(setting, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "digits", "--set", setting]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -200,7 +231,7 @@ def test_settings_that_are_none(setting, tmp_path, monkeypatch, capsys):
     assert list(tmp_path.iterdir()) == []
 
 
-PAIRS = {
+CONFLICTS = {
     "condition.strength_low": {"condition": {"strength_low": 3, "strength_high": 2}},
     "objective.estimator_neg": {"batch": {"unconditional": 2}, "objective": {"estimator_neg": "jackknife"}},
     "batch.generated": {"batch": {"unconditional": 2, "generated": 1}},
@@ -227,15 +258,15 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_fields_that_do_not_agree(name):
+@pytest.mark.parametrize("name", CONFLICTS)
+def test_conflicting_options_are_rejected(name):
     with pytest.raises(UserError, match=r" is .*; .*; ") as caught:
-        recipe("digits", tree=PAIRS[name])
+        recipe("digits", tree=CONFLICTS[name])
     assert names_option(str(caught.value), name.split("."))
 
 
 @pytest.mark.parametrize(
-    ("setting", "name"),
+    ("setting", "message"),
     [
         ("batch.n=500", "batch.n is 500"),
         ("batch.unconditional=5000", "batch.unconditional is 5000"),
@@ -248,28 +279,26 @@ def test_fields_that_do_not_agree(name):
         ("data.name=folder", "data.name folder: no directory was given"),
     ],
 )
-def test_what_only_the_data_can_tell_is_one_line_too(setting, name, tmp_path, monkeypatch, capsys):
+def test_conflict_with_the_data_is_one_line(setting, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["train", "digits", "--set", "condition.strength_high=4", "--set", setting, "--device", "cpu"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert name in line
+    assert message in line
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_is_consistent_and_has_an_id_of_its_own(name):
+def test_recipe_is_valid_and_has_its_own_id(name):
     config = recipe(name)
     assert validated_config(config) == config
     assert config.data.name in NAMES
     assert config.recipe == name
-    ids = {run_id(recipe(each).tree()) for each in RECIPES} | {run_id(recipe(name, given={"seed": 5}).tree())}
+    ids = {run_id(recipe(other).tree()) for other in RECIPES} | {run_id(recipe(name, given={"seed": 5}).tree())}
     assert len(ids) == len(RECIPES) + 1
     assert run_id(config.tree()) == run_id(json.loads(json.dumps(config.tree())))
 
 
-def test_what_does_not_fit_into_memory_is_a_mistake():
-    import torch
-
+def test_lack_of_memory_is_a_user_error():
     with (
         pytest.raises(UserError, match=r"^this does not fit into memory; .*; set engine.micro_batch"),
         memory_errors_as_user_errors(),
@@ -281,7 +310,7 @@ def test_what_does_not_fit_into_memory_is_a_mistake():
         raise RuntimeError("shape")
 
 
-def test_defaults_are_consistent():
+def test_default_configuration_is_valid():
     assert validated_config(RunConfig()) == RunConfig()
     with pytest.raises(UserError, match=r"^batch.n is 0; "):
         validated_config(RunConfig(batch=BatchOptions(n=0)))

@@ -1,4 +1,7 @@
-"""Features are encoded once a view and image, kept, looked up bit for bit, and made again if anything is wrong."""
+"""The feature cache: each view is encoded once, looked up bit for bit, and rebuilt after damage.
+
+The last part tests `write_resumable`, which continues an interrupted file after its last complete piece.
+"""
 
 import dataclasses
 import errno
@@ -9,19 +12,17 @@ import resource
 import numpy as np
 import pytest
 import torch
-from oracles.little_run import CPU, convnet, little_config, little_samples, little_step
+from oracles.small_run import CPU, build_small_step, convnet, small_config, small_samples
 
-from truedrift.data.class_batches import Batch
-from truedrift.data.samples import Samples
-from truedrift.encoders.catalog import build
+from truedrift.data import Batch, Samples
+from truedrift.encoders import build
 from truedrift.errors import UserError
 from truedrift.progress import no_progress
-from truedrift.training import feature_cache
-from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
+from truedrift.training import CachedFeatures, build_feature_cache, feature_cache
 
 
-class Counted:
-    """The encoder, and how often it saw each image."""
+class RecordingEncoder:
+    """An encoder that records the images it was called with."""
 
     def __init__(self, encoder):
         self.encoder, self.images = encoder, []
@@ -31,51 +32,50 @@ class Counted:
         return self.encoder(values)
 
 
-def encoder_of(*channels, seed=1):
+def build_encoder(*channels, seed=1):
     return build(dataclasses.replace(convnet(*channels), seed=seed), sample_shape=(1, 8, 8))
 
 
 @pytest.fixture
-def made(tmp_path):
-    """made(samples, encoder) → (path, images that were encoded for it)"""
+def build_cache(tmp_path):
+    """build_cache(samples, encoder) → (path, images that were encoded for it)"""
 
-    def make(samples=None, encoder=None, precision="float32", directory=tmp_path):
-        encoder = encoder or encoder_of(3, 5)
-        counted = Counted(encoder)
+    def build_and_record(samples=None, encoder=None, precision="float32", directory=tmp_path):
+        encoder = encoder or build_encoder(3, 5)
+        recording = RecordingEncoder(encoder)
         options = {"directory": directory, "precision": precision, "device": CPU, "progress": no_progress}
-        return build_feature_cache(samples or little_samples(), encoder, counted, **options), counted.images
+        return build_feature_cache(samples or small_samples(), encoder, recording, **options), recording.images
 
-    return make
-
-
-# ---- once, and exactly ---------------------------------------------------------------------------------------------
+    return build_and_record
 
 
-def test_both_views_of_every_image_are_encoded_once_and_never_again(made):
-    samples = little_samples()
-    path, images = made(samples)
+# ---- Content ----
+
+
+def test_both_views_of_every_image_are_encoded_once(build_cache):
+    samples = small_samples()
+    path, images = build_cache(samples)
     model = samples.values.float() / 127.5 - 1
     views = [image.numpy().tobytes() for image in (*model, *model.flip(-1))]
-    assert images == views  # each once, mirrored ones after the others
+    assert images == views  # each once, mirrored views after the others
     assert len(set(views)) == 2 * len(samples)
-    again, encoded = made(samples)
-    assert (again, encoded) == (path, [])
+    assert build_cache(samples) == (path, [])
 
 
-def test_without_flips_there_is_one_view(made):
-    samples = little_samples(flips=False)
-    path, images = made(samples)
+def test_one_view_without_flips(build_cache):
+    samples = small_samples(flips=False)
+    path, images = build_cache(samples)
     assert len(images) == len(samples)
     assert np.load(path).shape == (1, 27, 8)
 
 
-def test_a_lookup_is_the_file_bit_for_bit_and_a_mirrored_one_the_mirrored_view(made, monkeypatch):
+def test_lookup_returns_the_stored_view_bit_for_bit(build_cache, monkeypatch):
     monkeypatch.setattr(feature_cache, "AT_ONCE", 10)  # 27 images in 10, 10 and 7
-    samples, encoder = little_samples(), encoder_of(3, 5)
-    path, _ = made(samples, encoder)
-    kept = CachedFeatures(path, encoder.dimensions, CPU)
+    samples, encoder = small_samples(), build_encoder(3, 5)
+    path, _ = build_cache(samples, encoder)
+    cache = CachedFeatures(path, encoder.dimensions, CPU)
     batch = Batch(torch.tensor([26, 0, 3, 3, 9]), torch.tensor([True, False, False, True, True]))
-    features = kept(batch)
+    features = cache(batch)
     assert features.shape == (5, 2, 5)
     content = np.load(path)
     assert content.dtype == np.float32
@@ -86,23 +86,23 @@ def test_a_lookup_is_the_file_bit_for_bit_and_a_mirrored_one_the_mirrored_view(m
         assert torch.equal(features[row, 1], stored[3:])
         assert features[row, 0, 3:].tolist() == [0, 0]  # the narrower scale is padded
         image = model[index].flip(-1) if mirrored else model[index]
-        alone = torch.cat([group[0] for group in encoder(image[None])])
-        torch.testing.assert_close(stored, alone, rtol=1e-5, atol=1e-6)
+        expected = torch.cat([group[0] for group in encoder(image[None])])
+        torch.testing.assert_close(stored, expected, rtol=1e-5, atol=1e-6)
     assert not torch.equal(features[2], features[3])  # the two views of one image
 
 
-def test_the_file_is_mapped_and_not_read(made):
-    path, _ = made()
+def test_file_is_memory_mapped(build_cache):
+    path, _ = build_cache()
     assert isinstance(CachedFeatures(path, (3, 5), CPU).views, np.memmap)
 
 
-def test_the_whole_of_training_uses_it(monkeypatch, tmp_path):
-    """Steps with kept positives have the gradients of steps that encode them, and encode generated images alone."""
+def test_steps_with_cached_positives_have_the_same_gradients(monkeypatch, tmp_path):
+    """They encode only the generated images."""
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
     gradients = {}
     for cached in (True, False):
-        config = little_config(engine={"precision": "float32", "cached_positives": cached}, batch={"unconditional": 3})
-        step = little_step(config)
+        config = small_config(engine={"precision": "float32", "cached_positives": cached}, batch={"unconditional": 3})
+        step = build_small_step(config)
         assert isinstance(step.positives.lookup, CachedFeatures) == cached
         seen = []
         step.encode.register_forward_hook(lambda module, inputs, output, seen=seen: seen.append(len(inputs[0])))
@@ -114,85 +114,85 @@ def test_the_whole_of_training_uses_it(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"precision": "float64"}, {"cached_positives": False}])
-def test_some_runs_keep_nothing(monkeypatch, tmp_path, change):
+def test_cache_is_not_used_in_float64_or_if_disabled(monkeypatch, tmp_path, change):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
-    little_step(little_config(engine={"precision": "float32", "cached_positives": True} | change))
+    build_small_step(small_config(engine={"precision": "float32", "cached_positives": True} | change))
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- whose they are ------------------------------------------------------------------------------------------------
+# ---- File name ----
 
 
-def test_other_encoders_data_and_precisions_never_share(made):
-    samples = little_samples()
-    moved = Samples(samples.values.roll(1, 0), samples.labels, samples.classes, "little", True)
-    changed = encoder_of(3, 5)
+def test_other_encoder_data_or_precision_has_another_file(build_cache):
+    samples = small_samples()
+    moved = Samples(samples.values.roll(1, 0), samples.labels, samples.classes, "small", True)
+    changed = build_encoder(3, 5)
     with torch.no_grad():
         next(changed.network.parameters()).view(-1)[0] += 1e-3
-    kinds = [
-        made(),
-        made(encoder=encoder_of(3, 5, seed=2)),
-        made(encoder=encoder_of(5, 3)),
-        made(encoder=changed),
-        made(samples=moved),
-        made(samples=little_samples(flips=False)),
-        made(precision="bfloat16"),
+    caches = [
+        build_cache(),
+        build_cache(encoder=build_encoder(3, 5, seed=2)),
+        build_cache(encoder=build_encoder(5, 3)),
+        build_cache(encoder=changed),
+        build_cache(samples=moved),
+        build_cache(samples=small_samples(flips=False)),
+        build_cache(precision="bfloat16"),
     ]
-    assert len({path for path, _ in kinds}) == len(kinds)
-    assert all(images for _, images in kinds)
+    assert len({path for path, _ in caches}) == len(caches)
+    assert all(images for _, images in caches)
 
 
-def test_the_name_of_the_data_does_not_matter(made):
-    path, _ = made()
-    assert made(samples=little_samples(name="renamed")) == (path, [])
+def test_file_does_not_depend_on_the_name_of_the_data(build_cache):
+    path, _ = build_cache()
+    assert build_cache(samples=small_samples(name="renamed")) == (path, [])
 
 
-# ---- damage --------------------------------------------------------------------------------------------------------
+# ---- Damage and interruptions ----
 
 
-def flipped(path):
+def flip_bit(path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
 
-def truncated(path):
+def truncate(path):
     path.write_bytes(path.read_bytes()[:-4])
 
 
 DAMAGES = {
-    "a flipped bit": flipped,
-    "a truncated file": truncated,
+    "a flipped bit": flip_bit,
+    "a truncated file": truncate,
     "an empty file": lambda path: path.write_bytes(b""),
     "no hash": lambda path: path.with_suffix(".sha256").unlink(),
     "half a hash": lambda path: path.with_suffix(".sha256").write_text("ab"),
-    "a hash that is no text": lambda path: path.with_suffix(".sha256").write_bytes(b"\xff\xfe"),
+    "a hash that is not text": lambda path: path.with_suffix(".sha256").write_bytes(b"\xff\xfe"),
     "no file": lambda path: path.unlink(),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_damage_is_noticed_and_made_good(made, damage):
-    path, _ = made()
+def test_damaged_cache_is_rebuilt(build_cache, damage):
+    path, _ = build_cache()
     good = path.read_bytes()
     damage(path)
-    again, images = made()
-    assert again == path
+    rebuilt, images = build_cache()
+    assert rebuilt == path
     assert len(images) == 54
     assert path.read_bytes() == good
-    assert made()[1] == []
+    assert build_cache()[1] == []
 
 
-@pytest.mark.parametrize("synced", [1, 32], ids=["what is on the disk is kept", "nothing is on the disk yet"])
-def test_a_process_that_is_killed_while_it_makes_the_file_is_gone_on_with(made, tmp_path, start, monkeypatch, synced):
-    """Killed at the second batch, the lock is free, and the next process encodes what is missing."""
+@pytest.mark.parametrize("sync_every", [1, 32], ids=["first piece on disk", "no piece on disk"])
+def test_killed_build_is_continued(build_cache, tmp_path, start, monkeypatch, sync_every):
+    """After a kill in the second batch the lock is free, and the next process encodes what is missing."""
     monkeypatch.setattr(feature_cache, "AT_ONCE", 10)
-    killed = start(
+    process = start(
         """
         import sys, time
         sys.path.insert(0, sys.argv[1])
         from pathlib import Path
-        from oracles.little_run import CPU, convnet, little_samples
+        from oracles.small_run import CPU, convnet, small_samples
         from truedrift.encoders import build
         from truedrift.progress import no_progress
         from truedrift.training import feature_cache
@@ -208,32 +208,31 @@ def test_a_process_that_is_killed_while_it_makes_the_file_is_gone_on_with(made, 
             return encoder(values)
 
         options = {"directory": Path(sys.argv[2]), "precision": "float32", "device": CPU, "progress": no_progress}
-        feature_cache.build_feature_cache(little_samples(), encoder, encode, **options)
+        feature_cache.build_feature_cache(small_samples(), encoder, encode, **options)
         """,
         os.path.dirname(os.path.dirname(__file__)),
         tmp_path / "cache",
-        str(synced),
+        str(sync_every),
     )
-    killed.wait_for("half")
+    process.wait_for("half")
     assert list((tmp_path / "cache").glob("*.writing"))
-    killed.kill()
+    process.kill()
     assert not list((tmp_path / "cache").glob("*.npy"))
-    path, images = made(directory=tmp_path / "cache")
-    assert len(images) == (44 if synced == 1 else 54)
-    left = {file.suffix for file in path.parent.iterdir()}
-    assert left == {".npy", ".sha256", ".lock"}
-    assert path.read_bytes() == made()[0].read_bytes()  # made elsewhere in peace
+    path, images = build_cache(directory=tmp_path / "cache")
+    assert len(images) == (44 if sync_every == 1 else 54)
+    assert {file.suffix for file in path.parent.iterdir()} == {".npy", ".sha256", ".lock"}
+    assert path.read_bytes() == build_cache()[0].read_bytes()  # built elsewhere without interruption
 
 
-def test_of_two_that_want_the_same_file_one_encodes_and_the_other_waits(made, tmp_path, start):
+def test_second_process_waits_for_the_first(build_cache, tmp_path, start):
     code = """
         import sys, time
         sys.path.insert(0, sys.argv[1])
         from pathlib import Path
-        from oracles.little_run import CPU, convnet, little_samples
+        from oracles.small_run import CPU, convnet, small_samples
         from truedrift.encoders import build
         from truedrift.progress import no_progress
-        from truedrift.training.feature_cache import build_feature_cache
+        from truedrift.training import build_feature_cache
 
         encoder = build(convnet(3, 5), sample_shape=(1, 8, 8))
 
@@ -244,76 +243,177 @@ def test_of_two_that_want_the_same_file_one_encodes_and_the_other_waits(made, tm
 
         print("ready", flush=True)
         options = {"directory": Path(sys.argv[2]), "precision": "float32", "device": CPU, "progress": no_progress}
-        build_feature_cache(little_samples(), encoder, encode, **options)
+        build_feature_cache(small_samples(), encoder, encode, **options)
         """
-    both = [start(code, os.path.dirname(os.path.dirname(__file__)), tmp_path / "cache") for _ in range(2)]
-    assert [each.wait() for each in both] == [0, 0]
-    assert sorted(each.lines for each in both) == [["ready"], ["ready", "encodes", "encodes"]]  # the two views
+    processes = [start(code, os.path.dirname(os.path.dirname(__file__)), tmp_path / "cache") for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    assert sorted(process.lines for process in processes) == [
+        ["ready"],
+        ["ready", "encodes", "encodes"],
+    ]  # the two views
 
 
-# ---- disks ---------------------------------------------------------------------------------------------------------
+# ---- Disk errors ----
 
 
-def test_a_full_disk_is_told_in_one_line_and_leaves_nothing(made, tmp_path):
-    """No file may grow beyond 1000 bytes, which ends a write as a full disk does."""
+def test_full_disk_error_is_one_line_and_leaves_no_file(build_cache, tmp_path):
+    """Files are limited to 1000 bytes, so that a write fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
         with pytest.raises(
-            UserError, match=r"features of little cannot be cached in .*space.*TRUEDRIFT_CACHE"
+            UserError, match=r"features of small cannot be cached in .*space.*TRUEDRIFT_CACHE"
         ) as caught:
-            made()
+            build_cache()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert "\n" not in str(caught.value)
     assert os.strerror(errno.EFBIG) in str(caught.value)
     assert {file.suffix for file in tmp_path.iterdir()} == {".lock"}
-    assert len(made()[1]) == 54  # with room again
+    assert len(build_cache()[1]) == 54  # without the limit
 
 
-def test_a_place_that_is_none_is_told_in_one_line(made, tmp_path):
+def test_file_in_place_of_the_directory_is_rejected(build_cache, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"cannot be cached in '.*file' \(File exists\)"):
-        made(directory=tmp_path / "file")
+        build_cache(directory=tmp_path / "file")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_cache_that_cannot_be_written_can_still_be_read(made, tmp_path):
-    path, _ = made()
+def test_read_only_cache_can_be_read(build_cache, tmp_path):
+    path, _ = build_cache()
     tmp_path.chmod(0o500)
     try:
-        assert made() == (path, [])
+        assert build_cache() == (path, [])
         with pytest.raises(UserError, match="Permission denied"):
-            made(encoder=encoder_of(2))
+            build_cache(encoder=build_encoder(2))
     finally:
         tmp_path.chmod(0o700)
 
 
-def test_a_whole_file_needs_no_lock(made, monkeypatch):
-    """A cache that others wrote may be read-only."""
-    path, _ = made()
+def test_complete_file_needs_no_lock(build_cache, monkeypatch):
+    """A cache of another user may be read-only."""
+    path, _ = build_cache()
     path.with_suffix(".lock").unlink()
     monkeypatch.setattr(feature_cache, "_lock_cache", None)
-    assert made() == (path, [])
+    assert build_cache() == (path, [])
 
 
-def test_where_files_cannot_be_locked_the_file_is_made_all_the_same(made, monkeypatch, tmp_path):
-    def refuse(descriptor, operation):
+def test_cache_is_built_on_a_file_system_without_locks(build_cache, monkeypatch, tmp_path):
+    def fail(descriptor, operation):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", fail)
     (tmp_path / "other.writing-1").write_text("")
-    path, images = made()
+    path, images = build_cache()
     assert len(images) == 54
-    assert made() == (path, [])
+    assert build_cache() == (path, [])
     assert (tmp_path / "other.writing-1").exists()
 
 
-def test_progress_is_told(tmp_path, monkeypatch):
+def test_progress_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(feature_cache, "AT_ONCE", 20)
-    told = []
+    calls = []
     options = {"directory": tmp_path, "precision": "float32", "device": CPU}
     build_feature_cache(
-        little_samples(), encoder_of(3), encoder_of(3), progress=lambda *said: told.append(said), **options
+        small_samples(),
+        build_encoder(3),
+        build_encoder(3),
+        progress=lambda *arguments: calls.append(arguments),
+        **options,
     )
-    assert told == [("features of little", done, 54) for done in (20, 27, 47, 54)]
+    assert calls == [("features of small", done, 54) for done in (20, 27, 47, 54)]
+
+
+# ---- write_resumable ----
+
+PIECES = [b"head", b"a" * 10, b"bb" * 10, b"", b"c" * 7]
+SIZES = [len(piece) for piece in PIECES]
+
+
+class Interruption(BaseException):
+    pass
+
+
+@pytest.fixture
+def write_file(tmp_path):
+    """write_file(until) → (content, computed pieces). Writing is interrupted before the piece `until`."""
+    path = tmp_path / "file"
+
+    def write_until(until=None):
+        computed = []
+
+        def piece(number):
+            if number == until:
+                raise Interruption
+            computed.append(number)
+            return PIECES[number]
+
+        try:
+            feature_cache.write_resumable(path, SIZES, piece)
+        except Interruption:
+            return None, computed
+        return path.read_bytes(), computed
+
+    write_until.path = path
+    return write_until
+
+
+@pytest.mark.parametrize("until", range(5))
+def test_interrupted_file_is_continued(write_file, until):
+    assert write_file(until) == (None, list(range(until)))
+    assert write_file() == (b"".join(PIECES), list(range(until, 5)))
+
+
+def test_file_interrupted_at_every_piece(write_file):
+    for until in range(5):
+        assert write_file(until)[1] == list(range(max(0, until - 1), until))
+    assert write_file() == (b"".join(PIECES), [4])
+    assert write_file() == (b"".join(PIECES), [])
+
+
+@pytest.mark.parametrize(
+    ("change", "computed"),
+    {
+        "more than was counted": (lambda path, count: path.write_bytes(path.read_bytes() + b"half of one"), [3, 4]),
+        "less than was counted": (lambda path, count: path.write_bytes(path.read_bytes()[:-1]), [0, 1, 2, 3, 4]),
+        "no file": (lambda path, count: path.unlink(), [0, 1, 2, 3, 4]),
+        "no count": (lambda path, count: count.unlink(), [0, 1, 2, 3, 4]),
+        "a count that is not a number": (lambda path, count: count.write_text("x"), [0, 1, 2, 3, 4]),
+        "too large a count": (lambda path, count: count.write_text("6"), [0, 1, 2, 3, 4]),
+        "a negative count": (lambda path, count: count.write_text("-1"), [0, 1, 2, 3, 4]),
+    }.values(),
+)
+def test_file_is_rewritten_if_count_and_file_disagree(write_file, change, computed):
+    write_file(3)
+    change(write_file.path, write_file.path.with_name("file.pieces"))
+    assert write_file() == (b"".join(PIECES), computed)
+
+
+def test_count_is_written_at_intervals(write_file, monkeypatch):
+    monkeypatch.setattr(feature_cache, "SYNC_EVERY", 2)
+    counts, write_count = [], feature_cache._write_count
+    monkeypatch.setattr(
+        feature_cache, "_write_count", lambda path, file, done: (counts.append(done), write_count(path, file, done))
+    )
+    write_file()
+    assert counts == [2, 4, 5]
+
+
+def test_unfinished_file_is_removed_from_a_full_disk(write_file, tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, hard))
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+            write_file()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert list(tmp_path.iterdir()) == []
+    assert write_file()[0] == b"".join(PIECES)
+
+
+def test_remove_unfinished_removes_file_and_count(write_file, tmp_path):
+    write_file()
+    feature_cache.remove_unfinished(write_file.path)
+    feature_cache.remove_unfinished(write_file.path)
+    assert list(tmp_path.iterdir()) == []

@@ -1,156 +1,158 @@
-"""Large n on small memory: micro-batches give the gradients of one pass, and what is kept for them is a micro-batch."""
+"""Micro-batches give the gradients of one pass, with the memory of one micro-batch."""
 
 import dataclasses
 import weakref
 
 import pytest
 import torch
-from oracles.little_run import CPU, gradients_of, little_config, little_samples, little_step
+from oracles.small_run import CPU, build_small_step, gradient_vector, small_config, small_samples
 from torch import nn
 
-from truedrift.generators.catalog import build
-from truedrift.generators.drift_dit import DriftDiTOptions
-from truedrift.training.batch import draw_inputs
-from truedrift.training.setup import Parts
-from truedrift.training.step import Step
+from truedrift.generators import DriftDiTOptions, build
+from truedrift.training import Parts, Step, draw_inputs
 
 GENERATED = 8
 TOTAL = 3 * GENERATED
 
 
-def relative(a, b):
+def relative_error(a, b):
     return float((a - b).norm() / b.norm())
 
 
-def transformer():
+def build_transformer():
     options = DriftDiTOptions(width=24, depth=2, heads=3, patch=2, registers=3, style_draws=5, style_entries=7)
     generator = build(options, sample_shape=(1, 8, 8), classes=3, seed=0)
-    numbers = torch.Generator().manual_seed(1)
+    rng = torch.Generator().manual_seed(1)
     with torch.no_grad():
-        for parameter in generator.parameters():  # what starts at zero would hide what comes after it
-            parameter.add_(0.1 * torch.randn(parameter.shape, generator=numbers))
+        for parameter in generator.parameters():  # layers that start at zero would hide the layers before them
+            parameter.add_(0.1 * torch.randn(parameter.shape, generator=rng))
     return generator
 
 
-def made(micro_batch, precision="float64", generated=GENERATED, **parts):
-    config = little_config(
+def build_step(micro_batch, precision="float64", generated=GENERATED, **parts):
+    config = small_config(
         engine={"micro_batch": micro_batch, "precision": precision},
         batch={"generated": generated, "unconditional": 3},
         objective={"feature_scale": "mean-distance"},
     )
-    return little_step(config, parts=Parts(**parts))
+    return build_small_step(config, parts=Parts(**parts))
 
 
-# float64 shows that the gradients are equal. In float32 products of another batch size round differently: about
-# 10 units in the last place (6e-8), and more on some processors.
+# float64 shows that the gradients are equal. In float32, products of another batch size round differently: by about
+# 10 units in the last place (6e-8), and by more on some processors.
 @pytest.mark.parametrize(("precision", "tolerance"), [("float64", 1e-12), ("float32", 1e-5)])
 @pytest.mark.parametrize("micro_batch", [1, 5, 7, 12, 23])
-def test_gradients_are_those_of_one_pass(micro_batch, precision, tolerance):
-    assert relative(gradients_of(made(micro_batch, precision), 1), gradients_of(made(None, precision), 1)) <= tolerance
+def test_gradients_equal_those_of_one_pass(micro_batch, precision, tolerance):
+    assert (
+        relative_error(
+            gradient_vector(build_step(micro_batch, precision), 1), gradient_vector(build_step(None, precision), 1)
+        )
+        <= tolerance
+    )
 
 
-def test_and_so_they_are_with_styles_and_attention():
-    whole, parts = (gradients_of(made(size, generator=transformer())) for size in (None, 7))
-    assert relative(parts, whole) <= 1e-12
+def test_gradients_of_a_transformer_equal_those_of_one_pass():
+    one_pass, micro_batches = (gradient_vector(build_step(size, generator=build_transformer())) for size in (None, 7))
+    assert relative_error(micro_batches, one_pass) <= 1e-12
 
 
-def test_a_micro_batch_of_everything_is_one_pass():
-    assert torch.equal(gradients_of(made(TOTAL), 1), gradients_of(made(None), 1))
+def test_micro_batch_of_all_samples_is_one_pass():
+    assert torch.equal(gradient_vector(build_step(TOTAL), 1), gradient_vector(build_step(None), 1))
 
 
-def test_averages_of_the_losses_of_smaller_batches_are_something_else():
-    """The control, accumulation as it is usually done: each half of the samples has its own targets."""
-    step = made(None)
-    pooled = gradients_of(step)
+def test_averaged_losses_of_smaller_batches_have_other_gradients():
+    """Negative control: usual gradient accumulation, in which each half of the samples has its own targets."""
+    step = build_step(None)
+    pooled = gradient_vector(step)
     draws = draw_inputs(step.config, step.state.generator, 0).to(CPU, torch.float64)
     gen = step.features(draws).transpose(0, 1).unflatten(1, (3, GENERATED))
     pos = step.positives.at(0)
-    wanted = torch.cat([step.objective(half, pos).gradient / 2 for half in gen.chunk(2, 2)], 2)
+    gradient = torch.cat([step.objective(half, pos).gradient / 2 for half in gen.chunk(2, 2)], 2)
     step.state.optimizer.zero_grad()
-    gen.backward(wanted)
+    gen.backward(gradient)
     averaged = torch.cat([parameter.grad.flatten() for parameter in step.state.parameters])
-    assert relative(averaged, pooled) > 0.05
+    assert relative_error(averaged, pooled) > 0.05
 
 
-# ---- memory --------------------------------------------------------------------------------------------------------
+# ---- Memory ----
 
 
-class Kept:
-    """A tensor that a graph holds, for as long as it holds it."""
+class SavedTensor:
+    """A tensor that a graph holds; it is finalized when the graph releases it."""
 
     def __init__(self, tensor):
         self.tensor = tensor
 
 
-class Ledger:
-    """Bytes of what graphs hold now, and the most that they held; weights are there anyway and do not count."""
+class MemoryMeter:
+    """Current and peak bytes of the tensors that graphs hold, without the weights."""
 
     def __init__(self, weights):
         self.weights = {weight.data_ptr() for weight in weights}
-        self.now = self.peak = 0
+        self.current = self.peak = 0
 
     def pack(self, tensor):
-        kept = Kept(tensor)
+        saved = SavedTensor(tensor)
         if tensor.data_ptr() not in self.weights:
             size = tensor.numel() * tensor.element_size()
-            self.now += size
-            self.peak = max(self.peak, self.now)
-            weakref.finalize(kept, self.release, size)
-        return kept
+            self.current += size
+            self.peak = max(self.peak, self.current)
+            weakref.finalize(saved, self.release, size)
+        return saved
 
     def release(self, size):
-        self.now -= size
+        self.current -= size
 
-    def unpack(self, kept):
-        return kept.tensor
+    def unpack(self, saved):
+        return saved.tensor
 
 
-def peak_of_a_step(micro_batch, generated):
-    """Through generator and encoder; the target's own n × n matrices are not of the graph."""
-    step = made(micro_batch, generated=generated)
+def measure_peak(micro_batch, generated):
+    """Return the peak memory of generator and encoder, without the n × n matrices of the loss."""
+    step = build_step(micro_batch, generated=generated)
     network = step.encode
     assert isinstance(network, nn.Module)
-    ledger = Ledger([*step.state.parameters, *network.parameters()])
+    meter = MemoryMeter([*step.state.parameters, *network.parameters()])
 
     @dataclasses.dataclass(frozen=True)
-    class Watched(Step):
+    class MeasuredStep(Step):
         def features(self, draws):
-            with torch.autograd.graph.saved_tensors_hooks(ledger.pack, ledger.unpack):
+            with torch.autograd.graph.saved_tensors_hooks(meter.pack, meter.unpack):
                 return super().features(draws)
 
-    watched = Watched(**{field.name: getattr(step, field.name) for field in dataclasses.fields(step)})
-    watched.gradients(0)
-    assert ledger.now == 0  # nothing is left behind
-    return ledger.peak
+    measured = MeasuredStep(**{field.name: getattr(step, field.name) for field in dataclasses.fields(step)})
+    measured.gradients(0)
+    assert meter.current == 0  # everything is released
+    return meter.peak
 
 
-def test_what_is_kept_grows_with_the_micro_batch_and_not_with_n():
-    whole = {n: peak_of_a_step(None, n) for n in (8, 32)}
-    parts = {(size, n): peak_of_a_step(size, n) for size in (4, 8) for n in (8, 32)}
-    assert whole[32] == 4 * whole[8]
-    assert parts[4, 32] == parts[4, 8]
-    assert parts[8, 8] == parts[8, 32] == 2 * parts[4, 8]
-    assert parts[8, 8] * 3 == whole[8]  # 24 samples in three parts
+def test_memory_grows_with_the_micro_batch_and_not_with_n():
+    one_pass = {n: measure_peak(None, n) for n in (8, 32)}
+    micro_batches = {(size, n): measure_peak(size, n) for size in (4, 8) for n in (8, 32)}
+    assert one_pass[32] == 4 * one_pass[8]
+    assert micro_batches[4, 32] == micro_batches[4, 8]
+    assert micro_batches[8, 8] == micro_batches[8, 32] == 2 * micro_batches[4, 8]
+    assert micro_batches[8, 8] * 3 == one_pass[8]  # 24 samples in three parts
 
 
-def test_the_first_pass_keeps_nothing_and_every_sample_goes_through_twice():
-    step = made(7)
-    seen = []
-    step.state.generator.register_forward_hook(lambda module, z, x: seen.append((len(x), x.requires_grad)))
+def test_every_sample_is_generated_twice_and_first_without_a_graph():
+    step = build_step(7)
+    calls = []
+    step.state.generator.register_forward_hook(lambda module, z, x: calls.append((len(x), x.requires_grad)))
     step.gradients(0)
     sizes = (7, 7, 7, 3)
-    assert seen == [(size, False) for size in sizes] + [(size, True) for size in sizes]
+    assert calls == [(size, False) for size in sizes] + [(size, True) for size in sizes]
 
 
-def test_positives_are_encoded_in_micro_batches_too():
-    seen = []
+def test_positives_are_encoded_in_micro_batches():
+    sizes = []
 
     def encoder(values):
-        seen.append(len(values))
+        sizes.append(len(values))
         return (values.flatten(1),)
 
-    step = made(4, encoder=encoder)
-    seen.clear()
+    step = build_step(4, encoder=encoder)
+    sizes.clear()
     step.positives.at(0)
-    assert seen == [4, 4, 4, 3]
-    assert len(little_samples()) == 27
+    assert sizes == [4, 4, 4, 3]
+    assert len(small_samples()) == 27

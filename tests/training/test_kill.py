@@ -1,4 +1,4 @@
-"""Processes that are killed, asked to stop, or meet each other on one run directory."""
+"""Training processes that are killed, receive signals, or compete for one run directory."""
 
 import os
 import re
@@ -7,19 +7,20 @@ from functools import partial
 
 import pytest
 from kills import (
-    FORGETFUL,
-    STEPS_A_KILL,
-    Command,
-    Forked,
+    STEPS_PER_KILL,
+    WITHOUT_AVERAGE,
+    CommandProcess,
+    ForkedProcess,
     Kill,
-    arguments_of,
-    begun,
-    complete,
-    end_of,
-    forgetful,
-    holds,
-    killed,
-    table,
+    format_table,
+    holds_lock,
+    kill_repeatedly,
+    newest_step,
+    read_outcome,
+    run_to_end,
+    start_without_average,
+    train_arguments,
+    unfinished_saves,
     wait_until,
 )
 
@@ -30,71 +31,78 @@ STEPS = 110
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    out = tmp_path_factory.mktemp("whole") / "run"
-    return complete(Forked, arguments_of(STEPS, out), out)
+def uninterrupted(tmp_path_factory):
+    out = tmp_path_factory.mktemp("uninterrupted") / "run"
+    return run_to_end(ForkedProcess, train_arguments(STEPS, out), out)
 
 
-def errors(out):
+def read_errors(out):
     return out.with_suffix(".err").read_text().splitlines()
 
 
-def started(out, launch=Forked, steps=STEPS):
-    """A process that has saved at least once."""
-    process = launch(arguments_of(steps, out), out.with_suffix(".err"))
-    assert wait_until(lambda: holds(out, process) and checkpoint.steps(out / "checkpoints"), process), errors(out)
+def start_process(out, launch=ForkedProcess, steps=STEPS):
+    """Start a process and wait until it has saved at least once."""
+    process = launch(train_arguments(steps, out), out.with_suffix(".err"))
+    assert wait_until(lambda: holds_lock(out, process) and checkpoint.steps(out / "checkpoints"), process), read_errors(
+        out
+    )
     return process
 
 
-def status(process):
-    wait_until(lambda: process.ended() is not None, process)
-    return process.ended()
+def wait_for_exit(process):
+    wait_until(lambda: process.exit_status() is not None, process)
+    return process.exit_status()
 
 
-def test_three_kills_change_nothing(tmp_path, whole):
-    """Two of them aimed at a save; the twenty of the long version are below."""
+def test_three_kills_do_not_change_the_outcome(tmp_path, uninterrupted):
+    """Two of them hit a save; the slow test below has twenty kills."""
     out = tmp_path / "run"
-    kills = killed(Forked, arguments_of(STEPS, out), out, 3, seed=0)
-    print(table(kills))
+    kills = kill_repeatedly(ForkedProcess, train_arguments(STEPS, out), out, 3, seed=0)
+    print(format_table(kills))
     assert len(kills) == 3
     assert sum(kill.inside_save for kill in kills) >= 1
-    assert end_of(out) == whole
-    assert begun(out) == ()  # leftovers were removed
+    assert read_outcome(out) == uninterrupted
+    assert unfinished_saves(out) == ()  # leftovers were removed
 
 
-def test_kills_of_a_program_that_forgets_the_average_turn_it_red(tmp_path, whole):
+def test_kill_without_restored_average_changes_the_outcome(tmp_path, uninterrupted):
+    """Negative control."""
     out = tmp_path / "run"
-    launch = partial(Forked, code=FORGETFUL)
-    assert len(killed(launch, arguments_of(STEPS, out), out, 1, seed=1)) == 1
-    assert end_of(out).state != whole.state
-    unharmed = tmp_path / "unharmed"
-    assert complete(launch, arguments_of(STEPS, unharmed), unharmed) == whole  # it is the kill that it does not survive
+    launch = partial(ForkedProcess, code=WITHOUT_AVERAGE)
+    assert len(kill_repeatedly(launch, train_arguments(STEPS, out), out, 1, seed=1)) == 1
+    assert read_outcome(out).state != uninterrupted.state
+    not_killed = tmp_path / "not-killed"
+    assert (
+        run_to_end(launch, train_arguments(STEPS, not_killed), not_killed) == uninterrupted
+    )  # without a kill nothing is lost
 
 
 @pytest.mark.slow
-def test_twenty_kills_change_nothing(tmp_path, capsys):
-    steps, out = 20 * STEPS_A_KILL, tmp_path / "run"
-    expected = complete(Command, arguments_of(steps, tmp_path / "whole"), tmp_path / "whole")
-    kills = killed(Command, arguments_of(steps, out), out, 20, seed=0)
+def test_twenty_kills_do_not_change_the_outcome(tmp_path, capsys):
+    steps, out = 20 * STEPS_PER_KILL, tmp_path / "run"
+    expected = run_to_end(
+        CommandProcess, train_arguments(steps, tmp_path / "uninterrupted"), tmp_path / "uninterrupted"
+    )
+    kills = kill_repeatedly(CommandProcess, train_arguments(steps, out), out, 20, seed=0)
     with capsys.disabled():
-        print(f"\n{table(kills)}")
+        print(f"\n{format_table(kills)}")
     assert len(kills) == 20
     assert sum(kill.inside_save for kill in kills) >= 5
-    assert end_of(out) == expected
+    assert read_outcome(out) == expected
     control = tmp_path / "control"
-    assert len(killed(forgetful, arguments_of(steps, control), control, 2, seed=0)) == 2
-    assert end_of(control).state != expected.state
+    assert len(kill_repeatedly(start_without_average, train_arguments(steps, control), control, 2, seed=0)) == 2
+    assert read_outcome(control).state != expected.state
 
 
-def test_only_what_a_kill_leaves_counts(tmp_path):
+def test_unfinished_saves_are_newer_than_every_checkpoint(tmp_path):
     (tmp_path / "checkpoints" / "step-00000010").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step-00000010" / "manifest.json").touch()
-    assert begun(tmp_path) == ()
-    (tmp_path / "checkpoints" / "step-00000005").mkdir()  # half removed by retention
-    assert begun(tmp_path) == ()
+    assert unfinished_saves(tmp_path) == ()
+    (tmp_path / "checkpoints" / "step-00000005").mkdir()  # partly removed by pruning
+    assert unfinished_saves(tmp_path) == ()
     (tmp_path / "checkpoints" / "step-00000015").mkdir()
     (tmp_path / "checkpoints" / ".writing-step-00000020-17").mkdir()
-    assert begun(tmp_path) == (".writing-step-00000020-17", "step-00000015")
+    assert unfinished_saves(tmp_path) == (".writing-step-00000020-17", "step-00000015")
     assert not Kill(True, 10, ()).inside_save
 
 
@@ -106,47 +114,48 @@ def test_only_what_a_kill_leaves_counts(tmp_path):
         (signal.SIGINT, 130),
     ],
 )
-def test_a_signal_saves_and_ends_with_its_status(tmp_path, whole, number, expected):
+def test_signal_saves_and_exits_with_its_status(tmp_path, uninterrupted, number, expected):
     out = tmp_path / "run"
-    process = started(out)
+    process = start_process(out)
     os.kill(process.pid, number)
-    assert status(process) == expected
-    start, said = errors(out)
+    assert wait_for_exit(process) == expected
+    start, message = read_errors(out)
     assert start == f"truedrift: digits: {STEPS} steps in {out}"
     found = re.fullmatch(
-        rf"truedrift: {number.name}: saved at step (\d+) of {STEPS} in .*; run the same command again to continue", said
+        rf"truedrift: {number.name}: saved at step (\d+) of {STEPS} in .*; run the same command again to continue",
+        message,
     )
     step = int(found[1])
-    assert max(checkpoint.steps(out / "checkpoints")) == step < STEPS
+    assert newest_step(out) == step < STEPS
     if number == signal.SIGTERM:
-        assert complete(Forked, arguments_of(STEPS, out), out) == whole
-        assert errors(out)[2] == f"truedrift: resuming at step {step} of {STEPS} steps in {out}"
+        assert run_to_end(ForkedProcess, train_arguments(STEPS, out), out) == uninterrupted
+        assert read_errors(out)[2] == f"truedrift: resuming at step {step} of {STEPS} steps in {out}"
 
 
 @pytest.mark.slow
-def test_the_command_itself_ends_with_75(tmp_path):
+def test_command_exits_with_status_75(tmp_path):
     out = tmp_path / "run"
-    process = started(out, Command, 2000)
+    process = start_process(out, CommandProcess, 2000)
     os.kill(process.pid, signal.SIGTERM)
-    assert status(process) == 75
+    assert wait_for_exit(process) == 75
 
 
-def test_a_second_process_is_refused_and_the_first_goes_on(tmp_path):
+def test_second_process_is_rejected_and_the_first_continues(tmp_path):
     out = tmp_path / "run"
-    arguments = arguments_of(5000, out)
-    first = started(out, steps=5000)
-    refusal = tmp_path / "second.err"
-    second = Forked(arguments, refusal)
-    assert status(second) == 2
-    (line,) = refusal.read_text().splitlines()
+    arguments = train_arguments(5000, out)
+    first = start_process(out, steps=5000)
+    second_errors = tmp_path / "second.err"
+    second = ForkedProcess(arguments, second_errors)
+    assert wait_for_exit(second) == 2
+    (line,) = second_errors.read_text().splitlines()
     assert re.match(rf"truedrift: error: the run directory .* is in use by process {first.pid} on .*; .*; wait", line)
-    before = max(checkpoint.steps(out / "checkpoints"))
-    assert wait_until(lambda: max(checkpoint.steps(out / "checkpoints")) > before, first)
+    before = newest_step(out)
+    assert wait_until(lambda: newest_step(out) > before, first)
     first.kill()
-    assert first.ended() == -signal.SIGKILL
-    assert holds(out, first)  # the name of the dead process is no lock
-    third = Forked(arguments, tmp_path / "third.err")
-    assert wait_until(lambda: holds(out, third), third)
-    newest = max(checkpoint.steps(out / "checkpoints"))
-    assert wait_until(lambda: max(checkpoint.steps(out / "checkpoints")) > newest, third)
+    assert first.exit_status() == -signal.SIGKILL
+    assert holds_lock(out, first)  # the name of the dead process does not hold the lock
+    third = ForkedProcess(arguments, tmp_path / "third.err")
+    assert wait_until(lambda: holds_lock(out, third), third)
+    newest = newest_step(out)
+    assert wait_until(lambda: newest_step(out) > newest, third)
     third.kill()

@@ -1,21 +1,18 @@
-"""Python objects of the user's in a run: generator, encoder, kernel, estimators, data; their names are remembered."""
+"""`Parts`: a run with the user's own generator, encoder, kernel, estimators and data, which it records by name."""
 
 import json
 
 import pytest
 import torch
-from oracles.little_run import little_config, little_samples, little_step
+from oracles.small_run import build_small_step, small_config, small_samples
 from torch import nn
 
-from truedrift.centroids.analytical import ABC
-from truedrift.centroids.estimator import Standard
+from truedrift.centroids import ABC, Standard
 from truedrift.errors import UserError
-from truedrift.generators.base import Generator
-from truedrift.generators.mlp import MLPOptions
-from truedrift.kernels.weights import softmax
-from truedrift.recipes.overrides import recipe
-from truedrift.training.setup import Parts
-from truedrift.training.train import train
+from truedrift.generators import Generator, MLPOptions
+from truedrift.kernels import softmax
+from truedrift.recipes import recipe
+from truedrift.training import Parts, train
 
 
 class Linear(Generator):
@@ -29,16 +26,16 @@ class Linear(Generator):
         self.weight = nn.Parameter(torch.linspace(-1, 1, 64 * (noise + 4)).view(64, noise + 4).sin())
 
     def generate(self, z, labels, strength, style_ids):
-        told = torch.cat((z, nn.functional.one_hot(labels, 4).to(z)), -1)
-        return (told @ self.weight.mT).tanh().view(-1, 1, 8, 8)
+        inputs = torch.cat((z, nn.functional.one_hot(labels, 4).to(z)), -1)
+        return (inputs @ self.weight.mT).tanh().view(-1, 1, 8, 8)
 
 
-class Other(Linear):
-    """The same, called otherwise."""
+class OtherLinear(Linear):
+    """The same generator under another name."""
 
 
 class Halves(nn.Module):
-    """Upper and lower half as two scales."""
+    """An encoder with the upper and the lower half as two scales."""
 
     def __init__(self):
         super().__init__()
@@ -58,7 +55,7 @@ def cauchy(x, y, tau):
 
 
 class Sharpened:
-    """γ ∝ α²: no estimator of the package."""
+    """γ ∝ α², which is not an estimator of the package."""
 
     name, bias_order = "sharpened", 1
 
@@ -69,9 +66,9 @@ class Sharpened:
         return softmax(2 * log_w)
 
 
-def everything():
+def build_all_parts():
     return Parts(
-        samples=little_samples(),
+        samples=small_samples(),
         generator=Linear(),
         encoder=Halves(),
         kernel=cauchy,
@@ -80,67 +77,66 @@ def everything():
     )
 
 
-def run(out, parts, **changed):
-    return list(train(little_config(**changed), parts=parts, out=out, device="cpu"))
+def run(out, parts, **changes):
+    return list(train(small_config(**changes), parts=parts, out=out, device="cpu"))
 
 
-def test_a_run_of_ones_own_parts_trains_remembers_their_names_and_goes_on(tmp_path):
-    reports = run(tmp_path / "run", everything())
+def test_run_with_custom_parts_records_their_names_and_resumes(tmp_path):
+    reports = run(tmp_path / "run", build_all_parts())
     assert reports[-1].complete
     assert all(torch.isfinite(torch.tensor(report.metrics["loss"])) for report in reports)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    here = __name__
-    digest = little_samples().digest()[:12]
+    digest = small_samples().digest()[:12]
     assert config["parts"] == {
-        "samples": f"little {digest}",
-        "generator": f"{here}.Linear",
-        "encoder": f"{here}.Halves",
-        "kernel": f"{here}.cauchy",
-        "estimator_pos": f"{here}.Sharpened",
+        "samples": f"small {digest}",
+        "generator": f"{__name__}.Linear",
+        "encoder": f"{__name__}.Halves",
+        "kernel": f"{__name__}.cauchy",
+        "estimator_pos": f"{__name__}.Sharpened",
         "estimator_neg": "truedrift.centroids.analytical.ABC",
     }
-    again = run(tmp_path / "run", everything())  # it was complete
+    again = run(tmp_path / "run", build_all_parts())  # the run is complete
     assert (again[-1].step, again[-1].metrics["loss"]) == (4, reports[-1].metrics["loss"])
 
 
-OTHERS = {
-    "generator": (Other(), r"parts.generator \('.*Linear' and '.*Other'\)"),
+OTHER_PARTS = {
+    "generator": (OtherLinear(), r"parts.generator \('.*Linear' and '.*OtherLinear'\)"),
     "encoder": (halves, r"parts.encoder \('.*Halves' and '.*halves'\)"),
     "kernel": (None, r"parts.kernel \('.*cauchy' and None\)"),
     "estimator_pos": (Standard(), r"parts.estimator_pos \('.*Sharpened' and '.*Standard'\)"),
-    "samples": (little_samples(seed=6), r"parts.samples \('little .*' and 'little .*'\)"),
+    "samples": (small_samples(seed=6), r"parts.samples \('small .*' and 'small .*'\)"),
 }
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
+def finished_run(tmp_path_factory):
     out = tmp_path_factory.mktemp("parts") / "run"
-    run(out, everything())
+    run(out, build_all_parts())
     return out
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_parts_are_refused_with_their_names(finished, name):
-    other, told = OTHERS[name]
-    before = everything()
-    given = {part: getattr(before, part) for part in OTHERS} | {"estimator_neg": ABC(), name: other}
-    with pytest.raises(UserError, match=told) as caught:
-        run(finished, Parts(**given))
+@pytest.mark.parametrize("name", OTHER_PARTS)
+def test_other_parts_are_rejected_with_their_names(finished_run, name):
+    other, message = OTHER_PARTS[name]
+    original = build_all_parts()
+    given = {part: getattr(original, part) for part in OTHER_PARTS} | {"estimator_neg": ABC(), name: other}
+    with pytest.raises(UserError, match=message) as caught:
+        run(finished_run, Parts(**given))
     assert "\n" not in str(caught.value)
     assert "must have the same configuration and data" in str(caught.value)
 
 
-def test_a_generator_of_the_same_name_and_another_size_is_refused_in_one_line(finished):
-    given = {part: getattr(everything(), part) for part in OTHERS}
+def test_generator_of_the_same_name_and_another_size_is_rejected(finished_run):
+    given = {part: getattr(build_all_parts(), part) for part in OTHER_PARTS}
     with pytest.raises(UserError, match=r"weight of the generator has shape \[64, 9\]; must have shape \[64, 7\]"):
-        run(finished, Parts(**given | {"generator": Linear(noise=5), "estimator_neg": ABC()}))
+        run(finished_run, Parts(**given | {"generator": Linear(noise=5), "estimator_neg": ABC()}))
 
 
 def test_every_part_is_used():
-    """Each of them alone changes the gradient."""
+    """Each part alone changes the gradient."""
 
     def gradient(**parts):
-        step = little_step(little_config(), parts=Parts(generator=Linear(), **parts))
+        step = build_small_step(small_config(), parts=Parts(generator=Linear(), **parts))
         step.gradients(0)
         return step.state.parameters[0].grad
 
@@ -155,26 +151,26 @@ def test_every_part_is_used():
     assert torch.equal(gradient(encoder=halves), gradient(encoder=Halves()))
 
 
-def test_a_module_is_frozen_and_in_evaluation():
+def test_encoder_module_is_frozen_and_in_evaluation_mode():
     encoder = Halves()
-    step = little_step(little_config(), parts=Parts(encoder=encoder))
+    step = build_small_step(small_config(), parts=Parts(encoder=encoder))
     step.gradients(0)
     assert not encoder.training
     assert not encoder.scale.requires_grad
     assert encoder.scale.grad is None
 
 
-def test_an_encoder_of_ones_own_is_not_kept(monkeypatch, tmp_path):
-    """Nobody knows what a function does inside, so its name cannot be a key."""
+def test_features_of_a_custom_encoder_are_not_cached(monkeypatch, tmp_path):
+    """The name of a function does not identify its features."""
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
-    config = little_config(engine={"precision": "float32", "cached_positives": True})
-    little_step(config, parts=Parts(encoder=halves))
+    config = small_config(engine={"precision": "float32", "cached_positives": True})
+    build_small_step(config, parts=Parts(encoder=halves))
     assert list(tmp_path.iterdir()) == []
 
 
-# ---- mistakes ------------------------------------------------------------------------------------------------------
+# ---- Errors ----
 
-WRONG = {
+WRONG_TYPES = {
     "samples": (torch.zeros(3), "the part samples is a Tensor; must be a truedrift.data.Samples"),
     "generator": (nn.Linear(2, 2), "the part generator is a Linear; must be a module with noise_shape"),
     "encoder": (3, "the part encoder is a int; must be a function of values"),
@@ -184,15 +180,15 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_a_part_is_refused(name):
-    part, told = WRONG[name]
-    with pytest.raises(UserError, match=told) as caught:
+@pytest.mark.parametrize("name", WRONG_TYPES)
+def test_part_of_a_wrong_type_is_rejected(name):
+    part, message = WRONG_TYPES[name]
+    with pytest.raises(UserError, match=message) as caught:
         Parts(**{name: part})
     assert "\n" not in str(caught.value)
 
 
-RETURNED = {
+WRONG_FEATURES = {
     "a tensor": (lambda v: v.flatten(1), r"returned a tensor \[1, 64\] for values \[1, 1, 8, 8\]"),
     "maps": (lambda v: (v,), r"returned \(a tensor \[1, 1, 8, 8\]\) for"),
     "nothing": (lambda v: (), r"returned \(\) for"),
@@ -202,22 +198,22 @@ RETURNED = {
 }
 
 
-@pytest.mark.parametrize(("encoder", "told"), RETURNED.values(), ids=RETURNED)
-def test_an_encoder_must_return_one_tensor_a_scale(encoder, told):
-    with pytest.raises(UserError, match=told) as caught:
-        little_step(little_config(), parts=Parts(encoder=encoder))
+@pytest.mark.parametrize(("encoder", "message"), WRONG_FEATURES.values(), ids=WRONG_FEATURES)
+def test_encoder_must_return_one_tensor_per_scale(encoder, message):
+    with pytest.raises(UserError, match=message) as caught:
+        build_small_step(small_config(), parts=Parts(encoder=encoder))
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("parts", [{"kernel": cauchy}, {"estimator_pos": ABC()}, {"estimator_neg": ABC()}])
-def test_the_published_arithmetic_has_no_place_for_them(parts):
-    config = little_config(objective={"arithmetic": "abc-release"}, engine={"precision": "float32"})
+def test_published_arithmetic_rejects_kernel_and_estimators(parts):
+    config = small_config(objective={"arithmetic": "abc-release"}, engine={"precision": "float32"})
     with pytest.raises(UserError, match=f"the part {next(iter(parts))} is given with objective.arithmetic abc-release"):
-        little_step(config, parts=Parts(**parts))
+        build_small_step(config, parts=Parts(**parts))
 
 
-class Dropping(nn.Module):
-    """Draws inside."""
+class ExtraLayer(nn.Module):
+    """A generator with one more layer, which may draw numbers or depend on the whole batch."""
 
     noise_shape, sample_shape, classes, style_draws, style_entries = (4,), (1, 8, 8), 10, 0, 0
 
@@ -230,9 +226,9 @@ class Dropping(nn.Module):
 
 
 @pytest.mark.parametrize(("layer", "pure"), [(nn.Dropout(), False), (nn.BatchNorm1d(64), False), (nn.Tanh(), True)])
-def test_a_generator_that_is_no_function_of_a_samples_inputs_is_refused(layer, pure, tmp_path):
+def test_generator_must_be_a_function_of_the_inputs_of_a_sample(layer, pure, tmp_path):
     config = recipe("digits", settings=["cadence.epochs=1", "cadence.steps_per_epoch=1"])
-    reports = train(config, parts=Parts(generator=Dropping(layer)), out=tmp_path / "run", device="cpu")
+    reports = train(config, parts=Parts(generator=ExtraLayer(layer)), out=tmp_path / "run", device="cpu")
     if pure:
         assert list(reports)[-1].complete
     else:

@@ -1,27 +1,24 @@
-"""What a step changes: there and back bit for bit, only what is trained is trained, and the average by its formula."""
+"""The training state: save and load bit for bit, frozen parameters, the average and the learning rate."""
 
 import copy
+import itertools
 
 import pytest
 import torch
-from oracles.little_run import little_config, little_step
+from oracles.small_run import build_small_step, small_config
 from torch import nn
 
 from truedrift.errors import UserError
-from truedrift.generators.base import Generator
-from truedrift.generators.catalog import build
-from truedrift.generators.mlp import MLPOptions
-from truedrift.training.config import OptimizerOptions
-from truedrift.training.setup import Parts
-from truedrift.training.state import EMA, TrainingState
+from truedrift.generators import Generator, MLPOptions, build
+from truedrift.training import EMA, OptimizerOptions, Parts, TrainingState, learning_rate
 
 OPTIONS = OptimizerOptions(warmup_steps=0, learning_rate=0.05, ema=0.9, weight_decay=0.5)
 
 
-class Own(Generator):
-    """x = W z + buffer, beside a layer that is frozen and one that is never used."""
+class PartlyFrozen(Generator):
+    """x = W z + b, with a buffer, a frozen layer and an unused layer."""
 
-    architecture = "own"
+    architecture = "partly-frozen"
     options_type = MLPOptions
 
     def __init__(self, width=2):
@@ -36,57 +33,55 @@ class Own(Generator):
         return self.linear(z).view(-1, 1, 8, 8)
 
 
-def stepped(steps=3, **parts):
-    step = little_step(little_config(), parts=Parts(**parts))
+def take_steps(steps=3, **parts):
+    step = build_small_step(small_config(), parts=Parts(**parts))
     for number in range(steps):
         step(number)
     return step
 
 
-def own(seed=0, **options):
+def build_partly_frozen(seed=0, **options):
     torch.manual_seed(seed)
-    return Own(**options)
+    return PartlyFrozen(**options)
 
 
-def copied(tensors):
-    return {file: {name: tensor.clone() for name, tensor in each.items()} for file, each in tensors.items()}
+def clone_tensors(tensors):
+    return {file: {name: tensor.clone() for name, tensor in named.items()} for file, named in tensors.items()}
 
 
-def test_a_state_that_was_loaded_goes_on_as_the_one_that_was_saved():
-    whole = stepped(5)
-    half = stepped(3)
-    saved = copied(half.state.tensors())
+def test_loaded_state_continues_like_the_saved_one():
+    uninterrupted = take_steps(5)
+    saved = clone_tensors(take_steps(3).state.tensors())
     assert set(saved) == {"generator", "ema", "optimizer"}
-    resumed = stepped(1)  # another state, which is overwritten
+    resumed = take_steps(1)  # a different state, which is overwritten
     resumed.state.load(saved)
     for number in (3, 4):
         resumed(number)
-    expected, ours = whole.state.tensors(), resumed.state.tensors()
+    expected, actual = uninterrupted.state.tensors(), resumed.state.tensors()
     for file, tensors in expected.items():
-        assert tensors.keys() == ours[file].keys()
-        assert all(torch.equal(ours[file][name], tensor) for name, tensor in tensors.items()), file
-    assert not all(torch.equal(saved["ema"][name], tensor) for name, tensor in ours["ema"].items())
+        assert tensors.keys() == actual[file].keys()
+        assert all(torch.equal(actual[file][name], tensor) for name, tensor in tensors.items()), file
+    assert not all(torch.equal(saved["ema"][name], tensor) for name, tensor in actual["ema"].items())
 
 
-def test_what_was_loaded_is_not_shared_with_the_state():
-    step = stepped(2)
-    saved = copied(step.state.tensors())
-    other = stepped(0)
+def test_loaded_tensors_are_not_shared_with_the_state():
+    saved = clone_tensors(take_steps(2).state.tensors())
+    other = take_steps(0)
     other.state.load(saved)
-    kept = copied(saved)
+    before = clone_tensors(saved)
     other(2)
-    assert all(torch.equal(saved[file][name], t) for file, each in kept.items() for name, t in each.items())
+    assert all(torch.equal(saved[file][name], t) for file, named in before.items() for name, t in named.items())
 
 
-def test_moments_have_the_names_of_their_parameters():
-    optimizer = stepped(2).state.tensors()["optimizer"]
+def test_moments_are_named_by_their_parameters():
+    optimizer = take_steps(2).state.tensors()["optimizer"]
     assert float(optimizer["first.weight.step"]) == 2
     assert optimizer["first.weight.exp_avg"].abs().max() > 0
     assert optimizer["first.weight.exp_avg_sq"].min() >= 0
-    assert not stepped(0).state.tensors()["optimizer"]
+    assert not take_steps(0).state.tensors()["optimizer"]
 
 
-def test_the_average_follows_its_formula_and_samples_come_from_it():
+def test_average_equals_its_formula():
     generator = build(MLPOptions(width=8, depth=1, noise=2, embedding=2), sample_shape=(2,), classes=1, seed=0).double()
     average = EMA(generator, 0.75)
     expected = [parameter.detach().clone() for parameter in generator.parameters()]
@@ -95,19 +90,19 @@ def test_the_average_follows_its_formula_and_samples_come_from_it():
             for parameter in generator.parameters():
                 parameter.add_(number + 1)
         average.update()
-        now = list(generator.parameters())
-        expected = [0.75 * a + 0.25 * parameter.detach() for a, parameter in zip(expected, now, strict=True)]
+        parameters = list(generator.parameters())
+        expected = [0.75 * a + 0.25 * parameter.detach() for a, parameter in zip(expected, parameters, strict=True)]
     assert not average.generator.training
-    for ours, wanted in zip(average.generator.parameters(), expected, strict=True):
-        assert not ours.requires_grad
-        torch.testing.assert_close(ours.detach(), wanted, rtol=1e-12, atol=1e-12)
+    for actual, wanted in zip(average.generator.parameters(), expected, strict=True):
+        assert not actual.requires_grad
+        torch.testing.assert_close(actual.detach(), wanted, rtol=1e-12, atol=1e-12)
 
 
-def test_frozen_parameters_stay_and_unused_ones_only_decay():
-    """Weight decay must not move what the user froze."""
-    generator = own()
+def test_frozen_parameters_are_unchanged_and_unused_ones_decay():
+    """Weight decay must not change frozen parameters."""
+    generator = build_partly_frozen()
     before = copy.deepcopy(generator.state_dict())
-    state = stepped(3, generator=generator).state
+    state = take_steps(3, generator=generator).state
     after = state.tensors()
     assert "frozen.weight" not in state.names
     for file in ("generator", "ema"):
@@ -120,21 +115,21 @@ def test_frozen_parameters_stay_and_unused_ones_only_decay():
     torch.testing.assert_close(after["generator"]["unused.weight"], shrunk, rtol=1e-12, atol=0)
 
 
-def test_buffers_are_those_of_the_generator_in_the_average_too():
-    state = stepped(3, generator=own()).state
+def test_average_shares_the_buffers_of_the_generator():
+    state = take_steps(3, generator=build_partly_frozen()).state
     calls = float(state.generator.calls)
     assert calls == 3
     assert float(state.average.generator.calls) == calls == float(state.tensors()["ema"]["calls"])
-    other = stepped(0, generator=own(1)).state
-    other.load(copied(state.tensors()))
+    other = take_steps(0, generator=build_partly_frozen(1)).state
+    other.load(clone_tensors(state.tensors()))
     assert float(other.average.generator.calls) == float(other.generator.calls) == calls
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("build_other", "message"),
     [
         (
-            lambda: own(width=3),
+            lambda: build_partly_frozen(width=3),
             r"frozen\.bias of the generator has shape \[3\]; must have shape \[2\] as in the checkpoint; build",
         ),
         (
@@ -144,8 +139,27 @@ def test_buffers_are_those_of_the_generator_in_the_average_too():
     ],
     ids=["another size", "another network"],
 )
-def test_weights_of_another_generator_are_refused_in_one_line(other, told):
-    saved = TrainingState(own(), OPTIONS).tensors()
-    with pytest.raises(UserError, match=told) as caught:
-        TrainingState(other(), OPTIONS).load(saved)
+def test_state_of_another_generator_is_rejected_in_one_line(build_other, message):
+    saved = TrainingState(build_partly_frozen(), OPTIONS).tensors()
+    with pytest.raises(UserError, match=message) as caught:
+        TrainingState(build_other(), OPTIONS).load(saved)
     assert "\n" not in str(caught.value)
+
+
+# ---- Learning rate ----
+
+
+def test_linear_warm_up():
+    options = OptimizerOptions()
+    rates = [learning_rate(options, step) for step in range(2010)]
+    assert rates[0] == pytest.approx(2e-4 / 2000)  # not 0: the first step changes weights
+    assert rates[999] == pytest.approx(1e-4)
+    assert rates[1998] < rates[1999] == 2e-4 == rates[2009]
+    differences = [b - a for a, b in itertools.pairwise(rates[:2000])]
+    assert max(differences) == pytest.approx(min(differences))
+
+
+@pytest.mark.parametrize("warmup_steps", [0, 1])
+def test_constant_learning_rate_without_warm_up(warmup_steps):
+    options = OptimizerOptions(warmup_steps=warmup_steps, learning_rate=0.3)
+    assert {learning_rate(options, step) for step in range(3)} == {0.3}

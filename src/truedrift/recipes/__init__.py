@@ -1,5 +1,6 @@
-"""Recipes: functions that return a complete `RunConfig`, by name."""
+"""Recipes: functions that return a complete `RunConfig`, by name, and the evaluator of a run."""
 
-from truedrift.recipes.overrides import RECIPES, recipe
+from truedrift.recipes.evaluator import RunEvaluator, build_evaluator, load_reference_data
+from truedrift.recipes.overrides import DESCRIPTIONS, RECIPES, recipe
 
-__all__ = ["RECIPES", "recipe"]
+__all__ = ["DESCRIPTIONS", "RECIPES", "RunEvaluator", "build_evaluator", "load_reference_data", "recipe"]

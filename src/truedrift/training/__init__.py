@@ -1,9 +1,84 @@
 """Train a generator: configuration → steps → checkpoints. A run that is killed resumes bit for bit."""
 
-from truedrift.training.config import RunConfig
-from truedrift.training.load import load_generator
-from truedrift.training.loop import TrainingReport
-from truedrift.training.setup import Parts
-from truedrift.training.train import replay, train
+from truedrift.training.batch import GeneratorInputs, OnTheFlyFeatures, Positives, draw_inputs
+from truedrift.training.checkpoint import Checkpoint, CheckpointNotSaved, DamagedCheckpoint, latest_checkpoint
+from truedrift.training.config import (
+    BatchOptions,
+    CadenceOptions,
+    ConditionOptions,
+    DataOptions,
+    EngineOptions,
+    EvaluationOptions,
+    ObjectiveOptions,
+    OptimizerOptions,
+    RunConfig,
+    config_from_dict,
+    run_id,
+    validated_config,
+)
+from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
+from truedrift.training.journal import MetricsLog, read_metrics
+from truedrift.training.load import LoadedGenerator, load_generator
+from truedrift.training.loop import NonFinite, TrainingReport
+from truedrift.training.pictures import image_grid, scatter_image, write_png
+from truedrift.training.run_directory import RunDirectory, lock_run, open_run
+from truedrift.training.setup import Parts, TrainingSetup, build_setup, load_samples, resolve_device
+from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD, StopSignal
+from truedrift.training.state import EMA, TrainingState, learning_rate
+from truedrift.training.step import Objective, Step, StepResult
+from truedrift.training.train import Training, load_training, replay, train
 
-__all__ = ["Parts", "RunConfig", "TrainingReport", "load_generator", "replay", "train"]
+__all__ = [
+    "EMA",
+    "EXIT_STATUS",
+    "EXIT_STATUS_KEYBOARD",
+    "BatchOptions",
+    "CachedFeatures",
+    "CadenceOptions",
+    "Checkpoint",
+    "CheckpointNotSaved",
+    "ConditionOptions",
+    "DamagedCheckpoint",
+    "DataOptions",
+    "EngineOptions",
+    "EvaluationOptions",
+    "GeneratorInputs",
+    "LoadedGenerator",
+    "MetricsLog",
+    "NonFinite",
+    "Objective",
+    "ObjectiveOptions",
+    "OnTheFlyFeatures",
+    "OptimizerOptions",
+    "Parts",
+    "Positives",
+    "RunConfig",
+    "RunDirectory",
+    "Step",
+    "StepResult",
+    "StopSignal",
+    "Training",
+    "TrainingReport",
+    "TrainingSetup",
+    "TrainingState",
+    "build_feature_cache",
+    "build_setup",
+    "config_from_dict",
+    "draw_inputs",
+    "image_grid",
+    "latest_checkpoint",
+    "learning_rate",
+    "load_generator",
+    "load_samples",
+    "load_training",
+    "lock_run",
+    "open_run",
+    "read_metrics",
+    "replay",
+    "resolve_device",
+    "run_id",
+    "scatter_image",
+    "train",
+    "validated_config",
+    "write_png",
+]

@@ -6,20 +6,18 @@ import dataclasses
 
 import torch
 
-from truedrift.data.samples import Samples
-from truedrift.encoders.convnet import ConvNetOptions
-from truedrift.generators.mlp import MLPOptions
+from truedrift.data import Samples
+from truedrift.encoders import ConvNetOptions
+from truedrift.generators import MLPOptions
 from truedrift.progress import no_progress
-from truedrift.training.config import RunConfig
-from truedrift.training.setup import Parts, build_setup
-from truedrift.training.step import Step
+from truedrift.training import Parts, RunConfig, Step, build_setup
 
 CPU = torch.device("cpu")
 CLASSES = ("a", "b", "c")
 
 
-def little_samples(flips: bool = True, name: str = "little", seed: int = 5) -> Samples:
-    """27 images 8×8 of three classes; each has a bright corner, by its class."""
+def small_samples(flips: bool = True, name: str = "small", seed: int = 5) -> Samples:
+    """Return 27 images 8×8 of three classes; the position of a bright corner depends on the class."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.tensor([0] * 7 + [1] * 11 + [2] * 9)
     values = torch.randint(0, 120, (27, 1, 8, 8), generator=generator)
@@ -28,10 +26,10 @@ def little_samples(flips: bool = True, name: str = "little", seed: int = 5) -> S
     return Samples(values.to(torch.uint8), labels, CLASSES, name, flips)
 
 
-def little_config(**changed: dict[str, object]) -> RunConfig:
-    """n = 5 positives and 4 generated samples a class, two scales of one size, float64; sections changed by name."""
+def small_config(**changes: dict[str, object]) -> RunConfig:
+    """Return a run with n = 5, 4 generated samples per class, two equal scales and float64; `changes` by section."""
     config = RunConfig(
-        recipe="little", seed=3, generator=MLPOptions(width=12, depth=1, noise=3, embedding=4), encoder=convnet(4, 4)
+        recipe="small", seed=3, generator=MLPOptions(width=12, depth=1, noise=3, embedding=4), encoder=convnet(4, 4)
     )
     defaults: dict[str, dict[str, object]] = {
         "batch": {"n": 5, "generated": 4},
@@ -40,8 +38,8 @@ def little_config(**changed: dict[str, object]) -> RunConfig:
         "optimizer": {"warmup_steps": 4, "learning_rate": 0.01},
         "cadence": {"epochs": 2, "steps_per_epoch": 2, "log_every": 1, "checkpoint_every": 2, "grid_every": None},
     }
-    for section in defaults.keys() | changed.keys():
-        options = defaults.get(section, {}) | dict(changed.get(section, {}))
+    for section in defaults.keys() | changes.keys():
+        options = defaults.get(section, {}) | dict(changes.get(section, {}))
         replaced = dataclasses.replace(getattr(config, section), **options)
         config = dataclasses.replace(config, **{section: replaced})
     return config
@@ -51,11 +49,11 @@ def convnet(*channels: int) -> ConvNetOptions:
     return ConvNetOptions(channels=channels, seed=1)
 
 
-def little_step(config: RunConfig, samples: Samples | None = None, parts: Parts | None = None) -> Step:
-    return build_setup(config, parts or Parts(), samples or little_samples(), CPU, no_progress).step
+def build_small_step(config: RunConfig, samples: Samples | None = None, parts: Parts | None = None) -> Step:
+    return build_setup(config, parts or Parts(), samples or small_samples(), CPU, no_progress).step
 
 
-def gradients_of(step: Step, number: int = 0) -> torch.Tensor:
-    """All gradients of that step as one vector."""
+def gradient_vector(step: Step, number: int = 0) -> torch.Tensor:
+    """Return all gradients of that step as one vector."""
     step.gradients(number)
     return torch.cat([parameter.grad.flatten() for parameter in step.state.parameters])

@@ -1,4 +1,4 @@
-"""Loss and gradient of features: those of `drift_loss` with every option passed on, and of the published arithmetic."""
+"""`Objective`: loss and gradient of features by `drift_loss` with every option, and in the published arithmetic."""
 
 import dataclasses
 
@@ -6,12 +6,9 @@ import pytest
 import torch
 from oracles.feature_groups import feature_groups
 
-from truedrift.centroids.analytical import ABC2
-from truedrift.centroids.resampling import Jackknife
-from truedrift.objective.drift_loss import drift_loss
-from truedrift.objective.published import abc_release_loss
-from truedrift.training.config import ObjectiveOptions
-from truedrift.training.step import Objective
+from truedrift.centroids import ABC2, Jackknife
+from truedrift.objective import abc_release_loss, drift_loss
+from truedrift.training import Objective, ObjectiveOptions
 
 OPTIONS = ObjectiveOptions(
     temperatures=(0.1, 0.5),
@@ -23,13 +20,13 @@ OPTIONS = ObjectiveOptions(
 )
 
 
-def groups(u=0):
-    """[S = 2, C = 2, rows, D]; the weights are by class, as a step gives them."""
+def draw_groups(u=0):
+    """Draw features [S = 2, C = 2, rows, D]; weights are per class, as in a step."""
     gen, pos, neg, weight = feature_groups(4, 6, u)
     return gen, pos, neg, None if weight is None else weight[0]
 
 
-def reference(weights, gen, pos, neg=None, **options):
+def reference_loss(weights, gen, pos, neg=None, **options):
     gen = gen.clone().requires_grad_()
     losses = drift_loss(gen, pos, neg, **options).loss
     scaled = sum(w * losses[s].sum() for s, w in enumerate(weights)) / losses.numel()
@@ -37,16 +34,16 @@ def reference(weights, gen, pos, neg=None, **options):
 
 
 @pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
-def test_every_option_is_passed_on(u):
-    gen, pos, neg, weight = groups(u)
+def test_every_option_reaches_drift_loss(u):
+    gen, pos, neg, weight = draw_groups(u)
     weights = (1.0, 1.7)
-    ours = Objective(OPTIONS, weights)(gen, pos, neg, weight)
+    result = Objective(OPTIONS, weights)(gen, pos, neg, weight)
     options = dataclasses.asdict(OPTIONS)
     del options["arithmetic"], options["pixels"]
-    loss, gradient = reference(weights, gen, pos, neg, weight_neg=weight, **options)
-    torch.testing.assert_close(ours.loss, loss, rtol=1e-12, atol=0)
-    torch.testing.assert_close(ours.gradient, gradient, rtol=1e-12, atol=1e-15)
-    assert not ours.gradient.requires_grad
+    loss, gradient = reference_loss(weights, gen, pos, neg, weight_neg=weight, **options)
+    torch.testing.assert_close(result.loss, loss, rtol=1e-12, atol=0)
+    torch.testing.assert_close(result.gradient, gradient, rtol=1e-12, atol=1e-15)
+    assert not result.gradient.requires_grad
     for name, other in (
         ("temperatures", (0.1, 0.6)),
         ("estimator_pos", "standard"),
@@ -60,36 +57,36 @@ def test_every_option_is_passed_on(u):
         assert not torch.allclose(changed.gradient, gradient, rtol=1e-6), name
 
 
-def test_gradients_are_given_even_where_none_are_recorded():
-    gen, pos, _, _ = groups()
+def test_gradient_is_computed_under_no_grad():
+    gen, pos, _, _ = draw_groups()
     with torch.no_grad():
-        ours = Objective(OPTIONS, (1.0, 1.0))(gen, pos)
-    assert ours.gradient.abs().max() > 0
+        result = Objective(OPTIONS, (1.0, 1.0))(gen, pos)
+    assert result.gradient.abs().max() > 0
 
 
-def test_own_estimators_and_kernel_stand_in_place_of_the_named_ones():
-    gen, pos, _, _ = groups()
+def test_custom_estimators_and_kernel_replace_the_named_ones():
+    gen, pos, _, _ = draw_groups()
 
     def cauchy(x, y, tau):
         return -((torch.cdist(x, y) / tau).square()).log1p()
 
-    ours = Objective(OPTIONS, (1.0, 1.0), estimator_pos=ABC2(), estimator_neg=Jackknife(), kernel=cauchy)(gen, pos)
+    result = Objective(OPTIONS, (1.0, 1.0), estimator_pos=ABC2(), estimator_neg=Jackknife(), kernel=cauchy)(gen, pos)
     options = dataclasses.asdict(OPTIONS) | {"estimator_pos": "abc2", "estimator_neg": "jackknife", "kernel": cauchy}
     del options["arithmetic"], options["pixels"]
-    loss, gradient = reference((1.0, 1.0), gen, pos, **options)
-    torch.testing.assert_close(ours.gradient, gradient, rtol=1e-12, atol=1e-15)
-    torch.testing.assert_close(ours.loss, loss, rtol=1e-12, atol=0)
+    loss, gradient = reference_loss((1.0, 1.0), gen, pos, **options)
+    torch.testing.assert_close(result.gradient, gradient, rtol=1e-12, atol=1e-15)
+    torch.testing.assert_close(result.loss, loss, rtol=1e-12, atol=0)
     named = Objective(OPTIONS, (1.0, 1.0))(gen, pos)
     assert not torch.allclose(named.gradient, gradient, rtol=1e-3)
 
 
 @pytest.mark.parametrize("sides", [("abc", "abc"), ("standard", "abc"), ("abc", "standard"), ("abc2", "abc")])
-def test_the_published_arithmetic_by_its_own_function(sides):
+def test_published_arithmetic_equals_its_reference_function(sides):
     options = ObjectiveOptions(
         arithmetic="abc-release", temperatures=(0.3, 0.8), estimator_pos=sides[0], estimator_neg=sides[1]
     )
-    gen, pos, _, _ = (None if each is None else each.float() for each in groups())
-    ours = Objective(options, (1.0, 1.0))(gen, pos)
+    gen, pos, _, _ = (None if side is None else side.float() for side in draw_groups())
+    result = Objective(options, (1.0, 1.0))(gen, pos)
     leaf = gen.clone().requires_grad_()
     loss = abc_release_loss(
         list(leaf.flatten(1, 2)),
@@ -100,14 +97,16 @@ def test_the_published_arithmetic_by_its_own_function(sides):
         abc=("standard", "abc", "abc2").index(sides[0]),
         abc_neg=("standard", "abc", "abc2").index(sides[1]),
     )
-    torch.testing.assert_close(ours.loss, loss.detach(), rtol=1e-6, atol=0)
-    torch.testing.assert_close(ours.gradient, torch.autograd.grad(loss, leaf)[0], rtol=1e-5, atol=1e-8)
+    torch.testing.assert_close(result.loss, loss.detach(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(result.gradient, torch.autograd.grad(loss, leaf)[0], rtol=1e-5, atol=1e-8)
     stable = Objective(dataclasses.replace(options, arithmetic="stable"), (1.0, 1.0))(gen, pos)
-    torch.testing.assert_close(ours.report().n_eff_pos, stable.report().n_eff_pos)  # told in the correct arithmetic
+    torch.testing.assert_close(
+        result.report().n_eff_pos, stable.report().n_eff_pos
+    )  # reported in the stable arithmetic
 
 
-def test_the_report_is_that_of_the_batch():
-    gen, pos, neg, weight = groups(3)
+def test_report_equals_that_of_drift_loss():
+    gen, pos, neg, weight = draw_groups(3)
     report = Objective(OPTIONS, (1.0, 1.0))(gen, pos, neg, weight).report()
     assert report.n_eff_pos.shape == (2, 2, 2)
     options = {name: getattr(OPTIONS, name) for name in ("temperatures", "normalization", "form", "feature_scale")}

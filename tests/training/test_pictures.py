@@ -1,4 +1,4 @@
-"""Pictures: each image at its place and unchanged, each point where it is and in the color of its class."""
+"""Pictures of samples: grids of images, scatter plots of points, and PNG files."""
 
 import os
 
@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from short_runs import run, tiny
+from short_runs import run, short_config
 
-from truedrift.data.samples import to_model_range
-from truedrift.training.pictures import COLORS, DATA_COLOR, grid_columns, image_grid, scatter_image, write_png
+from truedrift.data import to_model_range
+from truedrift.training import image_grid, scatter_image, write_png
+from truedrift.training.pictures import COLORS, DATA_COLOR, grid_columns
 
 
-def test_images_stand_row_by_row_and_unchanged():
+def test_grid_shows_unchanged_images_row_by_row():
     bytes_ = torch.randint(256, (7, 3, 40, 36), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     grid = image_grid(to_model_range(bytes_), 3)
     assert grid.shape == (3 * 42 + 2, 3 * 38 + 2, 3)
@@ -20,10 +21,10 @@ def test_images_stand_row_by_row_and_unchanged():
         top, left = 2 + number // 3 * 42, 2 + number % 3 * 38
         assert torch.equal(grid[top : top + 40, left : left + 36].permute(2, 0, 1), image)
     assert (grid[:2] == 255).all()
-    assert (grid[2 + 2 * 42 :, 2 + 38 :] == 255).all()  # the places of numbers 7 and 8 are empty
+    assert (grid[2 + 2 * 42 :, 2 + 38 :] == 255).all()  # positions 7 and 8 are empty
 
 
-def test_small_and_gray_ones_are_enlarged_by_a_whole_factor():
+def test_small_gray_images_are_enlarged_by_an_integer_factor():
     byte = torch.arange(64, dtype=torch.uint8).view(1, 1, 8, 8)
     grid = image_grid(to_model_range(byte), 1)
     assert grid.shape == (36, 36, 3)
@@ -36,11 +37,11 @@ def test_small_and_gray_ones_are_enlarged_by_a_whole_factor():
     ("count", "rows", "columns"),
     [(100, 10, 10), (40, 10, 4), (3, 10, 1), (100, 1, 10), (5, 1, 3), (1, 1, 1), (2, 1, 2)],
 )
-def test_columns(count, rows, columns):
+def test_grid_columns(count, rows, columns):
     assert grid_columns(count, rows) == columns
 
 
-def test_points_are_where_they_are():
+def test_scatter_image_draws_points_at_their_positions():
     data = torch.tensor([[-1.0, -1.0], [1.0, 1.0]])
     points = torch.tensor([[-1.0, 1.0], [1.0, -1.0], [50.0, 0.0], [torch.nan, 0.0]])
     picture = scatter_image(points, torch.tensor([0, 1, 2, 3]), data)
@@ -54,32 +55,32 @@ def test_points_are_where_they_are():
     assert color_at(high, low) == COLORS[1]
     assert color_at(low, low) == color_at(high, high) == DATA_COLOR
     seen = {tuple(color) for color in picture.reshape(-1, 3).unique(dim=0).tolist()}
-    assert seen == {(255, 255, 255), DATA_COLOR, COLORS[0], COLORS[1]}  # what is far away or nowhere is left out
+    assert seen == {(255, 255, 255), DATA_COLOR, COLORS[0], COLORS[1]}  # far and undefined points are left out
 
 
-def test_a_single_place_can_be_drawn():
+def test_scatter_image_of_a_single_position():
     zeros = torch.zeros(3, 2)
     assert scatter_image(zeros, torch.zeros(3, dtype=torch.long), zeros).shape == (480, 480, 3)
 
 
-def test_a_png_is_whole_or_not_there(tmp_path, monkeypatch):
+def test_png_is_complete_or_missing(tmp_path, monkeypatch):
     picture = torch.randint(256, (20, 30, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     path = write_png(picture, tmp_path / "deep" / "a.png")
     with Image.open(path) as image:
         assert np.array_equal(np.asarray(image), picture.numpy())
-    assert [each.name for each in path.parent.iterdir()] == ["a.png"]
+    assert [file.name for file in path.parent.iterdir()] == ["a.png"]
 
-    def torn(self, file, **_):
+    def fail_halfway(self, file, **_):
         file.write(b"half")
         raise OSError("no space")
 
-    monkeypatch.setattr(Image.Image, "save", torn)
+    monkeypatch.setattr(Image.Image, "save", fail_halfway)
     with pytest.raises(OSError, match="no space"):
         write_png(picture, tmp_path / "b.png")
     assert not (tmp_path / "b.png").exists()
 
 
-def test_only_a_file_is_replaced(tmp_path):
+def test_only_regular_files_are_replaced(tmp_path):
     picture = torch.zeros(4, 4, 3, dtype=torch.uint8)
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
@@ -97,8 +98,8 @@ def test_only_a_file_is_replaced(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "size"), [("digits", (342, 342)), ("toy", (480, 480))])
-def test_a_run_draws_them_when_asked(tmp_path, name, size):
-    run(tiny(name, "cadence.grid_every=3"), tmp_path)
+def test_run_writes_pictures_at_its_cadence(tmp_path, name, size):
+    run(short_config(name, "cadence.grid_every=3"), tmp_path)
     paths = sorted((tmp_path / "samples").iterdir())
     assert [path.name for path in paths] == ["step-00000003.png", "step-00000006.png", "step-00000008.png"]
     pictures = []
@@ -107,4 +108,4 @@ def test_a_run_draws_them_when_asked(tmp_path, name, size):
             assert image.size == size
             pictures.append(np.asarray(image.convert("RGB")))
     assert pictures[0].std() > 10
-    assert not np.array_equal(pictures[0], pictures[2])  # it learns; the noise is the same
+    assert not np.array_equal(pictures[0], pictures[2])  # the weights have changed; the noise is the same

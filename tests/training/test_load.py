@@ -1,0 +1,124 @@
+"""`load_generator`: averaged or current weights of the newest valid checkpoint, or of a folder of weights."""
+
+import re
+
+import pytest
+import torch
+from short_runs import at_step, run, send_signal, short_config
+from torch import nn
+
+from truedrift.errors import UserError
+from truedrift.generators import MLP, MLPOptions, sample
+from truedrift.training import Parts, latest_checkpoint, load_generator, open_run
+
+OPTIONS = MLPOptions(width=16, depth=1, noise=4, embedding=4)
+LABELS = torch.arange(10)
+
+
+@pytest.fixture(scope="module")
+def trained_run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "run"
+    run(short_config(), out)
+    return out
+
+
+def load_saved_weights(out, file):
+    newest = latest_checkpoint(out / "checkpoints", run=open_run(out).id).checkpoint
+    return newest.tensors[file]
+
+
+@pytest.mark.parametrize(("weights", "file"), [("ema", "ema"), ("model", "generator")])
+def test_requested_weights_are_loaded(trained_run, weights, file):
+    loaded = load_generator(trained_run, weights=weights)
+    saved = load_saved_weights(trained_run, file)
+    assert all(torch.equal(value, saved[name]) for name, value in loaded.generator.state_dict().items())
+    assert loaded.classes == tuple("0123456789")
+    assert loaded.source == f"{trained_run}, step 8, {weights} weights"
+    assert not loaded.generator.training
+
+
+def test_default_weights_are_the_average(trained_run):
+    images = {
+        name: sample(load_generator(trained_run, weights=name).generator, LABELS, seed=0) for name in ("ema", "model")
+    }
+    assert torch.equal(sample(load_generator(trained_run).generator, LABELS, seed=0), images["ema"])
+    assert (images["ema"] - images["model"]).abs().max() > 1e-3
+
+
+def test_float64_run_is_loaded_as_float32(tmp_path):
+    run(short_config("digits", "engine.precision=float64"), tmp_path)
+    assert {value.dtype for value in load_saved_weights(tmp_path, "ema").values()} == {torch.float64}
+    assert {value.dtype for value in load_generator(tmp_path).generator.state_dict().values()} == {torch.float32}
+
+
+def test_damaged_newest_checkpoint_is_skipped(tmp_path):
+    run(short_config(), tmp_path)
+    (tmp_path / "checkpoints" / "step-00000008" / "ema.safetensors").write_bytes(b"")
+    assert "step 6, " in load_generator(tmp_path).source
+
+
+def test_folder_of_saved_weights_is_loaded(tmp_path, trained_run):
+    generator = load_generator(trained_run).generator
+    generator.save_pretrained(tmp_path / "saved")
+    loaded = load_generator(tmp_path / "saved")
+    assert torch.equal(sample(loaded.generator, LABELS, seed=3), sample(generator, LABELS, seed=3))
+    assert loaded.classes == tuple("0123456789")
+
+
+class GeneratorWithBuffer(MLP):
+    """A generator with a buffer, which is not averaged."""
+
+    def __init__(self, options, *, sample_shape, classes):
+        super().__init__(options, sample_shape=sample_shape, classes=classes)
+        self.register_buffer("offset", torch.tensor(0.25))
+
+
+def test_custom_generator_must_be_passed(tmp_path):
+    custom = GeneratorWithBuffer(OPTIONS, sample_shape=(1, 8, 8), classes=10)
+    run(short_config(), tmp_path, parts=Parts(generator=custom))
+    message = (
+        rf"is {re.escape(__name__)}\.GeneratorWithBuffer, a class of your own; .*; pass generator= to load_generator"
+    )
+    with pytest.raises(UserError, match=message):
+        load_generator(tmp_path)
+    again = GeneratorWithBuffer(OPTIONS, sample_shape=(1, 8, 8), classes=10)
+    again.offset.fill_(9)
+    loaded = load_generator(tmp_path, generator=again)
+    assert float(loaded.generator.offset) == 0.25
+    saved = load_saved_weights(tmp_path, "ema")
+    assert all(torch.equal(value, saved[name]) for name, value in loaded.generator.named_parameters())
+    other = MLP(MLPOptions(width=8, depth=1, noise=4, embedding=4), sample_shape=(1, 8, 8), classes=10)
+    with pytest.raises(UserError, match=r"do not fit the generator \(.*\); .*; build it as in training"):
+        load_generator(tmp_path, generator=other)
+
+
+def test_path_without_run_or_weights_is_rejected(tmp_path):
+    with pytest.raises(UserError, match=r"'.*none' does not exist; must be a run directory or a folder of weights; "):
+        load_generator(tmp_path / "none")
+    with pytest.raises(UserError, match=r"has no config.json; must be a run directory or a folder of weights; "):
+        load_generator(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"is a file; must be a run directory or a folder of weights; "):
+        load_generator(tmp_path / "file")
+
+
+def test_run_without_a_valid_checkpoint_is_rejected(tmp_path):
+    reports = run(short_config(), tmp_path, progress=at_step(1, send_signal))
+    assert reports[-1].step == 1
+    (tmp_path / "checkpoints" / "step-00000001" / "manifest.json").unlink()
+    with pytest.raises(UserError, match=r"no valid checkpoint \(checkpoint step-00000001 was skipped: manifest"):
+        load_generator(tmp_path)
+    for path in sorted((tmp_path / "checkpoints").rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    with pytest.raises(UserError, match=r"has no checkpoint yet; must have at least one; train it further"):
+        load_generator(tmp_path)
+    (tmp_path / "checkpoints").rmdir()
+    (tmp_path / "metrics.jsonl").unlink()  # killed right after config.json
+    with pytest.raises(UserError, match=r"has no checkpoint yet; "):
+        load_generator(tmp_path)
+
+
+def test_loaded_generator_is_trainable(trained_run):
+    loaded = load_generator(trained_run)
+    assert isinstance(loaded.generator, nn.Module)
+    assert all(parameter.requires_grad for parameter in loaded.generator.parameters())
