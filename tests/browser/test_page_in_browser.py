@@ -1,6 +1,6 @@
 """The report's page in headless Chromium: it renders, it fits, it obeys its own policy, and hostile text stays text.
 
-A page whose escaping is switched off is the control: on it the same checks must find what they look for.
+The control is a page without escaping: on it, the same checks must find the hostile elements.
 """
 
 import base64
@@ -32,10 +32,10 @@ FLAGS = (
     "--no-first-run",
 )
 LISTEN = "window.alerted = []; window.alert = text => window.alerted.push(String(text));"
-"""Before anything of a page: whatever it alerts is kept instead of shown, and no dialog stands in the way."""
+"""Runs before each page: alerts are collected instead of shown, so that no dialog blocks the test."""
 DESKTOP, PHONE = (1200, 900), (360, 740)
 SAVED = os.environ.get("TRUEDRIFT_SCREENSHOTS")
-"""Where screenshots are written for a person to look at; nowhere if it is not set."""
+"""Directory for screenshots that a person can look at; none are written if it is not set."""
 
 
 def which(*names):
@@ -60,18 +60,18 @@ def browser(tmp_path_factory):
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A page in the browser, and what the console said while it was loaded."""
+class OpenPage:
+    """A page in the browser, and the messages of the console while it was loaded."""
 
     browser: object
     log: list
 
     def value(self, script):
-        """What an expression gives."""
+        """Return the value of an expression."""
         return self.browser.execute_script(f"return {script}")
 
     def show(self, size, scheme="light", media=""):
-        """As on a screen of that size with that taste, or on paper."""
+        """Show the page on a screen of that size with that color scheme, or on paper."""
         width, height = size
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         features = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -79,14 +79,14 @@ class Opened:
         self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
     def wait(self, script):
-        """Until an expression is true, for at most ten seconds."""
+        """Wait until an expression is true, for at most ten seconds."""
         deadline = time.monotonic() + 10
         while not self.value(script):
             assert time.monotonic() < deadline, script
             time.sleep(0.05)
 
     def wait_for_log(self, text):
-        """Until the console contains the text, for at most ten seconds: a busy machine writes it late."""
+        """Wait until the console contains the text, for at most ten seconds: a busy machine writes it late."""
         deadline = time.monotonic() + 10
         while not any(text in entry["message"] for entry in self.log):
             assert time.monotonic() < deadline, self.log
@@ -94,22 +94,22 @@ class Opened:
             self.log.extend(self.browser.get_log("browser"))
 
     def save(self, name):
-        """A picture of all of it, where one was asked for."""
+        """Save a screenshot of the whole page, if screenshots are wanted."""
         if SAVED:
             shot = self.browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
             (Path(SAVED) / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
 
 
-def opened(browser, path):
-    """Loaded to the end: an `onerror` runs before that."""
+def open_page(browser, path):
+    """Open a page and wait until it is loaded; an `onerror` runs before that."""
     browser.get("about:blank")
     browser.get_log("browser")
     browser.get(path.as_uri())
-    return Opened(browser, browser.get_log("browser"))
+    return OpenPage(browser, browser.get_log("browser"))
 
 
 def hostile_page(directory):
-    """Two runs, one of them named by HOSTILE itself, with HOSTILE wherever a file can say something; and a record."""
+    """Write a page of a record and two runs; one run is named HOSTILE and has HOSTILE wherever its files have text."""
     metrics = (
         *METRICS,
         telemetry(300, **{HOSTILE: 1}),
@@ -133,15 +133,15 @@ def hostile(tmp_path_factory):
 
 @pytest.fixture
 def page(browser, hostile):
-    return opened(browser, hostile)
+    return open_page(browser, hostile)
 
 
 def images_from_outside(shown):
-    """Elements that only a hole in the escaping can make."""
+    """Count the elements that exist only if something was not escaped."""
     return shown.value("document.querySelectorAll('img:not([src^=\"data:image/\"]), [onerror]').length")
 
 
-def test_the_page_renders_without_a_word_in_the_console(page):
+def test_the_page_renders_without_messages_in_the_console(page):
     assert page.log == []
     assert page.value("document.title") == f"A {HOSTILE}"
     assert page.value("document.readyState") == "complete"
@@ -159,7 +159,7 @@ def test_findings_come_before_everything_else(page):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_picture_is_decoded_and_every_figure_has_a_size(page, scheme):
+def test_every_picture_is_decoded_and_every_chart_has_a_size(page, scheme):
     page.show(DESKTOP, scheme)
     page.wait("[...document.images].every(image => image.complete)")
     widths = page.value("[...document.images].map(image => image.naturalWidth)")
@@ -177,20 +177,19 @@ def test_the_page_never_scrolls_sideways(page, size):
     page.save(f"page-{size[0]}")
 
 
+def wide_tables(shown):
+    """Count the tables that must be scrolled to be read."""
+    return shown.value("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length")
+
+
 def test_wide_tables_scroll_in_their_own_box_on_a_phone(page):
     page.show(PHONE)
-    scrolled = page.value("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length")
-    assert scrolled > 0
-
-
-def wide_tables(shown):
-    """Those that must be scrolled to be read."""
-    return shown.value("[...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth).length")
+    assert wide_tables(page) > 0
 
 
 @pytest.fixture(scope="module")
 def many_runs(tmp_path_factory):
-    """Eight runs, and the table with the most columns, as wide as the paper's digits make it."""
+    """Write a page of eight runs and of the table with the most columns."""
     directory = tmp_path_factory.mktemp("many")
     names = [f"digits-{k:012x}" for k in range(8)]
     runs = [write_run(directory / name, estimator=("abc", "standard")[k % 2], seed=k) for k, name in enumerate(names)]
@@ -205,7 +204,7 @@ def many_runs(tmp_path_factory):
 
 
 def test_wide_tables_fit_on_a_desktop_and_scroll_on_a_phone(browser, many_runs):
-    shown = opened(browser, many_runs)
+    shown = open_page(browser, many_runs)
     shown.show(DESKTOP)
     shown.save("many-1200")
     assert shown.log == []
@@ -218,8 +217,10 @@ def test_wide_tables_fit_on_a_desktop_and_scroll_on_a_phone(browser, many_runs):
 
 def test_dark_is_dark_and_paper_is_light(page):
     seen = {}
+    is_dark = "document.querySelector('.chart img').currentSrc === document.querySelector('.chart source').srcset"
     for name, scheme, media in (("light", "light", ""), ("dark", "dark", ""), ("paper", "dark", "print")):
         page.show(DESKTOP, scheme, media)
+        page.wait(f"({is_dark}) === {'true' if name == 'dark' else 'false'}")  # a busy machine changes pictures late
         page.wait("[...document.images].every(image => image.complete)")
         body = page.value("(body => [body.backgroundColor, body.color])(getComputedStyle(document.body))")
         seen[name] = [*body, page.value("document.querySelector('.chart img').currentSrc")]
@@ -229,14 +230,14 @@ def test_dark_is_dark_and_paper_is_light(page):
     assert seen["paper"] == seen["light"]
 
 
-def test_it_prints(page):
+def test_the_page_prints(page):
     page.show(DESKTOP)
     pdf = base64.b64decode(page.browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])
     assert pdf.startswith(b"%PDF-")
     assert len(pdf) > 20_000
 
 
-def test_hostile_names_run_nothing_and_make_nothing(page):
+def test_hostile_names_run_no_script_and_make_no_element(page):
     assert page.value("window.alerted") == []
     assert images_from_outside(page) == 0
     assert page.value("document.scripts.length") == 1
@@ -251,7 +252,7 @@ def without_escaping(monkeypatch):
 
 def test_control_without_escaping_the_checks_find_a_picture_and_the_policy_stops_it(browser, tmp_path, monkeypatch):
     without_escaping(monkeypatch)
-    shown = opened(browser, hostile_page(tmp_path))
+    shown = open_page(browser, hostile_page(tmp_path))
     assert shown.value("window.alerted") == []
     assert images_from_outside(shown) > 0
     shown.wait_for_log("Content Security Policy")
@@ -260,15 +261,17 @@ def test_control_without_escaping_the_checks_find_a_picture_and_the_policy_stops
 def test_control_without_escaping_and_policy_the_script_runs(browser, tmp_path, monkeypatch):
     without_escaping(monkeypatch)
     monkeypatch.setattr(page_module, "content_policy", lambda style: "img-src *")
-    assert set(opened(browser, hostile_page(tmp_path)).value("window.alerted")) == {"1"}
+    assert set(open_page(browser, hostile_page(tmp_path)).value("window.alerted")) == {"1"}
 
 
-def test_nothing_is_asked_of_a_network(browser, page, tmp_path):
-    """The control is a page with one picture from outside: the same question finds it."""
-    asked = "performance.getEntriesByType('resource').map(each => each.name).filter(name => !name.startsWith('data:'))"
-    assert page.value(asked) == []
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))  # and no listen: it refuses
-        address = f"http://127.0.0.1:{nobody.getsockname()[1]}/x.png"
+def test_the_page_requests_nothing_from_a_network(browser, page, tmp_path):
+    """The control is a page with one picture from outside: the same expression finds it."""
+    requests = (
+        "performance.getEntriesByType('resource').map(each => each.name).filter(name => !name.startsWith('data:'))"
+    )
+    assert page.value(requests) == []
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # it does not listen and refuses connections
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}/x.png"
         (tmp_path / "control.html").write_text(f"<!doctype html><img src='{address}'>")
-        assert opened(browser, tmp_path / "control.html").value(asked) == [address]
+        assert open_page(browser, tmp_path / "control.html").value(requests) == [address]

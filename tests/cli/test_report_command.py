@@ -84,7 +84,11 @@ def test_what_cannot_be_read_below_a_directory_is_told_and_passed_over(record, t
     lines = printed(capsys)
     assert "1 line of runs/records.jsonl cannot be read." in lines
     (torn,) = (line for line in lines if line.startswith("torn is skipped: "))
-    assert torn.startswith("torn is skipped: 'torn/config.json' is not the configuration of a run (JSONDecodeError); ")
+    file = tmp_path / "runs" / "torn" / "config.json"
+    assert torn == (
+        f"torn is skipped: '{file}' is not the configuration of a run (JSONDecodeError); must be the file that "
+        "`truedrift train` wrote; restore it, or choose another run."
+    )
     page = (tmp_path / "runs" / "report.html").read_text()
     assert "torn is skipped" in page
     assert "1 item, 1 run;" in page

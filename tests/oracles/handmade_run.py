@@ -5,7 +5,10 @@ from pathlib import Path
 
 from PIL import Image
 
+from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
 from truedrift.recipes.overrides import recipe
+from truedrift.records.provenance import provenance
+from truedrift.records.store import append
 
 PROTOCOL = {
     "extractor": "inception",
@@ -111,3 +114,16 @@ def write_run(
     for step in pictures:
         Image.new("L", (84, 64), color=step % 256).save(path / "samples" / f"step-{step:08}.png")
     return path
+
+
+def write_evaluation(run, fid, step=300, **protocol):
+    """Append a line as `truedrift evaluate` does."""
+    record = EvaluationRecord(
+        run=run.name,
+        step=step,
+        metrics=Metrics(**evaluation(step, fid)["evaluation"]),
+        protocol=Protocol(**PROTOCOL | protocol),
+        seconds=1.0,
+        provenance=provenance(seed=0, wall_seconds=1.0),
+    )
+    append(run / "evaluations.jsonl", record)

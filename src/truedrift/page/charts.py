@@ -4,14 +4,12 @@ The horizontal axis is the number of positives seen per class, as in the paper. 
 point between two gaps is a mark. Long runs are thinned to at most `MOST_POINTS` points per line.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from statistics import fmean
 from textwrap import wrap
 from typing import Any
@@ -25,11 +23,10 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from truedrift.page.run_data import Evaluation, Run, step_of, to_number
+from truedrift.page.run_data import SMALLEST, Run, number_at
 from truedrift.report.figure import ABC, ABC2, MUTED, STANDARD, STRATIFIED, TARGET, style_axes
 
 MOST_POINTS = 240
-PROGRESS = "positives seen per class"
 PALETTE = {
     "abc": (ABC, "#5cb3f5", "s"),
     "standard": (STANDARD, "#ff8781", "o"),
@@ -41,16 +38,10 @@ PALETTE = {
 """Name → color on white, color on black, and marker."""
 
 Point = tuple[float, float | None]
-Reader = Callable[[Mapping[str, Any]], Any]
-"""Reads a value from one line of the telemetry."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LineStyle:
-    """Color and marker of a run in every chart."""
-
-    color: str
-    marker: str
+Reader = Callable[[Run, Mapping[str, Any]], float | None]
+"""Reads a number of a run from one line of its telemetry."""
+LineStyle = tuple[str, str]
+"""Color and marker of a run in every chart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,132 +71,34 @@ class Chart:
     level: float | None = None
     from_zero: bool = False
 
-    @property
-    def lines(self) -> list[Series]:
-        """The series that have a value."""
-        return [series for series in self.series if series.values]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Charts:
-    """All charts of some runs."""
-
-    runs: Sequence[Run]
-    styles: Sequence[LineStyle]
-    evaluation: Sequence[Chart]
-    training: Sequence[Chart]
-    gauge: Sequence[Chart]
-
-    @classmethod
-    def from_runs(cls, runs: Sequence[Run]) -> Charts:
-        """Collect the series of these runs."""
-        styles = line_styles(runs)
-        return cls(
-            runs=runs,
-            styles=styles,
-            evaluation=evaluation_charts(runs, styles),
-            training=training_charts(runs, styles),
-            gauge=gauge_charts(runs, styles),
-        )
-
-    @property
-    def all(self) -> list[Chart]:
-        """The charts that have a value."""
-        return [chart for chart in (*self.evaluation, *self.training, *self.gauge) if chart.lines]
-
 
 # Data
 
+TITLES = {
+    "fid": "{distance}, smaller is better",
+    "kid": "KID, smaller is better",
+    "precision": "Precision, larger is better",
+    "recall": "Recall, larger is better",
+    "inception_score": "Inception Score, larger is better",
+}
+"""Field of the metrics → title."""
 
-def line_styles(runs: Sequence[Run]) -> list[LineStyle]:
-    """One style per run: the color of its estimator for the first run that has it, another color for the others."""
-    free, names = list(PALETTE), []
-    for position, run in enumerate(runs):
-        estimator = run.config.objective.estimator_pos
-        has_own_color = estimator == run.config.objective.estimator_neg and estimator in free
-        name = estimator if has_own_color else _next_color(free, position)
-        if name in free:
-            free.remove(name)
-        names.append(name)
-    return [LineStyle(color=PALETTE[name][0], marker=PALETTE[name][2]) for name in names]
+FORCE_ABOUT = (
+    "Force: root mean square of the raw drift field before normalization, averaged over feature scales. "
+    "It falls until the noise of a batch dominates."
+)
+RATIO_ABOUT = (
+    "distance between generated features divided by their distance to the data; near 1 in a healthy run, near 0 after "
+    "a collapse."
+)
+TELEMETRY: dict[str, tuple[tuple[str, ...], str, bool]] = {
+    "Distance ratio": (("spread",), RATIO_ABOUT, True),
+    "Gradient norm": (("gradient_norm",), "before clipping.", False),
+    "Generated images per second": (("timing", "images_per_second"), "depends on the machine.", True),
+}
+"""Title → path in a line of the telemetry, explanation, and whether the axis begins at 0."""
 
-
-def _next_color(free: Sequence[str], position: int) -> str:
-    """The next free color, those of the two main estimators last; any color if none is free."""
-    if not free:
-        return list(PALETTE)[position % len(PALETTE)]
-    return next((name for name in reversed(free) if name not in ("standard", "abc")), free[0])
-
-
-def evaluation_charts(runs: Sequence[Run], styles: Sequence[LineStyle]) -> list[Chart]:
-    """Per distance: the distance itself, KID, precision, recall and Inception Score."""
-    names = dict.fromkeys(each.distance_name for run in runs for each in run.evaluations)
-    return [chart for name in names for chart in _distance_charts(name, runs, styles)]
-
-
-def _distance_charts(distance: str, runs: Sequence[Run], styles: Sequence[LineStyle]) -> list[Chart]:
-    titles = {
-        "fid": f"{distance}, smaller is better",
-        "kid": "KID, smaller is better",
-        "precision": "Precision, larger is better",
-        "recall": "Recall, larger is better",
-        "inception_score": "Inception Score, larger is better",
-    }
-    return [
-        Chart(
-            title=title,
-            series=[
-                Series(name=run.name, style=style, points=evaluation_points(run, key, distance), mark_every_point=True)
-                for run, style in zip(runs, styles, strict=True)
-            ],
-            from_zero=key not in ("fid", "kid"),
-        )
-        for key, title in titles.items()
-    ]
-
-
-def training_charts(runs: Sequence[Run], styles: Sequence[LineStyle]) -> list[Chart]:
-    """Force per temperature, distance ratio, gradient norm and speed."""
-    force_about = (
-        "Force: root mean square of the raw drift field before normalization, averaged over feature scales. "
-        "It falls until the noise of a batch dominates."
-    )
-    ratio_about = (
-        "Distance ratio: distance between generated features divided by their distance to the data; near 1 in a "
-        "healthy run, near 0 after a collapse."
-    )
-
-    def chart(title: str, about: str, reader: Callable[[Run], Reader], *, from_zero: bool) -> Chart:
-        series = [
-            Series(name=run.name, style=style, points=telemetry_points(run, reader(run)))
-            for run, style in zip(runs, styles, strict=True)
-        ]
-        return Chart(title=title, about=about, series=series, from_zero=from_zero)
-
-    def force_chart(tau: float) -> Chart:
-        return chart(
-            f"Force at τ = {tau:g}", force_about, lambda run: force_at(temperature_index(run, tau)), from_zero=False
-        )
-
-    return [
-        *map(force_chart, temperatures(runs)),
-        chart("Distance ratio", ratio_about, lambda _: lambda entry: entry.get("spread"), from_zero=True),
-        chart(
-            "Gradient norm",
-            "Gradient norm: before clipping.",
-            lambda _: lambda entry: entry.get("gradient_norm"),
-            from_zero=False,
-        ),
-        chart(
-            "Generated images per second",
-            "Generated images per second: depends on the machine.",
-            lambda _: images_per_second,
-            from_zero=True,
-        ),
-    ]
-
-
-GAUGE_QUANTITIES = {
+GAUGE = {
     "n_eff": ("Effective references", "n_eff = 1/Σα², averaged over queries; the dotted line is n."),
     "dominated": ("Dominated queries", "share of queries for which one reference has more than half of the weight."),
     "correction": ("Weight moved", "½Σ|γ − α|, the share of weight that the estimator moves; 0 for standard."),
@@ -213,10 +106,50 @@ GAUGE_QUANTITIES = {
 """Field of the telemetry → title and explanation."""
 
 
-def gauge_charts(runs: Sequence[Run], styles: Sequence[LineStyle]) -> list[Chart]:
-    """One chart per quantity of the bias gauge and temperature, with both sides of every run."""
+def evaluation_charts(runs: Sequence[Run]) -> list[Chart]:
+    """Return the charts per distance: the distance itself, KID, precision, recall and Inception Score."""
+    distances = dict.fromkeys(each.protocol.distance_name for run in runs for each in run.evaluations)
+
+    def points(run: Run, distance: str, metric: str) -> list[Point]:
+        shown = [each for each in run.evaluations if each.protocol.distance_name == distance]
+        return [(run.config.positives_seen(each.step or 0), number_at(vars(each.metrics), metric)) for each in shown]
+
+    return _keep_values(
+        Chart(
+            title=title.format(distance=distance),
+            series=[
+                Series(name=run.name, style=style, points=points(run, distance, metric), mark_every_point=True)
+                for run, style in zip(runs, line_styles(runs), strict=True)
+            ],
+            from_zero=metric not in ("fid", "kid"),
+        )
+        for distance in distances
+        for metric, title in TITLES.items()
+    )
+
+
+def training_charts(runs: Sequence[Run]) -> list[Chart]:
+    """Return the charts of force per temperature, distance ratio, gradient norm and speed."""
+
+    def chart(title: str, about: str, read: Reader, *, from_zero: bool = False) -> Chart:
+        series = [
+            Series(name=run.name, style=style, points=_telemetry_points(run, read))
+            for run, style in zip(runs, line_styles(runs), strict=True)
+        ]
+        return Chart(title=title, about=about, series=series, from_zero=from_zero)
+
+    forces = [chart(f"Force at τ = {tau:g}", FORCE_ABOUT, partial(mean_force, tau)) for tau in temperatures(runs)]
+    others = [
+        chart(title, f"{title}: {about}", partial(_telemetry_number, path), from_zero=from_zero)
+        for title, (path, about, from_zero) in TELEMETRY.items()
+    ]
+    return _keep_values([*forces, *others])
+
+
+def gauge_charts(runs: Sequence[Run]) -> list[Chart]:
+    """Return one chart per quantity of the bias gauge and temperature, with both sides of every run."""
     sizes = {run.config.batch.n for run in runs}
-    return [
+    return _keep_values(
         Chart(
             title=f"{title}, τ = {tau:g}",
             about=f"{title}: {about}",
@@ -224,83 +157,71 @@ def gauge_charts(runs: Sequence[Run], styles: Sequence[LineStyle]) -> list[Chart
                 Series(
                     name=f"{run.name}, {side} side",
                     style=style,
-                    points=telemetry_points(run, item_at(f"{name}_{side[:3]}", temperature_index(run, tau))),
+                    points=_telemetry_points(run, partial(gauge_number, name, side, tau)),
                     negative=side == "negative",
                 )
-                for run, style in zip(runs, styles, strict=True)
+                for run, style in zip(runs, line_styles(runs), strict=True)
                 for side in ("positive", "negative")
             ],
             level=float(min(sizes)) if name == "n_eff" and len(sizes) == 1 else None,
             from_zero=True,
         )
-        for name, (title, about) in GAUGE_QUANTITIES.items()
+        for name, (title, about) in GAUGE.items()
         for tau in temperatures(runs)
-    ]
+    )
 
 
-def telemetry_points(run: Run, reader: Reader) -> list[Point]:
-    """The values of all logged steps."""
-    return thin_points([(positives_seen(run, entry), to_number(reader(entry))) for entry in run.telemetry])
+def _keep_values(charts: Iterable[Chart]) -> list[Chart]:
+    """Drop series without values, and charts without series."""
+    kept = (replace(chart, series=[each for each in chart.series if each.values]) for chart in charts)
+    return [chart for chart in kept if chart.series]
 
 
-def evaluation_points(run: Run, metric: str, distance_name: str) -> list[Point]:
-    """The values of a metric in all evaluations with that distance."""
+def line_styles(runs: Sequence[Run]) -> list[LineStyle]:
+    """Return one style per run: that of its estimator for the first run that has it, another one for the others."""
+    free, styles = dict(PALETTE), []
+    for run in runs:
+        positive, negative = run.config.objective.estimator_pos, run.config.objective.estimator_neg
+        others = [name for name in reversed(free) if name not in ("standard", "abc")] or list(free)
+        color, _, marker = free.pop(positive if positive == negative and positive in free else others[0])
+        styles.append((color, marker))
+    return styles
 
-    def point(each: Evaluation) -> Point:
-        return float(run.config.positives_seen(each.step)), to_number(each.metrics.get(metric))
 
-    return thin_points([point(each) for each in run.evaluations if each.distance_name == distance_name])
-
-
-def positives_seen(run: Run, entry: Mapping[str, Any]) -> float:
-    """Positives seen per class at a logged step."""
-    written = to_number(entry.get("positives_seen"))
-    return float(run.config.positives_seen(step_of(entry) or 0)) if written is None else written
+def _telemetry_points(run: Run, read: Reader) -> list[Point]:
+    return thin_points([(number_at(entry, "positives_seen") or 0.0, read(run, entry)) for entry in run.telemetry])
 
 
 def thin_points(points: Sequence[Point]) -> list[Point]:
-    """Sort by progress and keep at most `MOST_POINTS` points and the last."""
-    points = sorted(points, key=lambda point: point[0])
-    stride = -(-len(points) // MOST_POINTS)
-    return points if stride <= 1 else [*points[:-1:stride], points[-1]]
+    """Keep at most `MOST_POINTS` points and the last."""
+    stride = max(1, -(-len(points) // MOST_POINTS))
+    return [*points[:-1:stride], *points[-1:]]
 
 
-def item_at(name: str, position: int) -> Reader:
-    """Reader of one item of a list, such as the value at one temperature."""
-
-    def read(entry: Mapping[str, Any]) -> Any:
-        values = entry.get(name)
-        return values[position] if isinstance(values, list) and position < len(values) else None
-
-    return read
+def _telemetry_number(path: tuple[str, ...], run: Run, entry: Mapping[str, Any]) -> float | None:
+    return number_at(entry, *path)
 
 
-def force_at(position: int) -> Reader:
-    """Reader of the force at one temperature, averaged over scales; None if a scale is missing."""
-
-    def read(entry: Mapping[str, Any]) -> float | None:
-        rows = entry.get("force")
-        scales = [row for row in rows if isinstance(row, list)] if isinstance(rows, list) else []
-        values = [to_number(row[position]) for row in scales if position < len(row)]
-        known = [value for value in values if value is not None]
-        return fmean(known) if known and len(known) == len(values) else None
-
-    return read
+def gauge_number(name: str, side: str, tau: float, run: Run, entry: Mapping[str, Any]) -> float | None:
+    """Return a quantity of the bias gauge at one temperature and side of a logged step."""
+    return number_at(entry, f"{name}_{side[:3]}", temperature_index(run, tau))
 
 
-def images_per_second(entry: Mapping[str, Any]) -> Any:
-    """Speed at a logged step."""
-    timing = entry.get("timing")
-    return timing.get("images_per_second") if isinstance(timing, dict) else None
+def mean_force(tau: float, run: Run, entry: Mapping[str, Any]) -> float | None:
+    """Return the force at one temperature, averaged over scales; None if that of a scale is missing."""
+    scales = entry.get("force")
+    forces = [number_at(scale, temperature_index(run, tau)) for scale in scales] if isinstance(scales, list) else []
+    known = [force for force in forces if force is not None]
+    return fmean(known) if known and len(known) == len(forces) else None
 
 
 def temperatures(runs: Sequence[Run]) -> list[float]:
-    """The temperatures of all runs, in increasing order."""
+    """Return the temperatures of all runs, in increasing order."""
     return sorted({tau for run in runs for tau in run.config.objective.temperatures})
 
 
 def temperature_index(run: Run, tau: float) -> int:
-    """Index of the temperature in the lists of the run; past their end if the run does not have it."""
+    """Return the index of the temperature in the lists of the run; past their end if the run does not have it."""
     own = run.config.objective.temperatures
     return own.index(tau) if tau in own else len(own)
 
@@ -320,57 +241,33 @@ DARK = {light: dark for light, dark, _ in PALETTE.values()}
 DARK_INK, DARK_FRAME = "#c9d0d8", "#333c46"
 
 
-def plot_curves(charts: Charts) -> Figure | None:
-    """Evaluations, then telemetry; None if nothing was logged."""
-    return plot_figure([*charts.evaluation, *charts.training], run_legend(charts))
-
-
-def plot_evaluation(charts: Charts) -> Figure | None:
-    """Evaluations during training; None if there are none."""
-    return plot_figure(charts.evaluation, run_legend(charts))
-
-
-def plot_training(charts: Charts) -> Figure | None:
-    """Telemetry; None if nothing was logged."""
-    return plot_figure(charts.training, run_legend(charts))
-
-
-def plot_gauge(charts: Charts) -> Figure | None:
-    """The bias gauge, one row per quantity if the columns allow it; None if nothing was logged."""
-    legend = [*run_legend(charts), _legend_line("positive side"), _legend_line("negative side", linestyle=DASHED)]
-    if any(chart.level is not None for chart in charts.gauge):
+def plot_charts(runs: Sequence[Run], charts: Sequence[Chart]) -> Figure:
+    """Plot one panel per chart, below a legend of the runs."""
+    # Entries of the legend.
+    legend = [
+        _legend_line(shorten_name(run.name), color=color, marker=marker)
+        for run, (color, marker) in zip(runs, line_styles(runs), strict=True)
+    ]
+    has_sides = any(series.negative for chart in charts for series in chart.series)
+    if has_sides:
+        legend += [_legend_line("positive side"), _legend_line("negative side", linestyle=DASHED)]
+    if any(chart.level is not None for chart in charts):
         legend.append(_legend_line("n", linestyle=DOTTED))
-    return plot_figure(charts.gauge, legend, columns=2 if len(temperatures(charts.runs)) in (2, 4) else 3)
-
-
-def plot_figure(charts: Sequence[Chart], legend: Sequence[Line2D], *, columns: int = 3) -> Figure | None:
-    """One panel per chart that has a value, below a common legend; None if no chart has a value."""
-    shown = [chart for chart in charts if chart.lines]
-    if not shown:
-        return None
-    # Size of the figure.
-    columns = min(columns, len(shown))
-    rows = math.ceil(len(shown) / columns)
+    # Size of the figure. Charts of both sides have one row per quantity if the columns allow it.
+    columns = min(2 if has_sides and len(temperatures(runs)) in (2, 4) else 3, len(charts))
+    rows = math.ceil(len(charts) / columns)
     longest = max(len(str(line.get_label())) for line in legend)
     legend_columns = max(1, min(len(legend), int(FIGURE_WIDTH / (LEGEND_LINE_WIDTH + LETTER_WIDTH * longest))))
     height = PANEL_HEIGHT * rows + LINE_HEIGHT * (1 + math.ceil(len(legend) / legend_columns))
     figure = Figure(figsize=(FIGURE_WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05))
     # Panels and legend.
-    for k, chart in enumerate(shown):
+    for k, chart in enumerate(charts):
         _plot_panel(figure.add_subplot(rows, columns, k + 1), chart)
-    figure.supxlabel(PROGRESS, fontsize=8)
+    figure.supxlabel("positives seen per class", fontsize=8)
     figure.legend(handles=legend, loc="outside upper center", ncols=legend_columns, frameon=False, fontsize=8)
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     return figure
-
-
-def run_legend(charts: Charts) -> list[Line2D]:
-    """One line per run."""
-    return [
-        _legend_line(shorten_name(run.name), color=style.color, marker=style.marker)
-        for run, style in zip(charts.runs, charts.styles, strict=True)
-    ]
 
 
 def _legend_line(name: str, **style: Any) -> Line2D:
@@ -378,26 +275,30 @@ def _legend_line(name: str, **style: Any) -> Line2D:
 
 
 def _plot_panel(axes: Axes, chart: Chart) -> None:
-    values = [value for series in chart.lines for value in series.values]
+    # Lines.
     if chart.level is not None:
-        values.append(chart.level)
         axes.axhline(chart.level, color=MUTED, linestyle=DOTTED, clip_on=False, zorder=3, **LINE)
-    for series in chart.lines:
+    for series in chart.series:
+        color, marker = series.style
         axes.plot(
             [x for x, _ in series.points],
             [math.nan if y is None else y for _, y in series.points],
             linestyle=DASHED if series.negative else "-",
-            marker=series.style.marker,
+            marker=marker,
             markevery=_marked_points(series),
-            color=series.style.color,
+            color=color,
             clip_on=False,
             zorder=3,
             **LINE,
         )
-    low, high, is_log = axis_limits(values, from_zero=chart.from_zero)
+    # Limits.
+    values = [value for series in chart.series for value in series.values]
+    levels = [] if chart.level is None else [chart.level]
+    low, high, is_log = axis_limits([*values, *levels], from_zero=chart.from_zero)
     axes.set_yscale("log" if is_log else "linear")
-    end = max(x for series in chart.lines for x, _ in series.points)
+    end = max(x for series in chart.series for x, _ in series.points)
     axes.set(xlim=(0, end if end > 0 else 1), ylim=(low, high))
+    # Ticks and labels.
     axes.xaxis.set_major_locator(MaxNLocator(4, steps=(1, 2, 5, 10)))
     subs = (1, 2, 5) if is_log and high / low < 1e3 else (1,)
     axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=8) if is_log else MaxNLocator(5, steps=(1, 2, 5, 10)))
@@ -409,7 +310,7 @@ def _plot_panel(axes: Axes, chart: Chart) -> None:
 
 
 def axis_limits(values: Sequence[float], *, from_zero: bool) -> tuple[float, float, bool]:
-    """Limits of an axis that holds these values, and whether it is logarithmic."""
+    """Return the limits of an axis that holds these values, and whether it is logarithmic."""
     low, high = min(values), max(values)
     if not from_zero and low > 0 and high / low > LOG_RATIO:
         return low / 1.2, high * 1.2, True
@@ -420,15 +321,15 @@ def axis_limits(values: Sequence[float], *, from_zero: bool) -> tuple[float, flo
 
 
 def _marked_points(series: Series) -> list[int]:
-    """Positions of all points, or of the last and of those between two gaps."""
+    """Return the positions of all points, or of the last and of those between two gaps."""
     known = [k for k, (_, value) in enumerate(series.points) if value is not None]
     return [k for k in known if series.mark_every_point or k == known[-1] or not {k - 1, k + 1} & set(known)]
 
 
 def format_tick(value: float) -> str:
-    """Label of a tick: 0.25, 1,200, 24k, 6.2M, 1e−5."""
+    """Return the label of a tick: 0.25, 1,200, 24k, 6.2M, 1e−5."""
     size = abs(value)
-    if size < 1e-12 and size * 1e100 < 1:
+    if size < SMALLEST:
         return "0"
     if size < 1e-3 or size >= 1e12:
         return f"{value:.0e}".replace("e-0", "e-").replace("e+", "e").replace("-", "−")
@@ -440,7 +341,7 @@ def format_tick(value: float) -> str:
 
 @cache
 def _known_letters() -> frozenset[int]:
-    """Letters that both fonts have."""
+    """Return the letters that both fonts have."""
     return frozenset.intersection(*(frozenset(get_font(findfont(font)).get_charmap()) for font in FONTS))
 
 
@@ -462,14 +363,12 @@ def wrap_title(title: str) -> str:
 
 # SVG
 
-
-_INDENTATION = re.compile(rb"\s*\n\s*")
-_SUPERFLUOUS = re.compile(rb' transform="rotate\(-0 [^"]*"| id="[a-z0-9.]+_[0-9]+"')
-"""Rotations by 0 and names of groups: a fifth of the file."""
+_SUPERFLUOUS = re.compile(rb'(?<=\n) +| transform="rotate\(-0 [^"]*"| id="[a-z0-9.]+_[0-9]+"')
+"""Indentation, rotations by 0 and names of groups: a fifth of the file."""
 
 
 def figure_svgs(figure: Figure) -> tuple[bytes, bytes]:
-    """The figure as SVG for a white and for a black background."""
+    """Return the figure as SVG for a white and for a black background."""
     light = _save_svg(figure)
     figure.set_layout_engine("none")  # the dark version keeps the layout
     use_dark_colors(figure)
@@ -477,11 +376,11 @@ def figure_svgs(figure: Figure) -> tuple[bytes, bytes]:
 
 
 def _save_svg(figure: Figure) -> bytes:
-    """Text stays text; the browser draws it in a sans-serif font."""
     file = io.BytesIO()
+    # Text stays text; the browser draws it in a sans-serif font.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "truedrift", "font.sans-serif": [FONTS[1]]}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
-    return _SUPERFLUOUS.sub(b"", _INDENTATION.sub(b"\n", file.getvalue()))
+    return _SUPERFLUOUS.sub(b"", file.getvalue())
 
 
 def use_dark_colors(figure: Figure) -> None:

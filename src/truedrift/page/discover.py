@@ -14,7 +14,7 @@ from truedrift.errors import UserError
 from truedrift.page.run_data import natural_key, pluralize
 from truedrift.paper.catalog import ITEMS, find_item, latest, latest_readable
 from truedrift.records.store import RECORDS
-from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, is_run, open_run
+from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, open_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +40,10 @@ def find_inputs(paths: Sequence[Path]) -> ReportInput:
         UserError: If a path contains neither records nor runs, or if nothing in it is readable.
     """
     parts = [part for path in paths for part in _inputs_at(path)]
+    records = {find_item(record).label: record for part in parts for record in part.records}
     runs: dict[Path, Path] = {}
     for run in (run for part in parts for run in part.runs):
         runs.setdefault(run.resolve(), run)
-    records = {find_item(record).label: record for part in parts for record in part.records}
     return ReportInput(
         records=[records[item.label] for item in ITEMS if item.label in records],
         runs=list(runs.values()),
@@ -54,8 +54,8 @@ def find_inputs(paths: Sequence[Path]) -> ReportInput:
 def _inputs_at(path: Path) -> list[ReportInput]:
     if path.is_file():
         return [ReportInput(records=latest(path))]
-    if _has_config(path):
-        return [_open_run(path)]
+    if (path / CONFIG).is_file():
+        return [_open(path)]
     candidates = list(_find_candidates(path)) if path.is_dir() else []
     if not candidates:
         raise UserError(
@@ -63,25 +63,25 @@ def _inputs_at(path: Path) -> list[ReportInput]:
             "must be a directory written by truedrift train, reproduce or demo, or a directory of such directories",
             "pass another path, or run truedrift demo first",
         )
-    return _open_readable(candidates)
-
-
-def _open_readable(paths: Sequence[Path]) -> list[ReportInput]:
-    """Open what is readable and note the rest; raise the first error if nothing is readable."""
+    # Open what is readable; raise the first error if nothing is.
     inputs, errors = [], []
-    for path in paths:
+    for candidate in candidates:
         try:
-            inputs.append(_open_run(path) if _has_config(path) else _open_records(path))
-        except (OSError, ValueError) as error:
-            errors.append((path, error))
+            inputs.append(_open(candidate))
+        except (OSError, UserError) as error:
+            errors.append((candidate, error))
     if not inputs:
         raise errors[0][1]
-    problems = [f"{path.name} is skipped: {str(error).replace(str(path), path.name)}." for path, error in errors]
-    return [*inputs, ReportInput(problems=problems)]
+    return [*inputs, ReportInput(problems=[f"{path.name} is skipped: {error}." for path, error in errors])]
 
 
-def _open_run(path: Path) -> ReportInput:
-    if not _has_started(path) and not is_run(path) and any(path.glob("*.safetensors")):
+def _open(path: Path) -> ReportInput:
+    """Open a run or a directory with records."""
+    if not (path / CONFIG).is_file():
+        records, count = latest_readable(path)
+        problem = f"{pluralize(count, 'line')} of {path.resolve().name}/{RECORDS} cannot be read."
+        return ReportInput(records=records, problems=[problem] if count else [])
+    if not _has_started(path) and any(path.glob("*.safetensors")):
         raise UserError(
             f"{str(path)!r} contains only weights, not a run",
             f"must be a run, a directory with {RECORDS}, or a directory of such directories",
@@ -91,25 +91,15 @@ def _open_run(path: Path) -> ReportInput:
     return ReportInput(runs=[path])
 
 
-def _open_records(path: Path) -> ReportInput:
-    records, count = latest_readable(path)
-    problem = f"{pluralize(count, 'line')} of {path.resolve().name}/{RECORDS} cannot be read."
-    return ReportInput(records=records, problems=[problem] if count else [])
-
-
 def _find_candidates(directory: Path) -> Iterator[Path]:
-    """The directory itself if it has records, and the directories below it that have records or are runs."""
+    """Yield the directory itself if it has records, and the directories below it that have records or are runs."""
     if (directory / RECORDS).is_file():
         yield directory
     for below in sorted(directory.iterdir(), key=lambda path: natural_key(path.name)):
-        if (below / RECORDS).is_file() or (_has_config(below) and _has_started(below)):
+        if (below / RECORDS).is_file() or ((below / CONFIG).is_file() and _has_started(below)):
             yield below
 
 
-def _has_config(path: Path) -> bool:
-    return (path / CONFIG).is_file()
-
-
 def _has_started(path: Path) -> bool:
-    """Whether a training wrote to it; exported weights have a config.json, but neither of these files."""
+    """Return whether a training wrote to it; exported weights have a config.json, but neither of these files."""
     return (path / METRICS).is_file() or (path / HISTORY).is_file()

@@ -6,8 +6,8 @@
     evaluations.jsonl  evaluations made afterward by `truedrift evaluate`
     samples/           step-N.png
 
-Everything except config.json may be missing, truncated or written by another program. What cannot be read is left out
-and becomes a sentence in `Run.problems`.
+A process that was killed, or a full disk, may leave any file but config.json missing or truncated. What cannot be read
+is left out and becomes a sentence in `Run.problems`.
 """
 
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.errors import UserError
-from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord, Protocol
+from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord, Metrics, Protocol
 from truedrift.options import from_dict
 from truedrift.records.store import read_lenient
 from truedrift.storage import parse_json_line
@@ -32,8 +32,6 @@ MOST_RUNS = 6
 """Number of runs that are shown one by one; there is one line color per run."""
 SEED = "seed"
 """The option in which repeated runs of one configuration differ."""
-_PICTURE = re.compile(r"step-(\d{1,12})\.png")
-_DIGITS = re.compile(r"([0-9]{1,18})")
 
 
 class RunStatus(Enum):
@@ -48,31 +46,11 @@ class RunStatus(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """Metrics of one step during training; `protocol` is None if the file does not state it completely."""
+    """Metrics of a run, made during training or by `truedrift evaluate`; the step is None for saved weights."""
 
-    step: int
-    metrics: Mapping[str, Any]
-    protocol: Protocol | None
-
-    @property
-    def distance(self) -> float | None:
-        """The Fréchet distance."""
-        return to_number(self.metrics.get("fid"))
-
-    @property
-    def distance_name(self) -> str:
-        """FID, or FD with the name of its feature extractor."""
-        return self.protocol.distance_name if self.protocol else "FD (unknown protocol)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinalDistance:
-    """The last distance of a run under one protocol, from its training or from `truedrift evaluate`."""
-
-    distance: float
-    distance_name: str
     step: int | None
-    protocol: Protocol | None
+    metrics: Metrics
+    protocol: Protocol
     in_training: bool
 
 
@@ -87,11 +65,12 @@ class Run:
     version: str
     commit: str
     telemetry: Sequence[Mapping[str, Any]]
+    """The lines of logged steps."""
     evaluations: Sequence[Evaluation]
     """Made during training."""
-    history: Sequence[Mapping[str, Any]]
-    later_evaluations: Sequence[EvaluationRecord]
+    later_evaluations: Sequence[Evaluation]
     """Made by `truedrift evaluate`."""
+    history: Sequence[Mapping[str, Any]]
     pictures: Sequence[tuple[int, Path]]
     """Step and file, ordered by step."""
     problems: Sequence[str]
@@ -118,112 +97,98 @@ class Run:
 def read_runs(paths: Sequence[Path]) -> list[Run]:
     """Read runs; each is named by its directory, with as many parent directories as make the name unique."""
     full = [path.resolve().parts for path in paths]
-    depths = (next(d for d in range(1, len(own) + 1) if _is_unique(own[-d:], full)) for own in full)
-    return [read_run(path, "/".join(own[-depth:])) for path, own, depth in zip(paths, full, depths, strict=True)]
 
+    def is_unique(ending: tuple[str, ...]) -> bool:
+        return len({each for each in full if each[-len(ending) :] == ending}) == 1
 
-def _is_unique(ending: tuple[str, ...], full: Sequence[tuple[str, ...]]) -> bool:
-    return len({each for each in full if each[-len(ending) :] == ending}) == 1
+    endings = [next(own[-depth:] for depth in range(1, len(own) + 1) if is_unique(own[-depth:])) for own in full]
+    return [read_run(path, "/".join(ending)) for path, ending in zip(paths, endings, strict=True)]
 
 
 def read_run(path: Path, name: str) -> Run:
     """Read one run directory; raise `UserError` if its config.json is not that of a run."""
     opened = open_run(path)
-    lines, metrics_problems = _read_lines(path / METRICS)
-    history, history_problems = _read_lines(path / HISTORY)
-    evaluations, evaluation_problems = _parse_evaluations(lines)
-    later, later_problems = _read_later_evaluations(path / EVALUATIONS)
     tree = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    problems: list[str] = []
+    lines = _read_lines(path / METRICS, problems)
     return Run(
         name=name,
         config=opened.config,
-        classes=tuple(str(each) for each in opened.data["classes"]),
-        data_sha256=str(opened.data.get("sha256", "unknown")),
-        version=str(tree.get("version", "unknown")),
-        commit=str(tree.get("commit") or "unknown"),
-        telemetry=[line for line in lines if "positives_seen" in line and step_of(line) is not None],
-        evaluations=evaluations,
-        history=history,
-        later_evaluations=later,
-        pictures=_find_pictures(path / SAMPLES),
-        problems=[*metrics_problems, *history_problems, *evaluation_problems, *later_problems],
+        classes=tuple(map(str, opened.data["classes"])),
+        data_sha256=opened.data.get("sha256", "unknown"),
+        version=tree.get("version", "unknown"),
+        commit=tree.get("commit") or "unknown",
+        telemetry=[line for line in lines if number_at(line, "positives_seen") is not None],
+        evaluations=_parse_evaluations(lines, problems),
+        later_evaluations=_read_later_evaluations(path / EVALUATIONS, problems),
+        history=_read_lines(path / HISTORY, problems),
+        pictures=sorted(
+            (int(match[1]), picture)
+            for picture in (path / SAMPLES).glob("step-*.png")
+            if (match := re.fullmatch(r"step-(\d+)\.png", picture.name))
+        ),
+        problems=problems,
     )
 
 
-def _read_lines(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The JSON objects of the file, and the problems with the rest."""
+def _read_lines(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     try:
         written = path.read_bytes().splitlines()
     except OSError as error:
-        return [], [f"{path.name} cannot be read ({error.strerror})."]
-    entries = [entry for entry in map(parse_json_line, written) if entry is not None]
-    count = len(written) - len(entries)
-    return entries, [f"{count} of {len(written)} lines of {path.name} cannot be read."] if count else []
-
-
-def _parse_evaluations(lines: Sequence[Mapping[str, Any]]) -> tuple[list[Evaluation], list[str]]:
-    """The evaluations made during training whose distance is possible, and the problems with the others."""
-    parsed = [
-        Evaluation(step=step, metrics=line["evaluation"], protocol=_parse_protocol(line.get("protocol")))
-        for line in lines
-        if isinstance(line.get("evaluation"), dict) and (step := step_of(line)) is not None
-    ]
-    usable = [each for each in parsed if each.distance is None or each.distance >= 0]
-    unknown = sum(each.protocol is None for each in usable)
-    verb = "does" if unknown == 1 else "do"
-    problem = f"{pluralize(unknown, 'evaluation')} in {METRICS} {verb} not state a protocol and cannot be compared."
-    return usable, [*_negative_distances(len(parsed) - len(usable), METRICS), *([problem] if unknown else [])]
-
-
-def _parse_protocol(tree: Any) -> Protocol | None:
-    try:
-        return from_dict(Protocol, tree)
-    except UserError:
-        return None
-
-
-def _read_later_evaluations(path: Path) -> tuple[list[EvaluationRecord], list[str]]:
-    """The records of an optional file, and the problems with it."""
-    try:
-        records, unreadable = read_lenient(path, EvaluationRecord) if path.is_file() else ([], {})
-    except OSError as error:
-        return [], [f"{path.name} cannot be read ({error.strerror})."]
-    usable = [each for each in records if each.metrics.fid >= 0]
-    problems = [f"{pluralize(len(unreadable), 'line')} of {path.name} cannot be read."] if unreadable else []
-    return usable, [*problems, *_negative_distances(len(records) - len(usable), path.name)]
-
-
-def _negative_distances(count: int, file: str) -> list[str]:
-    return [f"{pluralize(count, 'evaluation')} in {file} left out: a distance is never negative."] if count else []
-
-
-def _find_pictures(directory: Path) -> list[tuple[int, Path]]:
-    if not directory.is_dir():
+        problems.append(f"{path.name} cannot be read ({error.strerror}).")
         return []
-    matches = ((_PICTURE.fullmatch(path.name), path) for path in directory.iterdir())
-    return sorted((int(match[1]), path) for match, path in matches if match)
+    entries = [entry for entry in map(parse_json_line, written) if entry is not None]
+    if len(entries) < len(written):
+        problems.append(f"{len(written) - len(entries)} of {len(written)} lines of {path.name} cannot be read.")
+    return entries
 
 
-def to_number(value: Any) -> float | None:
-    """Convert to a number that can be drawn; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if not abs(value) <= LARGEST:  # true for NaN as well
+def _parse_evaluations(lines: Sequence[Mapping[str, Any]], problems: list[str]) -> list[Evaluation]:
+    """Return the evaluations made during training. A generator that diverged has no distance and is left out."""
+    evaluations, unreadable = [], 0
+    for line in lines:
+        metrics = line.get("evaluation")
+        if not isinstance(metrics, dict) or metrics.get("fid") is None:
+            continue
+        tree = {"step": line.get("step"), "metrics": metrics, "protocol": line.get("protocol"), "in_training": True}
+        try:
+            evaluations.append(from_dict(Evaluation, tree))
+        except UserError:
+            unreadable += 1
+    if unreadable:
+        problems.append(f"{pluralize(unreadable, 'evaluation')} in {METRICS} cannot be read.")
+    return evaluations
+
+
+def _read_later_evaluations(path: Path, problems: list[str]) -> list[Evaluation]:
+    if not path.is_file():
+        return []
+    records, unreadable = read_lenient(path, EvaluationRecord)
+    if unreadable:
+        problems.append(f"{pluralize(len(unreadable), 'line')} of {path.name} cannot be read.")
+    return [
+        Evaluation(step=each.step, metrics=each.metrics, protocol=each.protocol, in_training=False) for each in records
+    ]
+
+
+def number_at(entry: Any, *path: str | int) -> float | None:
+    """Return the number at the end of a path of names and positions; None if there is none that can be drawn."""
+    value = entry
+    for key in path:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:  # also NaN
         return None
     return float(value) if abs(value) >= SMALLEST else 0.0
-
-
-def step_of(entry: Mapping[str, Any]) -> int | None:
-    """The step of a line, if it has one."""
-    step = to_number(entry.get("step"))
-    return None if step is None or step < 0 else int(step)
 
 
 # Status and distances
 
 
 def last_event(run: Run) -> Mapping[str, Any]:
-    """The last entry of the history that says whether the run trains; empty if there is none."""
+    """Return the last entry of the history that says whether the run trains; empty if there is none."""
     events = ("started", "resumed", "interrupted", "complete")
     return next((entry for entry in reversed(run.history) if entry.get("event") in events), {})
 
@@ -231,49 +196,20 @@ def last_event(run: Run) -> Mapping[str, Any]:
 def run_status(run: Run) -> RunStatus:
     """Decide the status from the last event of the history."""
     last = last_event(run)
-    if last.get("event") == "complete" and (step_of(last) or 0) >= run.config.cadence.steps:
+    if last.get("event") == "complete" and (number_at(last, "step") or 0) >= run.config.cadence.steps:
         return RunStatus.COMPLETE
     return RunStatus.STOPPED if last.get("event") in ("complete", "interrupted") else RunStatus.UNFINISHED
 
 
-def last_evaluation(run: Run) -> Evaluation | None:
-    """The last evaluation during training that has a distance."""
-    return next((each for each in reversed(run.evaluations) if each.distance is not None), None)
-
-
 def best_evaluation(run: Run) -> Evaluation | None:
-    """The evaluation with the smallest distance under the protocol of the last one; None if that is unknown."""
-    last = last_evaluation(run)
-    if last is None or last.protocol is None:
-        return None
-    comparable = [each for each in run.evaluations if each.distance is not None and each.protocol == last.protocol]
-    return min(comparable, key=lambda each: each.distance or 0.0)
+    """Return the evaluation during training with the smallest distance under the protocol of the last one."""
+    comparable = [each for each in run.evaluations if each.protocol == run.evaluations[-1].protocol]
+    return min(comparable, key=lambda each: each.metrics.fid, default=None)
 
 
-def final_distances(run: Run) -> list[FinalDistance]:
-    """The last distance of the training, then the last one per protocol of `truedrift evaluate`."""
-    last = last_evaluation(run)
-    later = {each.protocol: each for each in run.later_evaluations}
-    distances = [
-        FinalDistance(
-            distance=each.metrics.fid,
-            distance_name=protocol.distance_name,
-            step=each.step,
-            protocol=protocol,
-            in_training=False,
-        )
-        for protocol, each in later.items()
-    ]
-    if last is not None and last.distance is not None:
-        own = FinalDistance(
-            distance=last.distance,
-            distance_name=last.distance_name,
-            step=last.step,
-            protocol=last.protocol,
-            in_training=True,
-        )
-        distances.insert(0, own)
-    return distances
+def final_evaluations(run: Run) -> list[Evaluation]:
+    """Return the last evaluation during training, then the last one per protocol of `truedrift evaluate`."""
+    return [*run.evaluations[-1:], *{each.protocol: each for each in run.later_evaluations}.values()]
 
 
 # Options
@@ -289,10 +225,8 @@ def flatten(tree: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 
 
 def format_option(options: Mapping[str, Any], path: str) -> str:
-    """The value of an option as text."""
-    if path not in options:
-        return "–"
-    value = options[path]
+    """Return the value of an option as text."""
+    value = options.get(path, "–")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -307,7 +241,7 @@ def find_differences(runs: Sequence[Run]) -> list[str]:
 
 
 def is_overview(runs: Sequence[Run]) -> bool:
-    """Whether there are too many runs for one card, color and column per run."""
+    """Return whether there are too many runs for one card, color and column per run."""
     return len(runs) > MOST_RUNS
 
 
@@ -316,24 +250,22 @@ def sort_runs(runs: Sequence[Run]) -> list[Run]:
     if not is_overview(runs):
         return list(runs)
     paths = [*(path for path in find_differences(runs) if path != SEED), SEED]
-    return sorted(runs, key=lambda run: [_option_key(run.options.get(path)) for path in paths])
 
+    def sorting_key(value: Any) -> tuple[int, Any]:
+        """Order numbers by size, then tuples of numbers, then everything else by its text."""
+        if isinstance(value, int | float):
+            return 0, value
+        if isinstance(value, tuple) and all(isinstance(each, int | float) for each in value):
+            return 1, value
+        return 2, json.dumps(value)
 
-def _option_key(value: Any) -> tuple[int, Any]:
-    """Order numbers by size, then lists of numbers, then everything else by its text."""
-    if isinstance(value, int | float):
-        return 0, value
-    if isinstance(value, list | tuple) and all(isinstance(each, int | float) for each in value):
-        return 1, list(value)
-    return 2, json.dumps(value)
+    return sorted(runs, key=lambda run: [sorting_key(run.options.get(path)) for path in paths])
 
 
 def runs_to_draw(runs: Sequence[Run]) -> list[Run]:
     """Choose at most `MOST_RUNS` runs: first one per configuration apart from its seed, then others, in order."""
-    configurations = [
-        json.dumps({path: value for path, value in run.options.items() if path != SEED}, sort_keys=True) for run in runs
-    ]
-    first = [k for k, configuration in enumerate(configurations) if configuration not in configurations[:k]]
+    configurations = [json.dumps(run.options | {SEED: 0}, sort_keys=True) for run in runs]
+    first = [configurations.index(each) for each in dict.fromkeys(configurations)]
     others = [k for k in range(len(runs)) if k not in first]
     return [runs[k] for k in sorted([*first, *others][:MOST_RUNS])]
 
@@ -347,12 +279,12 @@ def describe_drawn(runs: Sequence[Run]) -> str:
 # Words
 
 
-def natural_key(name: str) -> tuple[tuple[str, int], ...]:
-    """Sorting key in which digits count as numbers: run2 before run10."""
-    parts = [*_DIGITS.split(name), "-1"]
-    return tuple((text, int(digits)) for text, digits in zip(parts[::2], parts[1::2], strict=True))
+def natural_key(name: str) -> list[str | int]:
+    """Return a sorting key in which digits count as numbers: run2 before run10."""
+    parts = re.split(r"([0-9]+)", name)
+    return [int(part) if position % 2 else part for position, part in enumerate(parts)]
 
 
 def pluralize(count: int, noun: str) -> str:
-    """Count with noun: 1 run, 2 runs."""
+    """Write a count with its noun: 1 run, 2 runs."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

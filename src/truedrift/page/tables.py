@@ -1,108 +1,93 @@
 """Tables of runs: final numbers, options, the bias gauge, provenance and history."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
-from truedrift.page.charts import images_per_second, item_at, positives_seen, temperature_index
+from truedrift.page.charts import gauge_number
 from truedrift.page.findings import (
     describe_protocol,
-    final_distance,
+    describe_status,
+    final_evaluation,
     final_protocols,
     protocol_number,
-    short_status,
 )
 from truedrift.page.run_data import (
     Run,
     best_evaluation,
     describe_drawn,
-    final_distances,
+    final_evaluations,
     find_differences,
     format_option,
     is_overview,
-    last_evaluation,
+    number_at,
     pluralize,
     runs_to_draw,
-    to_number,
 )
-from truedrift.report.table import DASH, Cell, MeanCell, Number, Row, Table, cell_text
+from truedrift.report.table import DASH, MeanCell, Number, Row, Table, cell_text
 
 # Final numbers
 
+METRICS = {
+    "KID": ("kid", "kid_deviation", ".3g"),
+    "precision": ("precision", "", ".3f"),
+    "recall": ("recall", "", ".3f"),
+    "Inception Score": ("inception_score", "inception_score_deviation", ".3g"),
+}
+"""Name → field of the metrics, field of its deviation, and format."""
+
+TELEMETRY: dict[str, tuple[tuple[str, ...], str]] = {
+    "positives seen per class": (("positives_seen",), ",.0f"),
+    "distance ratio": (("spread",), ".3f"),
+    "gradient norm": (("gradient_norm",), ".3g"),
+    "generated images per second": (("timing", "images_per_second"), ",.0f"),
+}
+"""Name → path in the last line of the telemetry, and format."""
+
 
 def final_table(runs: Sequence[Run]) -> Table | None:
-    """One row per number and one column per run, or one row per run if they are many; None if nothing was logged."""
-    if is_overview(runs):
-        return overview_table(runs) if any(run.telemetry or final_distances(run) for run in runs) else None
-    rows = final_rows(runs)
-    if not rows:
+    """Return one row per number and one column per run, or one row per run if they are many; None without numbers."""
+    if not any(run.telemetry or final_evaluations(run) for run in runs):
         return None
+    if is_overview(runs):
+        return overview_table(runs)
+    # Each protocol is a note, after the runs that it evaluated.
+    names: dict[str, list[str]] = {}
+    for run in runs:
+        if run.evaluations:
+            names.setdefault(describe_protocol(run.evaluations[-1].protocol), []).append(run.name)
     return Table(
         caption="Numbers at the end of training; the best distance is the smallest under the same protocol.",
         label="tab:runs",
         header=("at the end", *(run.name for run in runs)),
-        groups=[rows],
-        notes=_protocol_notes(runs),
+        groups=[_final_rows(runs)],
+        notes=[f"{', '.join(each)}: {protocol}." for protocol, each in names.items()],
     )
 
 
-def final_rows(runs: Sequence[Run]) -> list[Row]:
-    """One row per number that at least one run has."""
-    names = dict.fromkeys(last.distance_name for last in map(last_evaluation, runs) if last)
-    cells = {name: _distance_cell(name) for name in names} | _FINAL_CELLS
-    rows = [[name, *map(cell, runs)] for name, cell in cells.items()]
+def _final_rows(runs: Sequence[Run]) -> list[Row]:
+    """Return one row per number that at least one run has."""
+    rows: list[Row] = []
+    # Distances and other metrics of the last evaluation.
+    last = [run.evaluations[-1] if run.evaluations else None for run in runs]
+    for name in dict.fromkeys(each.protocol.distance_name for each in last if each):
+        own = [each if each and each.protocol.distance_name == name else None for each in last]
+        rows.append([name, *(Number(each.metrics.fid if each else None, ".4g") for each in own)])
+    best = [best_evaluation(run) for run in runs]
+    steps = [f"at step {each.step:,}" if each else "" for each in best]
+    distances = [each.metrics.fid if each else None for each in best]
+    rows.append(
+        ["best distance", *(MeanCell(distances[k], None, None, ".4g", note=steps[k]) for k in range(len(runs)))]
+    )
+    metrics: list[Any] = [each.metrics if each else None for each in last]
+    for name, (field, deviation, spec) in METRICS.items():
+        numbers = [(getattr(each, field, None), getattr(each, deviation, None)) for each in metrics]
+        rows.append([name, *(MeanCell(value, error, None, spec) for value, error in numbers)])
+    # Telemetry of the last logged step.
+    for name, (path, spec) in TELEMETRY.items():
+        rows.append([name, *(Number(number_at(run.last, *path), spec) for run in runs)])
     return [row for row in rows if any(cell_text(cell) != DASH for cell in row[1:])]
-
-
-def _distance_cell(name: str) -> Callable[[Run], Cell]:
-    def cell(run: Run) -> Cell:
-        last = last_evaluation(run)
-        return Number(last.distance if last and last.distance_name == name else None, ".4g")
-
-    return cell
-
-
-def _best_cell(run: Run) -> Cell:
-    best = best_evaluation(run)
-    return Number(None) if best is None else MeanCell(best.distance, None, None, ".4g", note=f"at step {best.step:,}")
-
-
-def _metric_cell(name: str, digits: str, deviation: str = "") -> Callable[[Run], Cell]:
-    def cell(run: Run) -> Cell:
-        metrics: Mapping[str, Any] = last.metrics if (last := last_evaluation(run)) else {}
-        value = to_number(metrics.get(name))
-        return Number(None) if value is None else MeanCell(value, to_number(metrics.get(deviation)), None, digits)
-
-    return cell
-
-
-def _telemetry_cell(name: str, digits: str) -> Callable[[Run], Cell]:
-    return lambda run: Number(to_number(run.last.get(name)), digits)
-
-
-_FINAL_CELLS: dict[str, Callable[[Run], Cell]] = {
-    "best distance": _best_cell,
-    "KID": _metric_cell("kid", ".3g", "kid_deviation"),
-    "precision": _metric_cell("precision", ".3f"),
-    "recall": _metric_cell("recall", ".3f"),
-    "Inception Score": _metric_cell("inception_score", ".3g", "inception_score_deviation"),
-    "positives seen per class": _telemetry_cell("positives_seen", ",.0f"),
-    "distance ratio": _telemetry_cell("spread", ".3f"),
-    "gradient norm": _telemetry_cell("gradient_norm", ".3g"),
-    "generated images per second": lambda run: Number(to_number(images_per_second(run.last)), ",.0f"),
-}
-
-
-def _protocol_notes(runs: Sequence[Run]) -> list[str]:
-    """Each protocol once, after the runs that it evaluated."""
-    names: dict[str, list[str]] = {}
-    for run in runs:
-        last = last_evaluation(run)
-        if last:
-            unknown = "the protocol is unknown, and the distance cannot be compared"
-            names.setdefault(describe_protocol(last.protocol) if last.protocol else unknown, []).append(run.name)
-    return [f"{', '.join(each)}: {protocol}." for protocol, each in names.items()]
 
 
 # Many runs
@@ -112,31 +97,34 @@ MOST_OPTIONS = 8
 
 
 def overview_table(runs: Sequence[Run]) -> Table:
-    """One row per run: options that differ, final and best distance, and status; the protocols are notes."""
+    """Return one row per run: options that differ, final and best distance, and status; the protocols are notes."""
     paths, protocols = find_differences(runs)[:MOST_OPTIONS], final_protocols(runs)
-    distances = [each for each in map(final_distance, runs) if each]
-    has_one_protocol = len(protocols) == 1 and all(each.protocol for each in distances)
+    has_one_protocol = len(protocols) == 1
     distance_header = (
         [f"final {protocols[0].distance_name}"] if has_one_protocol else ["evaluated by", "final distance"]
     )
 
     def row(run: Run) -> Row:
-        final, best = final_distance(run), best_evaluation(run)
-        number = protocol_number(final.protocol, protocols) if final and final.protocol else ""
+        final, best = final_evaluation(run), best_evaluation(run)
+        name = f"{protocol_number(final.protocol, protocols)}{final.protocol.distance_name}" if final else DASH
         return [
             run.name,
             *(format_option(run.options, path) for path in paths),
-            *([] if has_one_protocol else [f"{number}{final.distance_name}" if final else DASH]),
-            Number(final.distance if final else None, ".4g"),
-            Number(best.distance if best else None, ".4g"),
-            short_status(run),
+            *([] if has_one_protocol else [name]),
+            Number(final.metrics.fid if final else None, ".4g"),
+            Number(best.metrics.fid if best else None, ".4g"),
+            describe_status(run, briefly=True),
             "yes" if run.has_collapsed else "no" if run.telemetry else DASH,
         ]
 
+    # The last word of a path is its header if it is unique.
+    words = [path.rpartition(".")[2] for path in paths]
+    counts = Counter(words)
+    headers = [word if counts[word] == 1 else path for path, word in zip(paths, words, strict=True)]
     return Table(
         caption=f"{pluralize(len(runs), 'run')}: options that differ, and numbers at the end of training.",
         label="tab:runs",
-        header=["run", *_short_paths(paths), *distance_header, "best in training", "status", "collapsed"],
+        header=["run", *headers, *distance_header, "best in training", "status", "collapsed"],
         groups=[[row(run) for run in runs]],
         notes=[
             *(f"{protocol_number(each, protocols)}{describe_protocol(each)}." for each in protocols),
@@ -146,43 +134,32 @@ def overview_table(runs: Sequence[Run]) -> Table:
 
 
 def more_options(runs: Sequence[Run]) -> list[str]:
-    """A sentence on the options that differ and have no column."""
+    """Return a sentence on the options that differ and have no column."""
     paths = find_differences(runs)[MOST_OPTIONS:]
     return [f"The runs also differ in {', '.join(paths)}."] if paths else []
-
-
-def _short_paths(paths: Sequence[str]) -> list[str]:
-    """The last word of each path if it is unique, or else the path."""
-    words = [path.rpartition(".")[2] for path in paths]
-    counts = Counter(words)
-    return [word if counts[word] == 1 else path for path, word in zip(paths, words, strict=True)]
 
 
 # Options
 
 
 def differences_table(runs: Sequence[Run]) -> Table | None:
-    """One row per option that differs and one column per drawn run; None if the configurations are the same."""
+    """Return one row per option that differs and one column per drawn run; None if the configurations are the same."""
     paths = find_differences(runs)
     if not paths:
         return None
     notes = [describe_drawn(runs)] if is_overview(runs) else []
-    caption = "Options in which the configurations of the runs differ."
-    return options_table(runs_to_draw(runs), paths, caption=caption, notes=notes)
+    return replace(options_table(runs_to_draw(runs), paths), notes=notes)
 
 
-def options_table(
-    runs: Sequence[Run], paths: Sequence[str] | None = None, *, caption: str = "", notes: Sequence[str] = ()
-) -> Table:
-    """One row per option and one column per run; all options if no paths are given."""
+def options_table(runs: Sequence[Run], differences: Sequence[str] | None = None) -> Table:
+    """Return one row per option and one column per run; all options if no differences are given."""
     trees = [run.options for run in runs]
-    shown = dict.fromkeys(path for tree in trees for path in tree) if paths is None else paths
+    all_paths = dict.fromkeys(path for tree in trees for path in tree)
     return Table(
-        caption=caption,
+        caption="" if differences is None else "Options in which the configurations of the runs differ.",
         label="tab:differences",
         header=("option", *(run.name for run in runs)),
-        groups=[[(path, *(format_option(tree, path) for tree in trees)) for path in shown]],
-        notes=notes,
+        groups=[[(path, *(format_option(tree, path) for tree in trees)) for path in differences or all_paths]],
     )
 
 
@@ -191,20 +168,6 @@ def options_table(
 FEW = 3.0
 """n_eff below which the reliability is yellow."""
 Reliability = Literal["green", "yellow", "red", "unknown"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class GaugeRow:
-    """The bias gauge of one temperature and side at the end of training, and its reliability over training."""
-
-    tau: str
-    side: str
-    reliability: Reliability
-    n_eff: str
-    dominated: str
-    moved: str
-    counts: str
-    """Number of logged steps per reliability."""
 
 
 def rate_reliability(n_eff: float | None, dominated: float | None) -> Reliability:
@@ -223,79 +186,74 @@ def rate_reliability(n_eff: float | None, dominated: float | None) -> Reliabilit
     return "yellow" if n_eff < FEW else "green"
 
 
-def reliability_over_training(run: Run, tau: float, side: str) -> list[Reliability]:
-    """One rating per logged step; `side` is "pos" or "neg"."""
-    return [rate_reliability(*_gauge_numbers(run, entry, tau, side)[:2]) for entry in run.telemetry]
-
-
-def gauge_rows(run: Run) -> list[GaugeRow]:
-    """One row per temperature and side; none if nothing was logged."""
-    sides = [(tau, side) for tau in run.config.objective.temperatures for side in ("pos", "neg")]
-    return [_gauge_row(run, tau, side) for tau, side in sides] if run.telemetry else []
-
-
-def _gauge_numbers(run: Run, entry: Mapping[str, Any], tau: float, side: str) -> list[float | None]:
-    """n_eff, share of dominated queries and weight moved."""
-    position = temperature_index(run, tau)
-    return [to_number(item_at(f"{name}_{side}", position)(entry)) for name in ("n_eff", "dominated", "correction")]
-
-
-def _gauge_row(run: Run, tau: float, side: str) -> GaugeRow:
-    n_eff, dominated, moved = _gauge_numbers(run, run.last, tau, side)
-    n = run.config.batch.n if side == "pos" else run.config.generated - 1 + run.config.batch.unconditional
-    ratings = reliability_over_training(run, tau, side)
-    counts = [f"{ratings.count(each)} {each}" for each in ("green", "yellow", "red", "unknown") if each in ratings]
-    return GaugeRow(
-        tau=f"{tau:g}",
-        side="positive" if side == "pos" else "negative",
-        reliability=rate_reliability(n_eff, dominated),
-        n_eff=DASH if n_eff is None else f"{n_eff:.2f} of {n}",
-        dominated=DASH if dominated is None else f"{dominated:.0%}",
-        moved=DASH if moved is None else f"{moved:.1%}",
-        counts=", ".join(counts),
+def gauge_table(run: Run) -> Table:
+    """Return one row per temperature and side: the gauge at the end of training, and its reliability over training."""
+    header = ("τ", "side", "reliability at the end", "n_eff", "dominated", "moved")
+    sides = [(tau, side) for tau in run.config.objective.temperatures for side in ("positive", "negative")]
+    return Table(
+        caption="Bias gauge",
+        label="tab:gauge",
+        header=(*header, "reliability over training, in logged steps"),
+        groups=[[_gauge_row(run, tau, side) for tau, side in sides]],
     )
 
 
+def _gauge_row(run: Run, tau: float, side: str) -> Row:
+    quantities = [
+        [gauge_number(name, side, tau, run, entry) for name in ("n_eff", "dominated", "correction")]
+        for entry in run.telemetry
+    ]
+    ratings = [rate_reliability(n_eff, dominated) for n_eff, dominated, _ in quantities]
+    counts = [f"{ratings.count(each)} {each}" for each in ("green", "yellow", "red", "unknown") if each in ratings]
+    n = run.config.batch.n if side == "positive" else run.config.generated - 1 + run.config.batch.unconditional
+    n_eff, dominated, moved = quantities[-1]
+    return [
+        f"{tau:g}",
+        side,
+        ratings[-1],
+        DASH if n_eff is None else f"{n_eff:.2f} of {n}",
+        DASH if dominated is None else f"{dominated:.0%}",
+        DASH if moved is None else f"{moved:.1%}",
+        ", ".join(counts),
+    ]
+
+
 def describe_progress(run: Run) -> str:
-    """The logged steps that the gauge counts."""
-    first, last = (positives_seen(run, entry) for entry in (run.telemetry[0], run.last))
+    """Describe the logged steps that the gauge counts."""
+    first, last = (number_at(entry, "positives_seen") for entry in (run.telemetry[0], run.last))
     return f"{pluralize(len(run.telemetry), 'logged step')}, from {first:,.0f} to {last:,.0f} positives seen per class."
 
 
 # Provenance
 
 HISTORY_COLUMNS = ("event", "time", "step", "host", "version")
-MOST_LETTERS, MOST_CLASSES = 300, 20
+MOST_CLASSES = 20
 
 
 def provenance_table(run: Run) -> Table:
-    """Version, commit, data and seed of a run."""
+    """Return version, commit, data and seed of a run."""
     more = f" … {len(run.classes)} in total" if len(run.classes) > MOST_CLASSES else ""
     facts = (
         ("version", f"truedrift {run.version}"),
         ("commit", run.commit),
         ("data", f"{run.config.data.name}, sha256 {run.data_sha256}"),
-        ("classes", ", ".join(run.classes[:MOST_CLASSES])[:MOST_LETTERS] + more),
+        ("classes", ", ".join(run.classes[:MOST_CLASSES]) + more),
         ("seed", str(run.config.seed)),
     )
     return Table(caption="", label="tab:provenance", header=("fact", "value"), groups=[facts])
 
 
-def history_table(run: Run) -> Table | None:
-    """One row per event, and how often the run was resumed; None if there is no history."""
-    if not run.history:
-        return None
+def history_table(run: Run) -> Table:
+    """Return one row per event, and how often the run was resumed."""
     count = sum(entry.get("event") == "resumed" for entry in run.history)
     resumed = {0: "never resumed", 1: "resumed once"}.get(count, f"resumed {count} times")
-
-    def other_fields(entry: Mapping[str, Any]) -> str:
-        fields = (f"{key}: {_text(value)}" for key, value in entry.items() if key not in (*HISTORY_COLUMNS, "process"))
-        return "; ".join(fields)[:MOST_LETTERS] or DASH
-
-    rows = [[*(_text(entry.get(key, DASH)) for key in HISTORY_COLUMNS), other_fields(entry)] for entry in run.history]
-    header = [*HISTORY_COLUMNS, "other fields"]
+    rows = []
+    for entry in run.history:
+        others = [f"{key}: {_text(entry[key])}" for key in entry if key not in (*HISTORY_COLUMNS, "process")]
+        rows.append([*(_text(entry.get(key, DASH)) for key in HISTORY_COLUMNS), "; ".join(others) or DASH])
+    header = (*HISTORY_COLUMNS, "other fields")
     return Table(caption=f"History: {resumed}.", label="tab:history", header=header, groups=[rows])
 
 
 def _text(value: Any) -> str:
-    return (", ".join(map(str, value)) if isinstance(value, list) else str(value))[:MOST_LETTERS]
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,284 @@
+"""Charts: points, gaps, marks, limits and ticks of axes, colors, and texts that do not overlap."""
+
+import math
+from itertools import combinations
+from xml.etree.ElementTree import fromstring
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex
+from oracles.handmade_run import METRICS, evaluation, telemetry, write_run
+
+from truedrift.page.charts import (
+    DARK,
+    LONGEST_NAME,
+    MOST_POINTS,
+    PALETTE,
+    Chart,
+    Series,
+    axis_limits,
+    evaluation_charts,
+    figure_svgs,
+    format_tick,
+    gauge_charts,
+    line_styles,
+    mean_force,
+    plot_charts,
+    replace_unknown_letters,
+    shorten_name,
+    thin_points,
+    training_charts,
+    wrap_title,
+)
+from truedrift.page.run_data import read_run, read_runs
+from truedrift.report.figure import ABC, STANDARD
+
+VALUES = st.floats(min_value=-1e100, max_value=1e100, allow_subnormal=False).map(lambda value: round(value, 6))
+
+
+@pytest.fixture
+def run(tmp_path):
+    return read_run(write_run(tmp_path / "mine"), "mine")
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """Two runs that end at 13.25 and 15 and differ in their estimators and seeds."""
+    other = (*METRICS, evaluation(300, 15.0, kid=-0.5, kid_deviation=None, inception_score=9.5))
+    write_run(tmp_path / "mine")
+    write_run(tmp_path / "other", estimator="standard", seed=1, metrics=other)
+    return read_runs([tmp_path / "mine", tmp_path / "other"])
+
+
+def curve_charts(runs):
+    return [*evaluation_charts(runs), *training_charts(runs)]
+
+
+def by_title(charts):
+    return {chart.title: chart for chart in charts}
+
+
+def panels(figure):
+    return {axes.get_title(): axes for axes in figure.axes}
+
+
+def plot_metrics(path, metrics):
+    """The panels of the curves of one run with these metrics."""
+    runs = [read_run(write_run(path, metrics=metrics), "mine")]
+    return panels(plot_charts(runs, curve_charts(runs)))
+
+
+# Data
+
+
+def test_curves_are_drawn_over_positives_seen(run):
+    charts = by_title(evaluation_charts([run]))
+    assert charts["FID, smaller is better"].series[0].points == [(800, 40.0), (1600, 12.5), (2400, 13.25)]
+    assert "Inception Score, larger is better" not in charts  # it has no values
+    trained = by_title(training_charts([run]))
+    assert trained["Gradient norm"].series[0].points == [
+        (400, 2.0),
+        (800, 1.0),
+        (1600, 0.5),
+        (2400, pytest.approx(1 / 3)),
+    ]
+    assert trained["Force at τ = 0.05"].series[0].points[0] == (400, pytest.approx(0.3))  # mean of 0.2 and 0.4
+    assert trained["Generated images per second"].series[0].points[-1] == (2400, 4321.0)
+
+
+def test_both_sides_of_every_temperature_are_in_the_gauge(run):
+    charts = by_title(gauge_charts([run]))
+    assert len(charts) == 9
+    positive, negative = charts["Weight moved, τ = 0.2"].series
+    assert (positive.points[0], negative.points[0]) == ((400, 0.01), (400, 0.02))
+    assert (positive.negative, negative.negative) == (False, True)
+    assert charts["Effective references, τ = 0.02"].level == 8
+
+
+def test_a_force_with_a_missing_scale_is_a_gap(run):
+    first, second = run.config.objective.temperatures[:2]
+    assert mean_force(first, run, {"force": [[1.0], [None]]}) is None
+    assert mean_force(first, run, {"force": [[1.0], [2.0]]}) == 1.5
+    assert mean_force(second, run, {"force": [[1.0]]}) is None
+    assert mean_force(first, run, {"force": 3}) is None
+
+
+def test_estimators_have_the_colors_of_the_paper_and_other_runs_a_free_color(tmp_path):
+    names = ("abc", "standard", "abc", "abc", "standard", "abc")
+    runs = [read_run(write_run(tmp_path / str(k), estimator=name), str(k)) for k, name in enumerate(names)]
+    colors = [color for color, _ in line_styles(runs)]
+    assert colors[:2] == [ABC, STANDARD]
+    assert len(set(colors)) == 6
+
+
+def test_long_series_are_thinned_and_keep_both_ends():
+    points = [(float(k), float(k)) for k in range(10 * MOST_POINTS + 3)]
+    thinned = thin_points(points)
+    assert len(thinned) <= MOST_POINTS + 1
+    assert (thinned[0], thinned[-1]) == (points[0], points[-1])
+    assert thinned == sorted(thinned)
+    assert thin_points(points[:MOST_POINTS]) == points[:MOST_POINTS]
+
+
+# Axes
+
+
+@given(st.lists(VALUES, min_size=1, max_size=6), st.booleans())
+def test_every_value_is_inside_the_limits(values, from_zero):
+    low, high, is_log = axis_limits(values, from_zero=from_zero)
+    assert low < high
+    assert all(low <= value <= high for value in values)
+    assert not is_log or low > 0
+    assert not from_zero or low <= 0 <= high
+
+
+@pytest.mark.parametrize(
+    ("values", "from_zero", "limits"),
+    [
+        ([1.0, 21.0], False, (1 / 1.2, 21 * 1.2, True)),
+        ([1.0, 21.0], True, (0.0, 22.05, False)),
+        ([0.0, 30.0], False, (-1.5, 31.5, False)),
+        ([10.0, 20.0], False, (9.5, 20.5, False)),
+        ([4.0], False, (2.0, 6.0, False)),
+        ([0.0], True, (0.0, 1.0, False)),
+    ],
+)
+def test_limits_of_simple_axes(values, from_zero, limits):
+    assert axis_limits(values, from_zero=from_zero) == pytest.approx(limits)
+
+
+def test_labels_of_ticks():
+    numbers = (0, 0.25, 1200, 24_000, 6_240_000, 2e-5, -3, 1e100, 1e-100)
+    labels = ["0", "0.25", "1,200", "24k", "6.24M", "2e−5", "−3", "1e100", "1e−100"]
+    assert list(map(format_tick, numbers)) == labels
+
+
+def test_an_axis_is_logarithmic_where_values_differ_by_a_large_factor(tmp_path):
+    metrics = (evaluation(100, 100.0), evaluation(200, 10.0), evaluation(300, 1.0, precision=0.001))
+    found = plot_metrics(tmp_path / "mine", metrics)
+    scales = {title.split(",")[0]: axes.get_yscale() for title, axes in found.items()}
+    assert scales == {"FID": "log", "KID": "linear", "Precision": "linear", "Recall": "linear"}
+    axes = found["FID, smaller is better"]
+    low, high = axes.get_ylim()
+    labels = [axes.yaxis.get_major_formatter()(tick) for tick in axes.get_yticks() if low <= tick <= high]
+    assert labels == ["1", "2", "5", "10", "20", "50", "100"]
+
+
+# Lines
+
+
+def plot_points(run, points, **options):
+    """The line of a figure with one chart and one series."""
+    series = Series(name="run", style=(ABC, "s"), points=points, **options)
+    (line,) = plot_charts([run], [Chart(title="T", series=[series])]).axes[0].lines
+    return line
+
+
+def test_a_line_goes_through_its_points(run):
+    line = plot_points(run, [(0, 0.0), (50, 5.0), (100, 10.0)])
+    assert line.get_xydata().tolist() == [[0, 0], [50, 5], [100, 10]]
+    assert (line.get_color(), line.get_marker(), line.get_markevery()) == (ABC, "s", [2])
+
+
+def test_a_missing_value_is_a_gap_and_a_point_between_two_gaps_is_marked(tmp_path):
+    ratios = (0.5, 0.6, None, 0.7, None, 0.8, 0.9)
+    metrics = [telemetry(100 * (k + 1), spread=ratio) for k, ratio in enumerate(ratios)]
+    (line,) = plot_metrics(tmp_path / "mine", metrics)["Distance ratio"].lines
+    assert [math.isnan(value) for value in line.get_ydata()] == [ratio is None for ratio in ratios]
+    assert line.get_markevery() == [3, 6]
+
+
+def test_the_negative_side_is_dashed_and_evaluations_are_marked(run):
+    assert plot_points(run, [(0, 1.0), (1, 2.0)], negative=True).get_linestyle() == "--"
+    assert plot_points(run, [(0, 1.0), (1, 2.0), (2, 3.0)], mark_every_point=True).get_markevery() == [0, 1, 2]
+
+
+# Figures
+
+
+def test_curves_have_the_panels_the_lines_and_the_axes_of_the_runs(pair):
+    found = panels(plot_charts(pair, curve_charts(pair)))
+    evaluated = ["FID", "KID", "Precision", "Recall", "Inception Score"]
+    assert [title.split(",")[0] for title in found] == [
+        *evaluated,
+        *(f"Force at τ = {tau}" for tau in ("0.02", "0.05", "0.2")),
+        *("Distance ratio", "Gradient norm", "Generated images per second"),
+    ]
+    counts = {title: len(axes.lines) for title, axes in found.items()}
+    assert counts.pop("Inception Score, larger is better") == 1  # the other run has none
+    assert set(counts.values()) == {2}
+    first, second = found["FID, smaller is better"].lines
+    assert first.get_xydata().tolist() == [[800, 40.0], [1600, 12.5], [2400, 13.25]]
+    assert second.get_xydata()[-1].tolist() == [2400, 15.0]
+    styles = [(line.get_color(), line.get_marker(), line.get_markevery()) for line in (first, second)]
+    assert styles == [(ABC, "s", [0, 1, 2]), (STANDARD, "o", [0, 1, 2, 3])]
+    assert [line.get_markevery() for line in found["Distance ratio"].lines] == [[3], [3]]
+    assert found["Distance ratio"].get_ylim()[0] == 0
+
+
+def test_the_gauge_has_both_sides_of_every_temperature_and_its_level(pair):
+    figure = plot_charts(pair, gauge_charts(pair))
+    found = panels(figure)
+    assert len(found) == 9
+    assert {len(axes.lines) for title, axes in found.items() if "Effective" not in title} == {4}
+    level, positive, negative, *_ = found["Effective references, τ = 0.05"].lines
+    assert list(level.get_ydata()) == [8, 8]
+    assert [line.get_ydata()[0] for line in (positive, negative)] == [4.0, 3.0]
+    assert positive.get_linestyle() == "-"
+    assert negative.get_linestyle() == "--"
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["mine", "other", "positive side", "negative side", "n"]
+
+
+@pytest.fixture(scope="module")
+def varied(tmp_path_factory):
+    """Two runs whose numbers need ticks of all kinds: small, large and logarithmic."""
+    directory = tmp_path_factory.mktemp("runs")
+    metrics = (*METRICS, telemetry(300_000, gradient_norm=1e-7, spread=1.1), evaluation(300_000, 0.02, kid=-12_345.0))
+    return read_runs([write_run(directory / name, estimator=name, metrics=metrics) for name in ("abc", "standard")])
+
+
+@pytest.mark.parametrize("make_charts", [curve_charts, evaluation_charts, training_charts, gauge_charts])
+def test_no_text_of_a_figure_overlaps_another(varied, make_charts):
+    figure = plot_charts(varied, make_charts(varied))
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for legend in figure.legends for text in legend.get_texts()]
+    for axes in figure.axes:
+        boxes.append(axes.title.get_window_extent())
+        for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+            inside = [tick for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            boxes += [tick.label1.get_window_extent() for tick in inside]
+    assert len(boxes) > 4 * len(figure.axes)
+    assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+
+
+def test_the_dark_version_has_the_same_text_and_other_colors(varied):
+    light, dark = (svg.decode() for svg in figure_svgs(plot_charts(varied, evaluation_charts(varied))))
+    texts = [[text.text for text in fromstring(svg).iter("{http://www.w3.org/2000/svg}text")] for svg in (light, dark)]
+    assert texts[0] == texts[1]
+    assert {"abc", "standard", "FID, smaller is better"} <= set(texts[0])
+    for color in (ABC, STANDARD):
+        assert to_hex(color) in light
+        assert to_hex(color) not in dark
+        assert DARK[color] in dark
+        assert DARK[color] not in light
+    assert "script" not in light
+
+
+def test_every_color_has_a_dark_version():
+    assert {light for light, _, _ in PALETTE.values()} == set(DARK)
+    assert len(set(DARK.values())) == len(PALETTE)
+
+
+def test_long_names_keep_both_ends_and_long_titles_are_wrapped():
+    name = "a" * 40 + "b" * 40
+    assert shorten_name(name).startswith("aaa")
+    assert shorten_name(name).endswith("bbb")
+    assert len(shorten_name(name)) == LONGEST_NAME - 1
+    assert shorten_name("a" * LONGEST_NAME) == "a" * LONGEST_NAME
+    assert wrap_title("FD (encoder:efficientnet-lite0), smaller is better").splitlines() == [
+        "FD (encoder:efficientnet-lite0),",
+        "smaller is better",
+    ]
+    assert replace_unknown_letters("Größe τ 数\t") == "Größe τ ??"
