@@ -11,7 +11,9 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Collection, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -108,6 +110,15 @@ def require_file(path: Path, suffixes: Collection[str]) -> None:
         raise UserError(f"{str(path)!r} {problem}", allowed, "pass such a file")
     if not path.exists():
         raise UserError(f"{str(path)!r} does not exist", allowed, "check the path")
+
+
+def import_package(module: str, purpose: str, extra: str) -> Any:
+    """Import an optional package; `purpose` is what needs it, `extra` the extra of truedrift that installs it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        fix = f"run pip install 'truedrift[{extra}]'"
+        raise UserError(f"{module} is not installed", f"{purpose} requires it", fix) from None
 
 
 def require_sample_shape(sample_shape: Sequence[int]) -> None:
@@ -225,6 +236,17 @@ def require_broadcastable(names: str, *shapes: Sequence[int]) -> None:
                 "they must broadcast",
                 "unsqueeze or expand the missing ones",
             )
+
+
+def expands_to(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Return whether a tensor of this shape broadcasts to `target` without enlarging it.
+
+    Example:
+        >>> expands_to((1, 3), (2, 4, 3)), expands_to((2, 3), (1, 3))
+        (True, False)
+    """
+    pairs = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(size in (1, wanted) for size, wanted in pairs)
 
 
 def require_mask(mask: Tensor, n: int, shapes: str, field: str = "mask") -> None:

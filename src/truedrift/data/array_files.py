@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import UserError, error_text, require_file, require_finite
+from truedrift.errors import UserError, error_text, import_package, require_file, require_finite
 
 if TYPE_CHECKING:
     import numpy as np
@@ -119,16 +119,12 @@ def _read_header(numpy_format: Any, file: BinaryIO) -> tuple[tuple[int, ...], bo
 
 
 def _read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
+    safetensors = import_package("safetensors", "a .safetensors file", "app")
     try:
-        from safetensors import SafetensorError, safe_open  # noqa: PLC0415  an extra
-    except ModuleNotFoundError:
-        problem = f"{str(path)!r} needs safetensors, which is not installed"
-        raise UserError(problem, "without it, only .npy and .npz work", "run pip install 'truedrift[app]'") from None
-    try:
-        with safe_open(path, framework="pt") as file:
+        with safetensors.safe_open(path, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118  not a dictionary
                 yield name, file.get_tensor(name)
-    except SafetensorError as error:
+    except safetensors.SafetensorError as error:
         raise ValueError(str(error)) from None
 
 

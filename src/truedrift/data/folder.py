@@ -18,7 +18,7 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.data.samples import Samples
-from truedrift.errors import UserError
+from truedrift.errors import UserError, import_package
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -48,6 +48,7 @@ def read_folder(root: Path, *, split: str = "train", image_size: int | None = No
     """
     if image_size is not None and not 1 <= image_size <= LARGEST_SIZE:
         raise UserError(f"is {image_size}", f"must be 1 to {LARGEST_SIZE}", "pass for example 32", field="image_size")
+    import_package("PIL", "reading images", "train")
     # Find the files and their classes.
     splits = _find_splits(root)
     if split == "test" and "test" not in splits:
@@ -128,12 +129,8 @@ def _read_headers(files: Sequence[Path]) -> tuple[list[tuple[int, int]], bool]:
 @contextmanager
 def _open_image(path: Path) -> Iterator[Image]:
     """Open an image and check its header; every defect of the file is a UserError."""
-    try:
-        from PIL import Image  # noqa: PLC0415  an extra
-    except ImportError:
-        raise UserError(
-            "Pillow is not installed", "reading images requires it", "run pip install 'truedrift[train]'"
-        ) from None
+    from PIL import Image  # noqa: PLC0415  an extra
+
     bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
         with warnings.catch_warnings():

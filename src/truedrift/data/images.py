@@ -36,7 +36,7 @@ import torch
 from truedrift.axes import Tensor
 from truedrift.data.registry import REMOTE_ASSETS, PinnedFile
 from truedrift.data.samples import Samples
-from truedrift.errors import UserError, error_text
+from truedrift.errors import UserError, error_text, import_package
 
 DIGITS = tuple("0123456789")
 
@@ -64,13 +64,7 @@ CIFAR100_CLASSES = tuple(_FINE.split())
 
 def digits(split: str) -> Samples:
     """Load the digits of a split, "train", "test" or "all", in the order of scikit-learn."""
-    try:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # noqa: PLC0415  an extra
-    except ImportError:
-        raise UserError(
-            "scikit-learn is not installed", "the digits are part of it", "run pip install 'truedrift[train]'"
-        ) from None
-    stored = load_digits()
+    stored = import_package("sklearn.datasets", "the data set digits", "train").load_digits()
     values = torch.from_numpy(stored.images).mul(255 / 16).round().to(torch.uint8)[:, None]
     labels = torch.from_numpy(stored.target).to(torch.int64)
     is_test = torch.arange(len(values)) % 5 == 0

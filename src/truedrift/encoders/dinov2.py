@@ -21,7 +21,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import Encoder, require_image, require_integers
 from truedrift.encoders.pooling import POOLINGS, Pooling, group_dimensions, pool_maps, require_map
 from truedrift.encoders.preprocessing import ImageNetNormalization, resize, rgb
-from truedrift.errors import UserError, require_choice, require_integer
+from truedrift.errors import UserError, import_package, require_choice, require_integer
 from truedrift.seeding import stream
 
 REPOSITORY = "facebook/dinov2-small"
@@ -72,7 +72,8 @@ class DINOv2(Encoder):
 
     def __init__(self, options: DINOv2Options, *, sample_shape: Sequence[int]) -> None:
         require_image("dinov2", sample_shape, square=True)
-        model = _random_network(options) if options.random_weights else _load_network(options)
+        transformers = import_package("transformers", "the encoder dinov2", "dinov2")
+        model = (_random_network if options.random_weights else _load_network)(transformers, options)
         _require_fit(options, model.config)
         grid = options.image_size // model.config.patch_size
         require_map(options.pooling, grid, grid)
@@ -114,9 +115,8 @@ class FirstBlocks(nn.Module):
         return states
 
 
-def _load_network(options: DINOv2Options) -> Any:
+def _load_network(transformers: Any, options: DINOv2Options) -> Any:
     """Load the Dinov2Model of transformers from the folder, or from the hub at the revision; never from a pickle."""
-    transformers = _import_transformers()
     from safetensors import SafetensorError  # noqa: PLC0415  an extra
 
     if options.folder is not None and not Path(options.folder).is_dir():
@@ -142,9 +142,8 @@ def _load_error(options: DINOv2Options, reason: str) -> UserError:
     )
 
 
-def _random_network(options: DINOv2Options) -> Any:
+def _random_network(transformers: Any, options: DINOv2Options) -> Any:
     """Build ViT-S/14 with random weights: matrices uniform with standard deviation 0.02, one stream per matrix."""
-    transformers = _import_transformers()
     config = transformers.Dinov2Config(
         hidden_size=384, num_hidden_layers=12, num_attention_heads=6, image_size=518, attn_implementation="sdpa"
     )
@@ -160,16 +159,6 @@ def _random_network(options: DINOv2Options) -> Any:
                 uniform = torch.rand(weight.shape, generator=stream(options.seed, "dinov2", number))
                 weight.copy_((2 * uniform - 1) * (RANDOM_DEVIATION * 3**0.5))
     return model
-
-
-def _import_transformers() -> Any:
-    try:
-        import transformers  # noqa: PLC0415  an extra
-    except ImportError:
-        raise UserError(
-            "transformers is not installed", "the encoder dinov2 requires it", "run pip install 'truedrift[dinov2]'"
-        ) from None
-    return transformers
 
 
 def _require_fit(options: DINOv2Options, config: Any) -> None:

@@ -8,7 +8,8 @@ with the paper's tables only, not with the standard FID.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -20,7 +21,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.data.samples import to_model_range
 from truedrift.encoders.catalog import OPTIONS, build
 from truedrift.encoders.preprocessing import rgb
-from truedrift.errors import UserError
+from truedrift.errors import UserError, error_text
 from truedrift.progress import Progress, no_progress
 from truedrift.storage import hash_tensors
 
@@ -89,7 +90,11 @@ class ABCRelease(Extractor):
                 "torchvision must match your torch version",
                 "run pip install torchvision, or use the extractor inception",
             )
-        network = load_from_package("torchvision", _load_torchvision_network)
+        with package_errors("torchvision"):
+            from torchvision.models import Inception_V3_Weights, inception_v3  # type: ignore[import-not-found]  # noqa: PLC0415
+
+            network: Any = inception_v3(weights=Inception_V3_Weights.IMAGENET1K_V1, transform_input=False)
+        network.fc = torch.nn.Identity()
         self.sha256 = hash_tensors(network.state_dict())
         self.device = device
         self._network = network.eval().requires_grad_(False).to(device)
@@ -101,21 +106,14 @@ class ABCRelease(Extractor):
             return ExtractedFeatures(self._network(resized))
 
 
-def load_from_package(package: str, load: Callable[[], Any]) -> Any:
-    """Return `load()`, which uses a third-party package, and report any failure as a UserError."""
+@contextmanager
+def package_errors(package: str) -> Iterator[None]:
+    """Report any failure of a third-party package as a UserError."""
     try:
-        return load()
+        yield
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         raise UserError(
-            f"{package} cannot be used ({type(error).__name__}: {' '.join(str(error).split())[:200]})",
+            f"{package} cannot be used ({type(error).__name__}: {error_text(error)})",
             "it must match your torch version, and its weights must be present or downloadable",
             f"repair or uninstall {package}, or run truedrift data fetch inception and use the extractor inception",
         ) from None
-
-
-def _load_torchvision_network() -> Any:
-    from torchvision.models import Inception_V3_Weights, inception_v3  # type: ignore[import-not-found]  # noqa: PLC0415
-
-    network = inception_v3(weights=Inception_V3_Weights.IMAGENET1K_V1, transform_input=False)
-    network.fc = torch.nn.Identity()
-    return network

@@ -19,7 +19,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.encoders.preprocessing import rgb
 from truedrift.errors import UserError
-from truedrift.evaluation.extractors import ExtractedFeatures, Extractor, load_from_package
+from truedrift.evaluation.extractors import ExtractedFeatures, Extractor, package_errors
 from truedrift.storage import cache_directory, hash_tensors
 
 (FILE,) = REMOTE_ASSETS["inception"].files
@@ -59,7 +59,10 @@ class TorchFidelityInception(Extractor):
     classes = 1008
 
     def __init__(self, device: torch.device) -> None:
-        network = load_from_package("torch_fidelity", _load_torch_fidelity_network)
+        with package_errors("torch_fidelity"):
+            from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3  # type: ignore[import-not-found]  # noqa: PLC0415
+
+            network: Any = FeatureExtractorInceptionV3("inception-v3-compat", ["2048", "logits_unbiased"])
         self.sha256 = hash_tensors(network.state_dict())
         self.device = device
         self._network = network.to(device)
@@ -68,12 +71,6 @@ class TorchFidelityInception(Extractor):
         with torch.no_grad():
             features, logits = self._network(rgb(values.to(self.device)).contiguous())
         return ExtractedFeatures(features, logits.double().softmax(1))
-
-
-def _load_torch_fidelity_network() -> Any:
-    from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3  # type: ignore[import-not-found]  # noqa: PLC0415
-
-    return FeatureExtractorInceptionV3("inception-v3-compat", ["2048", "logits_unbiased"])
 
 
 def _verify_file(path: Path) -> str:

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.errors import UserError, require_integer, require_sample_shape
+from truedrift.errors import UserError, import_package, require_integer, require_sample_shape
 from truedrift.options import from_dict
 
 WEIGHTS = "model.safetensors"
@@ -55,22 +55,11 @@ else:
             def __init_subclass__(cls, **_: Any) -> None:
                 super().__init_subclass__()
 
-            def save_pretrained(self, *_: Any, **__: Any) -> None:
-                raise _missing_hub()
-
-            push_to_hub = save_pretrained
-
             @classmethod
             def from_pretrained(cls, *_: Any, **__: Any) -> None:
-                raise _missing_hub()
+                import_package("huggingface_hub", "saving and loading generators", "train")
 
-
-def _missing_hub() -> UserError:
-    return UserError(
-        "huggingface_hub is not installed",
-        "saving and loading generators requires it",
-        "run pip install 'truedrift[train]'",
-    )
+            save_pretrained = push_to_hub = from_pretrained
 
 
 class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=["drifting"], model_card_template=CARD):

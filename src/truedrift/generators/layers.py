@@ -68,9 +68,6 @@ class Linear(SeededInit, nn.Linear):
 class PatchProjection(SeededInit, nn.Conv2d):
     """One linear map of every patch × patch square of an image: a convolution whose stride is its size."""
 
-    def __init__(self, channels: int, width: int, patch: int) -> None:
-        super().__init__(channels, width, kernel_size=patch, stride=patch)
-
 
 class Embedding(SeededInit, nn.Embedding):
     """One row of the table per id."""
@@ -170,7 +167,7 @@ class PatchEmbedding(nn.Module):
 
     def __init__(self, channels: int, width: int, patch: int) -> None:
         super().__init__()
-        self.proj = PatchProjection(channels, width, patch)
+        self.proj = PatchProjection(channels, width, kernel_size=patch, stride=patch)
 
     def forward(self, z: Float[Tensor, "B C H W"]) -> Float[Tensor, "B tokens D"]:
         return self.proj(z).flatten(2).transpose(1, 2)
