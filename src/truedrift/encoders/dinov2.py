@@ -91,11 +91,9 @@ class DINOv2(Encoder):
         if self.options.input_normalization == "imagenet":
             values = self.normalization(values)
         states = self.network(resize(values, self.options.image_size))
-        return pool_maps((self._token_map(states[block]) for block in self.options.blocks), self.options.pooling)
-
-    def _token_map(self, tokens: Float[Tensor, "B tokens D"]) -> Float[Tensor, "B D h w"]:
-        """Arrange the patch tokens on their grid; the first token is the class token."""
-        return tokens[:, 1:].transpose(1, 2).unflatten(-1, (self.grid, self.grid))
+        # Arrange the patch tokens on their grid; the first token is the class token.
+        tokens = (states[block][:, 1:].transpose(1, 2) for block in self.options.blocks)
+        return pool_maps((each.unflatten(-1, (self.grid, self.grid)) for each in tokens), self.options.pooling)
 
 
 class FirstBlocks(nn.Module):

@@ -110,10 +110,12 @@ def load_published(
         image_size: Side of the images, as in `DriftDiT.from_published`.
         style_draws: Style ids per sample, as in `DriftDiT.from_published`.
     """
-    prefix = _choose_weights(_find_prefixes(tensors), weights)
-    state = _select_prefix(tensors, prefix)
-    size = image_size or _find_image_size(tensors)
-    generator = DriftDiT.from_published(state, image_size=size, style_draws=style_draws)
+    sets = _split_weights(tensors)
+    prefix = _choose_weights(list(sets), weights)
+    # Any set may imply the image size: an average of parameters alone has no position cache.
+    sizes = (published.infer_image_size(state) for state in sets.values())
+    size = image_size or next((each for each in sizes if each is not None), None)
+    generator = DriftDiT.from_published(sets[prefix], image_size=size, style_draws=style_draws)
     return PublishedWeights(
         generator=generator,
         weights=prefix,
@@ -123,17 +125,13 @@ def load_published(
     )
 
 
-def convert_published(
-    file: Path, folder: Path, *, weights: str = "auto", image_size: int | None = None, style_draws: int | None = None
-) -> PublishedWeights:
+def convert_published(file: Path, folder: Path, **options: Any) -> PublishedWeights:
     """Convert a published checkpoint to a folder for `from_pretrained`, completely or not at all.
 
     Args:
         file: The checkpoint (.pt, .pth, .safetensors, …). A separate process reads pickles and executes nothing.
         folder: The folder to write, new or empty. Its parent must exist.
-        weights: As in `load_published`.
-        image_size: As in `load_published`.
-        style_draws: As in `load_published`.
+        options: Options of `load_published`.
     """
     from safetensors.torch import load_file  # noqa: PLC0415  an extra
 
@@ -141,7 +139,7 @@ def convert_published(
         # Read the checkpoint and rebuild the network.
         tensors, saved = Path(scratch) / "tensors.safetensors", Path(scratch) / "saved"
         convert_pickle(file, tensors)
-        published = load_published(load_file(tensors), weights=weights, image_size=image_size, style_draws=style_draws)
+        published = load_published(load_file(tensors), **options)
         # Save it, and move it to its place.
         published.generator.save_pretrained(saved)
         shutil.copymode(saved / CONFIG, saved / WEIGHTS)  # safetensors writes files that only their owner can read
@@ -151,18 +149,17 @@ def convert_published(
     return published
 
 
-def _find_prefixes(tensors: Mapping[str, Tensor]) -> list[str]:
-    """Return the text before each occurrence of the first tensor's name, including `module.` and `_orig_mod.`."""
+def _split_weights(tensors: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    """Return every set of weights by the text before its names, including `module.` and `_orig_mod.`."""
     candidates = (name.removesuffix(published.PATCHES) for name in tensors if name.endswith(published.PATCHES))
     prefixes = [prefix for prefix in candidates if not prefix or prefix.endswith(".")]
     if not prefixes:
-        first = ", ".join(list(tensors)[:3])
-        raise UserError(
-            f"{published.PATCHES!r} is missing among {len(tensors)} tensors ({first} …)",
-            "must be a checkpoint of a DriftDiT",
-            "check the file",
-        )
-    return prefixes
+        problem = f"{published.PATCHES!r} is missing among {len(tensors)} tensors ({', '.join(list(tensors)[:3])} …)"
+        raise UserError(problem, "must be a checkpoint of a DriftDiT", "check the file")
+    return {
+        prefix: {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+        for prefix in prefixes
+    }
 
 
 def _choose_weights(prefixes: list[str], weights: str) -> str:
@@ -171,27 +168,10 @@ def _choose_weights(prefixes: list[str], weights: str) -> str:
     matching = {"ema": averages, "model": others, "auto": averages or others}[weights]
     if len(matching) != 1:
         names = ", ".join(repr(prefix.rstrip(".") or "a bare state dict") for prefix in prefixes)
-        raise UserError(
-            f"the checkpoint holds the weights {names} and weights is {weights!r}",
-            "exactly one set must match",
-            "choose ema or model, or save that state dict alone",
-        )
+        problem = f"the checkpoint holds the weights {names} and weights is {weights!r}"
+        raise UserError(problem, "exactly one set must match", "choose ema or model, or save that state dict alone")
     return matching[0]
 
 
 def _is_average(prefix: str) -> bool:
     return not AVERAGES.isdisjoint(re.split(r"[._]", prefix.lower()))
-
-
-def _select_prefix(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the state dict under that prefix; for an empty prefix, the whole file."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _find_image_size(tensors: Mapping[str, Tensor]) -> int | None:
-    """Infer the image size from any set of weights: an average of parameters alone has no position cache."""
-    for prefix in _find_prefixes(tensors):
-        size = published.infer_image_size(_select_prefix(tensors, prefix))
-        if size is not None:
-            return size
-    return None
