@@ -1,15 +1,20 @@
-"""`truedrift train` as a user runs it: what goes over what, what it says, what it refuses."""
+"""`truedrift train` as a user runs it: output, order of options, errors, and work that is done only once."""
 
 import json
 import re
+import sys
 from importlib import import_module
 
 import pytest
 
-from truedrift.cli.main import main
-from truedrift.recipes.overrides import recipe
+from truedrift.cli import main
+from truedrift.data import load
+from truedrift.options import from_dict
+from truedrift.recipes import recipe
+from truedrift.training import RunConfig, read_metrics
 
 main_module = import_module("truedrift.cli.main")
+import_module("truedrift.cli.train")  # whose imports `record_calls` replaces
 
 SMALL = (
     "generator.width=16",
@@ -25,168 +30,250 @@ SMALL = (
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def directory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
     return tmp_path
 
 
-def settings(*given):
-    return [each for one in given for each in ("--set", one)]
+def set_flags(*settings):
+    return [flag for setting in settings for flag in ("--set", setting)]
 
 
-def left(here):
-    """Files of the user's; the cache may hold what a judge needs."""
-    return sorted(path for path in here.rglob("*") if "cache" not in path.relative_to(here).parts)
+def user_files(directory):
+    """Return all files but those of the cache."""
+    return sorted(path for path in directory.rglob("*") if "cache" not in path.relative_to(directory).parts)
 
 
 def train(capsys, *arguments):
     status = main(["train", *map(str, arguments)])
-    said = capsys.readouterr()
-    return status, said.out, said.err
+    output = capsys.readouterr()
+    return status, output.out, output.err
 
 
-def printed(capsys, *arguments):
+def read_config(capsys, *arguments):
     status, out, err = train(capsys, *arguments, "--print-config")
     assert (status, err) == (0, "")
     return json.loads(out)
 
 
-def test_a_run_says_where_it_is_and_what_comes_next(capsys, here):
-    status, out, err = train(capsys, "digits", *settings(*SMALL), "--device", "cpu")
+def test_output_names_the_run_and_the_next_command(capsys, directory):
+    status, out, err = train(capsys, "digits", *set_flags(*SMALL), "--device", "cpu")
     assert status == 0
-    (directory,) = (here / "runs").iterdir()
-    assert re.fullmatch(r"digits-[0-9a-f]{12}", directory.name)
-    assert err == f"truedrift: digits: 4 steps in runs/{directory.name}\n"
-    first, effective, samples, following = out.splitlines()
+    (run,) = (directory / "runs").iterdir()
+    assert re.fullmatch(r"digits-[0-9a-f]{12}", run.name)
+    assert err == f"truedrift: digits: 4 steps in runs/{run.name}\n"
+    first, effective, samples, next_command = out.splitlines()
     assert first == "complete: 4 steps, 12 positives per class seen"
     assert re.fullmatch(
         r"effective positives of 3: [\d.]+, [\d.]+, [\d.]+ \(τ = 0.02, 0.05, 0.2\);  spread [\d.]+", effective
     )
-    assert samples == f"samples:  runs/{directory.name}/samples"
-    assert following == f"next:     truedrift sample runs/{directory.name}"
-    again, out_again, err = train(capsys, "digits", *settings(*SMALL), "--device", "cpu")
-    assert (again, out_again) == (0, out)
-    assert err == f"truedrift: all 4 steps are already done in runs/{directory.name}\n"
-    assert len(list((here / "runs").iterdir())) == 1
-    train(capsys, "digits", *settings(*SMALL), "--seed", 1, "--device", "cpu")
-    assert len(list((here / "runs").iterdir())) == 2
+    assert samples == f"samples:  runs/{run.name}/samples"
+    assert next_command == f"next:     truedrift sample runs/{run.name}"
+    status, repeated, err = train(capsys, "digits", *set_flags(*SMALL), "--device", "cpu")
+    assert (status, repeated) == (0, out)
+    assert err == f"truedrift: all 4 steps are already done in runs/{run.name}\n"
+    assert len(list((directory / "runs").iterdir())) == 1
+    train(capsys, "digits", *set_flags(*SMALL), "--seed", 1, "--device", "cpu")
+    assert len(list((directory / "runs").iterdir())) == 2
 
 
-def test_print_config_does_nothing_else_and_can_be_read_again(capsys, here):
-    tree = printed(capsys, "digits", *settings("optimizer.clip=none", "objective.temperatures=0.1,0.5"))
+def test_printed_config_can_be_read_again(capsys, directory):
+    tree = read_config(capsys, "digits", *set_flags("optimizer.clip=none", "objective.temperatures=0.1,0.5"))
     assert tree["optimizer"]["clip"] is None
     assert tree["objective"]["temperatures"] == [0.1, 0.5]
-    assert list(here.iterdir()) == []
-    (here / "mine.json").write_text(json.dumps(tree))
-    assert printed(capsys, "digits", "--config", "mine.json") == tree
-    assert printed(capsys, "toy", "--config", "mine.json") == tree  # it is complete
-    assert tree != printed(capsys, "digits")
+    assert list(directory.iterdir()) == []
+    (directory / "mine.json").write_text(json.dumps(tree))
+    assert read_config(capsys, "digits", "--config", "mine.json") == tree
+    assert read_config(capsys, "toy", "--config", "mine.json") == tree  # the file has every option
+    assert tree != read_config(capsys, "digits")
 
 
-def test_defaults_then_the_file_then_flags_then_settings(capsys, here):
-    (here / "mine.json").write_text(json.dumps({"batch": {"n": 11}, "seed": 3, "optimizer": {"ema": 0.5}}))
-    (here / "kind.json").write_text(json.dumps({"generator": {"kind": "drift-dit", "width": 24}}))
+def test_order_is_recipe_then_file_then_flags_then_settings(capsys, directory):
+    (directory / "mine.json").write_text(json.dumps({"batch": {"n": 11}, "seed": 3, "optimizer": {"ema": 0.5}}))
+    (directory / "kind.json").write_text(json.dumps({"generator": {"kind": "drift-dit", "width": 24}}))
 
     def values(*arguments):
-        tree = printed(capsys, "digits", *arguments)
+        tree = read_config(capsys, "digits", *arguments)
         return tree["batch"]["n"], tree["seed"], tree["optimizer"]["ema"], tree["objective"]["estimator_neg"]
 
     file = ("--config", "mine.json")
     assert values() == (8, 0, 0.998, "abc")
     assert values(*file) == (11, 3, 0.5, "abc")
-    assert values(*file, "--n", 8) == (8, 3, 0.5, "abc")  # even where it is the recipe's own value
+    assert values(*file, "--n", 8) == (8, 3, 0.5, "abc")  # even if it is the value of the recipe
     assert values(*file, "--seed", 5, "--estimator", "standard") == (11, 5, 0.5, "standard")
-    assert values(*file, "--n", 12, *settings("batch.n=13", "optimizer.ema=0.25")) == (13, 3, 0.25, "abc")
-    assert values(*settings("batch.n=13", "batch.n=14")) == (14, 0, 0.998, "abc")
-    other = printed(capsys, "digits", "--config", "kind.json")["generator"]
+    assert values(*file, "--n", 12, *set_flags("batch.n=13", "optimizer.ema=0.25")) == (13, 3, 0.25, "abc")
+    assert values(*set_flags("batch.n=13", "batch.n=14")) == (14, 0, 0.998, "abc")
+    other = read_config(capsys, "digits", "--config", "kind.json")["generator"]
     assert (other["kind"], other["width"], other["depth"]) == ("drift-dit", 24, 8)
     assert "embedding" not in other
 
 
-def test_data_of_a_flag_goes_over_the_files(capsys, here):
-    (here / "toy.json").write_text(json.dumps({"data": {"name": "checkerboard"}}))
-    assert printed(capsys, "toy", "--config", "toy.json")["data"]["name"] == "checkerboard"
-    assert printed(capsys, "toy", "--config", "toy.json", "--data", "two-moons")["data"]["name"] == "two-moons"
+def test_data_flag_overrides_the_file(capsys, directory):
+    (directory / "toy.json").write_text(json.dumps({"data": {"name": "checkerboard"}}))
+    assert read_config(capsys, "toy", "--config", "toy.json")["data"]["name"] == "checkerboard"
+    assert read_config(capsys, "toy", "--config", "toy.json", "--data", "two-moons")["data"]["name"] == "two-moons"
 
 
-def test_the_config_of_a_run_is_a_config(capsys, here):
-    train(capsys, "digits", *settings(*SMALL), "--device", "cpu", "--out", "run")
-    assert printed(capsys, "digits", "--config", "run/config.json") == printed(capsys, "digits", *settings(*SMALL))
+def test_config_of_a_run_can_be_read(capsys, directory):
+    train(capsys, "digits", *set_flags(*SMALL), "--device", "cpu", "--out", "run")
+    assert read_config(capsys, "digits", "--config", "run/config.json") == read_config(
+        capsys, "digits", *set_flags(*SMALL)
+    )
     status, _, err = train(capsys, "digits", "--config", "run/config.json", "--device", "cpu", "--out", "run")
     assert status == 0
     assert err.startswith("truedrift: all 4 steps are already done")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["cats"], r".*'cats'; must be one of 'toy', .*; .*"),
-        (["cifar10"], r".*cifar10 is not in the cache .*; .*; run truedrift data fetch cifar10, .*"),
-        (["folder"], r".*no directory was given; .*; .*--data DIR.*"),
-        (["folder", "--data", "none"], r".*'.*none' does not exist; .*; .*"),
-        (["toy", "--data", "three-moons"], r".*'three-moons'; .*; .*"),
-        (
-            ["digits", "--data", "here"],
-            r"data is not an argument of the recipe digits; arguments: n, seed, estimator; leave it out",
-        ),
-        (["toy", "--n", "0"], r"batch.n is 0; .*; .*"),
-        (["digits", "--n", "0"], r"batch\.n is 0; .*; .*"),
-        (["digits", "--n", "9999"], r".*batch\.n is 9999.*; .*; .*"),
-        (["digits", "--seed", "-1"], r"seed is -1; .*; .*"),
-        (["digits", "--device", "tpu"], r".*'tpu'.*; .*; .*"),
-        (["digits", "--config", "none.json"], r"configuration 'none.json' cannot be read .*; .*; .*"),
-        (["digits", "--config", "."], r"configuration '.' cannot be read .*; .*; .*"),
-        (["digits", "--config", "list.json"], r"configuration 'list.json' does not hold options; .*; .*"),
-        (["digits", "--config", "text.json"], r"configuration 'text.json' cannot be read .*; .*; .*"),
-        (["digits", "--config", "run.json"], r"configuration 'run.json' does not hold options; .*; .*"),
-        (["digits", "--config", "odd.json"], r"batch\.m .*; .*; .*"),
-        (["digits", "--set", "batch.n"], r".*'batch\.n'.*; .*section\.option=value.*; .*"),
-        (
-            ["digits", "--out", "text.json", *settings(*SMALL)],
-            r"the run directory 'text.json' cannot be created .*; .*; .*",
-        ),
-        (
-            ["digits", "--out", "full", *settings(*SMALL)],
-            r".*'full'.*'file'.*config\.json.*; .*; .*",
-        ),
-    ],
-)
-def test_every_mistake_is_one_line_and_status_2(capsys, here, arguments, message):
-    (here / "full").mkdir()
-    (here / "full" / "file").touch()
+OUT_OF_RANGE = r"must be at least {} and at most {}; choose another value"
+ERRORS = [
+    (["cats"], r"the recipe is 'cats'; must be one of 'toy', 'digits', .*, 'cifar100'; choose one of these"),
+    (
+        ["cifar10"],
+        r"data\.name cifar10: cifar10 is not in the cache \('.*'\); must be fetched first, or be your own copy; "
+        r"run truedrift data fetch cifar10, or add --data DIR .*",
+    ),
+    (["folder"], r"data\.name folder: no directory was given; the data set folder needs one; add --data DIR .*"),
+    (
+        ["folder", "--data", "none"],
+        r"data\.name folder: '.*/none' does not exist; must be a directory or an archive; check the name",
+    ),
+    (
+        ["toy", "--data", "three-moons"],
+        r"data is 'three-moons'; must be one of 'three-clusters', .*, 'two-moons'; choose one of these",
+    ),
+    (
+        ["digits", "--data", "here"],
+        r"data is not an argument of the recipe digits; arguments: n, seed, estimator; leave it out",
+    ),
+    (["toy", "--n", "0"], rf"batch\.n is 0; {OUT_OF_RANGE.format(1, 65536)}"),
+    (["digits", "--n", "0"], rf"batch\.n is 0; {OUT_OF_RANGE.format(1, 65536)}"),
+    (
+        ["digits", "--n", "9999"],
+        r"batch\.n is 9999 and class '\d' has (\d+) images; every class must have at least 9999 images; "
+        r"use n = \1 or less, or sampling queue, .*",
+    ),
+    (["digits", "--seed", "-1"], rf"seed is -1; {OUT_OF_RANGE.format(0, 2**31 - 1)}"),
+    (["digits", "--device", "tpu"], r"device 'tpu' is unknown; known: auto, cpu, cuda, mps; pass one of these"),
+    (
+        ["digits", "--config", "none.json"],
+        r"configuration 'none\.json' cannot be read \(.*No such file.*\); must be a JSON file; "
+        r"write one with --print-config",
+    ),
+    (
+        ["digits", "--config", "."],
+        r"configuration '\.' cannot be read \(.*\); must be a JSON file; write one with --print-config",
+    ),
+    (
+        ["digits", "--config", "list.json"],
+        r"configuration 'list\.json' does not hold options; must be one JSON object; write one with --print-config",
+    ),
+    (
+        ["digits", "--config", "text.json"],
+        r"configuration 'text\.json' cannot be read \(.*\); must be a JSON file; write one with --print-config",
+    ),
+    (
+        ["digits", "--config", "run.json"],
+        r"configuration 'run\.json' does not hold options; must be one JSON object; write one with --print-config",
+    ),
+    (
+        ["digits", "--config", "odd.json"],
+        r"batch\.m is unknown; known: n, generated, sampling, queue_size, unconditional; use one of these",
+    ),
+    (
+        ["digits", "--set", "batch.n"],
+        r"the setting is 'batch\.n'; must be section\.option=value; write for example optimizer\.clip=1\.0",
+    ),
+    (
+        ["digits", "--out", "text.json", *set_flags(*SMALL)],
+        r"the run directory 'text\.json' cannot be created .*\(it is a file\); "
+        r"must be a directory in a writable place.*; choose another directory with --out",
+    ),
+    (
+        ["digits", "--out", "full", *set_flags(*SMALL)],
+        r"the directory 'full' holds 'file' and no config\.json; must be a run or an empty directory; "
+        r"choose another directory with --out",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), ERRORS, ids=[" ".join(arguments[:3]) for arguments, _ in ERRORS])
+def test_error_is_one_line_with_status_2(capsys, directory, arguments, message):
+    """The line has the problem, what is allowed and a fix. No file is written."""
+    (directory / "full").mkdir()
+    (directory / "full" / "file").touch()
     texts = {"list": "[1]", "text": "{", "run": '{"schema": 1, "config": 3}', "odd": '{"batch": {"m": 1}}'}
     for name, text in texts.items():
-        (here / f"{name}.json").write_text(text)
-    before = left(here)
+        (directory / f"{name}.json").write_text(text)
+    before = user_files(directory)
     status, out, err = train(capsys, *arguments)
     assert (status, out) == (2, "")
     (line,) = err.splitlines()
     assert re.fullmatch(f"truedrift: error: {message}", line)
-    assert left(here) == before
+    assert user_files(directory) == before
+
+
+ESTIMATORS = r"(?=.*'standard')(?=.*'abc')(?=.*'abc2')(?=.*'jackknife')(?=.*'bootstrap')"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Missing from truedrift train"),
-        (["digits", "--n", "three"], "three"),
-        (["digits", "--estimator", "b"], "b"),
+        ([], r"Missing from truedrift train: STR Name of the recipe; `truedrift recipes` lists them\. \(required\)"),
+        (["digits", "--n", "three"], r"Error parsing --positives/--n: .*invalid literal for int\(\) .*: 'three'"),
+        (
+            ["digits", "--estimator", "best"],
+            rf"invalid choice 'best' for argument '--estimator'\. Expected one of {ESTIMATORS}",
+        ),
+        (["digits", "--nn", "3"], r"Unrecognized options: --nn, 3"),
     ],
 )
-def test_wrong_options_are_explained_by_tyro(capsys, here, arguments, message):
+def test_parsing_error_names_the_flag_with_status_2(capsys, directory, arguments, message):
+    """Errors of the parser have several lines: the problem, the allowed values and the command for help."""
     status, out, err = train(capsys, *arguments)
     assert (status, out) == (2, "")
-    assert message in err
-    assert left(here) == []
+    text = " ".join(err.split())
+    assert re.search(message, text)
+    assert "truedrift train --help" in text
+    assert user_files(directory) == []
 
 
-def test_examples_of_the_help_run_as_far_as_their_configuration(capsys):
+def record_calls(monkeypatch, function):
+    """Return a list of the first argument of every call, by any module that imports the function by its name."""
+    calls = []
+
+    def recording(*arguments, **options):
+        calls.append(arguments[0])
+        return function(*arguments, **options)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("truedrift.") and vars(module).get(function.__name__) is function:
+            monkeypatch.setattr(module, function.__name__, recording)
+    return calls
+
+
+def test_configuration_is_read_once_and_data_are_loaded_once(capsys, directory, monkeypatch):
+    """A start and a second start, both with an evaluation, validate the configuration and load the data once each."""
+    read, loaded = record_calls(monkeypatch, from_dict), record_calls(monkeypatch, load)
+    evaluation = ("evaluation.extractor=encoder:pixels", "evaluation.samples=60")
+    for epochs, steps in ((1, [4]), (2, [4, 8])):
+        flags = set_flags(*SMALL, *evaluation, f"cadence.epochs={epochs}")
+        status, _, err = train(capsys, "digits", *flags, "--device", "cpu", "--out", "run")
+        assert status == 0, err
+        assert [kind for kind in read if kind is RunConfig] == [RunConfig]
+        assert loaded == ["digits"]
+        metrics = read_metrics(directory / "run" / "metrics.jsonl")
+        assert [entry["step"] for entry in metrics if "evaluation" in entry] == steps
+        read.clear()
+        loaded.clear()
+
+
+def test_examples_of_the_help_have_valid_configurations(capsys):
     assert main(["train", "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     examples = [line.split()[1:] for line in lines if line.startswith("  truedrift train ")]
     assert len(examples) >= 4
     for example in examples:
         command = main_module.parse(example)
-        given = {"n": command.n, "seed": command.seed, "estimator": command.estimator, "data": command.data}
-        assert recipe(command.recipe, given=given, settings=command.set).recipe == command.recipe
+        arguments = {"n": command.n, "seed": command.seed, "estimator": command.estimator, "data": command.data}
+        assert recipe(command.recipe, given=arguments, settings=command.set).recipe == command.recipe
