@@ -8,7 +8,7 @@ from oracles.lite_network import LAYERS, MEAN, STD, literal_maps, random_weights
 from safetensors.torch import load_file
 
 from truedrift.encoders import EfficientNetLite0Options, build
-from truedrift.encoders.efficientnet_lite0 import BLOCKS, weights_file
+from truedrift.encoders.efficientnet_lite0 import CHANNELS, STRIDES, weights_file
 from truedrift.storage import write_tensors
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "efficientnet_lite0.safetensors"
@@ -97,7 +97,7 @@ def test_published_weights_without_normalization_give_other_features():
 
 
 def test_the_block_table_agrees_with_the_published_shapes():
-    assert [(b.stride, b.inputs * b.expansion, b.outputs) for b in BLOCKS] == [layer[1:] for layer in LAYERS]
+    assert list(zip(STRIDES, CHANNELS, strict=True)) == [(stride, outputs) for _, stride, _, outputs in LAYERS]
 
 
 def test_missing_weights_name_the_command(tmp_path, monkeypatch):

