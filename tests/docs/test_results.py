@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from truedrift.grids.results import ImageGrid
+from truedrift.grids import ImageGrid
 from truedrift.paper import (
     app_temperature,
     arithmetic,
@@ -28,7 +28,7 @@ from truedrift.paper.guidance import Guidance
 from truedrift.paper.normalization import FieldBiases
 from truedrift.paper.tab_baselines import Baselines
 from truedrift.paper.tab_overhead import Overhead
-from truedrift.records.store import read
+from truedrift.records import read
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUDIES = (DOCS / "studies.md").read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
 """Grids made by hand: distances are given, everything else is fixed and different enough to be told apart."""
 
 from truedrift.evaluation.record import Metrics, Protocol
-from truedrift.grids.results import EvaluatedStep, ImageGrid, ImageRun
-from truedrift.records.provenance import provenance
+from truedrift.grids import EvaluatedStep, ImageGrid, ImageRun
+from truedrift.records import provenance
 
 PROTOCOL = Protocol(
     extractor="inception",

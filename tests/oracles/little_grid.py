@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from truedrift.grids.plan import Plan, Task
+from truedrift.grids import Plan, Task
 from truedrift.recipes.overrides import recipe
 
 LITTLE = (

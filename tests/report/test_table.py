@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truedrift.report.table import (
+from truedrift.report import (
     Interval,
     MeanCell,
     Number,

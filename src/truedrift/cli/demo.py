@@ -6,20 +6,22 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
-from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay
+from truedrift.cli.reproduce import explain_stop
 from truedrift.errors import require_integer
-from truedrift.grids.local import Interrupted, Pool
+from truedrift.grids.local import Pool
 from truedrift.grids.options import StudyOptions
-from truedrift.grids.plan import run_path
+from truedrift.grids.plan import Plan, Task, run_path
+from truedrift.grids.run import UnfinishedRuns
 from truedrift.page.page import PAGE, render_runs, write_page
-from truedrift.paper import demo, fig_bias_loglog, fig_illustration
+from truedrift.paper import fig_bias_loglog, fig_illustration
 from truedrift.paper.catalog import render_record
 from truedrift.progress import Progress
+from truedrift.recipes.overrides import recipe
 from truedrift.records.provenance import with_command
 from truedrift.records.store import RECORDS, append, writable_directory
-from truedrift.training.signals import EXIT_STATUS
 
+EPOCHS = 25
 TITLE = "truedrift: the bias of a minibatch centroid, and digits trained with and without its correction"
 
 
@@ -50,24 +52,23 @@ class Demo:
     n: int = 4
     """References per minibatch in part 1."""
 
-    epochs: int = demo.EPOCHS
+    epochs: int = EPOCHS
     """Training epochs on the digits, of 100 steps each; 0 skips training."""
 
     def prepare(self) -> Callable[[], str]:
         """Check the options and the directory."""
         options = fig_illustration.Options(n=self.n, draws=self.draws, seed=self.seed)
-        require_integer("epochs", self.epochs, 0, demo.EPOCHS)
+        require_integer("epochs", self.epochs, 0, EPOCHS)
         return partial(_demo, options, writable_directory(self.out), self.epochs, self.command())
 
     def command(self) -> str:
         """Return the command line that gives the same result."""
-        changed = {
-            option.name: getattr(self, option.name)
-            for option in fields(self)
-            if getattr(self, option.name) != option.default
-        }
-        words = [word for name, value in changed.items() for word in (f"--{name}", str(value))]
-        return shlex.join(["truedrift", "demo", *words])
+        words = ["truedrift", "demo"]
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if value != option.default:
+                words += [f"--{option.name}", str(value)]
+        return shlex.join(words)
 
 
 def _demo(options: fig_illustration.Options, out: Path, epochs: int, command: str) -> str:
@@ -89,20 +90,21 @@ def _demo(options: fig_illustration.Options, out: Path, epochs: int, command: st
 
 
 def _train_both(seed: int, epochs: int, out: Path, progress: Progress) -> list[Path]:
-    """Train with both estimators and return the run directories."""
-    plan = demo.demo_plan(seed, epochs)
-    again = "run the same command again to continue"
-    try:
+    """Train the digits with Standard and with ABC, everything else equal; return the run directories."""
+    # Plan both runs, in directories with readable names.
+    settings = (f"cadence.epochs={epochs}", "cadence.evaluate_every_epochs=1", "cadence.grid_every=500")
+    tasks = []
+    for estimator in ("standard", "abc"):
+        config = recipe("digits", given={"estimator": estimator, "seed": seed}, settings=settings)
+        tasks.append(Task(variant=estimator, config=config, called=f"digits-{estimator}-seed{seed}"))
+    title = "training the digits with Standard and ABC"
+    plan = Plan(item=title, scale="cpu", data="digits", command="truedrift demo", tasks=tuple(tasks))
+
+    # Run them at the same time; an interrupted demo resumes.
+    def work() -> None:
         unfinished = Pool(runs=out, device="cpu").run(plan, progress)
-    except Interrupted as stopped:
-        raise CommandExit(f"{stopped}: the runs saved their state; {again}", status=stopped.status) from None
-    failed = [run for run in unfinished if not run.busy]
-    if failed:
-        raise CommandExit(
-            f"{failed[0].task.name} failed: {failed[0].why}; its log is {failed[0].log}; {again}", status=1
-        )
-    if unfinished:
-        problem = f"another command is working on {unfinished[0].task.name} in {out}"
-        fix = "run this command again when it has finished, or pass another --out"
-        raise CommandExit(f"{problem}; {fix}", status=EXIT_STATUS)
+        if unfinished:
+            raise UnfinishedRuns(unfinished)
+
+    explain_stop(plan, out, work)
     return [run_path(task, out) for task in plan.tasks]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypeVar, cast, get_args
 
 import tyro
 
@@ -12,19 +12,20 @@ from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay
 from truedrift.errors import UserError, require_choice
 from truedrift.grids.estimate import describe_plan
-from truedrift.grids.local import Interrupted
+from truedrift.grids.local import Interrupted, Pool
 from truedrift.grids.options import Scale, StudyOptions
-from truedrift.grids.plan import Plan
-from truedrift.grids.run import Execution, Executor, RunsBusy, RunsFailed
+from truedrift.grids.plan import Plan, require_available
+from truedrift.grids.run import Execution, Executor, UnfinishedRuns
 from truedrift.grids.slurm import SlurmOptions, Submission
 from truedrift.paper import tab_overhead
-from truedrift.paper.catalog import GRIDS, REPRODUCIBLE, STUDIES, plan_grid, render_record, run_study
-from truedrift.paper.tab_overhead import measurements
+from truedrift.paper.catalog import GRIDS, REPRODUCIBLE, plan_grid, render_record, run_study
 from truedrift.records.store import RECORDS, append, writable_directory
 from truedrift.training.setup import resolve_device
 from truedrift.training.signals import EXIT_STATUS
 
 ALL = "all"
+SCALES, EXECUTORS = get_args(Scale), get_args(Executor)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +47,7 @@ class Reproduce:
     item: Annotated[str, tyro.conf.Positional]
     """Label of a figure or table, name of a study, or `all`."""
 
-    scale: Scale = "cpu"
+    scale: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(SCALES) + "}")] = "cpu"
     """smoke: a quick check (seconds to minutes); cpu: for two cores; paper: the size used in the paper."""
 
     dataset: str | None = None
@@ -67,7 +68,7 @@ class Reproduce:
     runs: Path = Path("runs/grid")
     """Directory of the runs of image experiments, shared by all items."""
 
-    executor: Executor = "local"
+    executor: Annotated[str, tyro.conf.arg(metavar="{" + ",".join(EXECUTORS) + "}")] = "local"
     """Run on this machine (local), or submit to Slurm (slurm)."""
 
     workers: int | None = None
@@ -82,22 +83,34 @@ class Reproduce:
     """Directory of records, figures and tables; runs/ITEM-SCALE if not given."""
 
     def prepare(self) -> Callable[[], str]:
-        """Plan the runs; check the options, what the runs need, and the directory."""
+        """Check the options, what the runs need, and the directory. No data is loaded."""
+        # Check the options.
         require_choice("item", self.item, (*REPRODUCIBLE, ALL))
+        require_choice("scale", self.scale, SCALES)
+        require_choice("executor", self.executor, EXECUTORS)
         resolve_device(self.device)
+        Pool(runs=self.runs, workers=self.workers)  # checks the workers
         self._require_used_options()
         options = StudyOptions(
-            scale=self.scale,
+            scale=cast("Scale", self.scale),
             seed=self.seed,
             dataset=self.dataset,
             seeds=self.seeds,
             extractor=self.extractor,
             device=self.device,
         )
-        execution = Execution(runs=self.runs, executor=self.executor, workers=self.workers, slurm=self.slurm)
-        execution.pool(self.device)  # checks the workers
-        items = REPRODUCIBLE if self.item == ALL else (self.item,)
-        plans, skipped = _plan_items(items, options, execution, skip=self.item == ALL, dry_run=self.dry_run)
+        executor = cast("Executor", self.executor)
+        execution = Execution(runs=self.runs, executor=executor, workers=self.workers, slurm=self.slurm)
+        # Plan the runs, and check what they need.
+        plans: Plans = {}
+        skipped = []
+        for item in REPRODUCIBLE if self.item == ALL else (self.item,):
+            try:
+                plans[item] = _plan_item(item, options, execution, dry_run=self.dry_run)
+            except UserError as error:
+                if self.item != ALL:
+                    raise
+                skipped.append(f"{item} is skipped: {error}")
         if self.dry_run:
             return partial(_describe_plans, plans, execution, options)
         out = writable_directory(self.out or Path("runs") / f"{self.item.replace(':', '_')}-{self.scale}")
@@ -107,42 +120,35 @@ class Reproduce:
         """Reject options that the item does not use; `all` passes them to the items that do."""
         if self.item in GRIDS or self.item == ALL:
             return
-        grid_options = {"dataset": self.dataset, "seeds": self.seeds, "extractor": self.extractor}
-        if self.item == tab_overhead.LABEL:
-            del grid_options["dataset"]
-        unused = [name for name, value in grid_options.items() if value is not None]
-        if self.executor != "local":
-            unused.append("executor")
-        if unused:
-            items = (*GRIDS, tab_overhead.LABEL) if unused[0] == "dataset" else GRIDS
-            problem = f"--{unused[0]} was given for {self.item}, which does not use it"
-            raise UserError(problem, f"it is for {', '.join(items)}", "leave it out")
+        given = {
+            "dataset": self.dataset is not None and self.item != tab_overhead.LABEL,
+            "seeds": self.seeds is not None,
+            "extractor": self.extractor is not None,
+            "executor": self.executor != "local",
+        }
+        for name, is_unused in given.items():
+            if is_unused:
+                items = (*GRIDS, tab_overhead.LABEL) if name == "dataset" else GRIDS
+                problem = f"--{name} was given for {self.item}, which does not use it"
+                raise UserError(problem, f"it is for {', '.join(items)}", "leave it out")
 
 
 Plans = dict[str, Plan | None]
 """The plan of each item; None for items that are not a grid of runs."""
 
 
-def _plan_items(
-    items: tuple[str, ...], options: StudyOptions, execution: Execution, *, skip: bool, dry_run: bool
-) -> tuple[Plans, list[str]]:
-    """Return the plans, and with `skip` a message per item that lacks something; else raise `UserError` for it."""
-    plans: Plans = {}
-    skipped = []
-    for item in items:
-        try:
-            plan = None if item in STUDIES else plan_grid(item, options)
-            if plan is not None and not dry_run:
-                execution.require_ready(plan, options.device)
-            if item == tab_overhead.LABEL:
-                check = tab_overhead.configs if dry_run else tab_overhead.require_ready
-                check(options)
-            plans[item] = plan
-        except UserError as error:
-            if not skip:
-                raise
-            skipped.append(f"{item} is skipped: {error}")
-    return plans, skipped
+def _plan_item(item: str, options: StudyOptions, execution: Execution, *, dry_run: bool) -> Plan | None:
+    """Return the plan of a grid, and check that everything it needs is available; a dry run needs nothing."""
+    if item == tab_overhead.LABEL:
+        config = tab_overhead.configs(options)[0]
+        if not dry_run:
+            require_available(config)
+    if item not in GRIDS:
+        return None
+    plan = plan_grid(item, options)
+    if not dry_run:
+        execution.require_ready(plan)
+    return plan
 
 
 def _describe_plans(plans: Plans, execution: Execution, options: StudyOptions) -> str:
@@ -151,7 +157,9 @@ def _describe_plans(plans: Plans, execution: Execution, options: StudyOptions) -
     def describe(item: str, plan: Plan | None) -> str:
         if plan is not None:
             return describe_plan(plan, execution.runs, options.device, execution.workers)
-        return measurements(options) if item == tab_overhead.LABEL else f"{item}: computed directly, no grid of runs"
+        if item == tab_overhead.LABEL:
+            return tab_overhead.describe_measurements(options)
+        return f"{item}: computed directly, no grid of runs"
 
     return "\n\n".join(describe(item, plan) for item, plan in plans.items())
 
@@ -165,30 +173,33 @@ def _reproduce_item(item: str, plan: Plan | None, execution: Execution, options:
     """Compute the record of one item and draw it, or submit its runs; return the text to print."""
     with ProgressDisplay() as progress:
         options = replace(options, progress=progress, directory=out)
-        result = run_study(item, options) if plan is None else _run_grid(plan, execution, options)
+        if plan is None:
+            result = run_study(item, options)
+        else:
+            result = explain_stop(plan, execution.runs, partial(execution.run_plan, plan, options))
     if isinstance(result, Submission):
         return _describe_submission(item, result)
     append(out / RECORDS, result)
     return render_record(result, out)
 
 
-def _run_grid(plan: Plan, execution: Execution, options: StudyOptions) -> Any:
-    """Run the plan; runs that failed, are busy or were interrupted end the command with a message."""
-    again = "run the same command again to continue"
+def explain_stop(plan: Plan, runs: Path, work: Callable[[], Result]) -> Result:
+    """Do the work; end the command with a message if runs of the plan failed, are busy or were interrupted."""
     try:
-        return execution.run_plan(plan, options)
-    except RunsFailed as stop:
-        reasons = "; ".join(f"{run.task.name} ({run.task.variant}): {run.why}" for run in stop.failed[:5])
-        count = f"{len(stop.failed)} of {len(plan.tasks)} runs"
-        message = f"{plan.item}: {count} failed: {reasons}; their logs are in {execution.runs}; {again}"
-        raise CommandExit(message, status=1) from None
-    except RunsBusy as stop:
-        names = ", ".join(f"{run.task.name} ({run.task.variant})" for run in stop.busy[:5])
-        message = f"{plan.item}: another command is working on {len(stop.busy)} of {len(plan.tasks)} runs: {names}"
-        raise CommandExit(f"{message}; run the same command again when it has finished", status=EXIT_STATUS) from None
+        return work()
     except Interrupted as stop:
-        message = f"{stop}: the runs of {plan.item} saved their state; {again}"
-        raise CommandExit(message, status=stop.status) from None
+        message, status = f"{stop}: the runs of {plan.item} saved their state", stop.status
+    except UnfinishedRuns as stop:
+        failed = [run for run in stop.runs if not run.busy]
+        if not failed:
+            names = ", ".join(f"{run.task.name} ({run.task.variant})" for run in stop.runs[:5])
+            message = f"{plan.item}: another command is working on {len(stop.runs)} of {len(plan.tasks)} runs: {names}"
+            message += "; run the same command again when it has finished"
+            raise CommandExit(message, status=EXIT_STATUS) from None
+        reasons = "; ".join(f"{run.task.name} ({run.task.variant}): {run.why}" for run in failed[:5])
+        message = f"{plan.item}: {len(failed)} of {len(plan.tasks)} runs failed: {reasons}; their logs are in {runs}"
+        status = 1
+    raise CommandExit(f"{message}; run the same command again to continue", status=status)
 
 
 def _describe_submission(item: str, submission: Submission) -> str:

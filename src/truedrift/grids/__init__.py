@@ -4,3 +4,31 @@
 
 Runs live in one directory that all items share, so that an item finds the runs of another.
 """
+
+from truedrift.grids.local import Interrupted, Pool, UnfinishedRun
+from truedrift.grids.options import StudyOptions
+from truedrift.grids.plan import Plan, Task, is_done, steps_taken
+from truedrift.grids.record import EvaluatedStep, ImageGrid, ImageRun
+from truedrift.grids.results import collect_results, wall_seconds
+from truedrift.grids.run import Execution, UnfinishedRuns
+from truedrift.grids.slurm import SlurmOptions, submit
+
+__all__ = [
+    "EvaluatedStep",
+    "Execution",
+    "ImageGrid",
+    "ImageRun",
+    "Interrupted",
+    "Plan",
+    "Pool",
+    "SlurmOptions",
+    "StudyOptions",
+    "Task",
+    "UnfinishedRun",
+    "UnfinishedRuns",
+    "collect_results",
+    "is_done",
+    "steps_taken",
+    "submit",
+    "wall_seconds",
+]

@@ -52,12 +52,9 @@ class BenchmarkSetting:
         evaluation = {**self.options["evaluation"], "extractor": self.extractor}
         tree: dict[str, Any] = {**self.options, "objective": objective, "evaluation": evaluation}
         if self.positives is not None:
-            tree["cadence"] = self._cadence(self.positives // n)
+            steps, cadence = self.positives // n, self.options["cadence"]
+            tree["cadence"] = {**cadence, "epochs": steps // cadence["steps_per_epoch"], "grid_every": steps}
         return recipe(self.recipe, given={"n": n, "seed": seed}, tree=tree)
-
-    def _cadence(self, steps: int) -> dict[str, Any]:
-        cadence = self.options["cadence"]
-        return {**cadence, "epochs": steps // cadence["steps_per_epoch"], "grid_every": steps}
 
 
 SMALL = {"steps_per_epoch": 20, "log_every": 20, "checkpoint_every": 320, "evaluate_every_epochs": 2}
@@ -65,7 +62,7 @@ DIGITS = BenchmarkSetting(
     data="digits",
     recipe="digits",
     sizes=(8, 16, 32, 64),
-    seeds=tuple(range(5)),
+    seeds=(0, 1, 2, 3, 4),
     positives=20_480,
     options={
         "optimizer": {"ema": 0.98, "warmup_steps": 20},
@@ -74,11 +71,11 @@ DIGITS = BenchmarkSetting(
     },
     extractor="digits",
 )
-FASHION = BenchmarkSetting(
+FASHION = replace(
+    DIGITS,
     data="fashion-mnist",
     recipe="fashion-mnist",
-    sizes=(8, 16, 32, 64),
-    seeds=tuple(range(3)),
+    seeds=(0, 1, 2),
     positives=81_920,
     options={
         "optimizer": {"ema": 0.99, "warmup_steps": 50},
@@ -87,11 +84,10 @@ FASHION = BenchmarkSetting(
     },
     extractor="encoder:efficientnet-lite0",  # fair, as training uses pixels, and cheaper on a CPU than inception
 )
-CIFAR10_CPU = BenchmarkSetting(
+CIFAR10_CPU = replace(
+    FASHION,
     data="cifar10",
     recipe="cifar10-cpu",
-    sizes=(8, 16, 32, 64),
-    seeds=tuple(range(3)),
     positives=12_800,
     options={
         "batch": {"generated": None},  # n on both sides, as in the paper
@@ -109,14 +105,13 @@ CIFAR100_CPU = replace(
     positives=2_560,
     options={**CIFAR10_CPU.options, "data": {"name": "cifar100"}, "cadence": SMALL | {"steps_per_epoch": 5}},
 )
-PAPER = {"evaluation": {"samples": 50_000}}
 CIFAR10 = BenchmarkSetting(
     data="cifar10",
     recipe="cifar10",
     sizes=tuple(CIFAR10_EPOCHS),
     seeds=CIFAR10_SEEDS,
     positives=None,
-    options=PAPER,
+    options={"evaluation": {"samples": 50_000}},
     extractor="inception",
 )
 CIFAR100 = replace(CIFAR10, data="cifar100", recipe="cifar100", sizes=tuple(CIFAR100_EPOCHS), seeds=CIFAR100_SEEDS)
@@ -127,12 +122,17 @@ SETTINGS: Mapping[Scale, Mapping[str, BenchmarkSetting]] = {
 }
 
 
+IMAGES = ("digits", "fashion-mnist", "cifar10")
+"""Data sets of the image experiments, the default first."""
+
+
 def benchmark_setting(setting: StudyOptions, data_sets: tuple[str, ...], item: str) -> BenchmarkSetting:
     """Return the benchmark setting for an item that accepts `data_sets`; the first of them is the default.
 
     Raises:
         UserError: The data set or the extractor is not one of those allowed.
     """
+    # Choose by scale and data set.
     by_data = SETTINGS["paper" if setting.scale == "paper" else "cpu"]
     allowed = [name for name in data_sets if name in by_data]
     name = setting.dataset or allowed[0]
@@ -141,22 +141,19 @@ def benchmark_setting(setting: StudyOptions, data_sets: tuple[str, ...], item: s
         fix = "choose one of these, or another scale"
         raise UserError(problem, f"must be one of {', '.join(allowed)}", fix, field="dataset")
     benchmark = by_data[name]
+    # Replace the extractor.
     if setting.extractor is not None:
         require_choice("extractor", setting.extractor, EXTRACTORS)
         benchmark = replace(benchmark, extractor=setting.extractor)
-    return _with_seeds(_shorten(benchmark) if setting.scale == "smoke" else benchmark, setting)
-
-
-def _shorten(benchmark: BenchmarkSetting) -> BenchmarkSetting:
-    positives = None if benchmark.positives is None else benchmark.positives // SMOKE_SHARE
-    seeds, options = benchmark.seeds[:SMOKE_SEEDS], {**benchmark.options, "evaluation": SMOKE_EVALUATION}
-    return replace(benchmark, sizes=SMOKE_SIZES, positives=positives, seeds=seeds, options=options)
-
-
-def _with_seeds(benchmark: BenchmarkSetting, setting: StudyOptions) -> BenchmarkSetting:
-    """Set the number of seeds; the first one is that of the benchmark plus `setting.seed`."""
+    # Shorten the runs.
+    if setting.scale == "smoke":
+        benchmark = replace(
+            benchmark,
+            sizes=SMOKE_SIZES,
+            positives=benchmark.positives and benchmark.positives // SMOKE_SHARE,
+            seeds=benchmark.seeds[:SMOKE_SEEDS],
+            options={**benchmark.options, "evaluation": SMOKE_EVALUATION},
+        )
+    # Count the seeds from that of the benchmark plus that of the options.
     first, count = benchmark.seeds[0] + setting.seed, setting.seeds or len(benchmark.seeds)
     return replace(benchmark, seeds=tuple(range(first, first + count)))
-
-
-IMAGES = ("digits", "fashion-mnist", "cifar10")

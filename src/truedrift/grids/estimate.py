@@ -14,8 +14,7 @@ import torch
 
 from truedrift.data.samples import Samples
 from truedrift.grids.local import threads_per_worker, worker_count
-from truedrift.grids.plan import HUB, Plan, Task, missing_requirements, run_path
-from truedrift.grids.status import is_done, steps_taken
+from truedrift.grids.plan import HUB, Plan, Task, is_done, missing_requirements, steps_taken
 from truedrift.progress import no_progress
 from truedrift.recipes.recipes import CIFAR10_EPOCHS, CIFAR10_SEEDS, STEPS_PER_EPOCH
 from truedrift.training.config import RunConfig
@@ -30,51 +29,38 @@ COLUMNS = "{:28} {:26} {:>3} {:>5} {:>7} {:>8}  {}"
 
 def describe_plan(plan: Plan, runs: Path, device: str, workers: int | None) -> str:
     """Return the table of runs with their states, the networks, and the estimate."""
+    # One line per run
+    remaining = remaining_steps(plan, runs)
     lines = [COLUMNS.format("run", "variant", "n", "seed", "epochs", "steps", "state")]
     for task in plan.tasks:
-        config, cadence = task.config, task.config.cadence
-        state = _run_state(task, runs)
-        lines.append(
-            COLUMNS.format(task.name, task.variant, config.batch.n, config.seed, cadence.epochs, cadence.steps, state)
-        )
-    done = sum(is_done(task, run_path(task, runs)) for task in plan.tasks)
-    count = f"{plan.item} at scale {plan.scale} on {plan.data}: {len(plan.tasks)} runs, {done} done"
-    return "\n".join((*lines, "", count, *_networks(plan.tasks[0].config), *_estimates(plan, runs, device, workers)))
-
-
-def _run_state(task: Task, runs: Path) -> str:
-    if is_done(task, run_path(task, runs)):
-        return "done"
-    steps = steps_taken(task, run_path(task, runs))
-    return f"{steps} of {task.steps} steps" if steps else "to do"
-
-
-def _networks(config: RunConfig) -> list[str]:
-    """Return which network evaluates the runs, and where the features come from if they have to be downloaded."""
-    options = config.evaluation
-    lines = [] if options.extractor is None else [f"evaluated by {options.extractor} on {options.samples} samples"]
-    return lines + ([f"trained on features of dinov2: {HUB}"] if config.encoder.kind == "dinov2" else [])
-
-
-def _estimates(plan: Plan, runs: Path, device: str, workers: int | None) -> list[str]:
-    missing = missing_requirements(plan)
+        n, seed, cadence = task.config.batch.n, task.config.seed, task.config.cadence
+        taken = task.steps - remaining.get(task, 0)
+        state = "done" if task not in remaining else f"{taken} of {task.steps} steps" if taken else "to do"
+        lines.append(COLUMNS.format(task.name, task.variant, n, seed, cadence.epochs, cadence.steps, state))
+    done = len(plan.tasks) - len(remaining)
+    lines += ["", f"{plan.item} at scale {plan.scale} on {plan.data}: {len(plan.tasks)} runs, {done} done"]
+    # Networks
+    config = plan.tasks[0].config
+    if config.evaluation.extractor is not None:
+        lines.append(f"evaluated by {config.evaluation.extractor} on {config.evaluation.samples} samples")
+    if config.encoder.kind == "dinov2":
+        lines.append(f"trained on features of dinov2: {HUB}")
+    # Estimate
+    missing = missing_requirements(config)
     if plan.scale == "paper":
-        line = f"estimate: {format_duration(remaining_paper_seconds(plan, runs))} on one A100, from the paper's times"
-        return [line] if missing is None else [line, f"missing here: {missing}"]
-    if missing is not None:
-        return [f"no estimate: {missing}"]
-    return [_local_estimate(plan, runs, device, workers)]
-
-
-def remaining_paper_seconds(plan: Plan, runs: Path) -> float:
-    """Return the seconds that the unfinished part of the plan takes on one A100."""
-    return sum(paper_seconds(task) * steps / task.steps for task, steps in remaining_steps(plan, runs).items())
+        seconds = sum(paper_seconds(task) * steps / task.steps for task, steps in remaining.items())
+        lines.append(f"estimate: {format_duration(seconds)} on one A100, from the paper's times")
+        lines += [] if missing is None else [f"missing here: {missing}"]
+    elif missing is not None:
+        lines.append(f"no estimate: {missing}")
+    else:
+        lines.append(_local_estimate(remaining, device, workers))
+    return "\n".join(lines)
 
 
 def remaining_steps(plan: Plan, runs: Path) -> dict[Task, int]:
     """Return the number of remaining steps of every run that is not done."""
-    tasks = [task for task in plan.tasks if not is_done(task, run_path(task, runs))]
-    return {task: task.steps - steps_taken(task, run_path(task, runs)) for task in tasks}
+    return {task: task.steps - steps_taken(task, runs) for task in plan.tasks if not is_done(task, runs)}
 
 
 def paper_seconds(task: Task) -> float:
@@ -91,20 +77,22 @@ def paper_seconds(task: Task) -> float:
     return epochs * STEPS_PER_EPOCH * n * CLASSES[config.data.name] * seconds_per_sample
 
 
-def _local_estimate(plan: Plan, runs: Path, device: str, asked: int | None) -> str:
+def _local_estimate(remaining: dict[Task, int], device: str, asked: int | None) -> str:
     """Return the estimate for this machine, from a few timed steps of one run per n."""
-    remaining = remaining_steps(plan, runs)
     if not remaining:
         return "estimate: nothing is left to do"
-    workers, where = worker_count(device, asked, len(remaining)), resolve_device(device)
-    samples = load_samples(plan.tasks[0].config, Parts())
+    one_per_n = {task.config.batch.n: task.config for task in remaining}
+    workers = worker_count(device, asked, len(remaining))
+    # Time a few steps with the threads that each worker will have.
+    samples = load_samples(next(iter(remaining)).config, Parts())
     threads = torch.get_num_threads()
     torch.set_num_threads(threads_per_worker(workers))
     try:
-        one_per_n = {task.config.batch.n: task.config for task in remaining}
+        where = resolve_device(device)
         per_step = {n: seconds_per_step(config, samples, where) for n, config in one_per_n.items()}
     finally:
         torch.set_num_threads(threads)
+    # Add up all runs.
     seconds = sum(steps * per_step[task.config.batch.n] for task, steps in remaining.items()) / workers
     count = f"{workers} worker{'s' if workers > 1 else ''}"
     return (

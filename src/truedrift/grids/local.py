@@ -7,16 +7,14 @@ Ctrl-C ask every run to save and stop; a second Ctrl-C does not wait for them.
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from truedrift.errors import require_integer
-from truedrift.grids.plan import Plan, Task, last_log_line, run_path, sidecar_path, train_command
-from truedrift.grids.status import is_done, steps_taken
+from truedrift.grids.plan import Plan, Task, is_done, last_log_line, run_path, sidecar_path, steps_taken, train_command
 from truedrift.progress import Progress
 from truedrift.training.run_directory import METRICS, is_locked
 from truedrift.training.setup import resolve_device
@@ -95,18 +93,6 @@ class UnfinishedRun:
         return last_log_line(self.log)
 
 
-@dataclass(frozen=True)
-class RunningProcess:
-    """A run with its process."""
-
-    task: Task
-    process: subprocess.Popen[bytes]
-
-
-Children = dict[int, RunningProcess]
-"""Running processes by their position in the pool."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Pool:
     """Runs `workers` tasks at a time; by default one per GPU or core."""
@@ -120,53 +106,68 @@ class Pool:
             require_integer("workers", self.workers, 1, 2)
 
     def run(self, plan: Plan, progress: Progress) -> list[UnfinishedRun]:
-        """Run what is missing of the plan; return the runs that are still not done."""
-        remaining = [task for task in plan.tasks if not self._is_done(task)]
-        report = _report_periodically(plan, self.runs, progress)
-        with StopSignal() as interruption, _children() as children:
-            status = dict(self._run_all(remaining, children, interruption, report))
-        if interruption.received is not None:
-            raise Interrupted(interruption.received, interruption.exit_status or 1)
-        return [self._unfinished(task, status.get(task)) for task in remaining if not self._is_done(task)]
+        """Run what is missing of the plan; return the runs that are still not done.
 
-    def _is_done(self, task: Task) -> bool:
-        return is_done(task, run_path(task, self.runs))
+        Raises:
+            Interrupted: A signal asked to stop.
+        """
+        remaining = [task for task in plan.tasks if not is_done(task, self.runs)]
+        with StopSignal() as stop:
+            statuses = self._run_all(plan, remaining, progress, stop)
+        if stop.received is not None:
+            raise Interrupted(stop.received, stop.exit_status or 1)
+        return [self._unfinished(task, statuses.get(task)) for task in remaining if not is_done(task, self.runs)]
 
     def _is_free(self, task: Task) -> bool:
         """Return whether to start it: another command may have done it meanwhile, or be working on it."""
-        return not self._is_done(task) and not is_locked(run_path(task, self.runs))
+        return not is_done(task, self.runs) and not is_locked(run_path(task, self.runs))
 
     def _unfinished(self, task: Task, status: int | None) -> UnfinishedRun:
         busy = status is None or is_locked(run_path(task, self.runs))
         return UnfinishedRun(task, sidecar_path(task, self.runs, "log"), status, busy)
 
-    def _run_all(
-        self, remaining: list[Task], children: Children, interruption: StopSignal, report: Iterator[None]
-    ) -> Iterator[tuple[Task, int]]:
-        """Yield every run with its exit status when its process ends; start no more after a stop signal."""
-        waiting, stop_sent = filter(self._is_free, remaining), False
+    def _run_all(self, plan: Plan, remaining: list[Task], progress: Progress, stop: StopSignal) -> dict[Task, int]:
+        """Return the exit status of every run that was started; none is started after a stop signal."""
         environments = worker_environments(self.device, worker_count(self.device, self.workers, len(remaining)))
-        while True:
-            # Start a run at every free position.
-            for place, environment in enumerate(environments):
-                task = None if place in children or interruption.received else next(waiting, None)
-                if task is not None:
-                    children[place] = self._start(task, environment)
-            # Pass a stop signal on, once.
-            if interruption.received and not stop_sent:
-                stop_sent = True
-                _request_stop(children)
-            if not children:
-                return
-            time.sleep(LOOK_SECONDS)
-            next(report)
-            yield from _finished(children)
+        waiting = filter(self._is_free, remaining)
+        running: dict[int, tuple[Task, subprocess.Popen[bytes]]] = {}
+        statuses: dict[Task, int] = {}
+        stop_sent, last_read = False, time.monotonic()
+        try:
+            while True:
+                # Start a run at every free place.
+                for place, environment in enumerate(environments):
+                    task = None if place in running or stop.received else next(waiting, None)
+                    if task is not None:
+                        running[place] = task, self._start(task, environment)
+                if not running:
+                    return statuses
+                # Report the steps of all runs.
+                time.sleep(LOOK_SECONDS)
+                if time.monotonic() - last_read >= READ_SECONDS:
+                    last_read = time.monotonic()
+                    taken = sum(steps_taken(task, self.runs) for task in plan.tasks)
+                    progress(plan.item, taken, sum(task.steps for task in plan.tasks))
+                # Pass a stop signal on, once.
+                if stop.received and not stop_sent:
+                    stop_sent = True
+                    for _, process in running.values():
+                        process.terminate()
+                # Collect the runs that have ended.
+                for place, (task, process) in list(running.items()):
+                    if process.poll() is not None:
+                        statuses[task] = process.returncode
+                        del running[place]
+        finally:
+            for _, process in running.values():
+                process.kill()
+                process.wait()
 
-    def _start(self, task: Task, environment: Mapping[str, str]) -> RunningProcess:
+    def _start(self, task: Task, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start the run in a new session: Ctrl-C reaches only this process, which passes it on once."""
         arguments = train_command(task, self.runs, self.device)
         with sidecar_path(task, self.runs, "log").open("ab") as log:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 arguments,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -174,40 +175,3 @@ class Pool:
                 env={**os.environ, **environment},
                 start_new_session=True,
             )
-        return RunningProcess(task, process)
-
-
-def _finished(children: Children) -> Iterator[tuple[Task, int]]:
-    for place, child in list(children.items()):
-        status = child.process.poll()
-        if status is not None:
-            del children[place]
-            yield child.task, status
-
-
-def _request_stop(children: Children) -> None:
-    for child in children.values():
-        child.process.terminate()
-
-
-@contextmanager
-def _children() -> Iterator[Children]:
-    """Provide the dictionary of processes; on exit, kill those that are still running."""
-    children: Children = {}
-    try:
-        yield children
-    finally:
-        for child in children.values():
-            child.process.kill()
-            child.process.wait()
-
-
-def _report_periodically(plan: Plan, runs: Path, progress: Progress) -> Iterator[None]:
-    """Report the steps of all runs as progress, at most once per READ_SECONDS."""
-    last_read = time.monotonic()
-    while True:
-        if time.monotonic() - last_read >= READ_SECONDS:
-            last_read = time.monotonic()
-            taken = sum(steps_taken(task, run_path(task, runs)) for task in plan.tasks)
-            progress(plan.item, taken, plan.steps)
-        yield

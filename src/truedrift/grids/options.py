@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from truedrift.errors import UserError, require_integer
 from truedrift.progress import Progress, no_progress
 
 Scale = Literal["smoke", "cpu", "paper"]
-SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +36,6 @@ class StudyOptions:
 
     def command(self, item: str) -> str:
         """Return the command that computes the item with these options."""
-        given = {
-            "seed": self.seed or None,
-            "dataset": self.dataset,
-            "seeds": self.seeds,
-            "extractor": self.extractor,
-        }
-        options = "".join(f" --{name} {value}" for name, value in given.items() if value is not None)
+        given = {"seed": self.seed, "dataset": self.dataset, "seeds": self.seeds, "extractor": self.extractor}
+        options = "".join(f" --{name} {value}" for name, value in given.items() if value)
         return f"truedrift reproduce {item} --scale {self.scale}{options}"

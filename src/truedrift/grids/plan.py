@@ -1,4 +1,4 @@
-"""The plan of a grid: its runs with their variants, their commands and files, and what they need before they start.
+"""The plan of a grid: its runs with their variants, commands and files, their progress, and what they need.
 
 The id of a run is a hash of its whole configuration, so that two items that need the same run share it. Unlike the id
 that `truedrift train` chooses for a run directory, it includes the length and the evaluation of the run: a grid
@@ -8,6 +8,7 @@ resumes it.
 RUNS/<recipe>-<id>.json   configuration              RUNS/<recipe>-<id>.log   output
 RUNS/<recipe>-<id>/       run directory              RUNS/<recipe>-<id>.job   job on a cluster
 
+A run is done when metrics.jsonl has an evaluation at the last step, or, without evaluations, when that step was logged.
 Before any run starts, its data, the network that evaluates it and the one it trains on must be available.
 """
 
@@ -17,14 +18,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from truedrift.data.fetch import is_present
-from truedrift.data.load import load
+from truedrift.data.load import require_present
 from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.errors import UserError
 from truedrift.grids.options import Scale
-from truedrift.storage import cache_directory, make_directory, write_atomically
-from truedrift.training.config import DataOptions, RunConfig, run_id
+from truedrift.storage import cache_directory, make_directory, read_json_lines, write_atomically
+from truedrift.training.config import RunConfig, run_id
+from truedrift.training.run_directory import METRICS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +67,6 @@ class Plan:
     """Command that makes this plan."""
     tasks: tuple[Task, ...]
 
-    @property
-    def steps(self) -> int:
-        """Steps of all runs."""
-        return sum(task.steps for task in self.tasks)
-
 
 def distinct_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
     """Return the tasks after a check that no two of them are the same run."""
@@ -77,7 +75,10 @@ def distinct_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
     return tuple(tasks)
 
 
-LAST_BYTES = 4096
+# ---- Files of a run ----
+
+LATEST_BYTES = 1 << 16
+LAST_LOG_BYTES = 4096
 
 
 def run_path(task: Task, runs: Path) -> Path:
@@ -101,46 +102,52 @@ def train_command(task: Task, runs: Path, device: str) -> list[str]:
 
 def last_log_line(log: Path) -> str:
     """Return the last line of the log, which says why the run ended."""
-    try:
-        lines = log.read_bytes()[-LAST_BYTES:].decode(errors="replace").split("\n")
-    except OSError:
-        return "no output"
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no output")
+    content = log.read_bytes()[-LAST_LOG_BYTES:] if log.exists() else b""
+    lines = [line.strip() for line in content.decode(errors="replace").split("\n")]
+    return next(filter(None, reversed(lines)), "no output")
 
+
+def steps_taken(task: Task, runs: Path) -> int:
+    """Return the last logged step, at most the steps of the whole run."""
+    steps = (entry.get("step") for entry in _latest_metrics(task, runs))
+    return min(task.steps, max((step for step in steps if isinstance(step, int)), default=0))
+
+
+def is_done(task: Task, runs: Path) -> bool:
+    """Return whether the run is complete."""
+    evaluated = task.config.evaluation.extractor is not None
+    entries = _latest_metrics(task, runs)
+    return any(entry.get("step") == task.steps and ("evaluation" in entry or not evaluated) for entry in entries)
+
+
+def _latest_metrics(task: Task, runs: Path) -> list[dict[str, Any]]:
+    """Return the last lines of metrics.jsonl, which may be long."""
+    return read_json_lines(run_path(task, runs) / METRICS, last_bytes=LATEST_BYTES)
+
+
+# ---- Requirements ----
 
 ENCODER = "encoder:"
 HUB = "its weights come from the Hugging Face hub, or from encoder.folder"
 
 
-@dataclass(frozen=True)
-class MissingRequirement:
-    """Data, a network or a package that is not available."""
-
-    what: str
-    fetch: str | None
-    """Name for `truedrift data fetch`; None: it is a package."""
-    do: str = ""
-    """How to install a package."""
-
-
-def missing_requirements(plan: Plan) -> UserError | None:
-    """Return one error that lists everything missing and how to get it, or None."""
-    config = plan.tasks[0].config
-    absent = [*_missing_extractor(config), *_missing_encoder(config), *_missing_data(config.data)]
-    if not absent:
+def missing_requirements(config: RunConfig) -> UserError | None:
+    """Return one error that lists everything missing for runs like this one and how to get it, or None."""
+    missing = list(_find_missing(config))
+    if not missing:
         return None
-    names = dict.fromkeys(each.fetch for each in absent if each.fetch)
-    fetched = [f"run truedrift data fetch {' '.join(names)}"] if names else []
+    fetched = " ".join(dict.fromkeys(name for _, name, _ in missing if name))
+    fixes = [fix for *_, fix in missing if fix]
     return UserError(
-        " and ".join(each.what for each in absent),
+        " and ".join(what for what, *_ in missing),
         "everything that the runs use must be available before they start",
-        ", and ".join([*(a.do for a in absent if a.do), *fetched]),
+        ", and ".join([*fixes, f"run truedrift data fetch {fetched}"] if fetched else fixes),
     )
 
 
-def require_available(plan: Plan) -> None:
-    """Require that everything the runs need is available."""
-    missing = missing_requirements(plan)
+def require_available(config: RunConfig) -> None:
+    """Require that everything the runs need is available. Nothing is loaded."""
+    missing = missing_requirements(config)
     if missing is not None:
         raise missing
 
@@ -150,9 +157,7 @@ def extractor_is_available(extractor: str) -> bool:
     name = extractor.removeprefix(ENCODER)
     if name == "abc-release":
         return find_spec("torchvision") is not None
-    if name == "inception" and find_spec("torch_fidelity") is not None:
-        return True
-    return _is_available(name)
+    return (name == "inception" and find_spec("torch_fidelity") is not None) or _is_available(name)
 
 
 def _is_available(name: str) -> bool:
@@ -161,32 +166,25 @@ def _is_available(name: str) -> bool:
     return name not in REMOTE_ASSETS or is_present(REMOTE_ASSETS[name], cache_directory(name))
 
 
-def _missing_extractor(config: RunConfig) -> Iterator[MissingRequirement]:
-    extractor = config.evaluation.extractor
-    if extractor is None or extractor_is_available(extractor):
-        return
-    name = extractor.removeprefix(ENCODER)
-    if name == "abc-release":
-        what = "the extractor abc-release needs torchvision, which is not installed"
-        yield MissingRequirement(what, None, "install the version for your torch, or use the extractor inception")
-    else:
-        yield _missing_network(name, f"evaluates {config.recipe}")
+def _find_missing(config: RunConfig) -> Iterator[tuple[str, str, str]]:
+    """Yield what is missing, its name for `truedrift data fetch` or "", and how to get it otherwise."""
+    extractor, encoder = config.evaluation.extractor, config.encoder.kind
+    if extractor is not None and not extractor_is_available(extractor):
+        if extractor == "abc-release":
+            what = "the extractor abc-release needs torchvision, which is not installed"
+            yield what, "", "install the version for your torch, or use the extractor inception"
+        else:
+            yield _missing_network(extractor.removeprefix(ENCODER), f"evaluates {config.recipe}")
+    if not _is_available(encoder):
+        yield _missing_network(encoder, f"computes the features of {config.recipe}")
+    try:
+        require_present(config.data.name)
+    except UserError as error:
+        yield error.summary, config.data.name, ""
 
 
-def _missing_encoder(config: RunConfig) -> Iterator[MissingRequirement]:
-    if not _is_available(config.encoder.kind):
-        yield _missing_network(config.encoder.kind, f"computes the features of {config.recipe}")
-
-
-def _missing_network(name: str, role: str) -> MissingRequirement:
+def _missing_network(name: str, role: str) -> tuple[str, str, str]:
     if name == "dinov2":
         what = f"the network dinov2, which {role}, needs transformers, which is not installed ({HUB})"
-        return MissingRequirement(what, None, "run pip install 'truedrift[dinov2]'")
-    return MissingRequirement(f"the network {name}, which {role}, is not in the cache", name)
-
-
-def _missing_data(data: DataOptions) -> Iterator[MissingRequirement]:
-    try:
-        load(data.name, root=None if data.root is None else Path(data.root), image_size=data.image_size)
-    except UserError as error:
-        yield MissingRequirement(error.summary, data.name)
+        return what, "", "run pip install 'truedrift[dinov2]'"
+    return f"the network {name}, which {role}, is not in the cache", name, ""

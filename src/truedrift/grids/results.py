@@ -1,11 +1,8 @@
-"""Run directories → one record with the evaluations of every run of a plan.
-
-Each record serves one item: `tab:main_results`, `fig:convergence`, `tab:samples_to_fid`, `fig:ablation_trajectory`,
-`tab:cifar100`, `arithmetic` and `temperature-sweep` are all made from such grids.
-"""
+"""Run directories → one record with the evaluations of every run of a plan."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,79 +11,44 @@ from truedrift.errors import UserError
 from truedrift.evaluation.record import Metrics, Protocol
 from truedrift.generators.catalog import GeneratorOptions, build
 from truedrift.grids.plan import Plan, Task, run_path
-from truedrift.grids.status import evaluations_by_step, wall_seconds
+from truedrift.grids.record import EvaluatedStep, ImageGrid, ImageRun
 from truedrift.options import from_dict
-from truedrift.records.provenance import Provenance, provenance
-from truedrift.training.run_directory import METRICS, RunDirectory, open_run
+from truedrift.records.provenance import provenance
+from truedrift.storage import read_json_lines
+from truedrift.training.run_directory import HISTORY, METRICS, open_run
 
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluatedStep:
-    """An evaluation during training."""
-
-    step: int
-    positives_seen: int
-    """Positives per class."""
-    metrics: Metrics
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageRun:
-    """One run of a grid. `variant` is what the item compares; runs with the same seed are pairs."""
-
-    id: str
-    """Hash of its whole configuration."""
-    variant: str
-    """standard or abc; none, positive, negative or both; "row/abc2" in `arithmetic`; "abc/0.5" in the sweep."""
-    n: int
-    seed: int
-    estimator_pos: str
-    estimator_neg: str
-    arithmetic: str
-    normalization: str
-    temperatures: tuple[float, ...]
-    epochs: int
-    steps_per_epoch: int
-    parameters: int
-    seconds: float
-    """Seconds of training and evaluations together, over all starts."""
-    evaluations: tuple[EvaluatedStep, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageGrid:
-    """All runs of an item, and the protocol that their evaluations share."""
-
-    item: str
-    scale: str
-    data: str
-    classes: int
-    recipe: str
-    evaluate_every_epochs: int
-    protocol: Protocol
-    runs: tuple[ImageRun, ...]
-    provenance: Provenance
+STARTS, ENDS = ("started", "resumed"), ("interrupted", "complete")
 
 
 def collect_results(plan: Plan, runs: Path, *, seed: int, started: float) -> ImageGrid:
-    """Return the record of a plan whose runs are all done; `started` is the monotonic start time of the command."""
-    opened = {task.id: open_run(run_path(task, runs)) for task in plan.tasks}
+    """Return the record of a plan whose runs are all done; `started` is the monotonic start time of the command.
+
+    Raises:
+        UserError: Two runs were evaluated by different protocols, or a file is not what `truedrift train` wrote.
+    """
+    evaluations = {task.id: _read_evaluations(run_path(task, runs)) for task in plan.tasks}
     config = plan.tasks[0].config
     return ImageGrid(
         item=plan.item,
         scale=plan.scale,
         data=plan.data,
-        classes=len(opened[plan.tasks[0].id].data["classes"]),
+        classes=len(open_run(run_path(plan.tasks[0], runs)).data["classes"]),
         recipe=config.recipe,
         evaluate_every_epochs=config.cadence.evaluate_every_epochs,
-        protocol=_common_protocol(plan, runs),
-        runs=tuple(_run(task, opened[task.id]) for task in plan.tasks),
+        protocol=_common_protocol(plan, runs, evaluations),
+        runs=tuple(_run(task, run_path(task, runs), evaluations[task.id]) for task in plan.tasks),
         provenance=provenance(seed=seed, wall_seconds=time.monotonic() - started, command=plan.command),
     )
 
 
-def _run(task: Task, run: RunDirectory) -> ImageRun:
-    config, objective = task.config, task.config.objective
+def _read_evaluations(run: Path) -> dict[int, dict[str, Any]]:
+    """Return the lines of metrics.jsonl with an evaluation, by step."""
+    entries = read_json_lines(run / METRICS, strict=True)
+    return {entry["step"]: entry for entry in entries if "evaluation" in entry}
+
+
+def _run(task: Task, path: Path, evaluations: dict[int, dict[str, Any]]) -> ImageRun:
+    config, objective, data = task.config, task.config.objective, open_run(path).data
     return ImageRun(
         id=task.id,
         variant=task.variant,
@@ -99,30 +61,26 @@ def _run(task: Task, run: RunDirectory) -> ImageRun:
         temperatures=objective.temperatures,
         epochs=config.cadence.epochs,
         steps_per_epoch=config.cadence.steps_per_epoch,
-        parameters=_parameters(config.generator, tuple(run.data["sample_shape"]), len(run.data["classes"])),
-        seconds=wall_seconds(run.path),
-        evaluations=_evaluations(task, run.path),
+        parameters=_count_parameters(config.generator, tuple(data["sample_shape"]), len(data["classes"])),
+        seconds=wall_seconds(path),
+        evaluations=tuple(
+            EvaluatedStep(
+                step=step,
+                positives_seen=config.positives_seen(step),
+                metrics=_parse(Metrics, entry["evaluation"], path),
+            )
+            for step, entry in sorted(evaluations.items())
+        ),
     )
 
 
-def _evaluations(task: Task, run: Path) -> tuple[EvaluatedStep, ...]:
-    return tuple(
-        EvaluatedStep(
-            step=step,
-            positives_seen=task.config.positives_seen(step),
-            metrics=_parse_metrics(Metrics, entry["evaluation"], run),
-        )
-        for step, entry in sorted(evaluations_by_step(run).items())
-    )
-
-
-def _common_protocol(plan: Plan, runs: Path) -> Protocol:
+def _common_protocol(plan: Plan, runs: Path, evaluations: dict[str, dict[int, dict[str, Any]]]) -> Protocol:
     """Return the protocol of all evaluations; require that there is only one, as others cannot be compared."""
     protocols: dict[Protocol, Path] = {}
     for task in plan.tasks:
         run = run_path(task, runs)
-        for entry in evaluations_by_step(run).values():
-            protocols.setdefault(_parse_metrics(Protocol, entry.get("protocol"), run), run)
+        for entry in evaluations[task.id].values():
+            protocols.setdefault(_parse(Protocol, entry.get("protocol"), run), run)
     if len(protocols) > 1:
         first, second, *_ = protocols.values()
         raise UserError(
@@ -134,7 +92,7 @@ def _common_protocol(plan: Plan, runs: Path) -> Protocol:
     return protocol
 
 
-def _parse_metrics(kind: Any, tree: Any, run: Path) -> Any:
+def _parse(kind: Any, tree: Any, run: Path) -> Any:
     """Parse a value of metrics.jsonl as `kind`."""
     try:
         return from_dict(kind, tree)
@@ -143,6 +101,35 @@ def _parse_metrics(kind: Any, tree: Any, run: Path) -> Any:
 
 
 @cache
-def _parameters(options: GeneratorOptions, sample_shape: tuple[int, ...], classes: int) -> int:
+def _count_parameters(options: GeneratorOptions, sample_shape: tuple[int, ...], classes: int) -> int:
     generator = build(options, sample_shape=sample_shape, classes=classes, seed=0)
     return sum(parameter.numel() for parameter in generator.parameters())
+
+
+def wall_seconds(run: Path) -> float:
+    """Return the seconds between start and end, summed over all starts of the run.
+
+    This is an estimate if a process was killed and logged no end. It is then counted up to the last write of
+    metrics.jsonl, as the next start recorded it, or as the file shows if there was no next start. If the next start
+    recorded no such time, it is counted up to that start.
+    """
+    return sum(_spans(run))
+
+
+def _spans(run: Path) -> Iterator[float]:
+    start: datetime | None = None
+    for entry in read_json_lines(run / HISTORY):
+        event, now = entry.get("event"), _time(entry.get("time"))
+        if event not in (*STARTS, *ENDS) or now is None:
+            continue
+        if start is not None:
+            end = now if event in ENDS else _time(entry.get("last_written")) or now
+            yield max(0.0, (end - start).total_seconds())
+        start = now if event in STARTS else None
+    if start is not None and (run / METRICS).exists():
+        written = datetime.fromtimestamp((run / METRICS).stat().st_mtime, UTC)
+        yield max(0.0, (written - start).total_seconds())
+
+
+def _time(text: Any) -> datetime | None:
+    return datetime.fromisoformat(text) if isinstance(text, str) else None

@@ -19,25 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.errors import UserError
-from truedrift.grids.plan import Plan, Task, last_log_line, run_path, sidecar_path, train_command
-from truedrift.grids.status import is_done
+from truedrift.grids.plan import Plan, Task, is_done, last_log_line, sidecar_path, train_command
 from truedrift.storage import make_directory, read_json_lines, write_atomically
 from truedrift.training.run_directory import lock_run
 
 FOLDER = "slurm"
 """Folder for the files of submitit, below the directory of runs."""
-OVER = (
-    "COMPLETED",
-    "FAILED",
-    "CANCELLED",
-    "TIMEOUT",
-    "OUT_OF_MEMORY",
-    "NODE_FAIL",
-    "BOOT_FAIL",
-    "DEADLINE",
-    "PREEMPTED",
-    "REVOKED",
-)
+OVER = {
+    *("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "OUT_OF_MEMORY", "NODE_FAIL", "BOOT_FAIL", "DEADLINE"),
+    *("PREEMPTED", "REVOKED"),
+}
 """Final states of jobs."""
 UNKNOWN = "UNKNOWN"
 """State of a job that sacct does not know yet, or no longer knows."""
@@ -84,7 +75,8 @@ class Job:
 
         if self.cluster == "slurm":
             state = self._state()
-            return state in OVER or (state == UNKNOWN and self._is_old())
+            old = self.file.exists() and time.time() - self.file.stat().st_mtime > FORGOTTEN_SECONDS
+            return state in OVER or (state == UNKNOWN and old)
         job: Any = submitit.LocalJob(self.runs / FOLDER, self.id)
         return job.paths.result_pickle.exists() or not _is_alive(int(self.id))
 
@@ -98,9 +90,6 @@ class Job:
         import submitit  # noqa: PLC0415
 
         return submitit.SlurmJob(self.runs / FOLDER, self.id).state.split()[0].removesuffix("+")
-
-    def _is_old(self) -> bool:
-        return self.file.exists() and time.time() - self.file.stat().st_mtime > FORGOTTEN_SECONDS
 
 
 @dataclass(frozen=True)
@@ -161,15 +150,16 @@ def require_slurm() -> None:
 
 def submit(plan: Plan, runs: Path, options: SlurmOptions, device: str, cluster: str = "slurm") -> Submission:
     """Submit runs that are neither done nor waiting; `cluster` "local" runs the same jobs on this machine."""
+    runs = runs.absolute()
     make_directory(runs / FOLDER)
     with lock_run(runs / FOLDER):
-        remaining = [task for task in plan.tasks if not is_done(task, run_path(task, runs))]
+        remaining = [task for task in plan.tasks if not is_done(task, runs)]
         known = [job for task in remaining for job in _read_submissions(task, runs)]
         waiting = tuple(job for job in known if not job.is_over())
         ended = tuple((job, job.why()) for job in known if job not in waiting)
         free = [task for task in remaining if task not in [job.task for job in waiting]]
-        executor = _executor(runs.absolute(), options, cluster) if free else None
-        return Submission(waiting, tuple(_submit_task(executor, task, runs.absolute(), device) for task in free), ended)
+        executor = _executor(runs, options, cluster) if free else None
+        return Submission(waiting, tuple(_submit_task(executor, task, runs, device) for task in free), ended)
 
 
 def _executor(runs: Path, options: SlurmOptions, cluster: str) -> Any:
@@ -184,19 +174,18 @@ def _executor(runs: Path, options: SlurmOptions, cluster: str) -> Any:
         cpus_per_task=options.cpus,
         mem_gb=options.memory_gb,
         slurm_setup=list(options.setup),
-        slurm_additional_parameters=_extra(options.extra),
+        slurm_additional_parameters=_parse_extra(options.extra),
         **{name: value for name, value in named.items() if value is not None},
     )
     return executor
 
 
-def _extra(settings: tuple[str, ...]) -> dict[str, str]:
-    pairs = [setting.partition("=") for setting in settings]
-    for name, equals, _ in pairs:
-        if not name or not equals:
+def _parse_extra(settings: tuple[str, ...]) -> dict[str, str]:
+    for setting in settings:
+        if not setting.partition("=")[0] or "=" not in setting:
             fix = "pass for example constraint=a100"
-            raise UserError(f"is {name!r}", "must be name=value", fix, field="slurm.extra")
-    return {name: value for name, _, value in pairs}
+            raise UserError(f"is {setting!r}", "must be name=value", fix, field="slurm.extra")
+    return dict(setting.split("=", 1) for setting in settings)
 
 
 def _submit_task(executor: Any, task: Task, runs: Path, device: str) -> Job:
@@ -204,17 +193,14 @@ def _submit_task(executor: Any, task: Task, runs: Path, device: str) -> Job:
     arguments = train_command(task, runs, device)
     job = executor.submit(SlurmTask(arguments, sidecar_path(task, runs, "log")))
     submitted = Job(task, str(job.job_id), executor.cluster, runs)
-    content = json.dumps({"job": submitted.id, "cluster": submitted.cluster}) + "\n"
-    write_atomically(submitted.file, content.encode())
+    write_atomically(submitted.file, f"{json.dumps({'job': submitted.id, 'cluster': submitted.cluster})}\n".encode())
     return submitted
 
 
 def _read_submissions(task: Task, runs: Path) -> list[Job]:
     """Return the last job of the run, if its file exists and is readable."""
     lines = read_json_lines(sidecar_path(task, runs, "job"))[-1:]
-    return [
-        Job(task, tree["job"], tree["cluster"], runs.absolute()) for tree in lines if {"job", "cluster"} <= set(tree)
-    ]
+    return [Job(task, tree["job"], tree["cluster"], runs) for tree in lines if {"job", "cluster"} <= set(tree)]
 
 
 def _is_alive(process: int) -> bool:

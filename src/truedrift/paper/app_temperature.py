@@ -37,9 +37,10 @@ from truedrift.bias.theory import compensation, effective_share
 from truedrift.data.toys import FOUR_MODES
 from truedrift.grids.options import StudyOptions
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import ABC, CLOUD, INK, MUTED, STANDARD, style_axes, ticks_at
+from truedrift.report.figure import ABC, CLOUD, INK, MUTED, STANDARD, legend_above, style_axes, ticks_at
 from truedrift.report.item import Item
-from truedrift.report.table import Number, Row, Scientific, Table, format_number
+from truedrift.report.statistics import log_slope
+from truedrift.report.table import Number, Row, Scientific, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +73,8 @@ class TemperatureRow:
     @property
     def slopes(self) -> tuple[float, float, float, float]:
         """Exponents of n between the last two sizes: standard, the best τ′, the best of each query, ABC."""
-        last, before = self.sizes[-1], self.sizes[-2]
-        factor = math.log(last.n / before.n)
-        standard, best, own_best, abc = (
-            math.log(getattr(last, name) / getattr(before, name)) / factor
-            for name in ("standard", "best", "own_best", "abc")
-        )
+        n, columns = [each.n for each in self.sizes], zip(*map(_biases, self.sizes), strict=True)
+        standard, abc, best, own_best = (log_slope(n, biases) for biases in columns)
         return standard, best, own_best, abc
 
 
@@ -215,10 +212,10 @@ def table(record: Temperature) -> Table:
 def _rows(at: TemperatureRow) -> list[Row]:
     rows: list[Row] = []
     for each in at.sizes:
-        standard, best, own_best, abc = map(Scientific, (each.standard, each.best, each.own_best, each.abc))
+        standard, abc, best, own_best = map(Scientific, _biases(each))
         rows.append((f"{at.tau:g}", str(each.n), standard, best, Number(each.best_ratio, ".3f"), own_best, abc))
-    of_standard, of_best, of_own_best, of_abc = map(Number, at.slopes)
-    return [*rows, (f"{at.tau:g}", "slope", of_standard, of_best, "", of_own_best, of_abc)]
+    *slopes, last_slope, abc_slope = map(Number, at.slopes)
+    return [*rows, (f"{at.tau:g}", "slope", *slopes, "", last_slope, abc_slope)]
 
 
 def draw(record: Temperature) -> Figure:
@@ -234,8 +231,7 @@ def draw(record: Temperature) -> Figure:
     _share_vertical(panels[1, 1:])
     for letter, axes in zip("abcdef", panels.flat, strict=False):
         axes.set_title(f"({letter})", fontsize=8.5, loc="left", pad=4)
-    handles, labels = panels[1, 1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper center", ncols=4, frameon=False, fontsize=8.5, handlelength=2.6)
+    legend_above(figure, panels[1, 1].get_legend_handles_labels()[0], columns=4, handlelength=2.6)
     figure.subplots_adjust(left=0.075, right=0.985, bottom=0.095, top=0.875, wspace=0.33, hspace=0.42)
     return figure
 
@@ -303,44 +299,43 @@ def _biases(each: CompensationRow) -> tuple[float, float, float, float]:
     return each.standard, each.abc, each.best, each.own_best
 
 
-def verdicts(record: Temperature) -> list[str]:
+def findings(record: Temperature) -> list[str]:
     """Return one sentence per τ: the share of the bias that the best τ′ and ABC leave at the largest n."""
-    return [
-        f"τ = {at.tau:g}, n = {last.n}: the best τ′ leaves {format_number(last.best / last.standard, '.1%')} of the "
-        f"standard bias, the best τ′ of each query {format_number(last.own_best / last.standard, '.1%')}, "
-        f"ABC {format_number(last.abc / last.standard, '.1%')}"
-        for at in record.at
-        for last in at.sizes[-1:]
-    ]
+    sentences = []
+    for at in record.at:
+        last = at.sizes[-1]
+        best, own_best, abc = (f"{value / last.standard:.1%}" for value in (last.best, last.own_best, last.abc))
+        sentences.append(
+            f"τ = {at.tau:g}, n = {last.n}: the best τ′ leaves {best} of the standard bias, the best τ′ of each query "
+            f"{own_best}, ABC {abc}"
+        )
+    return sentences
 
 
 def screen_notes(record: Temperature) -> list[str]:
     """Return both conditions of `eq:compensation`, the accuracy, and n_eff."""
-    pairs = (len(record.taus) - 1) * record.queries
-    return [
-        *(_conditions(row) for row in record.at),
-        f"τ′ from {record.ratios[0]:g} τ to {record.ratios[-1]:g} τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ "
-        f"to {max(row.interpolation_error for row in record.at):.0e} of the bias.",
-        f"n_eff/n, median: {record.share_median[0]:.3f} at τ = {record.taus[0]:g}, "
-        f"{record.share_median[-1]:.3f} at τ = {record.taus[-1]:g}; "
-        f"it fails to grow with τ in {record.falls} of {pairs} cases. Seed {record.provenance.seed}.",
-    ]
-
-
-def _conditions(row: TemperatureRow) -> str:
-    return (
+    conditions = [
         f"τ = {row.tau:g}: n·Δ from {min(row.shifts):.3f} to {max(row.shifts):.3f}, median {median(row.shifts):.3f} "
         f"(one constant is needed); angle up to {max(row.angles_degrees):.1f}°, "
         f"median {median(row.angles_degrees):.1f}° (0° is needed)"
-    )
+        for row in record.at
+    ]
+    return [
+        *conditions,
+        f"τ′ from {record.ratios[0]:g} τ to {record.ratios[-1]:g} τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ "
+        f"to {max(row.interpolation_error for row in record.at):.0e} of the bias.",
+        f"n_eff/n, median: {record.share_median[0]:.3f} at τ = {record.taus[0]:g}, "
+        f"{record.share_median[-1]:.3f} at τ = {record.taus[-1]:g}; it fails to grow with τ in {record.falls} of "
+        f"{(len(record.taus) - 1) * record.queries} cases. Seed {record.provenance.seed}.",
+    ]
 
 
 ITEM = Item(
-    label="app:temperature",
-    record=Temperature,
-    description="The bias at any other temperature τ′: no single τ′, and no τ′ per query, replaces the correction.",
+    "app:temperature",
+    Temperature,
+    "The bias at any other temperature τ′: no single τ′, and no τ′ per query, replaces the correction.",
     table=table,
     figure=draw,
-    findings=verdicts,
+    findings=findings,
     screen_notes=screen_notes,
 )

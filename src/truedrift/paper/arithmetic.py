@@ -8,22 +8,20 @@ and the estimator.
 
 from truedrift.grids.benchmarks import BenchmarkSetting
 from truedrift.grids.plan import Task
-from truedrift.grids.results import ImageGrid
+from truedrift.grids.record import ImageGrid
 from truedrift.paper.grid_tables import (
-    MEASURES,
     VariantComparison,
-    by_seed,
-    comparisons_note,
+    all_differences,
     coverage_notes,
-    interval_cell,
-    measure_cells,
-    number_format,
+    difference_rows,
+    measure_columns,
     protocol_line,
     sizes,
 )
 from truedrift.report.figure import LOOKS
 from truedrift.report.item import Item
-from truedrift.report.table import Cell, Row, Table
+from truedrift.report.statistics import comparisons_note
+from truedrift.report.table import Row, Table
 
 N = 8
 ARITHMETICS = {
@@ -33,6 +31,10 @@ ARITHMETICS = {
     "row": {"arithmetic": "stable", "normalization": "row"},
 }
 ESTIMATORS = ("standard", "abc", "abc2")
+COMPARISONS = {
+    name: [VariantComparison(f"{name}/{each}", LOOKS[each][0], f"{name}/standard") for each in ("abc", "abc2")]
+    for name in ARITHMETICS
+}
 
 
 def tasks(benchmark: BenchmarkSetting) -> list[Task]:
@@ -55,23 +57,10 @@ def tasks(benchmark: BenchmarkSetting) -> list[Task]:
     ]
 
 
-def against(arithmetic: str, estimator: str) -> VariantComparison:
-    """Return the comparison of an estimator with standard in one arithmetic."""
-    base = f"{arithmetic}/standard"
-    return VariantComparison(
-        variant=f"{arithmetic}/{estimator}", name=LOOKS[estimator][0], base=base, base_name=LOOKS["standard"][0]
-    )
-
-
-def _comparisons() -> list[tuple[str, VariantComparison]]:
-    return [(each, against(each, estimator)) for each in ARITHMETICS for estimator in ("abc", "abc2")]
-
-
 def table(record: ImageGrid) -> Table:
     """Return three rows per arithmetic; a missing run is a dash."""
     n, name = sizes(record)[0], record.protocol.distance_name
-    columns = [column for measure in MEASURES for column in (f"{measure} {name}", f"{measure} − standard")]
-    found = [each for _, pair in _comparisons() for each in pair.differences(record, n)]
+    compared = [each for comparisons in COMPARISONS.values() for each in comparisons]
     return Table(
         caption=(
             f"Arithmetic of the weights, n = {n}: {name} on {record.data}, mean ± largest deviation over seeds, the "
@@ -79,50 +68,32 @@ def table(record: ImageGrid) -> Table:
             f"{protocol_line(record)} The paper has no such comparison."
         ),
         label="tab:arithmetic",
-        header=("arithmetic", "estimator", "seeds", *columns),
-        groups=[_rows(record, arithmetic, n) for arithmetic in ARITHMETICS],
-        notes=(*coverage_notes(record), comparisons_note(found)),
+        header=("arithmetic", "estimator", "seeds", *measure_columns(record, " − standard")),
+        groups=[_rows(record, n, arithmetic) for arithmetic in ARITHMETICS],
+        notes=(*coverage_notes(record), comparisons_note(all_differences(record, n, compared))),
     )
 
 
-def _rows(record: ImageGrid, arithmetic: str, n: int) -> list[Row]:
-    variants = {estimator: f"{arithmetic}/{estimator}" for estimator in LOOKS}
-    cells = {measure: measure_cells(record, tuple(variants.values()), n, measure) for measure in MEASURES}
-    return [
-        (
-            arithmetic,
-            LOOKS[estimator][0],
-            str(len(by_seed(record, variant, n))),
-            *(
-                cell
-                for measure in MEASURES
-                for cell in (cells[measure][variant], _difference(record, arithmetic, estimator, n, measure))
-            ),
-        )
-        for estimator, variant in variants.items()
-    ]
+def _rows(record: ImageGrid, n: int, arithmetic: str) -> list[Row]:
+    starts = {f"{arithmetic}/{estimator}": (arithmetic, LOOKS[estimator][0]) for estimator in ESTIMATORS}
+    return difference_rows(record, n, starts, COMPARISONS[arithmetic])
 
 
-def _difference(record: ImageGrid, arithmetic: str, estimator: str, n: int, measure: str) -> Cell:
-    if estimator == "standard":
-        return ""
-    return interval_cell(against(arithmetic, estimator).difference(record, n, measure), number_format(record, measure))
-
-
-def verdicts(record: ImageGrid) -> list[str]:
+def findings(record: ImageGrid) -> list[str]:
     """Return one sentence per comparison that has a pair, about the last-5 averages."""
     n = sizes(record)[0]
     return [
-        f"{arithmetic}: {pair.verdict(record, n)}"
-        for arithmetic, pair in _comparisons()
-        if pair.difference(record, n).pairs
+        f"{arithmetic}: {each.finding(record, n)}"
+        for arithmetic, comparisons in COMPARISONS.items()
+        for each in comparisons
+        if each.difference(record, n).pairs
     ]
 
 
 ITEM = Item(
-    label="arithmetic",
-    record=ImageGrid,
-    description="Does the gain of ABC depend on how the weights are normalized? Four arithmetics, three estimators.",
+    "arithmetic",
+    ImageGrid,
+    "Does the gain of ABC depend on how the weights are normalized? Four arithmetics, three estimators.",
     table=table,
-    findings=verdicts,
+    findings=findings,
 )

@@ -4,7 +4,6 @@ label → study or grid → record → item → files and text
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,31 +34,28 @@ from truedrift.records.provenance import with_command
 from truedrift.records.store import RECORDS, read, read_lenient
 from truedrift.report.item import Item
 
-
-@dataclass(frozen=True)
-class Grid:
-    """The runs of a grid, and its data sets; the first one that a scale has is the default."""
-
-    tasks: Callable[[BenchmarkSetting], list[Task]]
-    data_sets: tuple[str, ...] = IMAGES
-
-
-GRIDS: Mapping[str, Grid] = {
-    "tab:main_results": Grid(tab_main_results.tasks),
-    "fig:convergence": Grid(tab_main_results.tasks),
-    "tab:samples_to_fid": Grid(tab_main_results.tasks),
-    "fig:ablation_trajectory": Grid(fig_ablation_trajectory.tasks),
-    "tab:cifar100": Grid(tab_main_results.tasks, ("cifar100",)),
-    "arithmetic": Grid(arithmetic.tasks),
-    "temperature-sweep": Grid(temperature_sweep.tasks),
+GRIDS: Mapping[str, Callable[[BenchmarkSetting], list[Task]]] = {
+    "tab:main_results": tab_main_results.tasks,
+    "fig:convergence": tab_main_results.tasks,
+    "tab:samples_to_fid": tab_main_results.tasks,
+    "fig:ablation_trajectory": fig_ablation_trajectory.tasks,
+    "tab:cifar100": tab_main_results.tasks,
+    "arithmetic": arithmetic.tasks,
+    "temperature-sweep": temperature_sweep.tasks,
 }
+"""Label → function that returns the runs of a grid."""
+DATA_SETS = {"tab:cifar100": ("cifar100",)}
+"""Label → its data sets, where these are not `IMAGES`."""
 
 
 def plan_grid(item: str, setting: StudyOptions) -> Plan:
-    """Return the plan of the item: all its runs with these options."""
-    grid = GRIDS[item]
-    benchmark = benchmark_setting(setting, grid.data_sets, item)
-    tasks = distinct_tasks(grid.tasks(benchmark))
+    """Return the plan of the item: all its runs with these options.
+
+    Raises:
+        UserError: The options are not allowed for this item.
+    """
+    benchmark = benchmark_setting(setting, DATA_SETS.get(item, IMAGES), item)
+    tasks = distinct_tasks(GRIDS[item](benchmark))
     return Plan(item=item, scale=setting.scale, data=benchmark.data, command=setting.command(item), tasks=tasks)
 
 
@@ -105,7 +101,7 @@ ITEMS: tuple[Item, ...] = (
     digits.ITEM,
     pool_bias.ITEM,
 )
-_KINDS: tuple[type, ...] = tuple(dict.fromkeys(item.record for item in ITEMS))
+_KINDS: tuple[type[Any], ...] = tuple(dict.fromkeys(item.record for item in ITEMS))
 LABELS = ", ".join(item.label for item in ITEMS)
 
 
@@ -129,7 +125,7 @@ def latest(directory: Path) -> list[Any]:
         UserError: There is no file, no record of an item, or a line that is not a record.
     """
     path = _records_path(directory)
-    records = _last_of_items({kind: read(path, kind) for kind in _KINDS})
+    records = _last_of_items(read(path, *_KINDS))
     if not records:
         problem = f"{str(path)!r} has no record of a figure or table"
         raise UserError(problem, f"known items: {LABELS}", "pass another file")
@@ -142,11 +138,8 @@ def latest_readable(directory: Path) -> tuple[list[Any], int]:
     Raises:
         UserError: No record is readable.
     """
-    path = _records_path(directory)
-    by_kind: dict[type, tuple[list[Any], dict[int, str]]] = {kind: read_lenient(path, kind) for kind in _KINDS}
-    readable = _last_of_items({kind: records for kind, (records, _) in by_kind.items()})
-    unreadable = {number for _, problems in by_kind.values() for number in problems}
-    return readable or latest(directory), len(unreadable)
+    records, problems = read_lenient(_records_path(directory), *_KINDS)
+    return _last_of_items(records) or latest(directory), len(problems)
 
 
 def _records_path(directory: Path) -> Path:
@@ -160,9 +153,9 @@ def _records_path(directory: Path) -> Path:
     return path
 
 
-def _last_of_items(by_kind: Mapping[type, Sequence[Any]]) -> list[Any]:
-    by_item = [[record for record in by_kind[item.record] if item.matches(record)] for item in ITEMS]
-    return [records[-1] for records in by_item if records]
+def _last_of_items(records: Sequence[Any]) -> list[Any]:
+    by_item = [[record for record in records if item.matches(record)] for item in ITEMS]
+    return [matching[-1] for matching in by_item if matching]
 
 
 def render_record(record: Any, directory: Path) -> str:

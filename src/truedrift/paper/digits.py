@@ -24,7 +24,8 @@ from truedrift.grids.options import StudyOptions
 from truedrift.recipes.overrides import recipe
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.item import Item
-from truedrift.report.table import Table
+from truedrift.report.statistics import mean_and_deviation
+from truedrift.report.table import DASH, Table
 from truedrift.training.config import RunConfig
 from truedrift.training.load import load_generator
 from truedrift.training.train import train
@@ -70,39 +71,39 @@ def study(setting: StudyOptions) -> TrainedDigits:
     training, held_out = load("digits"), load("digits", split="test")
     classifier = train_classifier(training)
     settings = ("cadence.epochs=3",) if setting.scale == "smoke" else ()
+    configs = [
+        recipe("digits", given={"estimator": estimator, "seed": seed}, settings=settings)
+        for estimator in ESTIMATORS
+        for seed in range(setting.seed, setting.seed + SEEDS[setting.scale])
+    ]
     with tempfile.TemporaryDirectory() as scratch:
         directory = setting.directory or Path(scratch)
-        runs, config = [], recipe("digits", settings=settings)
-        for estimator in ESTIMATORS:
-            for seed in range(setting.seed, setting.seed + SEEDS[setting.scale]):
-                config = recipe("digits", given={"estimator": estimator, "seed": seed}, settings=settings)
-                runs.append(_run(config, directory / f"{estimator}-seed{seed}", training, classifier, setting))
+        runs = tuple(_run(config, directory, training, classifier, setting) for config in configs)
     return TrainedDigits(
-        n=config.batch.n,
-        steps=config.cadence.steps,
+        n=configs[0].batch.n,
+        steps=configs[0].cadence.steps,
         samples=SAMPLES,
         accuracy=_share(classifier, to_model_range(held_out.values), held_out.labels),
         threads=torch.get_num_threads(),
-        runs=tuple(runs),
+        runs=runs,
         provenance=provenance(seed=setting.seed, wall_seconds=time.monotonic() - started),
     )
 
 
-def _run(config: RunConfig, out: Path, data: Samples, classifier: Any, setting: StudyOptions) -> DigitsRun:
+def _run(config: RunConfig, directory: Path, data: Samples, classifier: Any, setting: StudyOptions) -> DigitsRun:
     """Train, or load the existing run, and evaluate its samples."""
-    started = time.monotonic()
-    name = config.objective.estimator_pos
+    started, name, seed = time.monotonic(), config.objective.estimator_pos, config.seed
+    out = directory / f"{name}-seed{seed}"
     existing = (out / "config.json").exists()
-    for _report in train(
-        config,
-        out=out,
-        device="cpu",
-        progress=lambda _, done, total: setting.progress(f"{name}, seed {config.seed}", done, total),
-    ):
+
+    def progress(_: str, done: float, total: float) -> None:
+        setting.progress(f"{name}, seed {seed}", done, total)
+
+    for _report in train(config, out=out, device="cpu", progress=progress):
         pass
     seconds = 0.0 if existing else time.monotonic() - started
     recognized, ratio = recognized_share(load_generator(out).generator, data, classifier)
-    return DigitsRun(estimator=name, seed=config.seed, recognized=recognized, distance_ratio=ratio, seconds=seconds)
+    return DigitsRun(estimator=name, seed=seed, recognized=recognized, distance_ratio=ratio, seconds=seconds)
 
 
 def recognized_share(generator: Generator, data: Samples, classifier: Any) -> tuple[float, float]:
@@ -132,17 +133,27 @@ def _share(classifier: Any, images: Tensor, labels: Tensor) -> float:
     return float((predicted == labels).double().mean())
 
 
+def _by_estimator(record: TrainedDigits) -> dict[str, list[DigitsRun]]:
+    names = dict.fromkeys(run.estimator for run in record.runs)
+    return {name: [run for run in record.runs if run.estimator == name] for name in names}
+
+
+def _format_mean(values: Sequence[float], spec: str) -> str:
+    mean, deviation = mean_and_deviation(values)
+    return f"{mean:{spec}} ± {deviation:{spec}}"
+
+
 def table(record: TrainedDigits) -> Table:
     """Return one row per estimator: mean and largest deviation over seeds."""
     rows = []
-    for estimator in dict.fromkeys(run.estimator for run in record.runs):
-        runs = [run for run in record.runs if run.estimator == estimator]
+    for estimator, runs in _by_estimator(record).items():
+        timed = [run.seconds for run in runs if run.seconds > 0]
         rows.append(
             (
                 estimator,
-                format_mean([run.recognized for run in runs], "%"),
-                format_mean([run.distance_ratio for run in runs], ""),
-                _seconds(runs),
+                _format_mean([run.recognized for run in runs], ".1%"),
+                _format_mean([run.distance_ratio for run in runs], ".2f"),
+                f"{statistics.fmean(timed):.0f}" if timed else DASH,
                 ", ".join(str(run.seed) for run in runs),
             )
         )
@@ -155,30 +166,19 @@ def table(record: TrainedDigits) -> Table:
     return Table(caption=caption, label="trained-digits", header=header, groups=[rows])
 
 
-def format_mean(values: Sequence[float], unit: str) -> str:
-    """Format the mean ± largest deviation."""
-    mean = statistics.fmean(values)
-    deviation = max(abs(value - mean) for value in values)
-    return f"{mean:.1%} ± {deviation:.1%}" if unit == "%" else f"{mean:.2f} ± {deviation:.2f}"
-
-
-def _seconds(runs: Sequence[DigitsRun]) -> str:
-    timed = [run.seconds for run in runs if run.seconds > 0]
-    return f"{statistics.fmean(timed):.0f}" if timed else "–"
-
-
-def verdicts(record: TrainedDigits) -> list[str]:
+def findings(record: TrainedDigits) -> list[str]:
     """Return one sentence per estimator: the share of recognized samples."""
-    by_estimator = dict.fromkeys(run.estimator for run in record.runs)
-    shares = {name: [run.recognized for run in record.runs if run.estimator == name] for name in by_estimator}
-    return [f"{name}: {format_mean(values, '%')} of the samples are recognized" for name, values in shares.items()]
+    return [
+        f"{name}: {_format_mean([run.recognized for run in runs], '.1%')} of the samples are recognized"
+        for name, runs in _by_estimator(record).items()
+    ]
 
 
 ITEM = Item(
-    label="digits",
-    record=TrainedDigits,
-    description="Digits trained with standard and ABC: share of samples recognized as their class, and their variety.",
+    "digits",
+    TrainedDigits,
+    "Digits trained with standard and ABC: share of samples recognized as their class, and their variety.",
     table=table,
-    findings=verdicts,
+    findings=findings,
     filename="trained_digits",
 )

@@ -8,18 +8,15 @@ from matplotlib.figure import Figure
 
 from truedrift.grids.benchmarks import BenchmarkSetting
 from truedrift.grids.plan import Task
-from truedrift.grids.results import ImageGrid
+from truedrift.grids.record import ImageGrid
 from truedrift.paper.grid_tables import (
-    MEASURES,
     VariantComparison,
+    all_differences,
     axis_unit,
-    by_seed,
-    comparisons_note,
     coverage_notes,
+    difference_rows,
     draw_trajectory,
-    interval_cell,
-    measure_cells,
-    number_format,
+    measure_columns,
     plain_logarithmic,
     protocol_line,
     sizes,
@@ -28,7 +25,8 @@ from truedrift.paper.grid_tables import (
 )
 from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD, style_axes
 from truedrift.report.item import Item
-from truedrift.report.table import Cell, Row, Table
+from truedrift.report.statistics import comparisons_note
+from truedrift.report.table import Table
 
 N = 8
 SIDES = {
@@ -38,6 +36,15 @@ SIDES = {
     "both": ("abc", "abc"),
 }
 """Variant → estimators of the positive and the negative side."""
+FIGURE_INCHES = (4.4, 3.1)
+LOOKS = {
+    "none": ("none (standard)", STANDARD, "o"),
+    "positive": ("positive only", POSITIVE, "v"),
+    "negative": ("negative only", NEGATIVE, "D"),
+    "both": ("both (ABC)", ABC, "s"),
+}
+"""Variant → display name, color and marker."""
+AGAINST_NONE = [VariantComparison(variant, LOOKS[variant][0], "none", "none") for variant in LOOKS if variant != "none"]
 
 
 def tasks(benchmark: BenchmarkSetting) -> list[Task]:
@@ -49,25 +56,10 @@ def tasks(benchmark: BenchmarkSetting) -> list[Task]:
     ]
 
 
-FIGURE_INCHES = (4.4, 3.1)
-LOOKS = {
-    "none": ("none (standard)", STANDARD, "o"),
-    "positive": ("positive only", POSITIVE, "v"),
-    "negative": ("negative only", NEGATIVE, "D"),
-    "both": ("both (ABC)", ABC, "s"),
-}
-"""Variant → display name, color and marker."""
-AGAINST_NONE = [
-    VariantComparison(variant=variant, name=LOOKS[variant][0], base="none", base_name="none")
-    for variant in ("positive", "negative", "both")
-]
-
-
 def table(record: ImageGrid) -> Table:
     """Return one row per variant: both measures, and their paired differences to none."""
     n, name = sizes(record)[0], record.protocol.distance_name
-    columns = [column for measure in MEASURES for column in (f"{measure} {name}", f"{measure} − none")]
-    found = [each for against in AGAINST_NONE for each in against.differences(record, n)]
+    starts = {variant: (name,) for variant, (name, _, _) in LOOKS.items()}
     return Table(
         caption=(
             f"Which side is corrected, n = {n}: {name} on {record.data}, mean ± largest deviation over seeds, the "
@@ -77,31 +69,10 @@ def table(record: ImageGrid) -> Table:
             "lowest through most of training."
         ),
         label="tab:ablation_trajectory",
-        header=("corrected side", "seeds", *columns),
-        groups=[_rows(record, n)],
-        notes=(*coverage_notes(record), comparisons_note(found)),
+        header=("corrected side", "seeds", *measure_columns(record, " − none")),
+        groups=[difference_rows(record, n, starts, AGAINST_NONE)],
+        notes=(*coverage_notes(record), comparisons_note(all_differences(record, n, AGAINST_NONE))),
     )
-
-
-def _rows(record: ImageGrid, n: int) -> list[Row]:
-    cells = {measure: measure_cells(record, tuple(LOOKS), n, measure) for measure in MEASURES}
-    against = {each.variant: each for each in AGAINST_NONE}
-    return [
-        (
-            name,
-            str(len(by_seed(record, variant, n))),
-            *(
-                cell
-                for measure in MEASURES
-                for cell in (cells[measure][variant], _difference(record, against.get(variant), n, measure))
-            ),
-        )
-        for variant, (name, _, _) in LOOKS.items()
-    ]
-
-
-def _difference(record: ImageGrid, against: VariantComparison | None, n: int, measure: str) -> Cell:
-    return interval_cell(against.difference(record, n, measure), number_format(record, measure)) if against else ""
 
 
 def draw(record: ImageGrid) -> Figure:
@@ -121,17 +92,17 @@ def draw(record: ImageGrid) -> Figure:
     return figure
 
 
-def verdicts(record: ImageGrid) -> list[str]:
+def findings(record: ImageGrid) -> list[str]:
     """Return one sentence per corrected side, about the last-5 averages."""
     n = sizes(record)[0]
-    return [f"n = {n}, {each.name} against none: {each.verdict(record, n)}" for each in AGAINST_NONE]
+    return [f"n = {n}, {each.name} against none: {each.finding(record, n)}" for each in AGAINST_NONE]
 
 
 ITEM = Item(
-    label="fig:ablation_trajectory",
-    record=ImageGrid,
-    description="Which side needs the correction: distance during training, and last-5 averages.",
+    "fig:ablation_trajectory",
+    ImageGrid,
+    "Which side needs the correction: distance during training, and last-5 averages.",
     table=table,
     figure=draw,
-    findings=verdicts,
+    findings=findings,
 )

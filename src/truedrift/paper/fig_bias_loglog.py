@@ -11,7 +11,6 @@ contraction), and that the bias of ABC never exceeds that of standard. The theor
 away from the largest weights, that is, from the query.
 """
 
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -24,14 +23,14 @@ from matplotlib.lines import Line2D
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias.exact import Moments, exact_moments_by_estimator
-from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.monte_carlo import TrialMoments
+from truedrift.bias.monte_carlo import TrialMoments, monte_carlo
 from truedrift.data.toys import FOUR_MODES
 from truedrift.grids.options import Scale, StudyOptions
 from truedrift.progress import Progress
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import INK, LOOKS, MUTED, style_axes, ticks_at
+from truedrift.report.figure import INK, LOOKS, MUTED, legend_above, style_axes, ticks_at
 from truedrift.report.item import Item
+from truedrift.report.statistics import log_slope
 from truedrift.report.table import Number, Row, Scientific, Table, format_number
 
 
@@ -104,8 +103,11 @@ class BiasCurves:
 
     def slope(self, curve: BiasCurve) -> float:
         """d log(exact) / d log n between the last two n."""
-        (a, b), (n, m) = curve.exact[-2:], self.n[-2:]
-        return math.log(b / a) / math.log(m / n)
+        return log_slope(self.n, curve.exact)
+
+    def at(self, tau: float) -> dict[str, BiasCurve]:
+        """Return the curves at one temperature, by estimator."""
+        return {curve.estimator: curve for curve in self.curves if curve.tau == tau}
 
     @property
     def within_two_errors(self) -> tuple[bool, ...]:
@@ -135,6 +137,7 @@ def study(setting: StudyOptions) -> BiasCurves:
 
 def run(setting: StudyOptions, trials: int) -> BiasCurves:
     """Compute the exact curves, and Monte-Carlo points unless `trials` is 0."""
+    # Exact curves
     start = time.perf_counter()
     pool, x = toy(setting.seed)
     exact = {
@@ -143,10 +146,23 @@ def run(setting: StudyOptions, trials: int) -> BiasCurves:
         )
         for tau in TEMPERATURES
     }
+    # Monte-Carlo points
     between = time.perf_counter()
-    some = x[: SAMPLED_QUERIES[setting.scale]]
-    sampled = {tau: _sampled(some, pool, tau, trials, setting) if trials else {} for tau in TEMPERATURES}
+    sampled: dict[float, dict[str, TrialMoments]] = {tau: {} for tau in TEMPERATURES}
+    for tau in TEMPERATURES if trials else ():
+        sampled[tau] = monte_carlo(
+            x[: SAMPLED_QUERIES[setting.scale]],
+            pool,
+            tau=tau,
+            n=SIZES,
+            trials=trials,
+            estimators=ESTIMATORS,
+            seed=setting.seed,
+            progress=_at(tau, setting.progress),
+            keep=setting.directory,
+        )
     end = time.perf_counter()
+    # Record
     return BiasCurves(
         pool_points=len(pool),
         queries=len(x),
@@ -162,20 +178,6 @@ def run(setting: StudyOptions, trials: int) -> BiasCurves:
     )
 
 
-def _sampled(x: Tensor, pool: Tensor, tau: float, trials: int, setting: StudyOptions) -> dict[str, TrialMoments]:
-    return monte_carlo(
-        x,
-        pool,
-        tau=tau,
-        n=SIZES,
-        trials=trials,
-        estimators=ESTIMATORS,
-        seed=setting.seed,
-        progress=_at(tau, setting.progress),
-        keep=setting.directory,
-    )
-
-
 def _at(tau: float, progress: Progress) -> Progress:
     """Add the temperature to the progress message."""
     return lambda what, done, total: progress(f"{what}, τ = {tau:g}", done, total)
@@ -183,24 +185,17 @@ def _at(tau: float, progress: Progress) -> Progress:
 
 def _curve(tau: float, name: str, exact: Moments, sampled: TrialMoments | None) -> BiasCurve:
     norm = torch.linalg.vector_norm(exact.bias, dim=-1)
-    return BiasCurve(
-        tau=tau,
-        estimator=name,
-        exact=_mean(norm),
-        exact_error=_mean(exact.error),
-        points=None if sampled is None else _points(norm[: len(sampled.bias)], sampled),
-    )
-
-
-def _points(exact: Float[Tensor, "Q S"], sampled: TrialMoments) -> SampledPoints:
-    return SampledPoints(
-        bias=_mean(sampled.corrected),
-        error=_error_of_mean(sampled.error),
-        noise=_mean(sampled.noise),
-        square=_mean(sampled.squared),
-        square_error=_error_of_mean(sampled.squared_error),
-        exact_square=_mean(exact.square()),
-    )
+    points = None
+    if sampled is not None:
+        points = SampledPoints(
+            bias=_mean(sampled.corrected),
+            error=_error_of_mean(sampled.error),
+            noise=_mean(sampled.noise),
+            square=_mean(sampled.squared),
+            square_error=_error_of_mean(sampled.squared_error),
+            exact_square=_mean(norm[: len(sampled.bias)].square()),
+        )
+    return BiasCurve(tau=tau, estimator=name, exact=_mean(norm), exact_error=_mean(exact.error), points=points)
 
 
 def _contraction(tau: float, exact: Mapping[str, Moments], x: Tensor, mean: Tensor) -> Contraction:
@@ -243,33 +238,41 @@ def table(record: BiasCurves) -> Table:
         ),
         label="tab:bias_loglog",
         header=("τ", "estimator", *(f"n = {n}" for n in record.n), "slope"),
-        groups=[
-            [
-                (f"{tau:g}", LOOKS[c.estimator][0], *map(Scientific, c.exact), Number(record.slope(c)))
-                for c in record.curves
-                if c.tau == tau
-            ]
-            for tau in record.temperatures
-        ],
+        groups=[_rows(record, tau, ".2f") for tau in record.temperatures],
     )
+
+
+def _rows(record: BiasCurves, tau: float, spec: str) -> list[Row]:
+    return [
+        (f"{tau:g}", LOOKS[name][0], *map(Scientific, curve.exact), Number(record.slope(curve), spec))
+        for name, curve in record.at(tau).items()
+    ]
 
 
 def draw(record: BiasCurves) -> Figure:
     """Draw one panel per temperature."""
+    # Panels
     figure = Figure(figsize=FIGURE_INCHES)
     panels = figure.subplots(1, len(record.temperatures), sharey=True, squeeze=False)[0]
     for axes, tau in zip(panels, record.temperatures, strict=True):
         _panel(axes, record, tau)
     panels[0].set_ylabel(r"$\|E[T_n] - T^*\|$, mean over queries", fontsize=9)
-    _legend(figure, panels[0], record.trials)
+    # Legend
+    handles, _ = panels[0].get_legend_handles_labels()
+    mark: dict[str, Any] = {"marker": "o", "linestyle": "none", "color": MUTED, "markersize": 4}
+    if record.trials:
+        handles += [
+            Line2D([], [], label=f"{record.trials:,} trials", **mark),
+            Line2D([], [], markerfacecolor="white", label="… below their noise", **mark),
+        ]
+    legend_above(figure, handles, columns=5, columnspacing=1.3)
     figure.subplots_adjust(left=0.095, right=0.985, bottom=0.155, top=0.83, wspace=0.07)
     return figure
 
 
 def _panel(axes: Axes, record: BiasCurves, tau: float) -> None:
-    for curve in record.curves:
-        if curve.tau == tau:
-            _draw_curve(axes, record, curve)
+    for curve in record.at(tau).values():
+        _draw_curve(axes, record, curve)
     ticks_at(axes, record.n, [str(n) for n in record.n])
     style_axes(axes, across="references $n$", title=rf"$\tau = {tau:g}$", size=9)
     axes.set_yscale("log")
@@ -280,75 +283,46 @@ def _panel(axes: Axes, record: BiasCurves, tau: float) -> None:
 
 
 def _draw_curve(axes: Axes, record: BiasCurves, curve: BiasCurve) -> None:
+    """Draw the exact line with its slope, and the points; those below their noise are hollow."""
     name, color, marker = LOOKS[curve.estimator]
     axes.plot(record.n, curve.exact, color=color, linewidth=1.3, label=f"{name}, exact", zorder=3)
     look: dict[str, Any] = {"fmt": marker, "markersize": 4, "color": color, "markeredgewidth": 0.8, "zorder": 4}
     if curve.points is not None:
-        _draw_points(axes, record.n, curve.exact, curve.points, look)
-    slope = rf"$-{-record.slope(curve):.2f}$"
-    axes.annotate(
-        slope, (record.n[-1], curve.exact[-1]), (5, -2.5), textcoords="offset points", fontsize=8, color=color
-    )
+        columns = (record.n, curve.exact, curve.points.bias, curve.points.error, curve.points.noise)
+        for n, truth, bias, error, noise in zip(*columns, strict=True):
+            if noise <= truth:
+                axes.errorbar(n, bias, 2 * error, elinewidth=0.9, capsize=1.5, **look)
+            else:
+                axes.errorbar(n, bias, markerfacecolor="white", **look)
+    end, slope = (record.n[-1], curve.exact[-1]), rf"$-{-record.slope(curve):.2f}$"
+    axes.annotate(slope, end, (5, -2.5), textcoords="offset points", fontsize=8, color=color)
 
 
-def _draw_points(
-    axes: Axes, sizes: tuple[int, ...], exact: tuple[float, ...], points: SampledPoints, look: dict[str, Any]
-) -> None:
-    for n, truth, bias, error, noise in zip(sizes, exact, points.bias, points.error, points.noise, strict=True):
-        if noise <= truth:
-            axes.errorbar(n, bias, 2 * error, elinewidth=0.9, capsize=1.5, **look)
-        else:
-            axes.errorbar(n, bias, markerfacecolor="white", **look)
-
-
-def _legend(figure: Figure, panel: Axes, trials: int) -> None:
-    handles, _ = panel.get_legend_handles_labels()
-    mark: dict[str, Any] = {"marker": "o", "linestyle": "none", "color": MUTED, "markersize": 4}
-    if trials:
-        handles += [
-            Line2D([], [], label=f"{trials:,} trials", **mark),
-            Line2D([], [], markerfacecolor="white", label="… below their noise", **mark),
-        ]
-    figure.legend(handles=handles, loc="upper center", ncols=5, frameon=False, fontsize=8.5, columnspacing=1.3)
-
-
-def verdicts(record: BiasCurves) -> list[str]:
+def findings(record: BiasCurves) -> list[str]:
     """Return one sentence per temperature: the exponents of n, and where ABC has the larger mean bias."""
-    return [_verdict(record, tau) for tau in record.temperatures]
-
-
-def _verdict(record: BiasCurves, tau: float) -> str:
-    curves = {curve.estimator: curve for curve in record.curves if curve.tau == tau}
-    slopes = ", ".join(
-        f"{format_number(record.slope(curve), '.2f')} ({LOOKS[name][0]})" for name, curve in curves.items()
-    )
-    larger = [
-        str(n)
-        for n, standard, abc in zip(record.n, curves["standard"].exact, curves["abc"].exact, strict=True)
-        if abc > standard
-    ]
-    where = f"the larger one at n = {', '.join(larger)}" if larger else "the smaller one at every n"
-    return f"τ = {tau:g}: slopes of the exact bias {slopes}; the bias of ABC is {where}"
+    sentences = []
+    for tau in record.temperatures:
+        curves = record.at(tau)
+        slopes = ", ".join(f"{format_number(record.slope(c), '.2f')} ({LOOKS[name][0]})" for name, c in curves.items())
+        columns = zip(record.n, curves["standard"].exact, curves["abc"].exact, strict=True)
+        larger = ", ".join(str(n) for n, standard, abc in columns if abc > standard)
+        where = f"the larger one at n = {larger}" if larger else "the smaller one at every n"
+        sentences.append(f"τ = {tau:g}: slopes of the exact bias {slopes}; the bias of ABC is {where}")
+    return sentences
 
 
 def screen_table(record: BiasCurves) -> Table:
     """Return the exact biases with three digits of the slope, and the shares of queries of each contraction."""
-    groups: list[list[Row]] = []
-    for tau, shares in zip(record.temperatures, record.contractions, strict=True):
-        curves = [curve for curve in record.curves if curve.tau == tau]
-        rows: list[Row] = [
-            (f"{tau:g}", LOOKS[c.estimator][0], *map(Scientific, c.exact), Number(record.slope(c), ".3f"))
-            for c in curves
-        ]
-        rows += [
-            (f"{tau:g}", name, *(Number(share, ".0%") for share in values), "")
-            for name, values in (
-                ("ABC is more biased", shares.abc_exceeds),
-                ("away from x", shares.away_from_query),
-                ("away from the nearest mode", shares.away_from_mode),
-                ("toward the global mean", shares.toward_mean),
-            )
-        ]
+    groups = []
+    for shares in record.contractions:
+        named = {
+            "ABC is more biased": shares.abc_exceeds,
+            "away from x": shares.away_from_query,
+            "away from the nearest mode": shares.away_from_mode,
+            "toward the global mean": shares.toward_mean,
+        }
+        rows = _rows(record, shares.tau, ".3f")
+        rows += [(f"{shares.tau:g}", name, *(Number(v, ".0%") for v in values), "") for name, values in named.items()]
         groups.append(rows)
     return replace(table(record), groups=groups)
 
@@ -370,12 +344,12 @@ def screen_notes(record: BiasCurves) -> list[str]:
 
 
 ITEM = Item(
-    label="fig:bias_loglog",
-    record=BiasCurves,
-    description="Bias against n, exact (lines) and by Monte Carlo (points with two standard errors).",
+    "fig:bias_loglog",
+    BiasCurves,
+    "Bias against n, exact (lines) and by Monte Carlo (points with two standard errors).",
     table=table,
     figure=draw,
-    findings=verdicts,
+    findings=findings,
     screen_table=screen_table,
     screen_notes=screen_notes,
 )

@@ -21,8 +21,9 @@ setting; the median distance of a draw was mostly a little larger, the root mean
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import torch
@@ -37,7 +38,7 @@ from truedrift.data.toys import THREE_CLUSTERS
 from truedrift.errors import UserError
 from truedrift.grids.options import StudyOptions
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import ABC, CLOUD, FRAME, HALO, INK, MUTED, STANDARD, TARGET
+from truedrift.report.figure import ABC, CLOUD, FRAME, HALO, INK, MUTED, STANDARD, TARGET, legend_above
 from truedrift.report.item import Item
 from truedrift.report.table import Number, Table
 
@@ -115,17 +116,15 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _require_between("n", self.n, 1, _LARGEST_N, "the paper uses 4")
-        _require_between("draws", self.draws, 1, _MOST_DRAWS, "pass for example 10000")
-        _require_between("seed", self.seed, 0, _SEEDS - 1, "pass for example 0")
+        limits = (("n", 1, _LARGEST_N, 4), ("draws", 1, _MOST_DRAWS, 10_000), ("seed", 0, _SEEDS - 1, 0))
+        for field, least, most, example in limits:
+            value = getattr(self, field)
+            if not least <= value <= most:
+                allowed = f"must be from {least} to {most}"
+                raise UserError(f"is {value}", allowed, f"pass for example {example}", field=field)
         if self.n * self.draws > _MOST_REFERENCES:
             allowed = f"must be at most {_MOST_REFERENCES}"
             raise UserError(f"n · draws is {self.n * self.draws}", allowed, "pass fewer draws")
-
-
-def _require_between(field: str, value: int, least: int, most: int, fix: str) -> None:
-    if not least <= value <= most:
-        raise UserError(f"is {value}", f"must be from {least} to {most}", fix, field=field)
 
 
 def study(setting: StudyOptions) -> Illustration:
@@ -135,11 +134,15 @@ def study(setting: StudyOptions) -> Illustration:
 
 def run(options: Options) -> Illustration:
     """Compute the centroids of all draws at the query, and the target."""
+    # Compute the target and the centroids T [2, draws, 2] of the standard estimator and of ABC.
     start = time.perf_counter()
     x = torch.tensor([QUERY], dtype=torch.float64)
     everything = pool()
     T_star = target(x, everything)
-    references, T = _all_centroids(x, minibatches(everything, options))  # [n, 2], [2, draws, 2]: standard and ABC
+    blocks = minibatches(everything, options)
+    first = next(blocks)
+    T = torch.cat([_both_centroids(x, y) for y in chain([first], blocks)], dim=1)
+    # Summarize them.
     distance = (T - T_star).norm(dim=-1)
     noise = (T.var(dim=1).sum(-1) / options.draws).sqrt().tolist() if options.draws > 1 else [None, None]
     (T_standard, mean_standard), (T_abc, mean_abc) = zip(T[:, 0], T.mean(1), strict=True)
@@ -153,7 +156,7 @@ def run(options: Options) -> Illustration:
         cloud=tuple(map(_point, _sample(CLOUD_POINTS, _CLOUD_SEED))),
         pool_points=POOL_POINTS,
         T_star=_point(T_star[0]),
-        references=tuple(map(_point, references)),
+        references=tuple(map(_point, first[0])),
         T_standard=_point(T_standard),
         T_abc=_point(T_abc),
         mean_standard=_point(mean_standard),
@@ -187,14 +190,7 @@ def minibatches(everything: Float[Tensor, "N 2"], options: Options) -> Iterator[
         block, left = max(1, _BLOCK // options.n), left - size
 
 
-def _all_centroids(x: Tensor, blocks: Iterator[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return the references of draw 0 [n, 2], and T [2, draws, 2] of the standard estimator and of ABC."""
-    first = next(blocks)
-    T = [_both_centroids(x, first), *(_both_centroids(x, y) for y in blocks)]
-    return first[0], torch.cat(T, dim=1)
-
-
-def _both_centroids(x: Tensor, y: Tensor) -> Tensor:
+def _both_centroids(x: Tensor, y: Float[Tensor, "M n 2"]) -> Float[Tensor, "2 M 2"]:
     return torch.stack([centroid(x, y, tau=TAU, estimator=name)[:, 0] for name in ("standard", "abc")])
 
 
@@ -210,127 +206,93 @@ def _point(row: Tensor) -> Point:
 FIGURE_INCHES = (3.3, 3.25)  # half of a text width
 PANEL = (0.01, 0.105, 0.98, 0.765)
 PANEL_INCHES = (FIGURE_INCHES[0] * PANEL[2], FIGURE_INCHES[1] * PANEL[3])
+INSET = (0.02, 0.025, 0.36, 0.2)
 
 
 def draw(record: Illustration) -> Figure:
     """Draw the figure for half of a text width."""
+    # Panel
     figure = Figure(figsize=FIGURE_INCHES)
     axes = figure.add_axes(PANEL)
-    _clusters(axes, record)
-    _query_and_references(axes, record)
-    _centroids(axes, record.T_star, record.T_standard, record.T_abc, size=40)
-    _frame(axes, record)
-    _mean_inset(axes, record)
-    _legend(figure, axes)
-    _caption(figure, record)
+    _draw_clusters(axes, record)
+    rings = {"facecolors": "none", "edgecolors": "black", "linewidths": 1.1, "s": min(36, 4 + 2000 / record.n)}
+    _draw_marks(axes, record.references, zorder=3, label=f"references ($n={record.n}$)", **rings)
+    _draw_marks(axes, [record.query], s=75, marker="*", color=INK, linewidths=0, zorder=4, label="query $x$")
+    _draw_centroids(axes, record.T_star, record.T_standard, record.T_abc, size=40)
+    margin = 2.8 * record.std
+    corners = [(a + side * margin, b + side * margin) for a, b in record.modes for side in (-1, 1)]
+    _set_window(axes, [*corners, *record.references], PANEL_INCHES, margin=0.05)
+    # Inset with the means
+    inset = axes.inset_axes(INSET, zorder=9)
+    means = (record.T_star, record.mean_standard, record.mean_abc)
+    margin = 0.6 * max(record.bias_standard, record.bias_abc, 1e-3)
+    _set_window(inset, means, (INSET[2] * PANEL_INCHES[0], INSET[3] * PANEL_INCHES[1]), margin=margin)
+    _draw_centroids(inset, *means, size=26)
+    inset.set_title(f"mean of {record.draws:,} draws", fontsize=7.5, color=INK, pad=2)
+    # Legend: T*, T_n and T_n^ABC make the first row.
+    references, query, target, standard, abc = axes.get_legend_handles_labels()[0]
+    by_column = [target, references, standard, query, abc]
+    look = {"fontsize": 8, "handletextpad": 0.2, "columnspacing": 1.2, "borderaxespad": 0.1}
+    legend_above(figure, by_column, columns=3, **look)
+    # Caption
+    caption = (
+        f"Distance to $T^*$ in this draw: {record.distance_standard:.3f}, with ABC {record.distance_abc:.3f}.\n"
+        f"ABC is nearer in {record.share_nearer:.0%} of the draws; "
+        f"bias {record.bias_standard:.3f} → {record.bias_abc:.3f}."
+    )
+    figure.text(0.5, 0.008, caption, ha="center", va="bottom", fontsize=7.5, color=INK, linespacing=1.25)
     return figure
 
 
-def _clusters(axes: Axes, record: Illustration) -> None:
+def _draw_clusters(axes: Axes, record: Illustration) -> None:
+    """Draw a halo per cluster, the cloud of samples, and the global mean."""
     for mode in record.modes:
         axes.add_patch(Circle(mode, 2.5 * record.std, facecolor=HALO, edgecolor="none", zorder=0))
-    _marks(axes, record.cloud, s=3, color=CLOUD, alpha=0.7, linewidths=0, zorder=1)
+    _draw_marks(axes, record.cloud, s=3, color=CLOUD, alpha=0.7, linewidths=0, zorder=1)
     a, b = (sum(axis) / len(record.modes) for axis in zip(*record.modes, strict=True))
-    _marks(axes, [(a, b)], s=30, marker="+", color=MUTED, linewidths=1, zorder=2)
+    _draw_marks(axes, [(a, b)], s=30, marker="+", color=MUTED, linewidths=1, zorder=2)
     place: dict[str, Any] = {"xytext": (0, 5), "textcoords": "offset points", "ha": "center", "va": "bottom"}
     axes.annotate("global mean", (a, b), fontsize=7, color=MUTED, zorder=2, **place)
 
 
-def _query_and_references(axes: Axes, record: Illustration) -> None:
-    rings = {"facecolors": "none", "edgecolors": "black", "linewidths": 1.1, "s": min(36, 4 + 2000 / record.n)}
-    _marks(axes, record.references, zorder=3, label=f"references ($n={record.n}$)", **rings)
-    _marks(axes, [record.query], s=75, marker="*", color=INK, linewidths=0, zorder=4, label="query $x$")
-
-
-def _centroids(axes: Axes, T_star: Point, T_standard: Point, T_abc: Point, *, size: float) -> None:
+def _draw_centroids(axes: Axes, T_star: Point, T_standard: Point, T_abc: Point, *, size: float) -> None:
     """Draw the three centroids, and an arrow from the standard to the corrected one."""
     head = "-|>,head_width=0.13,head_length=0.25"
     arrow = {"arrowstyle": head, "color": INK, "linewidth": 0.8, "shrinkA": 0, "shrinkB": 3}
     axes.annotate("", T_abc, T_standard, arrowprops=arrow, zorder=5)
     edge = {"edgecolors": "white", "linewidths": 0.7}
-    _marks(axes, [T_star], s=size, marker="D", color=TARGET, zorder=6, label="target $T^*$", **edge)
-    _marks(axes, [T_standard], s=size * 1.1, marker="o", color=STANDARD, zorder=7, label="standard $T_n$", **edge)
+    _draw_marks(axes, [T_star], s=size, marker="D", color=TARGET, zorder=6, label="target $T^*$", **edge)
+    _draw_marks(axes, [T_standard], s=size * 1.1, marker="o", color=STANDARD, zorder=7, label="standard $T_n$", **edge)
     corrected = r"corrected $T_n^{\mathrm{ABC}}$"
-    _marks(axes, [T_abc], s=size, marker="s", color=ABC, zorder=8, label=corrected, **edge)
+    _draw_marks(axes, [T_abc], s=size, marker="s", color=ABC, zorder=8, label=corrected, **edge)
 
 
-def _marks(axes: Axes, points: Iterable[Point], **look: Any) -> None:
-    horizontal, vertical = zip(*points, strict=True)
-    axes.scatter(horizontal, vertical, **look)
+def _draw_marks(axes: Axes, points: Iterable[Point], **look: Any) -> None:
+    axes.scatter(*zip(*points, strict=True), **look)
 
 
-def _frame(axes: Axes, record: Illustration) -> None:
-    margin = 2.8 * record.std
-    corners = [(a + side * margin, b + side * margin) for a, b in record.modes for side in (-1, 1)]
-    _window(axes, [*corners, *record.references], PANEL_INCHES, margin=0.05)
-
-
-def _mean_inset(axes: Axes, record: Illustration) -> None:
-    left, bottom, width, height = 0.02, 0.025, 0.36, 0.2
-    inset = axes.inset_axes((left, bottom, width, height), zorder=9)
-    shown = [record.T_star, record.mean_standard, record.mean_abc]
-    margin = 0.6 * max(record.bias_standard, record.bias_abc, 1e-3)
-    _window(inset, shown, (width * PANEL_INCHES[0], height * PANEL_INCHES[1]), margin=margin)
-    _centroids(inset, *shown, size=26)
-    inset.set_title(f"mean of {record.draws:,} draws", fontsize=7.5, color=INK, pad=2)
-
-
-def _window(axes: Axes, points: list[Point], inches: tuple[float, float], *, margin: float) -> None:
-    """Set limits around the points that fill the panel at equal scales."""
+def _set_window(axes: Axes, points: Sequence[Point], inches: tuple[float, float], *, margin: float) -> None:
+    """Set limits around the points that fill the panel at equal scales, without ticks."""
     low, high = ([f(axis) for axis in zip(*points, strict=True)] for f in (min, max))
     middle = [(a + b) / 2 for a, b in zip(low, high, strict=True)]
     scale = max(((b - a) / 2 + margin) / size for a, b, size in zip(low, high, inches, strict=True))
     axes.set_xlim(middle[0] - scale * inches[0], middle[0] + scale * inches[0])
     axes.set_ylim(middle[1] - scale * inches[1], middle[1] + scale * inches[1])
     axes.set_aspect("equal")
-    _bare(axes)
-
-
-def _bare(axes: Axes) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
         spine.set(color=FRAME, linewidth=0.6)
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
-    handles = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    references, query, target, standard, abc = handles
-    by_column = [target, references, standard, query, abc]  # T*, T_n, T_n^ABC make the first row
-    figure.legend(
-        [handles[label] for label in by_column],
-        by_column,
-        loc="upper center",
-        ncols=3,
-        frameon=False,
-        fontsize=8,
-        handletextpad=0.2,
-        columnspacing=1.2,
-        borderaxespad=0.1,
-    )
-
-
-def _caption(figure: Figure, record: Illustration) -> None:
-    lines = (
-        f"Distance to $T^*$ in this draw: {record.distance_standard:.3f}, with ABC {record.distance_abc:.3f}.",
-        f"ABC is nearer in {record.share_nearer:.0%} of the draws; "
-        f"bias {record.bias_standard:.3f} → {record.bias_abc:.3f}.",
-    )
-    figure.text(0.5, 0.008, "\n".join(lines), ha="center", va="bottom", fontsize=7.5, color=INK, linespacing=1.25)
-
-
-def verdicts(record: Illustration) -> list[str]:
+def findings(record: Illustration) -> list[str]:
     """Return one sentence: the share of draws in which ABC is nearer to T*."""
     if record.n == 1:
         return ["At n = 1 the correction changes nothing."]
-    here = "in this one it is" if record.distance_abc < record.distance_standard else "in this one it is not"
-    return [f"ABC is nearer to T* in {_share(record)} of the draws; {here}."]
-
-
-def _share(record: Illustration) -> str:
     share = record.share_nearer
     error = f" ± {math.sqrt(share * (1 - share) / record.draws):.2%}" if record.draws > 1 else ""
-    return f"{share:.2%}{error}"
+    here = "in this one it is" if record.distance_abc < record.distance_standard else "in this one it is not"
+    return [f"ABC is nearer to T* in {share:.2%}{error} of the draws; {here}."]
 
 
 def screen_table(record: Illustration) -> Table:
@@ -358,11 +320,11 @@ def screen_notes(record: Illustration) -> list[str]:
 
 
 ITEM = Item(
-    label="fig:illustration",
-    record=Illustration,
-    description="Target T* (green diamond), T_n (red circle) and T_n with ABC (blue square) from n references (rings).",
+    "fig:illustration",
+    Illustration,
+    "Target T* (green diamond), T_n (red circle) and T_n with ABC (blue square) from n references (rings).",
     figure=draw,
-    findings=verdicts,
+    findings=findings,
     screen_table=screen_table,
     screen_notes=screen_notes,
 )

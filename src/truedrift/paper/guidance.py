@@ -12,7 +12,6 @@ The toy: unconditional samples are the four modes; the class is the right half o
 training makes two wider clusters next to them. Queries are generated samples, as in training.
 """
 
-import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +25,9 @@ from truedrift.bias.exact import exact_stratified_bias
 from truedrift.data.toys import FOUR_MODES, GaussianMixture
 from truedrift.grids.options import StudyOptions
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import ABC, INK, STANDARD, STRATIFIED, style_axes, ticks_at
+from truedrift.report.figure import ABC, INK, STANDARD, STRATIFIED, legend_above, style_axes, ticks_at
 from truedrift.report.item import Item
+from truedrift.report.statistics import log_slope
 from truedrift.report.table import Number, Row, Scientific, Table, format_number
 
 
@@ -47,11 +47,8 @@ class GuidanceRow:
 
     def slopes(self, sizes: tuple[tuple[int, int], ...]) -> tuple[float, float, float]:
         """Exponents of n between the last two sizes: standard, plain and stratified ABC."""
-        factor = math.log(sum(sizes[-1]) / sum(sizes[-2]))
-        plain, abc, stratified = (
-            math.log(bias[-1] / bias[-2]) / factor for bias in (self.standard, self.abc, self.stratified)
-        )
-        return plain, abc, stratified
+        total = [sum(each) for each in sizes]
+        return log_slope(total, self.standard), log_slope(total, self.abc), log_slope(total, self.stratified)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,17 +124,14 @@ def table(record: Guidance) -> Table:
     return Table(
         caption=(
             f"Bias with generated and unconditional negatives, mean over {record.queries} queries, τ = {record.tau:g}; "
-            f"exact to {_worst(record):.0e} of each bias for draws from two pools of {record.pool_points:,} points. "
+            f"exact to {max(at.relative_error for at in record.at):.0e} of each bias for draws from two pools of "
+            f"{record.pool_points:,} points. "
             "The last column is the share of queries at which stratified ABC has a smaller bias than plain ABC."
         ),
         label="tab:guidance",
         header=("strength", "generated", "unconditional", *LOOKS, "nearer"),
         groups=[_rows(record, at) for at in record.at],
     )
-
-
-def _worst(record: Guidance) -> float:
-    return max(at.relative_error for at in record.at)
 
 
 def _rows(record: Guidance, at: GuidanceRow) -> list[Row]:
@@ -156,8 +150,7 @@ def draw(record: Guidance) -> Figure:
     for axes, at in zip(panels, record.at, strict=True):
         _panel(axes, record, at)
     panels[0].set_ylabel(r"$\|E[T] - T^*\|$, mean over queries", fontsize=9)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="upper center", ncols=3, frameon=False, fontsize=8.5, handlelength=2.6)
+    legend_above(figure, panels[0].get_legend_handles_labels()[0], columns=3, handlelength=2.6)
     figure.subplots_adjust(left=0.095, right=0.985, bottom=0.2, top=0.82, wspace=0.07)
     return figure
 
@@ -178,28 +171,22 @@ def _panel(axes: Axes, record: Guidance, at: GuidanceRow) -> None:
     axes.annotate("slope", (total[-1], at.standard[-1]), **above)
 
 
-def verdicts(record: Guidance) -> list[str]:
+def findings(record: Guidance) -> list[str]:
     """Return one sentence per strength: the exponents of n."""
-    return [
-        f"strength {at.strength:g}: slopes of the bias "
-        + ", ".join(
-            f"{format_number(s, '.2f')} ({name})" for name, s in zip(LOOKS, at.slopes(record.sizes), strict=True)
-        )
-        for at in record.at
-    ]
-
-
-def screen_notes(record: Guidance) -> list[str]:
-    """Return the seed."""
-    return [f"Seed {record.provenance.seed}."]
+    sentences = []
+    for at in record.at:
+        slopes = zip(LOOKS, at.slopes(record.sizes), strict=True)
+        text = ", ".join(f"{format_number(slope, '.2f')} ({name})" for name, slope in slopes)
+        sentences.append(f"strength {at.strength:g}: slopes of the bias {text}")
+    return sentences
 
 
 ITEM = Item(
-    label="guidance",
-    record=Guidance,
-    description="Bias against the numbers of negatives for standard, plain and stratified ABC, one panel per strength.",
+    "guidance",
+    Guidance,
+    "Bias against the numbers of negatives for standard, plain and stratified ABC, one panel per strength.",
     table=table,
     figure=draw,
-    findings=verdicts,
-    screen_notes=screen_notes,
+    findings=findings,
+    screen_notes=lambda record: [f"Seed {record.provenance.seed}."],
 )

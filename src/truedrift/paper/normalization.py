@@ -8,7 +8,9 @@ row normalization the exact engine gives the same numbers: n positives, and n �
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from matplotlib.axes import Axes
@@ -23,9 +25,9 @@ from truedrift.data.toys import FOUR_MODES
 from truedrift.field.affinity import NORMALIZATIONS
 from truedrift.grids.options import Scale, StudyOptions
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import LOOKS, MUTED, style_axes, ticks_at
+from truedrift.report.figure import LOOKS, MUTED, legend_above, style_axes, ticks_at
 from truedrift.report.item import Item
-from truedrift.report.table import Row, Scientific, Table, format_number
+from truedrift.report.table import Row, Scientific, Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,7 @@ def study(setting: StudyOptions) -> FieldBiases:
             _bias(normalization, name, side, found[normalization, name], exact)
             for normalization in NORMALIZATIONS
             for name in ESTIMATORS
-            for side in ("T_pos", "T_neg", "V")
+            for side in SIDE_NAMES
         ),
         provenance=provenance(seed=setting.seed, wall_seconds=time.perf_counter() - start),
     )
@@ -129,32 +131,50 @@ def _bias(
     normalization: str, name: str, side: str, found: FieldMoments, exact: dict[tuple[str, str], Tensor]
 ) -> FieldBias:
     measured: TrialMoments = getattr(found, side)
-    known = exact[name, side] if normalization == "row" else None
+    known = exact[name, side].square().sum(-1).mean(0).sqrt().tolist() if normalization == "row" else None
     return FieldBias(
         normalization=normalization,
         estimator=name,
         side=side,
         square=tuple(measured.squared.mean(0).tolist()),
         square_error=tuple((measured.squared_error.square().sum(0).sqrt() / len(measured.bias)).tolist()),
-        exact=None if known is None else tuple(known.square().sum(-1).mean(0).sqrt().tolist()),
+        exact=None if known is None else tuple(known),
     )
 
 
 def _exact(
     x: Tensor, positives: Tensor, generated: Tensor, n: tuple[int, ...]
 ) -> dict[tuple[str, str], Float[Tensor, "Q S D"]]:
-    """Return the bias vectors of the row normalization."""
+    """Return the bias vectors of the row normalization, by estimator and side."""
     pos = exact_moments_by_estimator(x, positives, tau=TAU, n=n, estimators=ESTIMATORS)
     others = tuple(size - 1 for size in n)
     neg = exact_moments_by_estimator(x, generated, tau=TAU, n=others, estimators=ESTIMATORS)
-    sides = {"T_pos": lambda e: pos[e].bias, "T_neg": lambda e: neg[e].bias, "V": lambda e: pos[e].bias - neg[e].bias}
-    return {(name, side): bias(name) for name in ESTIMATORS for side, bias in sides.items()}
+    biases = {}
+    for name in ESTIMATORS:
+        biases[name, "T_pos"], biases[name, "T_neg"] = pos[name].bias, neg[name].bias
+        biases[name, "V"] = pos[name].bias - neg[name].bias
+    return biases
 
 
 NORMALIZATION_NAMES = ("row", "bidirectional", "bidirectional-loo")
 SIDES = {"T_pos": "$T^+$", "T_neg": "$T^-$"}
 SIDE_NAMES = {"T_pos": "T+", "T_neg": "T-", "V": "V"}
 FIGURE_INCHES = (6.6, 4.6)
+UPPER_LIMIT: dict[str, Any] = {"linestyle": "none", "marker": "v", "markersize": 4, "markerfacecolor": "white"}
+
+
+def _rows(record: FieldBiases, row: Callable[[FieldBias], Row]) -> list[list[Row]]:
+    """Return one group of rows per normalization."""
+    return [[row(bias) for bias in record.biases if bias.normalization == name] for name in NORMALIZATION_NAMES]
+
+
+def _start(bias: FieldBias, note: str = "") -> tuple[str, str, str]:
+    return bias.normalization + note, LOOKS[bias.estimator][0], SIDE_NAMES[bias.side]
+
+
+def _row(bias: FieldBias) -> Row:
+    cells = zip(bias.root, bias.resolved, strict=True)
+    return (*_start(bias), *(Scientific(root if resolved else None) for root, resolved in cells))
 
 
 def table(record: FieldBiases) -> Table:
@@ -166,25 +186,13 @@ def table(record: FieldBiases) -> Table:
         ),
         label="tab:normalization",
         header=("normalization", "estimator", "of", *(f"n = {n}" for n in record.n)),
-        groups=[
-            [_row(each) for each in record.biases if each.normalization == normalization]
-            for normalization in NORMALIZATION_NAMES
-        ],
-    )
-
-
-def _row(bias: FieldBias) -> Row:
-    cells = zip(bias.root, bias.resolved, strict=True)
-    return (
-        bias.normalization,
-        LOOKS[bias.estimator][0],
-        SIDE_NAMES[bias.side],
-        *(Scientific(root if resolved else None) for root, resolved in cells),
+        groups=_rows(record, _row),
     )
 
 
 def draw(record: FieldBiases) -> Figure:
     """Draw one row of panels per centroid and one column per normalization."""
+    # Panels
     figure = Figure(figsize=FIGURE_INCHES)
     panels = figure.subplots(len(SIDES), len(NORMALIZATION_NAMES), sharex=True, sharey=True)
     for i, side in enumerate(SIDES):
@@ -200,7 +208,14 @@ def draw(record: FieldBiases) -> Figure:
                 up=f"bias of {SIDES[side]}, RMS over queries" if j == 0 else "",
                 title=normalization if i == 0 else "",
             )
-    _legend(figure)
+    # Legend
+    handles = [
+        Line2D([], [], color=color, marker=marker, markersize=4, linewidth=1.2, label=name)
+        for name, color, marker in LOOKS.values()
+    ]
+    handles.append(Line2D([], [], color=MUTED, linewidth=1.2, label="exact"))
+    handles.append(Line2D([], [], color=MUTED, label="not resolved: at most", **UPPER_LIMIT))
+    legend_above(figure, handles, columns=5, columnspacing=1.3)
     figure.subplots_adjust(left=0.095, right=0.985, bottom=0.1, top=0.87, wspace=0.07, hspace=0.08)
     return figure
 
@@ -209,6 +224,7 @@ def _curve(axes: Axes, record: FieldBiases, bias: FieldBias) -> None:
     _, color, marker = LOOKS[bias.estimator]
     if bias.exact is not None:
         axes.plot(record.n, bias.exact, color=color, linewidth=1.2, zorder=2)
+    # Resolved points with two standard errors, joined if there is no exact line
     points = list(zip(record.n, bias.root, bias.root_error, bias.resolved, strict=True))
     seen = [(n, root, 2 * error) for n, root, error, resolved in points if resolved]
     if seen:
@@ -216,83 +232,47 @@ def _curve(axes: Axes, record: FieldBiases, bias: FieldBias) -> None:
         axes.errorbar(n, root, error, fmt=marker, color=color, markersize=4, elinewidth=0.9, capsize=1.5, zorder=4)
         if bias.exact is None:
             axes.plot(n, root, color=color, linewidth=0.9, linestyle="--", zorder=3)
+    # Upper limits of the others
     below = [(n, limit) for n, _, limit, resolved in points if not resolved]
     if below:
-        n, limit = zip(*below, strict=True)
-        axes.plot(n, limit, linestyle="none", marker="v", markersize=4, color=color, markerfacecolor="white", zorder=4)
+        axes.plot(*zip(*below, strict=True), color=color, zorder=4, **UPPER_LIMIT)
 
 
-def _legend(figure: Figure) -> None:
-    handles = [
-        Line2D([], [], color=color, marker=marker, markersize=4, linewidth=1.2, label=name)
-        for name, color, marker in LOOKS.values()
-    ]
-    handles += [
-        Line2D([], [], color=MUTED, linewidth=1.2, label="exact"),
-        Line2D(
-            [],
-            [],
-            color=MUTED,
-            linestyle="none",
-            marker="v",
-            markersize=4,
-            markerfacecolor="white",
-            label="not resolved: at most",
-        ),
-    ]
-    figure.legend(handles=handles, loc="upper center", ncols=5, frameon=False, fontsize=8.5, columnspacing=1.3)
-
-
-def verdicts(record: FieldBiases) -> list[str]:
+def findings(record: FieldBiases) -> list[str]:
     """Return one sentence per normalization: the share of the bias of the field that ABC leaves at the largest n."""
-    return [f"{normalization}: {_verdict(record, normalization)}" for normalization in NORMALIZATION_NAMES]
-
-
-def _verdict(record: FieldBiases, normalization: str) -> str:
-    standard, abc = (record.of(normalization, estimator, "V") for estimator in ("standard", "abc"))
-    where = f"of V at n = {record.n[-1]}"
-    if not (standard.resolved[-1] and abc.resolved[-1]):
-        return f"the noise hides the bias {where}"
-    return f"ABC leaves {format_number(abc.root[-1] / standard.root[-1], '.1%')} of the standard bias {where}"
+    sentences = []
+    for normalization in NORMALIZATION_NAMES:
+        standard, abc = (record.of(normalization, estimator, "V") for estimator in ("standard", "abc"))
+        if standard.resolved[-1] and abc.resolved[-1]:
+            finding = f"ABC leaves {abc.root[-1] / standard.root[-1]:.1%} of the standard bias"
+        else:
+            finding = "the noise hides the bias"
+        sentences.append(f"{normalization}: {finding} of V at n = {record.n[-1]}")
+    return sentences
 
 
 def screen_table(record: FieldBiases) -> Table:
     """Return the table with upper limits of what is not resolved, the error at the last n, and exact values."""
-    groups: list[list[Row]] = [
-        [_screen_row(bias) for bias in record.biases if bias.normalization == normalization]
-        for normalization in NORMALIZATION_NAMES
+    exact: list[Row] = [
+        (*_start(bias, ", exact"), *map(Scientific, bias.exact), "") for bias in record.biases if bias.exact is not None
     ]
-    groups.append(
-        [
-            (f"{bias.normalization}, exact", LOOKS[bias.estimator][0], SIDE_NAMES[bias.side], *cells, "")
-            for bias in record.biases
-            if bias.exact is not None
-            for cells in [map(Scientific, bias.exact)]
-        ]
-    )
     short = table(record)
-    return replace(short, header=(*short.header, "± last"), groups=groups)
+    return replace(short, header=(*short.header, "± last"), groups=[*_rows(record, _screen_row), exact])
 
 
 def _screen_row(bias: FieldBias) -> Row:
     columns = zip(bias.root, bias.root_error, bias.resolved, strict=True)
     cells = [f"{root:.2e}" if resolved else f"<{limit:.1e}" for root, limit, resolved in columns]
-    last = f"{bias.root_error[-1]:.0e}" if bias.resolved[-1] else ""
-    return (bias.normalization, LOOKS[bias.estimator][0], SIDE_NAMES[bias.side], *cells, last)
-
-
-def screen_notes(record: FieldBiases) -> list[str]:
-    """Return the meaning of the sign <, and the seed."""
-    return [f"<: not resolved, with its upper limit. Seed {record.provenance.seed}."]
+    return (*_start(bias), *cells, f"{bias.root_error[-1]:.0e}" if bias.resolved[-1] else "")
 
 
 ITEM = Item(
-    label="normalization",
-    record=FieldBiases,
-    description="Bias of both centroids against n under each normalization, and bias of the field as a table.",
+    "normalization",
+    FieldBiases,
+    "Bias of both centroids against n under each normalization, and bias of the field as a table.",
     table=table,
     figure=draw,
-    findings=verdicts,
+    findings=findings,
     screen_table=screen_table,
-    screen_notes=screen_notes,
+    screen_notes=lambda record: [f"<: not resolved, with its upper limit. Seed {record.provenance.seed}."],
 )

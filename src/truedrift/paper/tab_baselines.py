@@ -14,8 +14,7 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.bias.exact import Moments, exact_moments_by_estimator
-from truedrift.bias.monte_carlo import monte_carlo
-from truedrift.bias.monte_carlo import TrialMoments
+from truedrift.bias.monte_carlo import TrialMoments, monte_carlo
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import weighted_mean
 from truedrift.data.toys import FOUR_MODES
@@ -88,13 +87,13 @@ SMOKE_SIZES, SMOKE_POINTS, SMOKE_QUERIES, SMOKE_TRIALS, SMOKE_TIMED = (4, 8, 32)
 
 def study(setting: StudyOptions) -> Baselines:
     """Run the whole study at `cpu` and `paper`, and a small one at `smoke`."""
-    small = setting.scale == "smoke"
-    sizes, trials = (SMOKE_SIZES, SMOKE_TRIALS) if small else (SIZES, TRIALS)
-    timed = SMOKE_TIMED if small else TIMED
-    start = time.perf_counter()
+    # Draw the pool and the queries.
+    start, small = time.perf_counter(), setting.scale == "smoke"
+    sizes, trials, timed = (SMOKE_SIZES, SMOKE_TRIALS, SMOKE_TIMED) if small else (SIZES, TRIALS, TIMED)
     generator = torch.Generator().manual_seed(setting.seed)
     pool = FOUR_MODES.sample(SMOKE_POINTS if small else POOL_POINTS, generator, dtype=torch.float64)
     x = 0.5 * torch.randn(SMOKE_QUERIES if small else QUERIES, 2, generator=generator, dtype=torch.float64)
+    # Measure times, then bias and variance by Monte Carlo, then exactly.
     seconds = {(name, n): _seconds(x, pool, name, n, timed, generator) for name in ESTIMATORS for n in sizes}
     sampled = monte_carlo(
         x,
@@ -118,7 +117,7 @@ def study(setting: StudyOptions) -> Baselines:
         timed=timed,
         tau=TAU,
         rows=tuple(
-            _row(name, k, sampled[name], exact.get(name), seconds[name, n])
+            _row(name, k, sampled[name], exact.get(name), 1e6 * seconds[name, n])
             for k, n in enumerate(sizes)
             for name in ESTIMATORS
         ),
@@ -126,7 +125,7 @@ def study(setting: StudyOptions) -> Baselines:
     )
 
 
-def _row(name: str, k: int, sampled: TrialMoments, exact: Moments | None, seconds: float) -> Baseline:
+def _row(name: str, k: int, sampled: TrialMoments, exact: Moments | None, microseconds: float) -> Baseline:
     variance = math.nan if exact is None else exact.variance[:, k].mean().item()
     return Baseline(
         n=sampled.n[k],
@@ -138,7 +137,7 @@ def _row(name: str, k: int, sampled: TrialMoments, exact: Moments | None, second
         variance=sampled.variance[:, k].mean().item(),
         exact_bias=None if exact is None else torch.linalg.vector_norm(exact.bias[:, k], dim=-1).mean().item(),
         exact_variance=None if math.isnan(variance) else variance,
-        microseconds=1e6 * seconds,
+        microseconds=microseconds,
     )
 
 
@@ -155,7 +154,6 @@ def _seconds(x: Tensor, pool: Tensor, name: str, n: int, timed: int, generator: 
     return total / timed
 
 
-OF_BIAS = ("noise", "exact", "paper")
 NAMES = {
     "standard": "Standard",
     "jackknife": "Jackknife",
@@ -177,7 +175,10 @@ def table(record: Baselines) -> Table:
             "exact values are of draws with replacement."
         ),
         label="tab:baselines",
-        header=("n", "method", "|bias|", *OF_BIAS, "Var", "exact", "paper", "time, µs", "paper", "references"),
+        header=(
+            *("n", "method", "|bias|", "noise", "exact", "paper", "Var", "exact", "paper"),
+            *("time, µs", "paper", "references"),
+        ),
         groups=[[_table_row(row) for row in record.rows if row.n == n] for n in sizes],
     )
 
@@ -187,35 +188,27 @@ def _table_row(row: Baseline) -> Row:
     return (
         str(row.n),
         NAMES[row.estimator],
-        Scientific(row.bias),
-        Scientific(row.noise),
-        Scientific(row.exact_bias),
-        Scientific(bias),
-        Scientific(row.variance),
-        Scientific(row.exact_variance),
-        Scientific(variance),
+        *map(Scientific, (row.bias, row.noise, row.exact_bias, bias, row.variance, row.exact_variance, variance)),
         Number(row.microseconds, ".1f"),
         Number(microseconds, ".1f"),
         str(row.references),
     )
 
 
-def verdicts(record: Baselines) -> list[str]:
+def findings(record: Baselines) -> list[str]:
     """Return one sentence per n: |bias|, variance and time of ABC as multiples of standard's, here and in the paper."""
-    by_place = {(row.n, row.estimator): row for row in record.rows}
-    both = [n for n in dict.fromkeys(row.n for row in record.rows) if {(n, "standard"), (n, "abc")} <= by_place.keys()]
-    return [_verdict(by_place[n, "standard"], by_place[n, "abc"]) for n in both]
-
-
-def _verdict(standard: Baseline, abc: Baseline) -> str:
-    here = (abc.bias / standard.bias, abc.variance / standard.variance, abc.microseconds / standard.microseconds)
-    base, corrected = (PAPER.get((row.n, row.estimator)) for row in (standard, abc))
-    printed = (
-        [f" (paper {a / b:.2f})" for a, b in zip(corrected, base, strict=True)] if base and corrected else [""] * 3
-    )
-    multiples = zip(("|bias|", "variance", "time"), here, printed, strict=True)
-    text = ", ".join(f"{name} {ours:.2f}{paper}" for name, ours, paper in multiples)
-    return f"n = {abc.n}: ABC as a multiple of standard: {text}"
+    values = {(row.n, row.estimator): (row.bias, row.variance, row.microseconds) for row in record.rows}
+    sentences = []
+    for n in dict.fromkeys(row.n for row in record.rows):
+        standard, abc = (n, "standard"), (n, "abc")
+        if standard not in values or abc not in values:
+            continue
+        parts = []
+        for k, name in enumerate(("|bias|", "variance", "time")):
+            paper = f" (paper {PAPER[abc][k] / PAPER[standard][k]:.2f})" if abc in PAPER and standard in PAPER else ""
+            parts.append(f"{name} {values[abc][k] / values[standard][k]:.2f}{paper}")
+        sentences.append(f"n = {n}: ABC as a multiple of standard: {', '.join(parts)}")
+    return sentences
 
 
 def screen_notes(record: Baselines) -> list[str]:
@@ -227,10 +220,10 @@ def screen_notes(record: Baselines) -> list[str]:
 
 
 ITEM = Item(
-    label="tab:baselines",
-    record=Baselines,
-    description="Bias, variance and time of every correction: measured here, exact, and as printed in the paper.",
+    "tab:baselines",
+    Baselines,
+    "Bias, variance and time of every correction: measured here, exact, and as printed in the paper.",
     table=table,
-    findings=verdicts,
+    findings=findings,
     screen_notes=screen_notes,
 )

@@ -1,22 +1,12 @@
 """`tab:cifar100`: distance of standard and ABC on CIFAR-100 for a single seed, with the paper's values."""
 
-from truedrift.grids.results import ImageGrid
-from truedrift.paper.grid_tables import (
-    ABC_AGAINST_STANDARD,
-    MEASURES,
-    Paper,
-    comparison_rows,
-    comparisons_note,
-    coverage_notes,
-    one_or_all,
-    protocol_line,
-    runs_with_evaluations,
-    sizes,
-)
+from truedrift.grids.record import ImageGrid
+from truedrift.paper.grid_tables import protocol_line, runs_with_evaluations
+from truedrift.paper.tab_main_results import Paper, comparison_table, findings
 from truedrift.report.item import Item
-from truedrift.report.table import Row, Table
+from truedrift.report.table import Table
 
-PAPER: dict[int, Paper] = {
+PAPER: Paper = {
     8: {
         "standard": ((4.17, None), (4.06, None)),
         "abc": ((4.05, None), (3.74, None)),
@@ -38,40 +28,19 @@ PAPER: dict[int, Paper] = {
 
 def table(record: ImageGrid) -> Table:
     """Return three rows per n: standard, ABC, and their difference."""
-    name = record.protocol.distance_name
-    columns = [column for measure in MEASURES for column in (f"{measure} {name}", f"{measure}, paper")]
-    found = [each for n in sizes(record) for each in ABC_AGAINST_STANDARD.differences(record, n)]
-    return Table(
-        caption=(
-            f"{name} on {record.data} for standard and ABC by references n of a class; {_seeds(record)}. "
-            f"{protocol_line(record)} Paper: FID on CIFAR-100, a single seed."
-        ),
-        label="tab:cifar100",
-        header=("n", "estimator", "seeds", "epochs", *columns),
-        groups=[_rows(record, n) for n in sizes(record)],
-        notes=(*coverage_notes(record), comparisons_note(found)),
-    )
-
-
-def _seeds(record: ImageGrid) -> str:
     count = len({run.seed for run in runs_with_evaluations(record)})
-    return "a single seed, hence no interval" if count == 1 else f"mean ± largest deviation over {count} seeds"
-
-
-def _rows(record: ImageGrid, n: int) -> list[Row]:
-    epochs = one_or_all(run.epochs for run in runs_with_evaluations(record) if run.n == n)
-    return comparison_rows(record, ABC_AGAINST_STANDARD, n, PAPER.get(n, {}), (epochs,))
-
-
-def verdicts(record: ImageGrid) -> list[str]:
-    """Return one sentence per n, about the last-5 averages."""
-    return [f"n = {n}: {ABC_AGAINST_STANDARD.verdict(record, n)}" for n in sizes(record)]
+    seeds = "a single seed, hence no interval" if count == 1 else f"mean ± largest deviation over {count} seeds"
+    caption = (
+        f"{record.protocol.distance_name} on {record.data} for standard and ABC by references n of a class; {seeds}. "
+        f"{protocol_line(record)} Paper: FID on CIFAR-100, a single seed."
+    )
+    return comparison_table(record, "tab:cifar100", caption, PAPER, {"epochs": lambda run: run.epochs})
 
 
 ITEM = Item(
-    label="tab:cifar100",
-    record=ImageGrid,
-    description="Distance of standard and ABC on CIFAR-100 for a single seed, with the paper's values.",
+    "tab:cifar100",
+    ImageGrid,
+    "Distance of standard and ABC on CIFAR-100 for a single seed, with the paper's values.",
     table=table,
-    findings=verdicts,
+    findings=findings,
 )

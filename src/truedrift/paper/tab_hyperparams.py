@@ -131,7 +131,7 @@ def table(record: Hyperparameters) -> Table:
     return Table(caption=caption, label="tab:hyperparams", header=("", "here", "paper"), groups=[rows])
 
 
-def verdicts(record: Hyperparameters) -> list[str]:
+def findings(record: Hyperparameters) -> list[str]:
     """Return one sentence: how many settings agree with the paper, and which do not."""
     here = settings(record)
     other = [name for name, printed in PAPER.items() if here.get(name) != printed]
@@ -140,9 +140,9 @@ def verdicts(record: Hyperparameters) -> list[str]:
 
 
 ITEM = Item(
-    label="tab:hyperparams",
-    record=Hyperparameters,
-    description="Settings of the recipe, read from the objects that truedrift train runs, and the paper's.",
+    "tab:hyperparams",
+    Hyperparameters,
+    "Settings of the recipe, read from the objects that truedrift train runs, and the paper's.",
     table=table,
-    findings=verdicts,
+    findings=findings,
 )

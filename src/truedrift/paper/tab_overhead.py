@@ -16,18 +16,20 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from truedrift.errors import UserError
 from truedrift.grids.benchmarks import IMAGES, benchmark_setting
 from truedrift.grids.estimate import ABC_EPOCH_SECONDS, STANDARD_EPOCH_SECONDS, STEPS, format_duration, seconds_per_step
 from truedrift.grids.options import Scale, StudyOptions
-from truedrift.paper.grid_tables import mean_and_deviation, mean_cell
+from truedrift.grids.plan import missing_requirements
 from truedrift.recipes.overrides import recipe
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.item import Item
+from truedrift.report.statistics import mean_cell
 from truedrift.report.table import Cell, Number, Row, Table, format_number
 from truedrift.training.config import RunConfig
 from truedrift.training.setup import Parts, load_samples, resolve_device
@@ -78,15 +80,15 @@ EPOCHS, SMOKE_EPOCHS = 10, 2
 
 
 def configs(setting: StudyOptions) -> list[RunConfig]:
-    """Return the configurations of the four measurements, in pairs."""
+    """Return the configurations of the four measurements, in pairs; nothing is evaluated."""
     on = benchmark_setting(setting, IMAGES, LABEL)
     return [
         recipe(
             on.recipe,
             given={"n": N, "seed": on.seeds[0], "estimator": estimator},
-            settings=(f"engine.compiled={'true' if compiled else 'false'}",),
+            settings=(f"engine.compiled={compiled}", "evaluation.extractor=none"),
         )
-        for compiled in (False, True)
+        for compiled in ("false", "true")
         for estimator in ESTIMATORS
     ]
 
@@ -96,64 +98,49 @@ def epoch_count(scale: Scale) -> int:
     return 1 + (SMOKE_EPOCHS if scale == "smoke" else EPOCHS)
 
 
-def require_ready(setting: StudyOptions) -> None:
-    """Require that the data set is allowed and available, before anything starts."""
-    load_samples(configs(setting)[0], Parts())
-
-
 def study(setting: StudyOptions) -> Overhead:
     """Measure both pairs, one after the other."""
     started = time.monotonic()
-    found = configs(setting)
-    epochs = epoch_count(setting.scale)
-    eager = _read_measurement(found[:2], epochs, 0, setting)
-    compiled = _read_measurement(found[2:], epochs, 2 * epochs, setting)
-    machine = eager[0].final
+    every = configs(setting)
+    eager, machine = _measure_pair(every[:2], setting, first=True)
+    compiled, _ = _measure_pair(every[2:], setting, first=False)
     return Overhead(
         scale=setting.scale,
-        data=found[0].data.name,
-        recipe=found[0].recipe,
+        data=every[0].data.name,
+        recipe=every[0].recipe,
         n=N,
-        steps_per_epoch=found[0].cadence.steps_per_epoch,
+        steps_per_epoch=every[0].cadence.steps_per_epoch,
         device=machine["device"],
         threads=machine["threads"],
-        costs=tuple(map(_cost, found, (*eager, *compiled))),
+        costs=(*eager, *compiled),
         provenance=provenance(seed=setting.seed, wall_seconds=time.monotonic() - started),
     )
 
 
-@dataclass
-class MeasuredCost:
-    """What a process has measured so far."""
-
-    seconds: list[float] = field(default_factory=list)
-    """Seconds of every epoch."""
-    final: dict[str, Any] = field(default_factory=dict)
-    """Final answer: memory_megabytes, parameters, device, threads."""
-
-
-def _cost(config: RunConfig, measured: MeasuredCost) -> Cost:
-    return Cost(
-        estimator=config.objective.estimator_pos,
-        compiled=config.engine.compiled,
-        epoch_seconds=tuple(measured.seconds[1:]),
-        memory_megabytes=measured.final["memory_megabytes"],
-        parameters=measured.final["parameters"],
-    )
-
-
-def _read_measurement(pair: list[RunConfig], epochs: int, before: int, setting: StudyOptions) -> list[MeasuredCost]:
-    """Run the processes of a pair, which take their epochs in turn."""
-    found = [MeasuredCost() for _ in pair]
+def _measure_pair(pair: list[RunConfig], setting: StudyOptions, *, first: bool) -> tuple[list[Cost], dict[str, Any]]:
+    """Run the processes of a pair, which take their epochs in turn; return the costs and the first answer."""
+    epochs = epoch_count(setting.scale)
+    done = 0 if first else len(pair) * epochs
+    seconds: list[list[float]] = [[] for _ in pair]
     with ExitStack() as stack:
-        processes = [stack.enter_context(_process(config, setting.device)) for config in pair]
-        for epoch in range(epochs):
-            for number, process in enumerate(processes):
-                found[number].seconds.append(process.request("epoch"))
-                setting.progress(LABEL, before + len(pair) * epoch + number + 1, 4 * epochs)
-        for each, process in zip(found, processes, strict=True):
-            each.final = process.request("end")
-    return found
+        processes = [stack.enter_context(_measuring_process(config, setting.device)) for config in pair]
+        for _ in range(epochs):
+            for process, times in zip(processes, seconds, strict=True):
+                times.append(process.request("epoch"))
+                done += 1
+                setting.progress(LABEL, done, 2 * len(pair) * epochs)
+        answers = [process.request("end") for process in processes]
+    costs = [
+        Cost(
+            estimator=config.objective.estimator_pos,
+            compiled=config.engine.compiled,
+            epoch_seconds=tuple(times[1:]),
+            memory_megabytes=answer["memory_megabytes"],
+            parameters=answer["parameters"],
+        )
+        for config, times, answer in zip(pair, seconds, answers, strict=True)
+    ]
+    return costs, answers[0]
 
 
 class MeasuringProcess:
@@ -169,23 +156,17 @@ class MeasuringProcess:
         try:
             self._process.stdin.write(word + "\n")
             self._process.stdin.flush()
-        except BrokenPipeError:
-            raise self._error() from None
-        line = self._process.stdout.readline()
-        if not line:
-            raise self._error()
-        return json.loads(line)
-
-    def _error(self) -> Exception:
-        self._process.wait()
+            return json.loads(self._process.stdout.readline())
+        except (BrokenPipeError, ValueError):  # the process has ended
+            self._process.wait()
         self._errors.seek(0)
         last = self._errors.read().strip().splitlines()[-1:]
         problem = f"a measurement ended with status {self._process.returncode} ({' '.join(last) or 'no output'})"
-        return UserError(problem, "the machine must be able to train and compile", "fix the cause and run it again")
+        raise UserError(problem, "the machine must be able to train and compile", "fix the cause and run it again")
 
 
 @contextmanager
-def _process(config: RunConfig, device: str) -> Iterator[MeasuringProcess]:
+def _measuring_process(config: RunConfig, device: str) -> Iterator[MeasuringProcess]:
     """Start the process, and stop it on exit."""
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as errors:
         path = Path(scratch) / "config.json"
@@ -202,36 +183,30 @@ def _command(config: Path, device: str) -> list[str]:
     return [sys.executable, "-m", "truedrift.paper.overhead_worker", str(config), device]
 
 
-def measurements(setting: StudyOptions) -> str:
+def describe_measurements(setting: StudyOptions) -> str:
     """Return what `--dry-run` prints."""
-    found, epochs = configs(setting), epoch_count(setting.scale)
-    each = f"{epochs} epochs of {found[0].cadence.steps_per_epoch} steps each, the first of them not counted"
-    return "\n".join(
-        (
-            *map(_line, found),
-            "",
-            f"{LABEL} at scale {setting.scale} on {found[0].data.name}, n = {N}: {len(found)} measurements, {each}",
-            _cost_line(found, epochs, setting),
-        )
-    )
-
-
-def _line(config: RunConfig) -> str:
-    return f"{config.objective.estimator_pos:10}{'compiled' if config.engine.compiled else 'eager'}"
-
-
-def _cost_line(found: list[RunConfig], epochs: int, setting: StudyOptions) -> str:
-    compiling = "compiling comes on top"
+    # List the measurements.
+    every, epochs = configs(setting), epoch_count(setting.scale)
+    config = every[0]
+    lines = [f"{each.objective.estimator_pos:10}{MODES[each.engine.compiled]}" for each in every]
+    lines += [
+        "",
+        f"{LABEL} at scale {setting.scale} on {config.data.name}, n = {N}: {len(every)} measurements, {epochs} epochs "
+        f"of {config.cadence.steps_per_epoch} steps each, the first of them not counted",
+    ]
+    # Estimate their time.
     if setting.scale == "paper":
-        seconds = epochs * 2 * (STANDARD_EPOCH_SECONDS + ABC_EPOCH_SECONDS)
-        return f"estimate: {format_duration(seconds)} on one A100, from the paper's times; {compiling}"
-    try:
-        samples = load_samples(found[0], Parts())
-    except UserError as error:
-        return f"no estimate: {error}"
-    steps = epochs * found[0].cadence.steps_per_epoch * len(found)
-    seconds = steps * seconds_per_step(found[0], samples, resolve_device(setting.device))
-    return f"estimate: {format_duration(seconds)} from {STEPS} steps of the first; {compiling}"
+        seconds, source = (
+            epochs * 2 * (STANDARD_EPOCH_SECONDS + ABC_EPOCH_SECONDS),
+            "on one A100, from the paper's times",
+        )
+    elif (missing := missing_requirements(config)) is not None:
+        return "\n".join((*lines, f"no estimate: {missing}"))
+    else:
+        per_step = seconds_per_step(config, load_samples(config, Parts()), resolve_device(setting.device))
+        seconds = epochs * config.cadence.steps_per_epoch * len(every) * per_step
+        source = f"from {STEPS} steps of the first"
+    return "\n".join((*lines, f"estimate: {format_duration(seconds)} {source}; compiling comes on top"))
 
 
 MEMORY = {
@@ -242,9 +217,10 @@ MEMORY = {
 MODES = {False: "eager", True: "compiled"}
 
 
-def find_cost(record: Overhead, estimator: str, *, compiled: bool) -> Cost | None:
-    """Return the cost of an estimator in one mode, or None."""
-    return next((c for c in record.costs if c.estimator == estimator and c.compiled is compiled), None)
+def _find_costs(record: Overhead, compiled: bool) -> list[Cost | None]:
+    """Return the costs of standard and ABC in one mode."""
+    costs = {cost.estimator: cost for cost in record.costs if cost.compiled is compiled}
+    return [costs.get(name) for name in ESTIMATORS]
 
 
 def table(record: Overhead) -> Table:
@@ -271,96 +247,77 @@ def table(record: Overhead) -> Table:
 
 
 def _memory_rows(record: Overhead) -> list[Row]:
-    return [
-        (
-            f"memory, {mode}, MB",
-            *_three([_memory(cost) for cost in _both(record, compiled)], ".1f"),
-            *_paper("memory", mode),
-        )
-        for compiled, mode in MODES.items()
-    ]
-
-
-def _time_rows(record: Overhead) -> list[Row]:
-    rows: list[Row] = []
+    rows = []
     for compiled, mode in MODES.items():
-        seconds = [cost.epoch_seconds if cost else () for cost in _both(record, compiled)]
-        spec = _digits([each for epochs in seconds for each in epochs])
-        means = [mean_and_deviation(epochs)[0] if epochs else None for epochs in seconds]
-        cells: list[Cell] = [*(mean_cell(epochs, spec) for epochs in seconds), Number(_minus(means), spec)]
-        rows.append((f"epoch, {mode}, s", *cells, *_paper("epoch", mode)))
+        memory = [cost.memory_megabytes if cost else None for cost in _find_costs(record, compiled)]
+        rows.append(_row(f"memory, {mode}", ", MB", memory, ".1f", paper_spec=".0f"))
     return rows
 
 
-def _digits(values: Sequence[float]) -> str:
-    return ".1f" if min(values, default=10.0) >= 10 else ".3f"
+def _time_rows(record: Overhead) -> list[Row]:
+    rows = []
+    for compiled, mode in MODES.items():
+        seconds = [cost.epoch_seconds if cost else () for cost in _find_costs(record, compiled)]
+        spec = _seconds_format([each for epochs in seconds for each in epochs])
+        means = [fmean(epochs) if epochs else None for epochs in seconds]
+        rows.append(_row(f"epoch, {mode}", ", s", means, spec, [mean_cell(epochs, spec) for epochs in seconds]))
+    return rows
 
 
 def _parameters_row(record: Overhead) -> Row:
-    counts = [next((cost.parameters for cost in pair if cost), None) for pair in _by_estimator(record)]
-    return ("parameters (paper: millions)", *_three(counts, ",.0f"), *_paper("parameters", ""))
+    counts = {cost.estimator: cost.parameters for cost in record.costs}
+    return _row("parameters", " (paper: millions)", [counts.get(name) for name in ESTIMATORS], ",.0f")
 
 
-def _by_estimator(record: Overhead) -> list[list[Cost | None]]:
-    return [[find_cost(record, name, compiled=mode) for mode in MODES] for name in ("standard", "abc")]
-
-
-def _both(record: Overhead, compiled: bool) -> list[Cost | None]:
-    return [find_cost(record, name, compiled=compiled) for name in ("standard", "abc")]
-
-
-def _memory(cost: Cost | None) -> float | None:
-    return None if cost is None else cost.memory_megabytes
-
-
-def _three(pair: Sequence[float | None], spec: str) -> list[Cell]:
-    return [*(Number(value, spec) for value in pair), Number(_minus(pair), spec)]
-
-
-def _minus(pair: Sequence[float | None]) -> float | None:
-    standard, abc = pair
-    return None if standard is None or abc is None else abc - standard
-
-
-def _paper(row: str, mode: str) -> list[Cell]:
-    printed = PAPER.get(f"{row}, {mode}" if mode else row, (None, None, None))
-    return [Number(value, ".0f" if row == "memory" else ".1f") for value in printed]
-
-
-def verdicts(record: Overhead) -> list[str]:
-    """Return one sentence on time and one on memory per measured mode."""
-    sentences = []
-    for compiled, mode in MODES.items():
-        standard, abc = _both(record, compiled)
-        if standard and abc and standard.epoch_seconds and abc.epoch_seconds:
-            sentences += [_time_verdict(mode, standard, abc), _memory_verdict(mode, standard, abc)]
-    return sentences
-
-
-def _time_verdict(mode: str, standard: Cost, abc: Cost) -> str:
-    first, second = (mean_and_deviation(cost.epoch_seconds)[0] for cost in (standard, abc))
-    apart = min(abc.epoch_seconds) > max(standard.epoch_seconds) or max(abc.epoch_seconds) < min(standard.epoch_seconds)
-    spec = _digits([*standard.epoch_seconds, *abc.epoch_seconds])
-    both = "do not overlap" if apart else "overlap: within the variation of the clock"
+def _row(
+    name: str,
+    unit: str,
+    values: Sequence[float | None],
+    spec: str,
+    cells: Sequence[Cell] | None = None,
+    paper_spec: str = ".1f",
+) -> Row:
+    """Return standard, ABC and their difference, then the same from the paper; `cells` replace plain numbers."""
+    standard, abc = values
+    difference = None if standard is None or abc is None else abc - standard
     return (
-        f"{mode}: an epoch takes {format_number(second, spec)} s with ABC and {format_number(first, spec)} s "
-        f"with standard ({_signed(second / first - 1, '.1%')}), and the epochs of both {both}"
+        name + unit,
+        *(cells or [Number(value, spec) for value in values]),
+        Number(difference, spec),
+        *(Number(value, paper_spec) for value in PAPER.get(name, (None, None, None))),
     )
 
 
-def _memory_verdict(mode: str, standard: Cost, abc: Cost) -> str:
-    first, second = (f"{cost.memory_megabytes:.1f} MB" for cost in (standard, abc))
-    return f"{mode}: memory is {second} with ABC and {first} with standard"
+def _seconds_format(values: Sequence[float]) -> str:
+    return ".1f" if min(values, default=10.0) >= 10 else ".3f"
 
 
-def _signed(value: float, spec: str) -> str:
-    return format_number(value, f"+{spec}")
+def findings(record: Overhead) -> list[str]:
+    """Return one sentence on time and one on memory per measured mode."""
+    sentences = []
+    for compiled, mode in MODES.items():
+        standard, abc = _find_costs(record, compiled)
+        if not (standard and abc and standard.epoch_seconds and abc.epoch_seconds):
+            continue
+        # Time
+        one, other = standard.epoch_seconds, abc.epoch_seconds
+        mean, other_mean, spec = fmean(one), fmean(other), _seconds_format([*one, *other])
+        apart = min(other) > max(one) or max(other) < min(one)
+        sentences.append(
+            f"{mode}: an epoch takes {format_number(other_mean, spec)} s with ABC and {format_number(mean, spec)} s "
+            f"with standard ({format_number(other_mean / mean - 1, '+.1%')}), and the epochs of both "
+            + ("do not overlap" if apart else "overlap: within the variation of the clock")
+        )
+        # Memory
+        first, second = (f"{cost.memory_megabytes:.1f} MB" for cost in (standard, abc))
+        sentences.append(f"{mode}: memory is {second} with ABC and {first} with standard")
+    return sentences
 
 
 ITEM = Item(
-    label=LABEL,
-    record=Overhead,
-    description="Memory, time per epoch and parameters of standard and ABC, with the paper's values.",
+    LABEL,
+    Overhead,
+    "Memory, time per epoch and parameters of standard and ABC, with the paper's values.",
     table=table,
-    findings=verdicts,
+    findings=findings,
 )

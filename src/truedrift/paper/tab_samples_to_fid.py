@@ -9,30 +9,21 @@ mean.
 import statistics
 
 from truedrift.errors import UserError
-from truedrift.grids.results import ImageGrid
+from truedrift.grids.record import ImageGrid
 from truedrift.paper.grid_tables import (
-    Paired,
     axis_unit,
     by_seed,
-    comparisons_note,
     coverage_notes,
-    decimals,
-    difference_sentence,
     first_hit,
-    interval_cell,
     last_average,
-    mean_and_deviation,
-    mean_cell,
-    paired,
-    printed_cell,
     protocol_line,
     runs_with_evaluations,
     sizes,
-    total_positives,
     values_by_seed,
 )
 from truedrift.report.figure import LOOKS
 from truedrift.report.item import Item
+from truedrift.report.statistics import Paired, comparisons_note, decimals, mean_cell, paired
 from truedrift.report.table import Cell, MeanCell, Row, Table, format_number
 
 PAPER_THRESHOLDS = (10.0, 7.0)
@@ -56,8 +47,6 @@ PAPER: dict[tuple[int, str], tuple[tuple[float, float | None, str], ...]] = {
 }
 """Millions of positives until FID ≤ 10 and FID ≤ 7, and the share of seeds, as the paper prints them."""
 VARIANTS = ("standard", "abc")
-Hits = dict[int, float]
-"""Positives over all classes in the unit of the table, by seed, for the seeds that reach the threshold."""
 
 
 def thresholds(record: ImageGrid) -> tuple[float, float]:
@@ -76,88 +65,28 @@ def thresholds(record: ImageGrid) -> tuple[float, float]:
     return first, second
 
 
-def positives_until(record: ImageGrid, variant: str, n: int, threshold: float) -> Hits:
-    """Return the first hits, by seed, of the seeds that reach the threshold."""
-    unit, _ = _unit(record)
-    found = {seed: first_hit(run, threshold) for seed, run in by_seed(record, variant, n).items()}
-    return {
-        seed: total_positives(record, positives) / unit for seed, positives in found.items() if positives is not None
-    }
+def _threshold_names(record: ImageGrid) -> list[str]:
+    values = thresholds(record)
+    whole = all(value == int(value) for value in values)
+    texts = (f"{value:g}" if whole else format_number(value, decimals(values)) for value in values)
+    return [f"{record.protocol.distance_name} ≤ {text}" for text in texts]
 
 
 def _unit(record: ImageGrid) -> tuple[float, str]:
-    return axis_unit(
-        max(total_positives(record, run.evaluations[-1].positives_seen) for run in runs_with_evaluations(record))
-    )
+    seen = (run.evaluations[-1].positives_seen for run in runs_with_evaluations(record))
+    return axis_unit(max(seen) * record.classes)
 
 
-def table(record: ImageGrid) -> Table:
-    """Return three rows per n: standard, ABC, and their difference over the seeds that both have."""
-    name, (_, unit_name) = record.protocol.distance_name, _unit(record)
-    columns = [
-        column
-        for threshold, paper in zip(_names(record), PAPER_THRESHOLDS, strict=True)
-        for column in (f"{threshold}, {unit_name}", f"FID ≤ {paper:g}, paper, millions")
-    ]
-    found = [_difference(record, n, threshold) for n in sizes(record) for threshold in thresholds(record)]
-    return Table(
-        caption=(
-            f"Positives over all classes ({unit_name}) until {name} on {record.data} is first at most a threshold: "
-            "mean ± largest deviation over the seeds that reach it, (k/S) of them; in bold the estimator with more "
-            f"such seeds, or else the smaller mean. {_describe_threshold(record)}{protocol_line(record)} "
-            "Paper: CIFAR-10, three seeds."
-        ),
-        label="tab:samples_to_fid",
-        header=("n", "estimator", *columns),
-        groups=[_rows(record, n) for n in sizes(record)],
-        notes=(
-            *coverage_notes(record),
-            comparisons_note(found),
-            "Differences are of seeds that reach the threshold with both; one that fails with either is in none.",
-        ),
-    )
+def positives_until(record: ImageGrid, variant: str, n: int, threshold: float) -> dict[int, float]:
+    """Return the first hits in the unit of the table, by seed, of the seeds that reach the threshold."""
+    unit, _ = _unit(record)
+    hits = {seed: first_hit(run, threshold) for seed, run in by_seed(record, variant, n).items()}
+    return {seed: positives * record.classes / unit for seed, positives in hits.items() if positives is not None}
 
 
-def _names(record: ImageGrid) -> list[str]:
-    values = thresholds(record)
-    name, spec = record.protocol.distance_name, decimals(values)
-    whole = all(value == int(value) for value in values)
-    return [f"{name} ≤ {value:g}" if whole else f"{name} ≤ {format_number(value, spec)}" for value in values]
-
-
-def _describe_threshold(record: ImageGrid) -> str:
-    if record.protocol.extractor in PAPER_EXTRACTORS:
-        return ""
-    return (
-        f"Thresholds are 10/{PAPER_STANDARD} and 7/{PAPER_STANDARD} of standard's last-5 average at "
-        f"n = {sizes(record)[0]}, as FID 10 and 7 are in the paper. "
-    )
-
-
-def _rows(record: ImageGrid, n: int) -> list[Row]:
-    columns = [_cells(record, n, k, threshold) for k, threshold in enumerate(thresholds(record))]
-    names = {**{variant: LOOKS[variant][0] for variant in VARIANTS}, "difference": "ABC − standard"}
-    return [(str(n), name, *(cell for column in columns for cell in column[row])) for row, name in names.items()]
-
-
-def _cells(record: ImageGrid, n: int, k: int, threshold: float) -> dict[str, tuple[Cell, Cell]]:
-    """Return our cell and the paper's, for both estimators and their difference."""
-    cells: dict[str, Cell] = {variant: _attained_cell(record, variant, n, threshold) for variant in VARIANTS}
-    cells["difference"] = interval_cell(_difference(record, n, threshold), ".2f")
-    return {row: (cell, _printed_cell(n, row, k)) for row, cell in cells.items()}
-
-
-def _attained_cell(record: ImageGrid, variant: str, n: int, threshold: float) -> MeanCell:
-    found, seeds = positives_until(record, variant, n, threshold), len(by_seed(record, variant, n))
-    bold = sooner_by(record, n, threshold) == variant
-    return mean_cell(list(found.values()), ".2f", bold=bold, note=f"({len(found)}/{seeds})" if seeds else "")
-
-
-def _printed_cell(n: int, row: str, k: int) -> MeanCell:
-    if (n, row) not in PAPER:
-        return printed_cell(None)
-    mean, deviation, note = PAPER[n, row][k]
-    return printed_cell((mean, deviation), note)
+def _difference(record: ImageGrid, n: int, threshold: float) -> Paired:
+    standard, abc = (positives_until(record, variant, n, threshold) for variant in VARIANTS)
+    return paired(standard, abc)
 
 
 def sooner_by(record: ImageGrid, n: int, threshold: float) -> str | None:
@@ -167,44 +96,82 @@ def sooner_by(record: ImageGrid, n: int, threshold: float) -> str | None:
         found, seeds = positives_until(record, variant, n, threshold), len(by_seed(record, variant, n))
         if not seeds:
             return None
-        ranks[variant] = (-len(found) / seeds, mean_and_deviation(list(found.values()))[0] if found else 0.0)
+        ranks[variant] = (-len(found) / seeds, statistics.fmean(found.values()) if found else 0.0)
     first, second = VARIANTS
     return None if ranks[first] == ranks[second] else min(VARIANTS, key=ranks.__getitem__)
 
 
-def _difference(record: ImageGrid, n: int, threshold: float) -> Paired:
-    standard, abc = (positives_until(record, variant, n, threshold) for variant in VARIANTS)
-    return paired(standard, abc)
-
-
-def verdicts(record: ImageGrid) -> list[str]:
-    """Return one sentence per n and threshold."""
-    return [
-        f"n = {n}, {name}: {_verdict(record, n, threshold)}"
-        for n in sizes(record)
-        for name, threshold in zip(_names(record), thresholds(record), strict=True)
+def table(record: ImageGrid) -> Table:
+    """Return three rows per n: standard, ABC, and their difference over the seeds that both have."""
+    every_n, (_, unit_name) = sizes(record), _unit(record)
+    # Columns and the sentence on the thresholds
+    columns = [
+        column
+        for threshold, paper in zip(_threshold_names(record), PAPER_THRESHOLDS, strict=True)
+        for column in (f"{threshold}, {unit_name}", f"FID ≤ {paper:g}, paper, millions")
     ]
-
-
-def _verdict(record: ImageGrid, n: int, threshold: float) -> str:
-    counts = [
-        f"{LOOKS[variant][0]} in {len(positives_until(record, variant, n, threshold))} "
-        f"of {len(by_seed(record, variant, n))} seeds"
-        for variant in VARIANTS
-    ]
-    found = _difference(record, n, threshold)
-    if not found.pairs:
-        return f"reached by {counts[0]} and {counts[1]}"
-    sentence = difference_sentence(
-        found, "ABC", "standard", ".2f", lower="sooner", unit=f" {_unit(record)[1].removesuffix('s')}"
+    proportional = (
+        f"Thresholds are 10/{PAPER_STANDARD} and 7/{PAPER_STANDARD} of standard's last-5 average at n = {every_n[0]}, "
+        "as FID 10 and 7 are in the paper. "
     )
-    return f"reached by {counts[0]} and {counts[1]}; {sentence}"
+    described = "" if record.protocol.extractor in PAPER_EXTRACTORS else proportional
+    # The table
+    differences = [_difference(record, n, threshold) for n in every_n for threshold in thresholds(record)]
+    return Table(
+        caption=(
+            f"Positives over all classes ({unit_name}) until {record.protocol.distance_name} on {record.data} is first "
+            "at most a threshold: mean ± largest deviation over the seeds that reach it, (k/S) of them; in bold the "
+            f"estimator with more such seeds, or else the smaller mean. {described}{protocol_line(record)} "
+            "Paper: CIFAR-10, three seeds."
+        ),
+        label="tab:samples_to_fid",
+        header=("n", "estimator", *columns),
+        groups=[_rows(record, n) for n in every_n],
+        notes=(
+            *coverage_notes(record),
+            comparisons_note(differences),
+            "Differences are of seeds that reach the threshold with both; one that fails with either is in none.",
+        ),
+    )
+
+
+def _rows(record: ImageGrid, n: int) -> list[Row]:
+    rows: dict[str, list[Cell]] = {variant: [str(n), LOOKS[variant][0]] for variant in VARIANTS}
+    rows["difference"] = [str(n), "ABC − standard"]
+    for k, threshold in enumerate(thresholds(record)):
+        for variant in VARIANTS:
+            found, seeds = positives_until(record, variant, n, threshold), len(by_seed(record, variant, n))
+            bold, note = sooner_by(record, n, threshold) == variant, f"({len(found)}/{seeds})" if seeds else ""
+            rows[variant].append(mean_cell(list(found.values()), ".2f", bold=bold, note=note))
+        rows["difference"].append(_difference(record, n, threshold).cell(".2f"))
+        for name, row in rows.items():
+            mean, deviation, note = PAPER[n, name][k] if (n, name) in PAPER else (None, None, "")
+            row.append(MeanCell(mean, deviation, None, note=note))
+    return list(rows.values())
+
+
+def findings(record: ImageGrid) -> list[str]:
+    """Return one sentence per n and threshold."""
+    unit = f" {_unit(record)[1].removesuffix('s')}"
+    sentences = []
+    for n in sizes(record):
+        for name, threshold in zip(_threshold_names(record), thresholds(record), strict=True):
+            counts = [
+                f"{LOOKS[variant][0]} in {len(positives_until(record, variant, n, threshold))} "
+                f"of {len(by_seed(record, variant, n))} seeds"
+                for variant in VARIANTS
+            ]
+            found = _difference(record, n, threshold)
+            difference = found.sentence("ABC", "standard", ".2f", lower="sooner", unit=unit) if found.pairs else ""
+            reached = f"n = {n}, {name}: reached by {counts[0]} and {counts[1]}"
+            sentences.append("; ".join(filter(None, (reached, difference))))
+    return sentences
 
 
 ITEM = Item(
-    label="tab:samples_to_fid",
-    record=ImageGrid,
-    description="Positives over all classes until an evaluation first reaches a threshold distance.",
+    "tab:samples_to_fid",
+    ImageGrid,
+    "Positives over all classes until an evaluation first reaches a threshold distance.",
     table=table,
-    findings=verdicts,
+    findings=findings,
 )

@@ -36,12 +36,12 @@ def append(path: Path, record: Any) -> None:
     append_json_line(path, {"record": kind_name(type(record)), **asdict(record)})
 
 
-def read(path: Path, kind: type[Record]) -> list[Record]:
-    """Read the records of one kind, in the order of the file.
+def read(path: Path, *kinds: type[Record]) -> list[Record]:
+    """Read the records of these kinds, in the order of the file.
 
     Args:
         path: The file.
-        kind: The class of the records. Records of other kinds are skipped.
+        kinds: The classes of the records. Records of other kinds are skipped.
 
     Returns:
         The records. Fields that a line does not have take their defaults.
@@ -49,7 +49,7 @@ def read(path: Path, kind: type[Record]) -> list[Record]:
     Raises:
         UserError: If a line is not a record.
     """
-    records, problems = read_lenient(path, kind)
+    records, problems = read_lenient(path, *kinds)
     for number, problem in problems.items():
         raise UserError(
             f"{path}, line {number} is not a record ({problem})",
@@ -59,23 +59,25 @@ def read(path: Path, kind: type[Record]) -> list[Record]:
     return records
 
 
-def read_lenient(path: Path, kind: type[Record]) -> tuple[list[Record], dict[int, str]]:
-    """Read the records of one kind and skip what cannot be read.
+def read_lenient(path: Path, *kinds: type[Record]) -> tuple[list[Record], dict[int, str]]:
+    """Read the records of these kinds and skip what cannot be read.
 
     Args:
         path: The file.
-        kind: The class of the records. Records of other kinds are skipped.
+        kinds: The classes of the records. Records of other kinds are skipped.
 
     Returns:
         The records, and the problem of each unreadable line by its number, counted from 1.
     """
+    by_name = {kind_name(kind): kind for kind in kinds}
     records: list[Record] = []
     problems: dict[int, str] = {}
     with path.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 entry = decode_json_line(line)
-                if entry.pop("record") == kind_name(kind):
+                kind = by_name.get(str(entry.pop("record")))
+                if kind is not None:
                     records.append(from_dict(kind, entry))
             except UserError as error:
                 problems[number] = f"{error.summary}, {error.allowed}"

@@ -1,1 +1,31 @@
-"""What all figures and tables share: items, tables, figure style, and text for the terminal."""
+"""What all figures and tables share: items, tables, statistics over seeds, figure style, and text for the terminal."""
+
+from truedrift.report.statistics import Paired, mean_and_deviation, mean_cell, paired, rolling_mean
+from truedrift.report.table import (
+    Interval,
+    MeanCell,
+    Number,
+    Scientific,
+    Table,
+    cell_text,
+    escape,
+    format_number,
+    is_bold,
+)
+
+__all__ = [
+    "Interval",
+    "MeanCell",
+    "Number",
+    "Paired",
+    "Scientific",
+    "Table",
+    "cell_text",
+    "escape",
+    "format_number",
+    "is_bold",
+    "mean_and_deviation",
+    "mean_cell",
+    "paired",
+    "rolling_mean",
+]

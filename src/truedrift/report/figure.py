@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -60,6 +61,11 @@ def ticks_at(axes: Axes, places: Sequence[float], labels: Sequence[str]) -> None
     axes.set_xscale("log", base=2)
     axes.set_xticks(places, labels)
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def legend_above(figure: Figure, handles: Sequence[Any], *, columns: int, **look: Any) -> None:
+    """Put one legend of these labeled handles above all panels."""
+    figure.legend(handles=handles, loc="upper center", ncols=columns, frameon=False, **({"fontsize": 8.5} | look))
 
 
 def set_paper_fonts(figure: Figure) -> Figure:

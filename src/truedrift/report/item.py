@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +12,15 @@ from truedrift.report.figure import save_figure
 from truedrift.report.table import Table
 
 
-def _nothing(record: Any) -> None:
+def _none(record: Any) -> None:
     """Return None: the item has no table or no figure."""
 
 
 def _no_lines(record: Any) -> Sequence[str]:
-    """Return no sentences."""
     return ()
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Item:
     """A figure or table of the paper, or one of our own studies, made from one record alone."""
 
@@ -31,8 +30,9 @@ class Item:
     """Type of the records that this item shows."""
     description: str
     """One sentence for readers of the report page: what the item shows."""
-    table: Callable[[Any], Table | None] = _nothing
-    figure: Callable[[Any], Figure | None] = _nothing
+    _: KW_ONLY
+    table: Callable[[Any], Table | None] = _none
+    figure: Callable[[Any], Figure | None] = _none
     findings: Callable[[Any], Sequence[str]] = _no_lines
     """Sentences that state what the numbers say."""
     screen_table: Callable[[Any], Table] | None = None
@@ -50,10 +50,8 @@ class Item:
         """Write the figure as PNG and PDF and the table as Markdown, LaTeX and CSV; return the paths."""
         name = self.filename or re.sub(r"\W", "_", self.label)
         figure, table = self.figure(record), self.table(record)
-        return [
-            *(save_figure(figure, directory, name) if figure else ()),
-            *(table.save(directory, name) if table else ()),
-        ]
+        figures = save_figure(figure, directory, name) if figure else []
+        return figures + (table.save(directory, name) if table else [])
 
     def summary(self, record: Any) -> str:
         """Return the text for the terminal: caption, table, findings and notes."""

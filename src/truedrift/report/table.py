@@ -61,22 +61,6 @@ Part = float | int | str | None
 
 
 @dataclass(frozen=True)
-class Scientific:
-    """A number shown as 1.23e-4 in Markdown and 1.23 × 10⁻⁴ in LaTeX; None is a dash."""
-
-    value: float | None
-    bold: bool = False
-
-    def text(self) -> str:
-        """Return for example 1.23e-04."""
-        return DASH if self.value is None else f"{self.value:.2e}"
-
-    def parts(self) -> Mapping[str, Part]:
-        """Return the number."""
-        return {"": self.value}
-
-
-@dataclass(frozen=True)
 class Number:
     """A number shown by a format; None is a dash."""
 
@@ -91,6 +75,14 @@ class Number:
     def parts(self) -> Mapping[str, Part]:
         """Return the number."""
         return {"": self.value}
+
+
+class Scientific(Number):
+    """A number shown as 1.23e-04 in Markdown and 1.23 × 10⁻⁴ in LaTeX; None is a dash."""
+
+    def text(self) -> str:
+        """Return for example 1.23e-04, with a plain minus sign."""
+        return DASH if self.value is None else f"{self.value:.2e}"
 
 
 @dataclass(frozen=True)
@@ -139,7 +131,7 @@ class Interval:
         return {"": self.mean, "low": self.low, "high": self.high, "pairs": self.pairs}
 
 
-Cell = str | Scientific | Number | MeanCell | Interval
+Cell = str | Number | MeanCell | Interval
 Row = Sequence[Cell]
 
 
@@ -176,15 +168,11 @@ def markdown(cell: Cell) -> str:
 def latex(cell: Cell) -> str:
     """Return the cell as LaTeX, with powers of ten written out."""
     if isinstance(cell, Scientific) and cell.value is not None:
-        return _power_of_ten(cell.value, bold=cell.bold)
+        mantissa, exponent = cell.text().split("e")
+        text = f"{mantissa} \\times 10^{{{int(exponent)}}}"
+        return f"$\\mathbf{{{text}}}$" if cell.bold else f"${text}$"
     text = escape(cell_text(cell))
     return f"\\textbf{{{text}}}" if is_bold(cell) else text
-
-
-def _power_of_ten(value: float, *, bold: bool) -> str:
-    mantissa, exponent = f"{value:.2e}".split("e")
-    text = f"{mantissa} \\times 10^{{{int(exponent)}}}"
-    return f"$\\mathbf{{{text}}}$" if bold else f"${text}$"
 
 
 def comma_separated(header: Sequence[str], rows: Iterable[Row]) -> str:
@@ -197,7 +185,7 @@ def comma_separated(header: Sequence[str], rows: Iterable[Row]) -> str:
     writer.writerow(_unique_headers(names))
     for row in rows:
         cells = [(cell_parts(cell), parts) for cell, parts in zip(row, columns, strict=True)]
-        writer.writerow([_field(values.get(part)) for values, parts in cells for part in parts])
+        writer.writerow([values.get(part) for values, parts in cells for part in parts])
     return file.getvalue()
 
 
@@ -214,10 +202,6 @@ def _unique_headers(names: Iterable[str]) -> list[str]:
         candidates = (name if k == 1 else f"{name} ({k})" for k in count(1))
         taken[next(each for each in candidates if each not in taken)] = None
     return list(taken)
-
-
-def _field(part: Part) -> str:
-    return "" if part is None else part if isinstance(part, str) else repr(part)
 
 
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from oracles.image_grids import PROTOCOL, grid, run
 
 from truedrift.paper import tab_cifar100, tab_main_results
-from truedrift.report.table import cell_text
+from truedrift.report import cell_text
 
 # Lines of the paper's tables, as it prints them.
 MAIN_RESULTS = r"""
@@ -101,22 +101,22 @@ def test_missing_pairs_short_runs_and_other_n_are_told():
     assert "Comparisons: 2, not corrected" in notes
 
 
-def test_verdicts_say_which_is_lower():
+def test_findings_say_which_is_lower():
     apart = {seed: [each + 0.01 * seed for each in (9.0, 4.0)] for seed in (1, 2, 3)}
     lower, higher = (
         grid("tab:main_results", [run(name, 8, seed, of) for name, shift in pair for seed, of in moved(apart, shift)])
         for pair in ((("standard", 0.5), ("abc", 0.0)), (("standard", 0.0), ("abc", 0.5)))
     )
-    assert tab_main_results.verdicts(lower)[0].startswith("n = 8: ABC lower by 0.50 (95 % interval 0.50 to 0.50, 3 p")
-    assert tab_main_results.verdicts(higher)[0].startswith("n = 8: standard lower by 0.50 (95 % interval")
-    five, eight = tab_main_results.verdicts(RECORD)
+    assert tab_main_results.findings(lower)[0].startswith("n = 8: ABC lower by 0.50 (95 % interval 0.50 to 0.50, 3 p")
+    assert tab_main_results.findings(higher)[0].startswith("n = 8: standard lower by 0.50 (95 % interval")
+    five, eight = tab_main_results.findings(RECORD)
     assert five == "n = 5: standard lower by 0.38 in a single pair of seeds, which has no interval"
     assert eight.startswith("n = 8: ")
     unpaired = grid("tab:main_results", [run("standard", 8, 0, [3.0]), run("abc", 8, 1, [2.0])])
-    assert tab_main_results.verdicts(unpaired) == ["n = 8: no seed has both ABC and standard"]
+    assert tab_main_results.findings(unpaired) == ["n = 8: no seed has both ABC and standard"]
     noisy = grid("tab:main_results", [run("standard", 8, k, [5.0]) for k in range(3)]
                  + [run("abc", 8, k, [5.0 + (k - 1.1) * 2]) for k in range(3)])  # fmt: skip
-    (said,) = tab_main_results.verdicts(noisy)
+    (said,) = tab_main_results.findings(noisy)
     assert said.startswith(
         "n = 8: no significant difference (ABC − standard is −0.20, 95 % interval −5.17 to 4.77, 3 pa"
     )
@@ -155,7 +155,7 @@ def test_files_and_the_screen_hold_the_same(tmp_path):
     body = latex[latex.index(r"\toprule") : latex.index(r"\bottomrule")]
     assert {line.count(" & ") for line in body.splitlines() if line.endswith(r"\\")} == {8}
     told = tab_main_results.ITEM.summary(RECORD)
-    assert all(verdict in told for verdict in tab_main_results.verdicts(RECORD))
+    assert all(finding in told for finding in tab_main_results.findings(RECORD))
     assert told.startswith("tab:main_results: FID on shapes")
     assert "**2.00 ± 1.00**" in markdown
     assert r"\textbf{2.00 $\pm$ 1.00}" in latex
@@ -165,7 +165,7 @@ def test_runs_without_an_evaluation_are_left_out_and_none_is_a_mistake():
     some = grid("tab:main_results", [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [])])
     assert "Runs without an evaluation, left out: 1." in tab_main_results.table(some).notes
     none = grid("tab:main_results", [run("standard", 8, 0, []), run("abc", 8, 0, [])])
-    for function in (tab_main_results.table, tab_main_results.verdicts, tab_main_results.ITEM.summary):
+    for function in (tab_main_results.table, tab_main_results.findings, tab_main_results.ITEM.summary):
         with pytest.raises(
             ValueError, match=r"tab:main_results has 2 runs and no evaluation; .*; run 'truedrift"
         ) as error:
@@ -176,7 +176,7 @@ def test_runs_without_an_evaluation_are_left_out_and_none_is_a_mistake():
 def test_a_tie_is_nobody_s():
     tie = grid("tab:main_results", [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [3.0])])
     assert not any(cell.bold for row in tab_main_results.table(tie).rows for cell in row[5::2])
-    assert tab_main_results.verdicts(tie)[0] == "n = 8: no difference in a single pair of seeds, which has no interval"
+    assert tab_main_results.findings(tie)[0] == "n = 8: no difference in a single pair of seeds, which has no interval"
 
 
 def test_small_distances_keep_three_digits():
@@ -193,6 +193,6 @@ def test_cifar100_of_one_seed_says_that_it_has_no_interval():
     assert found[0] == ["16", "standard", "1", "20", "2.50", "2.64", "2.00", "2.52"]
     assert found[1] == ["16", "ABC", "1", "20", "2.25", "2.52", "1.00", "2.40"]
     assert found[2] == ["16", "ABC − standard", "1", "", "−0.25", "−0.12", "−1.00", "−0.12"]
-    assert tab_cifar100.verdicts(record) == [
+    assert tab_cifar100.findings(record) == [
         "n = 16: ABC lower by 0.25 in a single pair of seeds, which has no interval"
     ]

@@ -11,8 +11,7 @@ import torch
 import truedrift
 from truedrift import records
 from truedrift.paper.fig_illustration import Illustration, Options, run
-from truedrift.records.provenance import provenance, with_command
-from truedrift.records.store import append, read, writable_directory
+from truedrift.records import append, provenance, read, with_command, writable_directory
 
 provenance_module = import_module("truedrift.records.provenance")
 

@@ -6,7 +6,7 @@ import torch
 from truedrift.bias.exact import exact_moments
 from truedrift.bias.theory import compensation, pool_moments
 from truedrift.data.toys import FOUR_MODES
-from truedrift.grids.options import StudyOptions
+from truedrift.grids import StudyOptions
 from truedrift.paper.app_temperature import SIZES, interpolate, nodes, study
 
 

@@ -9,10 +9,8 @@ from truedrift.cli.main import main
 from truedrift.data.load import load
 from truedrift.data.samples import to_model_range
 from truedrift.paper import digits
-from truedrift.paper import digits as report
 from truedrift.paper.digits import DigitsRun, TrainedDigits
-from truedrift.records.provenance import provenance
-from truedrift.records.store import read
+from truedrift.records import provenance, read
 
 
 class Replayed(torch.nn.Module):
@@ -81,10 +79,25 @@ def test_the_table_has_mean_and_largest_deviation():
         ),
         provenance=provenance(seed=0, wall_seconds=1.0),
     )
-    standard, abc = report.table(record).groups[0]
+    standard, abc = digits.table(record).groups[0]
     assert standard == ("standard", "96.5% ± 1.5%", "0.85 ± 0.05", "40", "0, 1")
     assert abc == ("abc", "97.0% ± 0.0%", "0.70 ± 0.00", "–", "0")
-    assert "98.0% of held-out" in report.ITEM.summary(record)
+    assert "98.0% of held-out" in digits.ITEM.summary(record)
+
+
+def test_findings_give_mean_and_largest_deviation_of_each_estimator():
+    shares = {"standard": (0.9, 0.92, 0.97), "abc": (0.95, 0.96)}
+    runs = tuple(
+        DigitsRun(estimator=name, seed=seed, recognized=share, distance_ratio=0.7, seconds=1.0)
+        for name, values in shares.items()
+        for seed, share in enumerate(values)
+    )
+    here = provenance(seed=0, wall_seconds=1.0)
+    record = TrainedDigits(n=8, steps=2, samples=10, accuracy=0.98, threads=1, runs=runs, provenance=here)
+    assert digits.findings(record) == [
+        "standard: 93.0% ± 4.0% of the samples are recognized",
+        "abc: 95.5% ± 0.5% of the samples are recognized",
+    ]
 
 
 @pytest.mark.slow

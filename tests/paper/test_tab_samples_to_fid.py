@@ -7,7 +7,7 @@ import pytest
 from oracles.image_grids import PROTOCOL, grid, run
 
 from truedrift.paper import tab_samples_to_fid as item
-from truedrift.report.table import cell_text
+from truedrift.report import cell_text
 
 # Lines of the paper's table, as it prints them.
 LINES = r"""
@@ -118,15 +118,15 @@ def test_the_published_code_s_features_have_the_paper_s_thresholds():
     assert "Thresholds" not in table.caption
 
 
-def test_verdicts_tell_attainment_and_difference():
-    first, second = item.verdicts(RECORD)
+def test_findings_tell_attainment_and_difference():
+    first, second = item.findings(RECORD)
     assert first == (
         "n = 8, FID ≤ 10: reached by standard in 2 of 3 seeds and ABC in 3 of 3 seeds; no significant difference "
         "(ABC − standard is −0.60 million, 95 % interval −3.14 to 1.94, 2 pairs)"
     )
     assert second.endswith("ABC sooner by 0.80 million in a single pair of seeds, which has no interval")
     never = grid("tab:samples_to_fid", [run("standard", 8, 0, [50.0]), run("abc", 8, 0, [5.0])])
-    assert item.verdicts(never)[0] == "n = 8, FID ≤ 10: reached by standard in 0 of 1 seeds and ABC in 1 of 1 seeds"
+    assert item.findings(never)[0] == "n = 8, FID ≤ 10: reached by standard in 0 of 1 seeds and ABC in 1 of 1 seeds"
 
 
 def test_files_hold_the_table(tmp_path):

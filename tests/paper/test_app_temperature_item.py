@@ -3,9 +3,8 @@
 import pytest
 from PIL import Image
 
-from truedrift.paper.app_temperature import ITEM, CompensationRow, Temperature, TemperatureRow, draw, verdicts
-from truedrift.records.provenance import provenance
-from truedrift.records.store import append, read
+from truedrift.paper.app_temperature import ITEM, CompensationRow, Temperature, TemperatureRow, draw, findings
+from truedrift.records import append, provenance, read
 
 RED, BLUE = (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)
 RATIOS = tuple(0.5 + 0.05 * k for k in range(13))
@@ -110,9 +109,9 @@ def test_the_tables_have_the_same_cells(saved):
     assert latex.isascii()
 
 
-def test_verdicts_are_of_the_largest_n(record):
+def test_findings_are_of_the_largest_n(record):
     # 0.1/0.3 for all queries, 0.05 τ/0.3 of each, and (2/256²)/(0.3/256).
-    assert verdicts(record) == [
+    assert findings(record) == [
         "τ = 0.1, n = 256: the best τ′ leaves 33.3% of the standard bias, the best τ′ of each query 1.7%, ABC 2.6%",
         "τ = 0.2, n = 256: the best τ′ leaves 33.3% of the standard bias, the best τ′ of each query 3.3%, ABC 2.6%",
     ]

@@ -7,9 +7,8 @@ import time
 import pytest
 from oracles.little_grid import little_plan, little_task, pretended, said_by, steps_of
 
-from truedrift.grids import slurm
-from truedrift.grids.slurm import Job, SlurmOptions, SlurmTask, submit
-from truedrift.grids.status import is_done
+from truedrift.grids import SlurmOptions, is_done, slurm, submit
+from truedrift.grids.slurm import Job, SlurmTask
 from truedrift.training.run_directory import lock_run
 
 submitit = pytest.importorskip("submitit")
@@ -41,7 +40,7 @@ def test_a_job_is_submitted_once(tmp_path, monkeypatch):
     assert [job.id for job in at_once.waiting] == [first.submitted[0].id]
     assert at_once.submitted == ()
     wait_for(first.submitted[0].is_over)
-    assert is_done(task, tmp_path / task.name)
+    assert is_done(task, tmp_path)
     assert steps_of(task, tmp_path) == [1, 2, 3, 4, 5, 6]
     after = submitted(tmp_path, task)
     assert (after.waiting, after.submitted, after.ended_early) == ((), (), ())
@@ -155,7 +154,7 @@ def test_settings_reach_sbatch(tmp_path, monkeypatch):
 
 def test_mistakes_of_slurm(monkeypatch):
     with pytest.raises(ValueError, match=r"slurm.extra is 'a100'; must be name=value"):
-        slurm._extra(("a100",))
+        slurm._parse_extra(("a100",))
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)
     with pytest.raises(
         ValueError, match=r"sbatch is not available; .*; run this on a login node, or pass --executor local"

@@ -6,8 +6,7 @@ import pytest
 import torch
 from oracles.little_grid import little_plan, little_task
 
-from truedrift.grids import estimate
-from truedrift.grids.options import StudyOptions
+from truedrift.grids import StudyOptions, estimate
 from truedrift.grids.run import precompute_reference
 from truedrift.paper.catalog import plan_grid
 from truedrift.training.setup import Parts, load_samples
@@ -46,8 +45,11 @@ def test_what_is_done_costs_nothing_and_what_is_half_done_half(tmp_path, monkeyp
         (tmp_path / task.name / "metrics.jsonl").write_text(line + "\n")
     saved = estimate.paper_seconds(done) + estimate.paper_seconds(half) / 2
     total = sum(map(estimate.paper_seconds, plan.tasks))
-    assert estimate.remaining_paper_seconds(plan, tmp_path) == pytest.approx(total - saved)
-    monkeypatch.setattr(estimate, "missing_requirements", lambda plan: None)
+    remaining = estimate.remaining_steps(plan, tmp_path)
+    assert done not in remaining
+    seconds = sum(estimate.paper_seconds(task) * steps / task.steps for task, steps in remaining.items())
+    assert seconds == pytest.approx(total - saved)
+    monkeypatch.setattr(estimate, "missing_requirements", lambda config: None)
     first, second, third, *_, last = estimate.describe_plan(plan, tmp_path, "cpu", None).splitlines()[1:]
     assert first.split()[-1] == "done"
     assert second.endswith(f"{half.steps // 2} of {half.steps} steps")

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from oracles.image_grids import grid, run
 
-from truedrift.grids.results import ImageGrid
+from truedrift.grids import ImageGrid
 from truedrift.paper.catalog import ITEMS, find_item, latest
-from truedrift.records.store import RECORDS, append
+from truedrift.records import RECORDS, append
+from truedrift.report import Table
 from truedrift.report.item import Item
-from truedrift.report.table import Table
 
 GRIDS = [item.label for item in ITEMS if item.record is ImageGrid]
 RUNS = [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [2.0])]
@@ -54,7 +54,7 @@ def test_a_file_of_unknown_items_alone_is_a_mistake(tmp_path):
         latest(tmp_path)
 
 
-def test_items_have_tables_figures_and_verdicts_as_their_labels_say():
+def test_items_have_tables_figures_and_findings_as_their_labels_say():
     record = grid("fig:convergence", RUNS)
     item = find_item(record)
     assert isinstance(item.table(record), Table)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from truedrift.grids.options import StudyOptions
+from truedrift.grids import StudyOptions
 from truedrift.paper import tab_hyperparams
 from truedrift.recipes.recipes import CIFAR100_EPOCHS, CIFAR100_SEEDS, cifar10, cifar100
 
@@ -35,8 +35,8 @@ def test_a_changed_recipe_changes_the_table(record, monkeypatch):
 
 
 def test_the_verdict_counts_settings_and_names_others(record):
-    assert tab_hyperparams.verdicts(record) == ["12 of 12 settings that the paper prints are those of cifar10"]
-    other = tab_hyperparams.verdicts(replace(record, weight_decay=0.1, ema=0.5))
+    assert tab_hyperparams.findings(record) == ["12 of 12 settings that the paper prints are those of cifar10"]
+    other = tab_hyperparams.findings(replace(record, weight_decay=0.1, ema=0.5))
     assert other == [
         "10 of 12 settings that the paper prints are those of cifar10; others: Weight decay, EMA decay",
     ]

@@ -3,14 +3,11 @@
 import json
 import os
 import signal
-from datetime import UTC, datetime
 
 import pytest
 from oracles.little_grid import little_plan, little_task, pretended, said_by, steps_of
 
-from truedrift.grids import local
-from truedrift.grids.local import Interrupted, Pool
-from truedrift.grids.status import is_done, steps_taken, wall_seconds
+from truedrift.grids import Interrupted, Pool, is_done, local
 from truedrift.progress import no_progress
 from truedrift.training.run_directory import lock_run
 
@@ -100,7 +97,7 @@ def test_a_real_run(tmp_path):
     task = little_task(0)
     assert Pool(runs=tmp_path, device="cpu", workers=1).run(little_plan(task), no_progress) == []
     assert steps_of(task, tmp_path) == STEPS
-    assert is_done(task, tmp_path / task.name)
+    assert is_done(task, tmp_path)
     assert json.loads((tmp_path / task.name / "config.json").read_text())["config"]["batch"]["n"] == 3
     assert said_by(task, tmp_path)[1] == "complete: 6 steps, 18 positives per class seen"
 
@@ -134,67 +131,6 @@ def test_workers_share_cores_and_gpus(monkeypatch):
 def test_workers_are_at_least_one(tmp_path):
     with pytest.raises(ValueError, match="workers is 0; must be an integer ≥ 1"):
         Pool(runs=tmp_path, workers=0)
-
-
-def test_done_is_an_evaluation_at_the_last_step(tmp_path):
-    judged, plain = little_task(0, "abc", "evaluation.extractor=digits"), little_task(0)
-    (tmp_path / "metrics.jsonl").write_text('{"step": 5}\n{"step": 6}\n{"step": 3, "evaluation": {}}\n{"step": 6, "ev')
-    assert is_done(plain, tmp_path)
-    assert not is_done(judged, tmp_path)
-    assert steps_taken(judged, tmp_path) == 6
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('aluation": {"fid": 3.0}}\n')
-    assert is_done(judged, tmp_path)
-    assert not is_done(judged, tmp_path / "nowhere")
-
-
-def test_only_the_end_of_a_long_file_is_read(tmp_path):
-    task = little_task(0, "abc", "cadence.epochs=100000")
-    lines = [f'{{"step": {step}, "more": "{"x" * 100}"}}\n' for step in range(1, 3001)]
-    (tmp_path / "metrics.jsonl").write_text("".join(lines))
-    assert steps_taken(task, tmp_path) == 3000
-
-
-def line(event, at, **more):
-    return json.dumps({"event": event, "time": f"2026-01-01T{at}+00:00"} | more) + "\n"
-
-
-def test_seconds_are_those_between_start_and_end_or_the_last_sign_of_life(tmp_path):
-    history = [
-        line("started", "10:00:00"),
-        line("interrupted", "10:00:07"),
-        line("resumed", "11:00:00"),  # and killed
-        line("resumed", "12:00:00", last_written="2026-01-01T11:01:40+00:00"),
-        line("changed", "12:00:01"),
-        line("complete", "12:00:30"),
-        line("resumed", "13:00:00"),  # killed before it wrote anything
-        line(
-            "resumed", "14:00:00", last_written="2026-01-01T12:00:30+00:00"
-        ),  # killed, by a version that tells nothing
-        line("resumed", "14:00:09"),
-    ]
-    (tmp_path / "history.jsonl").write_text("".join(history))
-    assert wall_seconds(tmp_path) == 7 + 100 + 30 + 0 + 9
-    (tmp_path / "metrics.jsonl").write_text("")
-    written = datetime(2026, 1, 1, 14, 1, 0, tzinfo=UTC).timestamp()
-    os.utime(tmp_path / "metrics.jsonl", (written, written))
-    assert wall_seconds(tmp_path) == 7 + 100 + 30 + 0 + 9 + 51  # the last one is at work, or was killed
-
-
-@pytest.mark.parametrize(
-    "torn", ['{"event": "comp\n', "[1]\n", '{"event": "complete", "time": 7}\n', "\0\0\n", '{"eve']
-)
-def test_a_torn_history_is_read_as_far_as_it_goes(torn, tmp_path):
-    (tmp_path / "history.jsonl").write_text(line("started", "10:00:00") + line("complete", "10:00:05") + torn)
-    assert wall_seconds(tmp_path) == 5
-    with (tmp_path / "history.jsonl").open("a") as file:
-        file.write("\n" + line("resumed", "11:00:00") + line("complete", "11:00:02"))
-    assert wall_seconds(tmp_path) == 7
-
-
-def test_metrics_that_are_no_step_are_passed_over(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": "6"}\n3\n{"step": 4}\n{"step": \n')
-    assert steps_taken(TASKS[0], tmp_path) == 4
 
 
 def test_a_run_that_ended_well_without_its_evaluation_says_so(quick, tmp_path):

@@ -7,8 +7,8 @@ import pytest
 
 from truedrift.paper import tab_overhead
 from truedrift.paper.tab_overhead import Cost, Overhead
-from truedrift.records.provenance import provenance
-from truedrift.report.table import cell_text
+from truedrift.records import provenance
+from truedrift.report import cell_text
 
 # Lines of the paper's table, as it prints them.
 LINES = r"""
@@ -78,8 +78,8 @@ def test_rows_are_standard_abc_and_their_difference_beside_the_paper_s():
     assert "the most that the driver held" in tab_overhead.table(replace(RECORD, device="mps")).caption
 
 
-def test_verdicts_tell_whether_epochs_overlap():
-    assert tab_overhead.verdicts(RECORD) == [
+def test_findings_tell_whether_epochs_overlap():
+    assert tab_overhead.findings(RECORD) == [
         "eager: an epoch takes 1.200 s with ABC and 0.700 s with standard (+71.4%), and the epochs of both "
         "do not overlap",
         "eager: memory is 43.5 MB with ABC and 40.2 MB with standard",
@@ -95,14 +95,14 @@ def test_verdicts_tell_whether_epochs_overlap():
 )
 def test_epochs_overlap_where_their_ranges_do(seconds, apart):
     both = replace(RECORD, costs=(cost("standard", True, (0.4, 0.6), 1.0), cost("abc", True, seconds, 1.0)))
-    assert ("do not overlap" in tab_overhead.verdicts(both)[0]) == apart
+    assert ("do not overlap" in tab_overhead.findings(both)[0]) == apart
 
 
 def test_what_was_not_measured_is_a_dash():
     eager = replace(RECORD, costs=RECORD.costs[1:3])
     assert rows(eager)[3][1:4] == ["–", "–", "–"]
     assert rows(eager)[1][1:4] == ["–", "–", "–"]
-    assert len(tab_overhead.verdicts(eager)) == 2
+    assert len(tab_overhead.findings(eager)) == 2
     only = replace(RECORD, costs=RECORD.costs[:1])
     assert rows(only)[4] == ["parameters (paper: millions)", "–", "1,234,567", "–", "26.6", "26.6", "–"]
     with pytest.raises(ValueError, match=r"the record of tab:overhead has no cost; .*; run 'truedrift reproduce tab"):
@@ -121,4 +121,4 @@ def test_files_hold_the_table(tmp_path):
     assert "| epoch, eager, s | 0.700 ± 0.200 | 1.200 ± 0.300 | 0.500 |" in markdown
     assert latex.isascii()
     assert '"memory, eager, MB",40.25,,,43.5,,,3.25,4729.0,4731.0,2.0' in comma_separated
-    assert all(verdict in tab_overhead.ITEM.summary(RECORD) for verdict in tab_overhead.verdicts(RECORD))
+    assert all(finding in tab_overhead.ITEM.summary(RECORD) for finding in tab_overhead.findings(RECORD))

@@ -1,4 +1,4 @@
-"""`reproduce` of an image experiment as a user runs it, up to its record."""
+"""`truedrift reproduce` as a user runs it: studies and grids up to their records, and mistakes."""
 
 import re
 from types import SimpleNamespace
@@ -8,13 +8,12 @@ from oracles.little_grid import little_plan, little_task, pretended
 
 from truedrift.cli import reproduce as command
 from truedrift.cli.main import main
-from truedrift.grids import local, slurm
+from truedrift.grids import ImageGrid, local, slurm
 from truedrift.grids import run as run_module
-from truedrift.grids.results import ImageGrid
 from truedrift.grids.slurm import Job, Submission
-from truedrift.paper import catalog, tab_overhead
+from truedrift.paper import catalog, fig_bias_loglog, normalization, tab_baselines, tab_overhead
 from truedrift.paper.catalog import ITEMS
-from truedrift.records.store import read
+from truedrift.records import read
 from truedrift.training.run_directory import lock_run
 
 TASKS = (little_task(0, "standard"), little_task(1, "abc"))
@@ -45,7 +44,44 @@ def reproduce(capsys, *arguments):
     return status, said.out, said.err
 
 
-def test_a_grid_is_run_gathered_and_drawn(little, capsys, here):
+@pytest.fixture
+def small(monkeypatch):
+    """The studies of this file with few points."""
+    monkeypatch.setattr(fig_bias_loglog, "POOL_POINTS", 2000)
+    monkeypatch.setattr(fig_bias_loglog, "QUERIES", 4)
+    monkeypatch.setattr(tab_baselines, "SMOKE_POINTS", 600)
+    monkeypatch.setattr(tab_baselines, "SMOKE_QUERIES", 2)
+    monkeypatch.setattr(normalization, "POOL_POINTS", 300)
+
+
+def files(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix != ".jsonl"}
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        ("fig:illustration", {"fig_illustration.png", "fig_illustration.pdf"}),
+        ("fig:bias_loglog", {f"fig_bias_loglog.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")}),
+        ("tab:baselines", {f"tab_baselines.{kind}" for kind in ("md", "tex", "csv")}),
+        ("normalization", {f"normalization.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")}),
+    ],
+)
+def test_a_study_is_reported_from_its_record_alone(item, expected, small, tmp_path, capsys):
+    out, again = tmp_path / "out", tmp_path / "again"
+    assert main(["reproduce", item, "--scale", "smoke", "--out", str(out)]) == 0
+    first = capsys.readouterr().out
+    assert expected <= files(out).keys()
+    assert main(["report", str(out), "--out", str(again)]) == 0
+    assert capsys.readouterr().out == first.replace(str(out), str(again)) + f"\npage: {again / 'report.html'}\n"
+    drawn = files(again)
+    page = drawn.pop("report.html")
+    assert b"</html>" in page
+    assert f"Made by <code>truedrift reproduce {item} --scale smoke</code>".encode() in page
+    assert {name: files(out)[name] for name in expected} == drawn
+
+
+def test_a_grid_is_run_collected_and_drawn(little, capsys, here):
     status, out, err = reproduce(capsys, "tab:main_results", "--scale", "smoke", "--device", "cpu")
     assert (status, err) == (0, "")
     assert out == "drawn: the record of little\n\nwritten: runs/tab_main_results-smoke/little.md\n"
@@ -66,7 +102,7 @@ def test_a_failure_is_one_line_with_its_reason_and_status_1(little, capsys, here
     assert reproduce(capsys, "arithmetic", "--runs", "elsewhere", "--device", "cpu")[0] == 0
 
 
-def test_runs_of_another_command_are_told_with_status_75(little, capsys, here):
+def test_runs_of_another_command_give_status_75(little, capsys, here):
     with lock_run(here / "runs" / "grid" / TASKS[1].name):
         status, out, err = reproduce(capsys, "arithmetic", "--workers", "1", "--device", "cpu")
     assert (status, out) == (75, "")
@@ -77,7 +113,7 @@ def test_runs_of_another_command_are_told_with_status_75(little, capsys, here):
     assert reproduce(capsys, "arithmetic", "--workers", "1", "--device", "cpu")[0] == 0
 
 
-def test_slurm_says_what_it_submitted_and_what_comes_next(little, capsys, here):
+def test_slurm_lists_the_submitted_jobs_and_the_next_command(little, capsys, here):
     waits, new = (Job(task, str(number), "slurm", here) for number, task in enumerate(TASKS, start=41))
     given = []
 
@@ -121,7 +157,7 @@ def test_a_dry_run_of_a_study_says_that_it_has_no_runs(capsys):
     assert (status, out) == (0, "tab:baselines: computed directly, no grid of runs\n")
 
 
-def test_a_dry_run_of_the_overhead_tells_its_measurements(capsys, monkeypatch):
+def test_a_dry_run_of_the_overhead_lists_its_measurements(capsys, monkeypatch):
     monkeypatch.setattr(tab_overhead, "seconds_per_step", lambda config, samples, device: 0.5)
     status, out, _ = reproduce(capsys, "tab:overhead", "--dry-run", "--scale", "smoke", "--device", "cpu")
     lines = out.splitlines()
@@ -148,6 +184,15 @@ def test_every_item_can_be_drawn():
     assert set(catalog.REPRODUCIBLE) <= {item.label for item in ITEMS}
 
 
+@pytest.mark.parametrize("item", ["tab:main_results", "tab:overhead"])
+def test_checking_the_options_loads_no_data(item, monkeypatch):
+    def fail(*arguments, **options):
+        raise AssertionError("data was loaded")
+
+    monkeypatch.setattr("truedrift.data.samples.Samples.__init__", fail)
+    assert callable(command.Reproduce(item=item, scale="smoke", device="cpu").prepare())
+
+
 @pytest.mark.slow
 def test_a_real_grid_from_its_plan_to_its_table(capsys, here):
     """Two n, two estimators, one seed; the second item finds every run."""
@@ -167,7 +212,7 @@ def test_a_real_grid_from_its_plan_to_its_table(capsys, here):
     assert {path: path.stat().st_mtime_ns for path in (here / "runs" / "grid").glob("*.log")} == logs
 
 
-def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
+def test_all_skips_items_without_data(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "empty"))
     done = []
     monkeypatch.setattr(command, "_reproduce_item", lambda item, *rest: done.append(item) or item)
@@ -180,38 +225,98 @@ def test_all_leaves_out_what_has_no_data(monkeypatch, capsys, tmp_path):
     )
 
 
+GRIDS = re.escape(", ".join(catalog.GRIDS))
+DATA_SETS = "must be one of digits, fashion-mnist, cifar10; choose one of these, or another scale"
+AVAILABLE = "everything that the runs use must be available before they start"
+NETWORK = "the network efficientnet-lite0, which computes the features of cifar10-cpu, is not in the cache"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["tab:nothing"], r"item is 'tab:nothing'; must be one of .*'temperature-sweep', 'all'; choose one of these"),
         (
-            ["tab:main_results", "--dataset", "cats"],
-            r"dataset is 'cats' for tab:main_results at scale cpu; .*; .*",
+            ["fig:nothing"],
+            r"item is 'fig:nothing'; must be one of 'fig:illustration', .*'all'; choose one of these",
         ),
-        (["tab:overhead", "--dataset", "cifar100"], r"dataset is 'cifar100' for tab:overhead .*; .*; .*"),
-        (["tab:overhead", "--dataset", "cifar10"], r".*cifar10 is not in the cache.*; .*; .*"),
-        (["tab:hyperparams", "--dataset", "digits"], r"--dataset was given for tab:hyperparams, .*; .*; leave it out"),
-        (["fig:bias_loglog", "--seeds", "3"], r"--seeds was given for fig:bias_loglog, .*; .*; leave it out"),
-        (["digits", "--extractor", "digits"], r"--extractor was given for digits, .*; .*; leave it out"),
-        (["guidance", "--executor", "slurm"], r"--executor was given for guidance, .*; .*; leave it out"),
-        (["tab:overhead", "--seeds", "3"], r"--seeds was given for tab:overhead, .*; .*; leave it out"),
-        (["tab:overhead", "--dataset", "cats", "--dry-run"], r"dataset is 'cats' for tab:overhead .*; .*; .*"),
-        (["tab:main_results", "--workers", "0"], r"workers is 0; must be an integer ≥ 1; .*"),
-        (["tab:main_results", "--seeds", "0"], r"seeds is 0; must be an integer ≥ 1; .*"),
-        (["tab:main_results", "--device", "tpu"], r"device 'tpu' is unknown; .*; .*"),
-        (["tab:main_results", "--executor", "slurm"], r"the command sbatch is not available; .*; .*"),
+        (["all", "--seed", "-1"], r"seed is -1; must be from 0 to 2147483647; pass for example 0"),
+        (
+            ["tab:main_results", "--scale", "huge"],
+            r"scale is 'huge'; must be one of 'smoke', 'cpu', 'paper'; choose one of these",
+        ),
+        (
+            ["tab:main_results", "--dataset", "cats"],
+            rf"dataset is 'cats' for tab:main_results at scale cpu; {DATA_SETS}",
+        ),
+        (
+            ["tab:overhead", "--dataset", "cifar100"],
+            rf"dataset is 'cifar100' for tab:overhead at scale cpu; {DATA_SETS}",
+        ),
+        (
+            ["tab:overhead", "--dataset", "cifar10"],
+            rf"{NETWORK} and cifar10 is not in the cache \('.*'\); {AVAILABLE}; "
+            r"run truedrift data fetch efficientnet-lite0 cifar10",
+        ),
+        (
+            ["tab:hyperparams", "--dataset", "digits"],
+            r"--dataset was given for tab:hyperparams, which does not use it; "
+            rf"it is for {GRIDS}, tab:overhead; leave it out",
+        ),
+        (
+            ["fig:bias_loglog", "--seeds", "3"],
+            rf"--seeds was given for fig:bias_loglog, which does not use it; it is for {GRIDS}; leave it out",
+        ),
+        (
+            ["digits", "--extractor", "digits"],
+            rf"--extractor was given for digits, which does not use it; it is for {GRIDS}; leave it out",
+        ),
+        (
+            ["guidance", "--executor", "slurm"],
+            rf"--executor was given for guidance, which does not use it; it is for {GRIDS}; leave it out",
+        ),
+        (
+            ["tab:overhead", "--seeds", "3"],
+            rf"--seeds was given for tab:overhead, which does not use it; it is for {GRIDS}; leave it out",
+        ),
+        (
+            ["tab:overhead", "--dataset", "cats", "--dry-run"],
+            rf"dataset is 'cats' for tab:overhead at scale cpu; {DATA_SETS}",
+        ),
+        (["tab:main_results", "--workers", "0"], r"workers is 0; must be an integer ≥ 1; pass for example 2"),
+        (["tab:main_results", "--seeds", "0"], r"seeds is 0; must be an integer ≥ 1; pass for example 3"),
+        (
+            ["tab:main_results", "--device", "tpu"],
+            r"device 'tpu' is unknown; known: auto, cpu, cuda, mps; pass one of these",
+        ),
+        (
+            ["tab:main_results", "--executor", "moon"],
+            r"executor is 'moon'; must be one of 'local', 'slurm'; choose one of these",
+        ),
+        (
+            ["tab:main_results", "--executor", "slurm"],
+            r"the command sbatch is not available; must be a machine of a Slurm cluster; "
+            r"run this on a login node, or pass --executor local",
+        ),
         (
             ["tab:cifar100", "--scale", "smoke"],
-            r".*cifar100 is not in the cache .*; .*; run truedrift data fetch efficientnet-lite0 cifar100",
+            rf"{NETWORK} and cifar100 is not in the cache \('.*'\); {AVAILABLE}; "
+            r"run truedrift data fetch efficientnet-lite0 cifar100",
         ),
         (
             ["tab:main_results", "--dataset", "cifar10"],
-            r"the network inception, which evaluates cifar10-cpu, is not in the cache.*; .*; run truedrift .*",
+            rf"the network inception, which evaluates cifar10-cpu, is not in the cache and {NETWORK} and "
+            rf"cifar10 is not in the cache \('.*'\); {AVAILABLE}; "
+            r"run truedrift data fetch inception efficientnet-lite0 cifar10",
         ),
-        (["tab:main_results", "--extractor", "fid"], r"extractor is 'fid'; must be one of 'inception', .*; .*"),
+        (
+            ["tab:main_results", "--extractor", "fid"],
+            r"extractor is 'fid'; must be one of 'inception', .*'encoder:efficientnet-lite0'; choose one of these",
+        ),
         (
             ["tab:main_results", "--scale", "paper", "--extractor", "abc-release"],
-            r"the extractor abc-release needs torchvision, which is not installed and .*; .*; install the version .*",
+            r"the extractor abc-release needs torchvision, which is not installed and .*cifar10 is not in the cache "
+            rf"\('.*'\); {AVAILABLE}; install the version for your torch, or use the extractor inception, "
+            r"and run .*truedrift data fetch cifar10",
         ),
     ],
 )

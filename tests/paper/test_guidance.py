@@ -7,7 +7,7 @@ import torch
 
 from truedrift.bias.exact import exact_stratified_bias
 from truedrift.data.toys import FOUR_MODES
-from truedrift.grids.options import StudyOptions
+from truedrift.grids import StudyOptions
 from truedrift.paper.guidance import GENERATED, SIZES, TAU, study
 
 

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from truedrift.paper.guidance import ITEM, Guidance, GuidanceRow, draw, verdicts
-from truedrift.records.provenance import provenance
-from truedrift.records.store import append, read
+from truedrift.paper.guidance import ITEM, Guidance, GuidanceRow, draw, findings
+from truedrift.records import append, provenance, read
 
 SIZES = ((4, 2), (8, 4), (16, 8))
 RED, BLUE, AMBER = (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC), (0xD9, 0x82, 0x00)
@@ -83,8 +82,8 @@ def test_the_summary_and_the_tables_tell_the_record(record, saved):
     assert latex.isascii()
 
 
-def test_verdicts_are_the_slopes_of_every_strength(record):
-    assert verdicts(record) == [
+def test_findings_are_the_slopes_of_every_strength(record):
+    assert findings(record) == [
         f"strength {strength}: slopes of the bias −1.00 (standard), −1.00 (plain ABC), −2.00 (stratified ABC)"
         for strength in ("1.5", "3")
     ]

@@ -3,10 +3,11 @@
 import re
 
 import pytest
+from oracles.little_grid import little_task
 
+from truedrift.grids import StudyOptions, Task, is_done, steps_taken
 from truedrift.grids import plan as plan_module
-from truedrift.grids.options import StudyOptions
-from truedrift.grids.plan import Task, distinct_tasks
+from truedrift.grids.plan import distinct_tasks, require_available
 from truedrift.paper.catalog import GRIDS, plan_grid
 
 COUNTS = {
@@ -194,7 +195,7 @@ def test_all_that_is_missing_is_told_in_one_line_with_the_command_that_gets_it(m
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
     monkeypatch.setattr(plan_module, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="is not in the cache") as found:
-        plan_module.require_available(plan("tab:cifar100", "smoke"))
+        require_available(plan("tab:cifar100", "smoke").tasks[0].config)
     assert str(found.value) == (
         "the network inception, which evaluates cifar10-cpu, is not in the cache and "
         "the network efficientnet-lite0, which computes the features of cifar10-cpu, is not in the cache and "
@@ -202,22 +203,22 @@ def test_all_that_is_missing_is_told_in_one_line_with_the_command_that_gets_it(m
         "everything that the runs use must be available before they start; "
         "run truedrift data fetch inception efficientnet-lite0 cifar100"
     )
-    plan_module.require_available(plan("tab:main_results", "smoke"))
+    require_available(plan("tab:main_results", "smoke").tasks[0].config)
 
 
 def test_an_encoder_that_is_missing_is_told_before_a_grid_starts(monkeypatch):
-    monkeypatch.setattr(plan_module, "_missing_data", lambda data: iter(()))
+    monkeypatch.setattr(plan_module, "require_present", lambda name: None)
     monkeypatch.setattr(plan_module, "is_present", lambda offer, directory: False)
     with pytest.raises(
         ValueError, match=r"^the network efficientnet-lite0, which computes the features of cifar10-cpu, is n"
     ):
-        plan_module.require_available(plan("tab:main_results", "smoke", dataset="cifar10"))
+        require_available(plan("tab:main_results", "smoke", dataset="cifar10").tasks[0].config)
     monkeypatch.setattr(plan_module, "find_spec", lambda name: None)
     message = (
         r"^the network dinov2, .*, needs transformers, .* hub, or from encoder.folder\); .*; run pip install 'true"
     )
     with pytest.raises(ValueError, match=message):
-        plan_module.require_available(plan("tab:main_results", "paper"))
+        require_available(plan("tab:main_results", "paper").tasks[0].config)
 
 
 def test_the_judge_can_be_named_and_is_part_of_the_id():
@@ -226,3 +227,32 @@ def test_the_judge_can_be_named_and_is_part_of_the_id():
     assert named.command.endswith("--scale paper --extractor abc-release")
     usual = plan_grid("tab:main_results", StudyOptions(scale="paper"))
     assert {task.id for task in named.tasks}.isdisjoint(task.id for task in usual.tasks)
+
+
+def metrics_of(task, runs, text):
+    (runs / task.name).mkdir(exist_ok=True)
+    (runs / task.name / "metrics.jsonl").write_text(text)
+
+
+def test_done_is_an_evaluation_at_the_last_step(tmp_path):
+    evaluated, plain = little_task(0, "abc", "evaluation.extractor=digits"), little_task(0)
+    text = '{"step": 5}\n{"step": 6}\n{"step": 3, "evaluation": {}}\n{"step": 6, "ev'
+    for task in (evaluated, plain):
+        metrics_of(task, tmp_path, text)
+    assert is_done(plain, tmp_path)
+    assert not is_done(evaluated, tmp_path)
+    assert steps_taken(evaluated, tmp_path) == 6
+    metrics_of(evaluated, tmp_path, text + 'aluation": {"fid": 3.0}}\n')
+    assert is_done(evaluated, tmp_path)
+    assert not is_done(evaluated, tmp_path / "nowhere")
+
+
+def test_only_the_end_of_a_long_file_is_read(tmp_path):
+    task = little_task(0, "abc", "cadence.epochs=100000")
+    metrics_of(task, tmp_path, "".join(f'{{"step": {step}, "more": "{"x" * 100}"}}\n' for step in range(1, 3001)))
+    assert steps_taken(task, tmp_path) == 3000
+
+
+def test_lines_without_a_step_are_skipped(tmp_path):
+    metrics_of(little_task(0), tmp_path, '{"step": "6"}\n3\n{"step": 4}\n{"step": \n')
+    assert steps_taken(little_task(0), tmp_path) == 4

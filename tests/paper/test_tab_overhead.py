@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from truedrift.grids.options import StudyOptions
+from truedrift.grids import StudyOptions
 from truedrift.paper import overhead_worker, tab_overhead
 from truedrift.paper.overhead_worker import Measurement
 from truedrift.paper.tab_overhead import Overhead
 from truedrift.progress import no_progress
 from truedrift.recipes import overrides
-from truedrift.records.store import append, read
+from truedrift.records import append, read
 from truedrift.training.setup import Parts, build_setup, load_samples
 
 ANSWERS = """

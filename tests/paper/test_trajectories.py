@@ -7,8 +7,8 @@ from PIL import Image
 
 from truedrift.paper import fig_ablation_trajectory, fig_convergence
 from truedrift.paper.grid_tables import smoothing_window, trajectory
+from truedrift.report import cell_text
 from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD
-from truedrift.report.table import cell_text
 
 DISTANCES = {
     "standard": {
@@ -116,13 +116,13 @@ def test_the_table_counts_where_abc_is_below():
     assert at_8[0][:5] == ["8", "standard", "7", "9", "2"]
     for place, k in ((5, 2), (6, 4), (7, 6), (8, 8)):  # the first of 9 at or after a quarter, a half …
         assert at_8[1][place].startswith(f"{abc[k]:.2f} ± ")
-    assert fig_convergence.verdicts(RECORD)[0] == (
+    assert fig_convergence.findings(RECORD)[0] == (
         f"n = 8: the smoothed curve of ABC is below that of standard at {below} of 9 evaluations"
     )
     other = grid("fig:convergence", [run("standard", 64, 0, [2.0, 3.0]), run("abc", 64, 0, [2.0, 2.9])])
-    assert fig_convergence.verdicts(other)[0].endswith("at 2 of 2 evaluations")
+    assert fig_convergence.findings(other)[0].endswith("at 2 of 2 evaluations")
     alone = grid("fig:convergence", [run("abc", 64, 0, [2.0])])
-    assert fig_convergence.verdicts(alone) == ["n = 64: standard and ABC share no evaluation"]
+    assert fig_convergence.findings(alone) == ["n = 64: standard and ABC share no evaluation"]
 
 
 LEVELS = {"none": 9.0, "positive": 8.0, "negative": 7.0, "both": 5.0}
@@ -154,7 +154,7 @@ def test_the_ablation_has_four_lines_and_a_table_against_none():
     bold = [row[2].bold for row in fig_ablation_trajectory.table(ABLATION).rows]
     assert bold == [False, False, False, True]
     assert "Comparisons: 6," in " ".join(fig_ablation_trajectory.table(ABLATION).notes)
-    said = fig_ablation_trajectory.verdicts(ABLATION)
+    said = fig_ablation_trajectory.findings(ABLATION)
     assert [each.partition(":")[0] for each in said] == [
         f"n = 8, {name} against none" for name in ("positive only", "negative only", "both (ABC)")
     ]
@@ -178,7 +178,7 @@ def test_files_are_written_and_legible(module, record, tmp_path):
         colors = {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
     assert {(0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)} <= colors
     assert paths[3].read_text(encoding="utf-8").isascii()
-    assert all(verdict in module.ITEM.summary(record) for verdict in module.verdicts(record))
+    assert all(finding in module.ITEM.summary(record) for finding in module.findings(record))
 
 
 @pytest.mark.parametrize("module", [fig_convergence, fig_ablation_trajectory])

@@ -1,0 +1,120 @@
+"""Statistics over seeds, as numbers, table cells and sentences.
+
+| number              | is                                                                                     |
+|---------------------|----------------------------------------------------------------------------------------|
+| mean ± deviation    | mean and the largest |value − mean|, as the paper prints (`tab:main_results`)          |
+| paired difference   | mean of d_s = b_s − a_s over the S seeds of both; limits mean ± t(0.975; S−1)·sd(d)/√S |
+| rolling mean        | of the values k − h … k + h with 2h + 1 = window, those of them that exist             |
+| slope               | d log(value) / d log n between the last two n                                          |
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy.special import stdtrit
+
+from truedrift.report.table import Interval, MeanCell, format_number
+
+CONFIDENCE = 0.95
+PERCENT = f"{CONFIDENCE * 100:.0f} %"
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean and the largest deviation from it."""
+    mean = statistics.fmean(values)
+    return mean, max(abs(value - mean) for value in values)
+
+
+def mean_cell(values: Sequence[float], spec: str, *, bold: bool = False, note: str = "") -> MeanCell:
+    """Return the mean ± largest deviation; no value is a dash, and a single value has no deviation."""
+    if not values:
+        return MeanCell(None, None, 0, spec, note=note)
+    mean, deviation = mean_and_deviation(values)
+    return MeanCell(mean, deviation if len(values) > 1 else None, len(values), spec, bold, note)
+
+
+def rolling_mean(values: Sequence[float], window: int) -> list[float]:
+    """Return the centered rolling mean; at both ends the window is cut, so that no value is lost."""
+    half = window // 2
+    return [statistics.fmean(values[max(0, k - half) : k + half + 1]) for k in range(len(values))]
+
+
+def log_slope(n: Sequence[float], values: Sequence[float]) -> float:
+    """Return d log(value) / d log n between the last two n.
+
+    Example:
+        >>> log_slope((4, 8, 16), (1.0, 0.5, 0.125))
+        -2.0
+    """
+    return math.log(values[-1] / values[-2]) / math.log(n[-1] / n[-2])
+
+
+def decimals(values: Iterable[float]) -> str:
+    """Return the format that shows at least two decimals, and three digits of the smallest number."""
+    smallest = min((abs(value) for value in values if value), default=1.0)
+    return f".{min(6, max(2, 2 - math.floor(math.log10(smallest))))}f"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paired:
+    """Mean of paired differences with the limits of its 95 % interval; None: too few pairs."""
+
+    pairs: int
+    mean: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def significant(self) -> bool:
+        """Whether there is an interval and it excludes 0."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+    def cell(self, spec: str) -> Interval:
+        """Return a table cell with the mean difference and its limits."""
+        return Interval(self.mean, self.low, self.high, self.pairs, spec)
+
+    def sentence(self, name: str, base: str, spec: str, *, lower: str = "lower", unit: str = "") -> str:
+        """Return a sentence: which is lower and by how much, with the interval and the number of pairs."""
+        if self.mean is None:
+            return f"no seed has both {name} and {base}"
+        ahead = f"{name if self.mean < 0 else base} {lower} by {format_number(abs(self.mean), spec)}{unit}"
+        if self.low is None or self.high is None:
+            outcome = ahead if self.mean else "no difference"
+            return f"{outcome} in a single pair of seeds, which has no interval"
+        if not self.significant:
+            return (
+                f"no significant difference ({name} − {base} is {format_number(self.mean, spec)}{unit}, {PERCENT} "
+                f"interval {format_number(self.low, spec)} to {format_number(self.high, spec)}, {self.pairs} pairs)"
+            )
+        near, far = (format_number(limit, spec) for limit in sorted((abs(self.low), abs(self.high))))
+        return f"{ahead} ({PERCENT} interval {near} to {far}, {self.pairs} pairs)"
+
+
+def paired(base: Mapping[int, float], other: Mapping[int, float]) -> Paired:
+    """Return the mean and the interval of `other` − `base` over the seeds that both have.
+
+    Example:
+        >>> paired({0: 3.0, 1: 5.0}, {1: 4.0, 2: 1.0})
+        Paired(pairs=1, mean=-1.0, low=None, high=None)
+    """
+    differences = [other[seed] - base[seed] for seed in base if seed in other]
+    pairs = len(differences)
+    mean = statistics.fmean(differences) if pairs else None
+    if mean is None or pairs < 2:
+        return Paired(pairs=pairs, mean=mean)
+    half = float(stdtrit(pairs - 1, (1 + CONFIDENCE) / 2)) * statistics.stdev(differences) / math.sqrt(pairs)
+    return Paired(pairs=pairs, mean=mean, low=mean - half, high=mean + half)
+
+
+def comparisons_note(intervals: Sequence[Paired]) -> str:
+    """Return a note on the number of intervals, or on why there is none."""
+    count = sum(found.low is not None for found in intervals)
+    if not count:
+        return "No two pairs of seeds anywhere: there is no interval, and no difference here is significant."
+    return (
+        f"In brackets: {PERCENT} t intervals of paired differences (the same seed on both sides). Comparisons: "
+        f"{count}, not corrected for their number; if nothing differed, {(1 - CONFIDENCE) * count:.2g} of these "
+        "intervals would be expected to exclude 0."
+    )

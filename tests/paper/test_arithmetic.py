@@ -1,0 +1,60 @@
+"""`arithmetic` from grids made by hand."""
+
+import pytest
+from oracles.image_grids import grid, run
+
+from truedrift.paper import arithmetic
+from truedrift.report import cell_text
+
+T_TWO = 4.302652729911275  # t(0.975; 2)
+
+
+def rows(record):
+    return [[cell_text(cell) for cell in row] for row in arithmetic.table(record).rows]
+
+
+ROW = {"standard": [5.0, 6.0, 7.0], "abc": [4.0, 4.5, 6.5], "abc2": [6.0, 7.5, 7.5]}
+LOO = {"standard": [13.0, 13.0, 13.0], "abc": [11.0, 11.0, 11.1]}
+ARITHMETIC = grid(
+    "arithmetic",
+    [
+        run(f"{name}/{estimator}", 8, seed, [value + 1, value - 1])  # average: value; best: value − 1
+        for name, cells in (("row", ROW), ("bidirectional-loo", LOO))
+        for estimator, values in cells.items()
+        for seed, value in enumerate(values)
+    ],
+)
+
+
+def test_arithmetic_has_a_row_a_cell_and_a_dash_where_there_is_no_run():
+    found = rows(ARITHMETIC)
+    assert [row[:2] for row in found] == [
+        [name, estimator]
+        for name in ("abc-release", "bidirectional", "bidirectional-loo", "row")
+        for estimator in ("standard", "ABC", "ABC-2")
+    ]
+    assert found[0][2:] == ["0", "–", "", "–", ""]
+    assert found[8][2:] == ["0", "–", "–", "–", "–"]
+    assert found[9][2:] == ["3", "6.00 ± 1.00", "", "5.00 ± 1.00", ""]
+    assert found[10][3] == "5.00 ± 1.50"
+    assert [row[3].bold for row in arithmetic.table(ARITHMETIC).rows[9:]] == [False, True, False]
+
+
+def test_arithmetic_compares_with_standard_in_the_same_row():
+    cell = arithmetic.table(ARITHMETIC).rows[10][4]
+    differences = [-1.0, -1.5, -0.5]
+    half = T_TWO * 0.5 / 3**0.5
+    assert (cell.mean, cell.low, cell.high) == pytest.approx((sum(differences) / 3, -1 - half, -1 + half))
+    assert "Comparisons: 6," in " ".join(arithmetic.table(ARITHMETIC).notes)
+    said = arithmetic.findings(ARITHMETIC)
+    assert len(said) == 3  # one for each comparison with pairs
+    assert said[0].startswith("bidirectional-loo: ABC lower by 1.97 (95 % interval 1.82 to 2.11, 3 pairs)")
+    assert said[1].startswith("row: no significant difference (ABC − standard is −1.00,")
+    assert said[2].startswith("row: no significant difference (ABC-2 − standard is 1.00,")
+
+
+def test_arithmetic_is_written(tmp_path):
+    paths = arithmetic.ITEM.save(ARITHMETIC, tmp_path)
+    assert [path.name for path in paths] == ["arithmetic.md", "arithmetic.tex", "arithmetic.csv"]
+    assert paths[1].read_text(encoding="utf-8").isascii()
+    assert arithmetic.ITEM.summary(ARITHMETIC).startswith("arithmetic: Arithmetic of the weights, n = 8: FID on shapes")
