@@ -104,11 +104,11 @@ TEMPERATURES = {
     mask_of_no_dimension=({"mask": torch.tensor(True)}, r"mask has shape \[\]; must have shape \[\.\.\., 6\]"),
     mask_of_other_rows=(
         {"mask": torch.ones(3, 6, dtype=torch.bool)},
-        r"mask has shape \[3, 6\]; must have.*one row per query",
+        r"mask has shape \[3, 6\]; must have shape .* or \[\.\.\., 4, 6\] and the leading dimensions \[\] of x and y",
     ),
     mask_of_other_leading=(
         {"x": X.expand(2, 4, 3), "mask": torch.ones(3, 4, 6, dtype=torch.bool)},
-        r"leading dimensions of mask, x and y are \[3\] and \[2\] and \[\]; they must broadcast",
+        r"mask has shape \[3, 4, 6\]; must have .* the leading dimensions \[2\] of x and y",
     ),
     nan_in_x=(
         {"x": X.log() - X.log(), "check_finite": True},
@@ -243,7 +243,7 @@ def test_further_errors_of_centroid():
     mask = torch.ones(4, 6, dtype=torch.bool)
     assert_user_error(
         lambda: centroid(X[None], Y[None], tau=0.1, mask=mask),
-        r"mask has leading dimensions \[4\], which would repeat x and y; must have those of x and y, \[1\]",
+        r"mask has shape \[4, 6\]; must have .* leading dimensions \[1\] of x and y; .* unsqueeze it to 3 dimensions",
     )
     assert_user_error(
         lambda: abc_weights(ALPHA, mask=mask[0]), "mask is given without strata; it can only be used with strata"

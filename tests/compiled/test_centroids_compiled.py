@@ -9,15 +9,8 @@ from oracles.estimators import DETERMINISTIC, DRAWING, KINDS, M
 
 from truedrift.centroids import abc_weights, centroid
 
-pytestmark = pytest.mark.usefixtures("unchecked_shapes", "fresh_compiler")
+pytestmark = pytest.mark.usefixtures("unchecked_shapes", "plain_methods", "fresh_compiler")
 ROUNDING = {"rtol": 1e-12, "atol": 1e-13}
-
-
-@pytest.fixture
-def fresh_compiler():
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
 
 
 def compiled(function):

@@ -3,9 +3,7 @@
 The backend "aot_eager" traces forward and backward and needs no C++ compiler; one test uses a compiler if there is one.
 """
 
-import inspect
 import shutil
-import sys
 
 import pytest
 import torch
@@ -17,25 +15,6 @@ from truedrift.objective import DriftLoss, drift_loss
 pytestmark = pytest.mark.usefixtures("unchecked_shapes", "plain_methods", "fresh_compiler")
 ROUNDING = {"rtol": 1e-10, "atol": 1e-12}
 WEIGHTINGS = [(normalization, form) for normalization in NORMALIZATIONS for form in FORMS]
-
-
-@pytest.fixture
-def plain_methods(monkeypatch):
-    """Remove the shape checks from methods: torch.compile cannot trace them, even if they are disabled."""
-    modules = [module for name, module in sys.modules.items() if name.startswith("truedrift.")]
-    for each in {each for module in modules for each in vars(module).values() if inspect.isclass(each)}:
-        for name, method in list(vars(each).items()) if each.__module__.startswith("truedrift.") else ():
-            if inspect.isfunction(method):
-                monkeypatch.setattr(each, name, inspect.unwrap(method))
-            elif isinstance(method, property):
-                monkeypatch.setattr(each, name, property(inspect.unwrap(method.fget)))
-
-
-@pytest.fixture
-def fresh_compiler():
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
 
 
 def compiled(function, backend="aot_eager"):

@@ -73,7 +73,7 @@ def abc_weights(
     if strata is None:
         if mask is not None:
             raise UserError("is given without strata", "it can only be used with strata", "omit mask", field="mask")
-        return (_order_1(a) if order == 1 else _order_2(a)).to(alpha.dtype)
+        return (ABC() if order == 1 else ABC2()).gamma(a).to(alpha.dtype)
     # Several pools: stratified ABC.
     if order == 2:
         allowed = "the stratified correction has order 1"
@@ -83,19 +83,6 @@ def abc_weights(
     require_mask(mask, alpha.shape[-1], f"[..., {alpha.shape[-1]}]")
     require_broadcastable("alpha, mask", alpha.shape[:-1], mask.shape[:-1])
     return _stratified(a, strata, mask).to(alpha.dtype)
-
-
-def _order_1(alpha: Tensor) -> Tensor:
-    """γ = α (1 − p_2) + α²."""
-    squared = alpha.square()
-    return torch.addcmul(squared, alpha, 1 - squared.sum(-1, keepdim=True))
-
-
-def _order_2(alpha: Tensor) -> Tensor:
-    """γ = α (1 − p_2 + 3p_2² − 2p_3 + (1 − 3p_2) α + 2α²)."""
-    p_2, p_3 = power_sum(alpha, 2), power_sum(alpha, 3)
-    constant = 1 - p_2 + 3 * p_2.square() - 2 * p_3
-    return alpha * (constant + alpha * (1 - 3 * p_2 + 2 * alpha))
 
 
 def _stratified(alpha: Tensor, strata: Tensor, drawn: Tensor) -> Tensor:
@@ -127,7 +114,8 @@ class ABC(AlphaEstimator):
     bias_order: int = 2
 
     def gamma(self, alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
-        return _order_1(alpha)
+        squared = alpha.square()
+        return torch.addcmul(squared, alpha, 1 - squared.sum(-1, keepdim=True))
 
 
 @dataclass(frozen=True)
@@ -138,7 +126,9 @@ class ABC2(AlphaEstimator):
     bias_order: int = 3
 
     def gamma(self, alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
-        return _order_2(alpha)
+        p_2, p_3 = power_sum(alpha, 2), power_sum(alpha, 3)
+        constant = 1 - p_2 + 3 * p_2.square() - 2 * p_3
+        return alpha * (constant + alpha * (1 - 3 * p_2 + 2 * alpha))
 
 
 @dataclass(frozen=True, eq=False)

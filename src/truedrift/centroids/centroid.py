@@ -15,6 +15,7 @@ from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, weighted_mean
 from truedrift.errors import (
     UserError,
+    expands_to,
     require_broadcastable,
     require_features,
     require_finite,
@@ -42,18 +43,13 @@ def broadcast_mask(mask: Tensor, x: Tensor, y: Tensor, field: str = "mask") -> T
     B, n, dimensions = x.shape[-2], y.shape[-2], max(x.ndim, y.ndim)
     shapes = f"[..., {n}] or [..., {B}, {n}]"
     require_mask(mask, n, shapes, field)
-    if mask.ndim < dimensions:
-        mask = mask.unsqueeze(-2)
-    if mask.shape[-2] not in (1, B):
-        fix = "pass one row per query and one column per reference"
-        raise UserError(f"has shape {list(mask.shape)}", f"must have shape {shapes}", fix, field=field)
-    require_broadcastable(f"{field}, x and y", mask.shape[:-2], x.shape[:-2], y.shape[:-2])
+    per_query = mask if mask.ndim >= dimensions else mask.unsqueeze(-2)
     leading = torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    if torch.broadcast_shapes(mask.shape[:-2], leading) != leading:
-        problem = f"has leading dimensions {list(mask.shape[:-2])}, which would repeat x and y"
-        allowed = f"must have those of x and y, {list(leading)}"
-        raise UserError(problem, allowed, "unsqueeze it to [..., B, n]", field=field)
-    return mask
+    if not expands_to(per_query.shape, (*leading, B, n)):
+        allowed = f"must have shape {shapes} and the leading dimensions {list(leading)} of x and y"
+        fix = f"with one row per query, unsqueeze it to {dimensions} dimensions"
+        raise UserError(f"has shape {list(mask.shape)}", allowed, fix, field=field)
+    return per_query
 
 
 def centroid(

@@ -97,7 +97,7 @@ def streaming_centroid(
 def _check_chunks(
     x: Tensor, chunks: Iterable[Tensor | tuple[Tensor, Tensor]], check_finite: bool
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
-    """Yield (y, mask) of every chunk: a tensor y, or a tuple or list of y and its mask or, as in a DataLoader, y alone."""
+    """Yield (y, mask) of every chunk, which is y, or a tuple or list (y, mask) or, as in a DataLoader, (y,)."""
     for chunk in chunks:
         parts = chunk if isinstance(chunk, (tuple, list)) else (chunk,)
         if not 1 <= len(parts) <= 2:

@@ -234,13 +234,9 @@ def batch_weights(
     log_weight = None
     if weight_neg is not None:
         log_weight = torch.nn.functional.pad(weight_neg.log(), (n, 0))[..., None, None, :]
+    nonempty = finite_kernel and n > 1
     weights = side_weights(
-        log_k,
-        negatives,
-        spec,
-        log_weight_neg=log_weight,
-        assume_nonempty=finite_kernel and n > 1,
-        generator=generator,
+        log_k, negatives, spec, log_weight_neg=log_weight, assume_nonempty=nonempty, generator=generator
     )
     return weights if n > 1 else _with_own_centroid(weights)
 

@@ -26,6 +26,7 @@ from truedrift.centroids.estimator import Estimator, Standard, weighted_mean
 from truedrift.centroids.resampling import BRSNIS
 from truedrift.errors import (
     UserError,
+    expands_to,
     require_choice,
     require_features,
     require_finite,
@@ -280,9 +281,7 @@ def _check_weight(weight_neg: float | Tensor | None, neg: Tensor) -> None:
     """Require a number ≥ 0 or a tensor that broadcasts to [..., u]."""
     shape = neg.shape[:-1]
     if isinstance(weight_neg, Tensor):
-        sizes = zip(reversed(weight_neg.shape), reversed(shape), strict=False)
-        fits = weight_neg.ndim <= len(shape) and all(a in (1, b) for a, b in sizes)
-        problem = f"has shape {list(weight_neg.shape)}"
+        fits, problem = expands_to(weight_neg.shape, shape), f"has shape {list(weight_neg.shape)}"
     else:
         fits = weight_neg is None or (isinstance(weight_neg, (int, float)) and 0 <= weight_neg < math.inf)
         problem = f"is {weight_neg!r}"

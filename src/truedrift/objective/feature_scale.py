@@ -60,11 +60,8 @@ class Features:
     def distances(self) -> Tensor:
         """Compute d [..., n, columns] from the generated features to [gen | neg | pos], without gradient."""
         x = self.gen.detach()
-        columns = [pairwise_distance(x, x, same=True)]
-        if self.neg is not None:
-            columns.append(pairwise_distance(x, self.neg.detach()))
-        columns.append(pairwise_distance(x, self.pos.detach()))
-        return torch.cat(columns, -1)
+        others = [pairwise_distance(x, side.detach()) for side in (self.neg, self.pos) if side is not None]
+        return torch.cat([pairwise_distance(x, x, same=True), *others], -1)
 
 
 @dataclass(frozen=True)
