@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: every benchmark, the table printed and written to benchmarks/RESULTS.md."""
+"""`python -m benchmarks [NAME …]`: run the benchmarks, print their tables, and write them to benchmarks/RESULTS.md."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import (
+    cached_positives,
     cifar10_step,
     corrected_centroid,
     digits_step,
@@ -19,7 +20,6 @@ from benchmarks import (
     exact_bias,
     gradient_caching,
     grouped_loss,
-    kept_positives,
     operators,
     streaming,
 )
@@ -30,10 +30,11 @@ RESULTS = Path(__file__).parent / "RESULTS.md"
 
 HEAD = """# Benchmarks
 
-Ratios measured by `make bench`; the variants take turns, and a variant's time is the best of several window medians;
-for the grouped loss the median of three processes is given. Memory is what torch allocates above what was held before
-the call. `python -m benchmarks NAME` measures one section again.
-Two runs on the same machine differ by 10 % or more; a bound that is met or missed by less is not settled by one run.
+`make bench` measures these ratios. The variants of a section run alternately, in several windows; the time of a variant
+is the smallest median of a window. For the grouped loss, the table gives the median of three processes. Memory is what
+torch allocates on top of what was allocated before the call. `python -m benchmarks NAME` measures one section again.
+Two runs on the same machine differ by 10 % or more. If a bound is met or missed by less than that, one run does not
+decide it.
 
 Machine: {machine}.
 """
@@ -46,21 +47,21 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
     "operators": (operators.TITLE, operators.measure),
     "digits_step": (digits_step.TITLE, digits_step.measure),
     "cifar10_step": (cifar10_step.TITLE, cifar10_step.measure),
-    "kept_positives": (kept_positives.TITLE, kept_positives.measure),
+    "cached_positives": (cached_positives.TITLE, cached_positives.measure),
     "gradient_caching": (gradient_caching.TITLE, gradient_caching.measure),
     "evaluation": (evaluation.TITLE, evaluation.measure),
 }
 
 
 def main(names: list[str]) -> int:
-    """0 if every bound of what was measured holds, 1 if not, 2 for a name that there is not."""
+    """Run the sections; return 0 if every bound holds, 1 if not, 2 if a name is unknown."""
     unknown = [name for name in names if name not in SECTIONS]
     if unknown:
-        print(f"no section {', '.join(unknown)}; there are {', '.join(SECTIONS)}", file=sys.stderr)
+        print(f"unknown section {', '.join(unknown)}; known: {', '.join(SECTIONS)}", file=sys.stderr)
         return 2
     warnings.filterwarnings("ignore", category=FutureWarning)
     torch.set_num_threads(2)
-    sections, missed = _written(), []
+    sections, missed = _read_sections(), []
     for name in names or SECTIONS:
         title, measure = SECTIONS[name]
         start = time.perf_counter()
@@ -75,13 +76,13 @@ def main(names: list[str]) -> int:
 
 
 def _write(sections: dict[str, str]) -> None:
-    """After every section: what took minutes is not lost by one that fails."""
+    """Write the file after every section, so that a later failure loses nothing."""
     known = [sections[title] + "\n" for title, _ in SECTIONS.values() if title in sections]
     RESULTS.write_text("\n".join([HEAD.format(machine=describe()), *known]))
 
 
-def _written() -> dict[str, str]:
-    """The sections of the file by title."""
+def _read_sections() -> dict[str, str]:
+    """Return the sections of the file by title."""
     if not RESULTS.exists():
         return {}
     parts = RESULTS.read_text().split("\n## ")[1:]

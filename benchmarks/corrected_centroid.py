@@ -1,4 +1,4 @@
-"""γ, then one product, against the plain centroid α @ Y and against the paper's two-line listing (`sec:abc_impl`)."""
+"""γ @ Y against the plain centroid α @ Y and against the two lines of the paper's listing (`sec:abc_impl`)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ TITLE = "Corrected centroid from given weights, B = 640, n = 64, D = 768"
 
 
 def plain(alpha: Tensor, y: Tensor) -> Tensor:
-    """T = α @ Y."""
+    """Compute T = α @ Y."""
     return alpha @ y
 
 
 def reweighted(alpha: Tensor, y: Tensor) -> Tensor:
-    """T = γ @ Y."""
+    """Compute T = γ @ Y."""
     return abc_weights(alpha) @ y
 
 
 def two_lines(alpha: Tensor, y: Tensor) -> Tensor:
-    """The listing of the paper: a second product."""
+    """Compute the centroid as in the listing of the paper, with a second product."""
     squared = alpha**2
     return (1 - squared.sum(-1, keepdim=True)) * (alpha @ y) + squared @ y
 
 
 def measure() -> list[Result]:
-    """Ratios to the plain centroid, eager and compiled."""
+    """Measure ratios to the plain centroid, eager and compiled."""
     generator = torch.Generator().manual_seed(0)
     alpha = torch.randn(640, 64, generator=generator).softmax(-1)
     y = torch.randn(64, 768, generator=generator)

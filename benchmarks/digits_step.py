@@ -1,13 +1,13 @@
-"""Steps a second of the recipe digits, which is what people run first: standard, ABC and ABC-2 on both sides.
+"""Steps per second of the recipe digits, which most people run first: standard, ABC and ABC-2 on both sides.
 
-A step is what the engine does for one; what a run writes beside it (metrics, pictures, checkpoints) is not in it.
+Metrics, pictures and checkpoints, which a run also writes, are not part of a step.
 """
 
 from __future__ import annotations
 
-from benchmarks.laps import marked, splits
+from benchmarks.laps import mark_parts, time_parts
 from benchmarks.results import Result
-from benchmarks.steps import next_of, step_of
+from benchmarks.steps import build_step, step_runner
 from benchmarks.timing import best_window_medians
 from truedrift.recipes.recipes import digits
 from truedrift.training.setup import Parts, load_samples
@@ -17,16 +17,19 @@ ESTIMATORS = ("standard", "abc", "abc2")
 
 
 def measure(windows: int = 12, repeats: int = 31) -> list[Result]:
-    """Ratios to the standard centroid, and the field's share of a step."""
+    """Measure ratios to the standard centroid, and the share of each part in a step."""
     samples = load_samples(digits(), Parts())
-    steps = {name: step_of(digits(estimator=name), samples) for name in ESTIMATORS}
-    runs = {name: next_of(step) for name, step in steps.items()}
+    steps = {name: build_step(digits(estimator=name), samples) for name in ESTIMATORS}
+    runs = {name: step_runner(step) for name, step in steps.items()}
     seconds = best_window_medians(runs, windows=windows, repeats=repeats, warm_up=20)
-    parts = splits({"abc": marked(steps["abc"])}, repeats=repeats)["abc"]
+    parts = time_parts({"abc": mark_parts(steps["abc"])}, repeats=repeats)["abc"]
     return [
         Result("step, ABC / standard", seconds["abc"] / seconds["standard"]),
         Result("step, ABC-2 / standard", seconds["abc2"] / seconds["standard"]),
-        Result("steps, standard", 1 / seconds["standard"], "a second"),
-        Result("steps, ABC", 1 / seconds["abc"], "a second"),
-        *(Result(f"{part}, ABC", 100 * taken / sum(parts.values()), "% of the step") for part, taken in parts.items()),
+        Result("steps, standard", 1 / seconds["standard"], "per second"),
+        Result("steps, ABC", 1 / seconds["abc"], "per second"),
+        *(
+            Result(f"{part}, ABC", 100 * part_seconds / sum(parts.values()), "% of the step")
+            for part, part_seconds in parts.items()
+        ),
     ]

@@ -14,7 +14,7 @@ from torch import Tensor
 from torchmetrics.image.fid import _compute_fid
 
 from benchmarks.results import Result
-from benchmarks.steps import next_of, step_of
+from benchmarks.steps import build_step, step_runner
 from benchmarks.timing import best_window_medians
 from truedrift.evaluation.metrics import Moments, batch_moments, frechet_distance
 from truedrift.recipes.evaluator import build_evaluator
@@ -32,17 +32,17 @@ def general_root(a: Moments, b: Moments) -> float:
     return float(shift + a.covariance.trace() + b.covariance.trace() - 2 * root.trace())
 
 
-def theirs(a: Moments, b: Moments) -> Tensor:
+def torchmetrics_distance(a: Moments, b: Moments) -> Tensor:
     """Compute d² by torchmetrics, from the eigenvalues of the product."""
     return _compute_fid(a.mean, a.covariance, b.mean, b.covariance)
 
 
 def measure() -> list[Result]:
-    """Measure the ratios once."""
+    """Measure the ratios."""
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(2, FEATURES, DIMENSIONS, generator=generator)
     a, b = batch_moments(features[0]), batch_moments(2 * features[1] + 1)
-    distances = {"ours": frechet_distance, "general": general_root, "torchmetrics": theirs}
+    distances = {"ours": frechet_distance, "general": general_root, "torchmetrics": torchmetrics_distance}
     runs = {name: lambda distance=distance: distance(a, b) for name, distance in distances.items()}
     seconds = best_window_medians(runs, windows=3, repeats=1, warm_up=1)
     with tempfile.TemporaryDirectory() as cache, patch.dict("os.environ", TRUEDRIFT_CACHE=cache):
@@ -61,9 +61,9 @@ def measure() -> list[Result]:
 def _time_run() -> dict[str, float]:
     """Time one evaluation and one step of the recipe."""
     config = digits()
-    step = step_of(config, load_samples(config, Parts()))
+    step = build_step(config, load_samples(config, Parts()))
     evaluator = build_evaluator(config, device=torch.device("cpu"))
     assert evaluator is not None
     average = step.state.average.generator
-    runs = {"evaluation": lambda: evaluator(average, 0), "step": next_of(step)}
+    runs = {"evaluation": lambda: evaluator(average, 0), "step": step_runner(step)}
     return best_window_medians(runs, windows=3, repeats=3, warm_up=1)

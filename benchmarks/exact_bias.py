@@ -1,8 +1,8 @@
-"""`fig:bias_loglog` exactly, at full paper scale, against the paper's Monte-Carlo protocol: in straightforward torch,
-and by the project's own engine.
+"""Exact `fig:bias_loglog` at the paper's scale, against the paper's Monte-Carlo protocol in plain torch and in the
+Monte-Carlo engine of truedrift.
 
-Four modes, a pool of 10⁶ points, 200 queries, eight n, two temperatures, standard and ABC. The protocol draws 200 000
-minibatches for each of them, 8.2·10¹⁰ kernel evaluations; a slice of it is timed and the rest extrapolated.
+Four modes, a pool of 10⁶ points, 200 queries, eight n, two temperatures, standard and ABC. The protocol draws 200,000
+minibatches for each of them, 8.2·10¹⁰ kernel evaluations. A small part of it is timed and extrapolated.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ ENGINE_QUERIES, ENGINE_TRIALS = 1, 200_000
 
 
 def measure() -> list[Result]:
-    """Seconds of the exact figure, and how many times longer the protocol would take."""
+    """Measure the seconds of the exact figure, and how many times longer the protocol takes."""
     generator = torch.Generator().manual_seed(0)
     pool, x = (FOUR_MODES.sample(count, generator, dtype=torch.float64) for count in (POINTS, QUERIES))
-    exact_moments_by_estimator(x[:1], pool[:1000], tau=0.1, n=4)  # numba compiles
+    exact_moments_by_estimator(x[:1], pool[:1000], tau=0.1, n=4)  # numba compiles here
     start = time.perf_counter()
     for tau in TEMPERATURES:
         exact_moments_by_estimator(x, pool, tau=tau, n=SIZES, estimators=("standard", "abc"))
     exact = time.perf_counter() - start
-    eager, own = _evaluations_a_second(x, pool, generator)
+    eager, own = _evaluations_per_second(x, pool, generator)
     evaluations = len(TEMPERATURES) * QUERIES * TRIALS * sum(SIZES)
     return [
         Result("exact figure", exact, "s", "≤", 12),
@@ -45,9 +45,9 @@ def measure() -> list[Result]:
         Result(
             "protocol by the Monte-Carlo engine (extrapolated) / exact figure", evaluations / own / exact, "×", "≥", 50
         ),
-        Result("Monte-Carlo engine / eager torch, kernel evaluations a second", own / eager, "×", "≥", 8),
-        Result("eager torch, kernel evaluations", eager / 1e6, "million a second"),
-        Result("Monte-Carlo engine, kernel evaluations", own / 1e6, "million a second"),
+        Result("Monte-Carlo engine / eager torch, kernel evaluations per second", own / eager, "×", "≥", 8),
+        Result("eager torch, kernel evaluations", eager / 1e6, "million per second"),
+        Result("Monte-Carlo engine, kernel evaluations", own / 1e6, "million per second"),
         Result("pool of 10⁷ points, exact at one query, eight n", _large_pool(), "s"),
         Result(
             "resident memory of 10⁶ trials / of 10⁴ trials", _resident(1_000_000) / _resident(10_000), "×", "≤", 1.05
@@ -55,8 +55,8 @@ def measure() -> list[Result]:
     ]
 
 
-def _evaluations_a_second(x: Tensor, pool: Tensor, generator: torch.Generator) -> tuple[float, float]:
-    """(eager torch, own engine) over all sizes. The engine gets queries and trials as the protocol has them."""
+def _evaluations_per_second(x: Tensor, pool: Tensor, generator: torch.Generator) -> tuple[float, float]:
+    """Return kernel evaluations per second of eager torch and of the engine, over all sizes."""
     some, few = x[:SLICE_QUERIES], x[:ENGINE_QUERIES]
     of_n = {str(n): lambda n=n: _trials(some, pool, n, generator) for n in SIZES}
     engine = {
@@ -68,7 +68,7 @@ def _evaluations_a_second(x: Tensor, pool: Tensor, generator: torch.Generator) -
 
 
 def _large_pool() -> float:
-    """Seconds at one query."""
+    """Return the seconds of the exact moments at one query."""
     pool = FOUR_MODES.sample(10_000_000, torch.Generator().manual_seed(0), dtype=torch.float64)
     start = time.perf_counter()
     exact_moments_by_estimator(pool[:1], pool, tau=0.1, n=SIZES)
@@ -76,7 +76,7 @@ def _large_pool() -> float:
 
 
 def _resident(trials: int) -> int:
-    """The largest resident set in kilobytes of a process that draws so many trials."""
+    """Return the peak resident set in kilobytes of a process that draws that many trials."""
     done = subprocess.run(
         [sys.executable, "-c", _RESIDENT.format(trials=trials)], capture_output=True, text=True, check=True
     )
@@ -91,12 +91,12 @@ from truedrift.data import FOUR_MODES
 pool = FOUR_MODES.sample(100_000, torch.Generator().manual_seed(0))
 monte_carlo(pool[:1], pool, tau=0.1, n=64, trials={trials})
 (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
-print(line.split()[1])  # getrusage would begin at the highest of the process that started this one
+print(line.split()[1])  # getrusage would start at the peak of the parent process
 """
 
 
 def _trials(x: Tensor, pool: Tensor, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """The mean of both centroids over SLICE_TRIALS minibatches for each query."""
+    """Return the means of both centroids over SLICE_TRIALS minibatches per query."""
     y = pool[torch.randint(len(pool), (len(x), SLICE_TRIALS, n), generator=generator)]
     alpha = (-(x[:, None, None] - y).norm(dim=-1) / TEMPERATURES[0]).softmax(-1).unsqueeze(-1)
     standard = (alpha * y).sum(-2)

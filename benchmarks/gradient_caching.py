@@ -3,8 +3,7 @@
 640 samples of ten classes. A micro-batched step computes features twice, once without a graph and once with one. A
 backward pass costs two forward passes of a generator, but one of a frozen encoder, whose weights need no gradient: with
 forward costs G and E, arithmetic grows by (G + E)/(3G + 2E), a third for pixels, up to a half for a large encoder.
-Memory of the graph falls with the micro-batch. The resident set is that of a new process for each, which takes one
-step.
+Memory of the graph falls with the micro-batch. The resident set is measured in a new process that takes one step.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks.resident import STATUS, growth_bytes
 from benchmarks.results import Result
 from benchmarks.saved_tensors import peak_saved_bytes
-from benchmarks.steps import like_cifar, own_cache, step_of
+from benchmarks.steps import build_step, random_images, temporary_cache
 from benchmarks.timing import best_window_medians
 from truedrift.encoders.base import PixelsOptions
 from truedrift.encoders.convnet import ConvNetOptions
@@ -36,8 +35,8 @@ THREADS = 2
 
 
 def measure(classes: int = CLASSES, n: int = N, windows: int = 3) -> list[Result]:
-    """Ratios of micro-batched steps to the step in one pass."""
-    with own_cache():
+    """Measure ratios of steps in micro-batches to the step in one pass."""
+    with temporary_cache():
         return [
             *_times("pixels", classes, n, windows, bound=1.333),
             *_times("convnet", classes, n, windows, bound=None),
@@ -46,9 +45,9 @@ def measure(classes: int = CLASSES, n: int = N, windows: int = 3) -> list[Result
 
 
 def _times(encoder: str, classes: int, n: int, windows: int, bound: float | None) -> list[Result]:
-    """Time and arithmetic; the bound, if there is one, is for the larger micro-batch."""
+    """Measure time and arithmetic. The bound applies to the larger micro-batch."""
     whole = _step(encoder, classes, n, None)
-    steps = {size: partial(_micro_batched(whole, size), 0) for size in (None, *MICRO_BATCHES)}
+    steps = {size: partial(_with_micro_batch(whole, size), 0) for size in (None, *MICRO_BATCHES)}
     operations = {size: _operations(run) for size, run in steps.items()}
     seconds = best_window_medians(
         {str(size): run for size, run in steps.items()}, windows=windows, repeats=1, warm_up=0
@@ -66,14 +65,16 @@ def _times(encoder: str, classes: int, n: int, windows: int, bound: float | None
 
 
 def _memory(encoder: str, classes: int, n: int) -> list[Result]:
-    """Saved tensors, and the resident set where Linux tells it."""
+    """Measure saved tensors, and the resident set on Linux."""
     whole = _step(encoder, classes, n, None)
     sizes = (None, *MICRO_BATCHES)
     weights = [*whole.state.parameters, *whole.encode.parameters()]
-    saved = {size: peak_saved_bytes(partial(_micro_batched(whole, size), 0), weights) for size in sizes}
+    saved = {size: peak_saved_bytes(partial(_with_micro_batch(whole, size), 0), weights) for size in sizes}
     measured = {"saved tensors": saved}
     if STATUS.exists():
-        measured["growth of the resident set"] = {size: _alone(encoder, classes, n, size) for size in sizes}
+        measured["growth of the resident set"] = {
+            size: _growth_in_new_process(encoder, classes, n, size) for size in sizes
+        }
     results = []
     for what, bytes_of in measured.items():
         results.append(Result(f"{encoder}: {what}, one pass", bytes_of[None] / 1e6, "MB"))
@@ -93,23 +94,23 @@ def _step(encoder: str, classes: int, n: int, micro_batch: int | None) -> Step:
         objective=replace(recipe.objective, pixels=False),
         engine=replace(recipe.engine, micro_batch=micro_batch),
     )
-    return step_of(config, like_cifar(classes, n))
+    return build_step(config, random_images(classes, n))
 
 
-def _micro_batched(step: Step, size: int | None) -> Step:
-    """The same step, with the same state, in micro-batches of that size."""
+def _with_micro_batch(step: Step, size: int | None) -> Step:
+    """Return the same step, with the same state, in micro-batches of that size."""
     return replace(step, config=replace(step.config, engine=replace(step.config.engine, micro_batch=size)))
 
 
 def _operations(run: partial[object]) -> int:
-    """Multiplications and additions in matrix products and convolutions."""
+    """Count multiplications and additions in matrix products and convolutions."""
     with FlopCounterMode(display=False) as counter:
         run()
     return counter.get_total_flops()
 
 
-def _alone(encoder: str, classes: int, n: int, micro_batch: int | None) -> int:
-    """Growth of the resident set over a step, in a new process."""
+def _growth_in_new_process(encoder: str, classes: int, n: int, micro_batch: int | None) -> int:
+    """Return the growth of the resident set during a step in a new process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         return process.submit(_growth, encoder, classes, n, micro_batch).result()
 
@@ -117,6 +118,6 @@ def _alone(encoder: str, classes: int, n: int, micro_batch: int | None) -> int:
 def _growth(encoder: str, classes: int, n: int, micro_batch: int | None) -> int:
     torch.set_num_threads(THREADS)
     step = _step(encoder, classes, n, micro_batch)
-    # One sample first, for what torch loads when it first computes.
+    # One sample first: torch loads libraries at the first computation.
     step.features(draw_inputs(step.config, step.state.generator, 0).rows(0, 1))
     return growth_bytes(partial(step, 0))

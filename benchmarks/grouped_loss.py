@@ -1,10 +1,9 @@
 """The grouped drift loss, forward and backward: 10 classes × 4 scales × 3 temperatures, D = 384, ABC on both sides.
 
-Against the literal loop that is the tests' oracle, against the package drift-models 0.1.1 where it is installed (it
-has no correction and another normalization, so it is a neighbor in cost, not the same function), and against itself
-without the correction. Each pair is timed in processes of its own, because what one variant leaves behind in the
-memory allocator changes the time of the next; where a process happens to put its memory changes a ratio by several per
-cent, so three processes are asked and the median is taken.
+It is compared with the literal loop of the tests, with the package drift-models 0.1.1 if it is installed (a similar
+cost but another function: no correction, another normalization), and with itself without the correction. Each pair is
+timed in a new process, because the state of the memory allocator after one variant changes the time of the next. The
+placement of memory in a process changes a ratio by several percent, so the median of three processes is taken.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def measure(n: int) -> list[Result]:
-    """Ratios at that n, each from a process of its own."""
+    """Measure the ratios at that n, each in new processes."""
     small = n == 8
     loop, compiled = _ratio(n, "loop", "abc"), _ratio(n, "loop", "abc, compiled")
     correction = _ratio(n, "abc", "standard")
@@ -47,37 +46,39 @@ def measure(n: int) -> list[Result]:
         Result(f"ABC / standard, compiled, n = {n}", correction_compiled, "×", "≤", 1.05),
         Result(f"general path / Gram path, n = {n}", _ratio(n, "general", "abc")),
         Result(f"bidirectional-loo / bidirectional, n = {n}", _ratio(n, "loo", "abc")),
-        Result(f"peak memory, n = {n}", _alone(_peak_megabytes, n), "MB", *((None, None) if small else ("≤", 26))),
+        Result(
+            f"peak memory, n = {n}", _in_new_process(_peak_megabytes, n), "MB", *((None, None) if small else ("≤", 26))
+        ),
     ]
     if _drift_models() is not None:
-        neighbor = _ratio(n, "drift-models", "abc")
-        results.insert(2, Result(f"drift-models 0.1.1 / grouped loss, n = {n}", neighbor, "×", "≥", 11 if small else 3))
+        other = _ratio(n, "drift-models", "abc")
+        results.insert(2, Result(f"drift-models 0.1.1 / grouped loss, n = {n}", other, "×", "≥", 11 if small else 3))
     return results
 
 
 def _ratio(n: int, numerator: str, denominator: str) -> float:
-    return median(_alone(_ratio_here, n, numerator, denominator) for _ in range(PROCESSES))
+    return median(_in_new_process(_ratio_here, n, numerator, denominator) for _ in range(PROCESSES))
 
 
-def _alone(function: Callable[..., float], *arguments: object) -> float:
-    """The result of the function in a new process."""
+def _in_new_process(function: Callable[..., float], *arguments: object) -> float:
+    """Return the result of the function in a new process."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
         return process.submit(function, *arguments).result()
 
 
 def _ratio_here(n: int, numerator: str, denominator: str) -> float:
     steps = {name: partial(_step, _loss(name), *_features(n)) for name in (numerator, denominator)}
-    _quiet()
+    _configure_torch()
     seconds = best_window_medians(steps)
     return seconds[numerator] / seconds[denominator]
 
 
 def _peak_megabytes(n: int) -> float:
-    _quiet()
+    _configure_torch()
     return peak_extra_bytes(partial(_step, _loss("abc"), *_features(n))) / 1e6
 
 
-def _quiet() -> None:
+def _configure_torch() -> None:
     torch.set_num_threads(THREADS)
     warnings.filterwarnings("ignore", category=FutureWarning)
 
@@ -106,7 +107,7 @@ def _loss(name: str) -> Loss:
     base, compiled = name.removesuffix(", compiled"), name.endswith(", compiled")
     if not compiled:
         return losses[base]
-    # Variants share their code; without isolation the first one's guards would be tried after those of the second.
+    # The variants share their code. Without isolation, calls of the first would check the guards of the second.
     return torch.compile(losses[base], fullgraph=True, isolate_recompiles=True)
 
 
@@ -117,7 +118,7 @@ def _grouped(gen: Tensor, pos: Tensor, *, estimator: str, **options: str) -> Ten
 
 
 def _drift_models() -> Loss | None:
-    """`feature_space_drifting_loss` with a slot for each class and scale; None where it is not installed."""
+    """Return `feature_space_drifting_loss` with one slot per class and scale; None if it is not installed."""
     try:
         from drifting_models.drift_field import DriftFieldConfig  # noqa: PLC0415
         from drifting_models.drift_loss import DriftingLossConfig, FeatureDriftingConfig, feature_space_drifting_loss  # noqa: PLC0415

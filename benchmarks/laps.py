@@ -1,9 +1,9 @@
-"""A step of training, split: every mark gives the time since the mark before it to a name, so that parts sum to the
-step.
+"""Time the parts of a training step. Each mark adds the time since the previous mark to a part, so the parts sum to
+the step.
 
-The step is the engine's own. What it calls is wrapped (generator, encoder, look-up of positives, objective), and a hook
-on the generated samples tells where the backward pass leaves the encoder and enters the generator. It is for a step in
-one pass: with micro-batches some of the backward pass would be counted as the rest.
+The step is that of the engine. Its generator, encoder, source of positives and objective are wrapped. A hook on the
+generated samples marks where the backward pass leaves the encoder and enters the generator. This works for a step in
+one pass only: with micro-batches some of the backward pass would be counted as "other".
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ PARTS = (
     "positives",
     "field and loss",
     "optimizer and average",
-    "the rest",
+    "other",
 )
 
 
 class Laps:
-    """Seconds by name."""
+    """A stopwatch: seconds by part."""
 
     def __init__(self, device: torch.device) -> None:
         self.device, self.seconds = device, defaultdict[str, float](float)
         self.start()
 
     def start(self) -> None:
-        """Forget what was; the clock runs from now."""
+        """Reset all parts and start the clock."""
         self.seconds.clear()
         self._last = self._now()
 
     def mark(self, name: str) -> None:
-        """What passed since the last mark was `name`."""
+        """Add the time since the last mark to `name`."""
         now = self._now()
         self.seconds[name] += now - self._last
         self._last = now
 
     def around(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
-        """The function, whose time is `name`; what came before it is the rest."""
+        """Return the function, with its time added to `name` and the time before it to "other"."""
 
         def run(*arguments: Any) -> Any:
-            self.mark("the rest")
+            self.mark("other")
             result = function(*arguments)
             self.mark(name)
             return result
@@ -70,7 +70,7 @@ class Laps:
 
 @dataclass(frozen=True)
 class MarkedStep(Step):
-    """A step that marks its ends."""
+    """A step that marks the end of the gradient and of the update."""
 
     laps: Laps
 
@@ -86,12 +86,12 @@ class MarkedStep(Step):
         return loss
 
 
-def marked(step: Step) -> MarkedStep:
-    """The same step with marks around its parts; it takes over the state of the other."""
+def mark_parts(step: Step) -> MarkedStep:
+    """Return the same step with marks around its parts. It shares the state of the given step."""
     laps = Laps(step.device)
     encode = laps.around(step.encode, "encoder, forward")
 
-    def hooked(samples: Tensor) -> tuple[Tensor, ...]:
+    def encode_with_hook(samples: Tensor) -> tuple[Tensor, ...]:
         samples.register_hook(lambda gradient: laps.mark("encoder, backward"))
         return encode(samples)
 
@@ -100,20 +100,21 @@ def marked(step: Step) -> MarkedStep:
     step.state.call = laps.around(step.state.call, "generator, forward")
     wrapped = replace(
         step,
-        encode=hooked,
+        encode=encode_with_hook,
         positives=Positives(positives.batches, lookup, positives.unconditionals),
         objective=laps.around(step.objective, "field and loss"),
     )
     return MarkedStep(**{field.name: getattr(wrapped, field.name) for field in fields(wrapped)}, laps=laps)
 
 
-def splits(steps: Mapping[str, MarkedStep], *, repeats: int) -> dict[str, dict[str, float]]:
-    """Seconds of every part of every step: the median over `repeats`, steps taking turns, after one to warm up."""
-    taken: dict[str, list[dict[str, float]]] = {name: [] for name in steps}
+def time_parts(steps: Mapping[str, MarkedStep], *, repeats: int) -> dict[str, dict[str, float]]:
+    """Return the median seconds of every part over `repeats` steps. The steps alternate; the first is a warm-up."""
+    measured: dict[str, list[dict[str, float]]] = {name: [] for name in steps}
     for number in range(repeats + 1):
         for name, step in steps.items():
             step(number)
-            taken[name].append(dict(step.laps.seconds))
+            measured[name].append(dict(step.laps.seconds))
     return {
-        name: {part: median(laps.get(part, 0.0) for laps in each[1:]) for part in PARTS} for name, each in taken.items()
+        name: {part: median(laps.get(part, 0.0) for laps in each[1:]) for part in PARTS}
+        for name, each in measured.items()
     }

@@ -1,4 +1,4 @@
-"""What the numbers were measured on."""
+"""A description of the machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 def describe() -> str:
-    """One line: processor, threads, system, Python and torch."""
+    """Return one line with processor, threads, system, Python and torch."""
     return (
         f"{_processor()}, {torch.get_num_threads()} threads, {platform.system()}, "
         f"Python {platform.python_version()}, torch {torch.__version__}"

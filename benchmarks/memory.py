@@ -1,4 +1,4 @@
-"""Peak memory of a call, counted from the allocations that torch makes, above what was held before it."""
+"""Peak memory that a call allocates through torch, on top of what was allocated before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def peak_extra_bytes(run: Callable[[], object]) -> int:
-    """The largest sum of live bytes that `run` reached on the CPU."""
+    """Return the largest number of allocated bytes on the CPU during `run`."""
     run()
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         run()

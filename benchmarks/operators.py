@@ -1,9 +1,9 @@
 """Operators that field and loss dispatch, forward and backward, counted with the profiler.
 
-On a GPU a step of this size costs by launches, not by arithmetic; so there should be as many for a hundred classes at
-four scales as for one at one, and few more with the correction. An operator counts once if it was called by the code
-or by autograd; "with inner ones" also counts those that it calls in turn, views and allocations among them. Groups are
-one block, as on a GPU; there, distances are taken in float64 without a look at them, which are a few other operators.
+On a GPU the cost of a step of this size depends on the number of launches, not on the arithmetic. The number must not
+grow with classes and scales, and must grow little with the correction. An operator counts once if the code or autograd
+calls it; "including nested" also counts the operators that it calls, such as views and allocations. All groups form
+one block, as on a GPU. There, distances are computed in float64 without inspecting them, with a few other operators.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ ESTIMATORS = {"standard": "standard", "ABC": "abc", "ABC-2": "abc2"}
 FEATURE_SCALES = ("standardize-l2", "mean-distance")
 N, D = 8, 64
 ADDED = 8
-"""Operators that ABC may add."""
+"""Number of operators that ABC may add."""
 
 
 class Count(NamedTuple):
-    """Of operators called, and of all, with those inside others."""
+    """Numbers of operators: called by the code, and including nested ones."""
 
     called: int
     all: int
 
 
 def measure() -> list[Result]:
-    """Counts of both paths of the loss: in Gram space, as for CIFAR-10, and general, as for the digits."""
+    """Count for both paths of the loss: the Gram path, as for CIFAR-10, and the general one, as for digits."""
     with patch.object(gram, "BLOCK_ELEMENTS", 1 << 40):
-        return [result for feature_scale in FEATURE_SCALES for result in _of_path(feature_scale)]
+        return [result for feature_scale in FEATURE_SCALES for result in _count_path(feature_scale)]
 
 
-def _of_path(feature_scale: str) -> list[Result]:
+def _count_path(feature_scale: str) -> list[Result]:
     grid = {
         name: [count(classes, scales, estimator, feature_scale) for classes in CLASSES for scales in SCALES]
         for name, estimator in ESTIMATORS.items()
@@ -53,24 +53,26 @@ def _of_path(feature_scale: str) -> list[Result]:
     added = partial(Result, unit="operators", direction="≤", bound=ADDED)
     return [
         *(
-            Result(f"most / fewest over the grid, {name}, {feature_scale}", _spread(counts), "×", "≤", 1)
+            Result(f"most / fewest over the grid, {name}, {feature_scale}", _largest_ratio(counts), "×", "≤", 1)
             for name, counts in grid.items()
         ),
         Result(f"standard, {feature_scale}", most["standard"].called, "operators"),
         added(f"ABC − standard, {feature_scale}", most["ABC"].called - most["standard"].called),
         Result(f"ABC-2 − standard, {feature_scale}", most["ABC-2"].called - most["standard"].called, "operators"),
-        Result(f"standard with inner ones, {feature_scale}", most["standard"].all, "operators"),
-        Result(f"ABC − standard with inner ones, {feature_scale}", most["ABC"].all - most["standard"].all, "operators"),
+        Result(f"standard, including nested, {feature_scale}", most["standard"].all, "operators"),
+        Result(
+            f"ABC − standard, including nested, {feature_scale}", most["ABC"].all - most["standard"].all, "operators"
+        ),
     ]
 
 
-def _spread(counts: list[Count]) -> float:
+def _largest_ratio(counts: list[Count]) -> float:
     called = [each.called for each in counts]
     return max(called) / min(called)
 
 
 def count(classes: int, scales: int, estimator: str, feature_scale: str) -> Count:
-    """Operators of one call of the engine's objective on features that are not near each other."""
+    """Count the operators of one call of the objective, on features that are not close to each other."""
     generator = torch.Generator().manual_seed(0)
     gen, pos = (torch.randn(scales, classes, N, D, generator=generator) for _ in range(2))
     options = ObjectiveOptions(estimator_pos=estimator, estimator_neg=estimator, feature_scale=feature_scale)

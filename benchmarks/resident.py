@@ -1,6 +1,6 @@
-"""How far a call raises the resident set of its process, from Linux's own account of its highest.
+"""Growth of the resident set of a process during a call, from /proc on Linux.
 
-The highest of `getrusage` is no use in a process that another one started: it begins at the highest of that other one.
+`getrusage` cannot be used in a child process, where its maximum starts at that of the parent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ STATUS = Path("/proc/self/status")
 
 
 def growth_bytes(run: Callable[[], object]) -> int:
-    """The highest resident set less that before `run`; for a process that was not larger before."""
+    """Return the peak resident set minus that before `run`, in a process that was not larger before."""
     before = _bytes("VmRSS")
     run()
     return _bytes("VmHWM") - before

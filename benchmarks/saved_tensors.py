@@ -1,4 +1,4 @@
-"""The most that autograd held at a time, in bytes of saved tensors: what micro-batches are there to bound."""
+"""Peak memory of the tensors that autograd saves for the backward pass, which micro-batches reduce."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 
-class Held:
-    """A saved tensor, counted until autograd lets it go."""
+class SavedTensor:
+    """A saved tensor, counted until autograd releases it."""
 
-    def __init__(self, tensor: Tensor, ledger: Ledger) -> None:
-        self.tensor, self.ledger = tensor, ledger
-        ledger.take(tensor)
+    def __init__(self, tensor: Tensor, counter: StorageCounter) -> None:
+        self.tensor, self.counter = tensor, counter
+        counter.add(tensor)
 
     def __del__(self) -> None:
-        self.ledger.release(self.tensor)
+        self.counter.remove(self.tensor)
 
 
-class Ledger:
-    """Bytes of memory blocks that are held, each counted once, those of weights not at all."""
+class StorageCounter:
+    """The bytes of all saved storages. Each storage counts once; storages of weights do not count."""
 
     def __init__(self, weights: Iterable[Tensor]) -> None:
         self.weights = {weight.untyped_storage().data_ptr() for weight in weights}
-        self.holders: Counter[int] = Counter()
+        self.uses: Counter[int] = Counter()
         self.live = self.peak = 0
 
-    def take(self, tensor: Tensor) -> None:
-        """One more holder of its memory."""
+    def add(self, tensor: Tensor) -> None:
+        """Count the storage of a tensor."""
         block = tensor.untyped_storage()
         if block.data_ptr() in self.weights:
             return
-        self.holders[block.data_ptr()] += 1
-        if self.holders[block.data_ptr()] == 1:
+        self.uses[block.data_ptr()] += 1
+        if self.uses[block.data_ptr()] == 1:
             self.live += block.nbytes()
             self.peak = max(self.peak, self.live)
 
-    def release(self, tensor: Tensor) -> None:
-        """One holder less."""
+    def remove(self, tensor: Tensor) -> None:
+        """Stop counting the storage of a tensor."""
         block = tensor.untyped_storage()
         if block.data_ptr() in self.weights:
             return
-        self.holders[block.data_ptr()] -= 1
-        if self.holders[block.data_ptr()] == 0:
+        self.uses[block.data_ptr()] -= 1
+        if self.uses[block.data_ptr()] == 0:
             self.live -= block.nbytes()
 
 
 def peak_saved_bytes(run: Callable[[], object], weights: Iterable[Tensor]) -> int:
-    """The largest sum of saved bytes during `run`."""
-    ledger = Ledger(weights)
-    with saved_tensors_hooks(lambda tensor: Held(tensor, ledger), lambda held: held.tensor):
+    """Return the largest number of saved bytes during `run`."""
+    counter = StorageCounter(weights)
+    with saved_tensors_hooks(lambda tensor: SavedTensor(tensor, counter), lambda saved: saved.tensor):
         run()
-    return ledger.peak
+    return counter.peak

@@ -1,4 +1,4 @@
-"""Images of noise in place of data, and a recipe assembled on them, with a cache of its own that is gone afterwards."""
+"""Steps of recipes on random images, with a temporary cache directory."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from truedrift.training.setup import Parts, build_setup
 from truedrift.training.step import Step
 
 
-def like_cifar(classes: int, of_class: int) -> Samples:
-    """Bytes [classes · of_class, 3, 32, 32], which may be mirrored."""
-    shape = (classes * of_class, 3, 32, 32)
+def random_images(classes: int, per_class: int) -> Samples:
+    """Return random uint8 images [classes · per_class, 3, 32, 32] in place of CIFAR."""
+    shape = (classes * per_class, 3, 32, 32)
     values = torch.randint(256, shape, generator=stream(0, "benchmark-images"), dtype=torch.uint8)
-    labels = torch.arange(classes).repeat_interleave(of_class)
+    labels = torch.arange(classes).repeat_interleave(per_class)
     return Samples(values, labels, tuple(map(str, range(classes))), "noise", flips=True)
 
 
-def step_of(config: RunConfig, samples: Samples) -> Step:
-    """The step of that configuration on the CPU."""
+def build_step(config: RunConfig, samples: Samples) -> Step:
+    """Build the step of that configuration on the CPU."""
     parts = Parts(samples=samples)
     return build_setup(validated_config(config), parts, samples, torch.device("cpu"), no_progress).step
 
 
-def next_of(step: Step) -> Callable[[], object]:
-    """Takes the next step at every call."""
+def step_runner(step: Step) -> Callable[[], object]:
+    """Return a function that takes the next step at every call."""
     numbers = count()
     return lambda: step(next(numbers))
 
 
 @contextmanager
-def own_cache() -> Iterator[Path]:
-    """An empty directory that is the cache, also of processes that are started meanwhile."""
+def temporary_cache() -> Iterator[Path]:
+    """Use an empty directory as the cache, also in child processes."""
     before = os.environ.get("TRUEDRIFT_CACHE")
     with TemporaryDirectory() as directory:
         os.environ["TRUEDRIFT_CACHE"] = directory

@@ -1,4 +1,4 @@
-"""Streaming centroids over 10⁶ references: 256 queries, D = 64, chunks that are made as they are asked for."""
+"""Streaming centroids over 10⁶ references: 256 queries, D = 64, chunks that are computed on demand."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFERENCES, CHUNK, D = 1_000_000, 50_000, 64
 
 
 def measure() -> list[Result]:
-    """ABC and ABC-2 against the plain centroid, and the peak of memory."""
+    """Measure ABC and ABC-2 against the plain centroid, and the peak memory."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(256, D, generator=generator)
     pool = torch.randn(CHUNK, D, generator=generator)
@@ -37,6 +37,6 @@ def measure() -> list[Result]:
 
 
 def _chunks(pool: Tensor) -> Iterator[Tensor]:
-    """REFERENCES references, a chunk at a time: the pool, moved a little by each chunk."""
+    """Yield REFERENCES references in chunks: the pool, shifted a little for each chunk."""
     for k in range(REFERENCES // CHUNK):
         yield pool + 0.01 * k

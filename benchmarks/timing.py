@@ -1,7 +1,7 @@
-"""Ratios of times, measured in one run.
+"""Times of several variants, measured in one run so that their ratios are meaningful.
 
-Other processes disturb a clock, so the variants take turns: a window runs each of them a few times and keeps the
-median; the time of a variant is its best window. What is reported is the ratio of two variants of one run.
+Other processes disturb the clock, so the variants alternate. A window runs each variant a few times and takes the
+median. The time of a variant is its smallest median over all windows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statistics import median
 def best_window_medians(
     variants: Mapping[str, Callable[[], object]], *, windows: int = 12, repeats: int = 7, warm_up: int = 3
 ) -> dict[str, float]:
-    """Seconds of each variant: the best over `windows` of the median over `repeats`, variants taking turns."""
+    """Return the seconds of each variant: the smallest over `windows` of the median over `repeats`."""
     for run in variants.values():
         for _ in range(warm_up):
             run()
@@ -24,7 +24,7 @@ def best_window_medians(
     try:
         for _ in range(windows):
             for name, run in variants.items():
-                run()  # the first call after another variant pays for its caches
+                run()  # not timed: the caches hold data of the previous variant
                 best[name] = min(best[name], median(_seconds(run) for _ in range(repeats)))
     finally:
         gc.enable()
