@@ -1,4 +1,4 @@
-"""The exact engine against enumeration of all draws, plain quadrature, theorems and Monte Carlo."""
+"""Exact moments against enumeration of all draws, plain quadrature, theorems and Monte Carlo."""
 
 import itertools
 import math
@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from truedrift.bias import exact
-from truedrift.bias.exact import exact_moments, exact_moments_by_estimator
+from truedrift.bias import exact, exact_moments, exact_moments_by_estimator
 from truedrift.bias.histogram import coarsen, deposit
-from truedrift.centroids.analytical import ABC
-from truedrift.centroids.resampling import BRSNIS
+from truedrift.centroids import ABC, BRSNIS
 from truedrift.data.toys import FOUR_MODES
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
@@ -99,7 +97,7 @@ def test_enumeration_of_br_snis(n, iterations, burn_in):
     assert found.mse.isnan().all()
 
 
-def test_one_reference_is_the_theorem():
+def test_one_reference_has_the_bias_of_the_theorem():
     """E[T_1] − T* = −Cov(w, y)/E[w] for every estimator (`thm:bias_n1`)."""
     x, pool = population(1, 500)
     w = (-torch.cdist(x, pool) / 0.3).exp()
@@ -110,7 +108,7 @@ def test_one_reference_is_the_theorem():
 
 
 @pytest.mark.parametrize("name", exact.ESTIMATORS)
-def test_no_bias_where_the_theorem_says_none(name):
+def test_no_bias_for_constant_weights_and_symmetric_pools(name):
     """Constant weights, and a pool that is symmetric about the query (`thm:zero_bias`)."""
     angle = torch.linspace(0, 5, 40, dtype=torch.float64)
     circle = torch.stack((angle.cos(), angle.sin()), -1)
@@ -121,7 +119,7 @@ def test_no_bias_where_the_theorem_says_none(name):
         assert (moments.bias.norm(dim=-1) < 1e-13).all()
 
 
-def test_a_histogram_is_the_sum_over_points(monkeypatch):
+def test_a_histogram_agrees_with_the_sum_over_points(monkeypatch):
     """The histogram of 600 points against their plain sums, within the error that is reported."""
     x, pool = population(4, 600)
     for name in exact.ESTIMATORS:
@@ -137,7 +135,7 @@ def test_a_histogram_is_the_sum_over_points(monkeypatch):
 
 
 def test_the_reported_error_is_not_exceeded(monkeypatch):
-    """200 random populations, each at three n and with a tolerance of its own; the true error is from plain sums."""
+    """200 random populations, each at three n and one tolerance; the true error is from plain sums."""
     generator = torch.Generator().manual_seed(6)
     exceeded = total = 0
     for k in range(200):
@@ -171,7 +169,7 @@ def four_modes(N=100_000, Q=40):
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.2])
-def test_slopes_on_the_papers_toy(tau):
+def test_slopes_on_the_toy_of_the_paper(tau):
     """Deterministic: the pool and the queries are fixed, and nothing is sampled."""
     x, pool = four_modes()
     for name, order, within in (("standard", 1, 0.03), ("abc", 2, 0.06), ("abc2", 3, 0.15)):
@@ -200,7 +198,7 @@ def test_monte_carlo_agrees():
         assert abs(square.mean() - moments.mse[0, 0]) < 4 * square.std() / math.sqrt(len(T))
 
 
-def test_many_n_and_queries_are_each_on_its_own():
+def test_several_n_and_queries_equal_separate_calls():
     x, pool = population(10, 200, Q=4)
     together = exact_moments(x, pool, tau=0.3, n=[3, 50])
     assert together.n == (3, 50)
@@ -220,7 +218,7 @@ def test_other_kernels(kernel):
     torch.testing.assert_close(found.bias[0, 0], T, rtol=0, atol=1e-12)
 
 
-def test_an_offset_that_all_share_costs_no_digits():
+def test_a_common_offset_keeps_the_accuracy():
     x, pool = population(12, 300)
     expected = exact_moments(x, pool, tau=0.3, n=20).bias
     found = exact_moments(x + 1024, pool + 1024, tau=0.3, n=20).bias
@@ -237,7 +235,7 @@ def test_sharp_and_wide_kernels(far):
     assert (found.variance > 0).all()
 
 
-def test_a_histogram_keeps_cubic_moments():
+def test_a_histogram_preserves_cubic_moments():
     """Lagrange weights reproduce polynomials of degree 3 exactly, and a coarser histogram too."""
     generator = np.random.default_rng(0)
     s, y = generator.uniform(0, 7, (2, 50)), generator.normal(size=(50, 3))
@@ -268,13 +266,13 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("changed", "match"), MISTAKES.values(), ids=MISTAKES)
-def test_mistakes(changed, match):
+def test_bad_arguments_are_rejected(changed, match):
     arguments = {"x": torch.zeros(1, 2), "pool": torch.ones(3, 2), "tau": 0.1, "n": 4} | changed
     with pytest.raises(ValueError, match=match):
         exact_moments(arguments.pop("x"), arguments.pop("pool"), **arguments)
 
 
-def test_several_estimators_are_each_on_its_own():
+def test_several_estimators_equal_separate_calls():
     x, pool = population(14, 700)
     together = exact_moments_by_estimator(x, pool, tau=0.3, n=(3, 40), estimators=("abc", "standard", "jackknife"))
     assert list(together) == ["abc", "standard", "jackknife"]
@@ -286,7 +284,7 @@ def test_several_estimators_are_each_on_its_own():
             exact_moments_by_estimator(x, pool, tau=0.3, n=3, estimators=wrong)
 
 
-def test_queries_are_taken_some_at_a_time(monkeypatch):
+def test_blocks_of_queries_change_nothing(monkeypatch):
     """With room for one histogram, and for all of them."""
     x, pool = population(15, 700, Q=5)
     expected = exact_moments(x, pool, tau=0.3, n=(3, 40))
@@ -303,7 +301,7 @@ def test_a_pool_of_one_point_or_of_equal_points_has_no_bias():
         assert (moments.mse == 0).all()
 
 
-def test_without_numba_a_large_pool_says_what_to_install(monkeypatch):
+def test_without_numba_the_error_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "truedrift.bias.histogram", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
     x, pool = population(16, 600)
@@ -313,7 +311,7 @@ def test_without_numba_a_large_pool_says_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize("points", [300, 3000])
-def test_weights_that_need_more_memory_than_there_is_are_refused(points):
+def test_a_temperature_that_needs_too_much_memory_is_rejected(points):
     pool = torch.randn(points, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     with pytest.raises(
         ValueError, match=r"log w ranges over \S+ at a query; must be at most about \S+ for .*; use a larger"
@@ -322,7 +320,7 @@ def test_weights_that_need_more_memory_than_there_is_are_refused(points):
     assert exact_moments(pool[:1], pool, tau=2e-3, n=4).bias.isfinite().all()
 
 
-def test_an_estimator_is_known_by_its_type_and_not_by_its_name():
+def test_an_estimator_is_recognized_by_its_type():
     class Mine(ABC):
         pass
 

@@ -1,4 +1,4 @@
-"""Exact bias with strata against enumeration of all draws, the engine of one pool, theory and Monte Carlo."""
+"""Exact bias with strata against enumeration of all draws, exact moments of one pool, theory and Monte Carlo."""
 
 import math
 import sys
@@ -7,10 +7,8 @@ import pytest
 import torch
 from oracles.enumeration import Pool, expected_bias_of_strata
 
-from truedrift.bias import exact, power_sums
-from truedrift.bias.exact import exact_moments_by_estimator, exact_stratified_bias
-from truedrift.centroids.analytical import ABC, StratifiedABC
-from truedrift.centroids.estimator import Standard
+from truedrift.bias import exact, exact_moments_by_estimator, exact_stratified_bias, power_sums
+from truedrift.centroids import ABC, Standard, StratifiedABC
 
 TAU, WEIGHTS = 0.5, (1.0, 2.5)
 
@@ -45,7 +43,7 @@ def test_enumeration_of_all_draws(sizes):
             torch.testing.assert_close(found[each.name].bias[q, 0], expected, rtol=0, atol=1e-12)
 
 
-def test_the_target_is_that_of_the_mixture():
+def test_the_target_is_the_centroid_of_the_mixture():
     x, pools = pools_of(1, 30, 40)
     sizes = ((4, 2), (8, 4), (3, 9))
     found = exact_stratified_bias(x, pools, tau=TAU, n=sizes, pool_weights=WEIGHTS)["abc"].T_star
@@ -61,7 +59,7 @@ def test_the_target_is_that_of_the_mixture():
     assert (found[:, 0] - found[:, 2]).norm(dim=-1).min() > 1e-2
 
 
-def test_one_stratum_is_the_engine_of_one_pool():
+def test_one_stratum_equals_the_moments_of_one_pool():
     x, (pool,) = pools_of(2, 80)
     n = (1, 3, 50)
     expected = exact_moments_by_estimator(x, pool, tau=TAU, n=n, estimators=("standard", "abc"), rtol=1e-12)
@@ -79,8 +77,8 @@ def test_a_common_factor_of_the_weights_changes_nothing():
         torch.testing.assert_close(one[name].bias, other[name].bias, rtol=1e-9, atol=1e-13)
 
 
-def test_a_kernel_of_the_user_sees_the_points_as_they_are():
-    """One that knows the origin: the engine may center y, but not what the kernel is given."""
+def test_a_kernel_gets_the_points_without_centering():
+    """The kernel depends on the origin: y may be centered, but not the points that the kernel gets."""
     x, pools = pools_of(13, 4, 3, Q=2)
 
     def kernel(x, y, tau):
@@ -97,7 +95,7 @@ def test_a_kernel_of_the_user_sees_the_points_as_they_are():
             torch.testing.assert_close(found[each.name].bias[q, 0], expected, rtol=0, atol=1e-12)
 
 
-def test_far_from_the_origin_nothing_changes():
+def test_a_common_offset_keeps_the_accuracy():
     x, pools = pools_of(14, 30, 700)
     here, there = (
         exact_stratified_bias(x + by, [pool + by for pool in pools], tau=TAU, n=((4, 2),))["stratified-abc"]
@@ -107,8 +105,8 @@ def test_far_from_the_origin_nothing_changes():
     torch.testing.assert_close(there.T_star, here.T_star + 1000, rtol=1e-12, atol=0)
 
 
-def test_histograms_are_the_sum_over_points(monkeypatch):
-    """2 × 700 points and an uneven weight, within the error that is reported; errors are small, and not of no use."""
+def test_histograms_agree_with_the_sum_over_points(monkeypatch):
+    """2 × 700 points and an uneven weight, within the error that is reported, which is small."""
     x, pools = pools_of(4, 700, 700, Q=6)
     options = {"tau": TAU, "n": ((2, 1), (16, 8), (200, 100)), "pool_weights": (1.0, 20.0)}
     found = exact_stratified_bias(x, pools, **options)
@@ -149,7 +147,7 @@ def test_a_smaller_tolerance_is_met():
     assert ((loose.bias - tight.bias).norm(dim=-1) <= loose.error).all()
 
 
-def test_queries_are_taken_some_at_a_time(monkeypatch):
+def test_blocks_of_queries_change_nothing(monkeypatch):
     x, pools = pools_of(6, 600, 30, Q=5)
     whole = exact_stratified_bias(x, pools, tau=TAU, n=((3, 2),))
     monkeypatch.setattr(exact, "_HISTOGRAM_ELEMENTS", 1)
@@ -160,7 +158,7 @@ def test_queries_are_taken_some_at_a_time(monkeypatch):
         torch.testing.assert_close(each.T_star, whole[name].T_star)
 
 
-def test_slopes_are_the_orders_of_theory():
+def test_slopes_have_the_orders_of_theory():
     """Stratified ABC has no term of 1/n; plain ABC, which takes the pools for one, keeps such a term."""
     x, pools = pools_of(7, 300, 200)
     found = exact_stratified_bias(x, pools, tau=TAU, n=((2048, 1024), (4096, 2048)), pool_weights=WEIGHTS, rtol=1e-8)
@@ -183,13 +181,13 @@ def test_monte_carlo_agrees():
         T = (each.reweight(log_w).unsqueeze(-1) * y).sum(-2)
         error = T.std(0) / math.sqrt(len(T))
         assert ((T.mean(0) - found[each.name].bias[0, 0]).abs() < 5 * error).all()
-    # The check can fail: without the weight of the second pool it does.
+    # Without the weight of the second pool the check fails.
     unweighted = exact_stratified_bias(x[None], pools, tau=TAU, n=(sizes,))["standard"]
     shifted = (unweighted.T_star + unweighted.bias - found["standard"].T_star - found["standard"].bias)[0, 0]
     assert shifted.abs().max() > 20 * error.max()
 
 
-def test_the_polynomial_is_the_estimator():
+def test_the_polynomial_equals_the_estimator():
     """The polynomials in the sums of strata, at one minibatch, are γ · y of the estimators."""
     sizes = (3, 2)
     generator = torch.Generator().manual_seed(10)
@@ -233,13 +231,13 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("options", "message"), MISTAKES.values(), ids=MISTAKES)
-def test_mistakes_are_answered(options, message):
+def test_bad_arguments_are_rejected(options, message):
     right = {"pools": [torch.ones(3, 2), torch.ones(2, 2)], "tau": 0.5, "n": ((4, 2),)}
     with pytest.raises(ValueError, match=message):
         exact_stratified_bias(torch.ones(1, 2), **{**right, **options})
 
 
-def test_without_numba_a_large_pool_says_what_to_install(monkeypatch):
+def test_without_numba_the_error_says_what_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "truedrift.bias.histogram", raising=False)
     monkeypatch.setitem(sys.modules, "numba", None)
     x, pools = pools_of(11, 600, 20)

@@ -5,11 +5,10 @@ import itertools
 import pytest
 import torch
 
-from truedrift.bias import expected_weights
-from truedrift.bias.exact import exact_moments_by_estimator
-from truedrift.bias.expected_weights import FLOOR, LONGEST, Means, References, deviations, limit_range
+from truedrift.bias import exact_moments_by_estimator, expected_weights
+from truedrift.bias.expected_weights import FLOOR, LONGEST, References, deviations, limit_range
 from truedrift.bias.theory import pool_moments
-from truedrift.centroids.analytical import abc_weights
+from truedrift.centroids import abc_weights
 
 NAMES = ("standard", "abc", "abc2")
 
@@ -40,14 +39,14 @@ def enumerated(log_w, name, n):
 def test_enumeration_of_all_draws(tau, n):
     x, y = population(n, 4)
     s = at_temperature(x, y, tau).s
-    ((_, found),) = deviations(s, Means(NAMES, (n,)))
+    ((_, found),) = deviations(s, NAMES, (n,))
     for q, name in itertools.product(range(len(x)), NAMES):
         expected = enumerated(-s[q], name, n)
         torch.testing.assert_close(found[q, :, NAMES.index(name)], expected, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(("N", "D", "tau"), [(300, 2, 0.3), (3000, 3, 0.1), (2000, 2, 0.005)])
-def test_the_exact_engine_is_its_transpose(N, D, tau):
+def test_biases_agree_with_the_exact_moments(N, D, tau):
     x, y = population(N, N, D)
     n = (4, 64, 700)
     found = at_temperature(x, y, tau).biases(NAMES, n)[:, 0]
@@ -58,8 +57,8 @@ def test_the_exact_engine_is_its_transpose(N, D, tau):
 
 @pytest.mark.parametrize("N", [9, 2000])
 @pytest.mark.parametrize("tau", [0.05, 1.0, 100.0])
-def test_what_is_above_the_floor_is_resolved(monkeypatch, N, tau):
-    """The error does not fall below 1e-10 of the spread as the bias does: steps of a quarter know better."""
+def test_biases_above_the_floor_are_resolved(monkeypatch, N, tau):
+    """The error does not fall below 1e-10 of the spread as the bias does: steps of a quarter are the reference."""
     x, y = population(N, N)
     references, n = at_temperature(x, y, tau), (4, 64, 511, 100_000, 1_000_000)
     found = references.biases(NAMES, n)
@@ -73,7 +72,7 @@ def test_what_is_above_the_floor_is_resolved(monkeypatch, N, tau):
     assert float(bias.min()) < 0.01 * FLOOR
 
 
-def test_leaving_out_a_group_is_leaving_out_its_references():
+def test_leaving_out_a_group_equals_a_pool_without_its_references():
     x, y = population(5, 400)
     groups = torch.arange(400) % 3
     found = at_temperature(x, y, 0.2).biases(NAMES, (16,), groups)[:, :, :, 0]
@@ -91,7 +90,7 @@ def test_blocks_of_queries_change_nothing(monkeypatch):
     torch.testing.assert_close(references.biases(NAMES, (8,)), whole, rtol=0, atol=1e-14)
 
 
-def test_a_cold_query_is_resolved_as_far_as_it_matters():
+def test_the_range_of_a_cold_query_is_limited():
     """Gaps of more than e^40 are infinite; an outlier does not take the resolution from the others."""
     s = torch.tensor([[0.0, 1.0, 1e9, 1e9 + 2]], dtype=torch.float64)
     assert limit_range(s).tolist() == [[0.0, 1.0, 41.0, 43.0]]
@@ -100,7 +99,7 @@ def test_a_cold_query_is_resolved_as_far_as_it_matters():
     assert bool((limit_range(many).diff() > 0).all())
 
 
-def test_the_closed_form_is_that_of_theory():
+def test_the_closed_form_equals_that_of_theory():
     x, y = population(7, 500)
     expected = pool_moments(x, y, tau=0.4).abc_residual(32)
     torch.testing.assert_close(at_temperature(x, y, 0.4).abc_residual(32), expected, rtol=1e-9, atol=1e-15)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from truedrift.bias import quadrature as module
+from truedrift.bias import quadrature
 from truedrift.bias.quadrature import PoolCells, QuadratureNodes, histogram, quadrature_nodes
 
 POWERS = (1, 2, 5)
@@ -25,20 +25,20 @@ def literal(cells: PoolCells, at: QuadratureNodes, q: int, k: int) -> tuple[dict
 
 @pytest.fixture(params=["short", "long"])
 def form(request, monkeypatch):
-    """The one product for a short grid, and the windows of a long one, some at a time."""
+    """Run with the single product of a short grid, and with the windows of a long one."""
     if request.param == "long":
-        monkeypatch.setattr(module, "_ELEMENTS", 0)
+        monkeypatch.setattr(quadrature, "_ELEMENTS", 0)
     return request.param
 
 
 @pytest.mark.parametrize("origin", [0.0, -0.125])
-def test_a_grid_is_summed_as_its_cells_are(form, origin):
+def test_a_grid_has_the_sums_of_its_cells(form, origin):
     generator = torch.Generator().manual_seed(0)
     grid = torch.rand(2, 150, 4, generator=generator, dtype=torch.float64)
     grid[..., 0] /= grid[..., 0].sum(-1, keepdim=True)
     cells = histogram(grid, 0.125, origin)
     at = quadrature_nodes(float(cells.s.max()), 100, 0.375, 0.25).shifted(origin)
-    found = module.transforms(cells, at, POWERS)
+    found = quadrature.transforms(cells, at, POWERS)
     assert found.log_phi.shape == (2, at.count)
     for q in range(2):
         for k in range(0, at.count, 7):
@@ -50,8 +50,8 @@ def test_a_grid_is_summed_as_its_cells_are(form, origin):
                 assert float(found.log_phi[q, k]) == pytest.approx(math.log(phi), rel=1e-9, abs=1e-15)
 
 
-def test_log_phi_keeps_its_digits_where_phi_is_nearly_one():
+def test_log_phi_stays_accurate_where_phi_is_nearly_one():
     """Far to the left 1 − φ = t E[w] to rounding, although φ itself rounds to 1."""
     cells = histogram(torch.full((1, 40, 4), 1 / 40, dtype=torch.float64), 0.125)
-    found = module.transforms(cells, QuadratureNodes(-38.0, 0.375, 4), (1,))
+    found = quadrature.transforms(cells, QuadratureNodes(-38.0, 0.375, 4), (1,))
     torch.testing.assert_close(-found.log_phi, found.M[1][..., 0], rtol=1e-12, atol=0)

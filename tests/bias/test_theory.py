@@ -1,9 +1,8 @@
-"""Closed forms against the exact engine."""
+"""Closed forms against exact moments."""
 
 import torch
 
-from truedrift.bias import quadrature, theory
-from truedrift.bias.exact import exact_moments
+from truedrift.bias import exact_moments, quadrature, theory
 from truedrift.bias.theory import compensation, effective_share, pool_moments
 from truedrift.data.toys import FOUR_MODES
 
@@ -15,7 +14,7 @@ def toy(N=2000, Q=12):
     return (FOUR_MODES.sample(rows, generator, dtype=torch.float64) for rows in (Q, N))
 
 
-def test_one_reference():
+def test_the_bias_of_one_reference():
     x, pool = toy()
     bias = exact_moments(x, pool, tau=TAU, n=1, estimator="standard").bias[:, 0]
     torch.testing.assert_close(pool.mean(0) - pool_moments(x, pool, tau=TAU).T_star, bias, rtol=1e-6, atol=0)
@@ -53,8 +52,8 @@ def test_compensation_uses_the_derivative_by_the_temperature():
     )
 
 
-def test_a_shift_of_the_temperature_undoes_the_bias_of_one_query_in_one_dimension():
-    """D = 1: at τ + Δ the bias is gone to first order, Δ = shift/n; the shifts of queries differ."""
+def test_a_shift_of_the_temperature_cancels_the_bias_of_one_query_in_one_dimension():
+    """D = 1: at τ + Δ with Δ = shift/n there is no bias to first order; the shifts of queries differ."""
     generator = torch.Generator().manual_seed(4)
     pool = torch.randn(800, 1, generator=generator, dtype=torch.float64)
     x = torch.tensor([[0.4], [1.1]], dtype=torch.float64)
@@ -90,7 +89,7 @@ def test_variance_is_unchanged_to_first_order():
     assert ((ratio > 1.8) & (ratio < 2.2)).all()
 
 
-def test_what_the_paper_says_of_abc_holds_on_average_and_not_for_each_query():
+def test_abc_is_better_on_average_and_not_at_each_query():
     """The mean over queries never exceeds standard; at n = 8 and τ = 0.1 more than a quarter of single queries do."""
     x, pool = toy(Q=200)
     norms = {
@@ -108,7 +107,7 @@ def test_the_effective_share_is_one_over_lambda():
     torch.testing.assert_close(effective_share(x, pool, taus=taus), expected, rtol=1e-12, atol=0)
 
 
-def test_memory_is_that_of_a_block_of_queries(monkeypatch):
+def test_memory_does_not_grow_with_the_queries(monkeypatch):
     """One query at a time, or all of them: the same, and no [Q, N] is ever formed."""
     x, pool = toy()
     functions = (

@@ -104,14 +104,7 @@ CALIBRATION = Calibration(
 
 
 def reliability_color(*, relative_noise: float, log_error: float, extrapolation: float, agreement: float) -> Color:
-    """Apply the rule of reliability.
-
-    Args:
-        relative_noise: As in `uncertainty.Estimate`, for ABC.
-        log_error: As in `uncertainty.Estimate`, for ABC.
-        extrapolation: As in `uncertainty.Estimate`, for ABC.
-        agreement: The expansion of ABC's bias over the exact one.
-    """
+    """Apply the rule of reliability to an `uncertainty.Estimate` and the ratio of expansion to exact bias, for ABC."""
     if (
         relative_noise > LARGEST_RELATIVE_NOISE
         or log_error > LARGEST_LOG_ERROR
@@ -124,16 +117,7 @@ def reliability_color(*, relative_noise: float, log_error: float, extrapolation:
 def rate_reliability(
     abc: Estimate, expansion: float, weights: Weights, references_eff: Quantiles, distinct: int, floor: float
 ) -> Reliability:
-    """Rate the estimates of the bias by that of ABC.
-
-    Args:
-        abc: The estimate for ABC.
-        expansion: The bias of ABC by its expansion in 1/n, from the same references.
-        weights: Statistics of minibatches.
-        references_eff: 1/Σα² of the distinct references, over queries.
-        distinct: The number of distinct references.
-        floor: The smallest bias that is resolved.
-    """
+    """Rate the estimates of the bias by that of ABC, and its expansion in 1/n from the same references."""
     # Two cases in which the rule does not apply
     if distinct < GROUPS:
         return Reliability(color="red", reason=f"too few distinct references: {distinct}, fewer than {GROUPS}")
@@ -198,14 +182,9 @@ def geometric_sizes(low: int, high: int, steps: int) -> tuple[int, ...]:
 
 
 def smallest_n(sizes: Sequence[int], biases: Sequence[float], wanted: float, order: int, more: MeanNorm) -> RequiredN:
-    """Return the smallest n from which on the bias is at most `wanted`.
+    """Return the smallest n from which on the bias is at most `wanted`, given the biases at increasing sizes.
 
-    Args:
-        sizes: Some n in increasing order.
-        biases: The bias at each of them.
-        wanted: The largest bias that is small enough.
-        order: The bias falls as n^−order beyond the last size.
-        more: Computes the bias at other n.
+    The bias falls as n^−order beyond the last size. `more` computes it at other n.
     """
     above = [k for k, bias in enumerate(biases) if bias > wanted]
     if not above:

@@ -246,7 +246,7 @@ def exact_stratified_bias(
     for members in by_ratio.values():
         some = [sizes[k] for k in members]
         problem = _Problem(x, pools, weights, tau, kernel, some, rtol)
-        needed = powers(power_sums.stratified_abc_terms(some[0]))
+        needed = powers(power_sums.mean_terms("stratified-abc", some[0]))
         target, solutions = problem.solve([partial(_stratified_mean, name, some) for name in estimators], needed)
         T_star[:, members] = target.unsqueeze(1)
         for e, (bias, error) in enumerate(solutions):
@@ -284,11 +284,7 @@ class _Problem:
     ) -> tuple[Tensor, list[Solution]]:
         """Return T* [Q, D], and the value [Q, len(n), ·] and error [Q, len(n)] of each expectation.
 
-        Args:
-            expectations: What to compute.
-            powers: The powers of w whose transforms they need.
-            second: Whether they are second moments, whose unit is the square of a length.
-            progress: Called with the number of queries that are done.
+        `powers` are those of w whose transforms they need. The unit of `second` moments is the square of a length.
         """
         parts, done = [], 0
         for x in self.x.split(self._queries_at_a_time()):
@@ -324,10 +320,9 @@ class _Problem:
         # The same from coarser histograms
         others = []
         for coarse, shift in coarser:
-            _, cells_around_T = self._centered(coarse)
-            at = nodes.shifted(shift)
-            transformed = [transforms(cells, at, powers) for cells in cells_around_T]
-            others.append([f(cells_around_T, transformed, at) for f in expectations])
+            (_, centered), at = self._centered(coarse), nodes.shifted(shift)
+            transformed = [transforms(cells, at, powers) for cells in centered]
+            others.append([f(centered, transformed, at) for f in expectations])
         solutions, met = estimate_errors(values, others, unit, self.rtol)
         return T_star, solutions, met
 
@@ -371,10 +366,7 @@ def _ratio(n: Sizes) -> Sizes:
 def _deposit_pools(
     s: Iterable[list[Tensor]], y: Sequence[Float[Tensor, "N D"]], step: float
 ) -> tuple[Strata, list[tuple[Strata, float]]]:
-    """Return histograms of the strata, and two coarser versions of them with the shift that their nodes need.
-
-    s comes block by block of the queries, one tensor per stratum.
-    """
+    """Return histograms of the strata, and two coarser ones with the shift of their nodes; s has blocks of queries."""
     try:
         from truedrift.bias.histogram import coarsen, concatenate_grids, deposit  # noqa: PLC0415  numba is an extra
     except ModuleNotFoundError as missing:
@@ -403,7 +395,11 @@ def _mean(
     if isinstance(estimator, BRSNIS):
         return _br_snis_mean(strata[0], nodes, n, iterations=estimator.iterations, burn_in=estimator.burn_in)
     if isinstance(estimator, Jackknife):
-        return _jackknife_mean(transformed, n)
+        # E[T_jack] = n E[T_n] − (n − 1) E[T_{n−1}]; for n = 1 it is E[T_1]
+        sizes = [(size,) for size in (*n, *(max(size - 1, 1) for size in n))]
+        T_n, T_less = integral(transformed, power_sums.mean_terms("standard"), sizes).chunk(2, -2)
+        size = torch.tensor(n, dtype=torch.float64).unsqueeze(-1)
+        return size * T_n - (size - 1) * T_less
     return integral(transformed, power_sums.mean_terms(estimator.name), [(size,) for size in n])
 
 
@@ -412,9 +408,8 @@ def _stratified_mean(
 ) -> Tensor:
     """Compute E[T] − T* of an estimator of references from several pools."""
     if name in power_sums.CENTROIDS:
-        return integral(transformed, power_sums.mean_terms(name, len(strata)), n)
-    parts = [integral(transformed, power_sums.stratified_abc_terms(sizes), [sizes]) for sizes in n]
-    return torch.cat(parts, -2)
+        return integral(transformed, power_sums.mean_terms(name, (1,) * len(strata)), n)
+    return torch.cat([integral(transformed, power_sums.mean_terms(name, sizes), [sizes]) for sizes in n], -2)
 
 
 def _mse(problem: _Problem, name: str) -> Tensor:
@@ -428,14 +423,6 @@ def _mse(problem: _Problem, name: str) -> Tensor:
 
     _, ((value, _),) = problem.solve([second_moment], powers(terms), second=True)
     return value.squeeze(-1)
-
-
-def _jackknife_mean(transformed: list[Transforms], n: tuple[int, ...]) -> Tensor:
-    """Compute E[T_jack] = n E[T_n] − (n − 1) E[T_{n−1}]; for n = 1 it is E[T_1]."""
-    sizes = [(size,) for size in (*n, *(max(size - 1, 1) for size in n))]
-    T_n, T_less = integral(transformed, power_sums.mean_terms("standard"), sizes).chunk(2, -2)
-    size = torch.tensor(n, dtype=torch.float64).unsqueeze(-1)
-    return size * T_n - (size - 1) * T_less
 
 
 def _br_snis_mean(

@@ -64,37 +64,22 @@ _CELLS_PER_BLOCK = 96
 _ELEMENTS = 1 << 25
 
 
-@dataclass(frozen=True)
-class Means:
-    """The estimators and n whose mean weights are computed."""
-
-    estimators: tuple[str, ...]
-    n: tuple[int, ...]
-
-    @property
-    def columns(self) -> int:
-        """The number of estimators times that of n."""
-        return len(self.estimators) * len(self.n)
-
-
 def deviations(
-    s: Float[Tensor, "Q N"], means: Means, groups: Int[Tensor, " N"] | None = None
+    s: Float[Tensor, "Q N"], estimators: Sequence[str], n: Sequence[int], groups: Int[Tensor, " N"] | None = None
 ) -> Iterator[tuple[slice, Float[Tensor, "some N columns"]]]:
-    """Yield E[γ] − α* for blocks of queries.
+    """Yield E[γ] − α* for blocks of queries, from s = −log w that is 0 at the largest weight of each query.
 
-    Args:
-        s: −log w, 0 at the largest weight of each query.
-        means: The estimators and n, which are the columns of the result.
-        groups: Labels 0 … G − 1 of the references. With them, the pool is in turn everything but one group; columns are
-            groups × estimators × n, and a reference has 0 where it is left out.
+    Columns are estimators × n. With labels 0 … G − 1 in `groups`, the pool is in turn everything but one group. Columns
+    are then groups × estimators × n, and a reference has 0 where it is left out.
     """
     pools = 1 if groups is None else int(groups.max()) + 1
     Q, N = s.shape
     cells = math.ceil(float(s.max()) / GRID_STEP) + 2 * PAD + 2
-    at_a_time = max(1, min(_ELEMENTS // (N * means.columns * pools), _ELEMENTS // (8 * cells * pools)))
+    columns = len(estimators) * len(n)
+    at_a_time = max(1, min(_ELEMENTS // (N * columns * pools), _ELEMENTS // (8 * cells * pools)))
     for first in range(0, Q, at_a_time):
         some = slice(first, min(first + at_a_time, Q))
-        yield some, _deviations(s[some], means, groups, pools, cells)
+        yield some, _deviations(s[some], estimators, n, groups, pools, cells)
 
 
 def limit_range(s: Float[Tensor, "Q N"]) -> Float[Tensor, "Q N"]:
@@ -108,7 +93,9 @@ def limit_range(s: Float[Tensor, "Q N"]) -> Float[Tensor, "Q N"]:
     return torch.empty_like(s).scatter_(-1, order, ordered)
 
 
-def _deviations(s: Tensor, means: Means, groups: Tensor | None, pools: int, cells: int) -> Tensor:
+def _deviations(
+    s: Tensor, estimators: Sequence[str], n: Sequence[int], groups: Tensor | None, pools: int, cells: int
+) -> Tensor:
     """Return E[γ] − α* [Q, N, pools × columns]."""
     Q, N = s.shape
     # Deposit the mass of the references on the grid
@@ -116,48 +103,41 @@ def _deviations(s: Tensor, means: Means, groups: Tensor | None, pools: int, cell
     cell = position.long()
     weights = torch.stack(cubic_weights(position - cell), -1)  # [Q, N, 4]
     index = (cell + PAD - 1).unsqueeze(-1) + torch.arange(4)
-    mass, size = _masses(index, weights, groups, pools, cells)  # [Q, pools, cells], [pools]
+    of_group = 0 if groups is None else cells * groups.unsqueeze(-1)
+    mass = torch.zeros(Q, pools * cells, dtype=weights.dtype)
+    mass = mass.scatter_add_(-1, (index + of_group).view(Q, -1), weights.reshape(Q, -1)).view(Q, pools, cells)
+    size = torch.tensor([float(N)], dtype=weights.dtype)  # of each pool
+    if groups is not None:
+        mass = mass.sum(1, keepdim=True) - mass
+        size = size - torch.bincount(groups, minlength=pools)
     # Compute E[γ] − α* of the cells, and interpolate it at the references
-    table = _on_grid(mass / size.unsqueeze(-1), means)  # [Q, pools, columns, cells]
+    table = _on_grid(mass / size.unsqueeze(-1), estimators, n)  # [Q, pools, columns, cells]
     table = (table / size.view(-1, 1, 1)).flatten(1, 2).mT.reshape(Q * cells, -1)
     index = (index + cells * torch.arange(Q).view(-1, 1, 1)).view(Q * N, 4)
     weights_at_points = torch.nn.functional.embedding_bag(
         index, table, per_sample_weights=weights.reshape(Q * N, 4).to(table.dtype), mode="sum"
-    ).view(Q, N, pools, means.columns)
+    ).view(Q, N, pools, -1)
     if groups is not None:
         weights_at_points = weights_at_points * (groups.unsqueeze(-1) != torch.arange(pools)).unsqueeze(-1)
     return weights_at_points.flatten(2)
 
 
-def _masses(index: Tensor, weights: Tensor, groups: Tensor | None, pools: int, cells: int) -> tuple[Tensor, Tensor]:
-    """Return the histograms of all pools [Q, pools, cells] and their numbers of references [pools]."""
-    Q, N, _ = index.shape
-    of_group = 0 if groups is None else cells * groups.unsqueeze(-1)
-    grid = torch.zeros(Q, pools * cells, dtype=weights.dtype)
-    grid.scatter_add_(-1, (index + of_group).view(Q, -1), weights.reshape(Q, -1))
-    grid = grid.view(Q, pools, cells)
-    if groups is None:
-        return grid, torch.tensor([float(N)], dtype=weights.dtype)
-    count = torch.bincount(groups, minlength=pools).to(weights.dtype)
-    return grid.sum(1, keepdim=True) - grid, N - count
-
-
-def _on_grid(mass: Tensor, means: Means) -> Tensor:
+def _on_grid(mass: Tensor, estimators: Sequence[str], n: Sequence[int]) -> Tensor:
     """Return F(s) − e^{−s} / E[e^{−s}] of every cell [Q, pools, columns, cells], from masses [Q, pools, cells]."""
     Q, pools, cells = mass.shape
     grid = histogram(mass.reshape(Q * pools, cells, 1), GRID_STEP)
-    at = quadrature_nodes(GRID_STEP * cells, max(means.n), NODE_STEP, NODE_STEP)
-    terms = [mean_terms(name) for name in means.estimators]
+    at = quadrature_nodes(GRID_STEP * cells, max(n), NODE_STEP, NODE_STEP)
+    terms = [mean_terms(name) for name in estimators]
     transformed = transforms(grid, at, sorted({p for each in terms for p in powers(each)}))
     w = (-grid.s).exp()
     F = -(w / (grid.channels.squeeze(-1) * w).sum(-1, keepdim=True))
-    F = F[:, None, None].repeat(1, len(terms), len(means.n), 1)
+    F = F[:, None, None].repeat(1, len(terms), len(n), 1)
     for p in sorted({_power_of_y(term) for each in terms for term in each}):
         with_p = [{term: c for term, c in each.items() if _power_of_y(term) == p} for each in terms]
         some = [e for e, each in enumerate(with_p) if each]
-        R = torch.stack([_density(transformed, with_p[e], means.n) for e in some], 1)
+        R = torch.stack([_density(transformed, with_p[e], n) for e in some], 1)
         F[:, some] += _add_up_nodes(R, p, at, cells)
-    return F.view(Q, pools, means.columns, cells)
+    return F.view(Q, pools, -1, cells)
 
 
 def _power_of_y(term: Term) -> int:
@@ -181,12 +161,12 @@ def _density(transformed: Transforms, terms: Terms, n: Sequence[int]) -> Tensor:
 
 def _add_up_nodes(R: Tensor, p: int, at: QuadratureNodes, cells: int) -> Tensor:
     """Return Σ_k H_p(u_k − s_j) R(u_k) · step for every cell j: cells in blocks, each with its window of the nodes."""
-    # Nodes per block of cells, and nodes that a block sees
+    # Nodes per block of cells, and nodes in the window of a block
     blocks = -(-cells // _CELLS_PER_BLOCK)
     advance = round(_CELLS_PER_BLOCK * GRID_STEP / NODE_STEP)
     below, above = math.ceil(-LOWEST / p / NODE_STEP), math.ceil((HIGHEST + PAD * GRID_STEP) / NODE_STEP)
     window = below + advance + above
-    # The node at u = 0, less those that the first block sees below it
+    # The node at u = 0, less those below it in the first window
     start = -round(at.first / NODE_STEP) - below
     last = start + (blocks - 1) * advance + window
     left, right = max(0, -start), max(0, last - at.count)
@@ -238,9 +218,8 @@ class References:
         self, estimators: Sequence[str], n: Sequence[int], groups: Int[Tensor, " N"] | None = None
     ) -> Float[Tensor, "Q pools estimators sizes D"]:
         """Return E[T_n] − T* with all references as the pool (pools = 1), or without each of the groups in turn."""
-        means = Means(tuple(estimators), tuple(n))
-        parts = [self.sums(weights, queries) for queries, weights in deviations(self.s, means, groups)]
-        biases = torch.cat(parts)
+        blocks = deviations(self.s, estimators, n, groups)
+        biases = torch.cat([self.sums(weights, queries) for queries, weights in blocks])
         return biases.view(len(biases), -1, len(estimators), len(n), biases.shape[-1])
 
     @cached_property

@@ -79,15 +79,9 @@ STRATA_ESTIMATORS = ("standard", "abc", "stratified-abc")
 
 
 @cache
-def mean_terms(name: str, strata: int = 1) -> Terms:
-    """Return E[T] of a centroid of `CENTROIDS` as integrals."""
-    return _integrals(centroid_polynomial(name, (1,) * strata))
-
-
-@cache
-def stratified_abc_terms(n: Sizes) -> Terms:
-    """Return E[T] of stratified ABC with n_s draws from stratum s as integrals."""
-    return _integrals(centroid_polynomial("stratified-abc", n))
+def mean_terms(name: str, n: Sizes = (1,)) -> Terms:
+    """Return E[T] of a centroid as integrals, for len(n) strata; only stratified ABC depends on n itself."""
+    return _integrals(centroid_polynomial(name, n))
 
 
 @cache
@@ -149,11 +143,10 @@ def _integrals(polynomial: Mapping[StrataMonomial, float]) -> Terms:
 
 def partitions(monomial: Monomial) -> Counter[Blocks]:
     """Count the partitions of the factors by their blocks."""
-    return Counter(tuple(sorted(_block(block) for block in partition)) for partition in set_partitions(monomial))
-
-
-def _block(factors: Monomial) -> Factor:
-    return Factor(sum(f.power for f in factors), sum(f.ys for f in factors))
+    return Counter(
+        tuple(sorted(Factor(sum(f.power for f in block), sum(f.ys for f in block)) for block in partition))
+        for partition in set_partitions(monomial)
+    )
 
 
 def set_partitions(items: Monomial) -> Iterator[list[Monomial]]:

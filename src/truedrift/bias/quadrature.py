@@ -9,7 +9,7 @@ Queries are processed in blocks, so memory does not grow with them.
     M_p(u) = t^p E[w^p f e^{−tw}],   φ(u) = E[e^{−tw}],   f = 1, y or ‖y‖²,
 
 are sums of H_p(u − s), H_p(z) = e^{pz − e^z}. On a histogram with uniform steps the sum is a convolution. A long one is
-computed as one matrix product: nodes come in blocks, each block sees its own window of the cells through the same
+computed as one matrix product: nodes come in blocks, each block has a window of the cells and the same
 matrix, and outside of the window H_p is 0 for p ≥ 1 and e^{−e^z} is 0 or 1. log φ keeps its digits at both ends, where
 it is computed from φ or from 1 − φ.
 
@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import torch
@@ -201,7 +201,7 @@ def _shared_sums(s: Tensor, channels: Tensor, nodes: QuadratureNodes, powers: Se
 def _convolution(grid: Tensor, step: float, first: float, nodes: QuadratureNodes, powers: Sequence[int]) -> Transforms:
     """Sum over the cells of a long grid, window by window."""
     Q, cells, channels = grid.shape
-    # Cells per node, cells per block of nodes, and cells that a block sees
+    # Cells per node, cells per block of nodes, and cells in the window of a block
     stride, before = round(nodes.step / step), round((first - nodes.first) / step)
     above, below = math.ceil(HIGHEST / step), math.ceil(-LOWEST / step)
     blocks, advance = -(-nodes.count // NODES_PER_BLOCK), NODES_PER_BLOCK * stride
@@ -244,26 +244,15 @@ def _log(phi: Tensor, rest: Tensor) -> Tensor:
 
 
 def integral(strata: Sequence[Transforms], terms: Terms, n: Sequence[Sizes]) -> Float[Tensor, "Q S E"]:
-    """Return the sum of the integrals of all terms for all sizes.
-
-    Args:
-        strata: Transforms of each stratum, at the same nodes.
-        terms: Coefficients of the integrals.
-        n: Draws from each stratum, for each of the S sizes.
-
-    Returns:
-        [Q, S, D], or [Q, S, 1] for terms without a vector.
-    """
+    """Return the sum of the integrals of all terms, for S sizes: [Q, S, D], or [Q, S, 1] for terms without a vector."""
     # Terms with as many blocks have the same power of φ: add them up first
     integrands: dict[tuple[int, ...], Tensor] = {}
     for term, coefficient in terms.items():
         b = tuple(map(len, term))
         integrand = coefficient * _product(strata, term)
         integrands[b] = integrands[b] + integrand if b in integrands else integrand
-    parts = []
-    for b, integrand in integrands.items():
-        falling, phi = draw_factors(strata, b, n)
-        parts.append(falling.unsqueeze(-1) * (phi @ integrand))
+    factors = [(*draw_factors(strata, b, n), integrand) for b, integrand in integrands.items()]
+    parts = [falling.unsqueeze(-1) * (phi @ integrand) for falling, phi, integrand in factors]
     return strata[0].step * torch.stack(parts).sum(0)
 
 
@@ -288,10 +277,7 @@ def _product(strata: Sequence[Transforms], term: Term) -> Tensor:
     squares = [M[..., -1:] for M, ys in factors if ys == 2]
     if len(vectors) == 2:
         vectors = [(vectors[0] * vectors[1]).sum(-1, keepdim=True)]
-    product, *others = [*vectors, *squares, *scalars]
-    for other in others:
-        product = product * other
-    return product
+    return reduce(torch.mul, [*vectors, *squares, *scalars])
 
 
 LEVELS = 6
@@ -300,6 +286,7 @@ FLOOR = 1e-13
 ROOM = 1 << 24
 """Upper limit of 16 × cells of a histogram, of its entries / 8, and of points × nodes: what takes seconds."""
 _EPS = torch.finfo(torch.float64).eps
+_norm = partial(torch.linalg.vector_norm, dim=-1)
 
 Solution = tuple[Tensor, Tensor]
 """A value [Q, S, D or 1], and the estimated error of its norm [Q, S]."""
@@ -347,23 +334,13 @@ def estimate_errors(
 ) -> tuple[list[Solution], Bool[Tensor, " Q"]]:
     """Return the values with their errors, and whether all errors of a query are small enough.
 
-    Args:
-        values: Pairs of a value and the same value computed from every other node.
-        coarser: All values again, once per coarser histogram.
-        unit: [Q, S or 1] the scale of the values.
-        rtol: The relative tolerance.
+    A value comes with the same from every other node; `coarser` has all values again, once per coarser histogram. The
+    unit [Q, S or 1] is the scale of the values.
     """
-    errors = [norm(value - fewer).square() / unit + 64 * _EPS * unit for value, fewer in values]
+    errors = [_norm(value - fewer).square() / unit + 64 * _EPS * unit for value, fewer in values]
     for others in coarser:
-        errors = [
-            torch.maximum(error, norm(value - other) / 2)
-            for error, (value, _), other in zip(errors, values, others, strict=True)
-        ]
+        rows = zip(errors, values, others, strict=True)
+        errors = [torch.maximum(error, _norm(value - other) / 2) for error, (value, _), other in rows]
     solutions = [(value, error) for (value, _), error in zip(values, errors, strict=True)]
-    met = [(error <= torch.maximum(rtol * norm(value), FLOOR * unit)).all(-1) for value, error in solutions]
+    met = [(error <= torch.maximum(rtol * _norm(value), FLOOR * unit)).all(-1) for value, error in solutions]
     return solutions, torch.stack(met).all(0)
-
-
-def norm(vectors: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch"]:
-    """Return ‖v‖ over the last axis."""
-    return torch.linalg.vector_norm(vectors, dim=-1)

@@ -66,7 +66,8 @@ def pool_moments(
 ) -> PoolMoments:
     """Compute the moments of the pool at queries x, in float64."""
     y = pool.double()
-    T_star, m_2, g_2, g_3 = _concatenate(_moments(log_w, y) for log_w in _log_weights(x, pool, tau, kernel))
+    parts = [_moments(log_w, y) for log_w in _log_weights(x, pool, tau, kernel)]
+    T_star, m_2, g_2, g_3 = (torch.cat(each) for each in zip(*parts, strict=True))
     return PoolMoments(T_star, y.mean(0), m_2, g_2, g_3)
 
 
@@ -100,23 +101,19 @@ class Compensation:
 def compensation(x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, tau: float) -> Compensation:
     """Compute both conditions of `app:temperature` at queries x, for the Laplace kernel."""
     y = pool.double()
-    slope, g_2 = _concatenate(
-        (_sensitivity(log_w, y, tau), _moments(log_w, y)[2]) for log_w in _log_weights(x, pool, tau, "laplace")
-    )
+    slopes, g_2s = [], []
+    for log_w in _log_weights(x, pool, tau, "laplace"):
+        T_star, _, g_2, _ = _moments(log_w, y)
+        w_log_w = log_w.exp() * log_w
+        slopes.append((w_log_w.mean(-1, keepdim=True) * T_star - w_log_w @ y / len(y)) / tau)  # ∂T*/∂τ
+        g_2s.append(g_2)
+    slope, g_2 = torch.cat(slopes), torch.cat(g_2s)
     along, size = (slope * g_2).sum(-1), slope.square().sum(-1)
     tiny = torch.finfo(size.dtype).tiny
     return Compensation(
         shift=along / size.clamp_min(tiny),
         cosine=along.abs() / (size * g_2.square().sum(-1)).sqrt().clamp_min(tiny),
     )
-
-
-def _sensitivity(log_w: Tensor, y: Tensor, tau: float) -> Tensor:
-    """Return ∂T*/∂τ [Q, D]."""
-    w = log_w.exp()
-    T_star = w @ y / len(y)
-    w_log_w = w * log_w
-    return (w_log_w.mean(-1, keepdim=True) * T_star - w_log_w @ y / len(y)) / tau
 
 
 def _moments(log_w: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -140,8 +137,3 @@ def _log_weights(x: Tensor, pool: Tensor, tau: float, kernel: str | LogKernel) -
     for some in blocks(x.double(), len(y)):
         log_w = minus_log_kernel(log_kernel(kernel), some, y, tau).neg_()
         yield log_w.sub_(log_w.logsumexp(-1, keepdim=True) - math.log(len(y)))
-
-
-def _concatenate(parts: Iterator[tuple[Tensor, ...]]) -> list[Tensor]:
-    """Concatenate the results of all blocks of queries."""
-    return [torch.cat(each) for each in zip(*parts, strict=True)]

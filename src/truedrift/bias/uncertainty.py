@@ -98,11 +98,9 @@ class Estimate:
         return float(self.norms.mean())
 
     def interval(self, queries: int, floor: float) -> tuple[float, float]:
-        """Return the 95 % interval of the mean over all queries.
+        """Return the 95 % interval of the mean over all `queries`, of which these are a sample.
 
-        Args:
-            queries: The number of all queries, of which these are a sample.
-            floor: The smallest bias that is resolved. At or below it, the interval is 0 to the floor.
+        For a bias at or below the floor, the smallest that is resolved, it is 0 to the floor.
         """
         Q = len(self.norms)
         if self.norm <= floor:
