@@ -45,7 +45,7 @@ def find_inputs(paths: Sequence[Path]) -> ReportInput:
     for run in (run for part in parts for run in part.runs):
         runs.setdefault(run.resolve(), run)
     return ReportInput(
-        records=[records[item.label] for item in ITEMS if item.label in records],
+        records=[records[label] for label in ITEMS if label in records],
         runs=list(runs.values()),
         problems=list(dict.fromkeys(problem for part in parts for problem in part.problems)),
     )

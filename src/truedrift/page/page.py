@@ -228,14 +228,13 @@ def embed_pictures(run: Run) -> list[tuple[str, PageImage | None]]:
     if not run.pictures:
         return []
     rows = f"; rows are {', '.join(run.classes[:20])}"[:200] if len(run.classes) > 1 else ""
-    captions = {run.pictures[-1]: f", averaged weights, the same noise in every picture{rows}"}
-    pictures = [run.pictures[-1], *choose_evenly(run.pictures[:-1])]
+    shown = [
+        (run.pictures[-1], LARGE, f", averaged weights, the same noise in every picture{rows}"),
+        *((picture, SMALL, "") for picture in choose_evenly(run.pictures[:-1])),
+    ]
     return [
-        (
-            f"Step {step:,}{captions.get((step, path), '')}",
-            embed_picture(path, LARGE if (step, path) in captions else SMALL, f"Samples of {run.name} at step {step}"),
-        )
-        for step, path in pictures
+        (f"Step {step:,}{more}", embed_picture(path, width, f"Samples of {run.name} at step {step}"))
+        for (step, path), width, more in shown
     ]
 
 
