@@ -7,7 +7,7 @@ import re
 import pytest
 
 from truedrift.cli.main import main
-from truedrift.data.registry import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source
+from truedrift.data import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source
 
 CONTENT = b"content"
 

@@ -10,7 +10,7 @@ import pytest
 from truedrift.cli.main import main
 from truedrift.evaluation import EvaluationRecord
 from truedrift.records.store import read
-from truedrift.training.load import load_generator
+from truedrift.training import load_generator
 
 SMALL = (
     "generator.width=16",

@@ -11,10 +11,8 @@ from PIL import Image
 from truedrift.cli.main import main
 from truedrift.data import to_uint8
 from truedrift.generators import DriftDiT, DriftDiTOptions, sample
-from truedrift.recipes.overrides import recipe
-from truedrift.training.load import load_generator
-from truedrift.training.setup import Parts
-from truedrift.training.train import train
+from truedrift.recipes import recipe
+from truedrift.training import Parts, load_generator, train
 
 SMALL = (
     "generator.width=32",

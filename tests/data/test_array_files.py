@@ -137,7 +137,7 @@ def test_a_missing_file_is_refused(tmp_path, name, message):
         read_arrays(tmp_path / name)
 
 
-def test_a_file_that_may_not_be_read(tmp_path, monkeypatch):
+def test_an_unreadable_file_is_reported(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", ROWS)
 
     def refuse(path):

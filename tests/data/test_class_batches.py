@@ -16,7 +16,7 @@ def labels_of(counts, seed=0):
     return labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))]
 
 
-def batches(counts=UNEQUAL, n=2, seed=3, flips=True, **options):
+def make_batches(counts=UNEQUAL, n=2, seed=3, flips=True, **options):
     return ClassBatches(labels_of(counts), len(counts), n=n, seed=seed, flips=flips, **options)
 
 
@@ -29,19 +29,19 @@ def permutation(counts, seed, number, c):
 
 @pytest.mark.parametrize("counts", [UNEQUAL, (6, 6), (5,)])
 @pytest.mark.parametrize("n", [1, 2, 5])
-def test_slices_of_permutations_as_defined(counts, n):
+def test_slices_of_permutations_agree_with_the_definition(counts, n):
     per_pass = min(counts) // n
-    made = batches(counts, n)
+    batches = make_batches(counts, n)
     for step in (0, 1, 2, 5, 11):
         number, slot = divmod(step, per_pass)
         expected = [permutation(counts, 3, number, c)[slot * n : slot * n + n] for c in range(len(counts))]
-        assert made.at(step).indices.tolist() == expected
+        assert batches.at(step).indices.tolist() == expected
 
 
 @pytest.mark.parametrize("counts", [UNEQUAL, (6, 6), (1, 3)])
 @pytest.mark.parametrize(("n", "size"), [(2, 4), (3, 1), (1, 13), (2, 256)])
-def test_the_queue_as_defined(counts, n, size):
-    made = batches(counts, n, sampling="queue", queue_size=size)
+def test_the_queue_agrees_with_the_definition(counts, n, size):
+    batches = make_batches(counts, n, sampling="queue", queue_size=size)
     for step in (0, 1, 2, 3, 20, 4):
         drawn = torch.randint(size, (len(counts), n), generator=stream(3, "queue", step))
         for c, count in enumerate(counts):
@@ -49,30 +49,30 @@ def test_the_queue_as_defined(counts, n, size):
             for j in drawn[c].tolist():
                 number, offset = divmod(n * step + j, count)
                 expected.append(permutation(counts, 3, number, c)[offset])
-            assert made.at(step).indices[c].tolist() == expected
+            assert batches.at(step).indices[c].tolist() == expected
 
 
 def test_the_queue_agrees_with_recorded_values():
     """Recorded values: a run that is resumed with another version sees the same images."""
-    made = batches((1, 9, 4), 3, sampling="queue", queue_size=6)
-    assert made.at(0).indices.tolist() == [[13, 13, 13], [6, 8, 3], [11, 11, 9]]
-    assert made.at(1).indices.tolist() == [[13, 13, 13], [3, 4, 8], [7, 7, 7]]
-    assert made.at(5).indices.tolist() == [[13, 13, 13], [3, 3, 3], [5, 11, 9]]
+    batches = make_batches((1, 9, 4), 3, sampling="queue", queue_size=6)
+    assert batches.at(0).indices.tolist() == [[13, 13, 13], [6, 8, 3], [11, 11, 9]]
+    assert batches.at(1).indices.tolist() == [[13, 13, 13], [3, 4, 8], [7, 7, 7]]
+    assert batches.at(5).indices.tolist() == [[13, 13, 13], [3, 3, 3], [5, 11, 9]]
 
 
-def test_a_tiny_class_does_not_have_all_passes_of_its_queue_drawn(monkeypatch):
+def test_only_needed_passes_of_a_small_class_are_drawn(monkeypatch):
     """A queue of 256 holds 256 passes of a class of one: at most those that one of the n samples is from are drawn."""
     drawn = []
     monkeypatch.setattr(class_batches, "stream", lambda *key: drawn.append(key[1:]) or stream(*key))
     n = 8
-    made = batches((1, 500), n, sampling="queue")
+    batches = make_batches((1, 500), n, sampling="queue")
     for step in range(40):
-        made.at(step)
+        batches.at(step)
     passes = [number for purpose, *number in drawn if purpose == "positives"]
     assert len(passes) <= 40 * n + 2
     # Of the tiny class, a pass is held from the first time it is drawn; in a queue of 256 it often is drawn again.
     before = len(passes)
-    made.at(39)
+    batches.at(39)
     assert len([key for key in drawn if key[0] == "positives"]) == before
 
 
@@ -80,47 +80,47 @@ def test_a_tiny_class_does_not_have_all_passes_of_its_queue_drawn(monkeypatch):
 @hypothesis.settings(max_examples=25)
 @hypothesis.given(steps=st.lists(st.integers(0, 60), min_size=1, max_size=8), seed=st.integers(0, 5))
 def test_a_step_does_not_depend_on_earlier_calls(sampling, steps, seed):
-    used = batches(seed=seed, sampling=sampling, queue_size=8)
+    used = make_batches(seed=seed, sampling=sampling, queue_size=8)
     for step in steps:
-        fresh = batches(seed=seed, sampling=sampling, queue_size=8)
+        fresh = make_batches(seed=seed, sampling=sampling, queue_size=8)
         for a, b in ((used.at(step), fresh.at(step)), (used.unconditional(step, 9), fresh.unconditional(step, 9))):
             assert torch.equal(a.indices, b.indices)
             assert torch.equal(a.mirrored, b.mirrored)
 
 
 def test_changing_a_batch_in_place_does_not_change_the_next_one():
-    made = batches()
-    before = made.at(0).indices.clone()
-    made.at(0).indices.zero_()
-    assert torch.equal(made.at(0).indices, before)
+    batches = make_batches()
+    before = batches.at(0).indices.clone()
+    batches.at(0).indices.zero_()
+    assert torch.equal(batches.at(0).indices, before)
 
 
 def test_seeds_and_steps_differ():
-    images = batches((500, 400), 64)
+    images = make_batches((500, 400), 64)
     assert not torch.equal(images.at(0).indices, images.at(1).indices)
     assert not torch.equal(images.at(0).mirrored, images.at(1).mirrored)
-    assert not torch.equal(images.at(0).indices, batches((500, 400), 64, seed=4).at(0).indices)
+    assert not torch.equal(images.at(0).indices, make_batches((500, 400), 64, seed=4).at(0).indices)
     assert not torch.equal(images.at(0).indices, images.at(images.steps_per_pass).indices)  # another pass
 
 
 @hypothesis.given(counts=st.lists(st.integers(3, 15), min_size=1, max_size=5), n=st.integers(1, 3))
-def test_within_a_pass_nothing_repeats_and_the_smallest_class_is_seen_whole(counts, n):
-    made = batches(tuple(counts), n)
-    assert made.steps_per_pass == min(counts) // n
+def test_a_pass_has_no_repeats_and_covers_the_smallest_class(counts, n):
+    batches = make_batches(tuple(counts), n)
+    assert batches.steps_per_pass == min(counts) // n
     labels = labels_of(counts)
-    seen = torch.cat([made.at(step).indices for step in range(made.steps_per_pass)], dim=-1)
+    seen = torch.cat([batches.at(step).indices for step in range(batches.steps_per_pass)], dim=-1)
     for c, count in enumerate(counts):
         mine = seen[c].tolist()
-        assert len(set(mine)) == len(mine) == made.steps_per_pass * n
+        assert len(set(mine)) == len(mine) == batches.steps_per_pass * n
         assert (labels[seen[c]] == c).all()
         if count == min(counts) and count % n == 0:
             assert sorted(mine) == (labels == c).nonzero()[:, 0].tolist()
 
 
-def test_over_passes_every_image_of_every_class_is_seen_about_equally_often():
-    made = batches((10, 40), 5)
+def test_all_images_are_drawn_equally_often_over_many_passes():
+    batches = make_batches((10, 40), 5)
     passes = 300
-    seen = torch.stack([made.at(step).indices for step in range(passes * made.steps_per_pass)])
+    seen = torch.stack([batches.at(step).indices for step in range(passes * batches.steps_per_pass)])
     assert (torch.bincount(seen[:, 0].flatten(), minlength=50)[labels_of((10, 40)) == 0] == passes).all()
     times = torch.bincount(seen[:, 1].flatten(), minlength=50)[labels_of((10, 40)) == 1]
     # 10 of 40 a pass: binomial(300, ¼), 75 ± 7.5; a false alarm in 3 000 seeds at 4.5 of them for 40 images.
@@ -129,10 +129,10 @@ def test_over_passes_every_image_of_every_class_is_seen_about_equally_often():
 
 def test_the_queue_draws_uniformly_from_its_256_newest():
     n, count = 8, 1000
-    made = batches((count,), n, sampling="queue")
+    batches = make_batches((count,), n, sampling="queue")
     place = {image: position for position, image in enumerate(permutation((count,), 3, 0, 0))}
     steps = range((count - 256) // n)
-    ages = torch.tensor([place[image] - n * step for step in steps for image in made.at(step).indices[0].tolist()])
+    ages = torch.tensor([place[image] - n * step for step in steps for image in batches.at(step).indices[0].tolist()])
     assert ages.min() >= 0
     assert ages.max() < 256
     observed = torch.bincount(ages // 16, minlength=16)
@@ -142,25 +142,25 @@ def test_the_queue_draws_uniformly_from_its_256_newest():
     assert len(ages.unique()) < len(ages)  # with replacement
 
 
-def test_half_of_the_images_are_mirrored_and_none_where_it_would_change_them():
-    made = batches((100, 60), 50)
-    mirrored = torch.stack([made.at(step).mirrored for step in range(100)]).float()
+def test_half_of_the_images_are_mirrored_if_flips_are_allowed():
+    batches = make_batches((100, 60), 50)
+    mirrored = torch.stack([batches.at(step).mirrored for step in range(100)]).float()
     # Five standard errors of a mean of fair coins: a false alarm in 2·10⁶ seeds.
     assert mirrored.mean().item() == pytest.approx(0.5, abs=5 * 0.5 / mirrored.numel() ** 0.5)
-    assert made.unconditional(0, 100).mirrored.float().mean().item() == pytest.approx(0.5, abs=5 * 0.5 / 10)
-    assert not batches((100, 60), 50, flips=False).at(0).mirrored.any()
-    assert not batches((100, 60), 50, flips=False).unconditional(0, 9).mirrored.any()
+    assert batches.unconditional(0, 100).mirrored.float().mean().item() == pytest.approx(0.5, abs=5 * 0.5 / 10)
+    assert not make_batches((100, 60), 50, flips=False).at(0).mirrored.any()
+    assert not make_batches((100, 60), 50, flips=False).unconditional(0, 9).mirrored.any()
 
 
 def test_unconditional_images_are_of_all_classes_in_proportion_without_repeats():
-    made = batches((30, 90))
-    seen = torch.stack([made.unconditional(step, 20).indices for step in range(500)])
+    batches = make_batches((30, 90))
+    seen = torch.stack([batches.unconditional(step, 20).indices for step in range(500)])
     assert all(len(row.unique()) == 20 for row in seen)
     times = torch.bincount(seen.flatten(), minlength=120)
     # binomial(500, 1/6), 83 ± 8.3; 4.8 of them for 120 images: a false alarm in 5 000 seeds.
     assert (times - 500 / 6).abs().max() < 4.8 * 8.34
-    assert sorted(made.unconditional(7, 120).indices.tolist()) == list(range(120))
-    assert made.unconditional(7, 0).indices.shape == (0,)
+    assert sorted(batches.unconditional(7, 120).indices.tolist()) == list(range(120))
+    assert batches.unconditional(7, 0).indices.shape == (0,)
 
 
 def test_gathered_images_are_mirrored_left_to_right():
@@ -191,7 +191,7 @@ def test_gathered_images_are_mirrored_left_to_right():
 )
 def test_impossible_batches_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        batches(**options)
+        make_batches(**options)
 
 
 def test_labels_beyond_the_classes_are_refused():
@@ -201,10 +201,10 @@ def test_labels_beyond_the_classes_are_refused():
 
 def test_steps_and_sizes_out_of_range_are_refused():
     with pytest.raises(ValueError, match=r"step is -1; must be an integer ≥ 0; "):
-        batches().at(-1)
+        make_batches().at(-1)
     with pytest.raises(ValueError, match=r"u is 34; must be 0 to 33, .*; "):
-        batches().unconditional(0, 34)
+        make_batches().unconditional(0, 34)
 
 
 def test_the_queue_draws_more_than_a_class_has():
-    assert batches(n=20, sampling="queue").at(0).indices.shape == (4, 20)
+    assert make_batches(n=20, sampling="queue").at(0).indices.shape == (4, 20)

@@ -18,10 +18,9 @@ import torch
 from oracles.idx_files import little_files, put
 from safetensors.torch import save_file
 
+from truedrift.data import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source, load, sources
 from truedrift.data import fetch as fetch_module
-from truedrift.data import load, sources
 from truedrift.data.fetch import fetch
-from truedrift.data.registry import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source
 from truedrift.errors import UserError
 from truedrift.storage import read_tensors
 
@@ -116,7 +115,7 @@ def test_a_mirror_reports_progress_and_is_used_once(served, cache, monkeypatch):
     assert fetch("little", lambda *progress: updates.append(progress)) == url[7:-1]
     assert_holds(cache)
     assert updates[-1] == (f"{url[7:-1]} two.bin.gz", *[(folder / "two.bin.gz").stat().st_size] * 2)
-    (folder / "one.bin.gz").unlink()  # nothing is asked for again
+    (folder / "one.bin.gz").unlink()  # nothing is requested again
     assert fetch("little") is None
 
 
@@ -331,7 +330,7 @@ def test_weights_that_are_not_in_the_index(index, cache, monkeypatch):
     assert list(cache.iterdir()) == []
 
 
-def test_a_cache_that_cannot_be_written(tmp_path, monkeypatch):
+def test_an_unwritable_cache_is_reported(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "file"))
     register(monkeypatch, UNREACHABLE)
@@ -360,7 +359,7 @@ def test_a_full_disk_stops_a_download(served, tmp_path, monkeypatch):
         sources.download(url + "a", tmp_path / "a", 1000, lambda *progress: None)
 
 
-def test_an_unknown_name():
+def test_an_unknown_name_is_refused():
     with pytest.raises(ValueError, match=r"^name is 'cifar'; must be one of 'mnist', .*; choose one of these"):
         fetch("cifar")
 

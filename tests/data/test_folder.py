@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from truedrift.data import folder
-from truedrift.data.folder import read_folder
+from truedrift.data import folder, read_folder
 
 COLOR = np.random.default_rng(0).integers(256, size=(4, 6, 3), dtype=np.uint8)
 GRAY = COLOR[..., 0]
@@ -212,12 +211,12 @@ def test_a_set_beyond_memory_is_refused_before_allocation(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("size", [0, -3, 5000])
-def test_image_sizes_out_of_range(tmp_path, size):
+def test_image_sizes_out_of_range_are_refused(tmp_path, size):
     with pytest.raises(ValueError, match=rf"image_size is {size}; must be 1 to 4096; "):
         read_folder(tmp_path, image_size=size)
 
 
-def test_directories_that_hold_no_classes(tmp_path):
+def test_directories_without_images_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"missing' is not a directory; "):
         read_folder(tmp_path / "missing")
     with pytest.raises(ValueError, match=r"holds no images; must hold .* \(.png, .*; check the directory"):

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from oracles.idx_files import IMAGES, LABELS, encoded, put
 
-from truedrift.data import images
+from truedrift.data import PinnedFile, images
 from truedrift.data.images import CIFAR, CifarFormat, find_cifar, find_idx, read_cifar, read_idx, read_idx_split
-from truedrift.data.registry import PinnedFile
 
 # ---- IDX ----
 

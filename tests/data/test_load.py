@@ -9,8 +9,7 @@ import torch
 from oracles.idx_files import little_files, put
 from sklearn.datasets import load_digits
 
-from truedrift.data import FOUR_MODES, NAMES, THREE_CLUSTERS, load
-from truedrift.data.registry import REMOTE_ASSETS, PinnedFile, Source
+from truedrift.data import FOUR_MODES, NAMES, REMOTE_ASSETS, THREE_CLUSTERS, PinnedFile, Source, load
 from truedrift.storage import cache_directory
 
 TOYS = ("three-clusters", "four-modes", "eight-gaussians", "checkerboard", "swiss-roll", "two-moons")
@@ -25,7 +24,7 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "cache"
 
 
-def test_the_names():
+def test_names_of_all_data_sets():
     assert (*TOYS, "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder") == NAMES
 
 
@@ -50,7 +49,7 @@ def test_labels_of_mixtures_are_the_named_modes(name, mixture):
         assert ("upper" in where) == (center[1] > 0.1)
 
 
-def test_digits_are_those_of_scikit_learn():
+def test_digits_agree_with_scikit_learn():
     stored = load_digits()
     train, test, everything = (load("digits", split=split) for split in ("train", "test", "all"))
     assert everything.values.shape == (1797, 1, 8, 8)
@@ -63,7 +62,7 @@ def test_digits_are_those_of_scikit_learn():
     assert (train.classes, train.flips) == (tuple("0123456789"), False)
 
 
-def test_the_users_directory_comes_first_then_the_cache_then_the_package(cache, tmp_path):
+def test_the_own_directory_precedes_the_cache_and_the_package(cache, tmp_path):
     places = {"cache": cache / "fashion-mnist", "package": tmp_path / "package", "own": tmp_path / "own"}
     for place in places.values():
         place.mkdir(parents=True)
@@ -134,7 +133,7 @@ def test_every_mistake_is_one_sentence_of_three_parts(name, options, message, tm
     assert str(caught.value).count("; ") >= 2
 
 
-def test_where_the_cache_is(monkeypatch, tmp_path):
+def test_the_cache_directory_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
     monkeypatch.setenv("TRUEDRIFT_CACHE", "~/mine")

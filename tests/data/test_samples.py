@@ -33,7 +33,7 @@ def test_model_output_is_rounded_and_clamped(x, b):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_images_of_any_floating_point_become_bytes_and_stay_as_they_were(dtype):
+def test_images_of_any_dtype_become_bytes_and_are_not_changed(dtype):
     x = torch.tensor([-1.0, 0.25, 1.0], dtype=dtype, requires_grad=True)
     assert to_uint8(x).tolist() == [0, 159, 255]
     assert x.tolist() == [-1.0, 0.25, 1.0]

@@ -71,7 +71,7 @@ def test_the_gradient_reaches_every_pixel_and_no_weight(encoder):
     assert not any(weight.requires_grad or weight.grad is not None for weight in encoder.parameters())
 
 
-def test_the_gradient_is_that_of_the_features(encoder):
+def test_the_gradient_agrees_with_a_difference_quotient(encoder):
     """Along a random direction, against a difference quotient in double precision."""
     double = build(encoder.options, sample_shape=(3, 16, 16)).double()
     values, direction = (

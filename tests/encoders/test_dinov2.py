@@ -91,7 +91,7 @@ def test_gray_images_are_repeated(folder):
     torch.testing.assert_close(one, three)
 
 
-def test_random_weights_are_the_small_network_and_repeatable():
+def test_random_weights_have_the_small_architecture_and_are_reproducible():
     before = torch.random.get_rng_state()
     encoder = build(DINOv2Options(random_weights=True, blocks=(1, 2)), sample_shape=(3, 32, 32))
     assert torch.equal(before, torch.random.get_rng_state())
@@ -107,11 +107,11 @@ def test_random_weights_are_the_small_network_and_repeatable():
     assert torch.equal(again(images())[1], second)
 
 
-def test_the_default_is_the_pinned_hub_without_pickles(monkeypatch):
-    asked = {}
+def test_the_default_source_is_the_pinned_revision_without_pickles(monkeypatch):
+    requested = {}
 
     def from_pretrained(source, **settings):
-        asked.update(settings, source=source)
+        requested.update(settings, source=source)
         raise OSError("We couldn't connect to\nthe hub " + "and more " * 99)
 
     monkeypatch.setattr(transformers.Dinov2Model, "from_pretrained", from_pretrained)
@@ -119,16 +119,16 @@ def test_the_default_is_the_pinned_hub_without_pickles(monkeypatch):
         UserError, match=r"DINOv2 could not be loaded: facebook/dinov2-small .*couldn't connect"
     ) as error:
         build(DINOv2Options(), sample_shape=(3, 32, 32))
-    assert asked["source"] == "facebook/dinov2-small"
-    assert asked["revision"] == "ed25f3a31f01632728cabb09d1542f84ab7b0056"
-    assert asked["use_safetensors"] is True
-    assert asked["attn_implementation"] == "sdpa"
+    assert requested["source"] == "facebook/dinov2-small"
+    assert requested["revision"] == "ed25f3a31f01632728cabb09d1542f84ab7b0056"
+    assert requested["use_safetensors"] is True
+    assert requested["attn_implementation"] == "sdpa"
     assert "\n" not in str(error.value)
     assert "set encoder.folder to DIR" in str(error.value)
     assert len(str(error.value)) < 500
 
 
-def test_folders_that_do_not_hold_it_are_refused(folder, tmp_path):
+def test_folders_without_the_network_are_refused(folder, tmp_path):
     with pytest.raises(UserError, match=r"folder '.*nothing' \(the folder does not exist\); needs the hub"):
         build(options(tmp_path / "nothing"), sample_shape=(3, 32, 32))
     with pytest.raises(UserError, match=r"DINOv2 could not be loaded: folder"):
@@ -141,7 +141,7 @@ def test_folders_that_do_not_hold_it_are_refused(folder, tmp_path):
         build(options(tmp_path), sample_shape=(3, 32, 32))
 
 
-def test_weights_that_are_missing_are_never_random(folder, tmp_path):
+def test_missing_weights_are_not_replaced_by_random_ones(folder, tmp_path):
     weights = load_file(folder / "model.safetensors")
     lost = next(name for name in weights if "layer.2" in name and name.endswith("weight"))
     del weights[lost]
@@ -185,7 +185,7 @@ def test_wrong_options_name_the_field(wrong, message):
         DINOv2Options(**wrong)
 
 
-def test_without_transformers_the_extra_is_named(monkeypatch):
+def test_missing_transformers_names_the_extra(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "transformers", None)

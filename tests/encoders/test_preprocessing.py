@@ -6,7 +6,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from truedrift.encoders.preprocessing import ImageNetNormalization, resize, rgb
 
 
-def test_statistics_are_those_of_the_unit_interval():
+def test_normalization_uses_the_imagenet_statistics():
     values = torch.tensor([-1.0, 0.0, 1.0]).view(1, 3, 1, 1)  # red 0, green 1/2, blue 1
     expected = torch.tensor([(0 - 0.485) / 0.229, (0.5 - 0.456) / 0.224, (1 - 0.406) / 0.225])
     torch.testing.assert_close(ImageNetNormalization()(values).flatten(), expected)

@@ -82,7 +82,7 @@ def test_labels_are_balanced_and_samples_do_not_depend_on_batches(generator):
     assert counts.tolist() == [11, 11, 11, 10, 10, 10, 10, 10, 10, 10]
 
 
-def test_metrics_are_those_of_the_features_and_carry_their_protocol(generator):
+def test_metrics_agree_with_the_features_and_have_a_protocol(generator):
     data, extractor = load("digits", split="test"), Projection()
     reference = compute_reference(data, extractor, split="test")
     metrics, protocol = evaluate(generator, reference, extractor, samples=150, seed=4, batch=32)

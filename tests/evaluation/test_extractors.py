@@ -36,7 +36,7 @@ def literal_resize(image, side):
 
 
 @pytest.mark.parametrize(("height", "width", "side"), [(4, 4, 11), (5, 3, 7), (6, 6, 4), (8, 8, 8)])
-def test_resize_is_that_of_tensorflow_1(height, width, side):
+def test_resize_agrees_with_tensorflow_1(height, width, side):
     image = torch.rand(height, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     found = resize_like_tensorflow1(image[None, None], side)[0, 0]
     assert_close(found, literal_resize(image, side), rtol=0, atol=1e-12)
@@ -45,7 +45,7 @@ def test_resize_is_that_of_tensorflow_1(height, width, side):
         assert float((found - shifted).abs().max()) > 0.05
 
 
-def test_inception_features_are_the_golden_ones():
+def test_inception_features_agree_with_recorded_values():
     import numpy as np
 
     if not (cache_directory("inception") / "default_1.pt").exists():
@@ -58,7 +58,7 @@ def test_inception_features_are_the_golden_ones():
     assert float((found.features - expected).norm() / expected.norm()) < 1e-3
 
 
-def test_a_file_that_is_not_the_pinned_one_is_not_opened(tmp_path, monkeypatch):
+def test_a_file_with_another_hash_is_not_opened(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
     monkeypatch.setattr("truedrift.evaluation.inception.find_spec", lambda name: None)
     with pytest.raises(

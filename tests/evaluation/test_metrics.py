@@ -28,7 +28,7 @@ def streamed(x, batch):
 
 @pytest.mark.parametrize("batch", [1, 7, 64, 1000])
 @pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_streamed_moments_are_those_of_the_whole(batch, offset):
+def test_streamed_moments_equal_the_moments_of_all_features(batch, offset):
     x = features(100, 5, 0, offset)
     moments = streamed(x, batch)
     assert_close(moments.mean, x.mean(0), rtol=1e-14, atol=1e-13)
@@ -58,7 +58,7 @@ def test_frechet_of_diagonal_covariances_is_a_sum():
 
 
 @pytest.mark.parametrize("count", [200, 4])
-def test_frechet_by_the_matrix_root_of_scipy(count):
+def test_frechet_agrees_with_scipy(count):
     """Covariances that do not commute; singular ones too (4 features in 6 dimensions)."""
     from scipy.linalg import sqrtm
 
@@ -84,7 +84,7 @@ def test_frechet_is_symmetric_and_invariant_to_rotations():
     assert frechet_distance(batch_moments(a), batch_moments(a)) == pytest.approx(0, abs=1e-12)
 
 
-def test_frechet_of_samples_comes_to_the_closed_form():
+def test_frechet_of_samples_converges_to_the_closed_form():
     """Gaussian pair, N = 40 000, D = 3: the deviation of d² is about 0.03 over seeds; the seed is fixed, 5σ allowed."""
     generator = torch.Generator().manual_seed(0)
     scales = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
@@ -142,7 +142,7 @@ def test_kid_is_the_unbiased_mmd_over_all_pairs():
     assert kernel_distance(f, g)[0] == pytest.approx(literal_kid(f, g), rel=1e-12)
 
 
-def test_the_error_of_kid_is_its_deviation_over_draws():
+def test_the_standard_error_of_kid_is_its_deviation_over_draws():
     """400 draws of 60 and 40: the mean error is within 15 % of the deviation, whose own error is 3.5 %."""
     generator = torch.Generator().manual_seed(1)
     draws = [
@@ -197,7 +197,7 @@ def test_duplicates_are_neighbors_too():
     assert precision_recall(data, data + 1) == (0.0, 0.0)
 
 
-def test_too_few_features_have_no_number():
+def test_too_few_features_give_none():
     f, g = feature_sets(3, 9)
     assert precision_recall(f, g, k=3) == (None, None)
     assert kernel_distance(f[:1], g) == (None, None)

@@ -59,7 +59,7 @@ def test_every_input_matters(name):
 
 
 @EVERY
-def test_initialize_draws_every_parameter_from_its_generator_alone(name):
+def test_initialize_draws_every_parameter_from_the_given_generator(name):
     generator = make_generator(name)
     with torch.no_grad():
         for parameter in generator.parameters():
@@ -163,8 +163,8 @@ def test_mlp_images_are_in_range_and_points_are_unbounded():
 
 def test_the_mlp_starts_where_tanh_is_not_flat():
     generator = build(MLPOptions(), sample_shape=(1, 8, 8), classes=10, seed=0)
-    spread = generator(*inputs(generator, 200)).std()
-    assert 0.3 < spread < 0.6  # tanh of N(0, ½²) has 0.42
+    deviation = generator(*inputs(generator, 200)).std()
+    assert 0.3 < deviation < 0.6  # tanh of N(0, ½²) has 0.42
 
 
 @pytest.mark.parametrize(
@@ -210,23 +210,23 @@ def test_the_catalog_lists_both_generators():
 ALONE = """
 import sys
 
-asked = set()
+requested = set()
 
 class Block:
     def find_spec(self, name, path=None, target=None):
-        asked.add(name)
+        requested.add(name)
         if name.partition(".")[0] in {"huggingface_hub", "safetensors"}:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Block())
 import torch, truedrift
-assert not {"huggingface_hub", "safetensors"} & asked, asked
+assert not {"huggingface_hub", "safetensors"} & requested, requested
 from truedrift.generators import MLP, MLPOptions, sample
 
 generator = MLP(MLPOptions(width=8), sample_shape=(2,), classes=1)
 print(tuple(sample(generator, torch.zeros(3, dtype=torch.long), seed=0).shape))
 try:
-    assert "huggingface_hub" in asked
+    assert "huggingface_hub" in requested
     generator.save_pretrained("nowhere")
 except ValueError as error:
     print(error)

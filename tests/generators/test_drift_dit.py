@@ -91,7 +91,7 @@ def test_agrees_with_the_oracle():
 
 
 @pytest.mark.parametrize("part", ["attn.q_norm", "attn.k_norm", "norm1", "norm2", "mlp.w3", "attn.proj"])
-def test_the_oracle_sees_every_part(part):
+def test_the_oracle_depends_on_every_part(part):
     model = perturb(make_generator("drift-dit"))
     z, labels, strength, styles = (value[:1] for value in inputs(model, 1))
     published = model.to_published()
@@ -122,7 +122,7 @@ def test_at_the_start_blocks_are_the_identity_and_conditions_do_not_matter():
 def test_parameters_start_as_described():
     model = DriftDiT.tiny()
     parameters = dict(model.named_parameters())
-    for name, spread in {
+    for name, deviation in {
         "label_embed.embedding_table.weight": 0.02,
         "style_embed.codebook.weight": 0.02,
         "register_tokens": 0.02,
@@ -135,7 +135,7 @@ def test_parameters_start_as_described():
     }.items():
         values = parameters[name]
         # Five standard errors of a standard deviation, 1/√(2N) each: one false alarm in a million seeds, and one seed.
-        assert abs(values.std() / spread - 1) < 5 / (2 * values.numel()) ** 0.5, name
+        assert abs(values.std() / deviation - 1) < 5 / (2 * values.numel()) ** 0.5, name
     assert parameters["blocks.0.attn.qkv.weight"].abs().max() <= (6 / (256 + 768)) ** 0.5
     assert all((p == 1).all() for name, p in parameters.items() if "norm" in name)
 

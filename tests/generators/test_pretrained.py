@@ -52,7 +52,7 @@ OFFLINE = """
 import socket, sys, torch
 
 def refuse(*_, **__):
-    raise AssertionError("the network was asked")
+    raise AssertionError("the network was used")
 
 socket.socket.connect = socket.getaddrinfo = refuse
 from truedrift.generators import DriftDiT, from_pretrained
@@ -63,7 +63,7 @@ print(all(torch.equal(a, b) for a, b in zip(generator.parameters(), back.paramet
 """
 
 
-def test_works_without_a_network(tmp_path):
+def test_saving_and_loading_work_offline(tmp_path):
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "home")}
     command = [sys.executable, "-W", "error::UserWarning", "-c", OFFLINE, str(tmp_path / "saved")]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

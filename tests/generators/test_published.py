@@ -4,8 +4,7 @@ import pytest
 import torch
 from oracles.generator_zoo import inputs, perturb
 
-from truedrift.generators import DriftDiT, DriftDiTOptions
-from truedrift.generators.pretrained import load_published
+from truedrift.generators import DriftDiT, DriftDiTOptions, load_published
 
 OPTIONS = DriftDiTOptions(width=24, depth=3, heads=2, patch=2, registers=5, style_draws=32, style_entries=9)
 

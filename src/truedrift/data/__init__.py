@@ -2,7 +2,9 @@
 
 from truedrift.data.array_files import read_arrays
 from truedrift.data.class_batches import Batch, ClassBatches, gather_samples
+from truedrift.data.folder import read_folder
 from truedrift.data.load import NAMES, load
+from truedrift.data.registry import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source
 from truedrift.data.samples import Samples, to_model_range, to_uint8
 from truedrift.data.toys import EIGHT_GAUSSIANS, FOUR_MODES, THREE_CLUSTERS, GaussianMixture
 from truedrift.storage import cache_directory
@@ -11,15 +13,20 @@ __all__ = [
     "EIGHT_GAUSSIANS",
     "FOUR_MODES",
     "NAMES",
+    "REMOTE_ASSETS",
     "THREE_CLUSTERS",
     "Batch",
     "ClassBatches",
     "GaussianMixture",
+    "PinnedFile",
+    "RemoteAsset",
     "Samples",
+    "Source",
     "cache_directory",
     "gather_samples",
     "load",
     "read_arrays",
+    "read_folder",
     "to_model_range",
     "to_uint8",
 ]

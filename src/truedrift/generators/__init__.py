@@ -4,7 +4,7 @@ from truedrift.generators.base import Generator
 from truedrift.generators.catalog import OPTIONS, GeneratorOptions, build
 from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
 from truedrift.generators.mlp import MLP, MLPOptions
-from truedrift.generators.pretrained import from_pretrained
+from truedrift.generators.pretrained import convert_published, from_pretrained, load_published
 from truedrift.generators.sampling import draw_inputs, sample
 
 __all__ = [
@@ -16,7 +16,9 @@ __all__ = [
     "GeneratorOptions",
     "MLPOptions",
     "build",
+    "convert_published",
     "draw_inputs",
     "from_pretrained",
+    "load_published",
     "sample",
 ]
