@@ -1,21 +1,22 @@
 """Records find their items by kind and by the label that they name."""
 
 from dataclasses import replace
+from importlib import import_module
 
 import pytest
 from oracles.image_grids import grid, run
 
 from truedrift.grids import ImageGrid
-from truedrift.paper.catalog import ITEMS, find_item, latest
+from truedrift.paper.catalog import GRIDS, ITEMS, STUDIES, find_item, latest, load_items
 from truedrift.records import RECORDS, append
 from truedrift.report import Table
 from truedrift.report.item import Item
 
-GRIDS = [item.label for item in ITEMS if item.record is ImageGrid]
 RUNS = [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [2.0])]
 
 
 def test_every_image_experiment_has_an_item():
+    assert set(GRIDS) == {item.label for item in load_items() if item.record is ImageGrid}
     assert sorted(GRIDS) == [
         "arithmetic",
         "fig:ablation_trajectory",
@@ -25,7 +26,14 @@ def test_every_image_experiment_has_an_item():
         "tab:samples_to_fid",
         "temperature-sweep",
     ]
-    assert len({item.label for item in ITEMS}) == len(ITEMS)
+
+
+def test_items_have_the_labels_of_the_catalog_and_studies_their_function():
+    assert [item.label for item in load_items()] == list(ITEMS)
+    for label in STUDIES:
+        assert callable(import_module(f"truedrift.paper.{ITEMS[label]}").study)
+    for name in GRIDS.values():
+        assert callable(import_module(f"truedrift.paper.{name}").tasks)
 
 
 @pytest.mark.parametrize("label", GRIDS)
@@ -71,7 +79,7 @@ def test_an_item_without_functions_has_no_table_figure_or_finding(tmp_path):
 
 
 def test_every_item_has_a_description_of_one_line():
-    for item in ITEMS:
+    for item in load_items():
         assert item.description.endswith(".")
         assert "\n" not in item.description
         assert "`" not in item.description

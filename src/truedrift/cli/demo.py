@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from truedrift.cli.progress import ProgressDisplay
-from truedrift.cli.reproduce import explain_stop
+from truedrift.cli.runs import explain_stop
 from truedrift.errors import require_integer
 from truedrift.grids.local import Pool
 from truedrift.grids.options import StudyOptions

@@ -4,28 +4,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar, cast, get_args
+from typing import Annotated, cast, get_args
 
 import tyro
 
-from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay
+from truedrift.cli.runs import explain_stop
 from truedrift.errors import UserError, require_choice
 from truedrift.grids.estimate import describe_plan
-from truedrift.grids.local import Interrupted, Pool
+from truedrift.grids.local import Pool
 from truedrift.grids.options import Scale, StudyOptions
 from truedrift.grids.plan import Plan, require_available
-from truedrift.grids.run import Execution, Executor, UnfinishedRuns
+from truedrift.grids.run import Execution, Executor
 from truedrift.grids.slurm import SlurmOptions, Submission
 from truedrift.paper import tab_overhead
 from truedrift.paper.catalog import GRIDS, REPRODUCIBLE, plan_grid, render_record, run_study
 from truedrift.records.store import RECORDS, append, writable_directory
 from truedrift.training.setup import resolve_device
-from truedrift.training.signals import EXIT_STATUS
 
 ALL = "all"
 SCALES, EXECUTORS = get_args(Scale), get_args(Executor)
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,25 +179,6 @@ def _reproduce_item(item: str, plan: Plan | None, execution: Execution, options:
         return _describe_submission(item, result)
     append(out / RECORDS, result)
     return render_record(result, out)
-
-
-def explain_stop(plan: Plan, runs: Path, work: Callable[[], Result]) -> Result:
-    """Do the work; end the command with a message if runs of the plan failed, are busy or were interrupted."""
-    try:
-        return work()
-    except Interrupted as stop:
-        message, status = f"{stop}: the runs of {plan.item} saved their state", stop.status
-    except UnfinishedRuns as stop:
-        failed = [run for run in stop.runs if not run.busy]
-        if not failed:
-            names = ", ".join(f"{run.task.name} ({run.task.variant})" for run in stop.runs[:5])
-            message = f"{plan.item}: another command is working on {len(stop.runs)} of {len(plan.tasks)} runs: {names}"
-            message += "; run the same command again when it has finished"
-            raise CommandExit(message, status=EXIT_STATUS) from None
-        reasons = "; ".join(f"{run.task.name} ({run.task.variant}): {run.why}" for run in failed[:5])
-        message = f"{plan.item}: {len(failed)} of {len(plan.tasks)} runs failed: {reasons}; their logs are in {runs}"
-        status = 1
-    raise CommandExit(f"{message}; run the same command again to continue", status=status)
 
 
 def _describe_submission(item: str, submission: Submission) -> str:

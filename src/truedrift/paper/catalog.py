@@ -1,51 +1,79 @@
 """All items by label: studies, which run in this process, grids, which are plans of runs, and how records are rendered.
 
-label → study or grid → record → item → files and text
+    label → study or grid → record → item → files and text
+
+The module of an item is imported on use, so that a study does not wait for the imports of training.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from truedrift.errors import UserError
-from truedrift.grids.benchmarks import IMAGES, BenchmarkSetting, benchmark_setting
+from truedrift.grids.benchmarks import IMAGES, benchmark_setting
 from truedrift.grids.options import StudyOptions
-from truedrift.grids.plan import Plan, Task, distinct_tasks
-from truedrift.paper import (
-    app_temperature,
-    arithmetic,
-    digits,
-    fig_ablation_trajectory,
-    fig_bias_loglog,
-    fig_convergence,
-    fig_illustration,
-    guidance,
-    normalization,
-    pool_bias,
-    tab_baselines,
-    tab_cifar100,
-    tab_hyperparams,
-    tab_main_results,
-    tab_overhead,
-    tab_samples_to_fid,
-    temperature_sweep,
-)
+from truedrift.grids.plan import Plan, distinct_tasks
 from truedrift.records.provenance import with_command
 from truedrift.records.store import RECORDS, read, read_lenient
 from truedrift.report.item import Item
 
-GRIDS: Mapping[str, Callable[[BenchmarkSetting], list[Task]]] = {
-    "tab:main_results": tab_main_results.tasks,
-    "fig:convergence": tab_main_results.tasks,
-    "tab:samples_to_fid": tab_main_results.tasks,
-    "fig:ablation_trajectory": fig_ablation_trajectory.tasks,
-    "tab:cifar100": tab_main_results.tasks,
-    "arithmetic": arithmetic.tasks,
-    "temperature-sweep": temperature_sweep.tasks,
+ITEMS: Mapping[str, str] = {
+    "fig:illustration": "fig_illustration",
+    "fig:bias_loglog": "fig_bias_loglog",
+    "tab:baselines": "tab_baselines",
+    "tab:hyperparams": "tab_hyperparams",
+    "tab:main_results": "tab_main_results",
+    "fig:convergence": "fig_convergence",
+    "tab:samples_to_fid": "tab_samples_to_fid",
+    "fig:ablation_trajectory": "fig_ablation_trajectory",
+    "tab:overhead": "tab_overhead",
+    "tab:cifar100": "tab_cifar100",
+    "normalization": "normalization",
+    "app:temperature": "app_temperature",
+    "guidance": "guidance",
+    "arithmetic": "arithmetic",
+    "temperature-sweep": "temperature_sweep",
+    "digits": "digits",
+    "bias": "pool_bias",
 }
-"""Label → function that returns the runs of a grid."""
+"""Label → module of this package that defines its `ITEM`, in the order of the report."""
+STUDIES = (
+    *("fig:illustration", "fig:bias_loglog", "tab:baselines", "tab:hyperparams", "normalization", "app:temperature"),
+    *("guidance", "digits", "tab:overhead"),
+)
+"""Labels of the items whose module has a function `study`, which takes options and returns one record."""
+GRIDS: Mapping[str, str] = {
+    "tab:main_results": "tab_main_results",
+    "fig:convergence": "tab_main_results",
+    "tab:samples_to_fid": "tab_main_results",
+    "fig:ablation_trajectory": "fig_ablation_trajectory",
+    "tab:cifar100": "tab_main_results",
+    "arithmetic": "arithmetic",
+    "temperature-sweep": "temperature_sweep",
+}
+"""Label → module with the function `tasks`, which returns the runs of the grid."""
 DATA_SETS = {"tab:cifar100": ("cifar100",)}
-"""Label → its data sets, where these are not `IMAGES`."""
+"""Label of a grid → its data sets, where these are not `IMAGES`."""
+REPRODUCIBLE = (*STUDIES, *GRIDS)
+"""All labels that `truedrift reproduce` accepts."""
+LABELS = ", ".join(ITEMS)
+
+
+def _load_module(name: str) -> Any:
+    return import_module(f"truedrift.paper.{name}")
+
+
+@cache
+def load_items() -> tuple[Item, ...]:
+    """Import the modules of all items; return the items in the order of the report."""
+    return tuple(_load_module(name).ITEM for name in ITEMS.values())
+
+
+def run_study(item: str, setting: StudyOptions) -> Any:
+    """Compute the record of a study, and add the command that computes it again."""
+    return with_command(_load_module(ITEMS[item]).study(setting), setting.command(item))
 
 
 def plan_grid(item: str, setting: StudyOptions) -> Plan:
@@ -55,54 +83,8 @@ def plan_grid(item: str, setting: StudyOptions) -> Plan:
         UserError: The options are not allowed for this item.
     """
     benchmark = benchmark_setting(setting, DATA_SETS.get(item, IMAGES), item)
-    tasks = distinct_tasks(GRIDS[item](benchmark))
+    tasks = distinct_tasks(_load_module(GRIDS[item]).tasks(benchmark))
     return Plan(item=item, scale=setting.scale, data=benchmark.data, command=setting.command(item), tasks=tasks)
-
-
-STUDIES: dict[str, Callable[[StudyOptions], Any]] = {
-    "fig:illustration": fig_illustration.study,
-    "fig:bias_loglog": fig_bias_loglog.study,
-    "tab:baselines": tab_baselines.study,
-    "tab:hyperparams": tab_hyperparams.study,
-    "normalization": normalization.study,
-    "app:temperature": app_temperature.study,
-    "guidance": guidance.study,
-    "digits": digits.study,
-    "tab:overhead": tab_overhead.study,
-}
-"""Label → study, which takes options and returns one record."""
-
-
-def run_study(item: str, setting: StudyOptions) -> Any:
-    """Compute the record of a study, and add the command that computes it again."""
-    return with_command(STUDIES[item](setting), setting.command(item))
-
-
-REPRODUCIBLE = (*STUDIES, *GRIDS)
-"""All labels that `truedrift reproduce` accepts."""
-
-
-ITEMS: tuple[Item, ...] = (
-    fig_illustration.ITEM,
-    fig_bias_loglog.ITEM,
-    tab_baselines.ITEM,
-    tab_hyperparams.ITEM,
-    tab_main_results.ITEM,
-    fig_convergence.ITEM,
-    tab_samples_to_fid.ITEM,
-    fig_ablation_trajectory.ITEM,
-    tab_overhead.ITEM,
-    tab_cifar100.ITEM,
-    normalization.ITEM,
-    app_temperature.ITEM,
-    guidance.ITEM,
-    arithmetic.ITEM,
-    temperature_sweep.ITEM,
-    digits.ITEM,
-    pool_bias.ITEM,
-)
-_KINDS: tuple[type[Any], ...] = tuple(dict.fromkeys(item.record for item in ITEMS))
-LABELS = ", ".join(item.label for item in ITEMS)
 
 
 def find_item(record: Any) -> Item:
@@ -111,7 +93,7 @@ def find_item(record: Any) -> Item:
     Raises:
         UserError: The record has the label of an unknown item.
     """
-    for item in ITEMS:
+    for item in load_items():
         if item.matches(record):
             return item
     problem = f"a record {type(record).__name__} has the unknown item {getattr(record, 'item', None)!r}"
@@ -119,13 +101,13 @@ def find_item(record: Any) -> Item:
 
 
 def latest(directory: Path) -> list[Any]:
-    """Return the last record of every item in a directory or file, in the order of ITEMS.
+    """Return the last record of every item in a directory or file, in the order of the report.
 
     Raises:
         UserError: There is no file, no record of an item, or a line that is not a record.
     """
     path = _records_path(directory)
-    records = _last_of_items(read(path, *_KINDS))
+    records = _last_of_items(read(path, *_record_kinds()))
     if not records:
         problem = f"{str(path)!r} has no record of a figure or table"
         raise UserError(problem, f"known items: {LABELS}", "pass another file")
@@ -138,8 +120,12 @@ def latest_readable(directory: Path) -> tuple[list[Any], int]:
     Raises:
         UserError: No record is readable.
     """
-    records, problems = read_lenient(_records_path(directory), *_KINDS)
+    records, problems = read_lenient(_records_path(directory), *_record_kinds())
     return _last_of_items(records) or latest(directory), len(problems)
+
+
+def _record_kinds() -> tuple[type[Any], ...]:
+    return tuple(dict.fromkeys(item.record for item in load_items()))
 
 
 def _records_path(directory: Path) -> Path:
@@ -154,7 +140,7 @@ def _records_path(directory: Path) -> Path:
 
 
 def _last_of_items(records: Sequence[Any]) -> list[Any]:
-    by_item = [[record for record in records if item.matches(record)] for item in ITEMS]
+    by_item = [[record for record in records if item.matches(record)] for item in load_items()]
     return [matching[-1] for matching in by_item if matching]
 
 
