@@ -36,7 +36,7 @@ class Projection(Extractor):
         self.matrix = torch.randn(count, 5, generator=torch.Generator().manual_seed(9))
         self.calls, self.fails_after = 0, fails_after
 
-    def __call__(self, values):
+    def extract(self, values):
         if self.fails_after is not None and self.calls >= self.fails_after:
             raise KeyboardInterrupt
         self.calls += len(values)

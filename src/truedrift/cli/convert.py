@@ -61,6 +61,7 @@ def _convert(options: Convert, out: Path) -> str:
     published = convert_published(
         options.file, out, weights=options.weights, image_size=options.image_size, style_draws=options.style_draws
     )
+    # Describe the result.
     generator, size = published.generator, published.generator.options
     source = published.weights.rstrip(".") or "the file itself"
     count = sum(parameter.numel() for parameter in generator.parameters())

@@ -54,10 +54,12 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
     Raises:
         UserError: If the file is missing, damaged, or holds anything but finite real numbers.
     """
+    # Choose the reader by the extension.
     readers = {".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors}
     require_file(path, readers)
     if path.stat().st_size == 0:
         raise UserError(f"{str(path)!r} is empty", "must hold one or more arrays", "save it again")
+    # Read and check the arrays.
     try:
         arrays = {
             name: _validate_array(f"{name} in {str(path)!r}", tensor) for name, tensor in readers[path.suffix](path)

@@ -176,10 +176,7 @@ def _require_sizes(counts: Tensor, classes: int, n: int, sampling: Sampling, nam
     size = int(counts[smallest])
     least = n if sampling == "without-replacement" else 1
     if size < least:
-        name = repr(names[smallest]) if names else str(smallest)
-        raise UserError(
-            f"is {n} and class {name} has {size} images",
-            f"every class must have at least {least} images",
-            f"use n = {size} or less, or sampling queue, which draws with replacement" if size else "remove that class",
-            field="n",
-        )
+        problem = f"is {n} and class {repr(names[smallest]) if names else smallest} has {size} images"
+        fewer = f"use n = {size} or less, or sampling queue, which draws with replacement"
+        allowed = f"every class must have at least {least} images"
+        raise UserError(problem, allowed, fewer if size else "remove that class", field="n")

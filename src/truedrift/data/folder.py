@@ -158,22 +158,18 @@ def _unreadable_image(path: Path, reason: str) -> UserError:
 
 
 def _require_one_size(files: Sequence[Path], sizes: Sequence[tuple[int, int]]) -> None:
-    for path, size in zip(files, sizes, strict=True):
-        if size != sizes[0]:
-            raise UserError(
-                f"{files[0].name} is {sizes[0][0]}×{sizes[0][1]} and {path.name} is {size[0]}×{size[1]}",
-                "must have the same size, unless image_size is set",
-                "set image_size, for example to 32",
-            )
+    for path, (width, height) in zip(files, sizes, strict=True):
+        if (width, height) != sizes[0]:
+            problem = f"{files[0].name} is {sizes[0][0]}×{sizes[0][1]} and {path.name} is {width}×{height}"
+            allowed = "must have the same size, unless image_size is set"
+            raise UserError(problem, allowed, "set image_size, for example to 32")
 
 
 def _require_memory(count: int, each: int) -> None:
     if count * each > LARGEST_BYTES:
-        raise UserError(
-            f"{count} images of {each} bytes are {count * each / 2**30:.0f} GiB",
-            f"must be at most {LARGEST_BYTES >> 30} GiB in memory",
-            "use a smaller image size or fewer images",
-        )
+        problem = f"{count} images of {each} bytes are {count * each / 2**30:.0f} GiB"
+        allowed = f"must be at most {LARGEST_BYTES >> 30} GiB in memory"
+        raise UserError(problem, allowed, "use a smaller image size or fewer images")
 
 
 def _read_pixels(path: Path, image_size: int | None, channels: int) -> Tensor:

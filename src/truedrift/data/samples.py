@@ -38,23 +38,16 @@ class Samples:
 
     def __post_init__(self) -> None:
         if (self.values.dtype, self.values.ndim) not in ((torch.uint8, 4), (torch.float32, 2)):
-            raise UserError(
-                f"values of {self.name} are {self.values.dtype} {list(self.values.shape)}",
-                "must be uint8 images [N, C, H, W] or float32 points [N, D]",
-                "convert them first",
-            )
+            problem = f"values of {self.name} are {self.values.dtype} {list(self.values.shape)}"
+            allowed = "must be uint8 images [N, C, H, W] or float32 points [N, D]"
+            raise UserError(problem, allowed, "convert them first")
         if self.labels.dtype != torch.int64 or self.labels.shape != self.values.shape[:1]:
-            raise UserError(
-                f"labels of {self.name} are {self.labels.dtype} {list(self.labels.shape)}",
-                f"must be int64 [{len(self.values)}]",
-                "pass one label per sample",
-            )
+            problem = f"labels of {self.name} are {self.labels.dtype} {list(self.labels.shape)}"
+            raise UserError(problem, f"must be int64 [{len(self.values)}]", "pass one label per sample")
         if len(self.labels) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
-            raise UserError(
-                f"labels of {self.name} range from {int(self.labels.min())} to {int(self.labels.max())}",
-                f"must be 0 to {len(self.classes) - 1}, one number per class",
-                "repair the labels or name every class",
-            )
+            problem = f"labels of {self.name} range from {int(self.labels.min())} to {int(self.labels.max())}"
+            allowed = f"must be 0 to {len(self.classes) - 1}, one number per class"
+            raise UserError(problem, allowed, "repair the labels or name every class")
 
     def __len__(self) -> int:
         return len(self.values)

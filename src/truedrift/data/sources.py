@@ -96,6 +96,7 @@ def _run_packager(command: Sequence[str], scratch: Path, source: Source, progres
         child = subprocess.Popen(
             command, cwd=scratch, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=log
         )
+        # Wait, and stop the child if that takes too long or is interrupted.
         try:
             while child.poll() is None:
                 if time.monotonic() > deadline:
@@ -108,6 +109,7 @@ def _run_packager(command: Sequence[str], scratch: Path, source: Source, progres
         finally:
             child.kill()
             child.wait()
+        # Report the first line of its errors.
         if child.returncode:
             log.seek(0)
             first_line = log.readline(200).decode(errors="replace").strip()
@@ -125,6 +127,7 @@ def _zip_members(path: Path, names: Collection[str]) -> Iterator[tuple[str, IO[b
 
 def download(url: str, target: Path, largest: int, progress: Progress) -> Path:
     """Download at most `largest` bytes to the file `target`; raise `SourceFailed` if the source is at fault."""
+    # Download to the file.
     request = urllib.request.Request(url, headers={"User-Agent": "truedrift"})
     try:
         with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as response, target.open("wb") as file:
@@ -133,6 +136,7 @@ def download(url: str, target: Path, largest: int, progress: Progress) -> Path:
                 raise SourceFailed(f"it offers {expected} bytes, more than the limit of {largest}")
             title = f"{request.host} {target.name}"
             done = _copy_stream(response, file, largest, expected or largest, title, progress)
+    # Report why the source failed.
     except UserError:  # the disk, not the source
         raise
     except urllib.error.HTTPError as error:

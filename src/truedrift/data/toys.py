@@ -42,11 +42,8 @@ class GaussianMixture:
             allowed = "must be one or more points of the same dimension"
             raise UserError(f"is {self.means!r}", allowed, "pass for example ((0, 0),)", field="means")
         if not all(math.isfinite(value) for value in (self.std, *sum(self.means, ()))) or self.std < 0:
-            raise UserError(
-                f"means is {self.means!r} and std is {self.std!r}",
-                "must be finite numbers with std ≥ 0",
-                "choose std in proportion to the distance of the modes",
-            )
+            problem, fix = f"means is {self.means!r} and std is {self.std!r}", "check both"
+            raise UserError(problem, "must be finite numbers with std ≥ 0", fix)
 
     @property
     def mean(self) -> tuple[float, ...]:

@@ -9,6 +9,7 @@ machines may differ in the last digits of the weights; the hash in the protocol 
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -44,7 +45,7 @@ class DigitsExtractor(Extractor):
             problem = f"samples have shape {tuple(sample_shape)}"
             raise UserError(problem, f"the extractor digits takes {SHAPE}", "use inception or encoder:NAME")
         self.device = device
-        self._network: nn.Sequential | None = None
+        self._network: Any = None
 
     @property
     def sha256(self) -> str:  # type: ignore[override]
@@ -58,12 +59,9 @@ class DigitsExtractor(Extractor):
             network, scale, self._sha256 = load_classifier(progress)
             self._network, self._scale = network.to(self.device), scale.to(self.device)
 
-    def __call__(self, values: Tensor) -> ExtractedFeatures:
-        self.load()
-        assert self._network is not None
-        with torch.no_grad():
-            features = self._network[:-1](to_model_range(values.to(self.device)))
-            return ExtractedFeatures(features / self._scale, self._network[-1](features).softmax(1))
+    def extract(self, values: Tensor) -> ExtractedFeatures:
+        features = self._network[:-1](to_model_range(values))
+        return ExtractedFeatures(features / self._scale, self._network[-1](features).softmax(1))
 
 
 def load_classifier(progress: Progress = no_progress) -> tuple[nn.Sequential, Tensor, str]:

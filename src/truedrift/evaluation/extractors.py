@@ -35,7 +35,7 @@ class ExtractedFeatures:
 
 
 class Extractor(ABC):
-    """A frozen network that turns samples into features."""
+    """A frozen network that turns samples into features. A subclass sets the attributes and writes `extract`."""
 
     name: str
     prepared: str
@@ -51,9 +51,15 @@ class Extractor(ABC):
     def load(self, progress: Progress = no_progress) -> None:  # noqa: B027  optional
         """Do the work that comes before the first features, if it takes long. A second call does nothing."""
 
-    @abstractmethod
     def __call__(self, values: Tensor) -> ExtractedFeatures:
         """Compute the features of these values, on the extractor's device."""
+        self.load()
+        with torch.no_grad():
+            return self.extract(values.to(self.device))
+
+    @abstractmethod
+    def extract(self, values: Tensor) -> ExtractedFeatures:
+        """Compute the features of values on the extractor's device, without gradients."""
 
 
 class EncoderExtractor(Extractor):
@@ -68,9 +74,8 @@ class EncoderExtractor(Extractor):
         self.device = device
         self._encoder = encoder.to(device)
 
-    def __call__(self, values: Tensor) -> ExtractedFeatures:
-        with torch.no_grad():
-            return ExtractedFeatures(torch.cat(self._encoder(to_model_range(values.to(self.device))), 1))
+    def extract(self, values: Tensor) -> ExtractedFeatures:
+        return ExtractedFeatures(torch.cat(self._encoder(to_model_range(values)), 1))
 
 
 SIDE = 299
@@ -85,11 +90,9 @@ class ABCRelease(Extractor):
 
     def __init__(self, device: torch.device) -> None:
         if find_spec("torchvision") is None:
-            raise UserError(
-                "the extractor abc-release needs torchvision, which is not installed",
-                "torchvision must match your torch version",
-                "run pip install torchvision, or use the extractor inception",
-            )
+            problem = "the extractor abc-release needs torchvision, which is not installed"
+            fix = "run pip install torchvision, or use the extractor inception"
+            raise UserError(problem, "torchvision must match your torch version", fix)
         with package_errors("torchvision"):
             from torchvision.models import Inception_V3_Weights, inception_v3  # type: ignore[import-not-found]  # noqa: PLC0415
 
@@ -99,11 +102,11 @@ class ABCRelease(Extractor):
         self.device = device
         self._network = network.eval().requires_grad_(False).to(device)
 
-    def __call__(self, values: Tensor) -> ExtractedFeatures:
-        images = rgb(values.to(self.device)).float() / 255
-        resized = F.interpolate(images, (SIDE, SIDE), mode="bilinear", align_corners=False)
-        with torch.no_grad():
-            return ExtractedFeatures(self._network(resized))
+    def extract(self, values: Tensor) -> ExtractedFeatures:
+        images = rgb(values).float() / 255
+        return ExtractedFeatures(
+            self._network(F.interpolate(images, (SIDE, SIDE), mode="bilinear", align_corners=False))
+        )
 
 
 @contextmanager

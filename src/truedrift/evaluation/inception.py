@@ -47,9 +47,8 @@ class ScriptedInception(Extractor):
             warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is deprecated; the file is written in it
             self._network = torch.jit.load(str(path), map_location=device).eval()
 
-    def __call__(self, values: Tensor) -> ExtractedFeatures:
-        with torch.no_grad():
-            return ExtractedFeatures(self._network(preprocess(values.to(self.device))))
+    def extract(self, values: Tensor) -> ExtractedFeatures:
+        return ExtractedFeatures(self._network(preprocess(values)))
 
 
 class TorchFidelityInception(Extractor):
@@ -67,9 +66,8 @@ class TorchFidelityInception(Extractor):
         self.device = device
         self._network = network.to(device)
 
-    def __call__(self, values: Tensor) -> ExtractedFeatures:
-        with torch.no_grad():
-            features, logits = self._network(rgb(values.to(self.device)).contiguous())
+    def extract(self, values: Tensor) -> ExtractedFeatures:
+        features, logits = self._network(rgb(values).contiguous())
         return ExtractedFeatures(features, logits.double().softmax(1))
 
 
@@ -80,11 +78,8 @@ def _verify_file(path: Path) -> str:
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     if sha256 != FILE.sha256:
-        raise UserError(
-            f"{str(path)!r} has sha256 {sha256[:12]}…",
-            f"must be {FILE.sha256[:12]}…",
-            f"remove it and run {FETCH}",
-        )
+        problem = f"{str(path)!r} has sha256 {sha256[:12]}…"
+        raise UserError(problem, f"must be {FILE.sha256[:12]}…", f"remove it and run {FETCH}")
     return sha256
 
 

@@ -215,12 +215,9 @@ class DriftDiT(Generator):
 
 def _require_patches(sample_shape: tuple[int, ...], patch: int) -> None:
     if len(sample_shape) != 3 or sample_shape[1] % patch or sample_shape[2] % patch:
-        raise UserError(
-            f"is {patch} and sample_shape is {sample_shape}",
-            "sample_shape must be (C, H, W) with H and W multiples of patch",
-            "choose another patch, or use an MLP for points",
-            field="patch",
-        )
+        problem = f"is {patch} and sample_shape is {sample_shape}"
+        allowed = "sample_shape must be (C, H, W) with H and W multiples of patch"
+        raise UserError(problem, allowed, "choose another patch, or use an MLP for points", field="patch")
 
 
 def modulation(width: int, vectors: int) -> nn.Sequential:

@@ -55,6 +55,7 @@ def read_shape(
 
     `image_size` and `style_draws` override what the tensors imply.
     """
+    # Read the sizes.
     width, channels, patch, _ = _shape(state, PATCHES, 4)
     (head,) = _shape(state, HEAD, 1)
     if width % head:

@@ -69,6 +69,7 @@ def _scratch_directory(target: Path) -> Iterator[Path]:
 
 def _run_reader(source: Path, tensors: Path) -> None:
     """Run the reader, and report its failure in one line."""
+    # Start it with an almost empty environment, and wait.
     size = str(source.stat().st_size)
     command = [sys.executable, "-I", reader.__file__, str(source), str(tensors), size, *_package_paths()]
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}

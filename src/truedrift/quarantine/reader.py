@@ -86,6 +86,7 @@ def split_tensors(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
     tensors: dict[str, Any] = {}
     plain: dict[str, Any] = {}
+    # Sort the leaves by their type.
     for count, (name, leaf) in enumerate(flatten(value)):
         if count >= MAX_ENTRIES:
             raise RejectedFile(f"it has more than {MAX_ENTRIES} entries")
