@@ -90,6 +90,11 @@ def test_result_is_computed_wide_and_returned_in_the_dtype_of_the_input(name, dt
     assert torch.equal(T, centroid(x.to(wider), y.to(wider), tau=0.5, **by(name)).to(dtype))
 
 
+def test_result_has_the_wider_dtype_of_queries_and_references():
+    x, y = draw(4, 3, dtype=torch.float32), draw(6, 3, seed=1)
+    assert centroid(x, y, tau=0.5).dtype is centroid(x.double(), y.float(), tau=0.5).dtype is torch.float64
+
+
 @every
 def test_centroid_gradient_reaches_queries_references_and_temperature(name):
     x, y, tau = draw(2, 3), draw(M, 3, seed=1), torch.tensor(0.8, dtype=torch.float64)
@@ -153,6 +158,18 @@ def test_masks_of_all_shapes_agree():
     T = centroid(x, y[:, mask], tau=0.5)
     for shaped in (mask, mask.expand(2, 6), mask.expand(1, 1, 6), mask.expand(2, 1, 6), mask.expand(2, 4, 6)):
         torch.testing.assert_close(centroid(x, y, tau=0.5, mask=shaped), T, rtol=1e-13, atol=1e-14)
+
+
+def test_masks_where_only_one_side_has_leading_dimensions():
+    x, y, mask = draw(2, 4, 3), draw(2, 6, 3, seed=1), torch.rand(2, 6, generator=seeded()) < 0.6
+    mask[:, 0] = True
+    per_query = mask[:, None].expand(2, 4, 6)
+    for queries, references in ((x[0], y), (x, y[0])):
+        T = centroid(queries, references, tau=0.5, mask=mask)
+        assert torch.equal(T, centroid(queries, references, tau=0.5, mask=per_query))
+        for group in range(2):
+            q, r = (side if side.ndim == 2 else side[group] for side in (queries, references))
+            torch.testing.assert_close(T[group], centroid(q, r[mask[group]], tau=0.5), rtol=1e-13, atol=1e-14)
 
 
 # Precision

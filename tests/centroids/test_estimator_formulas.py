@@ -111,10 +111,10 @@ def test_stratified_weights_from_alpha_need_the_mask_to_count():
 
 
 def test_stratified_weights_in_float32_where_one_weight_dominates():
-    """1 − p_2 cancels; in float32 the small weights would be wrong by 60 roundings."""
-    alpha = torch.cat((torch.zeros(1), torch.linspace(-13, -12, 399))).softmax(-1)
+    """1 − p_2 cancels: in float32, or with the rounding error of Σα, the small weights would lose digits."""
+    log_w = torch.cat((torch.zeros(1), torch.linspace(-13, -12, 399)))
     strata = torch.zeros(400, dtype=torch.long)
-    gamma, exact = (abc_weights(a, strata=strata)[1:].double() for a in (alpha, alpha.double()))
+    gamma, exact = (abc_weights(row.softmax(-1), strata=strata)[1:].double() for row in (log_w, log_w.double()))
     assert float(((gamma - exact) / exact).abs().max()) <= 8 * 2.0**-24
 
 

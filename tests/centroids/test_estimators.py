@@ -6,7 +6,7 @@ import pytest
 import torch
 from oracles.estimators import DETERMINISTIC, DRAWING, HULL, KINDS, M
 
-from truedrift.centroids import ESTIMATORS, Estimator, StratifiedABC, estimator
+from truedrift.centroids import BRSNIS, ESTIMATORS, Bootstrap, Estimator, StratifiedABC, estimator
 
 INF = math.inf
 every = pytest.mark.parametrize("name", KINDS)
@@ -220,6 +220,11 @@ def test_budget_is_n_except_for_br_snis():
         "br-snis": 71,  # 10 iterations of 7 fresh references, and a first state
     }
     assert KINDS["stratified-abc"].make(M).budget(8) == 8
+
+
+def test_settings_of_the_paper():
+    assert Bootstrap().resamples == 100
+    assert (BRSNIS().iterations, BRSNIS().burn_in) == (10, 1)
 
 
 @drawing

@@ -72,6 +72,15 @@ def test_some_chunks_with_a_mask_of_their_references_and_some_without(estimator)
 
 
 @every
+def test_masks_of_references_in_several_groups(estimator):
+    x, y = draw(2, 5, 3), draw(2, 20, 3, seed=1)
+    mask = torch.rand(2, 20, generator=torch.Generator().manual_seed(2)) < 0.5
+    chunks = zip(y.split(8, -2), mask.split(8, -1), strict=True)
+    T = streaming_centroid(x, chunks, tau=0.6, estimator=estimator)
+    torch.testing.assert_close(T, centroid(x, y, tau=0.6, estimator=estimator, mask=mask), **EXACTLY)
+
+
+@every
 def test_leading_dimensions_broadcast(estimator):
     x, y = draw(2, 1, 5, 3), draw(4, 20, 3, seed=1)
     T = streaming_centroid(x, y.split(7, -2), tau=0.6, estimator=estimator)

@@ -49,9 +49,17 @@ MISTAKES = {
         {"self_mask": torch.tensor([0, 1, 2, 5]), "check_finite": True},
         "self_mask has columns from 0 to 5; must be between −1 and 4",
     ),
-    "kernel of NaN": (
-        {"kernel": lambda x, y, tau: torch.full((4, y.shape[0]), torch.inf), "check_finite": True},
-        "the kernel returned .* values that are NaN or .infinity",
+    "self_mask below": (
+        {"self_mask": torch.tensor([0, 1, 2, -2]), "check_finite": True},
+        "self_mask has columns from -2 to 2; must be between −1 and 4",
+    ),
+    "kernel infinite for positives": (
+        {"kernel": lambda x, y, tau: torch.full((4, len(y)), torch.inf if len(y) == 6 else 0.0), "check_finite": True},
+        "the kernel returned 24 values that are NaN or .infinity",
+    ),
+    "kernel NaN for negatives": (
+        {"kernel": lambda x, y, tau: torch.full((4, len(y)), torch.nan if len(y) == 5 else 0.0), "check_finite": True},
+        "the kernel returned 20 values that are NaN or .infinity",
     ),
     "self_mask a number": ({"self_mask": 1}, r"self_mask is 1; must be False, True or an int64 tensor \[4\]"),
     "mask dtype": ({"mask_pos": torch.ones(6)}, "mask_pos has dtype torch.float32; must be torch.bool"),
@@ -89,6 +97,8 @@ def test_error_has_three_parts(changed, match):
 def test_valid_arguments_are_accepted():
     """Negative control: the valid arguments, which each mistake above changes, are accepted."""
     assert drift(X, Y_POS, Y_NEG, tau=0.1, check_finite=True).V.shape == (4, 3)
+    own = torch.tensor([-1, 0, 4, -1])
+    assert drift(X, Y_POS, Y_NEG, tau=0.1, self_mask=own, check_finite=True).V.shape == (4, 3)
 
 
 def test_nan_is_checked_only_on_request_and_not_in_masked_references():

@@ -197,6 +197,7 @@ def test_result_has_the_widest_dtype_of_the_inputs():
     x, y_pos, y_neg = samples()
     assert drift(x.float(), y_pos, y_neg.half(), tau=0.7).V.dtype == torch.float64
     assert drift(x.float(), y_pos.half(), y_neg.half(), tau=0.7).V.dtype == torch.float32
+    assert drift(x.half(), y_pos.half(), y_neg, tau=0.7).V.dtype == torch.float64
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)

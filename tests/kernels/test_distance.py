@@ -78,6 +78,15 @@ def test_same_changes_only_the_diagonal(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_squared_distances_are_not_negative(method):
+    x = draw(40, 64, dtype=torch.float64)
+    assert float(squared_distance(x, x.clone(), method=method).min()) >= 0
+    centered = x - x.mean(0)
+    square = centered.square().sum(-1)
+    assert float((square[:, None] + square - 2 * centered @ centered.T).min()) < 0  # negative control
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_leading_dimensions_broadcast(method):
     x, y = draw(3, 1, 4, 5), draw(2, 6, 5, seed=1)
     d = pairwise_distance(x, y, method=method)

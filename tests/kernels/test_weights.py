@@ -157,6 +157,12 @@ def test_power_sums_and_effective_sample_size():
     assert effective_sample_size(alpha).tolist() == pytest.approx([1 / 0.375, 1.0, 0.0], rel=1e-15)
 
 
+def test_gradient_of_the_effective_sample_size_of_an_empty_row_is_zero():
+    alpha = torch.tensor([[0.5, 0.5], [0.0, 0.0]], requires_grad=True)
+    effective_sample_size(alpha).sum().backward()
+    assert alpha.grad.tolist() == [[-4.0, -4.0], [0.0, 0.0]]
+
+
 @given(st.lists(st.floats(-30, 0), min_size=1, max_size=9))
 def test_effective_sample_size_lies_between_one_and_n(row):
     n_eff = float(effective_sample_size(softmax(torch.tensor(row, dtype=torch.float64))))

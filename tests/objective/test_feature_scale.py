@@ -90,6 +90,19 @@ def test_identical_features_are_zero_with_gradient_zero(dtype):
     assert (gradient == 0).all()
 
 
+def test_small_features_have_unit_length():
+    """Deviations of 1e-12 are divided by 1e-6; features of length 1e-6 still have a direction."""
+    found = standardize_l2(sides().map(lambda f: f * 1e-12))
+    for side in (found.gen, found.pos, found.neg):
+        torch.testing.assert_close(side.norm(dim=-1), torch.ones_like(side[..., 0]), rtol=1e-12, atol=0)
+
+
+def test_distance_of_a_feature_to_itself_is_exactly_zero():
+    gen, pos, _, _ = feature_groups(70, 3, D=40)  # so large that the square is expanded
+    d = Features(gen, pos).distances()
+    assert (d[..., :70].diagonal(dim1=-2, dim2=-1) == 0).all()
+
+
 @pytest.mark.parametrize("over_batch", [False, True])
 def test_mean_distance_is_one(over_batch):
     """s is the weighted mean of all distances, including a feature to itself; coordinates are divided by s/√D."""

@@ -75,6 +75,8 @@ def hard(name, n, D):
         gen, pos = gen + 1e3, pos + 1e3
     elif kind == "constant":  # a third of the dimensions hold one number that is no binary fraction
         gen[..., ::3] = pos[..., ::3] = 0.1
+    elif kind == "tiny":  # a third of the dimensions vary by less than the smallest deviation
+        gen[..., ::3], pos[..., ::3] = 3e-7 * gen[..., ::3], 3e-7 * pos[..., ::3]
     if size == "equal":  # as many positives as generated features, which are standardized in place
         pos = pos[:, :n]
     return gen.double(), pos.double()
@@ -93,6 +95,8 @@ HARD = [
     "offset equal",
     "constant",
     "constant equal",
+    "tiny",
+    "tiny equal",
 ]
 SHAPES = [(6, 2), (6, 16), (8, 384), (64, 384)]
 HARD_SHAPES = [(name, n, D) for name in HARD for n, D in SHAPES if not (name.startswith("constant") and D == 2)]
@@ -205,6 +209,14 @@ def test_float32_products_are_too_coarse_for_near_pairs():
     assert ((rough - exact) / 0.02).abs().max() > 1e-3
     assert expected.min() > 0
     assert expected_gradient.norm() > 0
+
+
+def test_gram_path_is_differentiable_only_once():
+    gen, pos, _, _ = feature_groups(4, 5)
+    gen.requires_grad_()
+    (gradient,) = torch.autograd.grad(drift_loss(gen, pos).loss.sum(), gen, create_graph=True)
+    with pytest.raises(RuntimeError, match="differentiate twice"):
+        gradient.square().sum().backward()
 
 
 # ---- blocks --------------------------------------------------------------------------------------------------------

@@ -138,6 +138,34 @@ def test_abc_release_weights_below_the_clamp_do_not_sum_to_one():
     torch.testing.assert_close(T[0], tensor([[1.0, 1.4], [0.0, 0.0], [2.5, 3.5]]))
 
 
+def test_abc_release_normalizes_by_the_root_plus_epsilon():
+    """(V / (√(mean V² + 1e-8) + 1e-8))² of a small field, where 1e-8 outside the root is 1e-4 of the divisor."""
+    generator = torch.Generator().manual_seed(0)
+    gen, pos = torch.randn(8, 64, generator=generator), torch.randn(8, 64, generator=generator)
+    (V,) = _release_fields(standardize_l2(Features(gen, pos)), (0.06,), 1, 1)
+    V = V.double()
+    assert 0 < V.square().mean() < 1e-8
+    expected = (V / ((V.square().mean() + 1e-8).sqrt() + 1e-8)).square().mean()
+    found = abc_release_groups(gen, pos, temperatures=(0.06,), abc=1)
+    torch.testing.assert_close(found.double(), expected, rtol=2e-5, atol=0)
+
+
+def test_abc_release_ignores_positives_of_other_classes():
+    gen, pos, labels = torch.randn(1, 4, 3), torch.randn(1, 6, 3), tensor([0, 0, 5, 5])
+    options = {"temperatures": (0.5,), "abc": True}
+    found = abc_release_loss(gen, pos, labels, tensor([0, 3, 5, 0, 5, 9]), **options)
+    expected = abc_release_loss(gen, pos[:, [0, 2, 3, 4]], labels, tensor([0, 5, 0, 5]), **options)
+    assert torch.equal(found, expected)
+
+
+def test_autocast_has_no_effect_on_published_losses():
+    gen, pos = torch.randn(2, 4, 64), torch.randn(2, 5, 64)
+    losses = official_loss(gen, pos), abc_release_groups(gen, pos, temperatures=(0.5,), abc=1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(official_loss(gen, pos), losses[0])
+        assert torch.equal(abc_release_groups(gen, pos, temperatures=(0.5,), abc=1), losses[1])
+
+
 def test_abc_release_fields_with_one_side_corrected_add_up():
     """V is linear in the centroids: V(both) + V(none) = V(positives alone) + V(negatives alone)."""
     generator = torch.Generator().manual_seed(5)

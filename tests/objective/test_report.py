@@ -172,11 +172,13 @@ def test_report_read_later_equals_report_read_at_once(path, feature_scale):
     assert not torch.equal(changed.force, expected["force"])
 
 
-def test_reading_a_report_does_not_change_the_random_numbers():
+@pytest.mark.parametrize("side", ["pos", "neg"])
+def test_reading_a_report_does_not_change_the_random_numbers(side):
     gen, pos, _, _ = feature_groups(5, 7)
-    report = drift_loss(gen, pos, estimator_pos="bootstrap", generator=torch.Generator().manual_seed(1)).report
+    options = {f"estimator_{side}": "bootstrap", "generator": torch.Generator().manual_seed(1)}
+    report = drift_loss(gen, pos, **options).report
     before = torch.get_rng_state()
-    assert (report.correction_pos > 0).any()
+    assert (getattr(report, f"correction_{side}") > 0).any()
     assert torch.equal(torch.get_rng_state(), before)
 
 

@@ -160,7 +160,6 @@ def _general_loss(
     with torch.no_grad():
         # log k → weights of both sides.
         log_k = log_kernels(d, temperatures) if kernel is None else _custom_log_kernels(kernel, scaled, temperatures)
-        log_k_copy = None if kernel is None else log_k.clone()
         weights = batch_weights(log_k, columns.negatives, columns.weight_neg, spec, generator=generator)
         # The field of every temperature, and their sum.
         y_neg = fixed if columns.neg is None else torch.cat((fixed, columns.neg), -2)
@@ -178,7 +177,7 @@ def _general_loss(
         weight_neg=columns.weight_neg,
         mean_square=mean_square(V)[..., 0, 0],
         largest_log_mass=weights.log_scale(spec.form),
-        log_k=log_k_copy,
+        log_k=None if kernel is None else log_k,
     )
 
 

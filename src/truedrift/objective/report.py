@@ -28,7 +28,7 @@ class LossTerms:
     largest_log_mass: Tensor
     """[..., T] logarithm of the mass that they are relative to; 0 for the separate form."""
     log_k: Tensor | None = None
-    """[..., T, n, columns] of a custom kernel; None for −d/τ, which is computed again from the distances."""
+    """[..., T, n, columns] of a custom kernel, own columns masked; None for −d/τ, computed again from the distances."""
 
 
 PER_TEMPERATURE = (
@@ -132,9 +132,8 @@ class DriftReport:
         # Its own random numbers for estimators that draw: reading a report must not change those of a run.
         draws = Bootstrap in (type(self.spec.estimator_pos), type(self.spec.estimator_neg))
         generator = torch.Generator(terms.distances.device).manual_seed(0) if draws else None
-        with torch.no_grad():
-            log_k = log_kernels(terms.distances, self.temperatures) if terms.log_k is None else terms.log_k.clone()
-            return batch_weights(log_k, terms.negatives, terms.weight_neg, self.spec, generator=generator)
+        log_k = log_kernels(terms.distances, self.temperatures) if terms.log_k is None else terms.log_k
+        return batch_weights(log_k, terms.negatives, terms.weight_neg, self.spec, generator=generator)
 
 
 def _dominated_share(alpha: Tensor) -> Tensor:
