@@ -83,21 +83,21 @@ def test_printed_config_can_be_read_again(capsys, directory):
     assert tree["optimizer"]["clip"] is None
     assert tree["objective"]["temperatures"] == [0.1, 0.5]
     assert list(directory.iterdir()) == []
-    (directory / "mine.json").write_text(json.dumps(tree))
-    assert read_config(capsys, "digits", "--config", "mine.json") == tree
-    assert read_config(capsys, "toy", "--config", "mine.json") == tree  # the file has every option
+    (directory / "options.json").write_text(json.dumps(tree))
+    assert read_config(capsys, "digits", "--config", "options.json") == tree
+    assert read_config(capsys, "toy", "--config", "options.json") == tree  # the file has every option
     assert tree != read_config(capsys, "digits")
 
 
 def test_order_is_recipe_then_file_then_flags_then_settings(capsys, directory):
-    (directory / "mine.json").write_text(json.dumps({"batch": {"n": 11}, "seed": 3, "optimizer": {"ema": 0.5}}))
+    (directory / "options.json").write_text(json.dumps({"batch": {"n": 11}, "seed": 3, "optimizer": {"ema": 0.5}}))
     (directory / "kind.json").write_text(json.dumps({"generator": {"kind": "drift-dit", "width": 24}}))
 
     def values(*arguments):
         tree = read_config(capsys, "digits", *arguments)
         return tree["batch"]["n"], tree["seed"], tree["optimizer"]["ema"], tree["objective"]["estimator_neg"]
 
-    file = ("--config", "mine.json")
+    file = ("--config", "options.json")
     assert values() == (8, 0, 0.998, "abc")
     assert values(*file) == (11, 3, 0.5, "abc")
     assert values(*file, "--n", 8) == (8, 3, 0.5, "abc")  # even if it is the value of the recipe

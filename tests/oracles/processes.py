@@ -74,15 +74,15 @@ def compute_steps(directory: Path) -> dict[str, Tensor]:
     step = build_step("bidirectional", "standardize-l2", 4, "encoded", directory)
     for number in range(3):
         step(number)
-    out |= {f"weights {file} {name}": t for file, each in step.state.tensors().items() for name, t in each.items()}
+    out |= {f"weights {file} {name}": t for file, named in step.state.tensors().items() for name, t in named.items()}
     return out
 
 
 def draw_own_rows() -> dict[str, Tensor]:
     """Draw the rows of this process."""
     step = build_small_step(small_config(batch={"n": 5, "generated": 5}))
-    whole = draw_inputs(step.config, step.state.generator, 4)
-    rows = whole.rows(*distributed.row_range(len(whole)))
+    inputs = draw_inputs(step.config, step.state.generator, 4)
+    rows = inputs.rows(*distributed.row_range(len(inputs)))
     return {f"own {field.name}": getattr(rows, field.name) for field in dataclasses.fields(rows)}
 
 

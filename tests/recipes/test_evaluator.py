@@ -74,14 +74,14 @@ def test_resumed_run_has_the_same_evaluations(tmp_path):
 def test_reference_data_is_a_fixed_part_of_the_split():
     config = small_config("evaluation.split=test", "evaluation.reference=40")
     part = load_reference_data(config.data, config.evaluation, seed=0)
-    again = load_reference_data(config.data, config.evaluation, seed=0)
+    repeated = load_reference_data(config.data, config.evaluation, seed=0)
     assert len(part) == 40
-    assert part.values.equal(again.values)
+    assert part.values.equal(repeated.values)
     assert len(part.labels.unique()) > 5
-    whole = load_reference_data(
+    split = load_reference_data(
         config.data, small_config("evaluation.split=test", "evaluation.reference=9999").evaluation, seed=0
     )
-    assert len(whole) == 360
+    assert len(split) == 360
 
 
 def test_building_an_evaluator_does_no_work(tmp_path):

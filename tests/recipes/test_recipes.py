@@ -145,5 +145,5 @@ def test_recipe_takes_a_step(name, tmp_path, monkeypatch):
     before = [parameter.detach().clone() for parameter in step.state.parameters]
     outcome = step(0)
     assert bool(outcome.finite)
-    moved = [not torch.equal(a, b) for a, b in zip(step.state.parameters, before, strict=True)]
-    assert any(moved)  # only the last layer of a transformer, whose gates start at 0
+    changed = [not torch.equal(a, b) for a, b in zip(step.state.parameters, before, strict=True)]
+    assert any(changed)  # only the last layer of a transformer, whose gates start at 0

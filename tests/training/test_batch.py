@@ -96,13 +96,13 @@ def test_purposes_have_independent_random_streams():
 
 
 def test_rows_are_indexed_by_global_sample_id():
-    whole = draw_inputs(build_config(label_dropout=0.0), STYLED, 2)
-    assert whole.labels.tolist() == [c for c in range(5) for _ in range(4)]
-    parts = [whole.rows(start, end) for start, end in ((0, 6), (6, 13), (13, 20))]
+    inputs = draw_inputs(build_config(label_dropout=0.0), STYLED, 2)
+    assert inputs.labels.tolist() == [c for c in range(5) for _ in range(4)]
+    parts = [inputs.rows(start, end) for start, end in ((0, 6), (6, 13), (13, 20))]
     joined = GeneratorInputs(
         *(torch.cat([getattr(p, f.name) for p in parts]) for f in dataclasses.fields(GeneratorInputs))
     )
-    assert all(compare_fields(joined, whole))
+    assert all(compare_fields(joined, inputs))
     assert [len(part) for part in parts] == [6, 7, 7]
 
 
@@ -129,8 +129,8 @@ def test_label_dropout_rate():
     labels = draw_inputs(config, MLP, 0).labels
     share = float((labels == 5).float().mean())
     assert abs(share - 0.1) < 5 * math.sqrt(0.09 / 20_000)
-    shown = labels != 5
-    assert torch.equal(labels[shown], torch.arange(5).repeat_interleave(4000)[shown])
+    visible = labels != 5
+    assert torch.equal(labels[visible], torch.arange(5).repeat_interleave(4000)[visible])
     for rate, expected in ((0.0, 0), (1.0, 20_000)):
         assert (
             int((draw_inputs(build_config(generated=4000, label_dropout=rate), MLP, 0).labels == 5).sum()) == expected

@@ -83,9 +83,8 @@ def test_all_processes_have_the_same_weights_after_steps(results, size):
     names = [name for name in one if name.startswith("weights ")]
     assert any(name.startswith("weights ema") for name in names)
     for name in names:
-        assert all(
-            torch.equal(actual[name], all_ranks[0][name]) for actual in all_ranks
-        )  # bit for bit between processes
+        # Bit for bit between processes, and up to rounding with one process.
+        assert all(torch.equal(actual[name], all_ranks[0][name]) for actual in all_ranks)
         assert relative_error(all_ranks[0][name], one[name]) <= 1e-9 or one[name].norm() < 1e-9, name
 
 

@@ -104,10 +104,10 @@ def test_steps_with_cached_positives_have_the_same_gradients(monkeypatch, tmp_pa
         config = small_config(engine={"precision": "float32", "cached_positives": cached}, batch={"unconditional": 3})
         step = build_small_step(config)
         assert isinstance(step.positives.lookup, CachedFeatures) == cached
-        seen = []
-        step.encode.register_forward_hook(lambda module, inputs, output, seen=seen: seen.append(len(inputs[0])))
+        sizes = []
+        step.encode.register_forward_hook(lambda module, inputs, output, sizes=sizes: sizes.append(len(inputs[0])))
         step.gradients(0)
-        assert sorted(seen) == ([12] if cached else [3, 12, 15])
+        assert sorted(sizes) == ([12] if cached else [3, 12, 15])
         gradients[cached] = torch.cat([parameter.grad.flatten() for parameter in step.state.parameters])
     torch.testing.assert_close(gradients[True], gradients[False], rtol=1e-3, atol=1e-5)
     assert len(list((tmp_path / "features").glob("*.npy"))) == 1
@@ -125,7 +125,7 @@ def test_cache_is_not_used_in_float64_or_if_disabled(monkeypatch, tmp_path, chan
 
 def test_other_encoder_data_or_precision_has_another_file(build_cache):
     samples = small_samples()
-    moved = Samples(samples.values.roll(1, 0), samples.labels, samples.classes, "small", True)
+    rolled = Samples(samples.values.roll(1, 0), samples.labels, samples.classes, "small", True)
     changed = build_encoder(3, 5)
     with torch.no_grad():
         next(changed.network.parameters()).view(-1)[0] += 1e-3
@@ -134,7 +134,7 @@ def test_other_encoder_data_or_precision_has_another_file(build_cache):
         build_cache(encoder=build_encoder(3, 5, seed=2)),
         build_cache(encoder=build_encoder(5, 3)),
         build_cache(encoder=changed),
-        build_cache(samples=moved),
+        build_cache(samples=rolled),
         build_cache(samples=small_samples(flips=False)),
         build_cache(precision="bfloat16"),
     ]
@@ -247,10 +247,8 @@ def test_second_process_waits_for_the_first(build_cache, tmp_path, start):
         """
     processes = [start(code, os.path.dirname(os.path.dirname(__file__)), tmp_path / "cache") for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
-    assert sorted(process.lines for process in processes) == [
-        ["ready"],
-        ["ready", "encodes", "encodes"],
-    ]  # the two views
+    # Only one process encodes, once per view.
+    assert sorted(process.lines for process in processes) == [["ready"], ["ready", "encodes", "encodes"]]
 
 
 # ---- Disk errors ----

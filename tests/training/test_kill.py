@@ -66,15 +66,13 @@ def test_three_kills_do_not_change_the_outcome(tmp_path, uninterrupted):
 
 
 def test_kill_without_restored_average_changes_the_outcome(tmp_path, uninterrupted):
-    """Negative control."""
+    """Negative control; without a kill the outcome is the same."""
     out = tmp_path / "run"
     launch = partial(ForkedProcess, code=WITHOUT_AVERAGE)
     assert len(kill_repeatedly(launch, train_arguments(STEPS, out), out, 1, seed=1)) == 1
     assert read_outcome(out).state != uninterrupted.state
     not_killed = tmp_path / "not-killed"
-    assert (
-        run_to_end(launch, train_arguments(STEPS, not_killed), not_killed) == uninterrupted
-    )  # without a kill nothing is lost
+    assert run_to_end(launch, train_arguments(STEPS, not_killed), not_killed) == uninterrupted
 
 
 @pytest.mark.slow

@@ -81,9 +81,9 @@ def test_custom_generator_must_be_passed(tmp_path):
     )
     with pytest.raises(UserError, match=message):
         load_generator(tmp_path)
-    again = GeneratorWithBuffer(OPTIONS, sample_shape=(1, 8, 8), classes=10)
-    again.offset.fill_(9)
-    loaded = load_generator(tmp_path, generator=again)
+    other = GeneratorWithBuffer(OPTIONS, sample_shape=(1, 8, 8), classes=10)
+    other.offset.fill_(9)
+    loaded = load_generator(tmp_path, generator=other)
     assert float(loaded.generator.offset) == 0.25
     saved = load_saved_weights(tmp_path, "ema")
     assert all(torch.equal(value, saved[name]) for name, value in loaded.generator.named_parameters())

@@ -1,4 +1,4 @@
-"""The lock of a run directory: one process at a time, released by the kernel when its owner ends."""
+"""The lock of a run directory: one process at a time, released by the operating system when its owner ends."""
 
 import errno
 import fcntl
@@ -59,7 +59,7 @@ def test_second_process_must_wait_for_the_first(start, tmp_path):
     assert try_lock(start, tmp_path) == "held"
 
 
-def test_the_kernel_releases_the_lock_of_a_killed_process(start, tmp_path):
+def test_operating_system_releases_the_lock_of_a_killed_process(start, tmp_path):
     owner = start(HOLD_LOCK, tmp_path)
     owner.wait_for("held")
     with pytest.raises(UserError, match=f"is in use by process {owner.pid} on "), lock_run(tmp_path):

@@ -122,7 +122,7 @@ def test_skipped_step_changes_no_weight(tmp_path, parts):
         checkpoint.load(tmp_path / "checkpoints" / checkpoint.directory_name(step), run=open_run(tmp_path).id).tensors
         for step in (STEP, STEP + 1, STEP + 2)
     ]
-    before, after, later = ({**each["generator"], **each["optimizer"]} for each in states)
+    before, after, later = ({**state["generator"], **state["optimizer"]} for state in states)
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert not any(torch.equal(after[name], later[name]) for name in after if name.endswith("weight"))
 
@@ -175,7 +175,7 @@ def test_replay_skips_a_damaged_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("step", "given", "message"),
+    ("step", "arguments", "message"),
     [
         (-1, {}, "step is -1; must be from 0 to 7; "),
         (8, {}, "step is 8; must be from 0 to 7; "),
@@ -187,10 +187,10 @@ def test_replay_skips_a_damaged_checkpoint(tmp_path):
         (4, {"device": "tpu"}, "device 'tpu' is unknown"),
     ],
 )
-def test_replay_rejects_wrong_arguments(tmp_path, step, given, message):
+def test_replay_rejects_wrong_arguments(tmp_path, step, arguments, message):
     run(short_config("digits"), tmp_path)
     with pytest.raises(UserError, match=message):
-        replay(tmp_path, step, **given)
+        replay(tmp_path, step, **arguments)
 
 
 def test_command_exits_with_status_1_and_one_line(tmp_path, monkeypatch, capsys, parts):

@@ -100,9 +100,8 @@ def test_published_arithmetic_equals_its_reference_function(sides):
     torch.testing.assert_close(result.loss, loss.detach(), rtol=1e-6, atol=0)
     torch.testing.assert_close(result.gradient, torch.autograd.grad(loss, leaf)[0], rtol=1e-5, atol=1e-8)
     stable = Objective(dataclasses.replace(options, arithmetic="stable"), (1.0, 1.0))(gen, pos)
-    torch.testing.assert_close(
-        result.report().n_eff_pos, stable.report().n_eff_pos
-    )  # reported in the stable arithmetic
+    # The report is computed in the stable arithmetic.
+    torch.testing.assert_close(result.report().n_eff_pos, stable.report().n_eff_pos)
 
 
 def test_report_equals_that_of_drift_loss():

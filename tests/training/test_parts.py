@@ -95,8 +95,8 @@ def test_run_with_custom_parts_records_their_names_and_resumes(tmp_path):
         "estimator_pos": f"{__name__}.Sharpened",
         "estimator_neg": "truedrift.centroids.analytical.ABC",
     }
-    again = run(tmp_path / "run", build_all_parts())  # the run is complete
-    assert (again[-1].step, again[-1].metrics["loss"]) == (4, reports[-1].metrics["loss"])
+    repeated = run(tmp_path / "run", build_all_parts())  # the run is complete
+    assert (repeated[-1].step, repeated[-1].metrics["loss"]) == (4, reports[-1].metrics["loss"])
 
 
 OTHER_PARTS = {

@@ -54,8 +54,8 @@ def test_scatter_image_draws_points_at_their_positions():
     assert color_at(low, high) == COLORS[0]
     assert color_at(high, low) == COLORS[1]
     assert color_at(low, low) == color_at(high, high) == DATA_COLOR
-    seen = {tuple(color) for color in picture.reshape(-1, 3).unique(dim=0).tolist()}
-    assert seen == {(255, 255, 255), DATA_COLOR, COLORS[0], COLORS[1]}  # far and undefined points are left out
+    colors = {tuple(color) for color in picture.reshape(-1, 3).unique(dim=0).tolist()}
+    assert colors == {(255, 255, 255), DATA_COLOR, COLORS[0], COLORS[1]}  # far and undefined points are left out
 
 
 def test_scatter_image_of_a_single_position():

@@ -27,9 +27,9 @@ def test_setup_has_everything_that_the_configuration_names():
 
 
 def test_initial_weights_depend_only_on_the_seed():
-    first, again = (build_small_step(small_config()).state.parameters[0] for _ in range(2))
+    first, second = (build_small_step(small_config()).state.parameters[0] for _ in range(2))
     other = build_small_step(dataclasses.replace(small_config(), seed=4)).state.parameters[0]
-    assert torch.equal(first, again)
+    assert torch.equal(first, second)
     assert not torch.equal(first, other)
 
 
@@ -70,8 +70,8 @@ def test_missing_data_error_names_the_option():
     config = dataclasses.replace(RunConfig(), data=dataclasses.replace(RunConfig().data, root="/no/such/place"))
     with pytest.raises(UserError, match=r"^data.name digits: .*'/no/such/place' does not exist"):
         load_samples(config, Parts())
-    given = small_samples()
-    assert load_samples(config, Parts(samples=given)) is given
+    samples = small_samples()
+    assert load_samples(config, Parts(samples=samples)) is samples
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ with StopSignal() as stop:
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writer, b"!")  # earlier signals would be dropped as pending signals of the parent
+        os.write(writer, b"!")  # Python drops signals that a new child receives before this
         for _ in range(1000):
             time.sleep(0.01)
         os._exit(0)

@@ -91,11 +91,11 @@ def test_sample_with_hidden_label_drifts_as_its_class():
 
 
 def test_generator_gets_the_null_class_for_hidden_labels():
-    seen = []
+    labels = []
     step = build_small_step(small_config(condition={"label_dropout": 0.5}))
-    step.state.generator.register_forward_hook(lambda module, inputs, output: seen.append(inputs[1]))
+    step.state.generator.register_forward_hook(lambda module, inputs, output: labels.append(inputs[1]))
     step.gradients(1)
-    assert torch.equal(seen[0], draw_inputs(step.config, step.state.generator, 1).labels)
+    assert torch.equal(labels[0], draw_inputs(step.config, step.state.generator, 1).labels)
 
 
 # ---- Engine ----
@@ -142,10 +142,13 @@ def fresh_compiler():
     torch.compiler.reset()
 
 
-@pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute of a Tensor"
-)  # dynamo hides this warning, pytest would raise it first
+def compiles(test):
+    """Reset the compiler, and ignore a warning that dynamo hides but pytest would raise as an error."""
+    ignore = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
+    return pytest.mark.usefixtures("fresh_compiler")(ignore(test))
+
+
+@compiles
 def test_compiled_networks_give_the_same_gradients(monkeypatch):
     """Uses a backend that traces and needs no C++ compiler; the slow test below uses the real one."""
     compiled = []
@@ -162,10 +165,7 @@ def test_compiled_networks_give_the_same_gradients(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("fresh_compiler")
-@pytest.mark.filterwarnings(
-    "ignore:The .grad attribute of a Tensor"
-)  # dynamo hides this warning, pytest would raise it first
+@compiles
 def test_networks_compiled_to_kernels_give_the_same_gradients():
     actual, expected = compiled_gradients("float32")
     assert relative_error(actual, expected) < 1e-5
@@ -196,8 +196,8 @@ def test_nonfinite_step_changes_no_weight_and_no_moment():
     assert all(bool(tensor.isfinite().all()) for tensor in after["ema"].values())
     encoder.nan = False
     assert bool(step(2).finite)  # training continues
-    moved = step.state.tensors()["generator"]
-    assert any(not torch.equal(moved[name], tensor) for name, tensor in before["generator"].items())
+    later = step.state.tensors()["generator"]
+    assert any(not torch.equal(later[name], tensor) for name, tensor in before["generator"].items())
 
 
 def test_infinite_gradient_of_a_finite_loss_changes_no_weight():
@@ -221,8 +221,8 @@ def test_split_rows_of_a_process_without_rows():
 
 def test_random_estimator_depends_on_seed_and_step():
     config = small_config(objective={"estimator_pos": "bootstrap"})
-    first, again = gradient_vector(build_small_step(config), 1), gradient_vector(build_small_step(config), 1)
-    assert torch.equal(first, again)
+    first, second = gradient_vector(build_small_step(config), 1), gradient_vector(build_small_step(config), 1)
+    assert torch.equal(first, second)
     other = dataclasses.replace(build_small_step(config), config=dataclasses.replace(config, seed=4))
     assert not torch.equal(gradient_vector(other, 1), first)
 

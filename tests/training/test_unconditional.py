@@ -58,9 +58,8 @@ def test_strength_moves_samples_away_from_the_mean_with_unconditional_negatives(
     distance = {strength: distance_from_mean(generator, strength) for strength in (1.0, 2.0, 4.0)}
     assert bool((distance[2.0] - distance[1.0] > 0.05).all()), distance
     assert bool((distance[4.0] - distance[2.0] > 0.05).all()), distance
-    torch.testing.assert_close(
-        distance[1.0], FROM_MEAN.norm(dim=-1), rtol=0, atol=0.2
-    )  # strength 1 is the data distribution
+    # At strength 1 the samples have the distribution of the data.
+    torch.testing.assert_close(distance[1.0], FROM_MEAN.norm(dim=-1), rtol=0, atol=0.2)
 
 
 @pytest.mark.slow
