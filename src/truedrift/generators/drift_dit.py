@@ -35,18 +35,18 @@ from truedrift.generators.base import Generator
 from truedrift.generators.layers import (
     INITIAL_STD,
     Attention,
-    LabelEmbedding,
+    Embedding,
     Linear,
     NoiseEmbedding,
     PatchEmbedding,
     RMSNorm,
-    StrengthEmbedding,
-    StyleEmbedding,
     SwiGLU,
     normal_,
     rope_angles,
+    strength_features,
 )
 
+STRENGTH_FEATURES = 256
 HIDDEN = 4
 """Hidden width of a SwiGLU, in widths of the network."""
 
@@ -132,10 +132,12 @@ class DriftDiT(Generator):
         else:
             self.noise_embed = NoiseEmbedding(options.noise, width, self.grid)
         self.register_tokens = nn.Parameter(torch.empty(1, options.registers, width))
-        # Condition.
-        self.label_embed = LabelEmbedding(classes, width)
-        self.alpha_embed = StrengthEmbedding(width)
-        self.style_embed = StyleEmbedding(options.style_entries, width) if options.style_entries else None
+        # Condition, in dictionaries that give the layers their published names.
+        mlp = nn.Sequential(Linear(STRENGTH_FEATURES, width), nn.SiLU(), Linear(width, width))
+        self.label_embed = nn.ModuleDict({"embedding_table": Embedding(classes + 1, width, std=INITIAL_STD)})
+        self.alpha_embed = nn.ModuleDict({"mlp": mlp})
+        if options.style_entries:
+            self.style_embed = nn.ModuleDict({"codebook": Embedding(options.style_entries, width, std=INITIAL_STD)})
         # Transformer.
         self.blocks = nn.ModuleList(Block(width, options.heads) for _ in range(options.depth))
         self.final_layer = FinalLayer(width, channels * options.patch**2)
@@ -163,8 +165,9 @@ class DriftDiT(Generator):
 
     def condition(self, labels: Tensor, strength: Tensor, style_ids: Tensor) -> Float[Tensor, "B D"]:
         """Compute c, the sum of the embeddings."""
-        c = self.label_embed(labels) + self.alpha_embed(strength)
-        return c if self.style_embed is None else c + self.style_embed(style_ids)
+        features = strength_features(strength, STRENGTH_FEATURES)
+        c = self.label_embed["embedding_table"](labels) + self.alpha_embed["mlp"](features)
+        return c + self.style_embed["codebook"](style_ids).sum(dim=1) if self.options.style_entries else c
 
     def _unpatch(self, t: Float[Tensor, "B tokens values"]) -> Float[Tensor, "B C H W"]:
         """Assemble the image; the values of one token are a square (row, column, channel)."""

@@ -151,7 +151,6 @@ class Attention(nn.Module):
         return self.proj(mixed.transpose(1, 2).reshape(B, tokens, width))
 
 
-STRENGTH_FEATURES = 256
 INITIAL_STD = 0.02
 """Initial standard deviation of embeddings, registers and the last layer."""
 PLACE_STD = 0.1
@@ -187,36 +186,3 @@ class NoiseEmbedding(nn.Module):
         coarse = self.proj(z).unflatten(1, (-1, COARSE, COARSE))
         fine = F.interpolate(coarse, self.grid, mode="bilinear")
         return fine.flatten(2).transpose(1, 2) + self.places.weight
-
-
-class LabelEmbedding(nn.Module):
-    """One vector per class; the last one stands for no class."""
-
-    def __init__(self, classes: int, width: int) -> None:
-        super().__init__()
-        self.embedding_table = Embedding(classes + 1, width, std=INITIAL_STD)
-
-    def forward(self, labels: Tensor) -> Tensor:
-        return self.embedding_table(labels)
-
-
-class StrengthEmbedding(nn.Module):
-    """Linear, SiLU, Linear of the strength's cosines and sines."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.mlp = nn.Sequential(Linear(STRENGTH_FEATURES, width), nn.SiLU(), Linear(width, width))
-
-    def forward(self, strength: Tensor) -> Tensor:
-        return self.mlp(strength_features(strength, STRENGTH_FEATURES))
-
-
-class StyleEmbedding(nn.Module):
-    """Σ_k codebook[style_k]."""
-
-    def __init__(self, entries: int, width: int) -> None:
-        super().__init__()
-        self.codebook = Embedding(entries, width, std=INITIAL_STD)
-
-    def forward(self, style_ids: Tensor) -> Tensor:
-        return self.codebook(style_ids).sum(dim=1)
