@@ -7,7 +7,6 @@ import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Literal
 
 import torch
@@ -96,8 +95,7 @@ def compute_pool_bias(
 ) -> PoolBias:
     """Compute the bias of every estimator at every n, for a pool [N, D] of this name and queries [Q, D]."""
     start = time.perf_counter()
-    compute = _exact if question.trials is None else partial(_sampled, trials=question.trials)
-    rows = tuple(compute(question, pool, queries, progress))
+    rows = tuple((_exact if question.trials is None else _sampled)(question, pool, queries, progress))
     spread, share = _spread_and_share(question, pool, queries)
     return PoolBias(
         pool=name,
@@ -138,15 +136,14 @@ def _exact(question: Question, pool: Tensor, queries: Tensor, progress: Progress
             )
 
 
-def _sampled(
-    question: Question, pool: Tensor, queries: Tensor, progress: Progress, *, trials: int
-) -> Iterator[BiasRow]:
+def _sampled(question: Question, pool: Tensor, queries: Tensor, progress: Progress) -> Iterator[BiasRow]:
+    assert question.trials is not None
     found = monte_carlo(
         queries,
         pool,
         tau=question.tau,
         n=question.n,
-        trials=trials,
+        trials=question.trials,
         estimators=question.estimators,
         kernel=question.kernel,
         replacement=question.replacement,
@@ -174,29 +171,20 @@ def _spread_and_share(question: Question, pool: Tensor, queries: Tensor) -> tupl
 
 def table(record: PoolBias) -> Table:
     """Return one row per estimator and n."""
-    by_estimator = dict.fromkeys(row.estimator for row in record.rows)
-    return Table(
-        caption=_head(record),
-        label="tab:bias",
-        header=("estimator", "n", "bias", "error", "noise"),
-        groups=[
-            [
-                (row.estimator, str(row.n), Scientific(row.bias), Scientific(row.error), Scientific(row.noise))
-                for row in record.rows
-                if row.estimator == estimator
-            ]
-            for estimator in by_estimator
-        ],
-    )
-
-
-def _head(record: PoolBias) -> str:
     how = "exact" if record.trials is None else f"{record.trials:,} trials, seed {record.provenance.seed}"
     draws = "with" if record.replacement else "without"
-    return (
-        f"bias of the centroid of n references, drawn {draws} replacement from {record.pool} "
-        f"({record.pool_points:,} × {record.dimensions}): {record.kernel} kernel, τ = {record.tau:g}, "
-        f"{record.queries} queries, {how}"
+    groups: dict[str, list[Row]] = {row.estimator: [] for row in record.rows}
+    for row in record.rows:
+        groups[row.estimator].append((row.estimator, str(row.n), *map(Scientific, (row.bias, row.error, row.noise))))
+    return Table(
+        caption=(
+            f"bias of the centroid of n references, drawn {draws} replacement from {record.pool} "
+            f"({record.pool_points:,} × {record.dimensions}): {record.kernel} kernel, τ = {record.tau:g}, "
+            f"{record.queries} queries, {how}"
+        ),
+        label="tab:bias",
+        header=("estimator", "n", "bias", "error", "noise"),
+        groups=list(groups.values()),
     )
 
 
@@ -218,18 +206,16 @@ def _ratio(value: float, of: float) -> str:
 
 def screen_notes(record: PoolBias) -> list[str]:
     """Return the spread and n_eff, and what the error and the noise are."""
-    if record.trials is None:
-        note = "Exact: error is the numerical one. Noise is √(tr Var T), the size of a single minibatch's error."
-    else:
-        note = "Bias is the variance-corrected norm; where noise/√trials is as large, it is an upper limit."
+    exact = "Exact: error is the numerical one. Noise is √(tr Var T), the size of a single minibatch's error."
+    sampled = "Bias is the variance-corrected norm; where noise/√trials is as large, it is an upper limit."
     means = f"spread of the pool around T* {record.spread:.4g}, n_eff {record.n_eff_share:.1%} of n"
-    return [f"Means over queries: {means}.", note]
+    return [f"Means over queries: {means}.", exact if record.trials is None else sampled]
 
 
 ITEM = Item(
-    label="bias",
-    record=PoolBias,
-    description="Bias and noise of the centroid of n references from a pool.",
+    "bias",
+    PoolBias,
+    "Bias and noise of the centroid of n references from a pool.",
     table=table,
     screen_table=screen_table,
     screen_notes=screen_notes,

@@ -71,32 +71,31 @@ SAMPLE_SHAPE, CLASSES = (3, 32, 32), 10
 def study(setting: StudyOptions) -> Hyperparameters:
     """Read the recipe cifar10 at every n of the paper; scale and seed have no effect."""
     started = time.monotonic()
-    runs = {n: cifar10(n=n) for n in CIFAR10_EPOCHS}
-    any_run = runs[8]
-    optimizer, condition = any_run.optimizer, any_run.condition
-    generator = build(any_run.generator, sample_shape=SAMPLE_SHAPE, classes=CLASSES, seed=0)
+    runs = {n: cifar10(n=n) for n in sorted(CIFAR10_EPOCHS, reverse=True)}
+    run = runs[8]
+    generator = build(run.generator, sample_shape=SAMPLE_SHAPE, classes=CLASSES, seed=0)
     return Hyperparameters(
-        recipe=any_run.recipe,
+        recipe=run.recipe,
         parameters=sum(parameter.numel() for parameter in generator.parameters()),
-        learning_rate=optimizer.learning_rate,
-        beta1=optimizer.beta1,
-        beta2=optimizer.beta2,
-        weight_decay=optimizer.weight_decay,
-        warmup_steps=optimizer.warmup_steps,
-        ema=optimizer.ema,
-        clip=optimizer.clip or 0.0,
-        label_dropout=condition.label_dropout,
-        strength_low=condition.strength_low,
-        strength_high=condition.strength_high,
-        temperatures=any_run.objective.temperatures,
-        normalization=any_run.objective.normalization,
-        steps_per_epoch=any_run.cadence.steps_per_epoch,
+        learning_rate=run.optimizer.learning_rate,
+        beta1=run.optimizer.beta1,
+        beta2=run.optimizer.beta2,
+        weight_decay=run.optimizer.weight_decay,
+        warmup_steps=run.optimizer.warmup_steps,
+        ema=run.optimizer.ema,
+        clip=run.optimizer.clip or 0.0,
+        label_dropout=run.condition.label_dropout,
+        strength_low=run.condition.strength_low,
+        strength_high=run.condition.strength_high,
+        temperatures=run.objective.temperatures,
+        normalization=run.objective.normalization,
+        steps_per_epoch=run.cadence.steps_per_epoch,
         lengths=tuple(
-            Epochs(n=n, epochs=run.cadence.epochs, positives_seen=run.positives_seen(run.cadence.steps))
-            for n, run in sorted(runs.items(), reverse=True)
+            Epochs(n=n, epochs=each.cadence.epochs, positives_seen=each.positives_seen(each.cadence.steps))
+            for n, each in runs.items()
         ),
         seeds=CIFAR10_SEEDS,
-        evaluate_every_epochs=any_run.cadence.evaluate_every_epochs,
+        evaluate_every_epochs=run.cadence.evaluate_every_epochs,
         provenance=provenance(seed=setting.seed, wall_seconds=time.monotonic() - started),
     )
 

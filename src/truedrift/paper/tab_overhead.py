@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,13 +123,13 @@ def _measure_pair(pair: list[RunConfig], setting: StudyOptions, *, first: bool) 
     done = 0 if first else len(pair) * epochs
     seconds: list[list[float]] = [[] for _ in pair]
     with ExitStack() as stack:
-        processes = [stack.enter_context(_measuring_process(config, setting.device)) for config in pair]
+        requests = [stack.enter_context(_measuring_process(config, setting.device)) for config in pair]
         for _ in range(epochs):
-            for process, times in zip(processes, seconds, strict=True):
-                times.append(process.request("epoch"))
+            for request, times in zip(requests, seconds, strict=True):
+                times.append(request("epoch"))
                 done += 1
                 setting.progress(LABEL, done, 2 * len(pair) * epochs)
-        answers = [process.request("end") for process in processes]
+        answers = [request("end") for request in requests]
     costs = [
         Cost(
             estimator=config.objective.estimator_pos,
@@ -143,38 +143,30 @@ def _measure_pair(pair: list[RunConfig], setting: StudyOptions, *, first: bool) 
     return costs, answers[0]
 
 
-class MeasuringProcess:
-    """A process that answers each word with one line of JSON."""
-
-    def __init__(self, process: subprocess.Popen[str], errors: Any) -> None:
-        self._process, self._errors = process, errors
-
-    def request(self, word: str) -> Any:
-        """Send the word; return the answer."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        try:
-            self._process.stdin.write(word + "\n")
-            self._process.stdin.flush()
-            return json.loads(self._process.stdout.readline())
-        except (BrokenPipeError, ValueError):  # the process has ended
-            self._process.wait()
-        self._errors.seek(0)
-        last = self._errors.read().strip().splitlines()[-1:]
-        problem = f"a measurement ended with status {self._process.returncode} ({' '.join(last) or 'no output'})"
-        raise UserError(problem, "the machine must be able to train and compile", "fix the cause and run it again")
-
-
 @contextmanager
-def _measuring_process(config: RunConfig, device: str) -> Iterator[MeasuringProcess]:
-    """Start the process, and stop it on exit."""
+def _measuring_process(config: RunConfig, device: str) -> Iterator[Callable[[str], Any]]:
+    """Start the process; yield a function that sends one word and returns the answer, one line of JSON."""
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile("w+") as errors:
         path = Path(scratch) / "config.json"
         path.write_text(json.dumps(config.tree()), encoding="utf-8")
         pipe = subprocess.PIPE
         with subprocess.Popen(_command(path, device), stdin=pipe, stdout=pipe, stderr=errors, text=True) as process:
+
+            def request(word: str) -> Any:
+                assert process.stdout is not None
+                try:
+                    print(word, file=process.stdin, flush=True)
+                    return json.loads(process.stdout.readline())
+                except (BrokenPipeError, ValueError):  # the process has ended
+                    status = process.wait()
+                errors.seek(0)
+                last = errors.read().strip().splitlines()[-1:]
+                problem = f"a measurement ended with status {status} ({' '.join(last) or 'no output'})"
+                fix = "fix the cause and run it again"
+                raise UserError(problem, "the machine must be able to train and compile", fix)
+
             try:
-                yield MeasuringProcess(process, errors)
+                yield request
             finally:
                 process.kill()
 

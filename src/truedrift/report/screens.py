@@ -12,52 +12,32 @@ NOT_AVAILABLE = "not available"
 
 
 def evaluation_summary(record: EvaluationRecord) -> str:
-    """Return the metrics, one per line, the protocol and the time."""
-    return "\n".join((*metric_lines(record.metrics, record.protocol), f"time:     {record.seconds:.0f} s"))
-
-
-def metric_lines(metrics: Metrics, protocol: Protocol) -> tuple[str, ...]:
-    """Return one line per metric with its settings, then the protocol."""
-    pairs = min(protocol.compared, protocol.samples), min(protocol.compared, protocol.reference_count)
-    return (
-        _line(protocol.distance_name, f"{metrics.fid:.4g}", f"{protocol.samples} samples"),
-        _line(
-            "KID", _with_error(metrics.kid, metrics.kid_deviation), f"unbiased, all pairs of {_describe_pairs(pairs)}"
-        ),
-        _line("precision", share(metrics.precision), f"k = {protocol.neighbors}, {_describe_pairs(pairs)}"),
-        _line("recall", share(metrics.recall), f"k = {protocol.neighbors}, {_describe_pairs(pairs)}"),
-        _line("Inception Score", *_score(metrics, protocol)),
-        *protocol_lines(protocol),
+    """Return one line per metric with its settings, then what every metric depends on, and the time."""
+    metrics, of = record.metrics, record.protocol
+    pairs = f"{min(of.compared, of.samples)} samples and {min(of.compared, of.reference_count)} of the data"
+    kid = NOT_AVAILABLE
+    if metrics.kid is not None:
+        kid = f"{format_number(metrics.kid, '.3g')} ± {metrics.kid_deviation:.2g}"
+    rows = (
+        (of.distance_name, f"{metrics.fid:.4g}", f"{of.samples} samples"),
+        ("KID", kid, f"unbiased, all pairs of {pairs}"),
+        ("precision", share(metrics.precision), f"k = {of.neighbors}, {pairs}"),
+        ("recall", share(metrics.recall), f"k = {of.neighbors}, {pairs}"),
+        ("Inception Score", *_score(metrics, of)),
     )
-
-
-def protocol_lines(protocol: Protocol) -> tuple[str, ...]:
-    """Return what every metric depends on: features, data and samples."""
-    return (
-        f"features: {protocol.extractor}, sha256 {protocol.extractor_sha256[:12]}, {protocol.prepared}, "
-        f"{protocol.dimensions} dimensions",
-        f"data:     {protocol.reference}, split {protocol.split}, {protocol.reference_count} samples, "
-        f"sha256 {protocol.reference_sha256[:12]}",
-        f"samples:  {protocol.samples}, labels {protocol.labels}, seed {protocol.seed}, "
-        f"strength {protocol.strength:g}, {protocol.weights} weights",
-    )
-
-
-def _line(name: str, value: str, how: str) -> str:
-    return f"{name:22}{value:20}{how}"
-
-
-def _with_error(value: float | None, error: float | None) -> str:
-    return NOT_AVAILABLE if value is None else f"{format_number(value, '.3g')} ± {error:.2g}"
+    lines = [f"{name:22}{value:20}{how}" for name, value, how in rows]
+    lines += [
+        f"features: {of.extractor}, sha256 {of.extractor_sha256[:12]}, {of.prepared}, {of.dimensions} dimensions",
+        f"data:     {of.reference}, split {of.split}, {of.reference_count} samples, sha256 {of.reference_sha256[:12]}",
+        f"samples:  {of.samples}, labels {of.labels}, seed {of.seed}, strength {of.strength:g}, {of.weights} weights",
+        f"time:     {record.seconds:.0f} s",
+    ]
+    return "\n".join(lines)
 
 
 def share(value: float | None) -> str:
     """Format a share with three digits, if there is one."""
     return NOT_AVAILABLE if value is None else f"{value:.3f}"
-
-
-def _describe_pairs(pairs: tuple[int, int]) -> str:
-    return f"{pairs[0]} samples and {pairs[1]} of the data"
 
 
 def _score(metrics: Metrics, protocol: Protocol) -> tuple[str, str]:
@@ -85,21 +65,16 @@ def diagnosis_summary(diagnosis: Diagnosis, title: str) -> str:
 def _describe_input(diagnosis: Diagnosis) -> str:
     if diagnosis.source == "weights":
         return f"{diagnosis.queries:,} rows of n = {diagnosis.n:,} weights"
-    used = f" ({diagnosis.queries_used:,} used)" if diagnosis.queries_used < diagnosis.queries else ""
-    counts = _describe_references(diagnosis)
-    references = f"{diagnosis.references:,} references" + (f" ({counts})" if counts else "")
-    what = "distances" if diagnosis.source == "distances" else f"D = {diagnosis.dimension}"
-    return (
-        f"{diagnosis.queries:,} queries{used}, {references}, {what}, {diagnosis.kernel} kernel, "
-        f"n = {diagnosis.n:,}, seed {diagnosis.seed}"
-    )
-
-
-def _describe_references(diagnosis: Diagnosis) -> str:
-    """Return how many references are used and how many of these are distinct, where the number is smaller."""
+    # How many queries and references are used, and how many references are distinct, where the number is smaller
+    queries = f"{diagnosis.queries:,} queries"
+    if diagnosis.queries_used < diagnosis.queries:
+        queries += f" ({diagnosis.queries_used:,} used)"
     total, used, distinct = diagnosis.references, diagnosis.references_used, diagnosis.references_distinct
-    parts = (f"{used:,} used" if used < total else "", f"{distinct:,} distinct" if distinct < used else "")
-    return ", ".join(filter(None, parts))
+    counts = [f"{used:,} used"] if used < total else []
+    counts += [f"{distinct:,} distinct"] if distinct < used else []
+    references = f"{total:,} references" + (f" ({', '.join(counts)})" if counts else "")
+    what = "distances" if diagnosis.source == "distances" else f"D = {diagnosis.dimension}"
+    return f"{queries}, {references}, {what}, {diagnosis.kernel} kernel, n = {diagnosis.n:,}, seed {diagnosis.seed}"
 
 
 def _rows(diagnosis: Diagnosis, columns: tuple[TemperatureDiagnosis, ...]) -> list[list[str]]:

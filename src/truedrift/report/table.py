@@ -9,14 +9,13 @@ import csv
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from itertools import count
 from pathlib import Path
+from typing import Any
 
-__all__ = ["Cell", "Interval", "MeanCell", "Number", "Row", "Scientific", "Table"]
-
-_ASCII = {
+_LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -24,8 +23,6 @@ _ASCII = {
     "<": "$<$",
     ">": "$>$",
     **{letter: f"\\{letter}" for letter in "&%$#_{}"},
-}
-_BEYOND = {
     "τ′": r"$\tau'$",
     "τ": r"$\tau$",
     "−": "$-$",
@@ -45,19 +42,16 @@ _BEYOND = {
     "‖": r"$\|$",
     "…": r"\ldots{}",
 }
-_KNOWN = _ASCII | _BEYOND
-_PATTERN = re.compile("|".join(map(re.escape, sorted(_KNOWN, key=len, reverse=True))))
+_PATTERN = re.compile("|".join(map(re.escape, sorted(_LATEX, key=len, reverse=True))))
 
 
 def escape(text: str) -> str:
     """Return LaTeX code that prints the text."""
-    return _PATTERN.sub(lambda match: _KNOWN[match[0]], text)
+    return _PATTERN.sub(lambda match: _LATEX[match[0]], text)
 
 
 DASH = "–"
 """Text of a missing value."""
-
-Part = float | int | str | None
 
 
 @dataclass(frozen=True)
@@ -71,10 +65,6 @@ class Number:
     def text(self) -> str:
         """Return the formatted number with a real minus sign."""
         return format_number(self.value, self.spec)
-
-    def parts(self) -> Mapping[str, Part]:
-        """Return the number."""
-        return {"": self.value}
 
 
 class Scientific(Number):
@@ -101,11 +91,6 @@ class MeanCell:
         deviation = "" if self.deviation is None else f" ± {format_number(self.deviation, self.spec)}"
         return f"{format_number(self.mean, self.spec)}{deviation} {self.note}".rstrip()
 
-    def parts(self) -> Mapping[str, Part]:
-        """Return the mean, the deviation, the count and the note."""
-        numbers: dict[str, Part] = {"": self.mean, "deviation": self.deviation, "count": self.count}
-        return numbers | ({"note": self.note} if self.note else {})
-
 
 @dataclass(frozen=True)
 class Interval:
@@ -125,10 +110,6 @@ class Interval:
             return format_number(self.mean, self.spec)
         mean, low, high = (format_number(value, self.spec) for value in (self.mean, self.low, self.high))
         return f"{mean} [{low}, {high}]"
-
-    def parts(self) -> Mapping[str, Part]:
-        """Return the mean, both limits and the number of pairs."""
-        return {"": self.mean, "low": self.low, "high": self.high, "pairs": self.pairs}
 
 
 Cell = str | Number | MeanCell | Interval
@@ -154,9 +135,13 @@ def is_bold(cell: Cell) -> bool:
     return not isinstance(cell, str) and cell.bold
 
 
-def cell_parts(cell: Cell) -> Mapping[str, Part]:
+def cell_parts(cell: Cell) -> dict[str, Any]:
     """Return the parts of the cell for CSV, each under its name; "" is the number itself."""
-    return {"": cell} if isinstance(cell, str) else cell.parts()
+    if isinstance(cell, str):
+        return {"": cell}
+    names = [field.name for field in fields(cell) if field.name not in ("spec", "bold")]
+    values = {name: getattr(cell, name) for name in names}
+    return {"": values.pop(names[0]), **{name: value for name, value in values.items() if value not in (None, "")}}
 
 
 def markdown(cell: Cell) -> str:
@@ -175,24 +160,9 @@ def latex(cell: Cell) -> str:
     return f"\\textbf{{{text}}}" if is_bold(cell) else text
 
 
-def comma_separated(header: Sequence[str], rows: Iterable[Row]) -> str:
-    """Return CSV (RFC 4180): one line with the column names, then one line per row."""
-    rows = list(rows)
-    columns = [_parts(row[k] for row in rows) for k in range(len(header))]
-    file = io.StringIO(newline="")
-    writer = csv.writer(file, lineterminator="\r\n")
-    names = [f"{name} {part}".strip() for name, parts in zip(header, columns, strict=True) for part in parts]
-    writer.writerow(_unique_headers(names))
-    for row in rows:
-        cells = [(cell_parts(cell), parts) for cell, parts in zip(row, columns, strict=True)]
-        writer.writerow([values.get(part) for values, parts in cells for part in parts])
-    return file.getvalue()
-
-
-def _parts(cells: Iterable[Cell]) -> list[str]:
+def _part_names(cells: Iterable[Cell]) -> list[str]:
     """Return the names of the parts that the cells of a column have, in their order, starting with ""."""
-    names = (part for cell in cells for part, value in cell_parts(cell).items() if value is not None)
-    return list(dict.fromkeys(["", *names]))
+    return list(dict.fromkeys(["", *(part for cell in cells for part in cell_parts(cell))]))
 
 
 def _unique_headers(names: Iterable[str]) -> list[str]:
@@ -245,31 +215,36 @@ class Table:
     def latex(self) -> str:
         """Return a booktabs table; a table with many columns is shrunk to the line width (graphicx)."""
         wide = len(self.header) > FITTING_COLUMNS
-        groups = "\n\\midrule\n".join("\n".join(_latex_row(row) for row in group) for group in self.groups)
-        return "\n".join(
-            (
-                "\\begin{table}[t]",
-                "\\centering",
-                f"\\caption{{{escape(self.caption)}}}",
-                f"\\label{{{self.label}}}",
-                "\\small",
-                *([_FITTED] if wide else []),
-                f"\\begin{{tabular}}{{@{{}}{'l' * 2}{'c' * (len(self.header) - 2)}@{{}}}}",
-                "\\toprule",
-                _latex_row(self.header),
-                "\\midrule",
-                groups,
-                "\\bottomrule",
-                "\\end{tabular}%\n}" if wide else "\\end{tabular}",
-                *(f"\\par\\smallskip\\footnotesize {escape(note)}" for note in self.notes),
-                "\\end{table}",
-                "",
-            )
-        )
+        rows = ["\n".join(_latex_row(row) for row in group) for group in ([self.header], *self.groups)]
+        lines = [
+            "\\begin{table}[t]",
+            "\\centering",
+            f"\\caption{{{escape(self.caption)}}}",
+            f"\\label{{{self.label}}}",
+            "\\small",
+            *([_FITTED] if wide else []),
+            f"\\begin{{tabular}}{{@{{}}{'l' * 2}{'c' * (len(self.header) - 2)}@{{}}}}",
+            "\\toprule",
+            "\n\\midrule\n".join(rows),
+            "\\bottomrule",
+            "\\end{tabular}%\n}" if wide else "\\end{tabular}",
+            *(f"\\par\\smallskip\\footnotesize {escape(note)}" for note in self.notes),
+            "\\end{table}",
+            "",
+        ]
+        return "\n".join(lines)
 
     def csv(self) -> str:
-        """Return CSV with all digits of all numbers."""
-        return comma_separated(self.header, self.rows)
+        """Return CSV (RFC 4180) with all digits of all numbers: the column names, then one line per row."""
+        columns = [_part_names(row[k] for row in self.rows) for k in range(len(self.header))]
+        file = io.StringIO(newline="")
+        writer = csv.writer(file, lineterminator="\r\n")
+        names = [f"{name} {part}".strip() for name, parts in zip(self.header, columns, strict=True) for part in parts]
+        writer.writerow(_unique_headers(names))
+        for row in self.rows:
+            cells = [(cell_parts(cell), parts) for cell, parts in zip(row, columns, strict=True)]
+            writer.writerow([values.get(part) for values, parts in cells for part in parts])
+        return file.getvalue()
 
     def aligned(self) -> list[str]:
         """Return the lines of the table for a terminal."""
