@@ -162,39 +162,18 @@ def require_temperatures(temperatures: Sequence[float]) -> None:
 
 
 def require_features(field: str, value: Tensor, axes: str) -> None:
-    """Require a floating-point tensor [..., rows, D] with rows ≥ 1 and D ≥ 1; `axes` names both, as in "B, D"."""
-    allowed = f"must be a tensor [..., {axes}]"
-    _require_floating(field, value, allowed)
-    if value.ndim < 2:
-        raise UserError(
-            f"has shape {list(value.shape)}",
-            f"{allowed} with at least two dimensions",
-            "add a dimension with .unsqueeze(0)",
-            field=field,
-        )
-    if 0 in value.shape:
-        raise UserError(
-            f"has shape {list(value.shape)} and is empty",
-            f"{allowed} with every dimension ≥ 1",
-            "skip empty batches",
-            field=field,
-        )
-
-
-def require_weights(field: str, value: Tensor) -> None:
-    """Require a floating-point tensor [..., n] with n ≥ 1."""
-    allowed = "must be a tensor [..., n] with every dimension ≥ 1"
-    _require_floating(field, value, allowed)
-    if value.ndim == 0 or 0 in value.shape:
-        raise UserError(f"has shape {list(value.shape)}", allowed, "skip empty batches", field=field)
-
-
-def _require_floating(field: str, value: Tensor, allowed: str) -> None:
+    """Require a floating-point tensor whose last dimensions are `axes`, as in "B, D", with every dimension ≥ 1."""
+    allowed = f"must be a tensor [..., {axes}] with every dimension ≥ 1"
     if not isinstance(value, Tensor):
         raise UserError(f"is a {type(value).__name__}", allowed, "convert it with torch.as_tensor", field=field)
     if value.dtype not in _FLOATING:
-        allowed = "must be float64, float32, float16 or bfloat16"
-        raise UserError(f"has dtype {value.dtype}", allowed, "convert it with .float()", field=field)
+        dtypes = "must be float64, float32, float16 or bfloat16"
+        raise UserError(f"has dtype {value.dtype}", dtypes, "convert it with .float()", field=field)
+    shape = list(value.shape)
+    if 0 in shape:
+        raise UserError(f"has shape {shape} and is empty", allowed, "skip empty batches", field=field)
+    if len(shape) <= axes.count(","):
+        raise UserError(f"has shape {shape}", allowed, "add a dimension with .unsqueeze(0)", field=field)
 
 
 def require_matrices(**tensors: Tensor) -> None:

@@ -23,7 +23,6 @@ from truedrift.errors import (
     require_positive,
     require_same_dimension,
     require_temperature,
-    require_weights,
 )
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.kernels.kernel import KERNELS, LogKernel
@@ -134,7 +133,7 @@ def weight_rows(weights: Tensor) -> Float[Tensor, "rows n"]:
     at most eps/2 · α_i and Σα by eps/2, whatever n is. Dividing by a rounded sum adds as much again. The factor 2 is
     twice the total.
     """
-    require_weights("weights", weights)
+    require_features("weights", weights, "n")
     alpha = weights.detach().to("cpu", torch.float64).reshape(-1, weights.shape[-1])
     require_finite(weights=alpha)
     total = alpha.sum(-1)

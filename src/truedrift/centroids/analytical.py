@@ -28,7 +28,7 @@ import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.estimator import AlphaEstimator, Estimator
-from truedrift.errors import UserError, require_broadcastable, require_mask, require_weights
+from truedrift.errors import UserError, require_broadcastable, require_features, require_mask
 from truedrift.kernels.precision import at_least_float32, cast_like, to_widest
 from truedrift.kernels.weights import power_sum, softmax
 
@@ -67,7 +67,7 @@ def abc_weights(
     """
     if order not in (1, 2):
         raise UserError(f"is {order!r}", "must be 1 (ABC) or 2 (ABC-2)", "choose one of these", field="order")
-    require_weights("alpha", alpha)
+    require_features("alpha", alpha, "n")
     a = at_least_float32(alpha)
     # One pool: ABC or ABC-2.
     if strata is None:
