@@ -177,7 +177,7 @@ def test_identical_features_have_no_force(n, D, more, value, path, dtype):
 
 
 @pytest.mark.parametrize("temperatures", [DEFAULT, SHARP], ids=["default", "sharp"])
-@pytest.mark.parametrize("name", HARD)
+@pytest.mark.parametrize("name", [name for name in HARD if not name.startswith("tiny")])
 def test_one_dimension(name, temperatures):
     """Unit features are ±1, so every force is along f and the gradient is zero.
 
@@ -214,7 +214,7 @@ def test_float32_products_are_too_coarse_for_near_pairs():
 def test_gram_path_is_differentiable_only_once():
     gen, pos, _, _ = feature_groups(4, 5)
     gen.requires_grad_()
-    (gradient,) = torch.autograd.grad(drift_loss(gen, pos).loss.sum(), gen, create_graph=True)
+    (gradient,) = torch.autograd.grad(drift_loss(gen, pos).loss.square().sum(), gen, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         gradient.square().sum().backward()
 
