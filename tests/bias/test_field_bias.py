@@ -34,10 +34,9 @@ def no_influence(points, generated):
 def test_row_0_of_a_batch_equals_that_of_drift(kernel, n):
     positives, generated, x = pools()
     keys = stream_key(1), stream_key(2)
-    first, second = accumulate_field(
-        x[0].numpy(), positives.numpy(), generated.numpy(), no_influence(60, 50), no_influence(50, 50),
-        gaussian=kernel == "gaussian", tau=TAU, n=n, trials=1, keys=keys,
-    )  # fmt: skip
+    pos, neg = no_influence(60, 50), no_influence(50, 50)
+    arrays = (x[0].numpy(), positives.numpy(), generated.numpy(), pos, neg)
+    first, second = (each.sum(0) for each in accumulate_field(*arrays, kernel == "gaussian", TAU, n, 1, keys, 4))
     others = generated[torch.from_numpy(draw(keys[0], 0, 1, n - 1, 50, True).astype("int64"))[0]]
     y = positives[torch.from_numpy(draw(keys[1], 0, 1, n, 60, True).astype("int64"))[0]]
     batch = torch.cat((x[:1], others))

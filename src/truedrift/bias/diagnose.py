@@ -285,7 +285,7 @@ def _diagnose_weights(alpha: Float[Tensor, "rows n"], seed: int) -> Diagnosis:
 
 def _diagnose_sample(sample: DiagnosisInput, settings: DiagnosisSettings, generator: torch.Generator) -> Diagnosis:
     """Diagnose distances or features."""
-    queries_used, references_used = sample.used
+    queries_used, references_used = sample.y.shape if sample.x is None else (len(sample.x), len(sample.y))
     groups = uncertainty.jackknife_groups(sample.distinct, generator)
     pairs = zip(settings.temperatures, sample.references_by_temperature(settings), strict=True)
     kernel = settings.kernel
@@ -297,7 +297,7 @@ def _diagnose_sample(sample: DiagnosisInput, settings: DiagnosisSettings, genera
         references=sample.references,
         references_used=references_used,
         references_distinct=int(sample.distinct.max()) + 1,
-        dimension=sample.dimension,
+        dimension=None if sample.x is None else sample.y.shape[1],
         kernel=kernel if isinstance(kernel, str) else getattr(kernel, "__name__", "a function"),
         wanted=settings.wanted,
         seed=settings.seed,

@@ -63,16 +63,6 @@ class DiagnosisInput:
     rounding: float = 0.0
     """The largest rounding difference between distances to copies of one reference."""
 
-    @property
-    def used(self) -> tuple[int, int]:
-        """The numbers of queries and references in the sample."""
-        return (len(self.y), self.y.shape[1]) if self.x is None else (len(self.x), len(self.y))
-
-    @property
-    def dimension(self) -> int | None:
-        """D; None for distances."""
-        return None if self.x is None else self.y.shape[1]
-
     @cached_property
     def distinct(self) -> Int[Tensor, " N"]:
         """The index of each reference among the distinct ones; copies have equal features, or columns of distances."""

@@ -173,13 +173,8 @@ def exact_moments_by_estimator(
     """Compute the exact moments of several estimators with one pass over the pool.
 
     Args:
-        x: Queries.
-        pool: The pool that references are drawn from.
-        tau: The temperature of the kernel.
-        n: The number of references of a centroid, or several.
-        estimators: Estimators with different names, as in `exact_moments`.
-        kernel: A name, or a function (x, y, tau) → log k.
-        rtol: The tolerance of ‖bias‖, relative to it.
+        x, pool, tau, n, kernel, rtol: As in `exact_moments`.
+        estimators: Estimators with different names.
         progress: Called with the number of queries that are done.
 
     Returns:
@@ -233,8 +228,23 @@ def exact_stratified_bias(
     Raises:
         UserError: If an argument is not valid, or τ is so small that the integrals do not fit in memory.
     """
+    # Check the arguments
     weights = (1.0,) * len(pools) if pool_weights is None else tuple(pool_weights)
-    _require_strata(x, pools, tau, n, weights, estimators, rtol)
+    _require_tolerance(rtol)
+    if not pools:
+        fix = "pass for example (generated, unconditional)"
+        raise UserError("is empty", "must have one pool or more", fix, field="pools")
+    for k, pool in enumerate(pools):
+        require_points(tau, **{"x": x, f"pools[{k}]": pool})
+    if not n or not all(len(size) == len(pools) and all(map(is_size, size)) for size in n):
+        allowed = f"must be tuples of {len(pools)} integers ≥ 1, one per pool"
+        raise UserError(f"is {n!r}", allowed, "pass for example ((8, 4), (16, 8)) for two pools", field="n")
+    if len(weights) != len(pools) or not all(0 < weight < math.inf for weight in weights):
+        allowed = f"must be {len(pools)} positive numbers, one per pool"
+        raise UserError(f"is {weights!r}", allowed, "leave out pools of weight 0", field="pool_weights")
+    for name in estimators:
+        require_choice("estimator", name, STRATA_ESTIMATORS)
+    require_distinct(estimators)
     sizes = tuple(map(tuple, n))
     # Sizes in the same ratio have the same T* and are solved together
     by_ratio: dict[Sizes, list[int]] = {}
@@ -467,30 +477,3 @@ def _exact_estimator(estimator: str | Estimator) -> Estimator:
 def _require_tolerance(rtol: float) -> None:
     if not 0 < rtol < 1:
         raise UserError(f"is {rtol!r}", "must be between 0 and 1", "the default is 1e-6", field="rtol")
-
-
-def _require_strata(
-    x: Tensor,
-    pools: Sequence[Tensor],
-    tau: float,
-    n: Sequence[Sizes],
-    weights: tuple[float, ...],
-    estimators: Sequence[str],
-    rtol: float,
-) -> None:
-    """Check the arguments of `exact_stratified_bias`."""
-    _require_tolerance(rtol)
-    if not pools:
-        fix = "pass for example (generated, unconditional)"
-        raise UserError("is empty", "must have one pool or more", fix, field="pools")
-    for k, pool in enumerate(pools):
-        require_points(tau, **{"x": x, f"pools[{k}]": pool})
-    if not n or not all(len(sizes) == len(pools) and all(map(is_size, sizes)) for sizes in n):
-        allowed = f"must be tuples of {len(pools)} integers ≥ 1, one per pool"
-        raise UserError(f"is {n!r}", allowed, "pass for example ((8, 4), (16, 8)) for two pools", field="n")
-    if len(weights) != len(pools) or not all(0 < weight < math.inf for weight in weights):
-        allowed = f"must be {len(pools)} positive numbers, one per pool"
-        raise UserError(f"is {weights!r}", allowed, "leave out pools of weight 0", field="pool_weights")
-    for name in estimators:
-        require_choice("estimator", name, STRATA_ESTIMATORS)
-    require_distinct(estimators)

@@ -50,54 +50,35 @@ class Influence(NamedTuple):
     h: Array
 
 
+@numba.njit(parallel=True, fastmath=True, cache=True)  # type: ignore[misc]
 def accumulate_field(
     x: Array,
     positives: Array,
     generated: Array,
     pos: Influence,
     neg: Influence,
-    *,
     gaussian: bool,
     tau: float,
     n: int,
     trials: int,
     keys: tuple[np.uint64, np.uint64],
+    blocks: int,
 ) -> tuple[Array, Array]:
-    """Return Σ e and Σ e eᵀ [3, 3, 3, D (, D)] without the linear parts.
+    """Return Σ e and Σ e eᵀ [blocks, 3, 3, 3, D (, D)] of blocks of trials, without the linear parts.
 
-    Axes are normalization × (T⁺, T⁻, V) × (standard, ABC, ABC-2).
+    Axes are normalization × (T⁺, T⁻, V) × (standard, ABC, ABC-2). The keys are those of negatives and positives.
     """
-    D = len(x)
-    blocks = block_count(trials, 27 * D * D)
+    D, trials_per_block = len(x), -(-trials // blocks)
+    key_neg, key_pos = keys
     first, second = np.zeros((blocks, 3, 3, 3, D)), np.zeros((blocks, 3, 3, 3, D, D))
-    _accumulate(x, positives, generated, pos, neg, gaussian, tau, n, trials, *keys, first, second)
-    return first.sum(0), second.sum(0)
-
-
-@numba.njit(parallel=True, fastmath=True, cache=True)  # type: ignore[misc]
-def _accumulate(
-    x: Array,
-    positives: Array,
-    generated: Array,
-    pos: Influence,
-    neg: Influence,
-    gaussian: bool,
-    tau: float,
-    n: int,
-    trials: int,
-    key_neg: np.uint64,
-    key_pos: np.uint64,
-    first: Array,
-    second: Array,
-) -> None:
-    D, trials_per_block = len(x), -(-trials // len(first))
-    for block in numba.prange(len(first)):
+    for block in numba.prange(blocks):
         unused = np.empty(1, np.int64)
         drawn_neg, drawn_pos = np.empty(n - 1, np.uint32), np.empty(n, np.uint32)
         y = np.empty((D, 2 * n))  # columns: x, the other generated ones, positives
         of_x, others, w = np.empty(2 * n), np.empty(2 * n), np.empty(2 * n)
         e, linear = np.empty((3, 3, D)), np.empty((2, D))
         for trial in range(block * trials_per_block, min(trials, (block + 1) * trials_per_block)):
+            # Draw a batch
             draw_one(key_neg, trial, len(generated), True, unused, drawn_neg)
             draw_one(key_pos, trial, len(positives), True, unused, drawn_pos)
             for d in range(D):
@@ -106,6 +87,7 @@ def _accumulate(
                     y[d, 1 + j] = generated[drawn_neg[j], d]
                 for j in range(n):
                     y[d, n + j] = positives[drawn_pos[j], d]
+            # Compute the weights of row 0 under every normalization, and the errors of the centroids
             _columns(y, n, gaussian, tau, of_x, others)
             for normalization in range(3):
                 for j in range(1, 2 * n):
@@ -123,6 +105,7 @@ def _accumulate(
                         e[2, k, d] = e[0, k, d] - e[1, k, d]
                 for side in range(3):
                     add_error(e[side], first[block, normalization, side], second[block, normalization, side])
+    return first, second
 
 
 @numba.njit(inline="always", fastmath=True, cache=True)  # type: ignore[misc]
@@ -199,34 +182,31 @@ def field_bias_trials(
     Returns:
         The moments by normalization and estimator.
     """
+    # Check the arguments
     sizes = read_sizes(n, 3)  # the query and two others
     require_points(tau, x=x, positives=positives, generated=generated)
     require_choice("kernel", kernel, ("laplace", "gaussian"))
     require_integer("trials", trials, 2, 2000)
     _require_range(torch.cat((x, positives, generated)), tau, kernel)
-    # Compute the targets, and what is linear in the empirical measures
+    # Compute the targets and the linear parts
     x, positives, generated = (each.detach().to("cpu", torch.float64) for each in (x, positives, generated))
     pos, neg = (influences(x, pool, generated, tau, kernel) for pool in (positives, generated))
-
-    def run(q: int, size: int, trials: int, keys: tuple[np.uint64, np.uint64]) -> Sums:
-        arrays = (x[q].numpy(), positives.numpy(), generated.numpy(), pos.at(q), neg.at(q))
-        first, second = accumulate_field(
-            *arrays, gaussian=kernel == "gaussian", tau=tau, n=size, trials=trials, keys=keys
-        )
-        return torch.from_numpy(first), torch.from_numpy(second)
+    work_per_query = sum(size**2 for size in sizes)
+    blocks = block_count(trials, 27 * x.shape[1] ** 2)
 
     def query_sums(q: int) -> dict[str, Sums]:
-        by_size = []
-        for k, size in enumerate(sizes):
-            done = q * work_per_query + sum(each**2 for each in sizes[:k])
+        sums, done = [], q * work_per_query
+        arrays = (x[q].numpy(), positives.numpy(), generated.numpy(), pos.at(q), neg.at(q))
+        for size in sizes:
             progress("Monte Carlo of the field", done, len(x) * work_per_query)
-            by_size.append(run(q, size, trials, (stream_key(seed, q, size, 0), stream_key(seed, q, size, 1))))
-        first, second = (torch.stack(each, 3) for each in zip(*by_size, strict=True))
+            keys = stream_key(seed, q, size, 0), stream_key(seed, q, size, 1)
+            by_block = accumulate_field(*arrays, kernel == "gaussian", tau, size, trials, keys, blocks)
+            sums.append([each.sum(0) for each in by_block])
+            done += size**2
+        first, second = (torch.from_numpy(np.stack(each, 3)) for each in zip(*sums, strict=True))
         return {"field": (first, second)}
 
     # Sum over the trials of each query
-    run(0, 3, 1, (stream_key(0), stream_key(1)))  # compiles, so that it does not count as time of the first query
-    work_per_query = sum(size**2 for size in sizes)
     settings = (tau, sizes, trials, kernel, seed)
     cache = TrialCache(None if keep is None else cache_path(keep, settings, x, positives, generated))
     sums = [cache.read_or_compute(q, partial(query_sums, q))["field"] for q in range(len(x))]
@@ -236,10 +216,7 @@ def field_bias_trials(
     targets = [torch.stack((pos.T_star, neg.T_star, pos.T_star - neg.T_star))[:, s] for s in (0, 1, 1)]
     return {
         (normalization, estimator): FieldMoments(
-            *(
-                trial_moments(sizes, trials, targets[a][side], first[a, side, b], second[a, side, b])
-                for side in range(3)
-            )
+            *(trial_moments(sizes, trials, targets[a][k], first[a, k, b], second[a, k, b]) for k in range(3))
         )
         for a, normalization in enumerate(NORMALIZATIONS)
         for b, estimator in enumerate(ESTIMATORS)

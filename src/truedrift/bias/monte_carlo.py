@@ -42,7 +42,7 @@ from truedrift.bias.trials import (
     Rule,
     Table,
     accumulate,
-    compile_now,
+    block_count,
     draw,
     stream_key,
 )
@@ -212,8 +212,6 @@ def monte_carlo(
     task = _Task(pool, tau, sizes, trials, chosen, log_kernel(kernel), replacement, seed)
     cache = TrialCache(None if keep is None else task.cache_path(keep, x))
     work = sum(each.budget(size) for each in chosen for size in sizes) * trials
-    progress("Monte Carlo", 0, len(x) * work)
-    compile_now()  # so that it does not count as time of the first query
     # Sum over the trials of each query
     T_star, sums = [], []
     for q, query in enumerate(x):
@@ -274,10 +272,13 @@ class _TaskAtQuery:
         """Return Σ e [len(n), outputs, D] and Σ e eᵀ [len(n), outputs, D, D] by compiled code."""
         table, residue = self._table
         trials, results = self.task.trials, []
+        blocks = block_count(trials, rule.outputs * self.T_star.numel() ** 2)
         for n in self.task.n:
             m = rule.settings[0] * (n - 1) + 1 if rule.kind == BR_SNIS else n
-            keys = {"key": self._key(0, m), "estimator_key": self._key(1, m)}
-            results.append(accumulate(table, rule, m, trials, replacement=self.task.replacement, **keys))
+            by_block = accumulate(
+                table, rule, m, trials, self._key(0, m), self._key(1, m), self.task.replacement, blocks
+            )
+            results.append([each.sum(0) for each in by_block])
         first, second = (torch.stack([torch.from_numpy(sums[k]) for sums in results]) for k in (0, 1))
         cross = first.unsqueeze(-1) * residue  # subtract the T* of the rounded table from e
         second = second - cross - cross.mT + trials * residue.unsqueeze(-1) * residue

@@ -214,21 +214,6 @@ JACKKNIFE = Rule(1, 1)
 BOOTSTRAP, BR_SNIS = 2, 3
 
 
-def accumulate(
-    table: Table, rule: Rule, m: int, trials: int, *, key: np.uint64, estimator_key: np.uint64, replacement: bool
-) -> tuple[Array, Array]:
-    """Return Σ e [outputs, D] and Σ e eᵀ [outputs, D, D] over minibatches of m.
-
-    The table [N, 1 + D] holds w > 0 and y − T*. `key` is that of the minibatches, and `estimator_key` that of the draws
-    of the estimator itself.
-    """
-    D = table.shape[1] - 1
-    blocks = block_count(trials, rule.outputs * D * D)
-    first, second = np.zeros((blocks, rule.outputs, D)), np.zeros((blocks, rule.outputs, D, D))
-    _accumulate(table, rule.kind, *rule.settings, m, trials, key, estimator_key, replacement, first, second)
-    return first.sum(0), second.sum(0)
-
-
 def block_count(trials: int, numbers: int) -> int:
     """Return the number of blocks of trials, for sums of `numbers` numbers per block.
 
@@ -237,34 +222,33 @@ def block_count(trials: int, numbers: int) -> int:
     return max(4, min(64, SUMS // numbers, trials))
 
 
-def compile_now() -> None:
-    """Compile the loop, which takes a while the first time after an installation."""
-    key = np.uint64(0)
-    accumulate(np.ones((1, 2), np.float32), POWER_SUMS, 1, 1, key=key, estimator_key=key, replacement=True)
-
-
 @numba.njit(parallel=True, fastmath=True, cache=True)  # type: ignore[misc]
-def _accumulate(
+def accumulate(
     table: Table,
-    kind: int,
-    setting: int,
-    other: int,
+    rule: Rule,
     m: int,
     trials: int,
     key: np.uint64,
     estimator_key: np.uint64,
     replacement: bool,
-    first: Array,
-    second: Array,
-) -> None:
-    N, D, outputs = table.shape[0], table.shape[1] - 1, first.shape[1]
-    together, trials_per_block = max(1, DRAWS_TOGETHER // m), -(-trials // len(first))
-    for block in numba.prange(len(first)):
+    blocks: int,
+) -> tuple[Array, Array]:
+    """Return Σ e [blocks, outputs, D] and Σ e eᵀ [blocks, outputs, D, D] of blocks of minibatches of m.
+
+    The table [N, 1 + D] holds w > 0 and y − T*. `key` is that of the minibatches, and `estimator_key` that of the draws
+    of the estimator itself.
+    """
+    N, D = table.shape[0], table.shape[1] - 1
+    kind, outputs, (setting, other) = rule
+    first, second = np.zeros((blocks, outputs, D)), np.zeros((blocks, outputs, D, D))
+    together, trials_per_block = max(1, DRAWS_TOGETHER // m), -(-trials // blocks)
+    for block in numba.prange(blocks):
         last_trial = np.full(1 if replacement else N, -1, np.int64)
         drawn, w, y = np.empty((together, m), np.uint32), np.empty((together, m)), np.empty((together, D, m))
         e = np.empty((outputs, D))
         end = min(trials, (block + 1) * trials_per_block)
         for trial in range(block * trials_per_block, end, together):
+            # Draw and look up some minibatches, then compute their errors
             some = min(together, end - trial)
             for t in range(some):
                 draw_one(key, trial + t, N, replacement, last_trial, drawn[t])
@@ -280,6 +264,7 @@ def _accumulate(
                 else:
                     br_snis(w[t], y[t], e, setting, other, stream(estimator_key, trial + t))
                 add_error(e, first[block], second[block])
+    return first, second
 
 
 @numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
