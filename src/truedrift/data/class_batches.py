@@ -97,7 +97,10 @@ class ClassBatches:
         self.total = len(labels)
         self.counts = counts
         self.steps_per_pass = max(int(counts.min()) // n, 1)
-        self._members, self._is_member = _pad_members(labels, counts)
+        # The positions of each class in one row [C, max_c N_c], and which entries are not padding.
+        self._is_member = torch.arange(int(counts.max())) < counts[:, None]
+        self._members = torch.zeros(self._is_member.shape, dtype=torch.int64)
+        self._members[self._is_member] = labels.argsort(stable=True)
         # Cache without replacement: the permutations of one pass.
         self._cached_pass: tuple[int, Tensor] = (-1, self._members)
         # Cache of the queue: pass p of a class is at slot p mod passes, so the passes in one queue never share a slot.
@@ -157,14 +160,6 @@ class ClassBatches:
             permutations, slot = self._draw_permutations(each, classes), each % self._passes_in_queue
             self._window[classes, slot, : permutations.shape[-1]] = permutations
             self._pass_in_slot[classes, slot] = each
-
-
-def _pad_members(labels: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the positions of each class in one row [C, max_c N_c], and which entries are not padding."""
-    is_member = torch.arange(int(counts.max())) < counts[:, None]
-    members = torch.zeros(is_member.shape, dtype=torch.int64)
-    members[is_member] = labels.argsort(stable=True)
-    return members, is_member
 
 
 def _require_sizes(counts: Tensor, classes: int, n: int, sampling: Sampling, names: Sequence[str] | None) -> None:

@@ -66,7 +66,11 @@ def read_folder(root: Path, *, split: str = "train", image_size: int | None = No
         _require_one_size(paths, sizes)
     width, height = sizes[0] if image_size is None else (image_size, image_size)
     shape = (1 if gray else 3, height, width)
-    _require_memory(len(files), math.prod(shape))
+    total = len(files) * math.prod(shape)
+    if total > LARGEST_BYTES:
+        problem = f"{len(files)} images of {math.prod(shape)} bytes are {total / 2**30:.0f} GiB"
+        allowed = f"must be at most {LARGEST_BYTES >> 30} GiB in memory"
+        raise UserError(problem, allowed, "use a smaller image size or fewer images")
     # Read the pixels.
     values = torch.empty(len(files), *shape, dtype=torch.uint8)
     for row, path in enumerate(paths):
@@ -163,13 +167,6 @@ def _require_one_size(files: Sequence[Path], sizes: Sequence[tuple[int, int]]) -
             problem = f"{files[0].name} is {sizes[0][0]}×{sizes[0][1]} and {path.name} is {width}×{height}"
             allowed = "must have the same size, unless image_size is set"
             raise UserError(problem, allowed, "set image_size, for example to 32")
-
-
-def _require_memory(count: int, each: int) -> None:
-    if count * each > LARGEST_BYTES:
-        problem = f"{count} images of {each} bytes are {count * each / 2**30:.0f} GiB"
-        allowed = f"must be at most {LARGEST_BYTES >> 30} GiB in memory"
-        raise UserError(problem, allowed, "use a smaller image size or fewer images")
 
 
 def _read_pixels(path: Path, image_size: int | None, channels: int) -> Tensor:

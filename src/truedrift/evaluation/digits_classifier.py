@@ -7,8 +7,7 @@ machines may differ in the last digits of the weights; the hash in the protocol 
 """
 
 import hashlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -83,12 +82,17 @@ def train_classifier(progress: Progress = no_progress) -> dict[str, Tensor]:
     data, network = digits("train"), _build_network()
     images = to_model_range(data.values)
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    with _one_thread(), torch.enable_grad():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
         for step in range(STEPS):
             optimizer.zero_grad()
-            F.cross_entropy(network(images), data.labels).backward()
+            with torch.enable_grad():
+                F.cross_entropy(network(images), data.labels).backward()
             optimizer.step()
             progress("classifier of digits", step + 1, STEPS)
+    finally:
+        torch.set_num_threads(threads)
     with torch.no_grad():
         scale = network[:-1](images).var(0).mean().sqrt()
     return {name: tensor.detach() for name, tensor in network.state_dict().items()} | {SCALE: scale}
@@ -105,13 +109,3 @@ def _build_network() -> nn.Sequential:
             bound = parameter.shape[-1] ** -0.5
             parameter.copy_(torch.rand(parameter.shape, generator=numbers) * 2 * bound - bound)
     return network
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

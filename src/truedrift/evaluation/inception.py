@@ -48,7 +48,7 @@ class ScriptedInception(Extractor):
             self._network = torch.jit.load(str(path), map_location=device).eval()
 
     def extract(self, values: Tensor) -> ExtractedFeatures:
-        return ExtractedFeatures(self._network(preprocess(values)))
+        return ExtractedFeatures(self._network((resize_like_tensorflow1(rgb(values).float(), SIDE) - 128) / 128))
 
 
 class TorchFidelityInception(Extractor):
@@ -81,11 +81,6 @@ def _verify_file(path: Path) -> str:
         problem = f"{str(path)!r} has sha256 {sha256[:12]}…"
         raise UserError(problem, f"must be {FILE.sha256[:12]}…", f"remove it and run {FETCH}")
     return sha256
-
-
-def preprocess(values: Tensor) -> Float[Tensor, "B 3 299 299"]:
-    """Convert bytes to the input of the network."""
-    return (resize_like_tensorflow1(rgb(values).float(), SIDE) - 128) / 128
 
 
 def resize_like_tensorflow1(images: Float[Tensor, "B C H W"], side: int) -> Float[Tensor, "B C {side} {side}"]:

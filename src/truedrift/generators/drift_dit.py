@@ -202,7 +202,7 @@ class DriftDiT(Generator):
         state = published.without_wrappers(state_dict)
         options, sample_shape, classes = published.read_shape(state, image_size, style_draws)
         model = cls(DriftDiTOptions(**options), sample_shape=sample_shape, classes=classes)
-        parameters = published.parameters(state)
+        parameters = {name: tensor for name, tensor in state.items() if not name.startswith("rope.")}
         published.require_same(parameters, model.state_dict())
         model.load_state_dict(parameters)
         return model

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.axes import Tensor
-from truedrift.errors import UserError, error_text
+from truedrift.errors import UserError, error_text, import_package
 from truedrift.generators import published
 from truedrift.generators.base import CONFIG, WEIGHTS, Generator
 from truedrift.generators.catalog import GENERATORS
@@ -44,11 +44,12 @@ def from_pretrained(folder: Path | str) -> Generator:
     if not isinstance(architecture, str) or architecture not in GENERATORS:
         problem = f"{str(folder / CONFIG)!r} names the architecture {architecture!r}"
         raise UserError(problem, f"must be one of {', '.join(GENERATORS)}", f"pass {_SAVED}")
+    safetensors = import_package("safetensors", "loading generators", "train")
     try:
         return GENERATORS[architecture].from_pretrained(folder, local_files_only=True)
     except UserError as error:
         raise error.with_prefix(repr(str(folder / CONFIG))) from None
-    except _weight_errors() as error:
+    except (safetensors.SafetensorError, RuntimeError) as error:  # not safetensors, or of another network
         problem = f"{str(folder / WEIGHTS)!r} does not hold the weights that {CONFIG} describes ({error_text(error)})"
         raise UserError(problem, f"must be {_SAVED}", "save or convert it again") from None
 
@@ -68,13 +69,6 @@ def _read_config(folder: Path) -> dict[str, Any]:
         problem = f"{str(folder / CONFIG)!r} is not a JSON object ({error})"
         raise UserError(problem, f"must be part of {_SAVED}", "save or convert it again") from None
     return config
-
-
-def _weight_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions for a file that is not in safetensors format or belongs to another network."""
-    from safetensors import SafetensorError  # noqa: PLC0415  an extra
-
-    return (SafetensorError, RuntimeError)
 
 
 AVERAGES = {"ema", "shadow", "average", "averaged"}

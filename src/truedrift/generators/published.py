@@ -43,11 +43,6 @@ def without_wrappers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {_WRAPPERS.sub("", name): tensor for name, tensor in state.items()}
 
 
-def parameters(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return everything except the position cache."""
-    return {name: tensor for name, tensor in state.items() if not name.startswith("rope.")}
-
-
 def read_shape(
     state: Mapping[str, Tensor], image_size: int | None = None, style_draws: int | None = None
 ) -> tuple[dict[str, Any], tuple[int, int, int], int]:

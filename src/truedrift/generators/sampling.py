@@ -50,7 +50,11 @@ def sample(
     _require_labels(labels, generator.classes)
     require_integer("batch", batch, 1, 256)
     require_integer("first_id", first_id, 0, 0)
-    strengths = _expand_strength(strength, len(labels))
+    strengths = torch.as_tensor(strength, dtype=torch.float32)
+    if strengths.shape not in ((), labels.shape):
+        allowed = f"must be one number or have shape {list(labels.shape)}"
+        raise UserError(f"has shape {list(strengths.shape)}", allowed, "pass one per label", field="strength")
+    strengths = strengths.expand(len(labels))
     if device is not None:
         generator.to(device)
     # Fill the result batch by batch.
@@ -114,14 +118,6 @@ def _draw_block(generator: Generator, seed: int, block: int) -> tuple[Tensor, Te
     # randint needs at least one entry to choose from, even for a generator without styles.
     entries = max(generator.style_entries, 1)
     return z, torch.randint(entries, (BLOCK, generator.style_draws), generator=numbers)
-
-
-def _expand_strength(strength: float | Tensor, count: int) -> Tensor:
-    strengths = torch.as_tensor(strength, dtype=torch.float32)
-    if strengths.shape not in ((), (count,)):
-        allowed = f"must be one number or have shape [{count}]"
-        raise UserError(f"has shape {list(strengths.shape)}", allowed, "pass one per label", field="strength")
-    return strengths.expand(count)
 
 
 def _require_labels(labels: Tensor, classes: int) -> None:
