@@ -7,7 +7,7 @@ any. All groups and all temperatures are computed in one pass over leading dimen
 The target is fixed (stop-gradient, sg), so only the scaling of `gen` is differentiated, and ∂loss/∂f = −2V/(nD). The
 loss is mean V² of fields that each have unit RMS, so its value changes little during training: read the report instead.
 
-The arithmetic from features to gradient is in six files:
+The arithmetic from features to gradient is in six files; the others only check arguments and set the precision:
 
     drift_loss.py → feature_scale.py (common scale) → gram.py (products and gradient; or `_general_loss` below)
       → field/affinity.py (log k → γ of both sides → C) → kernels/weights.py (softmax) → centroids/analytical.py (ABC)
