@@ -350,6 +350,15 @@ def test_inference_mode(path):
         assert torch.equal(found.report.n_eff_pos, expected.report.n_eff_pos)
 
 
+@pytest.mark.parametrize("kernel", ["laplace", "gaussian"])
+def test_report_is_read_outside_inference_mode(kernel):
+    gen, pos, _, _ = feature_groups(5, 7)
+    expected = drift_loss(gen, pos, kernel=kernel).report.n_eff_pos
+    with torch.inference_mode():
+        report = drift_loss(gen, pos, kernel=kernel).report
+    assert torch.equal(report.n_eff_pos, expected)
+
+
 # ---- function transforms -------------------------------------------------------------------------------------------
 
 

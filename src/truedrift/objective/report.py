@@ -1,8 +1,8 @@
 """Telemetry of the drift loss: raw forces, effective sample sizes, dominance, size of the correction, distance ratio.
 
-The loss is mean V² of fields normalized to unit RMS, so it is nearly constant during training; those of the report
-are not. They are computed on first use from the distances of the batch, so a step whose report is not read costs
-nothing extra.
+The loss is mean V² of fields normalized to unit RMS, so it is nearly constant during training; the quantities
+of the report are not. They are computed on first use from the distances of the batch, so a step whose report is not
+read costs nothing extra.
 """
 
 from dataclasses import dataclass, field
@@ -132,7 +132,8 @@ class DriftReport:
         # Its own random numbers for estimators that draw: reading a report must not change those of a run.
         draws = Bootstrap in (type(self.spec.estimator_pos), type(self.spec.estimator_neg))
         generator = torch.Generator(terms.distances.device).manual_seed(0) if draws else None
-        log_k = log_kernels(terms.distances, self.temperatures) if terms.log_k is None else terms.log_k
+        # A copy, because the weights mask in place, which an inference tensor does not allow outside inference mode.
+        log_k = log_kernels(terms.distances, self.temperatures) if terms.log_k is None else terms.log_k.clone()
         return batch_weights(log_k, terms.negatives, terms.weight_neg, self.spec, generator=generator)
 
 
