@@ -6,9 +6,10 @@ by its dotted path, as in `optimizer.learning_rate is -1`.
 """
 
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -60,12 +61,6 @@ def _format_number(number: float) -> str:
     return str(int(number)) if float(number).is_integer() else f"{number:g}"
 
 
-def to_dict(options: Any) -> dict[str, Any]:
-    """Convert a dataclass to dictionaries, lists, strings and numbers, as JSON holds them."""
-    tree: dict[str, Any] = asdict(options)
-    return tree
-
-
 def from_dict(kind: Callable[..., Options], tree: Any, where: str = "") -> Options:
     """Build a dataclass from dictionaries and lists, and check every field against its type.
 
@@ -97,19 +92,17 @@ def from_dict(kind: Callable[..., Options], tree: Any, where: str = "") -> Optio
         )
     hints = _hints(kind)
 
-    # Unknown fields
+    # Look for unknown fields.
     for name in tree:
         if name not in hints:
-            path = _join_path(where, name if isinstance(name, str) else repr(name))
-            raise UserError("is unknown", f"known: {', '.join(hints)}", "use one of these", field=_truncate(path, 200))
-
-    # Values and missing fields
+            path = _truncate(_join_path(where, str(name)), 200)
+            raise UserError("is unknown", f"known: {', '.join(hints)}", "use one of these", field=path)
+    # Convert the values, and look for missing fields.
     values = {name: _value(hints[name], value, _join_path(where, name)) for name, value in tree.items()}
     for each in fields(kind):  # type: ignore[arg-type]
-        if each.name not in values and _is_required(each):
+        if each.name not in values and each.default is MISSING and each.default_factory is MISSING:
             raise UserError("is missing", "it has no default", "set it", field=_join_path(where, each.name))
-
-    # Checks of the dataclass itself
+    # Let the dataclass check itself.
     try:
         return kind(**values)
     except UserError as error:
@@ -118,7 +111,7 @@ def from_dict(kind: Callable[..., Options], tree: Any, where: str = "") -> Optio
 
 def validated(options: Options) -> Options:
     """Return the same options after checking every field against its type."""
-    return from_dict(type(options), to_dict(options))
+    return from_dict(type(options), asdict(options))  # type: ignore[call-overload]
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any], where: str = "") -> list[str]:
@@ -131,24 +124,17 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any], where: str = "") -> 
     result = []
     for name in sorted(a.keys() | b.keys()):
         path, left, right = _join_path(where, name), a.get(name), b.get(name)
+        values = [list(each) if isinstance(each, tuple) else each for each in (left, right)]
         if isinstance(left, Mapping) and isinstance(right, Mapping):
             result += differences(left, right, path)
-        elif _tuple_to_list(left) != _tuple_to_list(right):
+        elif values[0] != values[1]:
             result.append(f"{path} ({_short_repr(left)} and {_short_repr(right)})")
     return result
-
-
-def _tuple_to_list(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind, include_extras=True)
-
-
-def _is_required(field: Field[Any]) -> bool:
-    return field.default is MISSING and field.default_factory is MISSING
 
 
 def _join_path(where: str, name: str) -> str:
@@ -159,7 +145,11 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     """Convert a value to its type, or raise an error that names `where`."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _apply_rules(_value(parts[0], value, where), parts[1:], where)
+        converted = _value(parts[0], value, where)
+        for rule in parts[1:]:
+            if converted is not None and not rule.holds(converted):
+                raise UserError(f"is {converted!r}", str(rule), "choose another value", field=where)
+        return converted
     if origin in (UnionType, Union):
         return _union(parts, value, where)
     if origin is Literal:
@@ -169,13 +159,6 @@ def _value(kind: Any, value: Any, where: str) -> Any:
     if isinstance(kind, type) and is_dataclass(kind):
         return from_dict(kind, value, where)
     return _scalar(kind, value, where)
-
-
-def _apply_rules(value: Any, rules: tuple[Any, ...], where: str) -> Any:
-    for rule in rules:
-        if isinstance(rule, (Within, NonEmpty)) and value is not None and not rule.holds(value):
-            raise UserError(f"is {value!r}", str(rule), "choose another value", field=where)
-    return value
 
 
 def _union(parts: tuple[Any, ...], value: Any, where: str) -> Any:
@@ -212,15 +195,13 @@ def _scalar(kind: Any, value: Any, where: str) -> Any:
         return float(value)
     if kind is int and type(value) is int and abs(value) <= LARGEST_INTEGER:
         return value
-    if (kind is bool and type(value) is bool) or (kind is str and type(value) is str and _is_encodable(value)):
+    if kind is bool and type(value) is bool:
+        return value
+    # Text may become a file name: no NUL, and no lone surrogates, which UTF-8 cannot encode.
+    if kind is str and type(value) is str and not re.search("[\0\ud800-\udfff]", value):
         return value
     names = {bool: "true or false", int: "an integer", float: "a finite number", str: "text without NUL or surrogates"}
     raise UserError(f"is {_short_repr(value)}", f"must be {names[kind]}", "choose another value", field=where)
-
-
-def _is_encodable(text: str) -> bool:
-    """Return whether the text can be a file name: no NUL, and no lone surrogates, which UTF-8 cannot encode."""
-    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _short_repr(value: Any) -> str:

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import asdict
 from functools import cache
 
 import pytest
@@ -14,7 +15,6 @@ from truedrift import encoders, generators
 from truedrift.cli import main
 from truedrift.data import NAMES
 from truedrift.errors import UserError
-from truedrift.options import to_dict
 from truedrift.progress import no_progress
 from truedrift.recipes import RECIPES, recipe
 from truedrift.training import (
@@ -45,7 +45,7 @@ def options_of_kinds():
     """Yield every option of every kind of generator and encoder, with its kind."""
     for section, kinds in KINDS.items():
         for kind, options in kinds.items():
-            yield from (((section, name), kind) for name in to_dict(options()))
+            yield from (((section, name), kind) for name in asdict(options()))
 
 
 OPTIONS_WITHOUT_KIND = [path for path in option_paths(recipe("digits").tree()) if path[0] not in KINDS]

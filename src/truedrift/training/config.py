@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 from truedrift.data.load import NAMES, TOYS
@@ -21,7 +21,7 @@ from truedrift.field.affinity import Form, Normalization
 from truedrift.generators.catalog import GeneratorOptions
 from truedrift.generators.mlp import MLPOptions
 from truedrift.objective.feature_scale import FeatureScale
-from truedrift.options import NonEmpty, Within, from_dict, to_dict
+from truedrift.options import NonEmpty, Within, from_dict
 
 Count = Annotated[int, Within(1, 2**31 - 1)]
 LARGEST_SIZE = 65_536
@@ -170,7 +170,7 @@ class RunConfig:
 
     def tree(self) -> dict[str, Any]:
         """Return the configuration as nested dictionaries that can be written as JSON."""
-        return to_dict(self)
+        return asdict(self)
 
     @property
     def generated(self) -> int:
