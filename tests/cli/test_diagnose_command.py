@@ -78,14 +78,14 @@ def test_the_three_file_formats_and_kinds_of_input(files, capsys):
     assert "bias ABC" not in out
 
 
-FILES = "must be a file that ends in one of .npy, .npz, .safetensors"
+FILES = "must be a file that ends in .npy, .npz, .safetensors"
 SOURCES = "weights, or distances, or queries and references"
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("missing.npz", ["--tau", "1"], f"'FILES/missing.npz' does not exist; {FILES}; check the name"),
+        ("missing.npz", ["--tau", "1"], f"'FILES/missing.npz' does not exist; {FILES}; check the path"),
         ("folder.npz", ["--tau", "1"], f"'FILES/folder.npz' is a directory; {FILES}; pass a file"),
         ("empty.npy", ["--tau", "1"], "'FILES/empty.npy' is empty; must hold one or more arrays; save it again"),
         (
