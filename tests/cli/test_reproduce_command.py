@@ -4,7 +4,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
-from oracles.little_grid import little_plan, little_task, pretended
+from oracles.small_grid import fake_train_command, small_plan, small_task
 
 from truedrift.cli import reproduce as command
 from truedrift.cli.main import main
@@ -15,7 +15,7 @@ from truedrift.paper import catalog, fig_bias_loglog, normalization, tab_baselin
 from truedrift.records import read
 from truedrift.training.run_directory import lock_run
 
-TASKS = (little_task(0, "standard"), little_task(1, "abc"))
+TASKS = (small_task(0, "standard"), small_task(1, "abc"))
 
 
 @pytest.fixture(autouse=True)
@@ -26,13 +26,13 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def little(monkeypatch):
-    """Every grid is a little one, whose runs are pretended; its record is its plan's item."""
-    monkeypatch.setattr(command, "plan_grid", lambda item, setting: little_plan(*TASKS))
-    monkeypatch.setattr(local, "train_command", pretended())
+def small_grid(monkeypatch):
+    """Replace every grid by a small one with fake runs; its record is a text."""
+    monkeypatch.setattr(command, "plan_grid", lambda item, setting: small_plan(*TASKS))
+    monkeypatch.setattr(local, "train_command", fake_train_command())
     monkeypatch.setattr(run_module, "collect_results", lambda plan, runs, seed, started: f"the record of {plan.item}")
     monkeypatch.setattr(command, "append", lambda path, record: path.write_text(record))
-    shown = SimpleNamespace(save=lambda record, out: [out / "little.md"], summary=lambda record: f"drawn: {record}")
+    shown = SimpleNamespace(save=lambda record, out: [out / "small.md"], summary=lambda record: f"drawn: {record}")
     monkeypatch.setattr("truedrift.paper.catalog.find_item", lambda record: shown)
     return monkeypatch
 
@@ -80,39 +80,39 @@ def test_a_study_is_reported_from_its_record_alone(item, expected, small, tmp_pa
     assert {name: files(out)[name] for name in expected} == drawn
 
 
-def test_a_grid_is_run_collected_and_drawn(little, capsys, here):
+def test_a_grid_is_run_collected_and_drawn(small_grid, capsys, here):
     status, out, err = reproduce(capsys, "tab:main_results", "--scale", "smoke", "--device", "cpu")
     assert (status, err) == (0, "")
-    assert out == "drawn: the record of little\n\nwritten: runs/tab_main_results-smoke/little.md\n"
-    assert (here / "runs" / "tab_main_results-smoke" / "records.jsonl").read_text() == "the record of little"
+    assert out == "drawn: the record of small\n\nwritten: runs/tab_main_results-smoke/small.md\n"
+    assert (here / "runs" / "tab_main_results-smoke" / "records.jsonl").read_text() == "the record of small"
     assert {path.name for path in (here / "runs" / "grid").iterdir() if path.is_dir()} == {task.name for task in TASKS}
 
 
-def test_a_failure_is_one_line_with_its_reason_and_status_1(little, capsys, here):
-    little.setattr(local, "train_command", pretended(fails=lambda task: task == TASKS[0]))
+def test_a_failure_is_one_line_with_its_reason_and_status_1(small_grid, capsys, here):
+    small_grid.setattr(local, "train_command", fake_train_command(fails=lambda task: task == TASKS[0]))
     status, out, err = reproduce(capsys, "arithmetic", "--workers", "1", "--runs", "elsewhere", "--device", "cpu")
     assert (status, out) == (1, "")
     assert err == (
-        f"truedrift: little: 1 of 2 runs failed: {TASKS[0].name} (standard): truedrift: error: no such luck; "
+        f"truedrift: small: 1 of 2 runs failed: {TASKS[0].name} (standard): truedrift: error: no such luck; "
         "allowed is some; find it; their logs are in elsewhere; run the same command again to continue\n"
     )
     assert (here / "elsewhere" / TASKS[1].name / "metrics.jsonl").exists()
-    little.setattr(local, "train_command", pretended())
+    small_grid.setattr(local, "train_command", fake_train_command())
     assert reproduce(capsys, "arithmetic", "--runs", "elsewhere", "--device", "cpu")[0] == 0
 
 
-def test_runs_of_another_command_give_status_75(little, capsys, here):
+def test_runs_of_another_command_give_status_75(small_grid, capsys, here):
     with lock_run(here / "runs" / "grid" / TASKS[1].name):
         status, out, err = reproduce(capsys, "arithmetic", "--workers", "1", "--device", "cpu")
     assert (status, out) == (75, "")
     assert err == (
-        f"truedrift: little: another command is working on 1 of 2 runs: {TASKS[1].name} (abc); "
+        f"truedrift: small: another command is working on 1 of 2 runs: {TASKS[1].name} (abc); "
         "run the same command again when it has finished\n"
     )
     assert reproduce(capsys, "arithmetic", "--workers", "1", "--device", "cpu")[0] == 0
 
 
-def test_slurm_lists_the_submitted_jobs_and_the_next_command(little, capsys, here):
+def test_slurm_lists_the_submitted_jobs_and_the_next_command(small_grid, capsys, here):
     waits, new = (Job(task, str(number), "slurm", here) for number, task in enumerate(TASKS, start=41))
     given = []
 
@@ -120,8 +120,8 @@ def test_slurm_lists_the_submitted_jobs_and_the_next_command(little, capsys, her
         given.append((str(runs), options.partition, options.time_minutes))
         return Submission((waits,), (new,), ((new, "no such luck"),))
 
-    little.setattr(run_module, "submit", submit)
-    little.setattr(run_module, "require_slurm", lambda: None)
+    small_grid.setattr(run_module, "submit", submit)
+    small_grid.setattr(run_module, "require_slurm", lambda: None)
     options = ("--executor", "slurm", "--slurm.partition", "gpu", "--slurm.time-minutes", "90")
     status, out, _ = reproduce(capsys, "tab:main_results", *options)
     assert status == 0
@@ -151,7 +151,7 @@ def test_a_dry_run_prints_runs_and_cost_and_writes_nothing(capsys, here):
     assert list(here.iterdir()) == []
 
 
-def test_a_dry_run_of_a_study_says_that_it_has_no_runs(capsys):
+def test_dry_run_of_a_study_has_no_runs(capsys):
     status, out, _ = reproduce(capsys, "tab:baselines", "--dry-run")
     assert (status, out) == (0, "tab:baselines: computed directly, no grid of runs\n")
 

@@ -32,7 +32,7 @@ def test_readme_examples_run(example):
     assert finished.returncode == 0, finished.stderr
 
 
-def test_the_two_line_example_is_fifteen_lines_and_two_of_them_change_the_result():
+def test_two_lines_of_the_first_example_change_the_result():
     example = PYTHON.findall(README)[0]
     code = [line for line in example.splitlines() if line.strip()]
     assert len(code) == 15
@@ -75,7 +75,7 @@ def test_theory_names_files_and_tests_that_exist(file, tests):
         assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), test
 
 
-def test_every_label_of_the_table_stands_in_the_code():
+def test_every_label_of_the_table_is_in_the_code():
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     labels = set(re.findall(r"`((?:eq|thm|prop|app|fig):\w+)`", THEORY))
     assert len(labels) > 10
@@ -83,7 +83,7 @@ def test_every_label_of_the_table_stands_in_the_code():
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_somewhere(document):
+def test_links_exist(document):
     for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
         assert (document.parent / target).exists(), target
     for path in re.findall(r"`((?:src|tests|docs|benchmarks)/[\w./]+\.\w+)`", document.read_text()):
@@ -112,7 +112,7 @@ def test_architecture_has_the_layers_of_the_contract():
     assert "\n".join(f"    {layer}" for layer in contract["layers"]) in page
 
 
-def test_the_pipeline_is_the_same_everywhere():
+def test_pipeline_is_the_same_in_all_documents():
     way = ["generators", "encoders", "kernels", "centroids", "field", "objective", "training", "evaluation", "records"]
     for path in (ROOT / "README.md", ROOT / "docs" / "architecture.md", ROOT / "src/truedrift/__init__.py"):
         line = path.read_text()
@@ -137,7 +137,7 @@ def test_training_snippet_runs(tmp_path, monkeypatch):
     assert (scope["report"].directory / "checkpoints" / "step-00000100" / "ema.safetensors").exists()
 
 
-def test_every_recipe_stands_in_the_table_of_the_training_page():
+def test_training_page_lists_every_recipe():
     from truedrift.recipes.overrides import RECIPES
 
     page = (ROOT / "docs" / "training.md").read_text()

@@ -56,7 +56,7 @@ def rows_below(header):
         ("guidance", Guidance, guidance.table),
     ],
 )
-def test_the_tables_are_those_of_the_records(name, kind, table):
+def test_tables_match_the_records(name, kind, table):
     (record,) = read(DOCS / "results" / f"{name}.jsonl", kind)
     _, _, header, _, *rows = table(record).markdown().splitlines()
     shown = list(rows_below(header))
@@ -66,7 +66,7 @@ def test_the_tables_are_those_of_the_records(name, kind, table):
     assert not record.provenance.commit.endswith("-dirty")
 
 
-def test_the_digits_of_the_reproduce_page_are_those_of_the_record():
+def test_digits_of_the_reproduce_page_match_the_record():
     (record,) = read(DOCS / "results" / "trained_digits.jsonl", TrainedDigits)
     _, _, header, rule, *rows = digits.table(record).markdown().rstrip().splitlines()
     assert "\n".join((header, rule, *rows)) in REPRODUCE
@@ -78,7 +78,7 @@ def test_the_digits_of_the_reproduce_page_are_those_of_the_record():
     assert not record.provenance.commit.endswith("-dirty")
 
 
-def test_the_kills_of_the_training_page_are_those_of_the_record():
+def test_kills_of_the_training_page_match_the_record():
     record = (DOCS / "results" / "kills.txt").read_text(encoding="utf-8")
     kills, inside = re.search(r"^(\d+) kills, (\d+) of them inside of a save$", record, re.MULTILINE).groups()
     page = " ".join((DOCS / "training.md").read_text(encoding="utf-8").split())
@@ -89,7 +89,7 @@ def test_the_kills_of_the_training_page_are_those_of_the_record():
     assert "average not restored: another state" in record
 
 
-def test_the_distances_of_real_images_are_those_of_the_record():
+def test_distances_of_real_images_match_the_record():
     record = (DOCS / "results" / "cifar10_distances.txt").read_text(encoding="utf-8")
     page = (DOCS / "evaluation.md").read_text(encoding="utf-8")
     train_test, scipys, torchmetrics, _, halves = (
@@ -113,7 +113,7 @@ GRIDS = {
 
 
 @pytest.mark.parametrize("item", GRIDS)
-def test_the_image_experiments_are_those_of_the_records(item):
+def test_image_experiments_match_the_records(item):
     name, table = GRIDS[item]
     (record,) = read(DOCS / "results" / f"{name}.jsonl", ImageGrid)
     _, _, header, rule, *rest = table(dataclasses.replace(record, item=item)).markdown().splitlines()
@@ -125,7 +125,7 @@ def test_the_image_experiments_are_those_of_the_records(item):
     assert not record.provenance.commit.endswith("-dirty")
 
 
-def test_the_image_experiments_of_the_reproduce_page_are_those_of_the_records():
+def test_image_experiments_of_the_reproduce_page_match_the_records():
     (main,) = read(DOCS / "results" / "tab_main_results.jsonl", ImageGrid)
     (ablation,) = read(DOCS / "results" / "fig_ablation_trajectory.jsonl", ImageGrid)
 
@@ -133,13 +133,13 @@ def test_the_image_experiments_of_the_reproduce_page_are_those_of_the_records():
         runs = [run for run in record.runs if (run.variant, run.n) == (variant, n)]
         return sum(sum(each.metrics.fid for each in run.evaluations[-5:]) / 5 for run in runs) / len(runs)
 
-    told = {n: f"{mean(main, 'standard', n):.3f} → {mean(main, 'abc', n):.3f}" for n in (8, 16, 32, 64)}
-    assert f"n = 8: {told[8]} with ABC, 16: {told[16]}, 32: {told[32]}, 64: {told[64]}" in REPRODUCE
+    means = {n: f"{mean(main, 'standard', n):.3f} → {mean(main, 'abc', n):.3f}" for n in (8, 16, 32, 64)}
+    assert f"n = 8: {means[8]} with ABC, 16: {means[16]}, 32: {means[32]}, 64: {means[64]}" in REPRODUCE
     sides = [f"{side} {mean(ablation, side, 8):.3f}" for side in ("none", "positive", "negative", "both")]
     assert f"n = 8: {', '.join(sides)}" in REPRODUCE
 
 
-def test_the_overhead_is_that_of_the_record():
+def test_overhead_matches_the_record():
     (record,) = read(DOCS / "results" / "tab_overhead.jsonl", Overhead)
     _, _, header, rule, *rest = tab_overhead.table(record).markdown().splitlines()
     assert "\n".join((header, rule, *(line for line in rest if line.startswith("|")))) in IMAGES

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from oracles.little_grid import little_plan, little_task
+from oracles.small_grid import small_plan, small_task
 
 from truedrift.grids import StudyOptions, estimate
 from truedrift.grids.run import precompute_reference
@@ -19,7 +19,7 @@ def hours(item, n=None):
     return sum(estimate.paper_seconds(task) for task in plan.tasks if n in (None, task.config.batch.n)) / HOUR
 
 
-def test_the_main_grid_takes_the_papers_700_hours():
+def test_main_grid_takes_700_hours():
     assert hours("tab:main_results") == pytest.approx(700)
     at_8 = 3 * 4000 * (37.1 + 42.8) / HOUR
     assert hours("tab:main_results", 8) == pytest.approx(at_8)
@@ -36,7 +36,7 @@ def test_samples_of_cifar100_cost_as_much_as_those_of_cifar10():
     assert hours("tab:cifar100", 16) == pytest.approx(2 * 2000 * 195 * 16 * 100 * a_sample)
 
 
-def test_what_is_done_costs_nothing_and_what_is_half_done_half(tmp_path, monkeypatch):
+def test_finished_steps_are_not_counted(tmp_path, monkeypatch):
     plan = plan_grid("tab:main_results", StudyOptions(scale="paper", seeds=1))
     done, half = plan.tasks[:2]
     lines = {done: f'{{"step": {done.steps}, "evaluation": {{}}}}', half: f'{{"step": {half.steps // 2}}}'}
@@ -58,7 +58,7 @@ def test_what_is_done_costs_nothing_and_what_is_half_done_half(tmp_path, monkeyp
 
 
 def test_the_local_estimate_is_steps_times_seconds_over_workers(tmp_path, monkeypatch):
-    half, whole, other = little_task(0), little_task(1), little_task(2, "abc", "batch.n=5")
+    half, whole, other = small_task(0), small_task(1), small_task(2, "abc", "batch.n=5")
     (tmp_path / half.name).mkdir()
     (tmp_path / half.name / "metrics.jsonl").write_text('{"step": 3}\n')
     timed = []
@@ -68,7 +68,7 @@ def test_the_local_estimate_is_steps_times_seconds_over_workers(tmp_path, monkey
         return 20.0 if config.batch.n == 5 else 10.0
 
     monkeypatch.setattr(estimate, "seconds_per_step", seconds_per_step)
-    plan = little_plan(half, whole, other)
+    plan = small_plan(half, whole, other)
     last = estimate.describe_plan(plan, tmp_path, "cpu", 1).splitlines()[-1]
     assert (3 + 6) * 10 + 6 * 20 == 210
     assert last == "estimate: 4 min of training with 1 worker, from 5 steps per n, without evaluations"
@@ -76,7 +76,7 @@ def test_the_local_estimate_is_steps_times_seconds_over_workers(tmp_path, monkey
     last = estimate.describe_plan(plan, tmp_path, "cpu", 3).splitlines()[-1]
     assert last.startswith("estimate: 70 s of training with 3 workers")
     (tmp_path / half.name / "metrics.jsonl").write_text('{"step": 6}\n')
-    assert estimate.describe_plan(little_plan(half), tmp_path, "cpu", 1).endswith("estimate: nothing is left to do")
+    assert estimate.describe_plan(small_plan(half), tmp_path, "cpu", 1).endswith("estimate: nothing is left to do")
 
 
 def test_steps_are_timed_after_a_warm_up(monkeypatch):
@@ -89,30 +89,28 @@ def test_steps_are_timed_after_a_warm_up(monkeypatch):
         return SimpleNamespace(gradient_norm=1.0)
 
     monkeypatch.setattr(estimate, "build_setup", lambda *parts: SimpleNamespace(step=step))
-    assert estimate.seconds_per_step(little_task().config, None, None) == 3.0
+    assert estimate.seconds_per_step(small_task().config, None, None) == 3.0
     assert numbers == list(range(7))
 
 
 def test_a_real_run_can_be_timed():
-    config = little_task().config
+    config = small_task().config
     assert estimate.seconds_per_step(config, load_samples(config, Parts()), torch.device("cpu")) > 0
 
 
 def test_reference_features_are_computed_once_before_the_runs(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
     evaluation = ("evaluation.extractor=encoder:pixels", "evaluation.samples=200", "evaluation.reference=300")
-    plan = little_plan(little_task(0, "abc", *evaluation), little_task(1, "abc", *evaluation))
+    plan = small_plan(small_task(0, "abc", *evaluation), small_task(1, "abc", *evaluation))
     messages = []
     precompute_reference(plan, "cpu", lambda *progress: messages.append(progress))
     assert messages[-1] == ("features of digits", 300, 300)
     messages.clear()
     precompute_reference(plan, "cpu", lambda *progress: messages.append(progress))
-    precompute_reference(
-        little_plan(little_task()), "cpu", lambda *progress: messages.append(progress)
-    )  # no evaluation
+    precompute_reference(small_plan(small_task()), "cpu", lambda *progress: messages.append(progress))  # no evaluation
     assert messages == []
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(40, "40 s"), (600, "10 min"), (7200, "2 h"), (700 * 3600, "700 h")])
-def test_times_as_people_say_them(seconds, said):
-    assert estimate.format_duration(seconds) == said
+@pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (600, "10 min"), (7200, "2 h"), (700 * 3600, "700 h")])
+def test_format_duration(seconds, text):
+    assert estimate.format_duration(seconds) == text

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from oracles.little_grid import little_task
+from oracles.small_grid import small_task
 
 from truedrift.grids import StudyOptions, Task, is_done, steps_taken
 from truedrift.grids import plan as plan_module
@@ -38,16 +38,16 @@ def with_every_network(monkeypatch):
 
 @pytest.mark.parametrize("position", range(3), ids=SCALES)
 @pytest.mark.parametrize("item", COUNTS)
-def test_how_many_runs(item, position):
+def test_number_of_runs(item, position):
     found = plan(item, SCALES[position]).tasks
     assert len(found) == len({task.id for task in found}) == COUNTS[item][position]
 
 
-def test_every_grid_is_counted_here():
+def test_counts_cover_every_grid():
     assert set(COUNTS) == set(GRIDS)
 
 
-def test_an_id_is_stable_and_holds_length_and_judge():
+def test_id_is_stable_and_depends_on_length_and_seed():
     (task, *_) = plan("tab:main_results").tasks
     assert re.fullmatch(r"[0-9a-f]{12}", task.id)
     assert task.name == f"digits-{task.id}"
@@ -72,7 +72,7 @@ TRIED = [(scale, data) for scale in ("smoke", "cpu") for data in ("digits", "fas
 
 
 @pytest.mark.parametrize(("scale", "data"), [*TRIED, ("paper", "cifar10")])
-def test_every_n_sees_as_many_positives(scale, data):
+def test_every_n_sees_the_same_number_of_positives(scale, data):
     found = plan("tab:main_results", scale, dataset=data).tasks
     seen = {task.config.batch.n * task.config.cadence.epochs * task.config.cadence.steps_per_epoch for task in found}
     assert len(seen) == 1
@@ -80,7 +80,7 @@ def test_every_n_sees_as_many_positives(scale, data):
     assert all(task.config.generated == task.config.batch.n for task in found)
 
 
-def test_the_digits_at_cpu_scale():
+def test_digits_at_cpu_scale():
     found = {task.config.batch.n: task.config for task in plan("tab:main_results").tasks}
     assert {n: config.cadence.steps for n, config in found.items()} == {8: 2560, 16: 1280, 32: 640, 64: 320}
     cadence, evaluation = found[8].cadence, found[8].evaluation
@@ -91,7 +91,7 @@ def test_the_digits_at_cpu_scale():
     assert {n: config.cadence.steps for n, config in smoke.items()} == {8: 80, 16: 40}
 
 
-def test_the_paper():
+def test_paper_scale():
     found = plan("tab:main_results", "paper").tasks
     of_n = {task.config.batch.n: task.config for task in found}
     assert {n: config.cadence.epochs for n, config in of_n.items()} == {8: 4000, 16: 2000, 32: 1000, 64: 500}
@@ -105,7 +105,7 @@ def test_the_paper():
     )
 
 
-def test_variants_are_what_they_are_called():
+def test_variants_match_their_configurations():
     sides = {
         task.variant: (task.config.objective.estimator_pos, task.config.objective.estimator_neg)
         for task in plan("fig:ablation_trajectory").tasks
@@ -130,7 +130,7 @@ def test_seeds_are_counted_from_the_first():
         StudyOptions(seeds=0)
 
 
-def test_the_command_is_what_a_user_writes():
+def test_command_reproduces_the_plan():
     assert plan("tab:main_results").command == "truedrift reproduce tab:main_results --scale cpu"
     given = plan("arithmetic", "smoke", seed=3, seeds=2, dataset="fashion-mnist").command
     assert given == "truedrift reproduce arithmetic --scale smoke --seed 3 --dataset fashion-mnist --seeds 2"
@@ -160,37 +160,37 @@ def test_the_command_is_what_a_user_writes():
         ("tab:cifar100", "smoke", "digits", "'digits' for tab:cifar100 at scale smoke; must be one of cifar100"),
     ],
 )
-def test_a_data_set_that_the_item_does_not_know(item, scale, data, message):
+def test_unknown_data_set_is_an_error(item, scale, data, message):
     with pytest.raises(ValueError, match=message):
         plan(item, scale, dataset=data)
 
 
-def test_two_variants_may_not_be_one_run():
+def test_two_variants_with_one_configuration_are_a_bug():
     (task, *_) = plan("tab:main_results").tasks
     with pytest.raises(AssertionError, match="two variants of a grid are the same run"):
         distinct_tasks([task, Task(variant="another name", config=task.config)])
 
 
-JUDGES = {
+EXTRACTORS = {
     "digits": "digits",
     "fashion-mnist": "encoder:efficientnet-lite0",
     "cifar10": "inception",  # for a recipe that trains on EfficientNet-Lite0
 }
 
 
-@pytest.mark.parametrize("data", JUDGES)
+@pytest.mark.parametrize("data", EXTRACTORS)
 def test_the_extractor_does_not_depend_on_the_cache(data, monkeypatch):
     found = []
     for is_here in (True, False):
         monkeypatch.setattr(plan_module, "is_present", lambda offer, directory, is_here=is_here: is_here)
         monkeypatch.setattr(plan_module, "extractor_is_available", lambda name, is_here=is_here: is_here)
         tasks = plan("tab:main_results", dataset=data).tasks
-        assert {task.config.evaluation.extractor for task in tasks} == {JUDGES[data]}
+        assert {task.config.evaluation.extractor for task in tasks} == {EXTRACTORS[data]}
         found.append({task.id for task in tasks})
     assert found[0] == found[1]
 
 
-def test_all_that_is_missing_is_told_in_one_line_with_the_command_that_gets_it(monkeypatch, tmp_path):
+def test_missing_requirements_are_one_error_with_the_fetch_command(monkeypatch, tmp_path):
     monkeypatch.undo()  # every network is asked after
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
     monkeypatch.setattr(plan_module, "find_spec", lambda name: None)
@@ -206,7 +206,7 @@ def test_all_that_is_missing_is_told_in_one_line_with_the_command_that_gets_it(m
     require_available(plan("tab:main_results", "smoke").tasks[0].config)
 
 
-def test_an_encoder_that_is_missing_is_told_before_a_grid_starts(monkeypatch):
+def test_missing_encoder_is_an_error_before_the_runs_start(monkeypatch):
     monkeypatch.setattr(plan_module, "require_present", lambda name: None)
     monkeypatch.setattr(plan_module, "is_present", lambda offer, directory: False)
     with pytest.raises(
@@ -221,7 +221,7 @@ def test_an_encoder_that_is_missing_is_told_before_a_grid_starts(monkeypatch):
         require_available(plan("tab:main_results", "paper").tasks[0].config)
 
 
-def test_the_judge_can_be_named_and_is_part_of_the_id():
+def test_extractor_can_be_chosen_and_is_part_of_the_id():
     named = plan_grid("tab:main_results", StudyOptions(scale="paper", extractor="abc-release"))
     assert {task.config.evaluation.extractor for task in named.tasks} == {"abc-release"}
     assert named.command.endswith("--scale paper --extractor abc-release")
@@ -235,7 +235,7 @@ def metrics_of(task, runs, text):
 
 
 def test_done_is_an_evaluation_at_the_last_step(tmp_path):
-    evaluated, plain = little_task(0, "abc", "evaluation.extractor=digits"), little_task(0)
+    evaluated, plain = small_task(0, "abc", "evaluation.extractor=digits"), small_task(0)
     text = '{"step": 5}\n{"step": 6}\n{"step": 3, "evaluation": {}}\n{"step": 6, "ev'
     for task in (evaluated, plain):
         metrics_of(task, tmp_path, text)
@@ -248,11 +248,11 @@ def test_done_is_an_evaluation_at_the_last_step(tmp_path):
 
 
 def test_only_the_end_of_a_long_file_is_read(tmp_path):
-    task = little_task(0, "abc", "cadence.epochs=100000")
+    task = small_task(0, "abc", "cadence.epochs=100000")
     metrics_of(task, tmp_path, "".join(f'{{"step": {step}, "more": "{"x" * 100}"}}\n' for step in range(1, 3001)))
     assert steps_taken(task, tmp_path) == 3000
 
 
 def test_lines_without_a_step_are_skipped(tmp_path):
-    metrics_of(little_task(0), tmp_path, '{"step": "6"}\n3\n{"step": 4}\n{"step": \n')
-    assert steps_taken(little_task(0), tmp_path) == 4
+    metrics_of(small_task(0), tmp_path, '{"step": "6"}\n3\n{"step": 4}\n{"step": \n')
+    assert steps_taken(small_task(0), tmp_path) == 4

@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from oracles.little_grid import little_plan, little_task
+from oracles.small_grid import small_plan, small_task
 
 from truedrift.grids import ImageGrid, collect_results, wall_seconds
 from truedrift.records import append, read
@@ -37,8 +37,13 @@ PROTOCOL = {
     "neighbors": 3,
     "compared": 2000,
 }
-JUDGED = ("generator.width=512", "generator.depth=3", "evaluation.extractor=digits", "cadence.evaluate_every_epochs=1")
-TASKS = (little_task(0, "standard", *JUDGED, "objective.estimator_pos=standard"), little_task(4, "abc", *JUDGED))
+EVALUATED = (
+    "generator.width=512",
+    "generator.depth=3",
+    "evaluation.extractor=digits",
+    "cadence.evaluate_every_epochs=1",
+)
+TASKS = (small_task(0, "standard", *EVALUATED, "objective.estimator_pos=standard"), small_task(4, "abc", *EVALUATED))
 
 
 def evaluation(step, fid, protocol=PROTOCOL, **changed):
@@ -56,8 +61,8 @@ def write(run, config, entries, seconds=40):
     (run / "history.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def harvested(runs):
-    return collect_results(little_plan(*TASKS), runs, seed=3, started=time.monotonic() - 5)
+def collected(runs):
+    return collect_results(small_plan(*TASKS), runs, seed=3, started=time.monotonic() - 5)
 
 
 def test_every_run_with_its_evaluations(tmp_path):
@@ -65,10 +70,10 @@ def test_every_run_with_its_evaluations(tmp_path):
         tmp_path / TASKS[0].name, TASKS[0].config, [{"step": 1, "loss": 2.0}, evaluation(3, 20.0), evaluation(6, 12.5)]
     )
     write(tmp_path / TASKS[1].name, TASKS[1].config, [evaluation(3, 18.0), evaluation(6, 11.0, recall=1.0)], 50)
-    record = harvested(tmp_path)
-    assert (record.item, record.scale, record.data, record.recipe) == ("little", "smoke", "digits", "digits")
+    record = collected(tmp_path)
+    assert (record.item, record.scale, record.data, record.recipe) == ("small", "smoke", "digits", "digits")
     assert (record.classes, record.evaluate_every_epochs) == (10, 1)
-    assert record.provenance.command == "truedrift reproduce little"
+    assert record.provenance.command == "truedrift reproduce small"
     assert (record.protocol.extractor, record.protocol.reference_count) == ("digits", 1437)
     standard, abc = record.runs
     assert (standard.id, standard.variant, standard.seed, standard.n) == (TASKS[0].id, "standard", 0, 3)
@@ -87,13 +92,13 @@ def test_every_run_with_its_evaluations(tmp_path):
     assert read(tmp_path / "records.jsonl", ImageGrid) == [record]
 
 
-def test_runs_that_were_judged_in_different_ways_are_not_compared(tmp_path):
+def test_different_protocols_are_an_error(tmp_path):
     write(tmp_path / TASKS[0].name, TASKS[0].config, [evaluation(6, 1.0)])
     write(tmp_path / TASKS[1].name, TASKS[1].config, [evaluation(6, 1.0, PROTOCOL | {"reference_count": 5})])
     with pytest.raises(
         ValueError, match=r"were evaluated by different protocols; all runs of a grid must use the same .*; move one"
     ):
-        harvested(tmp_path)
+        collected(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -103,18 +108,18 @@ def test_runs_that_were_judged_in_different_ways_are_not_compared(tmp_path):
         (evaluation(6, 1.0, PROTOCOL | {"samples": "many"}), r"metrics.jsonl': samples is 'many'; must be an integer"),
     ],
 )
-def test_what_is_no_number_is_told_with_its_file(entry, message, tmp_path):
+def test_invalid_number_is_an_error_that_names_the_file(entry, message, tmp_path):
     for task in TASKS:
         write(tmp_path / task.name, task.config, [entry])
     with pytest.raises(ValueError, match=message):
-        harvested(tmp_path)
+        collected(tmp_path)
 
 
 def line(event, at, **more):
     return json.dumps({"event": event, "time": f"2026-01-01T{at}+00:00"} | more) + "\n"
 
 
-def test_seconds_are_those_between_start_and_end_or_the_last_sign_of_life(tmp_path):
+def test_wall_seconds_count_to_the_end_or_the_last_write(tmp_path):
     history = [
         line("started", "10:00:00"),
         line("interrupted", "10:00:07"),
@@ -139,7 +144,7 @@ def test_seconds_are_those_between_start_and_end_or_the_last_sign_of_life(tmp_pa
 @pytest.mark.parametrize(
     "torn", ['{"event": "comp\n', "[1]\n", '{"event": "complete", "time": 7}\n', "\0\0\n", '{"eve']
 )
-def test_a_torn_history_is_read_as_far_as_it_goes(torn, tmp_path):
+def test_torn_lines_of_the_history_are_skipped(torn, tmp_path):
     (tmp_path / "history.jsonl").write_text(line("started", "10:00:00") + line("complete", "10:00:05") + torn)
     assert wall_seconds(tmp_path) == 5
     with (tmp_path / "history.jsonl").open("a") as file:

@@ -5,21 +5,21 @@ import signal
 import time
 
 import pytest
-from oracles.little_grid import little_plan, little_task, pretended, said_by, steps_of
+from oracles.small_grid import fake_train_command, log_lines, logged_steps, small_plan, small_task
 
 from truedrift.grids import SlurmOptions, is_done, slurm, submit
 from truedrift.grids.slurm import Job, SlurmTask
 from truedrift.training.run_directory import lock_run
 
 submitit = pytest.importorskip("submitit")
-TASKS = (little_task(0), little_task(1))
+TASKS = (small_task(0), small_task(1))
 OPTIONS = SlurmOptions(time_minutes=5, gpus=0, cpus=1, memory_gb=1)
 LIMIT_SECONDS = 120
 NOBODY = 2**22 + 1  # beyond the largest id of a process
 
 
 def submitted(runs, *tasks):
-    return submit(little_plan(*tasks), runs, OPTIONS, "cpu", cluster="local")
+    return submit(small_plan(*tasks), runs, OPTIONS, "cpu", cluster="local")
 
 
 def wait_for(condition):
@@ -31,7 +31,7 @@ def wait_for(condition):
 
 @pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning")
 def test_a_job_is_submitted_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(slurm, "train_command", pretended())
+    monkeypatch.setattr(slurm, "train_command", fake_train_command())
     (task, _) = TASKS
     first = submitted(tmp_path, task)
     assert [job.task for job in first.submitted] == [task]
@@ -41,12 +41,12 @@ def test_a_job_is_submitted_once(tmp_path, monkeypatch):
     assert at_once.submitted == ()
     wait_for(first.submitted[0].is_over)
     assert is_done(task, tmp_path)
-    assert steps_of(task, tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert logged_steps(task, tmp_path) == [1, 2, 3, 4, 5, 6]
     after = submitted(tmp_path, task)
     assert (after.waiting, after.submitted, after.ended_early) == ((), (), ())
 
 
-def test_a_job_that_ended_early_is_told_and_submitted_again(tmp_path, monkeypatch):
+def test_job_that_ended_early_is_reported_and_submitted_again(tmp_path, monkeypatch):
     (task, other) = TASKS
     (tmp_path / f"{task.name}.job").write_text(
         f'{{"job": "{2**22 + 1}", "cluster": "local"}}\n'
@@ -60,10 +60,10 @@ def test_a_job_that_ended_early_is_told_and_submitted_again(tmp_path, monkeypatc
     assert why == "truedrift: error: no room; allowed is some; make it"
 
 
-def test_before_its_time_is_over_a_run_saves_and_is_to_be_called_again(tmp_path):
+def test_run_saves_before_the_time_limit_and_is_requeued(tmp_path):
     """As submitit does it on a node: the warning reaches the run too, which must not die of it."""
     task = TASKS[0]
-    job = SlurmTask(pretended(pause=0.3)(task, tmp_path, "cpu"), tmp_path / f"{task.name}.log")
+    job = SlurmTask(fake_train_command(pause=0.3)(task, tmp_path, "cpu"), tmp_path / f"{task.name}.log")
     metrics, asked = tmp_path / task.name / "metrics.jsonl", []
 
     def looks(number, frame):
@@ -82,12 +82,12 @@ def test_before_its_time_is_over_a_run_saves_and_is_to_be_called_again(tmp_path)
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before[signal.SIGALRM])
     assert signal.getsignal(signal.SIGUSR2) is before[signal.SIGUSR2]  # it is this process that must hear it
-    begun = len(steps_of(task, tmp_path))
+    begun = len(logged_steps(task, tmp_path))
     assert 1 <= begun < 6
     (again,) = asked
     again.function()
-    assert steps_of(task, tmp_path) == [1, 2, 3, 4, 5, 6]
-    assert said_by(task, tmp_path)[2].startswith(f"from {begun} ")
+    assert logged_steps(task, tmp_path) == [1, 2, 3, 4, 5, 6]
+    assert log_lines(task, tmp_path)[2].startswith(f"from {begun} ")
 
 
 @pytest.mark.parametrize(
@@ -111,24 +111,24 @@ def test_states_of_slurm(state, over, tmp_path, monkeypatch):
     assert Job(TASKS[0], "12", "slurm", tmp_path).is_over() is over
 
 
-def test_a_job_that_slurm_has_forgotten_is_over_after_a_day(tmp_path, monkeypatch):
+def test_unknown_job_is_over_after_one_day(tmp_path, monkeypatch):
     monkeypatch.setattr(submitit.SlurmJob, "state", property(lambda job: "UNKNOWN"))
     monkeypatch.setattr(slurm, "_executor", lambda *arguments: None)
     monkeypatch.setattr(slurm, "_submit_task", lambda executor, task, runs, device: Job(task, "7", "slurm", runs))
     path = tmp_path / f"{TASKS[0].name}.job"
     path.write_text('{"job": "12", "cluster": "slurm"}\n')
-    young = submit(little_plan(TASKS[0]), tmp_path, OPTIONS, "cpu")
+    young = submit(small_plan(TASKS[0]), tmp_path, OPTIONS, "cpu")
     assert ([job.file for job in young.waiting], young.submitted) == ([path], ())
     yesterday = time.time() - 24 * 3600 - 60
     os.utime(path, (yesterday, yesterday))
-    old = submit(little_plan(TASKS[0]), tmp_path, OPTIONS, "cpu")
+    old = submit(small_plan(TASKS[0]), tmp_path, OPTIONS, "cpu")
     assert (old.waiting, [job.id for job in old.submitted]) == ((), ["7"])
     ((job, why),) = old.ended_early
     assert (job.id, why) == ("12", f"unknown to Slurm one day after {path} was written")
 
 
 @pytest.mark.parametrize("content", ["", '{"job": "1', '{"job": "12"}\n', "12\n"])
-def test_a_torn_file_of_a_job_is_none(content, tmp_path):
+def test_torn_job_file_is_ignored(content, tmp_path):
     (tmp_path / f"{TASKS[0].name}.job").write_text(content)
     assert slurm._read_submissions(TASKS[0], tmp_path) == []
 
@@ -152,7 +152,7 @@ def test_settings_reach_sbatch(tmp_path, monkeypatch):
     assert "#SBATCH --signal=USR2@90\n" in text
 
 
-def test_mistakes_of_slurm(monkeypatch):
+def test_errors_of_slurm(monkeypatch):
     with pytest.raises(ValueError, match=r"slurm.extra is 'a100'; must be name=value"):
         slurm._parse_extra(("a100",))
     monkeypatch.setattr(slurm.shutil, "which", lambda name: None)

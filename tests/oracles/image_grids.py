@@ -1,4 +1,4 @@
-"""Grids made by hand: distances are given, everything else is fixed and different enough to be told apart."""
+"""Handmade grids: the distances are given, everything else is fixed."""
 
 from truedrift.evaluation.record import Metrics, Protocol
 from truedrift.grids import EvaluatedStep, ImageGrid, ImageRun
@@ -24,7 +24,7 @@ PROTOCOL = Protocol(
 
 
 def evaluation(k, fid, n, steps=50):
-    """The k-th one from 1, after k·steps steps of n positives a class."""
+    """The k-th one from 1, after k·steps steps of n positives per class."""
     metrics = Metrics(
         fid=fid,
         kid=0.5,

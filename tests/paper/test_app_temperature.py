@@ -11,14 +11,14 @@ from truedrift.paper.app_temperature import SIZES, interpolate, nodes, study
 
 
 @pytest.fixture(scope="module")
-def told():
-    """What progress was told."""
+def calls():
+    """Calls of the progress function."""
     return []
 
 
 @pytest.fixture(scope="module")
-def record(told):
-    return study(StudyOptions(scale="smoke", seed=3, progress=lambda *what: told.append(what)))
+def record(calls):
+    return study(StudyOptions(scale="smoke", seed=3, progress=lambda *what: calls.append(what)))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_a_polynomial_is_interpolated_exactly():
     assert not torch.allclose(interpolate(u**11, at), v**11, rtol=1e-6, atol=1e-6)
 
 
-def test_shifts_and_angles_are_those_of_theory(record, toy):
+def test_shifts_and_angles_match_the_theory(record, toy):
     for at in record.at:
         found = compensation(*toy, tau=at.tau)
         assert at.shifts == pytest.approx(found.shift.tolist())
@@ -51,7 +51,7 @@ def test_shifts_and_angles_are_those_of_theory(record, toy):
 
 
 @pytest.mark.parametrize("k", [0, 1])
-def test_what_remains_is_that_of_the_engine(record, toy, k):
+def test_remaining_bias_matches_the_exact_engine(record, toy, k):
     """At a ratio that is no node, against T* of the intended τ from the plain sums over the pool."""
     x, pool = toy
     at, place = record.at[k], 121
@@ -79,14 +79,14 @@ def test_biases_at_the_intended_temperature(record, toy):
         )
 
 
-def test_the_best_is_the_best(record):
+def test_best_ratios_give_the_smallest_bias(record):
     for at in record.at:
         for each in at.sizes:
             assert each.own_best < each.best <= min(each.remaining)
             assert 0.3 < each.best_ratio < 1
 
 
-def test_no_temperature_takes_away_the_first_order(record):
+def test_no_temperature_removes_the_first_order(record):
     """The best τ′ leaves a share of the 1/n, and so does the best of each query in the plane; ABC leaves 1/n²."""
     for at in record.at:
         standard, best, own_best, abc = at.slopes
@@ -107,6 +107,6 @@ def test_n_eff_grows_with_the_temperature_at_every_query(record, toy):
         assert record.share_high[k] == pytest.approx(float(share.quantile(0.95)))
 
 
-def test_progress_is_told(record, told):
-    assert told[0] == ("app:temperature at τ = 0.1", 0, 11)
-    assert len(told) == 22
+def test_progress_is_reported(record, calls):
+    assert calls[0] == ("app:temperature at τ = 0.1", 0, 11)
+    assert len(calls) == 22

@@ -1,4 +1,4 @@
-"""`app:temperature` drawn and told from a record alone."""
+"""`app:temperature` rendered from a record alone."""
 
 import pytest
 from PIL import Image
@@ -54,7 +54,7 @@ def saved(record, tmp_path_factory):
     return ITEM.save(record, tmp_path_factory.mktemp("saved"))
 
 
-def test_files_are_written_and_the_same_each_time(record, saved, tmp_path):
+def test_files_are_reproducible(record, saved, tmp_path):
     first, second = saved, ITEM.save(record, tmp_path)
     assert [path.name for path in first] == [f"app_temperature.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
@@ -64,7 +64,7 @@ def test_files_are_written_and_the_same_each_time(record, saved, tmp_path):
     assert {RED, BLUE} <= colors
 
 
-def test_a_record_comes_back_from_the_file(record, tmp_path):
+def test_record_is_read_back_unchanged(record, tmp_path):
     append(tmp_path / "records.jsonl", record)
     (again,) = read(tmp_path / "records.jsonl", Temperature)
     assert again == record
@@ -87,7 +87,7 @@ def test_panels_show_the_numbers_of_the_record(record):
     assert median.get_ydata().tolist() == list(record.share_median)
 
 
-def test_the_summary_tells_the_record(record):
+def test_summary_shows_the_numbers_of_the_record(record):
     text = ITEM.summary(record)
     assert "N = 1,234, 3 queries." in text
     assert "Seed 7." in text

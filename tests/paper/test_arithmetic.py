@@ -26,7 +26,7 @@ ARITHMETIC = grid(
 )
 
 
-def test_arithmetic_has_a_row_a_cell_and_a_dash_where_there_is_no_run():
+def test_one_row_per_cell_and_a_dash_for_a_missing_run():
     found = rows(ARITHMETIC)
     assert [row[:2] for row in found] == [
         [name, estimator]
@@ -40,20 +40,20 @@ def test_arithmetic_has_a_row_a_cell_and_a_dash_where_there_is_no_run():
     assert [row[3].bold for row in arithmetic.table(ARITHMETIC).rows[9:]] == [False, True, False]
 
 
-def test_arithmetic_compares_with_standard_in_the_same_row():
+def test_comparison_with_standard_in_the_same_arithmetic():
     cell = arithmetic.table(ARITHMETIC).rows[10][4]
     differences = [-1.0, -1.5, -0.5]
     half = T_TWO * 0.5 / 3**0.5
     assert (cell.mean, cell.low, cell.high) == pytest.approx((sum(differences) / 3, -1 - half, -1 + half))
     assert "Comparisons: 6," in " ".join(arithmetic.table(ARITHMETIC).notes)
-    said = arithmetic.findings(ARITHMETIC)
-    assert len(said) == 3  # one for each comparison with pairs
-    assert said[0].startswith("bidirectional-loo: ABC lower by 1.97 (95 % interval 1.82 to 2.11, 3 pairs)")
-    assert said[1].startswith("row: no significant difference (ABC − standard is −1.00,")
-    assert said[2].startswith("row: no significant difference (ABC-2 − standard is 1.00,")
+    sentences = arithmetic.findings(ARITHMETIC)
+    assert len(sentences) == 3  # one for each comparison with pairs
+    assert sentences[0].startswith("bidirectional-loo: ABC lower by 1.97 (95 % interval 1.82 to 2.11, 3 pairs)")
+    assert sentences[1].startswith("row: no significant difference (ABC − standard is −1.00,")
+    assert sentences[2].startswith("row: no significant difference (ABC-2 − standard is 1.00,")
 
 
-def test_arithmetic_is_written(tmp_path):
+def test_files_are_written(tmp_path):
     paths = arithmetic.ITEM.save(ARITHMETIC, tmp_path)
     assert [path.name for path in paths] == ["arithmetic.md", "arithmetic.tex", "arithmetic.csv"]
     assert paths[1].read_text(encoding="utf-8").isascii()

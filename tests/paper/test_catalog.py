@@ -37,18 +37,18 @@ def test_items_have_the_labels_of_the_catalog_and_studies_their_function():
 
 
 @pytest.mark.parametrize("label", GRIDS)
-def test_a_grid_is_drawn_by_the_item_that_it_names(label):
+def test_find_item_uses_the_label_of_a_grid(label):
     assert find_item(grid(label, RUNS)).label == label
 
 
-def test_an_item_that_is_not_known_is_a_mistake():
+def test_unknown_item_is_an_error():
     with pytest.raises(
         ValueError, match=r"a record ImageGrid has the unknown item 'tab:next'; known items: fig:illustration, .*"
     ):
         find_item(grid("tab:next", RUNS))
 
 
-def test_the_last_record_of_each_item_counts(tmp_path):
+def test_latest_returns_the_last_record_of_each_item(tmp_path):
     first, other = grid("tab:main_results", RUNS), grid("tab:cifar100", RUNS)
     last = replace(first, scale="paper")
     for record in (first, other, last, grid("tab:next", RUNS)):
@@ -56,13 +56,13 @@ def test_the_last_record_of_each_item_counts(tmp_path):
     assert latest(tmp_path) == [last, other]
 
 
-def test_a_file_of_unknown_items_alone_is_a_mistake(tmp_path):
+def test_file_with_only_unknown_items_is_an_error(tmp_path):
     append(tmp_path / RECORDS, grid("tab:next", RUNS))
     with pytest.raises(ValueError, match=r"has no record of a figure or table; known items: .*"):
         latest(tmp_path)
 
 
-def test_items_have_tables_figures_and_findings_as_their_labels_say():
+def test_figure_items_have_a_figure_and_table_items_have_none():
     record = grid("fig:convergence", RUNS)
     item = find_item(record)
     assert isinstance(item.table(record), Table)
@@ -71,21 +71,21 @@ def test_items_have_tables_figures_and_findings_as_their_labels_say():
     assert find_item(grid("tab:main_results", RUNS)).figure(grid("tab:main_results", RUNS)) is None
 
 
-def test_an_item_without_functions_has_no_table_figure_or_finding(tmp_path):
+def test_item_without_functions_is_empty(tmp_path):
     bare = Item(label="x", record=int, description="Nothing.")
     assert (bare.table(1), bare.figure(1), bare.findings(1)) == (None, None, ())
     assert bare.save(1, tmp_path) == []
     assert bare.summary(1).strip() == "x"
 
 
-def test_every_item_has_a_description_of_one_line():
+def test_every_description_is_one_line():
     for item in load_items():
         assert item.description.endswith(".")
         assert "\n" not in item.description
         assert "`" not in item.description
 
 
-def test_files_are_named_by_the_label_or_by_a_name_of_their_own(tmp_path):
+def test_files_are_named_by_label_or_filename(tmp_path):
     table = Table(caption="c", label="l", header=("a", "b"), groups=[[("1", "2")]], notes=("n",))
     item = Item(
         label="tab:some-thing", record=int, description="x.", table=lambda _: table, findings=lambda _: ["found"]

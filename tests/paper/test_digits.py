@@ -1,4 +1,4 @@
-"""The judge of the digits: what it says of real images, of one picture a class, and of noise; and a training run."""
+"""The digits study: real images, one image per class, and noise under the classifier; the table; a training run."""
 
 import json
 
@@ -34,39 +34,39 @@ def data():
 
 
 @pytest.fixture(scope="module")
-def judge(data):
+def classifier(data):
     return digits.train_classifier(data)
 
 
-def test_real_images_are_recognized_and_as_various_as_the_data(data, judge):
-    recognized, ratio = digits.recognized_share(Replayed(load("digits", split="test"), shown=1000), data, judge)
+def test_real_images_are_recognized_and_as_diverse_as_the_data(data, classifier):
+    recognized, ratio = digits.recognized_share(Replayed(load("digits", split="test"), shown=1000), data, classifier)
     assert recognized > 0.96
     assert ratio == pytest.approx(1, abs=0.06)  # about 36 held-out images a class
 
 
-def test_one_picture_a_class_is_recognized_but_has_no_variety(data, judge):
-    recognized, ratio = digits.recognized_share(Replayed(data, shown=1), data, judge)
+def test_one_image_per_class_is_recognized_but_not_diverse(data, classifier):
+    recognized, ratio = digits.recognized_share(Replayed(data, shown=1), data, classifier)
     assert recognized == 1
     assert ratio == 0
 
 
-def test_noise_is_not_recognized(data, judge):
+def test_noise_is_not_recognized(data, classifier):
     class Noise(Replayed):
         def forward(self, z, labels, strength, style_ids):
             return torch.randn(len(z), 1, 8, 8, generator=torch.Generator().manual_seed(0))
 
-    recognized, _ = digits.recognized_share(Noise(data, shown=1), data, judge)
+    recognized, _ = digits.recognized_share(Noise(data, shown=1), data, classifier)
     assert recognized < 0.35
 
 
-def test_variety_is_the_mean_distance_of_pairs_of_a_class():
+def test_distance_ratio_is_the_mean_distance_within_classes():
     images = torch.tensor([[0.0, 0.0], [3.0, 4.0], [1.0, 1.0], [1.0, 2.0], [0.0, 6.0]])
     labels = torch.tensor([0, 0, 1, 1, 0])
     distances = [(5 + 6 + (9 + 4) ** 0.5) / 3, 1]
     assert digits.distance_ratio(images, labels, 2) == pytest.approx(sum(distances) / 2)
 
 
-def test_the_table_has_mean_and_largest_deviation():
+def test_table_shows_mean_and_largest_deviation():
     runs = [("standard", 0, 0.95, 0.8), ("standard", 1, 0.98, 0.9), ("abc", 0, 0.97, 0.7)]
     record = TrainedDigits(
         n=8,

@@ -32,13 +32,13 @@ def test_slopes_have_the_order_of_their_estimator(curves):
         assert curves.slope(curve) == pytest.approx({"standard": -1, "abc": -2, "abc2": -3}[curve.estimator], abs=0.25)
 
 
-def test_at_two_tenths_every_bias_leads_to_the_global_mean_and_abc_is_always_the_smaller(curves):
+def test_at_tau_02_every_bias_points_to_the_global_mean_and_abc_is_smaller(curves):
     wide = next(each for each in curves.contractions if each.tau == 0.2)
     assert min(wide.toward_mean) == 1
     assert max(wide.abc_exceeds) == 0
 
 
-def test_one_query_in_some_is_more_biased_with_abc_at_n_8(curves):
+def test_some_queries_are_more_biased_with_abc_at_n_8(curves):
     """The paper's "never" is about the mean over queries."""
     narrow = next(each for each in curves.contractions if each.tau == 0.1)
     assert 0 < narrow.abc_exceeds[1] < 1
@@ -83,7 +83,7 @@ CURVES = BiasCurves(
 )
 
 
-def test_slopes_are_those_of_the_powers_and_shares_are_counted():
+def test_summary_shows_slopes_and_shares():
     assert [CURVES.slope(each) for each in CURVES.curves] == pytest.approx([-1, -2, -3] * 2)
     assert CURVES.within_two_errors == (True, True, False) * 6
     text = fig_bias_loglog.ITEM.summary(CURVES)
@@ -93,7 +93,7 @@ def test_slopes_are_those_of_the_powers_and_shares_are_counted():
     assert all(share in text for share in ("25%", "30%", "60%", "90%"))
 
 
-def test_findings_tell_the_slopes_and_where_abc_is_the_more_biased():
+def test_findings_state_slopes_and_where_abc_is_more_biased():
     assert fig_bias_loglog.findings(CURVES)[1] == (
         "τ = 0.2: slopes of the exact bias −1.00 (standard), −2.00 (ABC), −3.00 (ABC-2); the bias of ABC is the "
         "smaller one at every n"
@@ -103,7 +103,7 @@ def test_findings_tell_the_slopes_and_where_abc_is_the_more_biased():
     assert fig_bias_loglog.findings(worse)[0].endswith("; the bias of ABC is the larger one at n = 4, 16")
 
 
-def test_lines_are_the_exact_values_and_hollow_points_those_below_their_noise():
+def test_lines_are_exact_and_points_below_their_noise_are_hollow():
     figure = fig_bias_loglog.draw(CURVES)
     for axes, tau in zip(figure.axes, CURVES.temperatures, strict=True):
         lines = [line for line in axes.get_lines() if len(line.get_xdata()) == 3 and line.get_linestyle() == "-"]

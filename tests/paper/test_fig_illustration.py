@@ -48,7 +48,7 @@ def small_pool(monkeypatch):
 
 @pytest.mark.usefixtures("small_pool")
 @pytest.mark.parametrize("block", [1 << 18, 10])
-def test_every_figure_agrees_with_a_literal_loop(monkeypatch, block):
+def test_record_matches_a_literal_loop(monkeypatch, block):
     monkeypatch.setattr(fig_illustration, "_BLOCK", block)
     options = Options(n=4, draws=60, seed=5)
     record = run(options)
@@ -78,7 +78,7 @@ def test_every_figure_agrees_with_a_literal_loop(monkeypatch, block):
     assert record.bias_abc == pytest.approx(math.dist(record.mean_abc, T_star))
 
 
-def test_the_picture_of_the_paper_is_what_happens_on_average():
+def test_abc_reduces_the_mean_error():
     record = run(Options())
     assert (record.n, record.draws, record.pool_points) == (4, 10_000, 1_000_000)
     # Bias 0.19 and 0.08 with noise 0.007 each: the gap is eight of its standard errors.
@@ -126,6 +126,6 @@ def test_the_query_is_nearest_to_the_left_cluster():
         ({"n": 10_000, "draws": 1_000_000}, "n · draws is 10000000000; must be at most 100000000; "),
     ],
 )
-def test_options_out_of_range_are_refused(options, came):
+def test_options_out_of_range_are_errors(options, came):
     with pytest.raises(ValueError, match=came):
         Options(**options)

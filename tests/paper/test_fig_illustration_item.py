@@ -38,7 +38,7 @@ def pixel_at(image, axes, point):
     return image.getpixel((round(across * image.width), round((1 - up) * image.height)))
 
 
-def test_each_centroid_stands_at_its_place_in_its_color(record, tmp_path):
+def test_centroids_are_drawn_in_their_colors(record, tmp_path):
     image = pixels_of(ITEM.save(record, tmp_path)[0])
     assert min(image.size) >= 900
     (axes,) = draw(record).axes
@@ -91,8 +91,8 @@ def test_extremes_can_be_drawn(options, tmp_path, caplog):
     assert not caplog.records
 
 
-def test_summary_says_what_was_found(record):
-    told = replace(
+def test_summary_shows_distances_and_share(record):
+    known = replace(
         record,
         T_star=(0.0, 0.0),
         T_standard=(0.0, 0.5),
@@ -100,18 +100,20 @@ def test_summary_says_what_was_found(record):
         mean_standard=(0.2, 0.0),
         mean_abc=(0.0, 0.1),
     )
-    rows = {line[:28].strip(): line[28:].split() for line in ITEM.summary(replace(told, share_nearer=0.6)).splitlines()}
+    rows = {
+        line[:28].strip(): line[28:].split() for line in ITEM.summary(replace(known, share_nearer=0.6)).splitlines()
+    }
     assert rows["distance to T* in this draw"] == ["0.5000", "0.2500"]
     assert rows["bias: norm of the mean error"] == ["0.2000", "0.1000"]
     # √(0.6 · 0.4 / 200) = 3.46 %
     assert "ABC is nearer to T* in 60.00% ± 3.46% of the draws; in this one it is." in ITEM.summary(
-        replace(told, share_nearer=0.6)
+        replace(known, share_nearer=0.6)
     )
-    assert "in this one it is not." in ITEM.summary(replace(told, T_abc=(0.0, 0.6)))
-    assert "fixed pool of 1,000,000 points" in ITEM.summary(told)
+    assert "in this one it is not." in ITEM.summary(replace(known, T_abc=(0.0, 0.6)))
+    assert "fixed pool of 1,000,000 points" in ITEM.summary(known)
 
 
-def test_summary_claims_nothing_that_is_not_known():
+def test_summary_of_a_single_draw_has_no_error():
     single = ITEM.summary(run(Options(draws=1)))
     assert "±" not in single
     assert single.count("–") == 2

@@ -24,7 +24,7 @@ def toy(record):
     return x, generated, unconditional
 
 
-def test_the_strength_sets_the_target(record, toy):
+def test_target_depends_on_the_strength(record, toy):
     """T* = (E_gen[k y] + (a − 1) E_unc[k y]) / (E_gen[k] + (a − 1) E_unc[k]), the same for all sizes."""
     x, generated, unconditional = toy
     for at in record.at:
@@ -34,13 +34,13 @@ def test_the_strength_sets_the_target(record, toy):
         below = k_gen.sum(-1, keepdim=True) + (at.strength - 1) * k_unc.sum(-1, keepdim=True)
         T_star = (above / below).unsqueeze(-2).expand(-1, len(SIZES), -1)
         torch.testing.assert_close(found["abc"].T_star, T_star, rtol=1e-6, atol=1e-8)
-        for name, told in (("standard", at.standard), ("abc", at.abc), ("stratified-abc", at.stratified)):
-            assert told == pytest.approx(found[name].bias.norm(dim=-1).mean(0).tolist(), rel=1e-9)
+        for name, recorded in (("standard", at.standard), ("abc", at.abc), ("stratified-abc", at.stratified)):
+            assert recorded == pytest.approx(found[name].bias.norm(dim=-1).mean(0).tolist(), rel=1e-9)
         nearer = found["stratified-abc"].bias.norm(dim=-1) < found["abc"].bias.norm(dim=-1)
         assert at.share_nearer == pytest.approx(nearer.double().mean(0).tolist())
 
 
-def test_weights_are_those_of_the_formula(record):
+def test_weights_match_the_formula(record):
     """w_u = (a − 1) n_gen/n_unc."""
     assert [(at.strength, at.w_u) for at in record.at] == [(1.5, 1.0), (3.0, 4.0)]
     assert all(gen == 2 * unc for gen, unc in record.sizes)

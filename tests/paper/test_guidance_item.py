@@ -1,4 +1,4 @@
-"""`guidance` drawn and told from a record alone."""
+"""`guidance` rendered from a record alone."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def saved(record, tmp_path_factory):
     return ITEM.save(record, tmp_path_factory.mktemp("saved"))
 
 
-def test_files_are_written_and_the_same_each_time(record, saved, tmp_path):
+def test_files_are_reproducible(record, saved, tmp_path):
     first, second = saved, ITEM.save(record, tmp_path)
     assert [path.name for path in first] == [f"guidance.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
@@ -56,7 +56,7 @@ def test_files_are_written_and_the_same_each_time(record, saved, tmp_path):
     assert first[0].read_bytes() != other[0].read_bytes()
 
 
-def test_a_record_comes_back_from_the_file(record, tmp_path):
+def test_record_is_read_back_unchanged(record, tmp_path):
     append(tmp_path / "records.jsonl", record)
     assert read(tmp_path / "records.jsonl", Guidance) == [record]
 
@@ -69,7 +69,7 @@ def test_panels_show_the_numbers_of_the_record(record):
         assert {text.get_text() for text in axes.texts} == {"$-1.00$", "$-2.00$", "slope"}
 
 
-def test_the_summary_and_the_tables_tell_the_record(record, saved):
+def test_summary_and_tables_show_the_numbers_of_the_record(record, saved):
     text = ITEM.summary(record)
     assert "mean over 9 queries" in text
     assert "exact to 3e-07 of each bias for draws from two pools of 500 points." in text

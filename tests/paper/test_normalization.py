@@ -21,7 +21,7 @@ def test_the_row_normalization_has_its_exact_bias(monkeypatch):
                 assert abs(square - exact**2) < 4 * error
 
 
-def test_normalization_tells_what_was_resolved(tmp_path):
+def test_unresolved_biases_are_shown_as_limits(tmp_path):
     def bias(kind, estimator, side):
         exact = (0.1, 0.05) if kind == "row" else None
         return FieldBias(

@@ -23,7 +23,7 @@ def table(patch):
     return tab_baselines.study(StudyOptions(scale="smoke"))
 
 
-def test_a_table_that_was_made_is_not_computed_again(tmp_path, patch):
+def test_finished_trials_are_not_computed_again(tmp_path, patch):
     here = StudyOptions(scale="smoke", directory=tmp_path)
     first = tab_baselines.study(here)
     (kept,) = tmp_path.iterdir()
@@ -35,7 +35,7 @@ def test_a_table_that_was_made_is_not_computed_again(tmp_path, patch):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_the_naive_norm_holds_the_noise_in_quadrature(table):
+def test_naive_norm_contains_the_noise_in_quadrature(table):
     """Where the bias is twice the noise or more, the naive norm is √(exact² + noise²) within a fifth, at 10 queries."""
     for row in table.rows:
         assert row.microseconds > 0
@@ -56,7 +56,7 @@ def test_br_snis_is_the_least_biased_at_ten_times_the_references(table):
         assert min(of_n.values(), key=lambda row: row.bias).estimator == "br-snis"
 
 
-def test_baselines_stand_beside_the_paper_s_values():
+def test_table_and_findings_include_the_papers_values():
     row = Baseline(
         n=128, estimator="abc", references=128, bias=1.1e-3, noise=6.5e-4, corrected=9e-4, variance=2e-3,
         exact_bias=9.2e-4, exact_variance=None, microseconds=12.34,
@@ -82,7 +82,7 @@ def test_baselines_stand_beside_the_paper_s_values():
     ]
 
 
-def test_what_the_paper_prints_is_complete():
+def test_printed_values_are_complete():
     assert len(tab_baselines.PAPER) == 15
     assert {n for n, _ in tab_baselines.PAPER} == {8, 32, 128}
     for n in (8, 32, 128):  # its claims: standard is the fastest, BR-SNIS the least biased

@@ -34,7 +34,7 @@ def test_a_changed_recipe_changes_the_table(record, monkeypatch):
     assert changed["Total positive samples per class seen"] == "6.27M"
 
 
-def test_the_verdict_counts_settings_and_names_others(record):
+def test_finding_counts_equal_settings_and_names_the_others(record):
     assert tab_hyperparams.findings(record) == ["12 of 12 settings that the paper prints are those of cifar10"]
     other = tab_hyperparams.findings(replace(record, weight_decay=0.1, ema=0.5))
     assert other == [
@@ -42,7 +42,7 @@ def test_the_verdict_counts_settings_and_names_others(record):
     ]
 
 
-def test_files_hold_the_table(record, tmp_path):
+def test_files_contain_the_table(record, tmp_path):
     markdown, latex, _ = tab_hyperparams.ITEM.save(record, tmp_path)
     assert "| Warmup | 2000 linear steps | 2000 linear steps |" in markdown.read_text()
     assert "| Gradient clip | 2 | published code |" in markdown.read_text()
@@ -64,6 +64,6 @@ def test_cifar100_has_the_papers_lengths_and_one_seed():
     )
 
 
-def test_an_n_that_the_paper_has_not_is_told():
+def test_n_that_the_paper_does_not_use_is_an_error():
     with pytest.raises(ValueError, match=r"n is 64; must be one of 8, 16, 32, as in the paper; .*"):
         cifar100(n=64)

@@ -44,7 +44,7 @@ def printed(lines):
     return found
 
 
-def test_the_paper_s_values_are_those_that_it_prints():
+def test_printed_values_match_the_lines_of_the_paper():
     assert printed(MAIN_RESULTS) == tab_main_results.PAPER
     assert printed(CIFAR100) == tab_cifar100.PAPER
 
@@ -70,7 +70,7 @@ def rows(module, record):
     return [[cell_text(cell) for cell in row] for row in module.table(record).rows]
 
 
-def test_rows_are_the_literal_numbers():
+def test_rows_match_a_literal_computation():
     found = rows(tab_main_results, RECORD)
     last = {name: [sum(of[-5:]) / 5 for of in runs.values()] for name, runs in (("s", STANDARD), ("a", ABC))}
     assert found[3] == ["8", "standard", "3", "2,400", "60", literal(last["s"]), "7.31 ± 0.94",
@@ -92,7 +92,7 @@ def test_differences_are_paired_by_seed_with_their_interval():
     assert cell_text(tab_main_results.table(RECORD).rows[5][6]) == "−0.91"
 
 
-def test_missing_pairs_short_runs_and_other_n_are_told():
+def test_missing_pairs_short_runs_and_other_n():
     found = rows(tab_main_results, RECORD)
     assert found[0] == ["5", "standard", "2", "250, 500", "10, 20", "5.50 ± 2.50", "–", "5.50 ± 2.50", "–"]
     assert found[2] == ["5", "ABC − standard", "1", "", "", "0.38", "–", "0.25", "–"]  # seed 4 alone; no interval
@@ -101,7 +101,7 @@ def test_missing_pairs_short_runs_and_other_n_are_told():
     assert "Comparisons: 2, not corrected" in notes
 
 
-def test_findings_say_which_is_lower():
+def test_findings_name_the_lower_estimator():
     apart = {seed: [each + 0.01 * seed for each in (9.0, 4.0)] for seed in (1, 2, 3)}
     lower, higher = (
         grid("tab:main_results", [run(name, 8, seed, of) for name, shift in pair for seed, of in moved(apart, shift)])
@@ -116,8 +116,8 @@ def test_findings_say_which_is_lower():
     assert tab_main_results.findings(unpaired) == ["n = 8: no seed has both ABC and standard"]
     noisy = grid("tab:main_results", [run("standard", 8, k, [5.0]) for k in range(3)]
                  + [run("abc", 8, k, [5.0 + (k - 1.1) * 2]) for k in range(3)])  # fmt: skip
-    (said,) = tab_main_results.findings(noisy)
-    assert said.startswith(
+    (sentence,) = tab_main_results.findings(noisy)
+    assert sentence.startswith(
         "n = 8: no significant difference (ABC − standard is −0.20, 95 % interval −5.17 to 4.77, 3 pa"
     )
 
@@ -126,7 +126,7 @@ def moved(runs, shift):
     return [(seed, [each + shift for each in of]) for seed, of in runs.items()]
 
 
-def test_the_caption_has_the_protocol_and_the_distance_its_name():
+def test_caption_names_protocol_and_distance():
     caption = tab_main_results.table(RECORD).caption
     assert (
         "FID by inception (sha256 0123456789ab), 1,234 samples against 4,321 images of shapes, split train; "
@@ -137,7 +137,7 @@ def test_the_caption_has_the_protocol_and_the_distance_its_name():
     assert "FID by" not in tab_main_results.table(other).caption
 
 
-def test_csv_parses_back_to_the_numbers(tmp_path):
+def test_csv_contains_all_digits(tmp_path):
     *_, path = tab_main_results.ITEM.save(RECORD, tmp_path)
     with path.open(encoding="utf-8", newline="") as file:
         found = [row for row in csv.DictReader(file) if row["n"] == "8"]
@@ -148,20 +148,20 @@ def test_csv_parses_back_to_the_numbers(tmp_path):
     assert [row["last-5 average, paper"] for row in found] == ["7.31", "6.4", "-0.91"]
 
 
-def test_files_and_the_screen_hold_the_same(tmp_path):
+def test_files_and_summary_agree(tmp_path):
     markdown, latex, _ = (path.read_text(encoding="utf-8") for path in tab_main_results.ITEM.save(RECORD, tmp_path))
     assert latex.isascii()
     assert latex.count("{") == latex.count("}")
     body = latex[latex.index(r"\toprule") : latex.index(r"\bottomrule")]
     assert {line.count(" & ") for line in body.splitlines() if line.endswith(r"\\")} == {8}
-    told = tab_main_results.ITEM.summary(RECORD)
-    assert all(finding in told for finding in tab_main_results.findings(RECORD))
-    assert told.startswith("tab:main_results: FID on shapes")
+    summary = tab_main_results.ITEM.summary(RECORD)
+    assert all(finding in summary for finding in tab_main_results.findings(RECORD))
+    assert summary.startswith("tab:main_results: FID on shapes")
     assert "**2.00 ± 1.00**" in markdown
     assert r"\textbf{2.00 $\pm$ 1.00}" in latex
 
 
-def test_runs_without_an_evaluation_are_left_out_and_none_is_a_mistake():
+def test_runs_without_evaluation_are_left_out_and_none_is_an_error():
     some = grid("tab:main_results", [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [])])
     assert "Runs without an evaluation, left out: 1." in tab_main_results.table(some).notes
     none = grid("tab:main_results", [run("standard", 8, 0, []), run("abc", 8, 0, [])])
@@ -173,7 +173,7 @@ def test_runs_without_an_evaluation_are_left_out_and_none_is_a_mistake():
         assert "\n" not in str(error.value)
 
 
-def test_a_tie_is_nobody_s():
+def test_no_bold_cell_for_a_tie():
     tie = grid("tab:main_results", [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [3.0])])
     assert not any(cell.bold for row in tab_main_results.table(tie).rows for cell in row[5::2])
     assert tab_main_results.findings(tie)[0] == "n = 8: no difference in a single pair of seeds, which has no interval"
@@ -184,7 +184,7 @@ def test_small_distances_keep_three_digits():
     assert rows(tab_main_results, small)[0][5] == "0.0123"
 
 
-def test_cifar100_of_one_seed_says_that_it_has_no_interval():
+def test_cifar100_with_one_seed_has_no_interval():
     record = grid("tab:cifar100", [run("standard", 16, 42, [3.0, 2.0]), run("abc", 16, 42, [3.5, 1.0])])
     table = tab_cifar100.table(record)
     assert "a single seed, hence no interval" in table.caption

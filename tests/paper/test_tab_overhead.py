@@ -30,8 +30,8 @@ for line in sys.stdin:
         epochs += 1
         print(100 * compiled + 10 * abc + epochs, flush=True)
     else:
-        told = {"memory_megabytes": 5.0 + abc, "parameters": 889248, "device": "cpu", "threads": 2}
-        print(json.dumps(told), flush=True)
+        answer = {"memory_megabytes": 5.0 + abc, "parameters": 889248, "device": "cpu", "threads": 2}
+        print(json.dumps(answer), flush=True)
 """
 """A process that answers with numbers that say whose they are."""
 
@@ -48,10 +48,10 @@ def answered(monkeypatch, tmp_path):
     return log
 
 
-def test_two_pairs_whose_processes_take_their_epochs_in_turn(answered, tmp_path):
-    told = []
+def test_processes_of_a_pair_alternate_epochs(answered, tmp_path):
+    calls = []
     record = tab_overhead.study(
-        StudyOptions(scale="smoke", device="cpu", progress=lambda *progress: told.append(progress))
+        StudyOptions(scale="smoke", device="cpu", progress=lambda *progress: calls.append(progress))
     )
     pairs = [("standard", False), ("abc", False), ("standard", True), ("abc", True)]
     assert [(cost.estimator, cost.compiled) for cost in record.costs] == pairs
@@ -61,12 +61,12 @@ def test_two_pairs_whose_processes_take_their_epochs_in_turn(answered, tmp_path)
     assert (record.device, record.threads) == ("cpu", 2)
     turn = ["eager standard epoch", "eager abc epoch"]
     assert answered.read_text().splitlines()[:8] == [*turn * 3, "eager standard end", "eager abc end"]
-    assert told == [("tab:overhead", k, 12) for k in range(1, 13)]
+    assert calls == [("tab:overhead", k, 12) for k in range(1, 13)]
     append(tmp_path / "records.jsonl", record)
     assert read(tmp_path / "records.jsonl", Overhead) == [record]
 
 
-def test_ten_epochs_beyond_smoke(answered):
+def test_ten_epochs_at_other_scales(answered):
     assert [len(cost.epoch_seconds) for cost in tab_overhead.study(StudyOptions(device="cpu")).costs] == [10] * 4
 
 
@@ -75,7 +75,7 @@ def test_the_paper_measures_cifar10_at_8():
     assert {(config.recipe, config.batch.n, config.seed) for config in found} == {("cifar10", 8, 42)}
 
 
-def test_a_process_that_ends_is_told_with_its_last_words(monkeypatch):
+def test_failed_process_is_an_error_with_its_last_line(monkeypatch):
     ends = [sys.executable, "-c", "import sys; sys.exit('no compiler found')"]
     monkeypatch.setattr(tab_overhead, "_command", lambda config, device: ends)
     with pytest.raises(ValueError, match=r"a measurement ended with status 1 \(no compiler found\); .*; .*"):
@@ -87,7 +87,7 @@ def small(estimator):
     return overrides.recipe("digits", given={"estimator": estimator}, settings=settings)
 
 
-def test_an_epoch_takes_its_steps_and_memory_grows_by_what_is_held(monkeypatch):
+def test_epoch_counts_steps_and_memory_counts_growth(monkeypatch):
     taken, held = [], []
 
     def counting(*arguments):
@@ -107,14 +107,14 @@ def test_an_epoch_takes_its_steps_and_memory_grows_by_what_is_held(monkeypatch):
     assert measurement.epoch() > 0
     assert measurement.epoch() > 0
     assert taken == list(range(6))
-    told = measurement.end()
-    assert told["memory_megabytes"] == pytest.approx(288, abs=4)
+    answer = measurement.end()
+    assert answer["memory_megabytes"] == pytest.approx(288, abs=4)
     label, first, layer, last = 11 * 32, 128 * 16 + 16, 16 + 16 * 16 + 16, 16 * 64 + 64
-    assert told["parameters"] == label + first + layer + 16 + last
-    assert (told["device"], told["threads"]) == ("cpu", torch.get_num_threads())
+    assert answer["parameters"] == label + first + layer + 16 + last
+    assert (answer["device"], answer["threads"]) == ("cpu", torch.get_num_threads())
 
 
-def test_on_mps_memory_is_what_the_driver_holds_and_an_epoch_ends_when_its_work_does(monkeypatch):
+def test_mps_reports_driver_memory_and_synchronizes(monkeypatch):
     """As far as a machine without one can show it; the driver lets go of memory after the second epoch."""
     held, waited = iter([3 * 2**20, 5 * 2**20, 4 * 2**20]), []
     state = build_setup(
@@ -128,17 +128,17 @@ def test_on_mps_memory_is_what_the_driver_holds_and_an_epoch_ends_when_its_work_
     measurement = Measurement(small("abc"), torch.device("mps"))
     for _ in range(3):
         measurement.epoch()
-    told = measurement.end()
-    assert (told["memory_megabytes"], told["device"], len(waited)) == (5.0, "mps", 3)
+    answer = measurement.end()
+    assert (answer["memory_megabytes"], answer["device"], len(waited)) == (5.0, "mps", 3)
 
 
-def test_a_measurement_answers_in_lines(monkeypatch, tmp_path, capsys):
+def test_measurement_answers_one_line_per_request(monkeypatch, tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(small("standard").tree()))
     monkeypatch.setattr(overhead_worker.sys, "stdin", iter(["epoch\n", "end\n"]))
     overhead_worker.main(str(tmp_path / "config.json"), "cpu")
-    seconds, told = map(json.loads, capsys.readouterr().out.splitlines())
+    seconds, answer = map(json.loads, capsys.readouterr().out.splitlines())
     assert seconds > 0
-    assert told["parameters"] > 0
+    assert answer["parameters"] > 0
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ def rows(record):
     return [[cell_text(cell) for cell in row] for row in tab_overhead.table(record).rows]
 
 
-def test_the_paper_s_values_are_those_that_it_prints():
+def test_printed_values_match_the_lines_of_the_paper():
     printed = []
     for line in LINES.strip().splitlines():
         _, standard, abc = line.rstrip("\\ ").replace(r"\,", "").split("&")
@@ -62,7 +62,7 @@ def test_the_paper_s_values_are_those_that_it_prints():
     assert list(tab_overhead.PAPER.values()) == printed
 
 
-def test_rows_are_standard_abc_and_their_difference_beside_the_paper_s():
+def test_rows_show_standard_abc_difference_and_the_paper():
     assert rows(RECORD) == [
         ["memory, eager, MB", "40.2", "43.5", "3.2", "4729", "4731", "2"],
         ["memory, compiled, MB", "62.5", "61.0", "−1.5", "–", "–", "–"],
@@ -78,7 +78,7 @@ def test_rows_are_standard_abc_and_their_difference_beside_the_paper_s():
     assert "the most that the driver held" in tab_overhead.table(replace(RECORD, device="mps")).caption
 
 
-def test_findings_tell_whether_epochs_overlap():
+def test_findings_state_whether_epochs_overlap():
     assert tab_overhead.findings(RECORD) == [
         "eager: an epoch takes 1.200 s with ABC and 0.700 s with standard (+71.4%), and the epochs of both "
         "do not overlap",
@@ -98,7 +98,7 @@ def test_epochs_overlap_where_their_ranges_do(seconds, apart):
     assert ("do not overlap" in tab_overhead.findings(both)[0]) == apart
 
 
-def test_what_was_not_measured_is_a_dash():
+def test_missing_measurement_is_a_dash():
     eager = replace(RECORD, costs=RECORD.costs[1:3])
     assert rows(eager)[3][1:4] == ["–", "–", "–"]
     assert rows(eager)[1][1:4] == ["–", "–", "–"]
@@ -116,7 +116,7 @@ def test_long_epochs_have_one_decimal():
     assert rows(long)[2][1:4] == ["37.1 ± 0.1", "42.8", "5.7"]
 
 
-def test_files_hold_the_table(tmp_path):
+def test_files_contain_the_table(tmp_path):
     markdown, latex, comma_separated = (p.read_text(encoding="utf-8") for p in tab_overhead.ITEM.save(RECORD, tmp_path))
     assert "| epoch, eager, s | 0.700 ± 0.200 | 1.200 ± 0.300 | 0.500 |" in markdown
     assert latex.isascii()

@@ -18,7 +18,7 @@ $64$ & $16.64\pm10.40$ & $\mathbf{13.52\pm8.32}$\,\dnred{3.12} & $30.16\pm4.16$ 
 """  # noqa: E501
 
 
-def test_the_paper_s_values_are_those_that_it_prints():
+def test_printed_values_match_the_lines_of_the_paper():
     seen = set()
     for line in LINES.strip().splitlines():
         first, *cells = line.rstrip("\\ ").split("&")
@@ -50,7 +50,7 @@ RECORD = grid("tab:samples_to_fid", RUNS)
 UNIT = 5000 * 8 * 10 / 1e6  # an evaluation, millions over ten classes
 
 
-def test_hits_are_positives_over_all_classes_of_the_seeds_that_reach():
+def test_positives_until_counts_all_classes():
     assert item.thresholds(RECORD) == (10.0, 7.0)
     assert item.positives_until(RECORD, "standard", 8, 10.0) == pytest.approx({0: 2 * UNIT, 1: 4 * UNIT})
     assert item.positives_until(RECORD, "abc", 8, 10.0) == pytest.approx({0: UNIT, 1: 2 * UNIT, 2: 2 * UNIT})
@@ -58,7 +58,7 @@ def test_hits_are_positives_over_all_classes_of_the_seeds_that_reach():
     assert item.positives_until(RECORD, "abc", 8, 7.0) == pytest.approx({0: UNIT, 1: 4 * UNIT})
 
 
-def test_rows_have_the_attainment_and_the_paper_beside():
+def test_rows_show_share_of_seeds_and_the_paper():
     table = item.table(RECORD)
     rows = [[cell_text(cell) for cell in row] for row in table.rows]
     assert table.header == (
@@ -87,14 +87,14 @@ def test_rows_have_the_attainment_and_the_paper_beside():
         ([[5.0]], [], None),
     ],
 )
-def test_more_seeds_count_before_fewer_samples(standard, abc, winner):
+def test_more_seeds_rank_before_fewer_samples(standard, abc, winner):
     runs = [run("standard", 8, s, of) for s, of in enumerate(standard)] + [
         run("abc", 8, s, of) for s, of in enumerate(abc)
     ]
     assert item.sooner_by(grid("tab:samples_to_fid", runs), 8, 7.0) == winner
 
 
-def test_other_features_have_thresholds_in_the_paper_s_proportion():
+def test_thresholds_of_other_features_are_proportional():
     runs = [
         run("standard", 8, 0, [60.0, 50.0, 40.0]),
         run("standard", 8, 1, [40.0, 30.0, 20.0]),
@@ -110,7 +110,7 @@ def test_other_features_have_thresholds_in_the_paper_s_proportion():
     assert "Thresholds" not in item.table(RECORD).caption
 
 
-def test_the_published_code_s_features_have_the_paper_s_thresholds():
+def test_published_code_has_the_papers_thresholds():
     record = grid("tab:samples_to_fid", RUNS, protocol=replace(PROTOCOL, extractor="abc-release"))
     assert item.thresholds(record) == (10.0, 7.0)
     table = item.table(record)
@@ -118,7 +118,7 @@ def test_the_published_code_s_features_have_the_paper_s_thresholds():
     assert "Thresholds" not in table.caption
 
 
-def test_findings_tell_attainment_and_difference():
+def test_findings_state_seeds_and_difference():
     first, second = item.findings(RECORD)
     assert first == (
         "n = 8, FID ≤ 10: reached by standard in 2 of 3 seeds and ABC in 3 of 3 seeds; no significant difference "
@@ -129,7 +129,7 @@ def test_findings_tell_attainment_and_difference():
     assert item.findings(never)[0] == "n = 8, FID ≤ 10: reached by standard in 0 of 1 seeds and ABC in 1 of 1 seeds"
 
 
-def test_files_hold_the_table(tmp_path):
+def test_files_contain_the_table(tmp_path):
     markdown, latex, comma_separated = (path.read_text(encoding="utf-8") for path in item.ITEM.save(RECORD, tmp_path))
     assert "| **0.67 ± 0.27 (3/3)** |" in markdown
     assert latex.isascii()
@@ -138,7 +138,7 @@ def test_files_hold_the_table(tmp_path):
     assert item.ITEM.summary(RECORD).count("n = 8, FID") == 2
 
 
-def test_without_standard_there_is_no_threshold_of_other_features():
+def test_proportional_thresholds_need_standard():
     record = grid("tab:samples_to_fid", [run("abc", 8, 0, [5.0])], protocol=replace(PROTOCOL, extractor="digits"))
     with pytest.raises(ValueError, match=r"has no evaluated run of standard at n = 8, which sets the thresholds; .*"):
         item.table(record)

@@ -32,7 +32,7 @@ SHIFTED = sweep(
 )
 
 
-def test_factors_are_in_the_order_of_numbers_and_best_is_the_smallest():
+def test_factors_are_sorted_and_the_best_has_the_smallest_mean():
     assert temperature_sweep.factors(SHIFTED) == [0.5, 2, 4]
     assert temperature_sweep.best_by_mean(SHIFTED, "standard") == 2
     assert temperature_sweep.best_by_mean(SHIFTED, "abc") == 0.5
@@ -45,7 +45,7 @@ def test_factors_are_in_the_order_of_numbers_and_best_is_the_smallest():
     assert bold == [[False, True], [True, False], [False, False]]
 
 
-def test_a_shift_is_one_that_all_seeds_show():
+def test_shift_needs_all_seeds():
     first, second, *_ = temperature_sweep.findings(SHIFTED)
     assert first == (
         "the best f shifts from 2 (standard) to 0.5 (ABC); by seed it is smaller with ABC in 2, the same in 0 and "
@@ -72,7 +72,7 @@ def test_a_shift_is_one_that_all_seeds_show():
         ),
     ],
 )
-def test_other_shifts_are_told_as_what_they_are(abc, start):
+def test_no_shift_and_no_clear_shift(abc, start):
     standard = {"1": [1.0, 1.0], "2": [2.0, 2.0], "4": [3.0, 3.0]}
     assert temperature_sweep.findings(sweep(standard, abc))[0].startswith(start)
 
@@ -98,7 +98,7 @@ def test_the_figure_shows_means_deviations_and_the_best():
     assert axes.get_ylabel() == "FID, last-5 average"
 
 
-def test_the_sweep_is_written(tmp_path):
+def test_files_are_written(tmp_path):
     paths = temperature_sweep.ITEM.save(SHIFTED, tmp_path)
     assert [path.suffix for path in paths] == [".png", ".pdf", ".md", ".tex", ".csv"]
     assert paths[3].read_text(encoding="utf-8").isascii()

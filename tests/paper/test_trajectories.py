@@ -90,7 +90,7 @@ def test_bands_are_mean_plus_and_minus_the_largest_deviation():
         } <= corners
 
 
-def test_millions_are_told_as_millions():
+def test_axis_in_millions():
     large = grid("fig:convergence", [run("abc", 8, 0, [3.0, 2.0], steps=100_000)])
     axes = fig_convergence.draw(large).axes[0]
     assert axes.get_xlabel() == "positives seen, millions"
@@ -132,7 +132,7 @@ ABLATION = grid(
 )
 
 
-def test_the_ablation_has_four_lines_and_a_table_against_none():
+def test_ablation_has_four_lines_and_differences_to_none():
     (axes,) = fig_ablation_trajectory.draw(ABLATION).axes
     looks = [(line.get_label(), line.get_color(), line.get_marker()) for line in axes.get_lines()]
     assert looks == [
@@ -154,14 +154,14 @@ def test_the_ablation_has_four_lines_and_a_table_against_none():
     bold = [row[2].bold for row in fig_ablation_trajectory.table(ABLATION).rows]
     assert bold == [False, False, False, True]
     assert "Comparisons: 6," in " ".join(fig_ablation_trajectory.table(ABLATION).notes)
-    said = fig_ablation_trajectory.findings(ABLATION)
-    assert [each.partition(":")[0] for each in said] == [
+    sentences = fig_ablation_trajectory.findings(ABLATION)
+    assert [each.partition(":")[0] for each in sentences] == [
         f"n = 8, {name} against none" for name in ("positive only", "negative only", "both (ABC)")
     ]
-    assert "negative only lower by 1.50 (95 % interval 1.50 to 1.50, 3 pairs)" in said[1]
+    assert "negative only lower by 1.50 (95 % interval 1.50 to 1.50, 3 pairs)" in sentences[1]
 
 
-def test_a_variant_that_was_not_run_is_not_drawn():
+def test_missing_variant_is_not_drawn():
     part = grid("fig:ablation_trajectory", [each for each in ABLATION.runs if each.variant != "negative"])
     (axes,) = fig_ablation_trajectory.draw(part).axes
     assert [line.get_label() for line in axes.get_lines()] == ["none (standard)", "positive only", "both (ABC)"]
@@ -170,7 +170,7 @@ def test_a_variant_that_was_not_run_is_not_drawn():
 
 
 @pytest.mark.parametrize(("module", "record"), [(fig_convergence, RECORD), (fig_ablation_trajectory, ABLATION)])
-def test_files_are_written_and_legible(module, record, tmp_path):
+def test_files_are_written(module, record, tmp_path):
     paths, name = module.ITEM.save(record, tmp_path), module.__name__.rpartition(".")[2]
     assert [path.name for path in paths] == [f"{name}.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
     with Image.open(paths[0]) as image:
@@ -182,6 +182,6 @@ def test_files_are_written_and_legible(module, record, tmp_path):
 
 
 @pytest.mark.parametrize("module", [fig_convergence, fig_ablation_trajectory])
-def test_no_evaluation_at_all_is_one_line(module):
+def test_record_without_evaluation_is_an_error(module):
     with pytest.raises(ValueError, match=r"the record of it has 1 runs and no evaluation; .*"):
         module.draw(grid("it", [run("abc", 8, 0, [])]))

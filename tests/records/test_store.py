@@ -33,7 +33,7 @@ def line_with(**changes):
     return json.dumps({"record": "Small", **asdict(SMALL), **changes})
 
 
-def test_an_illustration_is_read_back_bit_for_bit(tmp_path):
+def test_illustration_is_read_back_bit_for_bit(tmp_path):
     record = run(Options(n=3, draws=5, seed=2))
     append(tmp_path / "records.jsonl", record)
     (again,) = read(tmp_path / "records.jsonl", Illustration)
@@ -42,7 +42,7 @@ def test_an_illustration_is_read_back_bit_for_bit(tmp_path):
     assert again != replace(record, share_nearer=record.share_nearer + 1e-16 + 0.1)
 
 
-def test_records_are_appended_in_order_and_kinds_kept_apart(tmp_path):
+def test_records_are_appended_in_order_and_read_by_kind(tmp_path):
     path = tmp_path / "records.jsonl"
     none = replace(SMALL, size=None)
     for record in (SMALL, provenance(seed=1, wall_seconds=2.0), none):
@@ -52,7 +52,7 @@ def test_records_are_appended_in_order_and_kinds_kept_apart(tmp_path):
     assert len(path.read_text(encoding="utf-8").splitlines()) == 3
 
 
-def test_a_line_torn_by_a_crash_does_not_swallow_the_next_record(tmp_path):
+def test_record_after_a_torn_line_is_on_a_new_line(tmp_path):
     path = tmp_path / "records.jsonl"
     path.write_text('{"record": "Sm')
     append(path, SMALL)
@@ -100,7 +100,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_line_is_named(tmp_path, case):
+def test_bad_line_is_an_error_with_its_number(tmp_path, case):
     bad, reason = BAD[case]
     path = tmp_path / "records.jsonl"
     append(path, SMALL)

@@ -12,14 +12,14 @@ from truedrift.report import mean_and_deviation, paired, rolling_mean
 NUMBERS = st.floats(-1e3, 1e3)
 
 
-def test_the_deviation_is_the_largest_on_either_side():
+def test_deviation_is_the_largest_on_either_side():
     assert mean_and_deviation([1.0, 2.0, 6.0]) == (3.0, 3.0)
     assert mean_and_deviation([-6.0, -2.0, -1.0]) == (-3.0, 3.0)
     assert mean_and_deviation([4.0]) == (4.0, 0.0)
 
 
 @given(values=st.lists(NUMBERS, min_size=1, max_size=20), window=st.sampled_from([1, 3, 5, 7]))
-def test_the_rolling_mean_is_the_literal_loop(values, window):
+def test_rolling_mean_matches_a_literal_loop(values, window):
     half = (window - 1) // 2
     expected = []
     for k in range(len(values)):
@@ -36,7 +36,7 @@ def test_the_rolling_mean_by_hand():
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS), min_size=3, max_size=9))
-def test_paired_intervals_are_those_of_the_paired_t_test(pairs):
+def test_paired_interval_matches_scipy(pairs):
     differences = [b - a for a, b in pairs]
     if max(differences) - min(differences) < 1e-3:
         return
@@ -64,7 +64,7 @@ def test_seeds_of_one_side_are_not_paired():
     assert (found.pairs, found.mean) == (2, pytest.approx(-0.75))
 
 
-def test_one_pair_has_no_interval_and_none_has_nothing():
+def test_one_pair_has_no_interval_and_no_pair_has_no_mean():
     one, none = paired({1: 5.0}, {1: 3.0, 2: 8.0}), paired({1: 5.0}, {2: 8.0})
     assert (one.pairs, one.mean, one.low, one.high, one.significant) == (1, -2.0, None, None, False)
     assert (none.pairs, none.mean, none.low, none.significant) == (0, None, None, False)

@@ -32,7 +32,7 @@ TABLE = Table(
 )
 
 
-def test_markdown_has_one_line_a_row_and_as_many_cells():
+def test_markdown_has_one_line_per_row():
     caption, empty, *rows = TABLE.markdown().splitlines()
     assert (caption, empty) == (TABLE.caption, "")
     assert all(len(re.split(r"(?<!\\)\|", row)) == 5 for row in rows)
@@ -53,7 +53,7 @@ def test_latex_escapes_and_writes_powers_of_ten():
 
 
 @pytest.mark.parametrize("value", [1.234e-5, 9.999e9, 1.0, 0.0, 5e-324, 123.0])
-def test_latex_numbers_are_the_numbers(value):
+def test_latex_numbers_match_the_values(value):
     table = Table(caption="", label="x", header=("a", "b"), groups=[[("r", Scientific(value))]])
     mantissa, exponent = re.search(r"\$(.*?) \\times 10\^\{(.*?)\}\$", table.latex()).groups()
     assert float(f"{mantissa}e{exponent}") == pytest.approx(value, rel=5e-3, abs=1e-323)
@@ -88,7 +88,7 @@ def parsed(table):
     return list(csv.reader(io.StringIO(table.csv(), newline="")))
 
 
-def test_cells_of_several_numbers_are_told_as_people_write_them():
+def test_text_of_cells_with_several_numbers():
     rows = [[cell_text(cell) for cell in row] for row in NUMBERS.rows]
     assert rows == [
         ["a", "7.31 ± 0.25", "−0.33"],
@@ -103,7 +103,7 @@ def test_cells_of_several_numbers_are_told_as_people_write_them():
     assert r"footnotesize 50 \% of it" in NUMBERS.latex()
 
 
-def test_csv_has_every_digit_and_a_column_a_number():
+def test_csv_has_every_digit_and_one_column_per_number():
     names, *rows = parsed(NUMBERS)
     assert names == [
         "who", "how, much", "how, much deviation", "how, much count", "how, much note", "how, much low",
@@ -117,18 +117,18 @@ def test_csv_has_every_digit_and_a_column_a_number():
     assert NUMBERS.csv().endswith("\r\n")
 
 
-def test_csv_columns_of_one_name_are_told_apart():
+def test_repeated_csv_columns_are_numbered():
     table = Table(caption="", label="x", header=("exact", "paper", "paper"), groups=[[("a", "b", "c")]])
     assert parsed(table) == [["exact", "paper", "paper (2)"], ["a", "b", "c"]]
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0")), min_size=2, max_size=2))
-def test_any_words_come_back_from_csv(words):
+def test_any_text_is_read_back_from_csv(words):
     table = Table(caption="", label="x", header=("a", "b"), groups=[[words]])
     assert parsed(table)[1] == words
 
 
-def test_what_is_no_number_keeps_its_sign():
+def test_infinity_keeps_its_sign():
     assert [format_number(value, ".2f") for value in (-math.inf, math.inf, -0.0, -0.001)] == [
         "−inf",
         "inf",
@@ -138,7 +138,7 @@ def test_what_is_no_number_keeps_its_sign():
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_any_number_comes_back_from_csv(value):
+def test_any_number_is_read_back_from_csv(value):
     table = Table(caption="", label="x", header=("a", "b"), groups=[[("r", Number(value))]])
     assert float(parsed(table)[1][1]) == value
 
@@ -151,7 +151,7 @@ def test_zero_has_no_sign():
     )
 
 
-def test_every_character_that_latex_takes_for_a_command_is_escaped():
+def test_latex_commands_are_escaped():
     assert escape(r"\{}") == r"\textbackslash{}\{\}"
     assert escape("a~b^c|d<e>f_g#h$") == (
         r"a\textasciitilde{}b\textasciicircum{}c\textbar{}d$<$e$>$f\_g\#h\$"
@@ -160,7 +160,7 @@ def test_every_character_that_latex_takes_for_a_command_is_escaped():
 
 
 @pytest.mark.parametrize("columns", [5, 6])
-def test_a_table_of_many_columns_fits_the_line(columns):
+def test_wide_table_is_shrunk_to_the_line(columns):
     table = Table(caption="", label="x", header=("a",) * columns, groups=[[("b",) * columns]])
     text = table.latex()
     assert (r"\resizebox{" in text) == (columns > 5)

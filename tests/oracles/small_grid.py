@@ -1,4 +1,4 @@
-"""Grids small enough to be run many times, and runs that a few lines of Python pretend to be."""
+"""Small grids, and a fake training program that writes metrics without training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from truedrift.grids import Plan, Task
 from truedrift.recipes.overrides import recipe
 
-LITTLE = (
+SMALL = (
     "generator.width=16",
     "generator.depth=1",
     "batch.n=3",
@@ -21,18 +21,18 @@ LITTLE = (
     "cadence.grid_every=none",
     "evaluation.extractor=none",
 )
-"""Six steps, each of them logged, none judged."""
+"""Six steps, each of them logged, none evaluated."""
 
 
-def little_task(seed: int = 0, variant: str = "abc", *settings: str) -> Task:
-    return Task(variant=variant, config=recipe("digits", given={"seed": seed}, settings=(*LITTLE, *settings)))
+def small_task(seed: int = 0, variant: str = "abc", *settings: str) -> Task:
+    return Task(variant=variant, config=recipe("digits", given={"seed": seed}, settings=(*SMALL, *settings)))
 
 
-def little_plan(*tasks: Task) -> Plan:
-    return Plan(item="little", scale="smoke", data="digits", command="truedrift reproduce little", tasks=tasks)
+def small_plan(*tasks: Task) -> Plan:
+    return Plan(item="small", scale="smoke", data="digits", command="truedrift reproduce small", tasks=tasks)
 
 
-PRETENDED = """
+FAKE_RUN = """
 import json, os, signal, sys, time
 run, steps, pause, fails = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4] == "True"
 asked = []
@@ -51,24 +51,24 @@ for step in range(done + 1, steps + 1):
         sys.exit(75)
     time.sleep(pause)
 """
-"""A run that writes a line a step, goes on where it was, and saves on SIGTERM."""
+"""A program that writes one line per step, resumes where it stopped, and saves on SIGTERM."""
 
 
-def pretended(pause: float = 0.0, fails: Callable[[Task], bool] = lambda task: False):
-    """In place of `command`: the same arguments, another program."""
+def fake_train_command(pause: float = 0.0, fails: Callable[[Task], bool] = lambda task: False):
+    """Return a replacement of `train_command` that starts the fake program."""
 
     def command(task: Task, runs: Path, device: str) -> list[str]:
         runs.mkdir(parents=True, exist_ok=True)
         given = (runs / task.name, task.steps, pause, fails(task))
-        return [sys.executable, "-c", PRETENDED, *map(str, given)]
+        return [sys.executable, "-c", FAKE_RUN, *map(str, given)]
 
     return command
 
 
-def steps_of(task: Task, runs: Path) -> list[int]:
-    """What its metrics.jsonl says."""
+def logged_steps(task: Task, runs: Path) -> list[int]:
+    """Return the steps in its metrics.jsonl."""
     return [json.loads(line)["step"] for line in (runs / task.name / "metrics.jsonl").read_text().splitlines()]
 
 
-def said_by(task: Task, runs: Path) -> list[str]:
+def log_lines(task: Task, runs: Path) -> list[str]:
     return (runs / f"{task.name}.log").read_text().splitlines()
