@@ -41,7 +41,7 @@ def images(generator):
 
 def test_a_published_checkpoint_becomes_a_folder_to_sample_from(tmp_path, capsys, model, average):
     file = tmp_path / "drift.pt"
-    ema = dict(average.named_parameters())  # as an EMA keeps them: no position cache
+    ema = dict(average.named_parameters())  # an EMA has no position cache
     torch.save({"model": model.to_published(), "ema": {"shadow": ema}, "step": 100, "epoch": 3, "best": 12.5}, file)
     status, out, err = run(capsys, file)
     assert (status, err) == (0, "")
@@ -77,7 +77,7 @@ def test_the_user_chooses_the_weights(tmp_path, capsys, model, average, choice):
 
 def test_a_bare_state_dict_and_an_image_size(tmp_path, capsys, model):
     save_file(model.state_dict(), tmp_path / "bare.safetensors")
-    (tmp_path / "bare").mkdir()  # an empty folder is taken
+    (tmp_path / "bare").mkdir()  # an empty folder is allowed
     status, out, _ = run(capsys, tmp_path / "bare.safetensors")
     assert status == 0
     assert "images 3 × 32 × 32 (assumed, not in the checkpoint: see --image-size)" in out

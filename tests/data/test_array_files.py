@@ -1,4 +1,4 @@
-"""Arrays of users' files: what was saved is read back, and every defect of a file is one line of three parts."""
+"""Arrays in files: saved values are read back, and every defect of a file is one line of three parts."""
 
 import io
 import pickle

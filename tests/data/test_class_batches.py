@@ -21,7 +21,7 @@ def make_batches(counts=UNEQUAL, n=2, seed=3, flips=True, **options):
 
 
 def permutation(counts, seed, number, c):
-    """Class c in pass `number`, by its definition: its images in the order of their random keys."""
+    """Return class c in pass `number` by the definition: its images in the order of their random keys."""
     members = [i for i, label in enumerate(labels_of(counts).tolist()) if label == c]
     keys = torch.rand(len(counts), max(counts), generator=stream(seed, "positives", number), dtype=torch.float64)
     return [image for _, image in sorted(zip(keys[c].tolist(), members, strict=False))]
@@ -53,7 +53,7 @@ def test_the_queue_agrees_with_the_definition(counts, n, size):
 
 
 def test_the_queue_agrees_with_recorded_values():
-    """Recorded values: a run that is resumed with another version sees the same images."""
+    """Recorded values: a run that is resumed with another version must use the same images."""
     batches = make_batches((1, 9, 4), 3, sampling="queue", queue_size=6)
     assert batches.at(0).indices.tolist() == [[13, 13, 13], [6, 8, 3], [11, 11, 9]]
     assert batches.at(1).indices.tolist() == [[13, 13, 13], [3, 4, 8], [7, 7, 7]]
@@ -61,7 +61,7 @@ def test_the_queue_agrees_with_recorded_values():
 
 
 def test_only_needed_passes_of_a_small_class_are_drawn(monkeypatch):
-    """A queue of 256 holds 256 passes of a class of one: at most those that one of the n samples is from are drawn."""
+    """A queue of 256 holds 256 passes of a class with one image; only the passes of the n samples are drawn."""
     drawn = []
     monkeypatch.setattr(class_batches, "stream", lambda *key: drawn.append(key[1:]) or stream(*key))
     n = 8
@@ -70,7 +70,7 @@ def test_only_needed_passes_of_a_small_class_are_drawn(monkeypatch):
         batches.at(step)
     passes = [number for purpose, *number in drawn if purpose == "positives"]
     assert len(passes) <= 40 * n + 2
-    # Of the tiny class, a pass is held from the first time it is drawn; in a queue of 256 it often is drawn again.
+    # A pass stays in the cache: the same step draws nothing again.
     before = len(passes)
     batches.at(39)
     assert len([key for key in drawn if key[0] == "positives"]) == before

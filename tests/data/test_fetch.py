@@ -1,4 +1,4 @@
-"""Fetching from local sources: only files with the known hashes enter the cache, and a failure says why."""
+"""Fetching from local sources: only files with the known hashes enter the cache, and a failure states its reason."""
 
 import functools
 import gzip
@@ -52,12 +52,12 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        if self.path == "/cut":  # promises more than it sends
+        if self.path == "/cut":  # announces more bytes than it sends
             self.send_response(200)
             self.send_header("Content-Length", "1000")
             self.end_headers()
             self.wfile.write(b"0" * 10)
-        elif self.path.startswith("/endless"):  # promises nothing and does not stop
+        elif self.path.startswith("/endless"):  # announces no size and never ends
             self.send_response(200)
             self.end_headers()
             try:
@@ -73,7 +73,7 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def served(tmp_path):
-    """A directory, and the address at which it is served."""
+    """A directory and the URL at which it is served."""
     folder = tmp_path / "served"
     folder.mkdir()
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder))
@@ -203,7 +203,7 @@ def test_an_installed_debian_package_is_copied(tmp_path, monkeypatch):
 
 
 def install_npm(folder, monkeypatch, body):
-    """A script that stands for npm, alone on the path."""
+    """Install a script as npm, the only program on the path."""
     folder.mkdir(exist_ok=True)
     (folder / "npm").write_text(f"#!{sys.executable}\nimport pathlib, sys, time\n{body}\n")
     (folder / "npm").chmod(0o755)
@@ -247,7 +247,7 @@ def test_a_failure_of_npm_is_reported(body, why, tmp_path, cache, monkeypatch):
     began = time.monotonic()
     with pytest.raises(ValueError, match=rf"could not be fetched \(npm package little@1.0: {why}\); "):
         fetch("little")
-    assert time.monotonic() - began < 15  # a child that sleeps is ended, not waited for
+    assert time.monotonic() - began < 15  # a sleeping child is killed
     assert list(cache.iterdir()) == []
 
 

@@ -91,7 +91,7 @@ def test_transparent_pixels_are_white_and_palettes_are_converted(tmp_path):
 
 def test_exif_orientation_is_applied(tmp_path):
     exif = Image.Exif()
-    exif[0x0112] = 6  # to be turned by a quarter, clockwise
+    exif[0x0112] = 6  # rotate by 90° clockwise
     save(tmp_path / "a.png", COLOR, exif=exif)
     (turned,) = read_folder(tmp_path).values.permute(0, 2, 3, 1).numpy()
     assert np.array_equal(turned, np.rot90(COLOR, -1))
@@ -100,12 +100,12 @@ def test_exif_orientation_is_applied(tmp_path):
 def test_the_central_square_is_resized_without_aliasing(tmp_path):
     wide = np.zeros((40, 100), dtype=np.uint8)
     wide[:, 30:70] = 100
-    wide[::2, 30:70] += 50  # lines that alternate, which vanish in the mean
+    wide[::2, 30:70] += 50  # alternating lines, whose mean is constant
     save(tmp_path / "wide.png", wide)
     save(tmp_path / "tall.png", wide.T.copy())
     samples = read_folder(tmp_path, image_size=5)
     assert samples.values.shape == (2, 1, 5, 5)
-    assert (samples.values.float() - 125).abs().max() <= 4  # nothing of the black sides, nothing of the lines
+    assert (samples.values.float() - 125).abs().max() <= 4  # neither the black sides nor the lines are visible
     save(tmp_path / "small.png", np.full((3, 2), 7, dtype=np.uint8))
     assert (read_folder(tmp_path, image_size=5).values[0] == 7).all()  # enlarged
 

@@ -126,7 +126,7 @@ def random_records(label_bytes, seed):
     generator = np.random.default_rng(seed)
     labels = generator.integers(3, size=(RECORDS, label_bytes), dtype=np.uint8)
     if label_bytes == 2:
-        labels[:, 0] += 17  # coarse labels that are no fine ones
+        labels[:, 0] += 17  # coarse labels differ from all fine labels
     images = generator.integers(256, size=(RECORDS, 3, 32, 32), dtype=np.uint8)
     return np.concatenate((labels, images.reshape(RECORDS, -1)), axis=1).tobytes(), labels[:, -1], images
 
@@ -265,6 +265,6 @@ def test_the_official_layouts_hold_60_000_records(name, classes):
     assert sum(part.size for part in layout.files[:-1]) == 50_000 * record
     assert layout.files[-1].size == 10_000 * record
     assert len(set(layout.classes)) == len(layout.classes) == classes
-    assert list(layout.classes) == sorted(layout.classes)  # both sets number their classes by the alphabet
+    assert list(layout.classes) == sorted(layout.classes)  # classes are numbered alphabetically
     assert len({part.sha256 for part in layout.files}) == len(layout.files)
     assert all(len(bytes.fromhex(part.sha256)) == 32 for part in layout.files)

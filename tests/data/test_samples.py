@@ -22,7 +22,7 @@ def test_every_byte_round_trips():
     assert x.tolist() == pytest.approx([b / 127.5 - 1 for b in range(256)], abs=1e-7)
     assert (x[0], x[-1]) == (-1, 1)
     assert torch.equal(to_uint8(x), BYTES)
-    assert torch.equal(BYTES, torch.arange(256, dtype=torch.uint8))  # the data set itself is left as it was
+    assert torch.equal(BYTES, torch.arange(256, dtype=torch.uint8))  # the input is unchanged
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_swiss_roll_follows_its_spiral():
     distance, nearest = torch.cdist(y, curve).min(-1)
     assert distance.max() < REACH * ROLL_NOISE
     assert distance.max() > ROLL_NOISE  # there is noise
-    # t is uniform, so its quarters hold equal shares, but for the noise along the curve.
+    # t is uniform, so its quarters have equal shares up to the noise along the curve.
     assert (torch.bincount(nearest // 1000) / COUNT - 0.25).abs().max() < 5 * (3 / 16 / COUNT) ** 0.5 + 0.01
 
 

@@ -67,7 +67,7 @@ def test_group_shapes(encoder):
 def test_the_gradient_reaches_every_pixel_and_no_weight(encoder):
     values = images().requires_grad_()
     sum(group.square().sum() for group in encoder(values)).backward()
-    assert (values.grad != 0).float().mean() > 0.9  # dinov2 looks at 4 of its patches and all pixels in them
+    assert (values.grad != 0).float().mean() > 0.9  # dinov2 may ignore some border pixels
     assert not any(weight.requires_grad or weight.grad is not None for weight in encoder.parameters())
 
 
@@ -130,7 +130,7 @@ def test_fingerprints_depend_on_every_weight(encoder):
         with torch.no_grad():
             weight[(-1,) * weight.ndim] += 1e-3
         assert copy.fingerprint() != before
-        if weight.numel() > 10_000:  # a look at the first large one is enough
+        if weight.numel() > 10_000:  # stop after the first large weight
             break
 
 

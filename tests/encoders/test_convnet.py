@@ -1,4 +1,4 @@
-"""The random convolutional network against its formula, its weights against their stated law."""
+"""The random convolutional network against its formula, its weights against their distribution."""
 
 import math
 
@@ -24,7 +24,7 @@ def images(*shape):
 
 
 def literal(values, channels, seed):
-    """Stage by stage from the seeds."""
+    """Compute the maps stage by stage from the seeds."""
     number, maps = 0, []
     for stage, outputs in enumerate(channels):
         for stride in (1 if stage == 0 else 2, 1):
@@ -48,7 +48,7 @@ def test_features_agree_with_the_literal_network(shape):
 
 
 def test_weights_agree_with_recorded_values():
-    """The first and last weight of every convolution, as drawn once: the same on every machine."""
+    """The first and last weight of every convolution are the same on every machine."""
     encoder = build(ConvNetOptions(), sample_shape=(1, 8, 8))
     ends = [weight.flatten()[[0, -1]].tolist() for weight in encoder.parameters()]
     assert ends == RECORDED

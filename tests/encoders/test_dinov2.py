@@ -17,7 +17,7 @@ STD = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """4 blocks of 16 numbers, made for 70 px: at 42 px its position embeddings are interpolated from 5×5 to 3×3."""
+    """A network of 4 blocks of width 16 for 70 px; at 42 px, position embeddings are interpolated from 5×5 to 3×3."""
     path = tmp_path_factory.mktemp("dinov2")
     config = transformers.Dinov2Config(
         hidden_size=16, num_hidden_layers=4, num_attention_heads=2, mlp_ratio=2, image_size=70, patch_size=14

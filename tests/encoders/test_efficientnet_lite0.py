@@ -33,7 +33,7 @@ def test_features_agree_with_the_literal_network(cache):
     maps = literal_maps(images(), random_weights(), 64)
     for features, tap in zip(encoder(images()), TAPS, strict=True):
         expected = maps[tap].mean((-2, -1)).float()
-        assert expected.std() > 0.05  # the comparison below is not one of zeros
+        assert expected.std() > 0.05  # not all zeros
         torch.testing.assert_close(features, expected, rtol=1e-4, atol=1e-4)
     assert encoder.dimensions == (16, 24, 40, 112, 320)
 
@@ -72,7 +72,7 @@ def test_without_a_gradient_the_features_are_the_same(cache):
     with_gradient = encoder(images().requires_grad_())
     values = images()
     torch.testing.assert_close(encoder(values), with_gradient)
-    assert torch.equal(values, images())  # work in place stays inside
+    assert torch.equal(values, images())  # the input is unchanged
 
 
 def published_weights():

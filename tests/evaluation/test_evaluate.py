@@ -62,7 +62,7 @@ def test_labels_are_balanced_and_samples_do_not_depend_on_batches(generator):
     ids, values = whole(103, 16)
     assert ids.equal(torch.arange(103))
     assert values.dtype == torch.uint8
-    # Rounding of products of other sizes may turn a byte at an edge by one.
+    # Rounding in products of other sizes may change a byte by one.
     assert int((whole(103, 103)[1].int() - values.int()).abs().max()) <= 1
     assert int((whole(40, 7)[1].int() - values[:40].int()).abs().max()) <= 1
 
@@ -103,7 +103,7 @@ def test_batch_size_does_not_matter(generator, batch):
     reference = compute_reference(load("digits", split="test"), extractor, split="test")
     one, _ = evaluate(generator, reference, extractor, samples=150, batch=48)
     other, _ = evaluate(generator, reference, extractor, samples=150, batch=batch)
-    # A byte at an edge may turn by one of 255: a millionth of a sum of 150 × 64 of them.
+    # Rounding may change a byte by one of 255.
     assert dataclasses.astuple(other)[:2] == pytest.approx(dataclasses.astuple(one)[:2], rel=1e-4)
 
 
@@ -187,11 +187,11 @@ def test_a_collapse_on_real_digits_has_high_precision_and_low_recall():
     assert honest.precision > 0.6
     assert honest.recall > 0.5
     assert collapsed.fid > 3 * honest.fid
-    assert collapsed.inception_score == pytest.approx(10, abs=0.5)  # which is why this score is not enough
+    assert collapsed.inception_score == pytest.approx(10, abs=0.5)  # this score does not see the collapse
 
 
 def test_samples_that_are_not_finite_are_rejected(generator):
-    """They would be evaluated as black images."""
+    """NaN would be evaluated as a black image."""
     extractor = Projection()
     reference = compute_reference(load("digits", split="test"), extractor, split="test")
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Every metric against its literal definition or closed form, and streamed statistics against those of the whole."""
+"""Every metric against its literal definition or closed form, and streamed statistics against those of all features."""
 
 import itertools
 import math

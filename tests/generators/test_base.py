@@ -32,13 +32,13 @@ def test_a_sample_is_a_pure_function_of_its_inputs(name):
     first = generator(*given)
     torch.randn(17)
     generator.eval()
-    assert torch.equal(generator(*given), first)  # neither state nor mode nor other draws
+    assert torch.equal(generator(*given), first)  # independent of state, mode and other draws
     torch.random.set_rng_state(before)
     generator(*given)
     make_generator(name)
     assert torch.equal(torch.random.get_rng_state(), before)
     alone = torch.cat([generator(*(value[i : i + 1] for value in given)) for i in range(6)])
-    torch.testing.assert_close(alone, first, rtol=1e-5, atol=1e-5)  # the others of a batch do not matter
+    torch.testing.assert_close(alone, first, rtol=1e-5, atol=1e-5)  # independent of the rest of the batch
 
 
 @EVERY
@@ -93,7 +93,7 @@ def test_float64_and_bfloat16_autocast_are_near_float32(name):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rough = generator(*given).float()
     assert 0 < (rough - x).abs().max() < 0.1 * x.abs().max() + 0.05
-    wide = generator.double()(*given)  # float32 inputs are taken as they are
+    wide = generator.double()(*given)  # float32 inputs are accepted
     assert wide.dtype == torch.float64
     torch.testing.assert_close(wide.float(), x, rtol=1e-4, atol=1e-5)
 

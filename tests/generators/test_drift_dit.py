@@ -37,7 +37,7 @@ def count(model):
     [
         (DriftDiT.small, 3, 10, 26_592_688),
         (DriftDiT.tiny, 3, 10, 8_974_896),
-        # One channel less: 16 weights less for each of 256 in the patch embedding, 16 rows and biases in the last one.
+        # Per channel: 16 × 256 weights of the patch embedding, 16 rows and 16 biases of the last layer.
         (DriftDiT.tiny, 1, 10, 8_974_896 - 2 * (16 * 256 + 16 * 256 + 16)),
         (DriftDiT.tiny, 3, 100, 8_974_896 + 90 * 256),
     ],
@@ -79,7 +79,7 @@ def test_the_oracle_reproduces_the_golden_image(golden):
 
 
 def test_agrees_with_the_oracle():
-    model = perturb(make_generator("drift-dit"))  # no square, no power of two, every gate open
+    model = perturb(make_generator("drift-dit"))  # not square, no power of two, all gates nonzero
     published = model.to_published()
     z, labels, strength, styles = inputs(model, 5)
     found = model.double()(z, labels, strength, styles)
@@ -172,7 +172,7 @@ def test_a_noise_vector_enters_every_patch_and_the_condition(monkeypatch):
     image = DriftDiT(
         dataclasses.replace(model.options, noise=None), sample_shape=model.sample_shape, classes=model.classes
     )
-    image.load_state_dict(model.state_dict(), strict=False)  # all but how the noise comes in
+    image.load_state_dict(model.state_dict(), strict=False)  # all weights except those of the noise input
     image.patch_embed = Given(torch.stack([torch.stack(each) for each in tokens]))
     condition, M, m = image.condition, *(weights[f"noise_embed.modulation.{name}"] for name in ("weight", "bias"))
     monkeypatch.setattr(image, "condition", lambda *given: condition(*given) + z @ M.T + m)
@@ -181,7 +181,7 @@ def test_a_noise_vector_enters_every_patch_and_the_condition(monkeypatch):
 
 
 def test_neighboring_patches_are_similar_at_the_start():
-    """Without that every patch would have to learn from its own noise what the others do."""
+    """Otherwise every patch would have to learn from independent noise."""
     options = DriftDiTOptions(width=32, depth=1, heads=2, registers=1, noise=64)
     model = DriftDiT(options, sample_shape=(3, 32, 32), classes=2)
     z = torch.randn(200, 64, generator=torch.Generator().manual_seed(0))

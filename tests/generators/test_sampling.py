@@ -14,7 +14,7 @@ LABELS = torch.arange(150) % (CLASSES + 1)
 @EVERY
 @pytest.mark.parametrize("batch", [1, 7, 64, 65, 1000])
 def test_the_batch_size_does_not_matter(name, batch):
-    # Matrix products of another shape round differently, by how much depends on the processor: hence float64.
+    # Matrix products of another shape round differently, depending on the processor; hence float64.
     generator = perturb(make_generator(name)).double()
     labels = LABELS if batch > 1 else LABELS[:9]
     wanted = sample(generator, labels, seed=3)

@@ -100,7 +100,7 @@ def train_classifier(progress: Progress = no_progress) -> dict[str, Tensor]:
 
 def _build_network() -> nn.Sequential:
     """Build the untrained network. All layers but the last give the features."""
-    with torch.random.fork_rng(devices=[]):  # a run that is being trained must not notice
+    with torch.random.fork_rng(devices=[]):  # leaves the global random state of a run unchanged
         layers = (nn.Flatten(), nn.Linear(64, WIDTH), nn.SiLU(), nn.Linear(WIDTH, FEATURES), nn.SiLU())
         network = nn.Sequential(*layers, nn.Linear(FEATURES, CLASSES))
     numbers = stream(0, "digits classifier")

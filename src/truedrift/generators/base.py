@@ -36,7 +36,7 @@ CARD = """---
 
 A one-step generator trained by drifting. Load it with
 
-    from truedrift.generators.pretrained import from_pretrained
+    from truedrift.generators import from_pretrained
 
     generator = from_pretrained("this folder")
 """
