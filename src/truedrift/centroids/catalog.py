@@ -30,12 +30,9 @@ def estimator(name: str | Estimator, *, field: str = "estimator") -> Estimator:
     """
     if not isinstance(name, str):
         if isinstance(name, type) or not isinstance(name, Estimator):
-            raise UserError(
-                f"is {name!r}",
-                f"must be a name ({', '.join(ESTIMATORS)}) or an object with name, bias_order, budget and reweight",
-                "pass one of the names",
-                field=field,
-            )
+            members = "name, bias_order, budget and reweight"
+            allowed = f"must be a name ({', '.join(ESTIMATORS)}) or an object with {members}"
+            raise UserError(f"is {name!r}", allowed, "pass one of the names", field=field)
         return name
     require_choice(field, name, ESTIMATORS)
     return ESTIMATORS[name]

@@ -110,12 +110,9 @@ class BRSNIS(Estimator):
     def __post_init__(self) -> None:
         integers = isinstance(self.burn_in, int) and isinstance(self.iterations, int)
         if not integers or not 0 <= self.burn_in < self.iterations:
-            raise UserError(
-                f"is {self.burn_in!r} with iterations = {self.iterations!r}",
-                "must be integers with 0 ≤ burn_in < iterations",
-                "pass for example burn_in=1, iterations=10",
-                field="burn_in",
-            )
+            problem = f"is {self.burn_in!r} with iterations = {self.iterations!r}"
+            allowed = "must be integers with 0 ≤ burn_in < iterations"
+            raise UserError(problem, allowed, "pass for example burn_in=1, iterations=10", field="burn_in")
 
     @property
     def bias_order(self) -> int:
@@ -147,11 +144,8 @@ class BRSNIS(Estimator):
         fresh, rest = divmod(m - 1, self.iterations)
         if rest:
             below, above = self.iterations * fresh + 1, self.iterations * (fresh + 1) + 1
-            raise UserError(
-                f"br-snis was given {m} references",
-                f"must be iterations·(n − 1) + 1 with iterations = {self.iterations}",
-                f"pass {below} or {above}",
-            )
+            allowed = f"must be iterations·(n − 1) + 1 with iterations = {self.iterations}"
+            raise UserError(f"br-snis was given {m} references", allowed, f"pass {below} or {above}")
         return fresh
 
 

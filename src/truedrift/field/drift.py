@@ -148,22 +148,14 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
     # True means that query i is negative i.
     if self_mask is True:
         if m != B:
-            raise UserError(
-                f"is True with {B} queries and {m} negatives",
-                "True requires that y_neg[i] is x[i]",
-                "pass an int64 tensor with the column of each query",
-                field="self_mask",
-            )
+            problem, fix = f"is True with {B} queries and {m} negatives", "pass an int64 tensor with their columns"
+            raise UserError(problem, "True requires that y_neg[i] is x[i]", fix, field="self_mask")
         self_mask = torch.arange(B, device=x.device)
     # Columns are given, one per query.
     if not isinstance(self_mask, Tensor) or self_mask.dtype is not torch.long or self_mask.shape != (B,):
         value = f"{self_mask.dtype} {list(self_mask.shape)}" if isinstance(self_mask, Tensor) else f"{self_mask!r}"
-        raise UserError(
-            f"is {value}",
-            f"must be False, True or an int64 tensor [{B}]",
-            "pass the column of each query, −1 for none",
-            field="self_mask",
-        )
+        allowed = f"must be False, True or an int64 tensor [{B}]"
+        raise UserError(f"is {value}", allowed, "pass the column of each query, −1 for none", field="self_mask")
     # Combine with the mask of the user.
     other = self_mask.to(x.device).unsqueeze(-1) != torch.arange(m, device=x.device)
     other = other.expand(*(1,) * (max(x.ndim, y_neg.ndim) - 2), B, m)
@@ -173,9 +165,6 @@ def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_
 def _check_own_columns(self_mask: bool | Tensor, m: int) -> None:
     """Require every column in `self_mask` to be that of a negative, or −1. Reads the values."""
     if isinstance(self_mask, Tensor) and bool(((self_mask < -1) | (self_mask >= m)).any()):
-        raise UserError(
-            f"has columns from {int(self_mask.min())} to {int(self_mask.max())}",
-            f"must be between −1 and {m - 1}",
-            "pass the column of each query, −1 for none",
-            field="self_mask",
-        )
+        problem = f"has columns from {int(self_mask.min())} to {int(self_mask.max())}"
+        fix = "pass the column of each query, −1 for none"
+        raise UserError(problem, f"must be between −1 and {m - 1}", fix, field="self_mask")

@@ -215,12 +215,8 @@ def _stratify(spec: FieldSpec, gen: Tensor, neg: Tensor) -> FieldSpec:
     if isinstance(estimator, Standard | StratifiedABC):
         return spec
     if not isinstance(estimator, ABC):
-        raise UserError(
-            f"is {estimator.name!r} with unconditional negatives",
-            "its correction assumes one pool of references",
-            "choose 'abc', which is stratified here, or 'standard'",
-            field="estimator_neg",
-        )
+        problem, fix = f"is {estimator.name!r} with unconditional negatives", "choose 'abc' (stratified) or 'standard'"
+        raise UserError(problem, "its correction assumes one pool of references", fix, field="estimator_neg")
     n, u = gen.shape[-2], neg.shape[-2]
     strata = (torch.arange(n + u, device=gen.device) >= n).long()
     return replace(spec, estimator_neg=StratifiedABC(strata))
@@ -246,12 +242,8 @@ def _check_options(
         raise UserError(problem, "it requires 'standardize-l2' and 'laplace'", "pass 'auto'", field="path")
     for side, estimator in (("pos", spec.estimator_pos), ("neg", spec.estimator_neg)):
         if isinstance(estimator, BRSNIS):
-            raise UserError(
-                "is 'br-snis'",
-                f"the loss does not support it because it needs {estimator.iterations} times the references",
-                "choose 'abc'",
-                field=f"estimator_{side}",
-            )
+            allowed = f"the loss does not support it because it needs {estimator.iterations} times the references"
+            raise UserError("is 'br-snis'", allowed, "choose 'abc'", field=f"estimator_{side}")
 
 
 def _check_features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: float | Tensor | None) -> None:
@@ -269,11 +261,9 @@ def _check_features(gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: fl
     require_same_dimension(**sides)
     for name, features in sides.items():
         if features.shape[:-2] != gen.shape[:-2]:
-            raise UserError(
-                f"gen has leading dimensions {list(gen.shape[:-2])} and {name} {list(features.shape[:-2])}",
-                "they must be equal, with one entry per group",
-                "expand the missing dimensions",
-            )
+            problem = f"gen has leading dimensions {list(gen.shape[:-2])} and {name} {list(features.shape[:-2])}"
+            allowed = "they must be equal, with one entry per group"
+            raise UserError(problem, allowed, "expand the missing dimensions")
 
 
 def _check_weight(weight_neg: float | Tensor | None, neg: Tensor) -> None:
@@ -285,9 +275,5 @@ def _check_weight(weight_neg: float | Tensor | None, neg: Tensor) -> None:
         fits = weight_neg is None or (isinstance(weight_neg, (int, float)) and 0 <= weight_neg < math.inf)
         problem = f"is {weight_neg!r}"
     if not fits:
-        raise UserError(
-            problem,
-            f"must be a number ≥ 0 or a tensor that broadcasts to {list(shape)}",
-            "pass one weight per unconditional negative",
-            field="weight_neg",
-        )
+        allowed = f"must be a number ≥ 0 or a tensor that broadcasts to {list(shape)}"
+        raise UserError(problem, allowed, "pass one weight per unconditional negative", field="weight_neg")

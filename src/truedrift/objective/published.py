@@ -132,11 +132,9 @@ def abc_release_loss(
     # Check the input.
     require_temperatures(temperatures)
     if len(features_gen) != len(features_pos) or len(features_gen) == 0:
-        raise UserError(
-            f"features_gen has {len(features_gen)} scales and features_pos has {len(features_pos)}",
-            "both must have the same number, at least one",
-            "pass one tensor [samples, D] per scale",
-        )
+        problem = f"features_gen has {len(features_gen)} scales and features_pos has {len(features_pos)}"
+        allowed = "both must have the same number, at least one"
+        raise UserError(problem, allowed, "pass one tensor [samples, D] per scale")
     for gen, pos in zip(features_gen, features_pos, strict=True):
         _check_sides(gen=gen, pos=pos)
         _check_labels(gen, labels_gen, "gen")
@@ -155,12 +153,9 @@ def abc_release_loss(
 def _check_labels(features: Tensor, labels: Tensor, side: str) -> None:
     """Require one label per sample."""
     if features.shape[:-1] != labels.shape:
-        raise UserError(
-            f"has shape {list(labels.shape)} for features of shape {list(features.shape)}",
-            f"must have shape [{features.shape[0]}]",
-            "pass one label per sample, and one tensor [samples, D] per scale",
-            field=f"labels_{side}",
-        )
+        problem = f"has shape {list(labels.shape)} for features of shape {list(features.shape)}"
+        fix = "pass one label per sample, and one tensor [samples, D] per scale"
+        raise UserError(problem, f"must have shape [{features.shape[0]}]", fix, field=f"labels_{side}")
 
 
 def _group_by_class(labels_gen: Tensor, labels_pos: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -170,9 +165,8 @@ def _group_by_class(labels_gen: Tensor, labels_pos: Tensor) -> list[tuple[Tensor
     counts = [(labels.unsqueeze(-1) == of).sum(-1) for of in (labels_gen, labels_pos)]
     if not bool((counts[1] > 0).all()):
         missing = labels[counts[1] == 0].tolist()
-        raise UserError(
-            f"labels {missing} have no positives", "every generated class needs positives", "add some of these classes"
-        )
+        allowed = "every generated class needs positives"
+        raise UserError(f"labels {missing} have no positives", allowed, "add some of these classes")
     # Sort both sides by class; drop positives of other classes.
     chosen = torch.isin(labels_pos, labels).nonzero().squeeze(-1)
     of_gen = labels_gen.argsort(stable=True)
