@@ -99,14 +99,17 @@ def test_shortened_file_is_rejected_unchanged(path, missing):
     offset = write_entries(path, ENTRIES)
     before = path.read_bytes()
     with pytest.raises(
-        UserError, match=f"is not the file of the checkpoint, which was made at byte {offset + missing} of it; "
+        UserError,
+        match=f"does not match the checkpoint, which was saved when the file had {offset + missing} bytes; must contain every line .*; restore the file, or ",
     ):
         MetricsLog.resume(path, offset + missing)
     assert path.read_bytes() == before
 
 
 def test_resume_of_a_missing_file_is_rejected(path):
-    with pytest.raises(UserError, match="made at byte 10 of it"):
+    with pytest.raises(
+        UserError, match="saved when the file had 10 bytes; must contain every line .*; restore the file, or "
+    ):
         MetricsLog.resume(path, 10)
     assert not path.exists()
 
@@ -116,14 +119,18 @@ def test_offset_inside_a_line_is_rejected(path, shift):
     offset = write_entries(path, ENTRIES[:2]) + shift
     write_entries(path, ENTRIES[2:])
     before = path.read_bytes()
-    with pytest.raises(UserError, match=f"made at byte {offset} of it"):
+    with pytest.raises(
+        UserError, match=f"saved when the file had {offset} bytes; must contain every line .*; restore the file, or "
+    ):
         MetricsLog.resume(path, offset)
     assert path.read_bytes() == before
 
 
 def test_negative_offset_is_rejected(path):
     write_entries(path, ENTRIES)
-    with pytest.raises(UserError, match="made at byte -1 of it"):
+    with pytest.raises(
+        UserError, match="saved when the file had -1 bytes; must contain every line .*; restore the file, or "
+    ):
         MetricsLog.resume(path, -1)
 
 

@@ -234,7 +234,16 @@ class LatestCheckpoint:
 
 
 def latest_checkpoint(directory: Path, *, run: str, map_location: str | torch.device = "cpu") -> LatestCheckpoint:
-    """Load the newest valid checkpoint of the run, if there is one."""
+    """Load the newest valid checkpoint of a run, if there is one.
+
+    Args:
+        directory: The directory of the checkpoints.
+        run: The id of the run that they must belong to.
+        map_location: The device of the tensors.
+
+    Returns:
+        The checkpoint or None, and one message per newer checkpoint that was skipped.
+    """
     skipped: list[str] = []
     for step in reversed(_step_directories(directory)):
         path = directory / directory_name(step)

@@ -118,7 +118,20 @@ def build_feature_cache(
     device: torch.device,
     progress: Progress,
 ) -> Path:
-    """Return the file of all features; build it if it is missing or damaged."""
+    """Return the file of all features; build it if it is missing or damaged.
+
+    Args:
+        samples: The images.
+        encoder: The encoder, whose fingerprint and dimensions describe the file.
+        encode: The encoder as a function that computes in the precision of the run.
+        directory: Where the file is.
+        precision: The precision of the run.
+        device: Where features are computed.
+        progress: Called after every batch.
+
+    Raises:
+        UserError: If the file cannot be written.
+    """
     name = "/".join((__version__, encoder.fingerprint(), samples.digest(), precision, str(samples.flips)))
     path = directory / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.npy"
     if _is_complete(path):

@@ -52,7 +52,7 @@ class MetricsLog:
         content = path.read_bytes() if path.exists() else b""
         if not 0 <= offset <= len(content) or (offset and content[offset - 1 : offset] != b"\n"):
             raise UserError(
-                f"{str(path)!r} is not the file of the checkpoint, which was made at byte {offset} of it",
+                f"{str(path)!r} does not match the checkpoint, which was saved when the file had {offset} bytes",
                 "must contain every line that was written before the checkpoint",
                 "restore the file, or start the run again in another directory",
             )

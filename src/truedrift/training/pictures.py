@@ -37,7 +37,15 @@ DATA_COLOR = (215, 215, 215)
 
 
 def image_grid(images: Tensor, columns: int) -> Tensor:
-    """Arrange images [N, C, H, W] in [−1, 1] row by row as one uint8 picture [H', W', 3]."""
+    """Arrange images row by row as one picture.
+
+    Args:
+        images: Images [N, C, H, W] in [−1, 1].
+        columns: Images per row.
+
+    Returns:
+        A uint8 picture [H', W', 3].
+    """
     pictures = to_uint8(images)
     if pictures.shape[1] == 1:
         pictures = pictures.expand(-1, 3, -1, -1)
@@ -53,7 +61,16 @@ def image_grid(images: Tensor, columns: int) -> Tensor:
 
 
 def scatter_image(points: Tensor, labels: Tensor, data: Tensor) -> Tensor:
-    """Draw points [N, 2] in the colors of their classes over the data in gray, as a uint8 picture [H, W, 3]."""
+    """Draw points in the colors of their classes over the data in gray.
+
+    Args:
+        points: Points [N, 2].
+        labels: One class per point [N].
+        data: Points of the data [M, 2], which set the limits of the picture.
+
+    Returns:
+        A uint8 picture [H, W, 3].
+    """
     low, high = data.amin(0), data.amax(0)
     margin = 0.15 * (high - low).clamp_min(1e-6)
     low, size = low - margin, (high - low + 2 * margin).max()

@@ -110,7 +110,14 @@ def _part_name(part: Any) -> str:
 
 
 def resolve_device(device: str | torch.device) -> torch.device:
-    """Return the device of that name; `auto` is a GPU if there is one. Each process of torchrun gets its own GPU."""
+    """Return the device of that name. Each process of torchrun gets its own GPU.
+
+    Args:
+        device: `auto` for a GPU if there is one, `cpu`, `cuda`, `mps`, or a device, which is returned.
+
+    Raises:
+        UserError: If the device is unknown or not available.
+    """
     if isinstance(device, torch.device):
         return device
     if device not in DEVICES:
@@ -141,7 +148,12 @@ def _local_gpu() -> torch.device:
 
 
 def load_samples(config: RunConfig, parts: Parts) -> Samples:
-    """Load the training data."""
+    """Load the training data.
+
+    Args:
+        config: The configuration, which names the data set.
+        parts: If it has samples, these are returned.
+    """
     if parts.samples is not None:
         return parts.samples
     options = config.data
