@@ -76,7 +76,7 @@ def folder(tmp_path):
     return tmp_path / "saved"
 
 
-def rewritten(folder, **changes):
+def change_config(folder, **changes):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, **changes}))
 
@@ -84,21 +84,21 @@ def rewritten(folder, **changes):
 DAMAGES = {
     "no config": (lambda f: (f / "config.json").unlink(), "has no config.json; "),
     "no weights": (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors; "),
-    "no JSON": (lambda f: (f / "config.json").write_text("{"), "is not a JSON object "),
-    "a list": (lambda f: (f / "config.json").write_text("[1]"), "is not a JSON object "),
+    "no JSON": (lambda f: (f / "config.json").write_text("{"), "does not name a known architecture "),
+    "a list": (lambda f: (f / "config.json").write_text("[1]"), "does not name a known architecture "),
     "another kind": (
-        lambda f: rewritten(f, architecture="gan"),
-        "the architecture 'gan'; must be one of mlp, drift-dit",
+        lambda f: change_config(f, architecture="gan"),
+        r"does not name a known architecture \('gan'\); must name one of mlp, drift-dit",
     ),
-    "no kind": (lambda f: rewritten(f, architecture=["mlp"]), r"names the architecture \['mlp'\]; "),
-    "other options": (lambda f: rewritten(f, options={"size": 3}), "options.size "),
-    "no options": (lambda f: rewritten(f, options=None), "options is None; "),
-    "wrong option": (lambda f: rewritten(f, options={"width": -3}), "width is -3; "),
-    "no shape": (lambda f: rewritten(f, sample_shape=None), r"sample_shape is \(\); "),
-    "wrong shape": (lambda f: rewritten(f, sample_shape=["2"]), "sample_shape is "),
-    "no classes": (lambda f: rewritten(f, classes=None), "classes is None; "),
+    "no kind": (lambda f: change_config(f, architecture=["mlp"]), "does not name a known architecture "),
+    "other options": (lambda f: change_config(f, options={"size": 3}), "options.size "),
+    "no options": (lambda f: change_config(f, options=None), "options is None; "),
+    "wrong option": (lambda f: change_config(f, options={"width": -3}), "width is -3; "),
+    "no shape": (lambda f: change_config(f, sample_shape=None), r"sample_shape is \(\); "),
+    "wrong shape": (lambda f: change_config(f, sample_shape=["2"]), "sample_shape is "),
+    "no classes": (lambda f: change_config(f, classes=None), "classes is None; "),
     "other classes": (
-        lambda f: rewritten(f, classes=9),
+        lambda f: change_config(f, classes=9),
         "hold the weights that config.json describes .*size mismatch",
     ),
     "cut": (lambda f: os.truncate(f / "model.safetensors", 100), "does not hold the weights "),

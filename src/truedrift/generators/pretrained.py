@@ -26,8 +26,6 @@ from truedrift.generators.catalog import GENERATORS
 from truedrift.generators.drift_dit import DriftDiT
 from truedrift.quarantine import convert_pickle
 
-_SAVED = "a folder that save_pretrained or truedrift convert wrote"
-
 
 def from_pretrained(folder: Path | str) -> Generator:
     """Load the generator saved in a local folder, in float32 on the CPU.
@@ -39,36 +37,28 @@ def from_pretrained(folder: Path | str) -> Generator:
         UserError: If the folder is missing, incomplete or damaged.
     """
     folder = Path(folder)
-    config = _read_config(folder)
-    architecture = config.get("architecture")
-    if not isinstance(architecture, str) or architecture not in GENERATORS:
-        problem = f"{str(folder / CONFIG)!r} names the architecture {architecture!r}"
-        raise UserError(problem, f"must be one of {', '.join(GENERATORS)}", f"pass {_SAVED}")
+    allowed, fix = "must be a folder that save_pretrained or truedrift convert wrote", "save or convert it again"
+    # Find the architecture.
+    if not folder.is_dir():
+        problem = "is a file" if folder.exists() else "does not exist"
+        raise UserError(f"{str(folder)!r} {problem}", allowed, "check the name")
+    for name in (CONFIG, WEIGHTS):
+        if not (folder / name).is_file():
+            raise UserError(f"{str(folder)!r} has no {name}", allowed, fix)
+    try:
+        network = GENERATORS[json.loads((folder / CONFIG).read_text(encoding="utf-8"))["architecture"]]
+    except (ValueError, KeyError, TypeError) as error:
+        problem = f"{str(folder / CONFIG)!r} does not name a known architecture ({error_text(error)})"
+        raise UserError(problem, f"must name one of {', '.join(GENERATORS)}", fix) from None
+    # Load the weights.
     safetensors = import_package("safetensors", "loading generators", "train")
     try:
-        return GENERATORS[architecture].from_pretrained(folder, local_files_only=True)
+        return network.from_pretrained(folder, local_files_only=True)
     except UserError as error:
         raise error.with_prefix(repr(str(folder / CONFIG))) from None
     except (safetensors.SafetensorError, RuntimeError) as error:  # not safetensors, or of another network
         problem = f"{str(folder / WEIGHTS)!r} does not hold the weights that {CONFIG} describes ({error_text(error)})"
-        raise UserError(problem, f"must be {_SAVED}", "save or convert it again") from None
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    if not folder.is_dir():
-        problem = "is a file" if folder.exists() else "does not exist"
-        raise UserError(f"{str(folder)!r} {problem}", f"must be {_SAVED}", "check the name")
-    for name in (CONFIG, WEIGHTS):
-        if not (folder / name).is_file():
-            raise UserError(f"{str(folder)!r} has no {name}", f"must be {_SAVED}", "save or convert it again")
-    try:
-        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
-        if not isinstance(config, dict):
-            raise ValueError(f"it is a {type(config).__name__}")
-    except ValueError as error:
-        problem = f"{str(folder / CONFIG)!r} is not a JSON object ({error})"
-        raise UserError(problem, f"must be part of {_SAVED}", "save or convert it again") from None
-    return config
+        raise UserError(problem, allowed, fix) from None
 
 
 AVERAGES = {"ema", "shadow", "average", "averaged"}
