@@ -161,18 +161,6 @@ def test_files_and_summary_agree(tmp_path):
     assert r"\textbf{2.00 $\pm$ 1.00}" in latex
 
 
-def test_runs_without_evaluation_are_left_out_and_none_is_an_error():
-    some = grid("tab:main_results", [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [])])
-    assert "Runs without an evaluation, left out: 1." in tab_main_results.table(some).notes
-    none = grid("tab:main_results", [run("standard", 8, 0, []), run("abc", 8, 0, [])])
-    for function in (tab_main_results.table, tab_main_results.findings, tab_main_results.ITEM.summary):
-        with pytest.raises(
-            ValueError, match=r"tab:main_results has 2 runs and no evaluation; .*; run 'truedrift"
-        ) as error:
-            function(none)
-        assert "\n" not in str(error.value)
-
-
 def test_no_bold_cell_for_a_tie():
     tie = grid("tab:main_results", [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [3.0])])
     assert not any(cell.bold for row in tab_main_results.table(tie).rows for cell in row[5::2])

@@ -94,25 +94,15 @@ def test_findings_state_whether_epochs_overlap():
     [((0.45, 0.9), False), ((0.1, 0.45), False), ((0.2, 0.3), True), ((0.7, 0.8), True), ((0.45, 0.5), False)],
 )
 def test_epochs_overlap_where_their_ranges_do(seconds, apart):
-    both = replace(RECORD, costs=(cost("standard", True, (0.4, 0.6), 1.0), cost("abc", True, seconds, 1.0)))
-    assert ("do not overlap" in tab_overhead.findings(both)[0]) == apart
-
-
-def test_missing_measurement_is_a_dash():
-    eager = replace(RECORD, costs=RECORD.costs[1:3])
-    assert rows(eager)[3][1:4] == ["–", "–", "–"]
-    assert rows(eager)[1][1:4] == ["–", "–", "–"]
-    assert len(tab_overhead.findings(eager)) == 2
-    only = replace(RECORD, costs=RECORD.costs[:1])
-    assert rows(only)[4] == ["parameters (paper: millions)", "–", "1,234,567", "–", "26.6", "26.6", "–"]
-    with pytest.raises(ValueError, match=r"the record of tab:overhead has no cost; .*; run 'truedrift reproduce tab"):
-        tab_overhead.ITEM.summary(replace(RECORD, costs=()))
+    compiled = (cost("standard", True, (0.4, 0.6), 1.0), cost("abc", True, seconds, 1.0))
+    both = replace(RECORD, costs=(*RECORD.costs[1:3], *compiled))
+    assert ("do not overlap" in tab_overhead.findings(both)[2]) == apart
 
 
 def test_long_epochs_have_one_decimal():
-    long = replace(
-        RECORD, costs=tuple(cost(e, False, s, 1.0) for e, s in (("standard", (37.0, 37.2)), ("abc", (42.8,))))
-    )
+    times = {"standard": (37.0, 37.2), "abc": (42.8,)}
+    costs = tuple(cost(name, compiled, each, 1.0) for compiled in (False, True) for name, each in times.items())
+    long = replace(RECORD, costs=costs)
     assert rows(long)[2][1:4] == ["37.1 ± 0.1", "42.8", "5.7"]
 
 

@@ -12,10 +12,10 @@ from truedrift.grids.record import ImageGrid
 from truedrift.paper.grid_tables import (
     VariantComparison,
     all_differences,
-    coverage_notes,
     difference_rows,
     measure_columns,
     protocol_line,
+    short_runs_note,
     sizes,
 )
 from truedrift.report.figure import LOOKS
@@ -58,7 +58,7 @@ def tasks(benchmark: BenchmarkSetting) -> list[Task]:
 
 
 def table(record: ImageGrid) -> Table:
-    """Return three rows per arithmetic; a missing run is a dash."""
+    """Return three rows per arithmetic."""
     n, name = sizes(record)[0], record.protocol.distance_name
     compared = [each for comparisons in COMPARISONS.values() for each in comparisons]
     return Table(
@@ -70,7 +70,7 @@ def table(record: ImageGrid) -> Table:
         label="tab:arithmetic",
         header=("arithmetic", "estimator", "seeds", *measure_columns(record, " − standard")),
         groups=[_rows(record, n, arithmetic) for arithmetic in ARITHMETICS],
-        notes=(*coverage_notes(record), comparisons_note(all_differences(record, n, compared))),
+        notes=(*short_runs_note(record), comparisons_note(all_differences(record, n, compared))),
     )
 
 
@@ -80,13 +80,12 @@ def _rows(record: ImageGrid, n: int, arithmetic: str) -> list[Row]:
 
 
 def findings(record: ImageGrid) -> list[str]:
-    """Return one sentence per comparison that has a pair, about the last-5 averages."""
+    """Return one sentence per comparison, about the last-5 averages."""
     n = sizes(record)[0]
     return [
         f"{arithmetic}: {each.finding(record, n)}"
         for arithmetic, comparisons in COMPARISONS.items()
         for each in comparisons
-        if each.difference(record, n).pairs
     ]
 
 

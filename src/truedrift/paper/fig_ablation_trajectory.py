@@ -13,12 +13,12 @@ from truedrift.paper.grid_tables import (
     VariantComparison,
     all_differences,
     axis_unit,
-    coverage_notes,
     difference_rows,
     draw_trajectory,
     measure_columns,
     plain_logarithmic,
     protocol_line,
+    short_runs_note,
     sizes,
     smoothing_window,
     trajectory,
@@ -71,7 +71,7 @@ def table(record: ImageGrid) -> Table:
         label="tab:ablation_trajectory",
         header=("corrected side", "seeds", *measure_columns(record, " − none")),
         groups=[difference_rows(record, n, starts, AGAINST_NONE)],
-        notes=(*coverage_notes(record), comparisons_note(all_differences(record, n, AGAINST_NONE))),
+        notes=(*short_runs_note(record), comparisons_note(all_differences(record, n, AGAINST_NONE))),
     )
 
 
@@ -79,12 +79,11 @@ def draw(record: ImageGrid) -> Figure:
     """Draw one panel, at the smallest n."""
     n = sizes(record)[0]
     curves = {variant: trajectory(record, variant, n) for variant in LOOKS}
-    unit, unit_name = axis_unit(max(p for curve in curves.values() for p in (0, *curve.positives)))
+    unit, unit_name = axis_unit(max(curve.positives[-1] for curve in curves.values()))
     figure = Figure(figsize=FIGURE_INCHES)
     axes = figure.subplots()
     for variant, (name, color, marker) in LOOKS.items():
-        if curves[variant].seeds:
-            draw_trajectory(axes, curves[variant], unit, color=color, marker=marker, label=name)
+        draw_trajectory(axes, curves[variant], unit, color=color, marker=marker, label=name)
     plain_logarithmic(axes)
     style_axes(axes, across=f"positives seen, {unit_name}", up=record.protocol.distance_name, title=f"$n = {n}$")
     axes.legend(title="corrected side", title_fontsize=8, fontsize=8, frameon=False, handlelength=2.6)

@@ -22,7 +22,6 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from truedrift.errors import UserError
 from truedrift.grids.record import ImageGrid, ImageRun
 from truedrift.report.statistics import Paired, decimals, mean_and_deviation, mean_cell, paired, rolling_mean
 from truedrift.report.table import Cell, MeanCell, Row
@@ -53,33 +52,17 @@ LAST_AVERAGE = "last-5 average"
 MEASURES = {LAST_AVERAGE: last_average, "best": best}
 
 
-# ---- Runs of a record ----
-
-
-def runs_with_evaluations(record: ImageGrid) -> list[ImageRun]:
-    """Return the runs with at least one evaluation.
-
-    Raises:
-        UserError: There is none.
-    """
-    runs = [run for run in record.runs if run.evaluations]
-    if not runs:
-        raise UserError(
-            f"the record of {record.item} has {len(record.runs)} runs and no evaluation",
-            "must have one evaluated run or more",
-            f"run {record.provenance.command!r} to its end",
-        )
-    return runs
+# ---- Runs of a record, all of which are complete ----
 
 
 def sizes(record: ImageGrid) -> list[int]:
     """Return every n, from the smallest."""
-    return sorted({run.n for run in runs_with_evaluations(record)})
+    return sorted({run.n for run in record.runs})
 
 
 def by_seed(record: ImageGrid, variant: str, n: int) -> dict[int, ImageRun]:
-    """Return the evaluated runs of a variant at an n, by seed."""
-    runs = (run for run in runs_with_evaluations(record) if run.variant == variant and run.n == n)
+    """Return the runs of a variant at an n, by seed."""
+    runs = (run for run in record.runs if run.variant == variant and run.n == n)
     return {run.seed: run for run in sorted(runs, key=lambda run: run.seed)}
 
 
@@ -90,7 +73,7 @@ def values_by_seed(record: ImageGrid, variant: str, n: int, of: Callable[[ImageR
 
 def number_format(record: ImageGrid, measure: str = LAST_AVERAGE) -> str:
     """Return the number format of a measure in this grid."""
-    return decimals(MEASURES[measure](run) for run in runs_with_evaluations(record))
+    return decimals(MEASURES[measure](run) for run in record.runs)
 
 
 # ---- Sentences of captions and notes ----
@@ -106,21 +89,15 @@ def protocol_line(record: ImageGrid) -> str:
     )
 
 
-def coverage_notes(record: ImageGrid) -> list[str]:
-    """Return notes on runs without an evaluation and on runs with few."""
-    runs = runs_with_evaluations(record)
-    short = [len(run.evaluations) for run in runs if len(run.evaluations) < LAST]
-    few = (
-        f"{len(short)} of {len(runs)} runs have fewer than {LAST} evaluations (the fewest: {min(short, default=0)}); "
+def short_runs_note(record: ImageGrid) -> list[str]:
+    """Return a note on runs with few evaluations, if there are some."""
+    short = [len(run.evaluations) for run in record.runs if len(run.evaluations) < LAST]
+    if not short:
+        return []
+    return [
+        f"{len(short)} of {len(record.runs)} runs have fewer than {LAST} evaluations (the fewest: {min(short)}); "
         f"their last-{LAST} average is that of all they have."
-    )
-    return [*unevaluated_note(record), *([few] if short else [])]
-
-
-def unevaluated_note(record: ImageGrid) -> list[str]:
-    """Return a note on runs without any evaluation, if there are some."""
-    missing = len(record.runs) - len(runs_with_evaluations(record))
-    return [f"Runs without an evaluation, left out: {missing}."] if missing else []
+    ]
 
 
 # ---- Comparison of variants ----
@@ -157,13 +134,12 @@ def measure_columns(record: ImageGrid, second: str) -> list[str]:
 
 
 def measure_cells(record: ImageGrid, variants: Sequence[str], n: int, measure: str) -> dict[str, MeanCell]:
-    """Return one cell per variant; the smallest of two or more means is bold, unless there is a tie."""
+    """Return one cell per variant; the smallest mean is bold, unless there is a tie."""
     values = {variant: list(values_by_seed(record, variant, n, MEASURES[measure]).values()) for variant in variants}
-    means = {variant: statistics.fmean(each) for variant, each in values.items() if each}
+    means = {variant: statistics.fmean(each) for variant, each in values.items()}
     least = [variant for variant, mean in means.items() if mean == min(means.values())]
-    winner = least[0] if len(means) > 1 and len(least) == 1 else None
     spec = number_format(record, measure)
-    return {variant: mean_cell(each, spec, bold=variant == winner) for variant, each in values.items()}
+    return {variant: mean_cell(each, spec, bold=least == [variant]) for variant, each in values.items()}
 
 
 def difference_rows(
@@ -214,12 +190,12 @@ def smoothing_window(n: int) -> int:
 
 
 def trajectory(record: ImageGrid, variant: str, n: int) -> Trajectory:
-    """Return the smoothed curve of a variant at an n; empty if it has no run."""
+    """Return the smoothed curve of a variant at an n."""
     smooth = []
     for run in by_seed(record, variant, n).values():
         values = rolling_mean(run.distances, smoothing_window(n))
         smooth.append({at.positives_seen: value for at, value in zip(run.evaluations, values, strict=True)})
-    shared = sorted(set.intersection(*map(set, smooth))) if smooth else []
+    shared = sorted(set.intersection(*map(set, smooth)))
     bands = [mean_and_deviation([curve[at] for curve in smooth]) for at in shared]
     return Trajectory(
         seeds=len(smooth),

@@ -1,7 +1,7 @@
 """`tab:cifar100`: distance of standard and ABC on CIFAR-100 for a single seed, with the paper's values."""
 
 from truedrift.grids.record import ImageGrid
-from truedrift.paper.grid_tables import protocol_line, runs_with_evaluations
+from truedrift.paper.grid_tables import protocol_line
 from truedrift.paper.tab_main_results import Paper, comparison_table, findings
 from truedrift.report.item import Item
 from truedrift.report.table import Table
@@ -28,7 +28,7 @@ PAPER: Paper = {
 
 def table(record: ImageGrid) -> Table:
     """Return three rows per n: standard, ABC, and their difference."""
-    count = len({run.seed for run in runs_with_evaluations(record)})
+    count = len({run.seed for run in record.runs})
     seeds = "a single seed, hence no interval" if count == 1 else f"mean ± largest deviation over {count} seeds"
     caption = (
         f"{record.protocol.distance_name} on {record.data} for standard and ABC by references n of a class; {seeds}. "

@@ -14,12 +14,11 @@ from truedrift.paper.grid_tables import (
     VariantComparison,
     all_differences,
     by_seed,
-    coverage_notes,
     measure_cells,
     measure_columns,
     number_format,
     protocol_line,
-    runs_with_evaluations,
+    short_runs_note,
     sizes,
 )
 from truedrift.report.figure import LOOKS
@@ -98,7 +97,7 @@ def comparison_table(
         header=("n", "estimator", "seeds", *columns, *measure_columns(record, ", paper")),
         groups=[_rows(record, n, paper.get(n, {}), columns) for n in every_n],
         notes=(
-            *coverage_notes(record),
+            *short_runs_note(record),
             comparisons_note([each for n in every_n for each in all_differences(record, n, [ABC_AGAINST_STANDARD])]),
         ),
     )
@@ -111,7 +110,7 @@ def _rows(
     columns: Mapping[str, Callable[[ImageRun], int]],
 ) -> list[Row]:
     # Standard and ABC
-    runs = [run for run in runs_with_evaluations(record) if run.n == n]
+    runs = [run for run in record.runs if run.n == n]
     extra = [_one_or_all(sorted({of(run) for run in runs})) for of in columns.values()]
     cells = {measure: measure_cells(record, VARIANTS, n, measure) for measure in MEASURES}
     rows: list[Row] = []

@@ -8,16 +8,14 @@ mean.
 
 import statistics
 
-from truedrift.errors import UserError
 from truedrift.grids.record import ImageGrid
 from truedrift.paper.grid_tables import (
     axis_unit,
     by_seed,
-    coverage_notes,
     first_hit,
     last_average,
     protocol_line,
-    runs_with_evaluations,
+    short_runs_note,
     sizes,
     values_by_seed,
 )
@@ -55,12 +53,6 @@ def thresholds(record: ImageGrid) -> tuple[float, float]:
         return PAPER_THRESHOLDS
     n = sizes(record)[0]
     averages = values_by_seed(record, "standard", n, last_average)
-    if not averages:
-        raise UserError(
-            f"the record of {record.item} has no evaluated run of standard at n = {n}, which sets the thresholds",
-            "the grid must have one",
-            f"run {record.provenance.command!r} to its end",
-        )
     first, second = (each / PAPER_STANDARD * statistics.fmean(averages.values()) for each in PAPER_THRESHOLDS)
     return first, second
 
@@ -73,7 +65,7 @@ def _threshold_names(record: ImageGrid) -> list[str]:
 
 
 def _unit(record: ImageGrid) -> tuple[float, str]:
-    seen = (run.evaluations[-1].positives_seen for run in runs_with_evaluations(record))
+    seen = (run.evaluations[-1].positives_seen for run in record.runs)
     return axis_unit(max(seen) * record.classes)
 
 
@@ -94,8 +86,6 @@ def sooner_by(record: ImageGrid, n: int, threshold: float) -> str | None:
     ranks = {}
     for variant in VARIANTS:
         found, seeds = positives_until(record, variant, n, threshold), len(by_seed(record, variant, n))
-        if not seeds:
-            return None
         ranks[variant] = (-len(found) / seeds, statistics.fmean(found.values()) if found else 0.0)
     first, second = VARIANTS
     return None if ranks[first] == ranks[second] else min(VARIANTS, key=ranks.__getitem__)
@@ -128,7 +118,7 @@ def table(record: ImageGrid) -> Table:
         header=("n", "estimator", *columns),
         groups=[_rows(record, n) for n in every_n],
         notes=(
-            *coverage_notes(record),
+            *short_runs_note(record),
             comparisons_note(differences),
             "Differences are of seeds that reach the threshold with both; one that fails with either is in none.",
         ),
@@ -141,8 +131,8 @@ def _rows(record: ImageGrid, n: int) -> list[Row]:
     for k, threshold in enumerate(thresholds(record)):
         for variant in VARIANTS:
             found, seeds = positives_until(record, variant, n, threshold), len(by_seed(record, variant, n))
-            bold, note = sooner_by(record, n, threshold) == variant, f"({len(found)}/{seeds})" if seeds else ""
-            rows[variant].append(mean_cell(list(found.values()), ".2f", bold=bold, note=note))
+            bold = sooner_by(record, n, threshold) == variant
+            rows[variant].append(mean_cell(list(found.values()), ".2f", bold=bold, note=f"({len(found)}/{seeds})"))
         rows["difference"].append(_difference(record, n, threshold).cell(".2f"))
         for name, row in rows.items():
             mean, deviation, note = PAPER[n, name][k] if (n, name) in PAPER else (None, None, "")

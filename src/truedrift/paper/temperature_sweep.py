@@ -19,12 +19,11 @@ from truedrift.grids.record import ImageGrid
 from truedrift.paper.grid_tables import (
     LAST_AVERAGE,
     VariantComparison,
-    coverage_notes,
     last_average,
     measure_cells,
     number_format,
     protocol_line,
-    runs_with_evaluations,
+    short_runs_note,
     sizes,
     values_by_seed,
 )
@@ -66,28 +65,27 @@ def _compare(factor: float, standard: float) -> VariantComparison:
 
 def factors(record: ImageGrid) -> list[float]:
     """Return the factors that have a run, from the smallest."""
-    variants = {run.variant for run in runs_with_evaluations(record)}
+    variants = {run.variant for run in record.runs}
     return [factor for factor in FACTORS if variants & {_variant(name, factor) for name in ESTIMATORS}]
 
 
 def last_averages(record: ImageGrid, estimator: str) -> dict[float, dict[int, float]]:
-    """Return the last-5 averages by factor and seed, for the factors that the estimator has."""
+    """Return the last-5 averages by factor and seed."""
     n = sizes(record)[0]
-    averages = {f: values_by_seed(record, _variant(estimator, f), n, last_average) for f in factors(record)}
-    return {factor: by_seed for factor, by_seed in averages.items() if by_seed}
+    return {f: values_by_seed(record, _variant(estimator, f), n, last_average) for f in factors(record)}
 
 
-def best_by_mean(record: ImageGrid, estimator: str) -> float | None:
+def best_by_mean(record: ImageGrid, estimator: str) -> float:
     """Return the factor with the smallest mean over seeds; of two equal ones, the smaller factor."""
     averages = last_averages(record, estimator)
     means = {factor: mean_and_deviation(list(by_seed.values()))[0] for factor, by_seed in averages.items()}
-    return min(means, key=means.__getitem__) if means else None
+    return min(means, key=means.__getitem__)
 
 
 def best_factor_by_seed(record: ImageGrid, estimator: str) -> dict[int, float]:
     """Return the best factor of each seed that has a run at every factor of this estimator."""
     averages = last_averages(record, estimator)
-    seeds = set.intersection(*map(set, averages.values())) if averages else set()
+    seeds = set.intersection(*map(set, averages.values()))
     return {seed: min(averages, key=lambda factor: averages[factor][seed]) for seed in sorted(seeds)}
 
 
@@ -104,7 +102,7 @@ def table(record: ImageGrid) -> Table:
         header=("f", "standard", "ABC", "ABC − standard", "best of standard's seeds", "best of ABC's seeds"),
         groups=[_rows(record, n)],
         notes=(
-            *coverage_notes(record),
+            *short_runs_note(record),
             comparisons_note([_compare(factor, factor).difference(record, n) for factor in factors(record)]),
         ),
     )
@@ -147,18 +145,15 @@ def _curve(axes: Axes, record: ImageGrid, estimator: str, shift: float) -> None:
     axes.errorbar(across, means, bars, label=name, capsize=2, **look)
     best = best_by_mean(record, estimator)
     ring: dict[str, Any] = {"marker": "o", "markersize": 9, "markerfacecolor": "none", "linestyle": "none"}
-    if best is not None:
-        axes.plot([shift * best], [averages[best][0]], color=color, markeredgewidth=0.9, **ring)
+    axes.plot([shift * best], [averages[best][0]], color=color, markeredgewidth=0.9, **ring)
 
 
 def findings(record: ImageGrid) -> list[str]:
     """Return sentences: whether the best factor shifts, and how both compare at their own best."""
     standard, abc = (best_by_mean(record, estimator) for estimator in ESTIMATORS)
-    if standard is None or abc is None:
-        return ["standard and ABC have not both been run: nothing is known of a shift"]
     n, shown = sizes(record)[0], factors(record)
     at_edge = [name for name, best in (("standard", standard), ("ABC", abc)) if best in (shown[0], shown[-1])]
-    edge = f"; that of {' and '.join(at_edge)} is at the edge of the sweep" if at_edge and len(shown) > 1 else ""
+    edge = f"; that of {' and '.join(at_edge)} is at the edge of the sweep" if at_edge else ""
     own_best = _compare(abc, standard).finding(record, n)
     return [
         f"{_shift(record, standard, abc)}{edge}",
@@ -178,7 +173,7 @@ def _shift(record: ImageGrid, standard: float, abc: float) -> str:
     move = abc - standard
     if not move:
         return f"no shift: the best f by mean is {abc:g} for both; {counted}"
-    agree = bool(moves) and all(each * move > 0 for each in moves)
+    agree = all(each * move > 0 for each in moves)
     shift = "the best f shifts" if agree else "no clear shift: the best f by mean goes"
     return f"{shift} from {standard:g} (standard) to {abc:g} (ABC); {counted}"
 
