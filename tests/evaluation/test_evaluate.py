@@ -151,7 +151,7 @@ def test_an_interrupted_reference_is_resumed(cache, monkeypatch):
 
 def test_features_of_the_given_ids_are_stored():
     ids_to_store = torch.tensor([1, 2, 5, 8])
-    statistics = FeatureStatistics.empty(10, ids_to_store, 1, None, CPU)
+    statistics = FeatureStatistics(10, ids_to_store, 1, None, CPU)
     for ids in (torch.arange(0, 3), torch.arange(3, 5), torch.arange(5, 10)):
         statistics.add(ids, ExtractedFeatures(ids[:, None].float() * 10))
     assert statistics.features.flatten().tolist() == [10, 20, 50, 80]

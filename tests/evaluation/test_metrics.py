@@ -212,7 +212,7 @@ def literal_score(p):
 def test_inception_score_is_the_mean_over_parts(batch):
     generator = torch.Generator().manual_seed(4)
     p = torch.randn(40, 3, generator=generator, dtype=torch.float64).mul(2).softmax(1)
-    sums = ScoreSums.empty(3, PARTS)
+    sums = ScoreSums(3, PARTS)
     for ids in torch.arange(40).split(batch):
         sums.add(ids, 40, p[ids])
     scores = torch.tensor([literal_score(part) for part in p.split(40 // PARTS)])
@@ -230,7 +230,7 @@ def test_inception_score_ranges_from_one_to_the_number_of_classes():
 
 def inception_score(probabilities, parts):
     count, classes = probabilities.shape
-    sums = ScoreSums.empty(classes, parts)
+    sums = ScoreSums(classes, parts)
     sums.add(torch.arange(count), count, probabilities)
     return sums.score()
 

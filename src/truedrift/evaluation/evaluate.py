@@ -69,9 +69,7 @@ def evaluate(
 
     # Features of the samples
     feature_ids = torch.arange(min(samples, COMPARED))
-    statistics = FeatureStatistics.empty(
-        samples, feature_ids, extractor.dimensions, classes=extractor.classes, device=extractor.device
-    )
+    statistics = FeatureStatistics(samples, feature_ids, extractor.dimensions, extractor.classes, extractor.device)
     for ids, values in generate_batches(generator, samples, seed=seed, strength=strength, batch=batch):
         statistics.add(ids, extractor(values))
         progress("samples evaluated", int(ids[-1]) + 1, samples)

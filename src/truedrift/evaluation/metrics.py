@@ -208,7 +208,6 @@ def split_count(samples: int) -> int:
     return PARTS if samples >= MIN_SAMPLES_OF_PARTS else 1
 
 
-@dataclass(frozen=True)
 class ScoreSums:
     """Sums for the Inception Score exp(mean_x KL(p(y|x) ‖ p(y))) of each part.
 
@@ -216,15 +215,10 @@ class ScoreSums:
     belongs to part ⌊parts · i/N⌋. Labels take turns, so each part is balanced to within one sample per class.
     """
 
-    counts: Float[Tensor, " parts"]
-    marginals: Float[Tensor, "parts classes"]
-    negative_entropies: Float[Tensor, " parts"]
-
-    @classmethod
-    def empty(cls, classes: int, parts: int, device: torch.device | None = None) -> ScoreSums:
-        """Return the sums of no samples."""
-        zeros = torch.zeros(parts, classes, dtype=torch.float64, device=device)
-        return cls(zeros[:, 0].clone(), zeros, zeros[:, 0].clone())
+    def __init__(self, classes: int, parts: int, device: torch.device | None = None) -> None:
+        self.counts = torch.zeros(parts, dtype=torch.float64, device=device)
+        self.marginals = torch.zeros(parts, classes, dtype=torch.float64, device=device)
+        self.negative_entropies = torch.zeros_like(self.counts)
 
     def add(self, ids: Int[Tensor, " B"], total: int, probabilities: Float[Tensor, "B classes"]) -> None:
         """Add the samples `ids` out of `total`."""
@@ -250,30 +244,17 @@ COMPARED = 10_000
 """The largest number of features per side that are compared in pairs."""
 
 
-@dataclass
 class FeatureStatistics:
-    """Statistics of `total` features: moments, the features of some ids, and sums for the Inception Score."""
+    """Statistics of `total` features: moments, the features of the sorted ids, and sums for the Inception Score."""
 
-    total: int
-    feature_ids: Int[Tensor, " K"]
-    """Sorted ids of the features that are stored."""
-    moments: Moments
-    features: Float[Tensor, "K D"]
-    scores: ScoreSums | None
-
-    @classmethod
-    def empty(
-        cls, total: int, feature_ids: Int[Tensor, " K"], dimensions: int, classes: int | None, device: torch.device
-    ) -> FeatureStatistics:
-        """Return the statistics before the first batch. Sums are float64, which Apple GPUs do not support."""
-        where = device if device.type == "cuda" else torch.device("cpu")
-        return cls(
-            total,
-            feature_ids,
-            empty_moments(dimensions, where),
-            torch.zeros(len(feature_ids), dimensions, device=where),
-            None if classes is None else ScoreSums.empty(classes, split_count(total), where),
-        )
+    def __init__(
+        self, total: int, feature_ids: Int[Tensor, " K"], dimensions: int, classes: int | None, device: torch.device
+    ) -> None:
+        where = device if device.type == "cuda" else torch.device("cpu")  # Apple GPUs do not support float64
+        self.total, self.feature_ids = total, feature_ids
+        self.moments = empty_moments(dimensions, where)
+        self.features = torch.zeros(len(feature_ids), dimensions, device=where)
+        self.scores = None if classes is None else ScoreSums(classes, split_count(total), where)
 
     def add(self, ids: Int[Tensor, " B"], extracted: ExtractedFeatures) -> None:
         """Add a batch with consecutive ids."""

@@ -99,9 +99,8 @@ def _collect(samples: Samples, extractor: Extractor, path: Path, batch: int, pro
     """Compute the statistics of this process's part of the samples."""
     first, end = distributed.row_range(len(samples))
     # Continue where an earlier process stopped.
-    statistics = FeatureStatistics.empty(
-        len(samples), choose_ids(len(samples)), extractor.dimensions, classes=None, device=extractor.device
-    )
+    feature_ids = choose_ids(len(samples))
+    statistics = FeatureStatistics(len(samples), feature_ids, extractor.dimensions, None, extractor.device)
     partial = path.with_name(f"{path.stem}.part-{distributed.rank()}-of-{distributed.size()}.safetensors")
     saved = read_tensors(partial)
     if saved is not None:
