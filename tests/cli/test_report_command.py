@@ -1,11 +1,10 @@
-"""`truedrift report` on runs and records: where the page goes, and what is refused in one line."""
-
-import re
+"""`truedrift report` on runs and records: where the page is written, and errors in one line."""
 
 import pytest
 from oracles.handmade_run import write_run
 
-from truedrift.cli.main import main
+from truedrift._version import __version__
+from truedrift.cli import main
 from truedrift.errors import UserError
 from truedrift.paper import fig_illustration
 from truedrift.records.store import append
@@ -20,7 +19,7 @@ def printed(capsys):
     return capsys.readouterr().out.splitlines()
 
 
-def test_one_run_gets_its_page_beside_it(tmp_path, capsys):
+def test_the_page_of_one_run_is_written_to_its_directory(tmp_path, capsys):
     run = write_run(tmp_path / "mine")
     assert main(["report", str(run)]) == 0
     files = [f"{name}.{kind}" for name in ("curves", "gauge") for kind in ("png", "pdf")]
@@ -53,7 +52,7 @@ def test_two_runs_are_compared_in_a_directory_of_their_own(tmp_path, capsys, mon
     assert "objective.estimator_pos" in page
 
 
-def test_a_directory_with_records_and_runs_is_told_on_one_page(record, tmp_path, capsys):
+def test_records_and_runs_of_a_directory_are_on_one_page(record, tmp_path, capsys):
     append(tmp_path / "records.jsonl", record)
     write_run(tmp_path / "one")
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "out")]) == 0
@@ -68,14 +67,14 @@ def test_a_directory_with_records_and_runs_is_told_on_one_page(record, tmp_path,
     assert {"fig_illustration.png", "fig_illustration.pdf"} <= {path.name for path in (tmp_path / "out").iterdir()}
 
 
-def test_a_file_of_records_gets_its_page_beside_it(record, tmp_path, capsys):
+def test_the_page_of_a_file_is_written_to_its_directory(record, tmp_path, capsys):
     path = tmp_path / "records.jsonl"
     append(path, record)
     assert main(["report", str(path)]) == 0
     assert printed(capsys)[-1] == f"page: {tmp_path / 'report.html'}"
 
 
-def test_what_cannot_be_read_below_a_directory_is_told_and_passed_over(record, tmp_path, capsys):
+def test_unreadable_runs_and_lines_in_a_directory_are_skipped_with_a_message(record, tmp_path, capsys):
     write_run(tmp_path / "runs" / "good")
     (write_run(tmp_path / "runs" / "torn") / "config.json").write_text("{")
     (tmp_path / "runs" / "records.jsonl").write_text("{}\n")
@@ -94,26 +93,25 @@ def test_what_cannot_be_read_below_a_directory_is_told_and_passed_over(record, t
     assert "1 item, 1 run;" in page
 
 
-def test_a_record_that_cannot_be_drawn_is_told_and_passed_over_unless_it_is_alone(
-    record, tmp_path, capsys, monkeypatch
-):
+def test_a_record_that_cannot_be_drawn_is_skipped_unless_it_is_alone(record, tmp_path, capsys, monkeypatch):
     append(tmp_path / "records.jsonl", record)
 
     def fails(record, directory):
-        raise UserError("nothing to draw", "allowed is something", "run it to its end")
+        raise UserError("nothing to draw", "must be complete", "run it to its end")
 
     monkeypatch.setattr("truedrift.cli.report.render_record", fails)
     assert main(["report", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("truedrift: error: nothing to draw;")
+    error = "truedrift: error: nothing to draw; must be complete; run it to its end\n"
+    assert capsys.readouterr().err == error
     assert not (tmp_path / "report.html").exists()
     write_run(tmp_path / "one")
     assert main(["report", str(tmp_path)]) == 0
-    said = "fig:illustration is skipped: nothing to draw; allowed is something; run it to its end."
-    assert said in printed(capsys)
-    assert said in (tmp_path / "report.html").read_text()
+    message = "fig:illustration is skipped: nothing to draw; must be complete; run it to its end."
+    assert message in printed(capsys)
+    assert message in (tmp_path / "report.html").read_text()
 
 
-def test_a_title_names_three_places(tmp_path):
+def test_a_title_names_three_inputs(tmp_path):
     names = "abcde"
     for name in names:
         write_run(tmp_path / name)
@@ -121,34 +119,55 @@ def test_a_title_names_three_places(tmp_path):
     assert "<title>truedrift: a, b, c and 2 more</title>" in (tmp_path / "out" / "report.html").read_text()
 
 
+WRITTEN = (
+    "must be a directory written by truedrift train, reproduce or demo, or a directory of such directories; pass "
+    "another path, or run truedrift demo first"
+)
+SCHEMA = f"this version ({__version__}) reads schema 1; use truedrift 0.1.0"
+
+
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("path", "message"),
     [
-        ("nowhere", r"'.*nowhere' does not exist; must be a directory .*; .* run truedrift demo first"),
-        ("empty", r"'.*empty' contains no records.jsonl and no run; must be .*; .* run truedrift demo first"),
-        ("newer", r"'.*config.json' has schema 2; this version \(\S+\) reads schema 1; use truedrift 0.1.0"),
-        ("torn", r"'.*config.json' is not the configuration of a run \(JSONDecodeError\); .*; .*"),
-        ("notes.txt", r".*notes.txt, line 1 is not a record .*; must be .*; name a file of .*"),
-        ("weights", r"'.*weights' contains only weights, not a run; must be a run, .*; .* evaluate them: .*"),
-        ("holder", r"'.*config.json' has schema 2; .*"),
+        ("missing", f"'missing' does not exist; {WRITTEN}"),
+        ("empty", f"'empty' contains no records.jsonl and no run; {WRITTEN}"),
+        ("newer", f"'newer/config.json' has schema 2; {SCHEMA}"),
+        (
+            "torn",
+            "'torn/config.json' is not the configuration of a run (JSONDecodeError); must be the file that `truedrift "
+            "train` wrote; restore it, or choose another run",
+        ),
+        (
+            "notes.txt",
+            "notes.txt, line 1 is not a record (JSONDecodeError: Expecting value: line 1 column 1 (char 0)); must be "
+            "one JSON object per line, as truedrift writes it; name a file of records, or remove that line",
+        ),
+        (
+            "weights",
+            "'weights' contains only weights, not a run; must be a run, a directory with records.jsonl, or a directory "
+            "of such directories; pass the run that the weights are from, or evaluate them: truedrift evaluate weights "
+            "--data NAME",
+        ),
+        ("parent", f"'parent/newer/config.json' has schema 2; {SCHEMA}"),
     ],
 )
-def test_mistakes_are_one_line_and_status_2(place, message, tmp_path, capsys):
+def test_user_errors_are_one_line_and_status_2(path, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     write_run(tmp_path / "newer", schema=2)
-    write_run(tmp_path / "holder" / "newer", schema=2)
+    write_run(tmp_path / "parent" / "newer", schema=2)
     (write_run(tmp_path / "torn") / "config.json").write_text("{")
     (tmp_path / "weights").mkdir()
     (tmp_path / "weights" / "config.json").write_text('{"dim": 8}')
     (tmp_path / "weights" / "model.safetensors").write_bytes(b"")
     (tmp_path / "notes.txt").write_text("Dear diary\n")
-    assert main(["report", str(tmp_path / place)]) == 2
-    error = capsys.readouterr().err
-    assert re.fullmatch(rf"truedrift: error: {message}\n", error), error
+    assert main(["report", path]) == 2
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", f"truedrift: error: {message}\n")
     assert not list(tmp_path.rglob("report.html"))
 
 
-def test_no_directory_is_a_mistake(capsys):
+def test_no_directory_is_an_error(capsys):
     assert main(["report"]) == 2
-    error = "truedrift: error: no directory was given; pass one or more; for example runs/demo\n"
+    error = "truedrift: error: no directory was given; must be one or more; pass for example runs/demo\n"
     assert capsys.readouterr().err == error

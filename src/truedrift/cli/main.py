@@ -12,24 +12,16 @@ import pkgutil
 import sys
 import tempfile
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Protocol, cast
 
-from truedrift import __version__
+from truedrift._version import __version__
 from truedrift.errors import UserError
 
 REQUIRED_PACKAGES = (
-    "huggingface_hub",
-    "matplotlib",
-    "numba",
-    "numpy",
-    "PIL",
-    "rich",
-    "safetensors",
-    "scipy",
-    "sklearn",
-    "tyro",
+    *("filelock", "huggingface_hub", "jinja2", "matplotlib", "numba", "numpy"),
+    *("PIL", "rich", "safetensors", "scipy", "sklearn", "tyro"),
 )
 """The packages of the `app` extra."""
 
@@ -79,18 +71,11 @@ examples:
   truedrift convert checkpoint.pt"""
 
 
-class Job(Protocol):
-    """The work of a command; returns the text to print."""
-
-    def __call__(self) -> str: ...
-
-
 class Command(Protocol):
     """A frozen dataclass of options."""
 
-    def prepare(self) -> Job:
-        """Check the options and the inputs (`UserError`), and return the work without starting it."""
-        ...
+    def prepare(self) -> Callable[[], str]:
+        """Check the options and the inputs (`UserError`), and return the work, which returns the text to print."""
 
 
 class CommandExit(Exception):
@@ -109,9 +94,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit status.
-
     """
-    _replace_unprintable_characters()
+    # Print "?" instead of failing on a terminal that cannot show, for example, τ.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    # Run the command.
     try:
         output = _run(list(sys.argv[1:] if arguments is None else arguments))
         if output:
@@ -127,9 +115,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message, status = str(stop), stop.status
     except Exception as failure:
         if isinstance(failure, OSError) and failure.filename is not None:
-            message, status = f"error: {_path_error(failure)}", 2
+            problem = f"cannot use {str(failure.filename)!r} ({failure.strerror})"
+            message, status = f"error: {problem}; must be a path that can be opened; pass another one", 2
         else:
             message, status = f"failure: {_save_traceback(failure)}", 1
+    # Report a problem in one line.
     print("truedrift:", " ".join(message.split()), file=sys.stderr)
     return status
 
@@ -145,8 +135,8 @@ def _run(arguments: list[str]) -> str:
             "the command needs the app extra",
             "run pip install 'truedrift[app]'",
         )
-    job = parse(arguments).prepare()
-    return job()
+    work = parse(arguments).prepare()
+    return work()
 
 
 def parse(arguments: list[str]) -> Command:
@@ -174,25 +164,10 @@ def command_class(name: str) -> type[Command]:
     return cast("type[Command]", pkgutil.resolve_name(COMMANDS[name]))
 
 
-def _path_error(error: OSError) -> str:
-    """Describe a path that the system rejected."""
-    path = repr(str(error.filename))
-    shown = path if len(path) <= 200 else f"{path[:100]}…{path[-20:]}"
-    return f"cannot use {shown} ({error.strerror}); must be a path that can be opened; pass another one"
-
-
 def _save_traceback(failure: Exception) -> str:
     """Write the traceback to a temporary file; return a message that names it."""
-    with tempfile.NamedTemporaryFile(
-        "w", prefix="truedrift-traceback-", suffix=".txt", delete=False, encoding="utf-8"
-    ) as file:
+    descriptor, path = tempfile.mkstemp(prefix="truedrift-traceback-", suffix=".txt")
+    with open(descriptor, "w", encoding="utf-8") as file:
         traceback.print_exception(failure, file=file)
     problem = f"{type(failure).__name__}: {failure}"
-    return f"{problem}; this is a bug in truedrift; please report it with the traceback in {file.name}"
-
-
-def _replace_unprintable_characters() -> None:
-    """Print "?" instead of failing on a terminal that cannot show, for example, τ."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+    return f"{problem}; this is a bug in truedrift; please report it with the traceback in {path}"

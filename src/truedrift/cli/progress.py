@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -37,9 +36,7 @@ class ProgressDisplay:
             self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._bars is not None:
             self._bars.stop()
 
@@ -55,11 +52,9 @@ class ProgressDisplay:
 
     def print_message(self, message: str) -> None:
         """Print a message on its own line, above the bar if there is one."""
-        if self._quiet:
-            return
         if self._bars is not None:
             self._bars.console.print(f"truedrift: {message}", markup=False, highlight=False)
-        else:
+        elif not self._quiet:
             print(f"truedrift: {message}", file=sys.stderr, flush=True)
 
     def _print_line(self, what: str, done: float, total: float) -> None:
@@ -67,14 +62,7 @@ class ProgressDisplay:
         now = time.monotonic()
         start, done_at_start = self._first_calls.setdefault(what, (now, done))
         if now - self._last_line >= HEARTBEAT_SECONDS and done_at_start < done < total:
-            remaining = (now - start) * (total - done) / (done - done_at_start)
-            print(
-                f"truedrift: {what}: {done / total:.0%}, about {_format_seconds(remaining)} left",
-                file=sys.stderr,
-                flush=True,
-            )
+            seconds = (now - start) * (total - done) / (done - done_at_start)
+            remaining = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+            self.print_message(f"{what}: {done / total:.0%}, about {remaining} left")
             self._last_line = now
-
-
-def _format_seconds(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"

@@ -1,6 +1,6 @@
 """`truedrift report DIR…`: write figures, tables and one HTML page from records and runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -44,20 +44,17 @@ class Report:
 
     def prepare(self) -> Callable[[], str]:
         """Find the records and runs, and check the output directory."""
-        places = self.directories
-        if not places:
-            raise UserError("no directory was given", "pass one or more", "for example runs/demo")
-        inputs = find_inputs(places)
-        default = COMPARISON
-        if len(places) == 1:
-            default = places[0] if places[0].is_dir() else places[0].parent
-        return partial(_report, inputs, writable_directory(self.out or default), self.title or _title(places))
-
-
-def _title(places: Sequence[Path]) -> str:
-    names = [place.resolve().name for place in places]
-    more = f" and {len(names) - TITLE_NAMES} more" if len(names) > TITLE_NAMES else ""
-    return f"truedrift: {', '.join(names[:TITLE_NAMES])}{more}"
+        paths = self.directories
+        if not paths:
+            raise UserError("no directory was given", "must be one or more", "pass for example runs/demo")
+        inputs = find_inputs(paths)
+        beside = paths[0] if paths[0].is_dir() else paths[0].parent
+        out = self.out or (beside if len(paths) == 1 else COMPARISON)
+        # The title names the first inputs.
+        names = [path.resolve().name for path in paths]
+        more = f" and {len(names) - TITLE_NAMES} more" if len(names) > TITLE_NAMES else ""
+        title = self.title or f"truedrift: {', '.join(names[:TITLE_NAMES])}{more}"
+        return partial(_report, inputs, writable_directory(out), title)
 
 
 def _report(inputs: ReportInput, out: Path, title: str) -> str:
