@@ -127,15 +127,20 @@ def _zip_members(path: Path, names: Collection[str]) -> Iterator[tuple[str, IO[b
 
 def download(url: str, target: Path, largest: int, progress: Progress) -> Path:
     """Download at most `largest` bytes to the file `target`; raise `SourceFailed` if the source is at fault."""
-    # Download to the file.
     request = urllib.request.Request(url, headers={"User-Agent": "truedrift"})
+    title, done, last_update = f"{request.host} {target.name}", 0, 0.0
+    # Copy the response to the file.
     try:
         with urllib.request.urlopen(request, timeout=SILENCE_SECONDS) as response, target.open("wb") as file:
-            expected = int(response.headers.get("Content-Length") or 0)
-            if expected > largest:
-                raise SourceFailed(f"it offers {expected} bytes, more than the limit of {largest}")
-            title = f"{request.host} {target.name}"
-            done = _copy_stream(response, file, largest, expected or largest, title, progress)
+            total = int(response.headers.get("Content-Length") or largest)
+            while chunk := response.read(CHUNK_BYTES):
+                done += len(chunk)
+                if done > largest:
+                    raise SourceFailed(f"it sends more than the limit of {largest} bytes")
+                write_chunk(file, chunk)
+                if time.monotonic() - last_update >= PROGRESS_SECONDS:
+                    progress(title, done, total)
+                    last_update = time.monotonic()
     # Report why the source failed.
     except UserError:  # the disk, not the source
         raise
@@ -144,24 +149,8 @@ def download(url: str, target: Path, largest: int, progress: Progress) -> Path:
         raise SourceFailed(f"HTTP status {error.code}") from None
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise SourceFailed(error_text(getattr(error, "reason", error))) from None
-    if expected and done != expected:
-        raise SourceFailed(f"the connection ended after {done} of {expected} bytes")
-    return target
-
-
-def _copy_stream(response: IO[bytes], file: IO[bytes], largest: int, total: int, title: str, progress: Progress) -> int:
-    """Copy the response to the file; return the number of bytes."""
-    done, last_update = 0, 0.0
-    while chunk := response.read(CHUNK_BYTES):
-        done += len(chunk)
-        if done > largest:
-            raise SourceFailed(f"it sends more than the limit of {largest} bytes")
-        write_chunk(file, chunk)
-        if time.monotonic() - last_update >= PROGRESS_SECONDS:
-            progress(title, done, total)
-            last_update = time.monotonic()
     progress(title, total, total)
-    return done
+    return target
 
 
 def write_chunk(file: IO[bytes], chunk: bytes) -> None:
