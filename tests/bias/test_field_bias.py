@@ -7,7 +7,6 @@ import torch
 from truedrift.bias import exact_moments_by_estimator, field_bias
 from truedrift.bias.field_bias import (
     ESTIMATORS,
-    Influence,
     Influences,
     accumulate_field,
     field_bias_trials,
@@ -26,7 +25,7 @@ def pools(positives=60, generated=50, queries=3):
 
 
 def no_influence(points, generated):
-    return Influence(np.zeros((2, 2)), np.zeros((2, points, 2)), np.zeros((2, generated, 2)))
+    return Influences(np.zeros((2, 2)), np.zeros((2, points, 2)), np.zeros((2, generated, 2)))
 
 
 @pytest.mark.parametrize("kernel", ["laplace", "gaussian"])

@@ -96,6 +96,7 @@ def read_settings(
     tau: float | Sequence[float] | None, n: int | None, wanted: float | None, kernel: str | LogKernel, seed: int
 ) -> DiagnosisSettings:
     """Check the settings, for distances and for features."""
+    # Temperatures
     temperatures = tuple(tau) if isinstance(tau, (tuple, list)) else (tau,)
     if tau is None or not 1 <= len(temperatures) <= MOST_TEMPERATURES:
         problem = "is missing" if tau is None else f"has {len(temperatures)} temperatures"
@@ -103,6 +104,7 @@ def read_settings(
         raise UserError(problem, allowed, "pass that of your kernel, for example 0.05", field="tau")
     for each in temperatures:
         require_temperature(each)
+    # n, and what is searched
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= LARGEST_N:
         problem = "is missing" if n is None else f"is {n!r}"
         allowed = f"must be an integer from 1 to {LARGEST_N}"

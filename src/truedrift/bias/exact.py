@@ -227,6 +227,12 @@ def exact_stratified_bias(
 
     Raises:
         UserError: If an argument is not valid, or τ is so small that the integrals do not fit in memory.
+
+    Example:
+        >>> x, pools = torch.zeros(1, 1), [torch.tensor([[0.0], [1.0]]), torch.tensor([[2.0]])]
+        >>> found = exact_stratified_bias(x, pools, tau=1.0, n=((2, 1), (4, 2)))
+        >>> [round(b, 4) for b in found["stratified-abc"].bias.flatten().tolist()]
+        [0.0636, 0.012]
     """
     # Check the arguments
     weights = (1.0,) * len(pools) if pool_weights is None else tuple(pool_weights)
@@ -384,6 +390,7 @@ def _deposit_pools(
             f"{missing.name} is not installed; a pool of more than {POINTS_AS_THEY_ARE} points needs it; "
             "run pip install 'truedrift[lab]'"
         ) from None
+    # Deposit block by block
     grids = []
     for some in s:
         for each, values in zip(some, y, strict=True):
@@ -391,6 +398,7 @@ def _deposit_pools(
             require_memory(largest / step * max(16, (values.shape[1] + 2) / 8), largest)
         grids.append([deposit(each.numpy(), values.numpy(), step) for each, values in zip(some, y, strict=True)])
     strata = [concatenate_grids(parts) for parts in zip(*grids, strict=True)]
+    # Make coarser histograms from the even and from the odd cells
     even, odd = ([torch.from_numpy(coarsen(grid, odd=odd)) for grid in strata] for odd in (False, True))
     return [histogram(torch.from_numpy(grid), step) for grid in strata], [
         ([histogram(grid, 2 * step) for grid in even], 0.0),

@@ -18,12 +18,14 @@ samples (row 0 is x) and the columns [generated | positives], without the entrie
 c_j = Σ_i k_ij, a column weighs k_0j (row), k_0j/√c_j (bidirectional) or k_0j/√(c_j − k_0j) (bidirectional-loo).
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numba
 import numpy as np
@@ -42,12 +44,16 @@ from truedrift.progress import Progress, no_progress
 Array = NDArray[np.float64]
 
 
-class Influence(NamedTuple):
-    """For s = 0 and ½, on one side: T* [2, D], ψ [2, N, D] of its points, h [2, M, D] of the generated samples."""
+class Influences(NamedTuple):
+    """T* [2, Q, D], ψ [2, Q, N, D] and h [2, Q, M, D] of one side, for s = 0 and ½; arrays without Q at one query."""
 
-    T_star: Array
-    psi: Array
-    h: Array
+    T_star: Any
+    psi: Any
+    h: Any
+
+    def at(self, query: int) -> Influences:
+        """Return the arrays of one query."""
+        return Influences(*(each[:, query].contiguous().numpy() for each in self))
 
 
 @numba.njit(parallel=True, fastmath=True, cache=True)  # type: ignore[misc]
@@ -55,8 +61,8 @@ def accumulate_field(
     x: Array,
     positives: Array,
     generated: Array,
-    pos: Influence,
-    neg: Influence,
+    pos: Influences,
+    neg: Influences,
     gaussian: bool,
     tau: float,
     n: int,
@@ -126,7 +132,7 @@ def _columns(y: Array, n: int, gaussian: bool, tau: float, of_x: Array, others: 
 
 @numba.njit(inline="always", cache=True)  # type: ignore[misc]
 def _linear(
-    side: Influence, s: int, references: NDArray[np.uint32], queries: NDArray[np.uint32], linear: Array
+    side: Influences, s: int, references: NDArray[np.uint32], queries: NDArray[np.uint32], linear: Array
 ) -> None:
     """Compute (1/m) Σ_j ψ(y_j) + (1/n) Σ_i h(x_i)."""
     for d in range(len(linear)):
@@ -221,19 +227,6 @@ def field_bias_trials(
         for a, normalization in enumerate(NORMALIZATIONS)
         for b, estimator in enumerate(ESTIMATORS)
     }
-
-
-@dataclass(frozen=True)
-class Influences:
-    """T* [2, Q, D], ψ [2, Q, N, D] and h [2, Q, M, D] of one side, for s = 0 and ½."""
-
-    T_star: Tensor
-    psi: Tensor
-    h: Tensor
-
-    def at(self, query: int) -> Influence:
-        """Return the arrays of one query."""
-        return Influence(*(each[:, query].contiguous().numpy() for each in (self.T_star, self.psi, self.h)))
 
 
 def influences(x: Tensor, pool: Tensor, generated: Tensor, tau: float, kernel: str) -> Influences:

@@ -34,6 +34,7 @@ def _deposit(s: Array, y: Array, per_step: float, grid: Array) -> None:
     D = y.shape[1]
     for q in numba.prange(queries):
         for i in range(N):
+            # Weights of the four cells around the point
             position = s[q, i] * per_step
             cell = int(position)
             f = position - cell
@@ -42,6 +43,7 @@ def _deposit(s: Array, y: Array, per_step: float, grid: Array) -> None:
             norm = 0.0
             for d in range(D):
                 norm += y[i, d] * y[i, d]
+            # Deposit 1, y and ‖y‖²
             for k in range(4):
                 grid[q, first + k, 0] += weights[k]
                 for d in range(D):

@@ -24,7 +24,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +129,10 @@ class TrialCache:
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self.sums: dict[int, dict[str, Sums]] = {}
+        as_tensor = partial(torch.tensor, dtype=torch.float64)
         for entry in read_json_lines(path) if path else ():
-            pairs = {
-                name: [torch.tensor(each, dtype=torch.float64) for each in pair] for name, pair in entry["sums"].items()
-            }
-            self.sums[entry["query"]] = {name: (first, second) for name, (first, second) in pairs.items()}
+            pairs = entry["sums"].items()
+            self.sums[entry["query"]] = {name: (as_tensor(first), as_tensor(second)) for name, (first, second) in pairs}
 
     def read_or_compute(self, query: int, compute: Callable[[], dict[str, Sums]]) -> dict[str, Sums]:
         """Return the sums of a query, by name; compute and store them if they are not cached."""
@@ -210,7 +209,7 @@ def monte_carlo(
     # Prepare the task, and what is cached of it
     x, pool = (each.detach().to("cpu", torch.float64) for each in (x, pool))
     task = _Task(pool, tau, sizes, trials, chosen, log_kernel(kernel), replacement, seed)
-    cache = TrialCache(None if keep is None else task.cache_path(keep, x))
+    cached = TrialCache(None if keep is None else task.cache_path(keep, x))
     work = sum(each.budget(size) for each in chosen for size in sizes) * trials
     # Sum over the trials of each query
     T_star, sums = [], []
@@ -218,7 +217,7 @@ def monte_carlo(
         progress("Monte Carlo", q * work, len(x) * work)
         at = _TaskAtQuery(task, query, q)
         T_star.append(at.T_star)
-        sums.append(cache.read_or_compute(q, at.sums))
+        sums.append(cached.read_or_compute(q, at.sums))
     progress("Monte Carlo", len(x) * work, len(x) * work)
     targets = torch.stack(T_star)
     by_estimator = {
@@ -258,19 +257,18 @@ class _TaskAtQuery:
 
     def sums(self) -> dict[str, Sums]:
         """Return Σ e and Σ e eᵀ of every estimator at every n."""
-        fits = float(self.log_w.min()) > -LARGEST_RANGE
-        rules = {each.name: _rule(each) if fits else None for each in self.task.estimators}
-        compiled = {rule: self._run_compiled(rule) for rule in set(rules.values()) if rule is not None}
-        return {
-            each.name: self._run_estimator(each)
-            if (rule := rules[each.name]) is None
-            else _output(compiled[rule], each)
-            for each in self.task.estimators
-        }
+        fits_float32 = float(self.log_w.min()) > -LARGEST_RANGE
+        run_compiled = cache(self._run_compiled)  # once for several estimators
+        sums = {}
+        for each in self.task.estimators:
+            rule = _rule(each) if fits_float32 else None
+            sums[each.name] = self._run_estimator(each) if rule is None else _output(run_compiled(rule), each)
+        return sums
 
     def _run_compiled(self, rule: Rule) -> Sums:
         """Return Σ e [len(n), outputs, D] and Σ e eᵀ [len(n), outputs, D, D] by compiled code."""
         table, residue = self._table
+        # Run the trials of each n
         trials, results = self.task.trials, []
         blocks = block_count(trials, rule.outputs * self.T_star.numel() ** 2)
         for n in self.task.n:
@@ -280,7 +278,8 @@ class _TaskAtQuery:
             )
             results.append([each.sum(0) for each in by_block])
         first, second = (torch.stack([torch.from_numpy(sums[k]) for sums in results]) for k in (0, 1))
-        cross = first.unsqueeze(-1) * residue  # subtract the T* of the rounded table from e
+        # Subtract the T* of the rounded table from e
+        cross = first.unsqueeze(-1) * residue
         second = second - cross - cross.mT + trials * residue.unsqueeze(-1) * residue
         return first - trials * residue, second
 
@@ -305,6 +304,7 @@ class _TaskAtQuery:
             generator = torch.Generator().manual_seed(int(self._key(1, m)) >> 33)
             block = max(1, _ELEMENTS // m)
             for begin in range(0, task.trials, block):
+                # Draw minibatches, and compute their centroids
                 some = min(block, task.trials - begin)
                 drawn = torch.from_numpy(draw(self._key(0, m), begin, some, m, N, task.replacement).astype("int64"))
                 gamma = estimator.reweight(self.log_w[drawn], generator).to(torch.float64)

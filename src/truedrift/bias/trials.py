@@ -94,12 +94,14 @@ Array = NDArray[np.float64]
 @numba.njit(inline="always", fastmath=True, cache=True)  # type: ignore[misc]
 def power_sums(w: Array, y: Array, e: Array) -> None:
     """Compute e [3, D] of standard, ABC and ABC-2."""
+    # Sums of the weights
     S_1 = S_2 = S_3 = 0.0
     for i in range(len(w)):
         S_1 += w[i]
         S_2 += w[i] * w[i]
         S_3 += w[i] * w[i] * w[i]
     p_2, p_3 = S_2 / S_1**2, S_3 / S_1**3
+    # Centroids
     for d in range(len(y)):
         P_1 = P_2 = P_3 = 0.0
         for i in range(len(w)):
@@ -117,6 +119,7 @@ def power_sums(w: Array, y: Array, e: Array) -> None:
 @numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
 def jackknife(w: Array, y: Array, e: Array) -> None:
     """Compute e [1, D]. Only S_1 − w of the largest weight can cancel, so the sums without it are separate."""
+    # The largest weight, and the sum of the others
     n, top = len(w), 0
     for i in range(len(w)):
         if w[i] > w[top]:
@@ -125,6 +128,7 @@ def jackknife(w: Array, y: Array, e: Array) -> None:
     for i in range(len(w)):
         if i != top:
             below += w[i]
+    # The centroid, and those without one reference
     for d in range(len(y)):
         rest = 0.0
         for i in range(len(w)):
@@ -144,6 +148,7 @@ def jackknife(w: Array, y: Array, e: Array) -> None:
 @numba.njit(fastmath=True, cache=True)  # type: ignore[misc]
 def bootstrap(w: Array, y: Array, e: Array, resamples: int, key: np.uint64) -> None:
     """Compute e [1, D]."""
+    # Sum the centroids of the resamples
     n, D = len(w), len(y)
     total, counter = np.zeros(D), 0
     P = np.empty(D)
@@ -158,6 +163,7 @@ def bootstrap(w: Array, y: Array, e: Array, resamples: int, key: np.uint64) -> N
                 P[d] += w[j] * y[d, j]
         for d in range(D):
             total[d] += P[d] / S
+    # Twice the centroid, less their mean
     for d in range(D):
         S = P_d = 0.0
         for i in range(len(w)):
@@ -173,6 +179,7 @@ def br_snis(w: Array, y: Array, e: Array, iterations: int, burn_in: int, key: np
     state = 0
     e[0] = 0.0
     for k in range(iterations):
+        # The centroid of the state and block k
         first = 1 + k * fresh
         S = w[state]
         for i in range(first, first + fresh):
@@ -183,6 +190,7 @@ def br_snis(w: Array, y: Array, e: Array, iterations: int, burn_in: int, key: np
                 for i in range(first, first + fresh):
                     P += w[i] * y[d, i]
                 e[0, d] += P / S / (iterations - burn_in)
+        # The next state
         left = uniform(key, k + 1) * S - w[state]
         i = first
         while left >= 0 and i < first + fresh:
