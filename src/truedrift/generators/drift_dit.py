@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import UserError, require_integer
+from truedrift.errors import UserError, error_text, require_integer
 from truedrift.generators import published
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import (
@@ -203,8 +203,11 @@ class DriftDiT(Generator):
         options, sample_shape, classes = published.read_shape(state, image_size, style_draws)
         model = cls(DriftDiTOptions(**options), sample_shape=sample_shape, classes=classes)
         parameters = {name: tensor for name, tensor in state.items() if not name.startswith("rope.")}
-        published.require_same(parameters, model.state_dict())
-        model.load_state_dict(parameters)
+        try:
+            model.load_state_dict(parameters)
+        except RuntimeError as error:  # a tensor is missing, unexpected or of another shape
+            problem = f"the tensors do not fit each other ({error_text(error)})"
+            raise UserError(problem, published.PUBLISHED, published.FIX) from None
         return model
 
     def to_published(self) -> dict[str, Tensor]:

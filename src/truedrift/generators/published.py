@@ -34,8 +34,8 @@ STYLE_DRAWS = 32
 IMAGE_SIZE = 32
 """Values of the published networks, for checkpoints that do not imply them."""
 _WRAPPERS = re.compile(r"^(module\.|_orig_mod\.)+")
-_PUBLISHED = "must be the state dict of a published DriftDiT"
-_FIX = "pass a complete checkpoint of a DriftDiT"
+PUBLISHED = "must be the state dict of a published DriftDiT"
+FIX = "pass a complete checkpoint of a DriftDiT"
 
 
 def without_wrappers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -55,7 +55,7 @@ def read_shape(
     (head,) = _shape(state, HEAD, 1)
     if width % head:
         problem = f"{HEAD!r} has {head} entries and the width is {width}"
-        raise UserError(problem, "must be a divisor of the width", _FIX)
+        raise UserError(problem, "must be a divisor of the width", FIX)
     entries = _shape(state, STYLES, 2)[0] if STYLES in state else 0
     options = {
         "width": width,
@@ -86,24 +86,11 @@ def infer_image_size(state: Mapping[str, Tensor]) -> int | None:
 
 def _shape(state: Mapping[str, Tensor], name: str, dimensions: int) -> tuple[int, ...]:
     if name not in state:
-        raise UserError(f"{name!r} is missing", _PUBLISHED, _FIX)
+        raise UserError(f"{name!r} is missing", PUBLISHED, FIX)
     shape = tuple(state[name].shape)
     if len(shape) != dimensions or (0 in shape and name != REGISTERS):
-        raise UserError(f"{name!r} has shape {list(shape)}", f"must have {dimensions} dimensions, none of size 0", _FIX)
+        raise UserError(f"{name!r} has shape {list(shape)}", f"must have {dimensions} dimensions, none of size 0", FIX)
     return shape
-
-
-def require_same(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Require exactly the names and shapes of the expected state dict."""
-    missing, unexpected = expected.keys() - state.keys(), state.keys() - expected.keys()
-    for names, defect in ((missing, "missing"), (unexpected, "unexpected")):
-        if names:
-            more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
-            raise UserError(f"{min(names)!r} is {defect}{more}", _PUBLISHED, _FIX)
-    for name, tensor in expected.items():
-        if state[name].shape != tensor.shape:
-            problem = f"{name!r} has shape {list(state[name].shape)}"
-            raise UserError(problem, f"must have shape {list(tensor.shape)}, as the other tensors imply", _FIX)
 
 
 def with_positions(state: Mapping[str, Tensor], *, tokens: int, head: int) -> dict[str, Tensor]:
