@@ -137,7 +137,6 @@ def test_run_without_its_evaluation_is_unfinished(quick, tmp_path):
     evaluated = small_task(0, "abc", "evaluation.extractor=digits")
     (failed,) = Pool(runs=tmp_path, device="cpu", workers=1).run(small_plan(evaluated), no_progress)
     assert (failed.status, failed.busy) == (0, False)
-    assert failed.why == "it ended without an error, but metrics.jsonl has no evaluation at step 6"
 
 
 def test_locked_run_is_busy(quick, tmp_path):

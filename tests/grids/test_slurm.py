@@ -1,6 +1,5 @@
 """Jobs of a grid, for real by submitit on this machine: submitted once, asked after, and gone on with."""
 
-import os
 import signal
 import time
 
@@ -111,20 +110,12 @@ def test_states_of_slurm(state, over, tmp_path, monkeypatch):
     assert Job(TASKS[0], "12", "slurm", tmp_path).is_over() is over
 
 
-def test_unknown_job_is_over_after_one_day(tmp_path, monkeypatch):
+def test_waiting_job_is_not_submitted_again(tmp_path, monkeypatch):
     monkeypatch.setattr(submitit.SlurmJob, "state", property(lambda job: "UNKNOWN"))
-    monkeypatch.setattr(slurm, "_executor", lambda *arguments: None)
-    monkeypatch.setattr(slurm, "_submit_task", lambda executor, task, runs, device: Job(task, "7", "slurm", runs))
     path = tmp_path / f"{TASKS[0].name}.job"
     path.write_text('{"job": "12", "cluster": "slurm"}\n')
-    young = submit(small_plan(TASKS[0]), tmp_path, OPTIONS, "cpu")
-    assert ([job.file for job in young.waiting], young.submitted) == ([path], ())
-    yesterday = time.time() - 24 * 3600 - 60
-    os.utime(path, (yesterday, yesterday))
-    old = submit(small_plan(TASKS[0]), tmp_path, OPTIONS, "cpu")
-    assert (old.waiting, [job.id for job in old.submitted]) == ((), ["7"])
-    ((job, why),) = old.ended_early
-    assert (job.id, why) == ("12", f"unknown to Slurm one day after {path} was written")
+    found = submit(small_plan(TASKS[0]), tmp_path, OPTIONS, "cpu")
+    assert ([job.file for job in found.waiting], found.submitted) == ([path], ())
 
 
 @pytest.mark.parametrize("content", ["", '{"job": "1', '{"job": "12"}\n', "12\n"])

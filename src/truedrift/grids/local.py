@@ -16,7 +16,7 @@ import torch
 from truedrift.errors import require_integer
 from truedrift.grids.plan import Plan, Task, is_done, last_log_line, run_path, sidecar_path, steps_taken, train_command
 from truedrift.progress import Progress
-from truedrift.training.run_directory import METRICS, is_locked
+from truedrift.training.run_directory import is_locked
 from truedrift.training.setup import resolve_device
 from truedrift.training.signals import StopSignal
 
@@ -84,13 +84,8 @@ class UnfinishedRun:
 
     @property
     def why(self) -> str:
-        """Reason: the last line of the log, unless the process reported success."""
-        if self.busy:
-            return "another command is working on it"
-        if self.status == 0:
-            line = "line" if self.task.config.evaluation.extractor is None else "evaluation"
-            return f"it ended without an error, but {METRICS} has no {line} at step {self.task.steps}"
-        return last_log_line(self.log)
+        """Reason: the last line of the log."""
+        return "another command is working on it" if self.busy else last_log_line(self.log)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,10 +29,6 @@ OVER = {
     *("PREEMPTED", "REVOKED"),
 }
 """Final states of jobs."""
-UNKNOWN = "UNKNOWN"
-"""State of a job that sacct does not know yet, or no longer knows."""
-FORGOTTEN_SECONDS = 24 * 3600
-"""Age after which an unknown job counts as over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,26 +65,18 @@ class Job:
         return sidecar_path(self.task, self.runs, "job")
 
     def is_over(self) -> bool:
-        """Return whether it neither waits nor runs; an unknown job counts as waiting for one day."""
+        """Return whether it neither waits nor runs. A job that Slurm does not know counts as waiting."""
         import submitit  # noqa: PLC0415  an extra
 
         if self.cluster == "slurm":
-            state = self._state()
-            old = self.file.exists() and time.time() - self.file.stat().st_mtime > FORGOTTEN_SECONDS
-            return state in OVER or (state == UNKNOWN and old)
+            state = submitit.SlurmJob(self.runs / FOLDER, self.id).state
+            return state.split()[0].removesuffix("+") in OVER
         job: Any = submitit.LocalJob(self.runs / FOLDER, self.id)
         return job.paths.result_pickle.exists() or not _is_alive(int(self.id))
 
     def why(self) -> str:
         """Return the reason why the job ended."""
-        if self.cluster == "slurm" and self._state() == UNKNOWN:
-            return f"unknown to Slurm one day after {self.file} was written"
         return last_log_line(sidecar_path(self.task, self.runs, "log"))
-
-    def _state(self) -> str:
-        import submitit  # noqa: PLC0415
-
-        return submitit.SlurmJob(self.runs / FOLDER, self.id).state.split()[0].removesuffix("+")
 
 
 @dataclass(frozen=True)

@@ -107,10 +107,12 @@ QUANTILES = (0.05, 0.5, 0.95)
 
 def study(setting: StudyOptions) -> Temperature:
     """Run with 10⁶ points and 200 queries (`app:toy`), or 5 000 and 20 at `smoke`."""
+    # Draw the pool and the queries.
     start = time.perf_counter()
     points, queries = (5_000, 20) if setting.scale == "smoke" else (1_000_000, 200)
     generator = torch.Generator().manual_seed(setting.seed)
     pool, x = (FOUR_MODES.sample(count, generator, dtype=torch.float64) for count in (points, queries))
+    # Compute the bias at other temperatures, and n_eff.
     at = tuple(_at(x, pool, tau, setting) for tau in TEMPERATURES)
     share = effective_share(x, pool, taus=TAUS)
     low, median, high = share.quantile(torch.tensor(QUANTILES, dtype=torch.float64), dim=0).tolist()
@@ -129,9 +131,11 @@ def study(setting: StudyOptions) -> Temperature:
 
 
 def _at(x: Tensor, pool: Tensor, tau: float, setting: StudyOptions) -> TemperatureRow:
+    # Bias at τ, and the conditions of eq:compensation
     here = exact_moments_by_estimator(x, pool, tau=tau, n=SIZES, estimators=("standard", "abc"))
     standard, abc = here["standard"], here["abc"]
     found = compensation(x, pool, tau=tau)
+    # Bias of E[T_n(τ′)] at the nodes τ′, against T* of τ
     means = []
     for k, ratio in enumerate(nodes().tolist()):
         setting.progress(f"app:temperature at τ = {tau:g}", k, NODES)
@@ -244,9 +248,11 @@ def _share_vertical(panels: Any) -> None:
 
 
 def _conditions_panel(axes: Axes, record: Temperature) -> None:
+    # One dot per query
     looks: tuple[dict[str, Any], ...] = ({"color": INK}, {"facecolors": "none", "edgecolors": MUTED})
     for at, look in zip(record.at, looks, strict=False):
         axes.scatter(at.shifts, at.angles_degrees, s=7, linewidths=0.6, label=rf"$\tau = {at.tau:g}$", **look)
+    # Ticks, labels and legend
     shown = (-5, -2, -1, -0.5, -0.2, -0.1, 0, 0.1, 0.2, 0.5, 1, 2, 5)
     axes.set_xscale("symlog", linthresh=0.1)
     low, high = axes.get_xlim()

@@ -67,9 +67,11 @@ SAMPLES = 1000
 
 def study(setting: StudyOptions) -> TrainedDigits:
     """Train every estimator with every seed; complete runs are not repeated."""
+    # Load the data and train the classifier.
     started = time.monotonic()
     training, held_out = load("digits"), load("digits", split="test")
     classifier = train_classifier(training)
+    # Train and evaluate every run.
     settings = ("cadence.epochs=3",) if setting.scale == "smoke" else ()
     configs = [
         recipe("digits", given={"estimator": estimator, "seed": seed}, settings=settings)
@@ -145,6 +147,7 @@ def _format_mean(values: Sequence[float], spec: str) -> str:
 
 def table(record: TrainedDigits) -> Table:
     """Return one row per estimator: mean and largest deviation over seeds."""
+    # One row per estimator
     rows = []
     for estimator, runs in _by_estimator(record).items():
         timed = [run.seconds for run in runs if run.seconds > 0]
@@ -157,6 +160,7 @@ def table(record: TrainedDigits) -> Table:
                 ", ".join(str(run.seed) for run in runs),
             )
         )
+    # Caption
     caption = (
         f"Digits, n = {record.n}, {record.steps} steps: {record.samples} samples evaluated by a classifier that gets "
         f"{record.accuracy:.1%} of held-out digits right; distance between samples of a class over that of the data. "

@@ -74,11 +74,13 @@ SIZES = tuple((GENERATED_PER_UNCONDITIONAL * n, n) for n in (2, 4, 8, 16, 32, 64
 
 def study(setting: StudyOptions) -> Guidance:
     """Run with 10⁶ points per pool and 200 queries, as in `app:toy`, or 2 000 and 10 at `smoke`."""
+    # Draw the pools and the queries.
     start = time.perf_counter()
     points, queries = (2_000, 10) if setting.scale == "smoke" else (1_000_000, 200)
     generator = torch.Generator().manual_seed(setting.seed)
     pools = [mixture.sample(points, generator, dtype=torch.float64) for mixture in (GENERATED, FOUR_MODES)]
     x = GENERATED.sample(queries, generator, dtype=torch.float64)
+    # Compute the exact bias at every strength.
     at = []
     for k, strength in enumerate(STRENGTHS):
         setting.progress("guidance", k, len(STRENGTHS))

@@ -28,14 +28,14 @@ class Measurement:
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         self.config, self.device, self._next, self._driver = config, device, 0, 0
-        self.assembly: TrainingSetup = build_setup(config, Parts(), load_samples(config, Parts()), device, no_progress)
+        self.setup: TrainingSetup = build_setup(config, Parts(), load_samples(config, Parts()), device, no_progress)
         self._before = _reset_peak(device)
 
     def epoch(self) -> float:
         """Run the next epoch; return its seconds."""
         start = time.perf_counter()
         for _ in range(self.config.cadence.steps_per_epoch):
-            self.assembly.step(self._next)
+            self.setup.step(self._next)
             self._next += 1
         _wait_for(self.device)
         seconds = time.perf_counter() - start
@@ -48,7 +48,7 @@ class Measurement:
         on_gpu = self.device.type == "cuda"
         return {
             "memory_megabytes": (self._peak() - self._before) / 2**20,
-            "parameters": sum(each.numel() for each in self.assembly.state.generator.parameters()),
+            "parameters": sum(each.numel() for each in self.setup.state.generator.parameters()),
             "device": torch.cuda.get_device_name(self.device) if on_gpu else self.device.type,
             "threads": torch.get_num_threads(),
         }
@@ -56,9 +56,8 @@ class Measurement:
     def _peak(self) -> int:
         if self.device.type == "mps":
             return self._driver
-        return (
-            peak_memory(self.device) if self.device.type == "cuda" else _resident("VmHWM") or peak_memory(self.device)
-        )
+        resident = _resident("VmHWM") if self.device.type == "cpu" else None
+        return resident or peak_memory(self.device)
 
 
 def _wait_for(device: torch.device) -> None:
@@ -73,8 +72,7 @@ def _reset_peak(device: torch.device) -> int:
     """Reset the peak; return the bytes that do not count."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-        return 0
-    if device.type == "mps":
+    if device.type != "cpu":
         return 0
     if CLEAR.exists():
         CLEAR.write_text(FORGET_PEAK)

@@ -70,10 +70,12 @@ SAMPLE_SHAPE, CLASSES = (3, 32, 32), 10
 
 def study(setting: StudyOptions) -> Hyperparameters:
     """Read the recipe cifar10 at every n of the paper; scale and seed have no effect."""
+    # Build the configuration at every n, and the generator.
     started = time.monotonic()
     runs = {n: cifar10(n=n) for n in sorted(CIFAR10_EPOCHS, reverse=True)}
     run = runs[8]
     generator = build(run.generator, sample_shape=SAMPLE_SHAPE, classes=CLASSES, seed=0)
+    # Read the settings; all but the length are the same at every n.
     return Hyperparameters(
         recipe=run.recipe,
         parameters=sum(parameter.numel() for parameter in generator.parameters()),

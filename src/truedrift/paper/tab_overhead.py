@@ -119,6 +119,7 @@ def study(setting: StudyOptions) -> Overhead:
 
 def _measure_pair(pair: list[RunConfig], setting: StudyOptions, *, first: bool) -> tuple[list[Cost], dict[str, Any]]:
     """Run the processes of a pair, which take their epochs in turn; return the costs and the first answer."""
+    # Time the epochs.
     epochs = epoch_count(setting.scale)
     done = 0 if first else len(pair) * epochs
     seconds: list[list[float]] = [[] for _ in pair]
@@ -130,6 +131,7 @@ def _measure_pair(pair: list[RunConfig], setting: StudyOptions, *, first: bool) 
                 done += 1
                 setting.progress(LABEL, done, 2 * len(pair) * epochs)
         answers = [request("end") for request in requests]
+    # Leave out the first epoch, which warms up.
     costs = [
         Cost(
             estimator=config.objective.estimator_pos,

@@ -13,6 +13,7 @@ NOT_AVAILABLE = "not available"
 
 def evaluation_summary(record: EvaluationRecord) -> str:
     """Return one line per metric with its settings, then what every metric depends on, and the time."""
+    # Metrics
     metrics, of = record.metrics, record.protocol
     pairs = f"{min(of.compared, of.samples)} samples and {min(of.compared, of.reference_count)} of the data"
     kid = NOT_AVAILABLE
@@ -26,6 +27,7 @@ def evaluation_summary(record: EvaluationRecord) -> str:
         ("Inception Score", *_score(metrics, of)),
     )
     lines = [f"{name:22}{value:20}{how}" for name, value, how in rows]
+    # Protocol and time
     lines += [
         f"features: {of.extractor}, sha256 {of.extractor_sha256[:12]}, {of.prepared}, {of.dimensions} dimensions",
         f"data:     {of.reference}, split {of.split}, {of.reference_count} samples, sha256 {of.reference_sha256[:12]}",
