@@ -1,7 +1,6 @@
 """Exact bias with strata against enumeration of all draws, exact moments of one pool, theory and Monte Carlo."""
 
 import math
-import sys
 
 import pytest
 import torch
@@ -235,11 +234,3 @@ def test_bad_arguments_are_rejected(options, message):
     right = {"pools": [torch.ones(3, 2), torch.ones(2, 2)], "tau": 0.5, "n": ((4, 2),)}
     with pytest.raises(ValueError, match=message):
         exact_stratified_bias(torch.ones(1, 2), **{**right, **options})
-
-
-def test_without_numba_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "truedrift.bias.histogram", raising=False)
-    monkeypatch.setitem(sys.modules, "numba", None)
-    x, pools = pools_of(11, 600, 20)
-    with pytest.raises(ModuleNotFoundError, match=r"numba is not installed; a pool of more than 512.*truedrift\[lab\]"):
-        exact_stratified_bias(x, pools, tau=TAU, n=((2, 1),))

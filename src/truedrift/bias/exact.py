@@ -15,7 +15,7 @@ difference.
 A small pool is summed point by point. A large one is first deposited on a histogram over −log w, at a cost of O(N) per
 query, whatever the number of n. T* is then the centroid of the histogram, whose error would otherwise add to the bias.
 
-**Error.** The error of a histogram is estimated by two histograms of twice the step that are made from its even and its
+**Error.** The error of a histogram is estimated by two histograms of twice the step, made from its even and from its
 odd cells. The larger difference counts, because one alone may vanish by chance. The error of the trapezoid rule is
 estimated from every other node. Steps are halved until both are small (`quadrature.refine`), and the error that was
 reached is returned.

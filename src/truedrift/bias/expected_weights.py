@@ -147,7 +147,7 @@ def _power_of_y(term: Term) -> int:
 
 
 def _density(transformed: Transforms, terms: Terms, n: Sequence[int]) -> Tensor:
-    """Return R_p at the nodes [·, len(n), K], from the terms in which y stands with w^p."""
+    """Return R_p at the nodes [·, len(n), K], from the terms in which w^p multiplies y."""
     R = torch.zeros(1, dtype=torch.float64)
     for (blocks,), coefficient in terms.items():
         falling, phi = draw_factors([transformed], [len(blocks)], [(size,) for size in n])
@@ -183,7 +183,7 @@ def _add_up_nodes(R: Tensor, p: int, at: QuadratureNodes, cells: int) -> Tensor:
 class References:
     """References at one temperature: `s` [Q, N], 0 at the largest weight of each query, and centered y.
 
-    y is [N, D], or [Q, N] with `per_query`, where every query has its own.
+    y is [N, D], or [Q, N] with `per_query`, one row per query.
     """
 
     s: Tensor

@@ -48,7 +48,7 @@ Blocks = tuple[Factor, ...]
 StrataMonomial = tuple[Monomial, ...]
 """A product of sums: the factors of each stratum."""
 Term = tuple[Blocks, ...]
-"""The blocks of each stratum: what an integral needs to know about π."""
+"""The blocks of each stratum, which determine an integral."""
 Terms = dict[Term, float]
 """The coefficient of each integral, without n(n−1)…(n−b+1)."""
 Sizes = tuple[int, ...]

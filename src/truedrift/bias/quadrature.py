@@ -1,17 +1,17 @@
 """Integrals over u = log t of the transforms of a pool, in float64, with an estimate of their error.
 
-**Pool.** s = −log w of each pool point at each query, 0 at the largest weight. Masses, Σ y and Σ ‖y‖² stand at places s
-(`PoolCells`): the points themselves, or the cells of a histogram. One query and one pool of 10⁶ points are 8 MB.
-Queries are processed in blocks, so memory does not grow with them.
+**Pool.** s = −log w of each pool point at each query, 0 at the largest weight. `PoolCells` holds mass, Σ y and Σ ‖y‖²
+at values of s: those of the points themselves, or of the cells of a histogram. One query and one pool of 10⁶ points are
+8 MB. Queries are processed in blocks, so memory does not grow with them.
 
 **Transforms.** At nodes u = log t,
 
     M_p(u) = t^p E[w^p f e^{−tw}],   φ(u) = E[e^{−tw}],   f = 1, y or ‖y‖²,
 
 are sums of H_p(u − s), H_p(z) = e^{pz − e^z}. On a histogram with uniform steps the sum is a convolution. A long one is
-computed as one matrix product: nodes come in blocks, each block has a window of the cells and the same
-matrix, and outside of the window H_p is 0 for p ≥ 1 and e^{−e^z} is 0 or 1. log φ keeps its digits at both ends, where
-it is computed from φ or from 1 − φ.
+computed as one matrix product: nodes come in blocks, and each block multiplies its window of the cells by the same
+matrix. Outside of the window H_p is 0 for p ≥ 1, and e^{−e^z} is 0 or 1. log φ is computed from φ or from 1 − φ, so
+that it is accurate at both ends.
 
 **Integrals.** Σ_π coefficient · Π_s n_s(n_s−1)…(n_s−b_s+1) ∫ Π_s φ_s(u)^{n_s−b_s} Π_B M_B(u) du (`power_sums`), by the
 trapezoid rule. The integrand is smooth in u and decays at both ends, so the rule converges exponentially: if a step
@@ -178,7 +178,7 @@ def transforms(cells: PoolCells, nodes: QuadratureNodes, powers: Sequence[int]) 
 
 
 def _sums(s: Tensor, channels: Tensor, nodes: QuadratureNodes, powers: Sequence[int]) -> Transforms:
-    """Sum over the cells of each query, as the definition says."""
+    """Sum over the cells of each query by the definition."""
     z = nodes.values()[:, None] - s.unsqueeze(-2)  # [Q, K, J]
     e_z = z.exp()
     mass = channels[..., :1]
