@@ -1,4 +1,4 @@
-"""The wheel holds every module, is typed, and works outside the clone."""
+"""The wheel contains every module, is typed, and works outside the clone."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def wheel(tmp_path_factory):
     return built
 
 
-def test_the_wheel_holds_every_module_and_is_typed(wheel):
+def test_the_wheel_contains_every_module_and_is_typed(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {
         str(path.relative_to(ROOT / "src"))

@@ -1,4 +1,4 @@
-"""The examples as a user runs them: the generator gets better, and the change is really two lines."""
+"""The examples as a user runs them: the generator improves, and the change is two lines."""
 
 import json
 import math
@@ -25,35 +25,35 @@ def source_of(name):
 
 
 def run(script, cwd, *arguments):
-    """What the script prints, after checking that it ends well, says nothing on stderr and leaves no file behind."""
+    """Run the script, check that it succeeds, prints nothing to stderr and writes no file, and return its output."""
     command = [sys.executable, str(script), "--steps", str(STEPS), *arguments]
     environment = os.environ | ENVIRONMENT
     done = subprocess.run(
         command, capture_output=True, cwd=cwd, env=environment, text=True, timeout=LIMIT_SECONDS, check=False
     )
     assert done.returncode == 0, done.stderr
-    # Accelerate warns of old kernels of the operating system, which is no matter of the example.
+    # Accelerate warns about old kernels of the operating system, which does not concern the example.
     assert [line for line in done.stderr.splitlines() if "kernel version" not in line] == []
     assert list(cwd.iterdir()) == []
     return done.stdout
 
 
 def distances(printed):
-    """The sliced Wasserstein distance at every step that was shown."""
+    """Return the sliced Wasserstein distance at every step that was printed."""
     shown = re.findall(r"^step +(\d+)   distance (\S+)$", printed, re.MULTILINE)
     assert [int(step) for step, _ in shown] == [0, 15, 30, 45, 60]
     return [float(distance) for _, distance in shown]
 
 
-def assert_better(values):
-    """60 steps bring the distance from 1.37 to about 0.8; one that does not move would be found."""
+def require_improvement(values):
+    """Require a lower distance; 60 steps bring it from 1.37 to about 0.8."""
     assert all(math.isfinite(value) for value in values)
     assert values[-1] < 0.8 * values[0]
 
 
 @pytest.fixture(scope="module")
 def shown_by(tmp_path_factory):
-    """The output of an example as it stands, run once."""
+    """Return the output of an unchanged example, which is run once."""
     return cache(lambda name, *arguments: run(EXAMPLES / f"{name}.py", tmp_path_factory.mktemp(name), *arguments))
 
 
@@ -66,36 +66,35 @@ def test_the_change_is_the_two_marked_lines(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_generator_gets_better(name, shown_by):
-    assert_better(distances(shown_by(name)))
+def test_the_generator_improves(name, shown_by):
+    require_improvement(distances(shown_by(name)))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_the_two_lines_the_loop_runs_and_ends_elsewhere(name, shown_by, tmp_path):
+def test_without_the_two_lines_the_loop_gives_other_numbers(name, shown_by, tmp_path):
     before, count = MARKED.subn("", source_of(name))
     assert count == 2
     script, cwd = tmp_path / f"{name}.py", tmp_path / "cwd"
     script.write_text(before, encoding="utf-8")
     cwd.mkdir()
     without, corrected = distances(run(script, cwd)), distances(shown_by(name))
-    assert_better(without)
+    require_improvement(without)
     assert without[0] == corrected[0]
     assert without[1:] != corrected[1:]
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
-def test_the_loops_do_the_same(name, shown_by):
+def test_the_three_loops_print_the_same(name, shown_by):
     assert shown_by(name) == shown_by("plain_pytorch")
 
 
-def test_the_seed_decides(shown_by):
-    """The same seed gives the same numbers (the loops do the same, above), another seed others."""
+def test_another_seed_gives_other_numbers(shown_by):
     assert shown_by("plain_pytorch", "--seed", "1") != shown_by("plain_pytorch")
 
 
-def test_the_whole_loss_shows_its_report(shown_by):
+def test_the_whole_loss_prints_its_report(shown_by):
     printed = shown_by("plain_pytorch", "--whole-loss")
-    assert_better(distances(printed))
+    require_improvement(distances(printed))
     assert distances(printed) != distances(shown_by("plain_pytorch"))
     assert "loss 1.0000, constant by construction" in printed
     report = {
@@ -107,7 +106,7 @@ def test_the_whole_loss_shows_its_report(shown_by):
     assert first < 0.2 < last  # from one point in the middle to the ring
 
 
-def test_the_page_names_every_example():
+def test_the_readme_lists_every_example():
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     named = re.findall(r"`python examples/(\w+)\.py", page)
     assert set(named) == {*NAMES, "own_parts"} == {path.stem for path in EXAMPLES.glob("*.py")}
@@ -116,7 +115,7 @@ def test_the_page_names_every_example():
     ]
 
 
-def test_parts_of_ones_own_train_and_a_second_run_finds_the_first_complete(tmp_path):
+def test_own_parts_are_trained_and_a_second_run_finds_the_first_complete(tmp_path):
     command = [sys.executable, "-W", "error", str(EXAMPLES / "own_parts.py"), "--steps", "100"]
     printed = [
         subprocess.run(
