@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from truedrift import distributed
-from truedrift.axes import Float, Int, Tensor
+from truedrift.axes import Float, Tensor
 from truedrift.data.samples import Samples
 from truedrift.errors import UserError
 from truedrift.evaluation.extractors import Extractor
@@ -62,8 +62,9 @@ def compute_reference(
         problem = f"{samples.name} ({split}) has {len(samples)} samples"
         raise UserError(problem, "must have at least 2", "choose another split")
     extractor.load(progress)
-    digest = hash_values(samples)
-    path = _cache_path(extractor, digest)
+    digest = _hash_values(samples)
+    key = "/".join((FORMAT, extractor.name, extractor.prepared, extractor.sha256, digest, str(COMPARED)))
+    path = cache_directory("references") / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.safetensors"
 
     # All processes read the cache, or all compute.
     tensors = read_tensors(path)
@@ -78,29 +79,20 @@ def compute_reference(
     return Reference(samples.name, split, len(samples), digest, moments, tensors["kept"].cpu())
 
 
-def hash_values(samples: Samples) -> str:
+def _hash_values(samples: Samples) -> str:
     """Return the sha256 of shape and values. Names and labels do not change a distance."""
     sha256 = hashlib.sha256(repr((list(samples.values.shape), str(samples.values.dtype))).encode())
     sha256.update(samples.values.contiguous().numpy().data)
     return sha256.hexdigest()
 
 
-def choose_ids(total: int) -> Int[Tensor, " K"]:
-    """Choose the ids of the features to store, at random with a fixed seed, because data may be sorted by class."""
-    return torch.randperm(total, generator=stream(0, "reference"))[:COMPARED].sort().values
-
-
-def _cache_path(extractor: Extractor, digest: str) -> Path:
-    name = "/".join((FORMAT, extractor.name, extractor.prepared, extractor.sha256, digest, str(COMPARED)))
-    return cache_directory("references") / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.safetensors"
-
-
 def _collect(samples: Samples, extractor: Extractor, path: Path, batch: int, progress: Progress) -> FeatureStatistics:
     """Compute the statistics of this process's part of the samples."""
     first, end = distributed.row_range(len(samples))
-    # Continue where an earlier process stopped.
-    feature_ids = choose_ids(len(samples))
+    # Features to store are chosen at random, because data may be sorted by class.
+    feature_ids = torch.randperm(len(samples), generator=stream(0, "reference"))[:COMPARED].sort().values
     statistics = FeatureStatistics(len(samples), feature_ids, extractor.dimensions, None, extractor.device)
+    # Continue where an earlier process stopped.
     partial = path.with_name(f"{path.stem}.part-{distributed.rank()}-of-{distributed.size()}.safetensors")
     saved = read_tensors(partial)
     if saved is not None:
