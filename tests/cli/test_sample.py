@@ -26,19 +26,19 @@ SMALL = (
 )
 
 
-def trained(out, name="digits", **options):
+def train_small(out, name="digits", **options):
     list(train(recipe(name, settings=SMALL), out=out, device="cpu", **options))
     return out
 
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("digits") / "run")
+    return train_small(tmp_path_factory.mktemp("digits") / "run")
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("toy") / "run", "toy")
+    return train_small(tmp_path_factory.mktemp("toy") / "run", "toy")
 
 
 def run(capsys, *arguments):
@@ -218,7 +218,7 @@ def odd(tmp_path_factory, digits):
     (here / "young" / "config.json").write_bytes((digits / "config.json").read_bytes())
     (here / "young" / "metrics.jsonl").touch()
     options = DriftDiTOptions(width=8, depth=1, heads=2, registers=1, style_draws=0, style_entries=0)
-    trained(here / "mine", parts=Parts(generator=Mine(options, sample_shape=(1, 8, 8), classes=10)))
+    train_small(here / "mine", parts=Parts(generator=Mine(options, sample_shape=(1, 8, 8), classes=10)))
     return here
 
 

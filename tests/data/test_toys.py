@@ -15,13 +15,13 @@ COUNT = 20_000
 REACH = 6
 
 
-def seeded(seed=0):
+def make_generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
 def test_share_mean_and_deviation_of_every_mode():
     count = 60_000
-    y = LOPSIDED.sample(count, seeded(), dtype=torch.float64)
+    y = LOPSIDED.sample(count, make_generator(), dtype=torch.float64)
     means = torch.tensor(LOPSIDED.means, dtype=torch.float64)
     nearest = torch.cdist(y, means).argmin(-1)  # modes are more than 10 σ apart
     for k, mean in enumerate(means):
@@ -34,19 +34,19 @@ def test_share_mean_and_deviation_of_every_mode():
 
 def test_mean_is_the_mean_of_the_modes():
     assert LOPSIDED.mean == pytest.approx((1.0, -1 / 6))
-    y = LOPSIDED.sample(40_000, seeded(1))
+    y = LOPSIDED.sample(40_000, make_generator(1))
     # The coordinates have standard deviations of about 3 and 1.3; five standard errors.
     assert (y.mean(0) - torch.tensor(LOPSIDED.mean)).abs().max() < 5 * 3.1 / 200
 
 
 def test_a_sample_is_a_function_of_the_generator():
-    assert torch.equal(LOPSIDED.sample(9, seeded(3)), LOPSIDED.sample(9, seeded(3)))
-    assert not torch.equal(LOPSIDED.sample(9, seeded(3)), LOPSIDED.sample(9, seeded(4)))
+    assert torch.equal(LOPSIDED.sample(9, make_generator(3)), LOPSIDED.sample(9, make_generator(3)))
+    assert not torch.equal(LOPSIDED.sample(9, make_generator(3)), LOPSIDED.sample(9, make_generator(4)))
 
 
 def test_global_random_state_is_unchanged():
     before = torch.get_rng_state()
-    generator = seeded()
+    generator = make_generator()
     assert not torch.equal(LOPSIDED.sample(9, generator), LOPSIDED.sample(9, generator))
     assert torch.equal(before, torch.get_rng_state())
 
@@ -54,7 +54,7 @@ def test_global_random_state_is_unchanged():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("count", [0, 1, 7])
 def test_shape_and_dtype(count, dtype):
-    y = THREE_CLUSTERS.sample(count, seeded(), dtype=dtype)
+    y = THREE_CLUSTERS.sample(count, make_generator(), dtype=dtype)
     assert y.shape == (count, 2)
     assert y.dtype == dtype
 
@@ -78,11 +78,11 @@ def test_invalid_means_and_deviations_are_refused(mean, std):
 
 def test_a_negative_count_is_refused():
     with pytest.raises(ValueError, match=r"count is -1; must be an integer ≥ 0; "):
-        THREE_CLUSTERS.sample(-1, seeded())
+        THREE_CLUSTERS.sample(-1, make_generator())
 
 
 def test_checkerboard_is_uniform_on_eight_squares():
-    y, part = checkerboard(COUNT, seeded())
+    y, part = checkerboard(COUNT, make_generator())
     column, row = ((y + 1) * 2).floor().long().T
     assert y.min() >= -1
     assert y.max() < 1
@@ -97,7 +97,7 @@ def test_checkerboard_is_uniform_on_eight_squares():
 
 
 def test_swiss_roll_follows_its_spiral():
-    y, _ = swiss_roll(COUNT, seeded())
+    y, _ = swiss_roll(COUNT, make_generator())
     t = torch.linspace(1.5 * math.pi, 4.5 * math.pi, 4000)
     curve = torch.stack((t * t.cos(), t * t.sin()), -1) / (4.5 * math.pi)
     distance, nearest = torch.cdist(y, curve).min(-1)
@@ -108,7 +108,7 @@ def test_swiss_roll_follows_its_spiral():
 
 
 def test_two_moons_agree_with_scikit_learn():
-    y, moon = two_moons(COUNT, seeded())
+    y, moon = two_moons(COUNT, make_generator())
     theirs, which = make_moons(2000, noise=None, shuffle=False)
     theirs = torch.from_numpy(theirs).float() - torch.tensor([0.5, 0.25])
     for part in (0, 1):
@@ -124,16 +124,16 @@ def test_eight_gaussians_are_on_the_unit_circle():
     means = torch.tensor(EIGHT_GAUSSIANS.means)
     assert torch.allclose(means.norm(dim=-1), torch.ones(8))
     assert torch.atan2(means[1, 1], means[1, 0]).item() == pytest.approx(math.pi / 4)
-    y, k = EIGHT_GAUSSIANS.sample_with_modes(COUNT, seeded())
-    assert torch.equal(y, EIGHT_GAUSSIANS.sample(COUNT, seeded()))
+    y, k = EIGHT_GAUSSIANS.sample_with_modes(COUNT, make_generator())
+    assert torch.equal(y, EIGHT_GAUSSIANS.sample(COUNT, make_generator()))
     assert ((y - means[k]) / EIGHT_GAUSSIANS.std).square().mean().item() == pytest.approx(1, abs=5 / COUNT**0.5)
 
 
 @pytest.mark.parametrize("shape", [checkerboard, swiss_roll, two_moons])
 def test_a_shape_is_a_function_of_the_generator(shape):
     before = torch.get_rng_state()
-    y, part = shape(9, seeded(3))
-    assert torch.equal(y, shape(9, seeded(3))[0])
-    assert not torch.equal(y, shape(9, seeded(4))[0])
+    y, part = shape(9, make_generator(3))
+    assert torch.equal(y, shape(9, make_generator(3))[0])
+    assert not torch.equal(y, shape(9, make_generator(4))[0])
     assert torch.equal(before, torch.get_rng_state())
     assert (y.dtype, y.shape, part.dtype, part.shape) == (torch.float32, (9, 2), torch.int64, (9,))

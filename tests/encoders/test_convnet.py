@@ -23,7 +23,7 @@ def images(*shape):
     return torch.rand(*shape, generator=torch.Generator().manual_seed(4)) * 2 - 1
 
 
-def literal(values, channels, seed):
+def literal_maps(values, channels, seed):
     """Compute the maps stage by stage from the seeds."""
     number, maps = 0, []
     for stage, outputs in enumerate(channels):
@@ -41,7 +41,7 @@ def literal(values, channels, seed):
 @pytest.mark.parametrize("shape", [(2, 1, 8, 8), (2, 3, 33, 20), (1, 3, 64, 64)])
 def test_features_agree_with_the_literal_network(shape):
     encoder = build(ConvNetOptions(seed=5), sample_shape=shape[1:])
-    maps = literal(images(*shape), (32, 64, 128), 5)
+    maps = literal_maps(images(*shape), (32, 64, 128), 5)
     for features, a in zip(encoder(images(*shape)), maps, strict=True):
         torch.testing.assert_close(features, a.mean((-2, -1)), rtol=1e-4, atol=1e-5)
     assert encoder.dimensions == (32, 64, 128)

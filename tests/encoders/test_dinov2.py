@@ -45,13 +45,13 @@ def hidden_states(folder, values):
         return model(values, output_hidden_states=True).hidden_states
 
 
-def enlarged(values):
+def enlarge(values):
     return F.interpolate(values, (42, 42), mode="bilinear", align_corners=False)
 
 
 @pytest.mark.parametrize("input_normalization", ["imagenet", "published"])
 def test_features_agree_with_the_hidden_states(folder, input_normalization):
-    values = enlarged(images())
+    values = enlarge(images())
     if input_normalization == "imagenet":
         values = ((values + 1) / 2 - MEAN) / STD
     states = hidden_states(folder, values)
@@ -64,7 +64,7 @@ def test_features_agree_with_the_hidden_states(folder, input_normalization):
 
 
 def test_wrong_normalization_or_class_token_is_detected(folder):
-    values = enlarged(images())
+    values = enlarge(images())
     imagenet, published = (
         build(options(folder, input_normalization=name), sample_shape=(3, 32, 32))(images())[1]
         for name in ("imagenet", "published")
@@ -76,7 +76,7 @@ def test_wrong_normalization_or_class_token_is_detected(folder):
 
 def test_quadrants_are_taken_on_the_grid_of_patches(folder):
     encoder = build(options(folder, pooling="patches", input_normalization="published"), sample_shape=(3, 32, 32))
-    tokens = hidden_states(folder, enlarged(images()))[1][:, 1:].reshape(2, 3, 3, 16)  # rows of patches, then columns
+    tokens = hidden_states(folder, enlarge(images()))[1][:, 1:].reshape(2, 3, 3, 16)  # rows of patches, then columns
     _, upper_right, lower_left, *_ = encoder(images())
     torch.testing.assert_close(upper_right, tokens[:, :2, 1:].mean((1, 2)), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(lower_left, tokens[:, 1:, :2].mean((1, 2)), rtol=1e-4, atol=1e-5)

@@ -19,7 +19,7 @@ def features(count, dimensions, seed, offset=0.0):
     return torch.randn(count, dimensions, generator=generator, dtype=torch.float64) @ mixing + offset
 
 
-def streamed(x, batch):
+def stream_moments(x, batch):
     moments = empty_moments(x.shape[1])
     for rows in x.split(batch):
         moments = moments.merge(batch_moments(rows))
@@ -30,7 +30,7 @@ def streamed(x, batch):
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_streamed_moments_equal_the_moments_of_all_features(batch, offset):
     x = features(100, 5, 0, offset)
-    moments = streamed(x, batch)
+    moments = stream_moments(x, batch)
     assert_close(moments.mean, x.mean(0), rtol=1e-14, atol=1e-13)
     # At an offset of 10⁶ the input itself is rounded to 1e-10; a sum of squares would have lost 1e-4.
     assert_close(moments.covariance, torch.cov(x.T), rtol=1e-9, atol=1e-9)
@@ -39,7 +39,7 @@ def test_streamed_moments_equal_the_moments_of_all_features(batch, offset):
 
 def test_float32_features_are_added_in_float64():
     x = torch.full((3000, 1), 0.1) + torch.arange(3000).view(-1, 1) * 1e-4
-    assert_close(streamed(x, 8).mean, x.double().mean(0), rtol=1e-14, atol=0)
+    assert_close(stream_moments(x, 8).mean, x.double().mean(0), rtol=1e-14, atol=0)
 
 
 def gaussian(mean, covariance):
@@ -91,7 +91,7 @@ def test_frechet_of_samples_converges_to_the_closed_form():
     x = torch.randn(40_000, 3, generator=generator, dtype=torch.float64) * scales
     y = torch.randn(40_000, 3, generator=generator, dtype=torch.float64) * scales.flip(0) + 1.0
     expected = 3 + (1 - 0.5) ** 2 * 0 + float((scales - scales.flip(0)).square().sum())
-    assert frechet_distance(streamed(x, 512), streamed(y, 300)) == pytest.approx(expected, abs=0.15)
+    assert frechet_distance(stream_moments(x, 512), stream_moments(y, 300)) == pytest.approx(expected, abs=0.15)
 
 
 def test_agrees_with_torchmetrics():

@@ -20,15 +20,15 @@ def golden():
     return load_file(GOLDEN)
 
 
-def state(golden):
+def read_state(golden):
     return {name.removeprefix("state."): tensor for name, tensor in golden.items() if name.startswith("state.")}
 
 
-def given(golden):
+def read_inputs(golden):
     return tuple(golden[f"input.{name}"] for name in ("noise", "labels", "strength", "style_ids"))
 
 
-def count(model):
+def count_parameters(model):
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -44,20 +44,20 @@ def count(model):
 )
 def test_parameter_counts(make, channels, classes, parameters):
     model = make(channels=channels, classes=classes)
-    assert count(model) == parameters
+    assert count_parameters(model) == parameters
     assert model.sample_shape == model.noise_shape == (channels, 32, 32)
     assert (model.style_draws, model.style_entries, model.tokens) == (32, 64, 72)
 
 
 def test_parameter_count_does_not_depend_on_the_image_size():
-    assert count(DriftDiT.tiny(image_size=64)) == count(DriftDiT.tiny())
+    assert count_parameters(DriftDiT.tiny(image_size=64)) == count_parameters(DriftDiT.tiny())
 
 
 def test_golden_image(golden):
-    model = DriftDiT.from_published(state(golden))
+    model = DriftDiT.from_published(read_state(golden))
     wanted = golden["output.image"]
     with torch.no_grad():
-        found = model(*given(golden))
+        found = model(*read_inputs(golden))
     assert wanted.abs().max() > 0.5
     assert (found - wanted).abs().max() < 1e-5
 
@@ -65,16 +65,16 @@ def test_golden_image(golden):
 @pytest.mark.parametrize("place", range(4))
 def test_golden_image_needs_its_own_inputs(golden, place):
     """The control: one input taken from another sample gives another image."""
-    changed = list(given(golden))
+    changed = list(read_inputs(golden))
     changed[place] = changed[place].roll(1, 0)
     with torch.no_grad():
-        found = DriftDiT.from_published(state(golden))(*changed)
+        found = DriftDiT.from_published(read_state(golden))(*changed)
     assert (found - golden["output.image"]).abs().max() > 1e-4
 
 
 def test_the_oracle_reproduces_the_golden_image(golden):
-    z, labels, strength, styles = given(golden)
-    found = driftdit.image(state(golden), z[1], int(labels[1]), float(strength[1]), styles[1].tolist(), heads=2)
+    z, labels, strength, styles = read_inputs(golden)
+    found = driftdit.image(read_state(golden), z[1], int(labels[1]), float(strength[1]), styles[1].tolist(), heads=2)
     assert (found - golden["output.image"][1]).abs().max() < 1e-5
 
 
@@ -149,7 +149,7 @@ def test_a_network_without_styles_has_no_codebook():
 # ---- a noise vector ------------------------------------------------------------------------------------------------
 
 
-def between(grid, row, rows, column, columns):
+def interpolate(grid, row, rows, column, columns):
     """Bilinear interpolation of a [D, 4, 4] grid at the middle of cell (row, column) of rows × columns."""
 
     def weights(k, cells):
@@ -168,7 +168,7 @@ def test_a_noise_vector_enters_every_patch_and_the_condition(monkeypatch):
     weights = {name: value.detach() for name, value in model.named_parameters()}
     W, b, places = (weights[f"noise_embed.{name}"] for name in ("proj.weight", "proj.bias", "places.weight"))
     grids = (z @ W.T + b).view(5, 16, 4, 4)
-    tokens = [[between(g, i, 2, j, 3) + places[3 * i + j] for i in range(2) for j in range(3)] for g in grids]
+    tokens = [[interpolate(g, i, 2, j, 3) + places[3 * i + j] for i in range(2) for j in range(3)] for g in grids]
     image = DriftDiT(
         dataclasses.replace(model.options, noise=None), sample_shape=model.sample_shape, classes=model.classes
     )

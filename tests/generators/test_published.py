@@ -19,7 +19,7 @@ def model():
     return network()
 
 
-def same(a, b):
+def outputs_agree(a, b):
     given = inputs(a, 4)
     return torch.equal(a(*given), b(*given))
 
@@ -31,7 +31,7 @@ def test_publish_and_load_round_trip(changes):
     back = DriftDiT.from_published(published)
     assert back.options == model.options
     assert (back.sample_shape, back.classes) == ((2, 12, 12), 7)
-    assert same(model, back)
+    assert outputs_agree(model, back)
     again = back.to_published()
     assert list(again) == list(published)
     assert all(torch.equal(again[name], published[name]) for name in published)
@@ -42,7 +42,7 @@ def test_style_draws_come_from_the_caller_or_are_32():
     published = model.to_published()
     back = DriftDiT.from_published(published, style_draws=8)
     assert back.options == model.options
-    assert same(model, back)
+    assert outputs_agree(model, back)
     again = back.to_published()
     assert list(again) == list(published)
     assert all(torch.equal(again[name], published[name]) for name in published)
@@ -67,7 +67,9 @@ def test_published_names(model):
 
 @pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."])
 def test_wrapper_prefixes_are_removed(model, wrapper):
-    assert same(model, DriftDiT.from_published({wrapper + name: t for name, t in model.to_published().items()}))
+    assert outputs_agree(
+        model, DriftDiT.from_published({wrapper + name: t for name, t in model.to_published().items()})
+    )
 
 
 def test_half_precision_is_loaded_as_float32(model):
@@ -132,7 +134,7 @@ def test_a_damaged_tensor_is_named(model, damage):
     assert "\n" not in str(caught.value)
 
 
-def under(prefix, state):
+def add_prefix(prefix, state):
     return {f"{prefix}{name}": tensor for name, tensor in state.items()}
 
 
@@ -140,19 +142,19 @@ def under(prefix, state):
 def test_the_average_is_preferred(model, prefix):
     other = network(seed=5)
     step = {"optimizer.state.0.exp_avg": torch.zeros(3)}
-    tensors = {**under("model.", other.to_published()), **under(prefix, model.state_dict()), **step}
+    tensors = {**add_prefix("model.", other.to_published()), **add_prefix(prefix, model.state_dict()), **step}
     for weights, wanted in (("auto", model), ("ema", model), ("model", other)):
         found = load_published(tensors, weights=weights)
-        assert same(found.generator, wanted)
+        assert outputs_agree(found.generator, wanted)
         assert found.averaged == (wanted is model)
         assert found.generator.sample_shape == (2, 12, 12)  # inferred from the network next to the average
         assert found.image_size_known
-    assert not same(model, other)
+    assert not outputs_agree(model, other)
 
 
 @pytest.mark.parametrize("prefix", ["", "model.", "state_dict.", "generator.module.", "schema."])
 def test_one_set_of_weights(model, prefix):
-    found = load_published(under(prefix, model.state_dict()))
+    found = load_published(add_prefix(prefix, model.state_dict()))
     assert not found.averaged
     assert not found.image_size_known
     assert found.weights == prefix
@@ -162,8 +164,8 @@ def test_one_set_of_weights(model, prefix):
 def test_an_ambiguous_choice_of_weights_is_refused(model):
     state = model.to_published()
     with pytest.raises(ValueError, match=r"^the checkpoint holds the weights 'model' and weights is 'ema'; "):
-        load_published(under("model.", state), weights="ema")
-    both = {**under("student.", state), **under("teacher.", state)}
+        load_published(add_prefix("model.", state), weights="ema")
+    both = {**add_prefix("student.", state), **add_prefix("teacher.", state)}
     with pytest.raises(ValueError, match=r"holds the weights 'student', 'teacher' and weights is 'auto'; "):
         load_published(both)
     with pytest.raises(ValueError, match=r"^'patch_embed.proj.weight' is missing among 1 tensors"):

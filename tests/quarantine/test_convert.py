@@ -129,15 +129,11 @@ class Foreign:
     """An object of a class that torch does not know."""
 
 
-def pickled(value, protocol):
-    return pickle.dumps(value, protocol=protocol)
-
-
 FOREIGN = {
-    "object": pickled(Foreign(), 2),
-    "protocol 4": pickled({"w": [1.0, 2.0]}, 4),
-    "protocol 5": pickled(Foreign(), 5),
-    "module": pickled(torch.nn.Linear(1, 1), 2),
+    "object": pickle.dumps(Foreign(), 2),
+    "protocol 4": pickle.dumps({"w": [1.0, 2.0]}, 4),
+    "protocol 5": pickle.dumps(Foreign(), 5),
+    "module": pickle.dumps(torch.nn.Linear(1, 1), 2),
     "text": b"no pickle at all",
     "nothing": b"",
     "archive": b"PK\x03\x04 cut",
