@@ -100,7 +100,7 @@ def test_shortened_file_is_rejected_unchanged(path, missing):
     before = path.read_bytes()
     with pytest.raises(
         UserError,
-        match=f"does not match the checkpoint, which was saved when the file had {offset + missing} bytes; must contain every line .*; restore the file, or ",
+        match=f"saved when the file had {offset + missing} bytes; must contain every line .*; restore the file, or ",
     ):
         MetricsLog.resume(path, offset + missing)
     assert path.read_bytes() == before
@@ -108,7 +108,7 @@ def test_shortened_file_is_rejected_unchanged(path, missing):
 
 def test_resume_of_a_missing_file_is_rejected(path):
     with pytest.raises(
-        UserError, match="saved when the file had 10 bytes; must contain every line .*; restore the file, or "
+        UserError, match=r"saved when the file had 10 bytes; must contain every line .*; restore the file, or "
     ):
         MetricsLog.resume(path, 10)
     assert not path.exists()
@@ -129,7 +129,7 @@ def test_offset_inside_a_line_is_rejected(path, shift):
 def test_negative_offset_is_rejected(path):
     write_entries(path, ENTRIES)
     with pytest.raises(
-        UserError, match="saved when the file had -1 bytes; must contain every line .*; restore the file, or "
+        UserError, match=r"saved when the file had -1 bytes; must contain every line .*; restore the file, or "
     ):
         MetricsLog.resume(path, -1)
 
