@@ -38,26 +38,10 @@ from functools import cached_property, partial
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.bias import power_sums
+from truedrift.bias import power_sums, quadrature
 from truedrift.bias.checks import is_size, read_sizes, require_distinct, require_points
 from truedrift.bias.power_sums import STRATA_ESTIMATORS, Sizes, powers
-from truedrift.bias.quadrature import (
-    PoolCells,
-    QuadratureNodes,
-    Solution,
-    Transforms,
-    blocks,
-    cells_from_points,
-    estimate_errors,
-    histogram,
-    integral,
-    minus_log_kernel,
-    quadrature_nodes,
-    refine,
-    require_memory,
-    target,
-    transforms,
-)
+from truedrift.bias.quadrature import PoolCells, QuadratureNodes, Solution, Transforms, integral, transforms
 from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard
@@ -263,8 +247,8 @@ def exact_stratified_bias(
         some = [sizes[k] for k in members]
         problem = _Problem(x, pools, weights, tau, kernel, some, rtol)
         needed = powers(power_sums.mean_terms("stratified-abc", some[0]))
-        target, solutions = problem.solve([partial(_stratified_mean, name, some) for name in estimators], needed)
-        T_star[:, members] = target.unsqueeze(1)
+        shared_target, solutions = problem.solve([partial(_stratified_mean, name, some) for name in estimators], needed)
+        T_star[:, members] = shared_target.unsqueeze(1)
         for e, (bias, error) in enumerate(solutions):
             biases[e][:, members], errors[e][:, members] = bias, error
     return {name: StrataBias(sizes, T_star, biases[e], errors[e]) for e, name in enumerate(estimators)}
@@ -305,7 +289,7 @@ class _Problem:
         parts, done = [], 0
         for x in self.x.split(self._queries_at_a_time()):
             progress("exact", done, len(self.x))
-            parts.append(refine(partial(self._solve_at, expectations, powers, second), x))
+            parts.append(quadrature.refine(partial(self._solve_at, expectations, powers, second), x))
             done += len(x)
         progress("exact", done, done)
         by_expectation = zip(*(solutions for _, solutions in parts), strict=True)
@@ -339,33 +323,33 @@ class _Problem:
             (_, centered), at = self._centered(coarse), nodes.shifted(shift)
             transformed = [transforms(cells, at, powers) for cells in centered]
             others.append([f(centered, transformed, at) for f in expectations])
-        solutions, met = estimate_errors(values, others, unit, self.rtol)
+        solutions, met = quadrature.estimate_errors(values, others, unit, self.rtol)
         return T_star, solutions, met
 
     def _centered(self, strata: Strata) -> tuple[Tensor, Strata]:
         """Return T* − center, and the cells of y − T*."""
-        T_star = target(strata, _ratio(self.n[0]))
+        T_star = quadrature.target(strata, _ratio(self.n[0]))
         return T_star, [cells.centered(T_star) for cells in strata]
 
     def _from_points(self, x: Tensor, scale: float) -> tuple[Strata, QuadratureNodes, list[tuple[Strata, float]]]:
         """Return cells of one point each, the nodes, and no coarser cells."""
         s = [torch.cat(parts) for parts in zip(*self._minus_log_weights(x), strict=True)]
         step, largest = NODE_STEP * scale, max(float(each.max()) for each in s)
-        require_memory(largest / step * max(map(len, self.pools)), largest)
-        strata = [cells_from_points(each, y) for each, y in zip(s, self.y, strict=True)]
-        return strata, quadrature_nodes(largest, max(map(sum, self.n)), step, step), []
+        quadrature.require_memory(largest / step * max(map(len, self.pools)), largest)
+        strata = [quadrature.cells_from_points(each, y) for each, y in zip(s, self.y, strict=True)]
+        return strata, quadrature.quadrature_nodes(largest, max(map(sum, self.n)), step, step), []
 
     def _from_histograms(self, x: Tensor, scale: float) -> tuple[Strata, QuadratureNodes, list[tuple[Strata, float]]]:
         """Return histograms, the nodes, and two coarser histograms with the shift that their nodes need."""
         step = GRID_STEP * scale
         strata, coarser = _deposit_pools(self._minus_log_weights(x), self.y, step)
         largest = step * max(cells.channels.shape[1] for cells in strata)
-        return strata, quadrature_nodes(largest, max(map(sum, self.n)), NODE_STEP, 2 * step), coarser
+        return strata, quadrature.quadrature_nodes(largest, max(map(sum, self.n)), NODE_STEP, 2 * step), coarser
 
     def _minus_log_weights(self, x: Tensor) -> Iterator[list[Tensor]]:
         """Yield s = −log w [some queries, N] of every stratum, 0 at the largest weight of a query in any stratum."""
-        for some in blocks(x, sum(map(len, self.pools))):
-            strata = [minus_log_kernel(self.kernel, some, pool, self.tau) for pool in self.pools]
+        for some in quadrature.blocks(x, sum(map(len, self.pools))):
+            strata = [quadrature.minus_log_kernel(self.kernel, some, pool, self.tau) for pool in self.pools]
             for s, log_weight in zip(strata, self.log_weights, strict=True):
                 require_finite(**{"the kernel's logarithm over the pool": torch.stack((s.amin(-1), s.amax(-1)))})
                 s.sub_(log_weight)
@@ -395,14 +379,14 @@ def _deposit_pools(
     for some in s:
         for each, values in zip(some, y, strict=True):
             largest = float(each.max())
-            require_memory(largest / step * max(16, (values.shape[1] + 2) / 8), largest)
+            quadrature.require_memory(largest / step * max(16, (values.shape[1] + 2) / 8), largest)
         grids.append([deposit(each.numpy(), values.numpy(), step) for each, values in zip(some, y, strict=True)])
     strata = [concatenate_grids(parts) for parts in zip(*grids, strict=True)]
     # Make coarser histograms from the even and from the odd cells
     even, odd = ([torch.from_numpy(coarsen(grid, odd=odd)) for grid in strata] for odd in (False, True))
-    return [histogram(torch.from_numpy(grid), step) for grid in strata], [
-        ([histogram(grid, 2 * step) for grid in even], 0.0),
-        ([histogram(grid, 2 * step, -step) for grid in odd], -step),
+    return [quadrature.histogram(torch.from_numpy(grid), step) for grid in strata], [
+        ([quadrature.histogram(grid, 2 * step) for grid in even], 0.0),
+        ([quadrature.histogram(grid, 2 * step, -step) for grid in odd], -step),
     ]
 
 
