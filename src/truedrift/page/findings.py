@@ -97,11 +97,11 @@ def describe_training(run: Run) -> Finding:
         f"{skipped:,.0f} steps skipped because their loss or gradient was not finite" if skipped else "",
         describe_status(run),
     )
-    tones = {RunStatus.COMPLETE: Tone.GOOD, RunStatus.STOPPED: Tone.NOTE, RunStatus.UNFINISHED: Tone.NOTE}
+    tone = Tone.GOOD if run_status(run) is RunStatus.COMPLETE else Tone.NOTE
     return Finding(
         subject=run.name,
         sentence="; ".join(filter(None, parts)) + ".",
-        tone=Tone.BAD if run.has_collapsed else tones[run_status(run)],
+        tone=Tone.BAD if run.has_collapsed else tone,
         about=describe_protocol(run.evaluations[-1].protocol) if run.evaluations else "",
     )
 

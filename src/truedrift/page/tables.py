@@ -74,12 +74,8 @@ def _final_rows(runs: Sequence[Run]) -> list[Row]:
     for name in dict.fromkeys(each.protocol.distance_name for each in last if each):
         own = [each if each and each.protocol.distance_name == name else None for each in last]
         rows.append([name, *(Number(each.metrics.fid if each else None, ".4g") for each in own)])
-    best = [best_evaluation(run) for run in runs]
-    steps = [f"at step {each.step:,}" if each else "" for each in best]
-    distances = [each.metrics.fid if each else None for each in best]
-    rows.append(
-        ["best distance", *(MeanCell(distances[k], None, None, ".4g", note=steps[k]) for k in range(len(runs)))]
-    )
+    best = [(each.metrics.fid, f"at step {each.step:,}") if each else (None, "") for each in map(best_evaluation, runs)]
+    rows.append(["best distance", *(MeanCell(distance, None, None, ".4g", note=step) for distance, step in best)])
     metrics: list[Any] = [each.metrics if each else None for each in last]
     for name, (field, deviation, spec) in METRICS.items():
         numbers = [(getattr(each, field, None), getattr(each, deviation, None)) for each in metrics]
