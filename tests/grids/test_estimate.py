@@ -1,4 +1,4 @@
-"""The estimate of a dry run: the paper's hours at its scale, elsewhere a few timed steps."""
+"""The estimate of a dry run: the paper's hours at scale `paper`, timed steps at the other scales."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""A pool of runs: only what is missing is done, whatever stopped it before; a failure stops nothing else."""
+"""The pool runs what is missing, resumes what was stopped, and finishes the others if one run fails."""
 
 import json
 import os
@@ -93,7 +93,7 @@ def test_no_process_outlives_an_error(quick, tmp_path):
 
 
 def test_a_real_run(tmp_path):
-    """The command itself, in a process of its own."""
+    """The real command in its own process."""
     task = small_task(0)
     assert Pool(runs=tmp_path, device="cpu", workers=1).run(small_plan(task), no_progress) == []
     assert logged_steps(task, tmp_path) == STEPS
@@ -149,7 +149,7 @@ def test_locked_run_is_busy(quick, tmp_path):
 
 
 def test_run_locked_after_the_check_is_busy(quick, tmp_path):
-    """It was free when it was looked at, and its process found it locked."""
+    """The run was free when it was checked, and its process found it locked."""
     quick.setattr(local, "train_command", fake_train_command(fails=lambda task: True))
     quick.setattr(Pool, "_is_free", lambda pool, task: True)
     with lock_run(tmp_path / TASKS[0].name):

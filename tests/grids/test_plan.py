@@ -1,4 +1,4 @@
-"""Which runs an item is made of: how many, what they share, and what is the same for all of them."""
+"""The plans of grids: their runs, what items share, their state, and what they require."""
 
 import re
 
@@ -19,7 +19,7 @@ COUNTS = {
     "arithmetic": (24, 60, 36),
     "temperature-sweep": (20, 50, 30),
 }
-"""Runs at smoke (two seeds, n = 8 and 16), cpu (five seeds, but one of CIFAR-100) and paper (three seeds, but one)."""
+"""Number of runs at smoke (two seeds), cpu (five seeds) and paper (three seeds); CIFAR-100 has one seed."""
 SCALES = ("smoke", "cpu", "paper")
 
 

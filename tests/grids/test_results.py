@@ -1,4 +1,4 @@
-"""Run directories, written by hand, become the record that they should."""
+"""Handmade run directories become one record."""
 
 import json
 import os

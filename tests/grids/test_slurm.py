@@ -1,4 +1,4 @@
-"""Jobs of a grid, for real by submitit on this machine: submitted once, asked after, and gone on with."""
+"""Jobs of a grid, run by submitit on this machine: submitted once, checked, and resumed."""
 
 import signal
 import time
@@ -60,7 +60,7 @@ def test_job_that_ended_early_is_reported_and_submitted_again(tmp_path, monkeypa
 
 
 def test_run_saves_before_the_time_limit_and_is_requeued(tmp_path):
-    """As submitit does it on a node: the warning reaches the run too, which must not die of it."""
+    """As on a node: the signal also reaches the run, which must survive it."""
     task = TASKS[0]
     job = SlurmTask(fake_train_command(pause=0.3)(task, tmp_path, "cpu"), tmp_path / f"{task.name}.log")
     metrics, asked = tmp_path / task.name / "metrics.jsonl", []

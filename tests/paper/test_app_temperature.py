@@ -1,4 +1,4 @@
-"""`app:temperature` against the engine and the closed forms, one τ′ at a time."""
+"""The study `app:temperature`, compared with the exact engine and with closed forms."""
 
 import pytest
 import torch
@@ -52,7 +52,7 @@ def test_shifts_and_angles_match_the_theory(record, toy):
 
 @pytest.mark.parametrize("k", [0, 1])
 def test_remaining_bias_matches_the_exact_engine(record, toy, k):
-    """At a ratio that is no node, against T* of the intended τ from the plain sums over the pool."""
+    """At a ratio that is not a node, compared with T* of τ from sums over the pool."""
     x, pool = toy
     at, place = record.at[k], 121
     ratio = record.ratios[place]
@@ -87,7 +87,7 @@ def test_best_ratios_give_the_smallest_bias(record):
 
 
 def test_no_temperature_removes_the_first_order(record):
-    """The best τ′ leaves a share of the 1/n, and so does the best of each query in the plane; ABC leaves 1/n²."""
+    """The best τ′, for all queries or per query, leaves a bias of O(1/n); ABC leaves O(1/n²)."""
     for at in record.at:
         standard, best, own_best, abc = at.slopes
         assert standard == pytest.approx(-1, abs=0.1)

@@ -1,4 +1,4 @@
-"""`arithmetic` from grids made by hand."""
+"""The item `arithmetic`, rendered from a handmade grid."""
 
 import pytest
 from oracles.image_grids import grid, run

@@ -1,4 +1,4 @@
-"""Records find their items by kind and by the label that they name."""
+"""The catalog finds the item of a record by its kind and its label."""
 
 from dataclasses import replace
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`fig:bias_loglog`: a small study agrees with the exact engine, and the item shows what the record holds."""
+"""`fig:bias_loglog`: a small study agrees with the exact engine, and the item shows the numbers of the record."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def curves():
 
 
 def test_monte_carlo_agrees_with_the_exact_curves(curves):
-    """48 correlated points (three estimators see the same draws): 38 within two errors but for one seed in 500."""
+    """Of 48 correlated points (three estimators see the same draws), 38 are within two errors for 499 of 500 seeds."""
     assert len(curves.within_two_errors) == 48
     assert sum(curves.within_two_errors) >= 38
     for curve in curves.curves:
@@ -39,7 +39,7 @@ def test_at_tau_02_every_bias_points_to_the_global_mean_and_abc_is_smaller(curve
 
 
 def test_some_queries_are_more_biased_with_abc_at_n_8(curves):
-    """The paper's "never" is about the mean over queries."""
+    """The paper's claim that ABC is never more biased holds for the mean over queries."""
     narrow = next(each for each in curves.contractions if each.tau == 0.1)
     assert 0 < narrow.abc_exceeds[1] < 1
     by_name = {curve.estimator: curve for curve in curves.curves if curve.tau == 0.1}

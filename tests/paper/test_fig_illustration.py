@@ -1,4 +1,4 @@
-"""`fig:illustration` against literal loops and an exact integral."""
+"""The study `fig:illustration`, compared with literal loops and an exact integral."""
 
 import math
 

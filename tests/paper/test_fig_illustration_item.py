@@ -1,4 +1,4 @@
-"""The figure's pixels: each centroid stands at its place in its color."""
+"""The figure `fig:illustration`: each centroid is drawn at its place in its color."""
 
 from dataclasses import replace
 
@@ -32,7 +32,7 @@ def pixels_of(path):
 
 
 def pixel_at(image, axes, point):
-    """The color of the picture at a point in the coordinates of the axes."""
+    """Return the color of the image at a point in the coordinates of the axes."""
     figure = axes.figure
     across, up = axes.transData.transform(point) / (figure.bbox.width, figure.bbox.height)
     return image.getpixel((round(across * image.width), round((1 - up) * image.height)))

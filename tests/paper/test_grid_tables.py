@@ -1,4 +1,4 @@
-"""Numbers of a run against a literal computation."""
+"""Numbers of a run, compared with literal computations."""
 
 import pytest
 from oracles.image_grids import run

@@ -1,4 +1,4 @@
-"""`guidance` against its definitions."""
+"""The study `guidance`, compared with its definitions."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def test_weights_match_the_formula(record):
 
 
 def test_only_the_stratified_correction_is_of_second_order(record):
-    """And at the smallest sizes plain ABC is the better one."""
+    """At the smallest sizes, plain ABC has the smaller bias."""
     for at in record.at:
         standard, abc, stratified = at.slopes(record.sizes)
         assert standard == pytest.approx(-1, abs=0.05)

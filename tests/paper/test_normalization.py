@@ -11,7 +11,7 @@ from truedrift.records import provenance
 
 
 def test_the_row_normalization_has_its_exact_bias(monkeypatch):
-    """18 mean squares within four standard errors: exceeded by one seed in 800."""
+    """18 mean squares are within four standard errors for 799 of 800 seeds."""
     monkeypatch.setattr(normalization, "POOL_POINTS", 500)
     record = normalization.study(StudyOptions(scale="smoke"))
     for each in record.biases:

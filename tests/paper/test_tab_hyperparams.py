@@ -1,4 +1,4 @@
-"""tab:hyperparams is read off the recipe, and the recipe is the paper's."""
+"""`tab:hyperparams` is read from the recipe, which has the paper's settings."""
 
 from dataclasses import replace
 

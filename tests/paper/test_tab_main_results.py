@@ -1,4 +1,4 @@
-"""`tab:main_results` and `tab:cifar100` from grids made by hand, and the paper's values from its own lines."""
+"""`tab:main_results` and `tab:cifar100` rendered from handmade grids; the printed values against lines of the paper."""
 
 import csv
 import re

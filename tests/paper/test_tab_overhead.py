@@ -1,4 +1,4 @@
-"""`tab:overhead`: who is measured and how; the numbers themselves are the machine's."""
+"""The study `tab:overhead`: what is measured, in which order."""
 
 import gc
 import json
@@ -33,12 +33,12 @@ for line in sys.stdin:
         answer = {"memory_megabytes": 5.0 + abc, "parameters": 889248, "device": "cpu", "threads": 2}
         print(json.dumps(answer), flush=True)
 """
-"""A process that answers with numbers that say whose they are."""
+"""A program that answers like a measurement, with different numbers for each configuration."""
 
 
 @pytest.fixture
 def answered(monkeypatch, tmp_path):
-    """In place of the measurement: an answering program; returns what it was asked."""
+    """Replace the measurement by that program; return the file of its requests."""
     program = tmp_path / "answers.py"
     program.write_text(ANSWERS)
     log = tmp_path / "log"
@@ -115,7 +115,7 @@ def test_epoch_counts_steps_and_memory_counts_growth(monkeypatch):
 
 
 def test_mps_reports_driver_memory_and_synchronizes(monkeypatch):
-    """As far as a machine without one can show it; the driver lets go of memory after the second epoch."""
+    """With a replaced mps module, whose driver releases memory after the second epoch."""
     held, waited = iter([3 * 2**20, 5 * 2**20, 4 * 2**20]), []
     state = build_setup(
         small("abc"), Parts(), load_samples(small("abc"), Parts()), torch.device("cpu"), no_progress

@@ -1,4 +1,4 @@
-"""`tab:overhead` from costs made by hand, and the paper's values from its own lines."""
+"""`tab:overhead` rendered from handmade costs, and the printed values compared with lines of the paper."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""`tab:samples_to_fid`: first hits by hand, thresholds by proportion, and the paper's values from its own lines."""
+"""`tab:samples_to_fid`: first hits, thresholds, and the printed values compared with lines of the paper."""
 
 import re
 from dataclasses import replace

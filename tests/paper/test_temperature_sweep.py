@@ -1,4 +1,4 @@
-"""`temperature-sweep` from grids made by hand."""
+"""The item `temperature-sweep`, rendered from handmade grids."""
 
 import pytest
 from matplotlib.container import ErrorbarContainer
@@ -14,7 +14,7 @@ def rows(record):
 
 
 def sweep(standard, abc):
-    """Factor → last averages of the seeds, for both."""
+    """Return a grid from the last-5 averages of each factor, one per seed."""
     return grid(
         "temperature-sweep",
         [

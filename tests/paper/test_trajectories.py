@@ -1,4 +1,4 @@
-"""`fig:convergence` and `fig:ablation_trajectory`: lines and bands are the literal rolling means over seeds."""
+"""`fig:convergence` and `fig:ablation_trajectory`: lines and bands compared with literal rolling means."""
 
 import pytest
 from matplotlib.collections import PolyCollection
@@ -34,7 +34,7 @@ RECORD = grid(
 
 
 def smooth(values, window):
-    """The literal centered mean, cut at the ends."""
+    """Return the centered mean by a literal loop, cut at the ends."""
     half = window // 2
     return [
         sum(values[j] for j in range(len(values)) if abs(j - k) <= half)

@@ -1,4 +1,4 @@
-"""Every number over seeds against a literal computation."""
+"""Statistics over seeds, compared with literal computations."""
 
 import math
 

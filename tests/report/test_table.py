@@ -1,4 +1,4 @@
-"""Markdown, LaTeX and CSV tables hold what they were given, and nothing in a cell breaks them."""
+"""Markdown, LaTeX and CSV tables contain their cells, and no content of a cell breaks them."""
 
 import csv
 import io

@@ -116,13 +116,14 @@ def _rows(
     rows: list[Row] = []
     for variant in VARIANTS:
         start = (str(n), LOOKS[variant][0], str(len(by_seed(record, variant, n))), *extra)
-        rows.append((*start, *_beside_paper([cells[measure][variant] for measure in MEASURES], paper.get(variant))))
+        own = [cells[measure][variant] for measure in MEASURES]
+        rows.append((*start, *_with_paper_values(own, paper.get(variant))))
     # Their difference
     differences = {measure: ABC_AGAINST_STANDARD.difference(record, n, measure) for measure in MEASURES}
     intervals = [each.cell(number_format(record, measure)) for measure, each in differences.items()]
     pairs = next(iter(differences.values())).pairs
     start = (str(n), "ABC − standard", str(pairs), *("" for _ in extra))
-    return [*rows, (*start, *_beside_paper(intervals, paper.get("difference")))]
+    return [*rows, (*start, *_with_paper_values(intervals, paper.get("difference")))]
 
 
 def _one_or_all(values: Sequence[int]) -> Cell:
@@ -130,7 +131,7 @@ def _one_or_all(values: Sequence[int]) -> Cell:
     return ", ".join(f"{value:,}" for value in values) if len(values) > 1 else Number(values[0], ",d")
 
 
-def _beside_paper(cells: Sequence[Cell], paper: Sequence[Printed] | None) -> list[Cell]:
+def _with_paper_values(cells: Sequence[Cell], paper: Sequence[Printed] | None) -> list[Cell]:
     """Return each cell followed by the paper's value, or by a dash."""
     printed: Sequence[tuple[float | None, float | None]] = paper or [(None, None)] * len(cells)
     return [each for cell, value in zip(cells, printed, strict=True) for each in (cell, MeanCell(*value, None))]
