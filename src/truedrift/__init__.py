@@ -55,7 +55,8 @@ from truedrift.objective import DriftLoss, DriftReport, drift_loss
 
 if TYPE_CHECKING:
     from truedrift.recipes import recipe
-    from truedrift.training import Parts, RunConfig
+    from truedrift.training.config import RunConfig
+    from truedrift.training.setup import Parts
     from truedrift.training.train import train
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Collective operations between processes; in a single process each is the identity.
+"""Processes and devices: collective operations, which are the identity in a single process, and `resolve_device`.
 
 A batch of `total` rows is divided in order: process r of k holds rows ⌊r·total/k⌋ to ⌊(r+1)·total/k⌋, for any k and any
 total. Rows are gathered without gradient, since the target of the drift loss has none.
@@ -12,6 +12,9 @@ import torch
 import torch.distributed as dist
 
 from truedrift.axes import Tensor
+from truedrift.errors import UserError
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 def rank() -> int:
@@ -102,3 +105,41 @@ def process_group(device: torch.device) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
+
+
+def resolve_device(device: str | torch.device) -> torch.device:
+    """Return the device of that name. Each process of torchrun gets its own GPU.
+
+    Args:
+        device: `auto` for a GPU if there is one, `cpu`, `cuda`, `mps`, or a device, which is returned.
+
+    Raises:
+        UserError: If the device is unknown or not available.
+    """
+    if isinstance(device, torch.device):
+        return device
+    if device not in DEVICES:
+        raise UserError(f"device {device!r} is unknown", f"known: {', '.join(DEVICES)}", "pass one of these")
+    available = ["cpu"]
+    if torch.backends.mps.is_available():
+        available.insert(0, "mps")
+    if torch.cuda.is_available():
+        available.insert(0, "cuda")
+    kind = available[0] if device == "auto" else device
+    if kind not in available:
+        raise UserError(
+            f"device {device!r} is not available", f"available: {', '.join(available)}", "pass one of these or 'auto'"
+        )
+    return _local_gpu() if kind == "cuda" else torch.device(kind)
+
+
+def _local_gpu() -> torch.device:
+    """Return the GPU of this process. torchrun numbers the processes of a machine."""
+    number, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    if number >= count:
+        raise UserError(
+            f"process {number + 1} of this machine has no GPU of its own",
+            f"available GPUs: {count}",
+            f"start torchrun with --nproc-per-node {count} or fewer",
+        )
+    return torch.device("cuda", number)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from truedrift import encoders, generators
 from truedrift.cli import main
 from truedrift.data import NAMES
+from truedrift.distributed import resolve_device
 from truedrift.errors import UserError
 from truedrift.progress import no_progress
 from truedrift.recipes import RECIPES, recipe
@@ -24,7 +25,6 @@ from truedrift.training import (
     Training,
     build_setup,
     load_samples,
-    resolve_device,
     run_id,
     validated_config,
 )

@@ -7,11 +7,12 @@ import torch
 from oracles.small_run import CPU, build_small_step, convnet, small_config, small_samples
 
 from truedrift.data import Samples
+from truedrift.distributed import resolve_device
 from truedrift.encoders import Encoder, PixelsOptions
 from truedrift.errors import UserError
 from truedrift.generators import DriftDiTOptions, MLPOptions, build
 from truedrift.progress import no_progress
-from truedrift.training import Parts, RunConfig, TrainingSetup, build_setup, load_samples, resolve_device
+from truedrift.training import Parts, RunConfig, TrainingSetup, build_setup, load_samples
 from truedrift.training import setup as training_setup
 
 

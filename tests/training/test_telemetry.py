@@ -11,18 +11,11 @@ from short_runs import SimulatedCrash, at_step, crash, run, short_config
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from truedrift.data import load
+from truedrift.distributed import resolve_device
 from truedrift.generators import MLP, MLPOptions
 from truedrift.objective import drift_loss
 from truedrift.progress import no_progress
-from truedrift.training import (
-    Parts,
-    build_setup,
-    draw_inputs,
-    learning_rate,
-    load_samples,
-    read_metrics,
-    resolve_device,
-)
+from truedrift.training import Parts, build_setup, draw_inputs, learning_rate, load_samples, read_metrics
 from truedrift.training.telemetry import finite_or_none, tensorboard_scalars
 
 LISTS = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")

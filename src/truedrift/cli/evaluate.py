@@ -13,6 +13,7 @@ import tyro
 from truedrift import distributed
 from truedrift.cli.progress import ProgressDisplay, is_rank_zero
 from truedrift.data.samples import Samples
+from truedrift.distributed import resolve_device
 from truedrift.errors import UserError, require_integer
 from truedrift.evaluation.catalog import build_extractor, default_extractor
 from truedrift.evaluation.evaluate import evaluate
@@ -26,7 +27,7 @@ from truedrift.report.screens import evaluation_summary
 from truedrift.training.config import DataOptions, RunConfig
 from truedrift.training.load import LoadedGenerator, Weights, load_generator
 from truedrift.training.run_directory import is_run, open_run
-from truedrift.training.setup import memory_errors_as_user_errors, resolve_device
+from truedrift.training.setup import memory_errors_as_user_errors
 
 
 @dataclass(frozen=True, kw_only=True)

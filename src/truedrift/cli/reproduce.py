@@ -10,6 +10,7 @@ import tyro
 
 from truedrift.cli.progress import ProgressDisplay
 from truedrift.cli.runs import explain_stop
+from truedrift.distributed import resolve_device
 from truedrift.errors import UserError, require_choice
 from truedrift.grids.estimate import describe_plan
 from truedrift.grids.local import Pool
@@ -20,7 +21,6 @@ from truedrift.grids.slurm import SlurmOptions, Submission
 from truedrift.paper import tab_overhead
 from truedrift.paper.catalog import GRIDS, REPRODUCIBLE, plan_grid, render_record, run_study
 from truedrift.records.store import RECORDS, append, writable_directory
-from truedrift.training.setup import resolve_device
 
 ALL = "all"
 SCALES, EXECUTORS = get_args(Scale), get_args(Executor)

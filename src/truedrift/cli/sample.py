@@ -10,12 +10,13 @@ from typing import Annotated, Literal
 import torch
 import tyro
 
+from truedrift.distributed import resolve_device
 from truedrift.errors import UserError
 from truedrift.generators.sampling import balanced_labels, sample
 from truedrift.records.store import writable_directory
 from truedrift.training.load import LoadedGenerator, Weights, load_generator
 from truedrift.training.pictures import require_writable_file, write_samples
-from truedrift.training.setup import memory_errors_as_user_errors, resolve_device
+from truedrift.training.setup import memory_errors_as_user_errors
 
 LARGEST_COUNT = 10_000_000
 LONGEST_NAME = 60

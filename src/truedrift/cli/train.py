@@ -12,6 +12,7 @@ import tyro
 
 from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay, is_rank_zero
+from truedrift.distributed import resolve_device
 from truedrift.errors import UserError
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
@@ -19,7 +20,6 @@ from truedrift.training.config import Estimator, RunConfig
 from truedrift.training.journal import read_metrics
 from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.run_directory import METRICS
-from truedrift.training.setup import resolve_device
 from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD
 from truedrift.training.train import load_training
 

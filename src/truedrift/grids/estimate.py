@@ -13,12 +13,13 @@ from pathlib import Path
 import torch
 
 from truedrift.data.samples import Samples
+from truedrift.distributed import resolve_device
 from truedrift.grids.local import threads_per_worker, worker_count
 from truedrift.grids.plan import HUB, Plan, Task, is_done, missing_requirements, steps_taken
 from truedrift.progress import no_progress
 from truedrift.recipes.recipes import CIFAR10_EPOCHS, CIFAR10_SEEDS, STEPS_PER_EPOCH
 from truedrift.training.config import RunConfig
-from truedrift.training.setup import Parts, build_setup, load_samples, resolve_device
+from truedrift.training.setup import Parts, build_setup, load_samples
 
 STANDARD_EPOCH_SECONDS, ABC_EPOCH_SECONDS = 37.1, 42.8
 MAIN_GRID_HOURS = 700

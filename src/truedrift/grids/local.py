@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
+from truedrift.distributed import resolve_device
 from truedrift.errors import require_integer
 from truedrift.grids.plan import Plan, Task, is_done, last_log_line, run_path, sidecar_path, steps_taken, train_command
 from truedrift.progress import Progress
 from truedrift.training.run_directory import is_locked
-from truedrift.training.setup import resolve_device
 from truedrift.training.signals import StopSignal
 
 THREADS = "OMP_NUM_THREADS"

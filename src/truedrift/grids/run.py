@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from truedrift.distributed import resolve_device
 from truedrift.evaluation.reference import compute_reference
 from truedrift.grids.local import Pool, UnfinishedRun
 from truedrift.grids.options import StudyOptions
@@ -14,7 +15,6 @@ from truedrift.grids.results import collect_results
 from truedrift.grids.slurm import SlurmOptions, Submission, require_slurm, submit
 from truedrift.progress import Progress
 from truedrift.recipes.evaluator import build_evaluator
-from truedrift.training.setup import resolve_device
 
 Executor = Literal["local", "slurm"]
 

@@ -9,8 +9,7 @@
 """
 
 import torch
-
-from truedrift.axes import Tensor
+from torch import Tensor
 
 
 def to_widest(x: Tensor) -> Tensor:

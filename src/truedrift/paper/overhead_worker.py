@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
+from truedrift.distributed import resolve_device
 from truedrift.options import from_dict
 from truedrift.progress import no_progress
 from truedrift.training.config import RunConfig
-from truedrift.training.setup import Parts, TrainingSetup, build_setup, load_samples, resolve_device
+from truedrift.training.setup import Parts, TrainingSetup, build_setup, load_samples
 from truedrift.training.telemetry import peak_memory
 
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -24,7 +25,7 @@ FORGET_PEAK = "5"
 
 
 class Measurement:
-    """Training steps without a run directory."""
+    """A sequence of timed epochs, without a run directory."""
 
     def __init__(self, config: RunConfig, device: torch.device) -> None:
         self.config, self.device, self._next, self._driver = config, device, 0, 0

@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from truedrift.distributed import resolve_device
 from truedrift.errors import UserError
 from truedrift.grids.benchmarks import IMAGES, benchmark_setting
 from truedrift.grids.estimate import ABC_EPOCH_SECONDS, STANDARD_EPOCH_SECONDS, STEPS, format_duration, seconds_per_step
@@ -32,7 +33,7 @@ from truedrift.report.item import Item
 from truedrift.report.statistics import mean_cell
 from truedrift.report.table import Cell, Number, Row, Table, format_number
 from truedrift.training.config import RunConfig
-from truedrift.training.setup import Parts, load_samples, resolve_device
+from truedrift.training.setup import Parts, load_samples
 
 PAPER = {
     "memory, eager": (4729.0, 4731.0, 2.0),

@@ -22,7 +22,7 @@ from truedrift.training.load import LoadedGenerator, load_generator
 from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.pictures import image_grid, scatter_image, write_png
 from truedrift.training.run_directory import RunDirectory, lock_run, open_run
-from truedrift.training.setup import Parts, TrainingSetup, build_setup, load_samples, resolve_device
+from truedrift.training.setup import Parts, TrainingSetup, build_setup, load_samples
 from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD, StopSignal
 from truedrift.training.state import EMA, TrainingState, learning_rate
 from truedrift.training.step import Objective, Step, StepResult
@@ -75,7 +75,6 @@ __all__ = [
     "open_run",
     "read_metrics",
     "replay",
-    "resolve_device",
     "run_id",
     "scatter_image",
     "train",

@@ -6,7 +6,6 @@ resumed only with parts of the same names. That they are otherwise the same is u
 
 import copy
 import math
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -41,9 +40,6 @@ from truedrift.training.config import RunConfig
 from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
 from truedrift.training.state import TrainingState
 from truedrift.training.step import DTYPES, Objective, Step, autocast
-
-DEVICES = ("auto", "cpu", "cuda", "mps")
-
 
 # ---- Parts ----
 
@@ -106,45 +102,7 @@ def _part_name(part: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-# ---- Device, data, memory ----
-
-
-def resolve_device(device: str | torch.device) -> torch.device:
-    """Return the device of that name. Each process of torchrun gets its own GPU.
-
-    Args:
-        device: `auto` for a GPU if there is one, `cpu`, `cuda`, `mps`, or a device, which is returned.
-
-    Raises:
-        UserError: If the device is unknown or not available.
-    """
-    if isinstance(device, torch.device):
-        return device
-    if device not in DEVICES:
-        raise UserError(f"device {device!r} is unknown", f"known: {', '.join(DEVICES)}", "pass one of these")
-    available = ["cpu"]
-    if torch.backends.mps.is_available():
-        available.insert(0, "mps")
-    if torch.cuda.is_available():
-        available.insert(0, "cuda")
-    kind = available[0] if device == "auto" else device
-    if kind not in available:
-        raise UserError(
-            f"device {device!r} is not available", f"available: {', '.join(available)}", "pass one of these or 'auto'"
-        )
-    return _local_gpu() if kind == "cuda" else torch.device(kind)
-
-
-def _local_gpu() -> torch.device:
-    """Return the GPU of this process. torchrun numbers the processes of a machine."""
-    number, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
-    if number >= count:
-        raise UserError(
-            f"process {number + 1} of this machine has no GPU of its own",
-            f"available GPUs: {count}",
-            f"start torchrun with --nproc-per-node {count} or fewer",
-        )
-    return torch.device("cuda", number)
+# ---- Data, memory ----
 
 
 def load_samples(config: RunConfig, parts: Parts) -> Samples:

@@ -15,6 +15,7 @@ import torch
 
 from truedrift import distributed
 from truedrift.data.samples import Samples
+from truedrift.distributed import resolve_device
 from truedrift.errors import UserError
 from truedrift.progress import Progress, no_progress
 from truedrift.training import checkpoint
@@ -22,7 +23,7 @@ from truedrift.training.config import RunConfig, validated_config
 from truedrift.training.journal import Notify, RunJournal
 from truedrift.training.loop import Evaluate, Loop, TrainingReport
 from truedrift.training.run_directory import RunDirectory, lock_run, open_run
-from truedrift.training.setup import Parts, build_setup, load_samples, memory_errors_as_user_errors, resolve_device
+from truedrift.training.setup import Parts, build_setup, load_samples, memory_errors_as_user_errors
 from truedrift.training.signals import StopSignal
 from truedrift.training.step import StepResult
 
