@@ -149,3 +149,13 @@ def test_br_snis_matches_its_definition(iterations, burn_in, masked):
     for b in range(B):
         expected = literal.br_snis(log_w[b].tolist(), y, clocks[:, b], burn_in)
         torch.testing.assert_close(T[b], expected, **ONE_ROUNDING)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_abc_weights_of_half_precision_are_rounded_once(dtype):
+    """γ in the format of α: the error is that of one rounding, not of every step of the formula."""
+    alpha = torch.randn(50, 8, generator=torch.Generator().manual_seed(0)).softmax(-1).to(dtype)
+    gamma, wide = abc_weights(alpha), alpha.double()
+    exact = wide * (1 - wide.square().sum(-1, keepdim=True) + wide)
+    assert gamma.dtype is dtype
+    assert float((gamma.double() / exact - 1).abs().max()) <= torch.finfo(dtype).eps / 2

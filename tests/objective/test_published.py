@@ -228,3 +228,21 @@ def test_one_label_per_sample_is_required():
         ValueError, match=r"labels_gen has shape \[3\] for features of shape \[4, 3\]; must have shape \[4\]"
     ):
         abc_release_loss(features, features, labels, tensor([0, 0, 1, 1]), temperatures=(0.1,), abc=True)
+
+
+def test_official_loss_has_the_published_temperatures_by_default():
+    case = OFFICIAL["guided"]
+    gen, pos = tensor(case["gen"]), tensor(case["pos"])
+    torch.testing.assert_close(official_loss(gen, pos), official_loss(gen, pos, temperatures=(0.02, 0.05, 0.2)))
+    assert (official_loss(gen, pos, temperatures=(0.02, 0.05)) / official_loss(gen, pos) - 1).abs().max() > 1e-3
+
+
+def test_abc_release_groups_correct_each_side_by_itself():
+    case = RELEASE[min(RELEASE)]
+    features = tensor(case["features_gen"]), tensor(case["features_pos"])
+    orders = list(itertools.product((0, 1), repeat=2))
+    losses = [
+        float(abc_release_groups(*features, temperatures=case["temperatures"], abc=abc, abc_neg=abc_neg).sum())
+        for abc, abc_neg in orders
+    ]
+    assert len(set(losses)) == len(orders)

@@ -217,3 +217,13 @@ def test_a_single_generated_feature(path):
     assert (product.log_force == -math.inf).all()
     expected = each(literal(gen, pos, form="separate"), lambda field: field.V.square().mean().sqrt())
     torch.testing.assert_close(separate.force, expected, rtol=1e-9, atol=0)
+
+
+def test_report_of_another_kernel_uses_its_weights():
+    gen, pos, _, _ = feature_groups(4, 6, 0)
+    report = drift_loss(
+        gen, pos, temperatures=(0.5,), kernel="gaussian", normalization="row", feature_scale="none"
+    ).report
+    alpha = (-torch.cdist(gen, pos).square() / (2 * 0.5**2)).softmax(-1)
+    n_eff = (1 / alpha.square().sum(-1)).mean(-1, keepdim=True)
+    torch.testing.assert_close(report.n_eff_pos, n_eff, rtol=1e-9, atol=0)
