@@ -9,7 +9,6 @@ from oracles.handmade_run import HISTORY, METRICS, PROTOCOL, evaluation, telemet
 from truedrift.options import differences
 from truedrift.page import render_runs, write_page
 from truedrift.page.run_data import (
-    RunStatus,
     best_evaluation,
     find_differences,
     is_overview,
@@ -18,10 +17,10 @@ from truedrift.page.run_data import (
     pluralize,
     read_run,
     read_runs,
-    run_status,
     runs_to_draw,
     sort_runs,
 )
+from truedrift.training import RunStatus
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path):
@@ -46,7 +45,7 @@ def test_a_run_is_read_as_it_was_written(tmp_path):
     ],
 )
 def test_the_last_event_decides_the_status(history, status, tmp_path):
-    assert run_status(read_run(write_run(tmp_path / "mine", history=history), "mine")) is status
+    assert read_run(write_run(tmp_path / "mine", history=history), "mine").status is status
 
 
 def test_an_unknown_extractor_is_not_called_fid(tmp_path):

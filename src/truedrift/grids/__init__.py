@@ -9,7 +9,7 @@ from truedrift.grids.local import Interrupted, Pool, UnfinishedRun
 from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import Plan, Task, is_done, steps_taken
 from truedrift.grids.record import EvaluatedStep, ImageGrid, ImageRun
-from truedrift.grids.results import collect_results, wall_seconds
+from truedrift.grids.results import collect_results
 from truedrift.grids.run import Execution, UnfinishedRuns
 from truedrift.grids.slurm import SlurmOptions, submit
 
@@ -30,5 +30,4 @@ __all__ = [
     "is_done",
     "steps_taken",
     "submit",
-    "wall_seconds",
 ]

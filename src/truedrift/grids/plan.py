@@ -8,7 +8,6 @@ resumes it.
 RUNS/<recipe>-<id>.json   configuration              RUNS/<recipe>-<id>.log   output
 RUNS/<recipe>-<id>/       run directory              RUNS/<recipe>-<id>.job   job on a cluster
 
-A run is done when metrics.jsonl has an evaluation at the last step, or, without evaluations, when that step was logged.
 Before any run starts, its data, the network that evaluates it and the one it trains on must be available.
 """
 
@@ -18,16 +17,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 from truedrift.data.fetch import is_present
 from truedrift.data.load import require_present
 from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.errors import UserError
 from truedrift.grids.options import Scale
-from truedrift.storage import cache_directory, make_directory, read_json_lines, write_atomically
+from truedrift.storage import cache_directory, make_directory, write_atomically
+from truedrift.training import status
 from truedrift.training.config import RunConfig, run_id
-from truedrift.training.run_directory import METRICS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +75,6 @@ def distinct_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
 
 # ---- Files of a run ----
 
-LATEST_BYTES = 1 << 16
 LAST_LOG_BYTES = 4096
 
 
@@ -108,21 +105,13 @@ def last_log_line(log: Path) -> str:
 
 
 def steps_taken(task: Task, runs: Path) -> int:
-    """Return the last logged step, at most the steps of the whole run."""
-    steps = (entry.get("step") for entry in _latest_metrics(task, runs))
-    return min(task.steps, max((step for step in steps if isinstance(step, int)), default=0))
+    """Return the last logged step of the run."""
+    return status.steps_taken(run_path(task, runs), task.config)
 
 
 def is_done(task: Task, runs: Path) -> bool:
-    """Return whether the run is complete."""
-    evaluated = task.config.evaluation.extractor is not None
-    entries = _latest_metrics(task, runs)
-    return any(entry.get("step") == task.steps and ("evaluation" in entry or not evaluated) for entry in entries)
-
-
-def _latest_metrics(task: Task, runs: Path) -> list[dict[str, Any]]:
-    """Return the last lines of metrics.jsonl, which may be long."""
-    return read_json_lines(run_path(task, runs) / METRICS, last_bytes=LATEST_BYTES)
+    """Return whether the run has taken and evaluated its last step."""
+    return status.is_done(run_path(task, runs), task.config)
 
 
 # ---- Requirements ----

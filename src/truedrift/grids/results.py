@@ -1,8 +1,6 @@
 """Run directories → one record with the evaluations of every run of a plan."""
 
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,8 @@ from truedrift.grids.record import EvaluatedStep, ImageGrid, ImageRun
 from truedrift.options import from_dict
 from truedrift.records.provenance import provenance
 from truedrift.storage import read_json_lines
-from truedrift.training.run_directory import HISTORY, METRICS, open_run
-
-STARTS, ENDS = ("started", "resumed"), ("interrupted", "complete")
+from truedrift.training.run_directory import METRICS, open_run
+from truedrift.training.status import wall_seconds
 
 
 def collect_results(plan: Plan, runs: Path, *, seed: int, started: float) -> ImageGrid:
@@ -104,32 +101,3 @@ def _parse(kind: Any, tree: Any, run: Path) -> Any:
 def _count_parameters(options: GeneratorOptions, sample_shape: tuple[int, ...], classes: int) -> int:
     generator = build(options, sample_shape=sample_shape, classes=classes, seed=0)
     return sum(parameter.numel() for parameter in generator.parameters())
-
-
-def wall_seconds(run: Path) -> float:
-    """Return the seconds between start and end, summed over all starts of the run.
-
-    This is an estimate if a process was killed and logged no end. It is then counted up to the last write of
-    metrics.jsonl, as the next start recorded it, or as the file shows if there was no next start. If the next start
-    recorded no such time, it is counted up to that start.
-    """
-    return sum(_spans(run))
-
-
-def _spans(run: Path) -> Iterator[float]:
-    start: datetime | None = None
-    for entry in read_json_lines(run / HISTORY):
-        event, now = entry.get("event"), _time(entry.get("time"))
-        if event not in (*STARTS, *ENDS) or now is None:
-            continue
-        if start is not None:
-            end = now if event in ENDS else _time(entry.get("last_written")) or now
-            yield max(0.0, (end - start).total_seconds())
-        start = now if event in STARTS else None
-    if start is not None and (run / METRICS).exists():
-        written = datetime.fromtimestamp((run / METRICS).stat().st_mtime, UTC)
-        yield max(0.0, (written - start).total_seconds())
-
-
-def _time(text: Any) -> datetime | None:
-    return datetime.fromisoformat(text) if isinstance(text, str) else None

@@ -13,16 +13,14 @@ from truedrift.evaluation.record import Protocol
 from truedrift.page.run_data import (
     Evaluation,
     Run,
-    RunStatus,
     best_evaluation,
     final_evaluations,
     is_overview,
-    last_event,
     number_at,
     pluralize,
-    run_status,
 )
 from truedrift.report.screens import share
+from truedrift.training.status import RunStatus, last_event
 
 MOST_NAMES = 5
 """Number of runs and problems that are listed."""
@@ -97,7 +95,7 @@ def describe_training(run: Run) -> Finding:
         f"{skipped:,.0f} steps skipped because their loss or gradient was not finite" if skipped else "",
         describe_status(run),
     )
-    tone = Tone.GOOD if run_status(run) is RunStatus.COMPLETE else Tone.NOTE
+    tone = Tone.GOOD if run.status is RunStatus.COMPLETE else Tone.NOTE
     return Finding(
         subject=run.name,
         sentence="; ".join(filter(None, parts)) + ".",
@@ -119,12 +117,12 @@ def _describe_distance(run: Run) -> str:
 def describe_status(run: Run, *, briefly: bool = False) -> str:
     """Describe the status of a run; `briefly` for a table."""
     steps = run.config.cadence.steps
-    stopped, logged = number_at(last_event(run), "step") or 0, number_at(run.last, "step") or 0
+    stopped, logged = number_at(last_event(run.history), "step") or 0, number_at(run.last, "step") or 0
     status, more = {
         RunStatus.COMPLETE: ("complete", f" after {steps:,} steps"),
         RunStatus.STOPPED: (f"stopped at step {stopped:,.0f} of {steps:,}", " (run the same command to continue)"),
         RunStatus.UNFINISHED: ("not complete", f": {logged:,.0f} of {steps:,} steps are logged"),
-    }[run_status(run)]
+    }[run.status]
     return status if briefly else status + more
 
 
@@ -189,7 +187,7 @@ def _why_not_comparable(a: Run, b: Run) -> str:
 def describe_many_runs(runs: Sequence[Run]) -> list[Finding]:
     """Describe how many runs are complete or collapsed, and the range of their distances per protocol."""
     # Status.
-    complete = sum(run_status(run) is RunStatus.COMPLETE for run in runs)
+    complete = sum(run.status is RunStatus.COMPLETE for run in runs)
     collapsed = [run.name for run in runs if run.has_collapsed]
     more = f" and {len(collapsed) - MOST_NAMES} more" if len(collapsed) > MOST_NAMES else ""
     listed = f"{len(collapsed)} ({', '.join(collapsed[:MOST_NAMES])}{more})" if collapsed else "none"

@@ -1,4 +1,4 @@
-"""Runs as the report shows them: the one module that knows the files of a run directory.
+"""Runs as the report shows them: the content of a run directory, read from its files.
 
     config.json        configuration, data, version and commit; must be readable
     metrics.jsonl      telemetry and the evaluations made during training
@@ -14,7 +14,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from truedrift.records.store import read_lenient
 from truedrift.storage import parse_json_line
 from truedrift.training.config import RunConfig
 from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, SAMPLES, open_run
+from truedrift.training.status import RunStatus, run_status
 
 LARGEST, SMALLEST = 1e100, 1e-100
 """Magnitudes outside this range overflow or underflow in the arithmetic of axes."""
@@ -32,16 +32,6 @@ MOST_RUNS = 6
 """Number of runs that are shown one by one; there is one line color per run."""
 SEED = "seed"
 """The option in which repeated runs of one configuration differ."""
-
-
-class RunStatus(Enum):
-    """State of a run according to its history."""
-
-    COMPLETE = auto()
-    STOPPED = auto()
-    """The run was saved before its last step."""
-    UNFINISHED = auto()
-    """The run is still training or was killed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +69,11 @@ class Run:
     def last(self) -> Mapping[str, Any]:
         """The last logged step."""
         return self.telemetry[-1] if self.telemetry else {}
+
+    @property
+    def status(self) -> RunStatus:
+        """The status according to the history."""
+        return run_status(self.history, self.config.cadence.steps)
 
     @property
     def has_collapsed(self) -> bool:
@@ -184,21 +179,7 @@ def number_at(entry: Any, *path: str | int) -> float | None:
     return float(value) if abs(value) >= SMALLEST else 0.0
 
 
-# Status and distances
-
-
-def last_event(run: Run) -> Mapping[str, Any]:
-    """Return the last entry of the history that says whether the run trains; empty if there is none."""
-    events = ("started", "resumed", "interrupted", "complete")
-    return next((entry for entry in reversed(run.history) if entry.get("event") in events), {})
-
-
-def run_status(run: Run) -> RunStatus:
-    """Decide the status from the last event of the history."""
-    last = last_event(run)
-    if last.get("event") == "complete" and (number_at(last, "step") or 0) >= run.config.cadence.steps:
-        return RunStatus.COMPLETE
-    return RunStatus.STOPPED if last.get("event") in ("complete", "interrupted") else RunStatus.UNFINISHED
+# Distances
 
 
 def best_evaluation(run: Run) -> Evaluation | None:

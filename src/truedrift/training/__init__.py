@@ -25,6 +25,7 @@ from truedrift.training.run_directory import RunDirectory, lock_run, open_run
 from truedrift.training.setup import Parts, TrainingSetup, build_setup, load_samples
 from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD, StopSignal
 from truedrift.training.state import EMA, TrainingState, learning_rate
+from truedrift.training.status import RunStatus, run_status
 from truedrift.training.step import Objective, Step, StepResult
 from truedrift.training.train import Training, load_training, replay, train
 
@@ -54,6 +55,7 @@ __all__ = [
     "Positives",
     "RunConfig",
     "RunDirectory",
+    "RunStatus",
     "Step",
     "StepResult",
     "StopSignal",
@@ -76,6 +78,7 @@ __all__ = [
     "read_metrics",
     "replay",
     "run_id",
+    "run_status",
     "scatter_image",
     "train",
     "validated_config",
