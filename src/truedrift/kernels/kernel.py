@@ -7,7 +7,7 @@
 
 Kernels are stored as logarithms. At d/τ = 10³ the kernel itself is zero in every floating-point format, but a centroid
 needs only ratios of kernels, and those are not zero. Instead of a name, any function (x, y, tau) → log k [..., B, n] of
-a positive kernel can be passed.
+a positive kernel can be passed. Kernels that recipes may name are listed in `ObjectiveOptions.kernel` as well.
 """
 
 from collections.abc import Callable

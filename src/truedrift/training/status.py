@@ -4,7 +4,7 @@
 |------------|----------------------------------------------------------------|
 | COMPLETE   | `complete`, at the last step of the configuration or later      |
 | STOPPED    | `interrupted`, or `complete` of a configuration with fewer steps |
-| UNFINISHED | `started` or `resumed`: the run is still training or was killed |
+| UNFINISHED | `started`, `resumed` or none: the run is training or was killed |
 
 A run is done when metrics.jsonl has an evaluation at the last step, or, without evaluations, when that step was logged.
 """
