@@ -184,7 +184,7 @@ def test_the_color_of_each_case():
     x, y = features(9, Q=8, N=4000)
     cold, warm = diagnose(queries=x, references=y, tau=(0.01, 0.5), n=16, wanted=None).temperatures
     assert (cold.light.color, warm.light.color) == ("yellow", "green")
-    assert "the expansion is off" in cold.light.reason
+    assert "the expansion in 1/n is wrong" in cold.light.reason
     few = only(diagnose(queries=x, references=y[:9], tau=0.1, n=8, wanted=None))
     assert few.light.color == "red"
     assert few.light.reason.startswith("too few references")
@@ -268,7 +268,7 @@ def test_a_bias_that_is_not_resolved_is_reported_as_below_the_floor():
         assert (bias.resolved, bias.low, bias.high) == (False, 0.0, pytest.approx(FLOOR * at.spread))
         assert (bias.needed_n > 2000, bias.needed_is_extrapolated) == (True, True)
     assert (at.light.color, at.light.noise, at.light.agreement) == ("green", None, None)
-    assert at.light.reason == "below what matters: ABC's bias is less than 1e-09 of the spread"
+    assert at.light.reason == "negligible: the bias of ABC is less than 1e-09 of the spread"
     (line,) = (line for line in diagnosis_summary(found, "").splitlines() if line.startswith("bias ABC-2"))
     assert line.split(maxsplit=2)[2] == f"< {FLOOR * at.spread:.2g}"
     assert as_json(found) == asdict(found)
@@ -279,7 +279,7 @@ def test_few_references_that_every_minibatch_holds_are_red():
     at = only(diagnose(queries=x, references=y, tau=0.01, n=200_000, wanted=None))
     assert not at.biases[1].resolved
     assert at.light.color == "red"
-    assert at.light.reason.startswith("too few references: 1 of them have weight at a query")
+    assert at.light.reason.startswith("too few references: effectively 1 per query")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

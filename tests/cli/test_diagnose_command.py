@@ -50,7 +50,7 @@ def test_the_text_fits_on_one_screen(files, capsys):
     assert max(map(len, lines)) <= 100
     for part in ("n_eff", "dominated", "bias standard", "bias ABC", "bias ABC-2", "of spread, of noise", "reliability"):
         assert part in out
-    assert f"{CALIBRATION.false_green:.1%} of the greens" in out
+    assert f"{CALIBRATION.false_green:.1%} of the green results" in out
     assert "τ = 0.01" in lines[3]
 
 

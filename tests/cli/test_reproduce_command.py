@@ -170,7 +170,7 @@ def test_a_dry_run_of_the_overhead_lists_its_measurements(capsys, monkeypatch):
     assert lines[5].startswith(
         "tab:overhead at scale smoke on digits, n = 8: 4 measurements, 3 epochs of 100 steps each"
     )
-    assert lines[6] == "estimate: 10 min from 5 steps of the first; compiling comes on top"
+    assert lines[6] == "estimate: 10 min from 5 steps of the first measurement; compilation takes additional time"
     _, paper, _ = reproduce(capsys, "tab:overhead", "--dry-run", "--scale", "paper")
     assert "estimate: 29 min on one A100" in paper  # 11 epochs of 37.1 s and of 42.8 s, twice
     monkeypatch.setenv("TRUEDRIFT_CACHE", "empty")

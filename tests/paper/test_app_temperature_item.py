@@ -91,9 +91,10 @@ def test_summary_shows_the_numbers_of_the_record(record):
     text = ITEM.summary(record)
     assert "N = 1,234, 3 queries." in text
     assert "Seed 7." in text
-    assert "τ = 0.1: n·Δ from -0.500 to -0.250, median -0.400 (one constant is needed); angle up to 12.2°, " in text
-    assert "median: 0.020 at τ = 0.02, 0.800 at τ = 1; it fails to grow with τ in 1 of 6 cases" in text
-    assert "τ′ from 0.5 τ to 1.1 τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ to 1e-06 of the bias." in text
+    assert "τ = 0.1: n·Δ from -0.500 to -0.250, median -0.400 (must be constant); angle up to 12.2°, " in text
+    assert "median: 0.020 at τ = 0.02, 0.800 at τ = 1; it does not increase with τ in 1 of 6 cases" in text
+    assert "τ′ from 0.5 τ to 1.1 τ; E[T_n(τ′)] is interpolated in τ′. The largest interpolation error" in text
+    assert "at τ′ = τ is 1e-06 of the bias." in text
     rows = [line.split() for line in text.splitlines()]
     assert ["0.1", "64", "4.69e-03", "1.56e-03", "0.900", "7.81e-05", "4.88e-04"] in rows
     assert ["0.2", "slope", "−1.00", "−1.00", "−1.00", "−2.00"] in rows
@@ -101,7 +102,7 @@ def test_summary_shows_the_numbers_of_the_record(record):
 
 def test_the_tables_have_the_same_cells(saved):
     markdown, latex = (path.read_text(encoding="utf-8") for path in saved[2:4])
-    assert "| τ | n | standard | best τ′ | best τ′/τ | best τ′ of each | ABC |" in markdown
+    assert "| τ | n | standard | best τ′ | best τ′/τ | best τ′ per query | ABC |" in markdown
     assert "| 0.1 | 64 | 4.69e-03 | 1.56e-03 | 0.900 | 7.81e-05 | 4.88e-04 |" in markdown
     assert r"$\tau$ & n & standard & best $\tau'$ & best $\tau'$/$\tau$" in latex
     assert r"0.1 & 64 & $4.69 \times 10^{-3}$ & $1.56 \times 10^{-3}$ & 0.900" in latex
@@ -112,6 +113,8 @@ def test_the_tables_have_the_same_cells(saved):
 def test_findings_are_of_the_largest_n(record):
     # 0.1/0.3 for all queries, 0.05 τ/0.3 of each, and (2/256²)/(0.3/256).
     assert findings(record) == [
-        "τ = 0.1, n = 256: the best τ′ leaves 33.3% of the standard bias, the best τ′ of each query 1.7%, ABC 2.6%",
-        "τ = 0.2, n = 256: the best τ′ leaves 33.3% of the standard bias, the best τ′ of each query 3.3%, ABC 2.6%",
+        "τ = 0.1, n = 256: the remaining share of the standard bias is 33.3% with the best τ′, "
+        "1.7% with the best τ′ per query, and 2.6% with ABC",
+        "τ = 0.2, n = 256: the remaining share of the standard bias is 33.3% with the best τ′, "
+        "3.3% with the best τ′ per query, and 2.6% with ABC",
     ]

@@ -45,7 +45,7 @@ def test_comparison_with_standard_in_the_same_arithmetic():
     differences = [-1.0, -1.5, -0.5]
     half = T_TWO * 0.5 / 3**0.5
     assert (cell.mean, cell.low, cell.high) == pytest.approx((sum(differences) / 3, -1 - half, -1 + half))
-    assert "Comparisons: 16," in " ".join(arithmetic.table(ARITHMETIC).notes)
+    assert "comparisons: 16," in " ".join(arithmetic.table(ARITHMETIC).notes)
     sentences = arithmetic.findings(ARITHMETIC)
     assert len(sentences) == 8
     assert sentences[4].startswith("bidirectional-loo: ABC lower by 1.97 (95 % interval 1.82 to 2.11, 3 pairs)")

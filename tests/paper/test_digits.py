@@ -82,7 +82,7 @@ def test_table_shows_mean_and_largest_deviation():
     standard, abc = digits.table(record).groups[0]
     assert standard == ("standard", "96.5% ± 1.5%", "0.85 ± 0.05", "40", "0, 1")
     assert abc == ("abc", "97.0% ± 0.0%", "0.70 ± 0.00", "–", "0")
-    assert "98.0% of held-out" in digits.ITEM.summary(record)
+    assert "accuracy on held-out digits is 98.0%" in digits.ITEM.summary(record)
 
 
 def test_findings_give_mean_and_largest_deviation_of_each_estimator():

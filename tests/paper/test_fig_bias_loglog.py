@@ -87,7 +87,7 @@ def test_summary_shows_slopes_and_shares():
     assert [CURVES.slope(each) for each in CURVES.curves] == pytest.approx([-1, -2, -3] * 2)
     assert CURVES.within_two_errors == (True, True, False) * 6
     text = fig_bias_loglog.ITEM.summary(CURVES)
-    assert "12 of 18 mean squares are within two standard errors" in text
+    assert "12 of 18 mean squared biases are within two standard errors" in text
     assert "−1.000" in text
     assert "−3.000" in text
     assert all(share in text for share in ("25%", "30%", "60%", "90%"))
@@ -95,12 +95,12 @@ def test_summary_shows_slopes_and_shares():
 
 def test_findings_state_slopes_and_where_abc_is_more_biased():
     assert fig_bias_loglog.findings(CURVES)[1] == (
-        "τ = 0.2: slopes of the exact bias −1.00 (standard), −2.00 (ABC), −3.00 (ABC-2); the bias of ABC is the "
-        "smaller one at every n"
+        "τ = 0.2: slopes of the exact bias −1.00 (standard), −2.00 (ABC), −3.00 (ABC-2); the bias of ABC is "
+        "smaller than that of standard at every n"
     )
     standard, abc, *rest = CURVES.curves
     worse = replace(CURVES, curves=(standard, replace(abc, exact=(0.2, 0.01, 0.04)), *rest))
-    assert fig_bias_loglog.findings(worse)[0].endswith("; the bias of ABC is the larger one at n = 4, 16")
+    assert fig_bias_loglog.findings(worse)[0].endswith("; the bias of ABC is larger than that of standard at n = 4, 16")
 
 
 def test_lines_are_exact_and_points_below_their_noise_are_hollow():

@@ -54,7 +54,7 @@ def test_unresolved_biases_are_shown_as_limits(tmp_path):
     assert "| row | ABC | V | 1.00e-01 | – |" in normalization.table(record).markdown()
     assert "<1.4e-02" in normalization.ITEM.summary(record)
     assert all(path.exists() for path in normalization.ITEM.save(record, tmp_path))
-    assert normalization.findings(record)[0] == "row: the noise hides the bias of V at n = 16"
+    assert normalization.findings(record)[0] == "row: the noise is too large to resolve the bias of V at n = 16"
     clear = tuple(replace(b, square=(0.01, 0.04 if b.estimator == "standard" else 0.0025)) for b in record.biases)
     assert normalization.findings(replace(record, biases=clear))[1] == (
         "bidirectional: ABC leaves 25.0% of the standard bias of V at n = 16"

@@ -76,9 +76,9 @@ def test_table_and_findings_include_the_papers_values():
     assert tab_baselines.findings(record) == []
     standard = replace(row, estimator="standard", bias=2.2e-3, variance=1e-3, microseconds=6.17)
     assert tab_baselines.findings(replace(record, rows=(row, standard, replace(row, n=4), replace(standard, n=4)))) == [
-        "n = 128: ABC as a multiple of standard: |bias| 0.50 (paper 0.28), variance 2.00 (paper 1.06), "
+        "n = 128: ratio of ABC to standard: |bias| 0.50 (paper 0.28), variance 2.00 (paper 1.06), "
         "time 2.00 (paper 2.68)",
-        "n = 4: ABC as a multiple of standard: |bias| 0.50, variance 2.00, time 2.00",
+        "n = 4: ratio of ABC to standard: |bias| 0.50, variance 2.00, time 2.00",
     ]
 
 

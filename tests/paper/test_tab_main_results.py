@@ -98,7 +98,7 @@ def test_missing_pairs_short_runs_and_other_n():
     assert found[2] == ["5", "ABC − standard", "1", "", "", "0.38", "–", "0.25", "–"]  # seed 4 alone; no interval
     notes = " ".join(tab_main_results.table(RECORD).notes)
     assert "3 of 9 runs have fewer than 5 evaluations (the fewest: 1)" in notes
-    assert "Comparisons: 2, not corrected" in notes
+    assert "comparisons: 2, without a correction" in notes
 
 
 def test_findings_name_the_lower_estimator():
@@ -110,7 +110,7 @@ def test_findings_name_the_lower_estimator():
     assert tab_main_results.findings(lower)[0].startswith("n = 8: ABC lower by 0.50 (95 % interval 0.50 to 0.50, 3 p")
     assert tab_main_results.findings(higher)[0].startswith("n = 8: standard lower by 0.50 (95 % interval")
     five, eight = tab_main_results.findings(RECORD)
-    assert five == "n = 5: standard lower by 0.38 in a single pair of seeds, which has no interval"
+    assert five == "n = 5: standard lower by 0.38 in a single pair of seeds (no interval)"
     assert eight.startswith("n = 8: ")
     unpaired = grid("tab:main_results", [run("standard", 8, 0, [3.0]), run("abc", 8, 1, [2.0])])
     assert tab_main_results.findings(unpaired) == ["n = 8: no seed has both ABC and standard"]
@@ -164,7 +164,7 @@ def test_files_and_summary_agree(tmp_path):
 def test_no_bold_cell_for_a_tie():
     tie = grid("tab:main_results", [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [3.0])])
     assert not any(cell.bold for row in tab_main_results.table(tie).rows for cell in row[5::2])
-    assert tab_main_results.findings(tie)[0] == "n = 8: no difference in a single pair of seeds, which has no interval"
+    assert tab_main_results.findings(tie)[0] == "n = 8: no difference in a single pair of seeds (no interval)"
 
 
 def test_small_distances_keep_three_digits():
@@ -175,12 +175,10 @@ def test_small_distances_keep_three_digits():
 def test_cifar100_with_one_seed_has_no_interval():
     record = grid("tab:cifar100", [run("standard", 16, 42, [3.0, 2.0]), run("abc", 16, 42, [3.5, 1.0])])
     table = tab_cifar100.table(record)
-    assert "a single seed, hence no interval" in table.caption
-    assert "there is no interval" in " ".join(table.notes)
+    assert "a single seed, so there is no interval" in table.caption
+    assert "There are no intervals" in " ".join(table.notes)
     found = rows(tab_cifar100, record)
     assert found[0] == ["16", "standard", "1", "20", "2.50", "2.64", "2.00", "2.52"]
     assert found[1] == ["16", "ABC", "1", "20", "2.25", "2.52", "1.00", "2.40"]
     assert found[2] == ["16", "ABC − standard", "1", "", "−0.25", "−0.12", "−1.00", "−0.12"]
-    assert tab_cifar100.findings(record) == [
-        "n = 16: ABC lower by 0.25 in a single pair of seeds, which has no interval"
-    ]
+    assert tab_cifar100.findings(record) == ["n = 16: ABC lower by 0.25 in a single pair of seeds (no interval)"]

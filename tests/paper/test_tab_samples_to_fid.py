@@ -105,7 +105,7 @@ def test_thresholds_of_other_features_are_proportional():
     assert item.thresholds(record) == pytest.approx((10 / 7.31 * 40, 7 / 7.31 * 40))
     table = item.table(record)
     assert table.header[2] == "FD (digits) ≤ 54.72, thousands"
-    assert "Thresholds are 10/7.31 and 7/7.31 of standard's last-5 average at n = 8" in table.caption
+    assert "Thresholds are standard's last-5 average at n = 8 times 10/7.31 and 7/7.31" in table.caption
     assert cell_text(table.rows[0][2]) == "6.00 ± 2.00 (2/2)"  # evaluations 2 and 1 of 50·8·10 positives
     assert "Thresholds" not in item.table(RECORD).caption
 
@@ -124,7 +124,7 @@ def test_findings_state_seeds_and_difference():
         "n = 8, FID ≤ 10: reached by standard in 2 of 3 seeds and ABC in 3 of 3 seeds; no significant difference "
         "(ABC − standard is −0.60 million, 95 % interval −3.14 to 1.94, 2 pairs)"
     )
-    assert second.endswith("ABC sooner by 0.80 million in a single pair of seeds, which has no interval")
+    assert second.endswith("ABC sooner by 0.80 million in a single pair of seeds (no interval)")
     never = grid("tab:samples_to_fid", [run("standard", 8, 0, [50.0]), run("abc", 8, 0, [5.0])])
     assert item.findings(never)[0] == "n = 8, FID ≤ 10: reached by standard in 0 of 1 seeds and ABC in 1 of 1 seeds"
 

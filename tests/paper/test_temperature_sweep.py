@@ -48,11 +48,11 @@ def test_factors_are_sorted_and_the_best_has_the_smallest_mean():
 def test_shift_needs_all_seeds():
     first, second, *_ = temperature_sweep.findings(SHIFTED)
     assert first == (
-        "the best f shifts from 2 (standard) to 0.5 (ABC); by seed it is smaller with ABC in 2, the same in 0 and "
-        "larger in 0 of 2 seeds; that of ABC is at the edge of the sweep"
+        "the best f shifts from 2 (standard) to 0.5 (ABC); per seed, the best f is smaller with ABC in 2, the same in "
+        "0 and larger in 0 of 2 seeds; the best f of ABC is at the edge of the sweep"
     )
     assert second.startswith(
-        "each at its own best f, chosen from these same runs: no significant difference (ABC − sta"
+        "standard and ABC each at its best f (selected on the same runs): no significant difference (ABC − sta"
     )
     assert "is −1.75" in second
 
@@ -62,13 +62,13 @@ def test_shift_needs_all_seeds():
     [
         (
             {"1": [3.0, 3.0], "2": [5.0, 2.9], "4": [9.0, 9.0]},
-            "no shift: the best f by mean is 1 for both; by seed it is smaller with ABC in 0, the same in 1 and larger "
-            "in 1 of 2 seeds",
+            "no shift: the best f by mean is 1 for both; per seed, the best f is smaller with ABC in 0, the same in 1 "
+            "and larger in 1 of 2 seeds",
         ),
         (
             {"1": [3.0, 9.0], "2": [5.0, 2.0], "4": [9.0, 9.0]},
-            "no clear shift: the best f by mean goes from 1 (standard) to 2 (ABC); by seed it is smaller with ABC in "
-            "0, the same in 1 and larger in 1 of 2 seeds",
+            "no clear shift: the best f by mean changes from 1 (standard) to 2 (ABC); per seed, the best f is smaller "
+            "with ABC in 0, the same in 1 and larger in 1 of 2 seeds",
         ),
     ],
 )

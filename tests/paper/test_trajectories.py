@@ -150,7 +150,7 @@ def test_ablation_has_four_lines_and_differences_to_none():
     assert rows[3][3] == "−3.00 [−3.00, −3.00]"
     bold = [row[2].bold for row in fig_ablation_trajectory.table(ABLATION).rows]
     assert bold == [False, False, False, True]
-    assert "Comparisons: 6," in " ".join(fig_ablation_trajectory.table(ABLATION).notes)
+    assert "comparisons: 6," in " ".join(fig_ablation_trajectory.table(ABLATION).notes)
     sentences = fig_ablation_trajectory.findings(ABLATION)
     assert [each.partition(":")[0] for each in sentences] == [
         f"n = 8, {name} against none" for name in ("positive only", "negative only", "both (ABC)")

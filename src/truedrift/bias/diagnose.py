@@ -123,10 +123,10 @@ def rate_reliability(
         return Reliability(color="red", reason=f"too few distinct references: {distinct}, fewer than {GROUPS}")
     if abc.norm <= floor:
         if references_eff.p05 >= GROUPS:
-            reason = f"below what matters: ABC's bias is less than {FLOOR:g} of the spread"
+            reason = f"negligible: the bias of ABC is less than {FLOOR:g} of the spread"
             return Reliability(color="green", reason=reason)
-        count = f"{references_eff.p05:.2g} of them have weight at a query"
-        return Reliability(color="red", reason=f"too few references: {count}, which cannot show a bias this small")
+        count = f"effectively {references_eff.p05:.2g} per query"
+        return Reliability(color="red", reason=f"too few references: {count}, so the bias cannot be resolved")
     # The rule
     agreement = expansion / abc.norm
     color = reliability_color(
@@ -148,17 +148,17 @@ def rate_reliability(
 def _reason(color: Color, abc: Estimate, agreement: float, n_eff: float) -> str:
     """Explain the color in one line."""
     if color == "green":
-        return "the estimate and the expansion in 1/n agree, and hold when references are left out"
+        return "estimate and expansion in 1/n agree, and are stable when references are left out"
     if color == "yellow":
         off = max(agreement, 1 / agreement) if agreement > 0 else math.inf
-        return f"believe the bias at this n; at n_eff = {n_eff:.2g} the expansion is off {off:.2g}-fold"
+        return f"reliable at this n; the expansion in 1/n is wrong by a factor of {off:.2g} (n_eff = {n_eff:.2g})"
     if abc.relative_noise > LARGEST_RELATIVE_NOISE:
         return f"too few references: the noise of the bias vector is {abc.relative_noise:.2g} times the bias"
     if abc.log_error > LARGEST_LOG_ERROR:
         factor = math.exp(min(2 * abc.log_error, 99.0))
-        return f"too few references: the bias is only known to a factor of {factor:.2g}"
+        return f"too few references: the bias is known only to within a factor of {factor:.2g}"
     change = math.exp(min(abs(abc.extrapolation), 99.0))
-    return f"too few references: more of them would change the bias by a factor of {change:.2g}"
+    return f"too few references: with more, the estimated bias would change by a factor of {change:.2g}"
 
 
 POINTS = 8

@@ -45,7 +45,7 @@ from truedrift.report.table import Number, Row, Scientific, Table
 
 @dataclass(frozen=True, kw_only=True)
 class CompensationRow:
-    """n references whose centroid at τ′ is to stand for T* at τ; biases are means over queries of ‖E[T] − T*(τ)‖."""
+    """n references whose centroid at τ′ replaces the one at τ; biases are means over queries of ‖E[T] − T*(τ)‖."""
 
     n: int
     standard: float
@@ -196,7 +196,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "standard": {"color": STANDARD, "marker": "o"},
     "ABC": {"color": ABC, "marker": "s"},
     r"best $\tau'$ for all queries": {"color": INK, "marker": "D", "linestyle": (0, (4, 1.5))},
-    r"best $\tau'$ of each query": {"color": MUTED, "marker": "v", "linestyle": (0, (1, 1.5))},
+    r"best $\tau'$ per query": {"color": MUTED, "marker": "v", "linestyle": (0, (1, 1.5))},
 }
 
 
@@ -204,11 +204,12 @@ def table(record: Temperature) -> Table:
     """Return one row per τ and n, and the exponents of n."""
     return Table(
         caption=(
-            "Bias against the target of τ, exact, mean over queries: of standard and ABC at τ, of standard at the best "
-            f"τ′ for all queries, and at the best τ′ of each; N = {record.pool_points:,}, {record.queries} queries."
+            "Exact bias with respect to the target at τ, mean over queries: standard and ABC at τ, standard at the "
+            f"best τ′ for all queries, and standard at the best τ′ per query; N = {record.pool_points:,}, "
+            f"{record.queries} queries."
         ),
         label="tab:temperature",
-        header=("τ", "n", "standard", "best τ′", "best τ′/τ", "best τ′ of each", "ABC"),
+        header=("τ", "n", "standard", "best τ′", "best τ′/τ", "best τ′ per query", "ABC"),
         groups=[_rows(at) for at in record.at],
     )
 
@@ -312,8 +313,8 @@ def findings(record: Temperature) -> list[str]:
         last = at.sizes[-1]
         best, own_best, abc = (f"{value / last.standard:.1%}" for value in (last.best, last.own_best, last.abc))
         sentences.append(
-            f"τ = {at.tau:g}, n = {last.n}: the best τ′ leaves {best} of the standard bias, the best τ′ of each query "
-            f"{own_best}, ABC {abc}"
+            f"τ = {at.tau:g}, n = {last.n}: the remaining share of the standard bias is {best} with the best τ′, "
+            f"{own_best} with the best τ′ per query, and {abc} with ABC"
         )
     return sentences
 
@@ -322,16 +323,16 @@ def screen_notes(record: Temperature) -> list[str]:
     """Return both conditions of `eq:compensation`, the accuracy, and n_eff."""
     conditions = [
         f"τ = {row.tau:g}: n·Δ from {min(row.shifts):.3f} to {max(row.shifts):.3f}, median {median(row.shifts):.3f} "
-        f"(one constant is needed); angle up to {max(row.angles_degrees):.1f}°, "
-        f"median {median(row.angles_degrees):.1f}° (0° is needed)"
+        f"(must be constant); angle up to {max(row.angles_degrees):.1f}°, "
+        f"median {median(row.angles_degrees):.1f}° (must be 0°)"
         for row in record.at
     ]
     return [
         *conditions,
-        f"τ′ from {record.ratios[0]:g} τ to {record.ratios[-1]:g} τ; E[T_n(τ′)] is interpolated in τ′, at τ′ = τ "
-        f"to {max(row.interpolation_error for row in record.at):.0e} of the bias.",
+        f"τ′ from {record.ratios[0]:g} τ to {record.ratios[-1]:g} τ; E[T_n(τ′)] is interpolated in τ′. The largest "
+        f"interpolation error at τ′ = τ is {max(row.interpolation_error for row in record.at):.0e} of the bias.",
         f"n_eff/n, median: {record.share_median[0]:.3f} at τ = {record.taus[0]:g}, "
-        f"{record.share_median[-1]:.3f} at τ = {record.taus[-1]:g}; it fails to grow with τ in {record.falls} of "
+        f"{record.share_median[-1]:.3f} at τ = {record.taus[-1]:g}; it does not increase with τ in {record.falls} of "
         f"{(len(record.taus) - 1) * record.queries} cases. Seed {record.provenance.seed}.",
     ]
 

@@ -1,9 +1,9 @@
 """`arithmetic`, our own study: does the gain of ABC depend on how the weights are normalized?
 
 {abc-release, bidirectional, bidirectional-loo, row} × {standard, ABC, ABC-2} at n = 8. ABC and ABC-2 are compared with
-standard in the same arithmetic, at the same seeds. The published arithmetic (abc-release) is defined on unit features
-only, so every cell uses feature_scale standardize-l2, whatever the recipe says: the cells differ only in the arithmetic
-and the estimator.
+standard in the same arithmetic, at the same seeds. The published arithmetic (abc-release) is defined only for features
+of unit norm. Every cell therefore uses the feature_scale standardize-l2 instead of that of the recipe, and the cells
+differ only in the arithmetic and the estimator.
 """
 
 from truedrift.grids.benchmarks import BenchmarkSetting

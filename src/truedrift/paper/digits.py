@@ -1,8 +1,8 @@
 """`digits`, our own study: does training work? The digits with standard and ABC at n = 8.
 
 A support vector machine is trained on the real training images and classifies 1 000 samples of each run, generated with
-the averaged weights at strength 1. The mean distance between two samples of a class is compared with that of the data,
-because a generator that produces one picture per class would be recognized perfectly.
+the averaged weights at strength 1. The mean distance between two samples of the same class is compared with that of the
+data, because samples of a generator that produces one picture per class could all be recognized.
 """
 
 import statistics
@@ -35,8 +35,8 @@ from truedrift.training.train import train
 class DigitsRun:
     """One run.
 
-    `recognized` is the share of samples that the classifier takes for their class; `distance_ratio` the mean distance
-    between two samples of a class over that between two images of the data.
+    `recognized` is the share of samples that the classifier assigns to their class. `distance_ratio` is the mean
+    distance between two samples of the same class, divided by that between two images of the data.
     """
 
     estimator: str
@@ -162,8 +162,9 @@ def table(record: TrainedDigits) -> Table:
         )
     # Caption
     caption = (
-        f"Digits, n = {record.n}, {record.steps} steps: {record.samples} samples evaluated by a classifier that gets "
-        f"{record.accuracy:.1%} of held-out digits right; distance between samples of a class over that of the data. "
+        f"Digits, n = {record.n}, {record.steps} steps. Recognized: share of {record.samples} samples that a "
+        f"classifier assigns to their class; its accuracy on held-out digits is {record.accuracy:.1%}. "
+        "Distance ratio: mean distance between samples of the same class, divided by that of the data. "
         f"Mean ± largest deviation over seeds; {record.threads} threads."
     )
     header = ("estimator", "recognized", "distance ratio", "seconds per run", "seeds")
@@ -181,7 +182,7 @@ def findings(record: TrainedDigits) -> list[str]:
 ITEM = Item(
     "digits",
     TrainedDigits,
-    "Digits trained with standard and ABC: share of samples recognized as their class, and their variety.",
+    "Digits trained with standard and ABC: share of samples recognized as their class, and diversity of the samples.",
     table=table,
     findings=findings,
     filename="trained_digits",

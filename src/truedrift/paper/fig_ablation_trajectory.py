@@ -63,10 +63,10 @@ def table(record: ImageGrid) -> Table:
     return Table(
         caption=(
             f"Which side is corrected, n = {n}: {name} on {record.data}, mean ± largest deviation over seeds, the "
-            "smallest in bold, and paired differences to none. In the figure, a centered rolling mean over "
-            f"{smoothing_window(n)} evaluations, cut at the ends to those that exist. {protocol_line(record)} "
-            "Paper, in words: every correction lies below none, negative only below positive only, and both is the "
-            "lowest through most of training."
+            "smallest in bold, and paired differences to none. The figure shows a centered rolling mean over "
+            f"{smoothing_window(n)} evaluations (fewer at both ends of the run). {protocol_line(record)} "
+            "Paper (no numbers): every correction is below none, negative only is below positive only, and both is the "
+            "lowest during most of training."
         ),
         label="tab:ablation_trajectory",
         header=("corrected side", "seeds", *measure_columns(record, " − none")),

@@ -306,7 +306,9 @@ def findings(record: BiasCurves) -> list[str]:
         slopes = ", ".join(f"{format_number(record.slope(c), '.2f')} ({LOOKS[name][0]})" for name, c in curves.items())
         columns = zip(record.n, curves["standard"].exact, curves["abc"].exact, strict=True)
         larger = ", ".join(str(n) for n, standard, abc in columns if abc > standard)
-        where = f"the larger one at n = {larger}" if larger else "the smaller one at every n"
+        where = (
+            f"larger than that of standard at n = {larger}" if larger else "smaller than that of standard at every n"
+        )
         sentences.append(f"τ = {tau:g}: slopes of the exact bias {slopes}; the bias of ABC is {where}")
     return sentences
 
@@ -316,7 +318,7 @@ def screen_table(record: BiasCurves) -> Table:
     groups = []
     for shares in record.contractions:
         named = {
-            "ABC is more biased": shares.abc_exceeds,
+            "ABC has the larger bias": shares.abc_exceeds,
             "away from x": shares.away_from_query,
             "away from the nearest mode": shares.away_from_mode,
             "toward the global mean": shares.toward_mean,
@@ -330,14 +332,14 @@ def screen_table(record: BiasCurves) -> Table:
 def screen_notes(record: BiasCurves) -> list[str]:
     """Return the seed and the times, and how well Monte Carlo agrees."""
     notes = [
-        "Percentages are shares of the queries; directions are those of the standard bias.",
+        "Percentages are shares of the queries. Away from, toward: direction of the standard bias.",
         f"Exact curves in {record.exact_seconds:.1f} s, seed {record.provenance.seed}.",
     ]
     if record.trials:
         within = record.within_two_errors
         notes += [
             f"{record.trials:,} trials for every n and query in {record.sampled_seconds:.0f} s.",
-            f"{sum(within)} of {len(within)} mean squares are within two standard errors of the exact ones; "
+            f"{sum(within)} of {len(within)} mean squared biases are within two standard errors of the exact values; "
             "95 % are expected.",
         ]
     return notes

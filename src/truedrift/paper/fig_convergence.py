@@ -1,7 +1,7 @@
 """`fig:convergence`: distance against positives seen over all classes, one panel per n; standard red, ABC blue.
 
-`trajectory` describes the smoothing and the bands. The paper states that ABC lies below standard through most of
-training; the table counts the evaluations at which it does here.
+`trajectory` describes the smoothing and the bands. The paper states that ABC is below standard during most of
+training. The table shows the share of evaluations at which this is so here.
 """
 
 from matplotlib.figure import Figure
@@ -44,10 +44,10 @@ def table(record: ImageGrid) -> Table:
     name = record.protocol.distance_name
     return Table(
         caption=(
-            f"{name} on {record.data} on the way, smoothed: centered rolling mean over `window` evaluations, cut at "
-            "the ends to those that exist; mean ± largest deviation over seeds after ¼, ½, ¾ of the positives and at "
-            "the end. ABC below: share of the evaluations at which its curve is the lower one. "
-            f"{protocol_line(record)} Paper: ABC lies below through most of training at every n (no numbers)."
+            f"{name} on {record.data} during training, smoothed by a centered rolling mean over `window` evaluations "
+            "(fewer at both ends of the run): mean ± largest deviation over seeds after ¼, ½ and ¾ of the positives "
+            "and at the end. ABC below: share of the evaluations at which the curve of ABC is below that of standard. "
+            f"{protocol_line(record)} Paper: ABC is below standard during most of training at every n (no numbers)."
         ),
         label="tab:convergence",
         header=("n", "estimator", "window", "evaluations", "seeds", *SHARES, "ABC below"),

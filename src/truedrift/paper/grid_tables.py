@@ -4,14 +4,14 @@
 |---------------------|------------------------------------------------------------------------------------------------|
 | last-5 average      | the mean distance of a run's last five evaluations, or of all if there are fewer               |
 | best                | its smallest distance                                                                          |
-| first hit           | positives of a class seen at the first evaluation whose distance is at most a threshold        |
+| first hit           | positives per class seen at the first evaluation whose distance is at most a threshold         |
 
-A row of a variant has mean ± largest deviation over seeds of the last-5 average and of the best distance. A difference
-is the mean of paired differences to a base, with its 95 % interval (`truedrift.report.statistics`).
+The row of a variant contains the last-5 average and the best distance, each as mean ± largest deviation over seeds. A
+difference is the mean of paired differences to a base, with its 95 % interval (`truedrift.report.statistics`).
 
-A trajectory is the distance against positives seen. Each seed's distances are smoothed by a centered rolling mean, over
-7, 5, 3 and 3 evaluations at n = 8, 16, 32 and 64 as in the paper and over 3 at any other n; the curve is then the mean
-over seeds and the band mean ± largest deviation, at the evaluations that all seeds of the variant have.
+A trajectory is the distance against positives seen. The distances of each seed are smoothed by a centered rolling mean
+over 7, 5, 3 and 3 evaluations at n = 8, 16, 32 and 64, as in the paper, and over 3 at any other n. The curve is the
+mean over seeds, and the band is mean ± largest deviation, at the evaluations that all seeds of the variant have.
 """
 
 import statistics
@@ -96,7 +96,7 @@ def short_runs_note(record: ImageGrid) -> list[str]:
         return []
     return [
         f"{len(short)} of {len(record.runs)} runs have fewer than {LAST} evaluations (the fewest: {min(short)}); "
-        f"their last-{LAST} average is that of all they have."
+        f"their last-{LAST} average is the mean over all their evaluations."
     ]
 
 

@@ -43,7 +43,7 @@ class GuidanceRow:
     share_nearer: tuple[float, ...]
     """Share of queries at which stratified ABC has a smaller bias than plain ABC."""
     relative_error: float
-    """Largest reported error of a bias, as a share of that bias."""
+    """Largest reported error of a bias, as a fraction of that bias."""
 
     def slopes(self, sizes: tuple[tuple[int, int], ...]) -> tuple[float, float, float]:
         """Exponents of n between the last two sizes: standard, plain and stratified ABC."""

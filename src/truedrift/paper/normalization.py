@@ -1,9 +1,9 @@
 """`normalization`, our own study: bias against n of the field as it is trained, for each normalization.
 
 The image recipe weights a reference by k_ij/√c_j, with c_j from the same batch; the paper's theorems are about k_ij
-alone. The study takes four modes, generated samples and positives from the same distribution (a generator near the end
-of training), τ = 0.2, and as the query one of the n generated samples, which is not among its own negatives. For the
-row normalization the exact engine gives the same numbers: n positives, and n − 1 negatives.
+alone. The study uses four modes and τ = 0.2. Generated samples and positives have the same distribution, as for a
+generator near the end of training. The query is one of the n generated samples and is not among its own negatives. For
+the row normalization, the bias is also computed exactly, with n positives and n − 1 negatives.
 """
 
 import math
@@ -57,7 +57,7 @@ class FieldBias:
 
     @property
     def root_error(self) -> tuple[float, ...]:
-        """Error of `root` where it is resolved; elsewhere an upper limit, from the square plus two of its errors."""
+        """Error of `root` where it is resolved; elsewhere an upper limit: the root of the square plus two errors."""
         columns = zip(self.root, self.square_error, self.resolved, strict=True)
         return tuple(e / (2 * root) if seen else math.sqrt(root**2 + 2 * e) for root, e, seen in columns)
 
@@ -184,7 +184,7 @@ def table(record: FieldBiases) -> Table:
     return Table(
         caption=(
             f"Bias of the field as it is trained, root mean square over {record.queries} queries, τ = {record.tau:g}, "
-            f"{record.trials:,} batches for every query and n; a dash is a bias that the noise hides."
+            f"{record.trials:,} batches for every query and n; a dash: the bias is below the noise."
         ),
         label="tab:normalization",
         header=("normalization", "estimator", "of", *(f"n = {n}" for n in record.n)),
@@ -216,7 +216,7 @@ def draw(record: FieldBiases) -> Figure:
         for name, color, marker in LOOKS.values()
     ]
     handles.append(Line2D([], [], color=MUTED, linewidth=1.2, label="exact"))
-    handles.append(Line2D([], [], color=MUTED, label="not resolved: at most", **UPPER_LIMIT))
+    handles.append(Line2D([], [], color=MUTED, label="not resolved: upper limit", **UPPER_LIMIT))
     legend_above(figure, handles, columns=5, columnspacing=1.3)
     figure.subplots_adjust(left=0.095, right=0.985, bottom=0.1, top=0.87, wspace=0.07, hspace=0.08)
     return figure
@@ -248,7 +248,7 @@ def findings(record: FieldBiases) -> list[str]:
         if standard.resolved[-1] and abc.resolved[-1]:
             finding = f"ABC leaves {abc.root[-1] / standard.root[-1]:.1%} of the standard bias"
         else:
-            finding = "the noise hides the bias"
+            finding = "the noise is too large to resolve the bias"
         sentences.append(f"{normalization}: {finding} of V at n = {record.n[-1]}")
     return sentences
 
@@ -276,5 +276,7 @@ ITEM = Item(
     figure=draw,
     findings=findings,
     screen_table=screen_table,
-    screen_notes=lambda record: [f"<: not resolved, with its upper limit. Seed {record.provenance.seed}."],
+    screen_notes=lambda record: [
+        f"<: the bias is not resolved; the number is its upper limit. Seed {record.provenance.seed}."
+    ],
 )

@@ -1,8 +1,9 @@
 """One measurement of `tab:overhead`: `python -m truedrift.paper.overhead_worker CONFIG DEVICE`.
 
 Each line "epoch" on standard input is answered with the seconds of one epoch, the line "end" with memory, parameters,
-device and threads. Memory is the peak of a CUDA GPU; on mps, which has no peak counter, the most that the driver held
-after an epoch; on a CPU, the growth of the resident set from before the first step to its peak.
+device and threads. Memory is the peak of a CUDA GPU. On MPS, which has no peak counter, it is the largest driver
+allocation measured after an epoch. On a CPU, it is the growth of the resident set from before the first step to its
+peak.
 """
 
 import json

@@ -29,7 +29,7 @@ from truedrift.report.table import DASH, Row, Scientific, Table
 class BiasRow:
     """One estimator at one n: means over queries.
 
-    `bias` is ‖E[T_n] − T*‖, exact or b̂, `error` what it may be wrong by (exact) or its standard error; `noise` is
+    `bias` is ‖E[T_n] − T*‖, exact or b̂; `error` its numerical error (exact) or standard error (b̂); `noise` is
     √(tr Var T_n), None where it has no exact form.
     """
 
@@ -206,8 +206,10 @@ def _ratio(value: float, of: float) -> str:
 
 def screen_notes(record: PoolBias) -> list[str]:
     """Return the spread and n_eff, and what the error and the noise are."""
-    exact = "Exact: error is the numerical one. Noise is √(tr Var T), the size of a single minibatch's error."
-    sampled = "Bias is the variance-corrected norm; where noise/√trials is as large, it is an upper limit."
+    exact = (
+        "Exact: error is the numerical error. Noise is √(tr Var T), the standard deviation of one minibatch's centroid."
+    )
+    sampled = "Bias is the variance-corrected norm. It is an upper limit where it is no larger than noise/√trials."
     means = f"spread of the pool around T* {record.spread:.4g}, n_eff {record.n_eff_share:.1%} of n"
     return [f"Means over queries: {means}.", exact if record.trials is None else sampled]
 

@@ -48,8 +48,8 @@ PAPER = {
 class Baseline:
     """One estimator at one n; means over queries.
 
-    `bias` is the naive norm ‖T̄ − T*‖ of `app:baselines`, `noise` the √(tr Σ̂/M) that it holds, `corrected` is b̂ of
-    `app:toy`. `exact_bias` and `exact_variance` are of draws with replacement; None where there is no exact form.
+    `bias` is the naive norm ‖T̄ − T*‖ of `app:baselines`, `noise` the √(tr Σ̂/M) that it includes, `corrected` is b̂ of
+    `app:toy`. `exact_bias` and `exact_variance` are for draws with replacement; None if there is no exact form.
     """
 
     n: int
@@ -171,8 +171,8 @@ def table(record: Baselines) -> Table:
         caption=(
             f"Bias, variance and time of an estimate, τ = {record.tau:g}, {record.queries} queries, "
             f"{record.trials:,} trials without replacement from {record.pool_points:,} points. "
-            "|bias| is the naive norm, which holds the noise of the trials in quadrature; "
-            "exact values are of draws with replacement."
+            "|bias| is the naive norm, which includes the noise of the trials in quadrature. "
+            "Exact values are for draws with replacement."
         ),
         label="tab:baselines",
         header=(
@@ -207,15 +207,15 @@ def findings(record: Baselines) -> list[str]:
         for k, name in enumerate(("|bias|", "variance", "time")):
             paper = f" (paper {PAPER[abc][k] / PAPER[standard][k]:.2f})" if abc in PAPER and standard in PAPER else ""
             parts.append(f"{name} {values[abc][k] / values[standard][k]:.2f}{paper}")
-        sentences.append(f"n = {n}: ABC as a multiple of standard: {', '.join(parts)}")
+        sentences.append(f"n = {n}: ratio of ABC to standard: {', '.join(parts)}")
     return sentences
 
 
 def screen_notes(record: Baselines) -> list[str]:
     """Return where the queries and the paper's values come from."""
     return [
-        f"Queries are N(0, 0.25 I), seed {record.provenance.seed}. Paper: printed values, from another machine, "
-        "another pool and other queries."
+        f"Queries are N(0, 0.25 I), seed {record.provenance.seed}. Paper: printed values, measured on another "
+        "machine with another pool and other queries."
     ]
 
 

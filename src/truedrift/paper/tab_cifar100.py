@@ -29,9 +29,9 @@ PAPER: Paper = {
 def table(record: ImageGrid) -> Table:
     """Return three rows per n: standard, ABC, and their difference."""
     count = len({run.seed for run in record.runs})
-    seeds = "a single seed, hence no interval" if count == 1 else f"mean ± largest deviation over {count} seeds"
+    seeds = "a single seed, so there is no interval" if count == 1 else f"mean ± largest deviation over {count} seeds"
     caption = (
-        f"{record.protocol.distance_name} on {record.data} for standard and ABC by references n of a class; {seeds}. "
+        f"{record.protocol.distance_name} on {record.data} for standard and ABC with n references per class; {seeds}. "
         f"{protocol_line(record)} Paper: FID on CIFAR-100, a single seed."
     )
     return comparison_table(record, "tab:cifar100", caption, PAPER, {"epochs": lambda run: run.epochs})

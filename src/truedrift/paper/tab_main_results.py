@@ -70,7 +70,7 @@ def tasks(benchmark: BenchmarkSetting) -> list[Task]:
 def table(record: ImageGrid) -> Table:
     """Return three rows per n: standard, ABC, and their difference."""
     caption = (
-        f"{record.protocol.distance_name} on {record.data} for standard and ABC by references n of a class: last-5 "
+        f"{record.protocol.distance_name} on {record.data} for standard and ABC with n references per class: last-5 "
         f"average and best, mean ± largest deviation over seeds, the smaller in bold. {protocol_line(record)} "
         "Paper: FID on CIFAR-10, three seeds."
     )

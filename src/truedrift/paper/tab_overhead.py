@@ -4,9 +4,9 @@ Standard and ABC are each measured in a separate process, eager and then compile
 epochs in turn, so that other load on the machine affects both. The first epoch warms up (and compiles) and is not
 counted; ten follow, or two at `smoke`.
 
-The deviation is over epochs of one process: it shows how stable the clock was, not what another process would measure.
-So a difference has no interval; the finding is whether the slowest epoch of one is faster than the fastest of the
-other.
+The deviation is over the epochs of one process. It shows how stable the timing was within this process, not how much
+another process would differ. A difference therefore has no interval. The finding states whether the epochs overlap,
+that is, whether the slowest epoch of one estimator is slower than the fastest epoch of the other.
 """
 
 import json
@@ -53,8 +53,8 @@ class Cost:
     epoch_seconds: tuple[float, ...]
     """Seconds of every epoch after the first, which warms up."""
     memory_megabytes: float
-    """Peak memory of a CUDA GPU. On mps, which has no peak counter: the most that the driver held after an epoch. On a
-    CPU: the growth of the resident memory from before the first step to its peak."""
+    """CUDA: peak memory. MPS, which has no peak counter: the largest driver allocation measured after an epoch. CPU:
+    the growth of the resident memory from before the first step to its peak."""
     parameters: int
 
 
@@ -187,7 +187,7 @@ def describe_measurements(setting: StudyOptions) -> str:
     lines += [
         "",
         f"{LABEL} at scale {setting.scale} on {config.data.name}, n = {N}: {len(every)} measurements, {epochs} epochs "
-        f"of {config.cadence.steps_per_epoch} steps each, the first of them not counted",
+        f"of {config.cadence.steps_per_epoch} steps each; the first epoch is not counted",
     ]
     # Estimate their time.
     if setting.scale == "paper":
@@ -200,13 +200,13 @@ def describe_measurements(setting: StudyOptions) -> str:
     else:
         per_step = seconds_per_step(config, load_samples(config, Parts()), resolve_device(setting.device))
         seconds = epochs * config.cadence.steps_per_epoch * len(every) * per_step
-        source = f"from {STEPS} steps of the first"
-    return "\n".join((*lines, f"estimate: {format_duration(seconds)} {source}; compiling comes on top"))
+        source = f"from {STEPS} steps of the first measurement"
+    return "\n".join((*lines, f"estimate: {format_duration(seconds)} {source}; compilation takes additional time"))
 
 
 MEMORY = {
     "cpu": "growth of the process's resident memory from before the first step to its peak",
-    "mps": "most that the driver held for the process after an epoch, since mps counts no peak",
+    "mps": "largest driver allocation of the process after an epoch (MPS has no peak counter)",
 }
 """Device → what memory means; a CUDA GPU, which has its own name, reports its peak."""
 MODES = {False: "eager", True: "compiled"}
@@ -282,7 +282,7 @@ def findings(record: Overhead) -> list[str]:
         sentences.append(
             f"{mode}: an epoch takes {format_number(other_mean, spec)} s with ABC and {format_number(mean, spec)} s "
             f"with standard ({format_number(other_mean / mean - 1, '+.1%')}), and the epochs of both "
-            + ("do not overlap" if apart else "overlap: within the variation of the clock")
+            + ("do not overlap" if apart else "overlap: the difference is within the timing noise")
         )
         # Memory
         first, second = (f"{cost.memory_megabytes:.1f} MB" for cost in (standard, abc))

@@ -1,9 +1,9 @@
 """`tab:samples_to_fid`: positives over all classes until an evaluation first reaches a threshold distance.
 
-The paper's thresholds are FID 10 and 7, in features of the standard network or of the published code's. Distances in
-other features have another scale: for these, the thresholds have the same proportion to standard's last-5 average at
-the smallest n as in the paper, 10/7.31 and 7/7.31. Seeds that never reach a threshold are counted (k/S) and enter no
-mean.
+The paper's thresholds are FID 10 and 7, for the features of the standard Inception network or of the published code.
+Distances in other features have another scale. For these, a threshold is standard's last-5 average at the smallest n,
+multiplied by the same factor as in the paper: 10/7.31 or 7/7.31. (k/S) means that k of S seeds reach the threshold. The
+other seeds are not part of the mean.
 """
 
 import statistics
@@ -101,17 +101,18 @@ def table(record: ImageGrid) -> Table:
         for column in (f"{threshold}, {unit_name}", f"FID ≤ {paper:g}, paper, millions")
     ]
     proportional = (
-        f"Thresholds are 10/{PAPER_STANDARD} and 7/{PAPER_STANDARD} of standard's last-5 average at n = {every_n[0]}, "
-        "as FID 10 and 7 are in the paper. "
+        f"Thresholds are standard's last-5 average at n = {every_n[0]} times 10/{PAPER_STANDARD} and "
+        f"7/{PAPER_STANDARD}, the same proportion as FID 10 and 7 in the paper. "
     )
     described = "" if record.protocol.extractor in PAPER_EXTRACTORS else proportional
     # The table
     differences = [_difference(record, n, threshold) for n in every_n for threshold in thresholds(record)]
     return Table(
         caption=(
-            f"Positives over all classes ({unit_name}) until {record.protocol.distance_name} on {record.data} is first "
-            "at most a threshold: mean ± largest deviation over the seeds that reach it, (k/S) of them; in bold the "
-            f"estimator with more such seeds, or else the smaller mean. {described}{protocol_line(record)} "
+            f"Positives over all classes ({unit_name}) until {record.protocol.distance_name} on {record.data} first "
+            "reaches a threshold: mean ± largest deviation over the seeds that reach it; (k/S): k of S seeds reach it. "
+            "Bold: the estimator with more such seeds or, if both have the same number, the one with the smaller mean. "
+            f"{described}{protocol_line(record)} "
             "Paper: CIFAR-10, three seeds."
         ),
         label="tab:samples_to_fid",
@@ -120,7 +121,7 @@ def table(record: ImageGrid) -> Table:
         notes=(
             *short_runs_note(record),
             comparisons_note(differences),
-            "Differences are of seeds that reach the threshold with both; one that fails with either is in none.",
+            "Differences use only the seeds that reach the threshold with both estimators.",
         ),
     )
 

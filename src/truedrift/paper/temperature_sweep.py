@@ -95,11 +95,18 @@ def table(record: ImageGrid) -> Table:
     return Table(
         caption=(
             f"Factor f of all temperatures, n = {n}: last-5 average {name} on {record.data}, mean ± largest deviation "
-            "over seeds; each estimator's best by mean in bold, and the seeds whose best it is. "
-            f"{protocol_line(record)} The paper keeps the temperatures of standard."
+            "over seeds. Bold: the smallest mean of each estimator. Last columns: seeds for which this f is best. "
+            f"{protocol_line(record)} The paper uses the temperatures that were chosen for standard."
         ),
         label="tab:temperature_sweep",
-        header=("f", "standard", "ABC", "ABC − standard", "best of standard's seeds", "best of ABC's seeds"),
+        header=(
+            "f",
+            "standard",
+            "ABC",
+            "ABC − standard",
+            "seeds with this best f, standard",
+            "seeds with this best f, ABC",
+        ),
         groups=[_rows(record, n)],
         notes=(
             *short_runs_note(record),
@@ -153,11 +160,11 @@ def findings(record: ImageGrid) -> list[str]:
     standard, abc = (best_by_mean(record, estimator) for estimator in ESTIMATORS)
     n, shown = sizes(record)[0], factors(record)
     at_edge = [name for name, best in (("standard", standard), ("ABC", abc)) if best in (shown[0], shown[-1])]
-    edge = f"; that of {' and '.join(at_edge)} is at the edge of the sweep" if at_edge else ""
+    edge = f"; the best f of {' and '.join(at_edge)} is at the edge of the sweep" if at_edge else ""
     own_best = _compare(abc, standard).finding(record, n)
     return [
         f"{_shift(record, standard, abc)}{edge}",
-        f"each at its own best f, chosen from these same runs: {own_best}",
+        f"standard and ABC each at its best f (selected on the same runs): {own_best}",
         *(f"f = {factor:g}: {_compare(factor, factor).finding(record, n)}" for factor in shown),
     ]
 
@@ -167,14 +174,14 @@ def _shift(record: ImageGrid, standard: float, abc: float) -> str:
     of_standard, of_abc = (best_factor_by_seed(record, estimator) for estimator in ESTIMATORS)
     moves = [of_abc[seed] - of_standard[seed] for seed in of_standard if seed in of_abc]
     counted = (
-        f"by seed it is smaller with ABC in {sum(move < 0 for move in moves)}, the same in "
+        f"per seed, the best f is smaller with ABC in {sum(move < 0 for move in moves)}, the same in "
         f"{sum(move == 0 for move in moves)} and larger in {sum(move > 0 for move in moves)} of {len(moves)} seeds"
     )
     move = abc - standard
     if not move:
         return f"no shift: the best f by mean is {abc:g} for both; {counted}"
     agree = all(each * move > 0 for each in moves)
-    shift = "the best f shifts" if agree else "no clear shift: the best f by mean goes"
+    shift = "the best f shifts" if agree else "no clear shift: the best f by mean changes"
     return f"{shift} from {standard:g} (standard) to {abc:g} (ABC); {counted}"
 
 

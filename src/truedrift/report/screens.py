@@ -94,21 +94,21 @@ def _rows(diagnosis: Diagnosis, columns: tuple[TemperatureDiagnosis, ...]) -> li
     add("Σα²             5 50 95 %", lambda at: _format_quantiles(at.weights.sum_of_squares))
     add("dominated (largest α > ½)", lambda at: f"{at.weights.dominated:.1%}")
     if diagnosis.source == "weights":
-        add("temperature", lambda at: at.dead or "alive")
+        add("temperature", lambda at: at.dead or "ok")
         return rows
     # Bias of every estimator
     add("spread √E‖y−T*‖²", lambda at: f"{at.spread:.3g}")
     add("noise √tr Var T_n", lambda at: f"{at.noise:.3g}")
     for name, biases in _by_estimator(columns):
         rows.append([f"bias {name}", *map(_format_bias, biases)])
-        rows.append(["  interval of 95 %", *(f"{bias.low:.2g} to {bias.high:.2g}" for bias in biases)])
+        rows.append(["  95 % interval", *(f"{bias.low:.2g} to {bias.high:.2g}" for bias in biases)])
         rows.append(["  of spread, of noise", *(f"{bias.of_spread:.2%}, {bias.of_noise:.2%}" for bias in biases)])
     # Number of references for the wanted bias
     if diagnosis.wanted is not None:
         rows.append([f"n for {diagnosis.wanted:.3%} of spread", *("" for _ in columns)])
         for name, biases in _by_estimator(columns):
             rows.append([f"  {name}", *(_format_required_n(bias, diagnosis.references_distinct) for bias in biases)])
-    add("temperature", lambda at: at.dead or "alive")
+    add("temperature", lambda at: at.dead or "ok")
     add("reliability", lambda at: at.light.color.upper() if at.light else "")
     return rows
 
@@ -138,16 +138,16 @@ def _format_required_n(bias: Bias, references: int) -> str:
 def _reliability_lines(diagnosis: Diagnosis) -> Iterator[str]:
     """Yield the reason of every color, and how reliable colors and intervals are."""
     if diagnosis.source == "weights":
-        yield "The bias needs more than weights: save distances, or queries and references."
+        yield "The bias cannot be computed from weights alone; pass distances, or queries and references."
         return
     for at in diagnosis.temperatures:
         if at.light is not None:
             yield f"τ = {at.tau:g}: {at.light.reason}"
     yield (
-        f"In {CALIBRATION.cases} simulated populations {CALIBRATION.false_green:.1%} of the greens were off by more "
-        "than a factor of 2,"
+        f"In {CALIBRATION.cases} simulated populations, {CALIBRATION.false_green:.1%} of the green results were wrong "
+        "by more than a factor of 2."
     )
     yield (
-        f"{CALIBRATION.usable_called_green:.0%} of the usable cases were green, and intervals contained ABC's bias "
-        f"in {CALIBRATION.coverage[1]:.0%} (docs/diagnosis.md)."
+        f"{CALIBRATION.usable_called_green:.0%} of the usable cases were green. {CALIBRATION.coverage[1]:.0%} of the "
+        "ABC intervals contained the bias (docs/diagnosis.md)."
     )

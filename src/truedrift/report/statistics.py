@@ -4,7 +4,7 @@
 |---------------------|----------------------------------------------------------------------------------------|
 | mean ± deviation    | mean and the largest |value − mean|, as the paper prints (`tab:main_results`)          |
 | paired difference   | mean of d_s = b_s − a_s over the S seeds of both; limits mean ± t(0.975; S−1)·sd(d)/√S |
-| rolling mean        | of the values k − h … k + h with 2h + 1 = window, those of them that exist             |
+| rolling mean        | mean of the existing values among k − h … k + h, with 2h + 1 = window                  |
 | slope               | d log(value) / d log n between the last two n                                          |
 """
 
@@ -36,7 +36,7 @@ def mean_cell(values: Sequence[float], spec: str, *, bold: bool = False, note: s
 
 
 def rolling_mean(values: Sequence[float], window: int) -> list[float]:
-    """Return the centered rolling mean; at both ends the window is cut, so that no value is lost."""
+    """Return the centered rolling mean, as many values as given; the window is shorter at both ends."""
     half = window // 2
     return [statistics.fmean(values[max(0, k - half) : k + half + 1]) for k in range(len(values))]
 
@@ -82,7 +82,7 @@ class Paired:
         ahead = f"{name if self.mean < 0 else base} {lower} by {format_number(abs(self.mean), spec)}{unit}"
         if self.low is None or self.high is None:
             outcome = ahead if self.mean else "no difference"
-            return f"{outcome} in a single pair of seeds, which has no interval"
+            return f"{outcome} in a single pair of seeds (no interval)"
         if not self.significant:
             return (
                 f"no significant difference ({name} − {base} is {format_number(self.mean, spec)}{unit}, {PERCENT} "
@@ -112,9 +112,9 @@ def comparisons_note(intervals: Sequence[Paired]) -> str:
     """Return a note on the number of intervals, or on why there is none."""
     count = sum(found.low is not None for found in intervals)
     if not count:
-        return "No two pairs of seeds anywhere: there is no interval, and no difference here is significant."
+        return "No comparison has two or more pairs of seeds. There are no intervals, and no difference is significant."
     return (
-        f"In brackets: {PERCENT} t intervals of paired differences (the same seed on both sides). Comparisons: "
-        f"{count}, not corrected for their number; if nothing differed, {(1 - CONFIDENCE) * count:.2g} of these "
-        "intervals would be expected to exclude 0."
+        f"In brackets: {PERCENT} t intervals of paired differences (the same seed on both sides). Number of "
+        f"comparisons: {count}, without a correction for multiple comparisons. If there were no differences, "
+        f"{(1 - CONFIDENCE) * count:.2g} of these intervals would be expected to exclude 0."
     )
