@@ -138,7 +138,7 @@ def _local_gpu() -> torch.device:
     number, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
     if number >= count:
         raise UserError(
-            f"process {number + 1} of this machine has no GPU of its own",
+            f"no GPU is left for process {number + 1} on this machine",
             f"available GPUs: {count}",
             f"start torchrun with --nproc-per-node {count} or fewer",
         )

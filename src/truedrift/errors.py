@@ -1,7 +1,7 @@
 """Errors caused by the user's input, and the checks that raise them.
 
 A message is one sentence with three parts: the problem, what is allowed, how to fix it. Public functions call the
-checks once; the mathematics below them trusts its input. Shapes, names and temperatures are always checked. The values
+checks once; internal functions do not check again. Shapes, names and temperatures are always checked. The values
 of tensors are checked only on request (`check_finite=True`), because reading them synchronizes the device and breaks
 compilation.
 """

@@ -73,7 +73,7 @@ DISTANCE_SCALE = "use the scale of the distances, for example a tenth of their m
         ),
         (
             ["TWO.npz"],
-            "'TWO.npz' holds a, b in addition to queries; must hold an array named pool, or a single array; "
+            "'TWO.npz' contains a, b in addition to queries; must contain an array named pool, or a single array; "
             "save the points under the name pool",
         ),
         (["four-modes", "--tau", "-1"], f"tau is -1.0; {TAU_ALLOWED}; {DISTANCE_SCALE}"),

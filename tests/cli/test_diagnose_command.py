@@ -134,7 +134,7 @@ SOURCES = "weights, or distances, or queries and references"
         (
             "features.npz",
             ["--tau", "1", "--n", "0"],
-            "n is 0; must be an integer from 1 to 1000000; pass the number of references of a centroid",
+            "n is 0; must be an integer from 1 to 1000000; pass the number of references per centroid",
         ),
         (
             "features.npz",

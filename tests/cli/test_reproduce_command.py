@@ -131,7 +131,7 @@ def test_slurm_lists_the_submitted_jobs_and_the_next_command(small_grid, capsys,
         f"  job 41: {TASKS[0].name} (standard)",
         f"  job 42: {TASKS[1].name} (abc)",
         "  job 42 ended early: no such luck",
-        f"to forget a job that will never run, remove its file, for example {here / TASKS[0].name}.job",
+        f"to discard a job that will never run, remove its file, for example {here / TASKS[0].name}.job",
         "run the same command again when they are done",
     ]
     assert not (here / "runs" / "tab_main_results-cpu" / "records.jsonl").exists()
@@ -293,7 +293,7 @@ NETWORK = "the network efficientnet-lite0, which computes the features of cifar1
         ),
         (
             ["tab:main_results", "--executor", "slurm"],
-            r"the command sbatch is not available; must be a machine of a Slurm cluster; "
+            r"the command sbatch is not available; must run on a machine of a Slurm cluster; "
             r"run this on a login node, or pass --executor local",
         ),
         (

@@ -66,7 +66,7 @@ def test_output_names_the_run_and_the_next_command(capsys, directory):
     first, effective, samples, next_command = out.splitlines()
     assert first == "complete: 4 steps, 12 positives per class seen"
     assert re.fullmatch(
-        r"effective positives of 3: [\d.]+, [\d.]+, [\d.]+ \(τ = 0.02, 0.05, 0.2\);  spread [\d.]+", effective
+        r"effective positives of 3: [\d.]+, [\d.]+, [\d.]+ \(τ = 0.02, 0.05, 0.2\);  distance ratio [\d.]+", effective
     )
     assert samples == f"samples:  runs/{run.name}/samples"
     assert next_command == f"next:     truedrift sample runs/{run.name}"
@@ -166,7 +166,7 @@ ERRORS = [
     ),
     (
         ["digits", "--config", "list.json"],
-        r"configuration 'list\.json' does not hold options; must be one JSON object; write one with --print-config",
+        r"configuration 'list\.json' does not contain options; must be one JSON object; write one with --print-config",
     ),
     (
         ["digits", "--config", "text.json"],
@@ -174,7 +174,7 @@ ERRORS = [
     ),
     (
         ["digits", "--config", "run.json"],
-        r"configuration 'run\.json' does not hold options; must be one JSON object; write one with --print-config",
+        r"configuration 'run\.json' does not contain options; must be one JSON object; write one with --print-config",
     ),
     (
         ["digits", "--config", "odd.json"],

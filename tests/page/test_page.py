@@ -172,7 +172,7 @@ def test_the_page_of_two_runs_has_all_sections_in_order(tmp_path):
     runs = [write_run(tmp_path / name, estimator=name) for name in ("abc", "standard")]
     page = page_of(runs, tmp_path, title="My title")
     assert page.index(">My title<") < page.index(">Comparison<")
-    titles = ("Curves", "Telemetry", "Bias gauge over training", "Samples")
+    titles = ("Curves", "Telemetry", "Bias indicators during training", "Samples")
     titles += ("Differences in configuration", "Provenance and history")
     headings = [page.index(f"<h2>{title}</h2>") for title in titles]
     assert headings == sorted(headings)

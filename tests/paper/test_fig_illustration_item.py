@@ -106,10 +106,10 @@ def test_summary_shows_distances_and_share(record):
     assert rows["distance to T* in this draw"] == ["0.5000", "0.2500"]
     assert rows["bias: norm of the mean error"] == ["0.2000", "0.1000"]
     # √(0.6 · 0.4 / 200) = 3.46 %
-    assert "ABC is nearer to T* in 60.00% ± 3.46% of the draws; in this one it is." in ITEM.summary(
+    assert "ABC is nearer to T* in 60.00% ± 3.46% of the draws; in this draw it is." in ITEM.summary(
         replace(known, share_nearer=0.6)
     )
-    assert "in this one it is not." in ITEM.summary(replace(known, T_abc=(0.0, 0.6)))
+    assert "in this draw it is not." in ITEM.summary(replace(known, T_abc=(0.0, 0.6)))
     assert "fixed pool of 1,000,000 points" in ITEM.summary(known)
 
 

@@ -35,10 +35,10 @@ def test_a_changed_recipe_changes_the_table(record, monkeypatch):
 
 
 def test_finding_counts_equal_settings_and_names_the_others(record):
-    assert tab_hyperparams.findings(record) == ["12 of 12 settings that the paper prints are those of cifar10"]
+    assert tab_hyperparams.findings(record) == ["12 of 12 settings printed in the paper agree with the recipe cifar10"]
     other = tab_hyperparams.findings(replace(record, weight_decay=0.1, ema=0.5))
     assert other == [
-        "10 of 12 settings that the paper prints are those of cifar10; others: Weight decay, EMA decay",
+        "10 of 12 settings printed in the paper agree with the recipe cifar10; different: Weight decay, EMA decay",
     ]
 
 

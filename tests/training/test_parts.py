@@ -233,7 +233,7 @@ def test_generator_must_be_a_function_of_the_inputs_of_a_sample(layer, pure, tmp
         assert list(reports)[-1].complete
     else:
         with pytest.raises(
-            UserError, match="the generator gives other samples for the same noise, or samples that depend on the rest"
+            UserError, match="the generator returns different samples for the same noise, or they depend on the rest"
         ):
             next(reports)
         assert not (tmp_path / "run").exists()

@@ -337,7 +337,7 @@ def test_complete_run_without_a_last_evaluation_is_evaluated_once(tmp_path):
     run(config, tmp_path, evaluate=evaluate, notify=messages.append)
     assert calls == [(12, False)]
     assert read_fids(tmp_path) == [(12, 6.0)]
-    assert "step 12 is the last and has no evaluation: evaluating it now" in messages
+    assert "step 12 is the last step and has no evaluation; evaluating it now" in messages
     run(config, tmp_path, evaluate=evaluate)  # the evaluation stays in the log, which is longer than at the checkpoint
     run(config, tmp_path)
     assert (calls, read_fids(tmp_path)) == ([(12, False)], [(12, 6.0)])

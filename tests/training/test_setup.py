@@ -133,7 +133,7 @@ def test_unavailable_device_error_is_one_line(monkeypatch):
     set_available_devices(monkeypatch, cuda=2)
     monkeypatch.setenv("LOCAL_RANK", "2")
     with pytest.raises(
-        UserError, match=r"process 3 of this machine has no GPU of its own; available GPUs: 2; .*per-node 2 or"
+        UserError, match=r"no GPU is left for process 3 on this machine; available GPUs: 2; .*per-node 2 or"
     ):
         resolve_device("auto")
 

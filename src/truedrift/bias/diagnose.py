@@ -1,4 +1,4 @@
-"""`diagnose`: the bias of the centroid of n of your references, how reliable that number is, and the n that is enough.
+"""`diagnose`: the bias of a centroid of n of your references, its reliability, and the n for a wanted bias.
 
 | input                           | result                                                                      |
 |---------------------------------|-----------------------------------------------------------------------------|
@@ -10,9 +10,9 @@ Distances and features are a pool from which n references are drawn with replace
 
     bias = ‖E[T_n] − T*‖ (`expected_weights`),   spread = √(E‖y − T*‖²),   noise = √(tr Var T_n) (`uncertainty`).
 
-The pool is itself a sample, and what matters is the population behind it. The interval comes from leaving out parts of
-the references (`uncertainty`). Copies of a reference count as one reference. A bias below 1e-9 of the spread is not
-resolved, and is only reported as below that.
+The pool is itself a sample, and the bias in the population is the quantity of interest. The interval is computed by
+leaving out parts of the references (`uncertainty`). Copies of a reference count as one reference. A bias below 1e-9 of
+the spread is not resolved. Only this upper limit is reported.
 
 **Reliability.** A color rates the bias of ABC at n. It depends on the jackknife numbers of `uncertainty`, and on the
 ratio of the expansion (3 m_2 g_2 − 2 g_3)/n² to the exact bias, both from the same references:
@@ -23,23 +23,25 @@ ratio of the expansion (3 m_2 g_2 − 2 g_3)/n² to the exact bias, both from th
 | yellow | else, ratio beyond a factor of AGREEMENT                        | use it at this n; the expansion fails |
 | green  | else                                                            | both are within a factor of 2         |
 
-Two cases come before the rule. With fewer distinct references than jackknife groups the color is red. If the bias of
-ABC is not resolved (`expected_weights.FLOOR`), those numbers are rounding errors. The color is then green, for a bias
-that does not matter, if 1/Σα² over distinct references is at least GROUPS for 95 % of the queries; and red if not,
-because minibatches of n ≫ N draws hold each of N references and have no bias, while those of the population may.
+The rule does not apply in two cases. If there are fewer distinct references than jackknife groups, the color is red. If
+the bias of ABC is not resolved (`expected_weights.FLOOR`), the numbers in the rule are rounding errors. The color is
+then green (the bias is negligible) if 1/Σα² over distinct references is at least GROUPS for 95 % of the queries, and
+red otherwise. The reason is that minibatches of n ≫ N draws contain each of the N references and have no bias, although
+minibatches from the population may have one.
 
-Yellow is typical of n_eff near 1: the bias at n is known, but not how it depends on n, and a correction of higher order
-gains nothing. The limits were chosen on 600 simulated populations (`tools/reliability_calibration.py`); CALIBRATION is
-what 300 others showed.
+Yellow is typical of n_eff near 1. The bias at n is known, but its dependence on n is not, and a correction of higher
+order does not help. The limits were chosen on 600 simulated populations (`tools/reliability_calibration.py`).
+CALIBRATION contains the rates on 300 other populations.
 
-**Required n.** The n from which on a bias stays below the wanted one is found from exact biases at a few n. A geometric
-grid from 1 to the number of references gives the last interval in which the bias crosses. Two rounds of five trials
-narrow it to about 5 %, and the upper end is the answer. The bias may rise before it falls, so the last crossing counts.
-Beyond the number of references a power law continues, n^−k for an estimator of bias order k, and is marked as such.
+**Required n.** The smallest n from which the bias stays at or below the wanted one is found from exact biases at a few
+n. A geometric grid from 1 to the number of references gives the last interval in which the bias crosses the wanted
+value. The last crossing is used because the bias may rise before it falls. Two refinements with five values of n each
+narrow the interval to about 5 %, and its upper end is returned. Beyond the number of references, the bias is
+extrapolated by a power law, n^−k for an estimator of bias order k, and the result is marked as extrapolated.
 
-**Temperature.** *Too cold*: in 95 % of the minibatches one reference holds more than half of the weight, so the
-centroid is the nearest reference. *Too warm*: T* stays within 1 % of √(E‖y − E[y]‖²) around the mean of all references,
-whatever the query.
+**Temperature.** *Too cold*: in 95 % of the minibatches one reference has more than half of the weight, so the centroid
+is mostly the nearest reference. *Too warm*: ‖T* − E[y]‖ is at most 1 % of √(E‖y − E[y]‖²), so the query has almost no
+influence on T*.
 """
 
 import math
@@ -170,7 +172,7 @@ MeanNorm = Callable[[Sequence[int]], list[float]]
 
 
 class RequiredN(NamedTuple):
-    """The n from which on a bias is small enough, or None if it is above 2³¹ or was not searched."""
+    """The smallest n from which the bias stays small enough, or None if it is above 2³¹ or was not searched."""
 
     n: int | None
     extrapolated: bool
@@ -182,7 +184,7 @@ def geometric_sizes(low: int, high: int, steps: int) -> tuple[int, ...]:
 
 
 def smallest_n(sizes: Sequence[int], biases: Sequence[float], wanted: float, order: int, more: MeanNorm) -> RequiredN:
-    """Return the smallest n from which on the bias is at most `wanted`, given the biases at increasing sizes.
+    """Return the smallest n from which the bias stays at most `wanted`, given the biases at increasing sizes.
 
     The bias falls as n^−order beyond the last size. `more` computes it at other n.
     """
@@ -228,12 +230,12 @@ def diagnose(
     """Measure the bias of a centroid from weights, from distances, or from queries and references.
 
     Args:
-        weights: Normalized weights α; they need none of the other arguments.
+        weights: Normalized weights α. No other argument is needed with them.
         distances: Distances of queries to references.
         queries: Features of queries.
         references: Features of references.
         tau: One temperature or several.
-        n: The number of references of a centroid.
+        n: The number of references per centroid.
         wanted: The bias for which n is searched, as a fraction of the spread √(E‖y − T*‖²); None for no search.
         kernel: A name, or a function (x, y, tau) → log k of features.
         seed: The seed for sampling large inputs and for minibatches.

@@ -108,7 +108,7 @@ def read_settings(
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= LARGEST_N:
         problem = "is missing" if n is None else f"is {n!r}"
         allowed = f"must be an integer from 1 to {LARGEST_N}"
-        raise UserError(problem, allowed, "pass the number of references of a centroid", field="n")
+        raise UserError(problem, allowed, "pass the number of references per centroid", field="n")
     if wanted is not None and not (isinstance(wanted, (int, float)) and 0 < wanted < math.inf):
         allowed = "must be a positive fraction of the spread"
         raise UserError(f"is {wanted!r}", allowed, "pass for example 0.01", field="wanted")
@@ -122,7 +122,7 @@ def weight_rows(weights: Tensor) -> Float[Tensor, "rows n"]:
     """Return α with one row per query, normalized to the last digit.
 
     A row may differ from 1 by max(SUM_WITHIN, 2 eps): 0.0020 for float16, 0.016 for bfloat16. Rounding changes α_i by
-    at most eps/2 · α_i and Σα by eps/2, whatever n is. Dividing by a rounded sum adds as much again. The factor 2 is
+    at most eps/2 · α_i and Σα by eps/2, for any n. Dividing by a rounded sum adds as much again. The factor 2 is
     twice the total.
     """
     require_features("weights", weights, "n")

@@ -69,9 +69,9 @@ class Bias:
     of_spread: float
     of_noise: float
     needed_n: int | None
-    """The smallest n from which on the bias is at most the wanted one; None if not searched or above 2³¹."""
+    """The smallest n from which the bias stays at or below the wanted one; None if not searched or above 2³¹."""
     needed_is_extrapolated: bool
-    """Whether that n is above the number of references: a power law, not a measurement."""
+    """Whether that n is above the number of references, and therefore extrapolated by a power law."""
 
 
 @dataclass(frozen=True, kw_only=True)

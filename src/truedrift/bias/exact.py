@@ -13,7 +13,7 @@ strata have one scale of w and the same nodes. y is centered at T* first, so the
 difference.
 
 A small pool is summed point by point. A large one is first deposited on a histogram over −log w, at a cost of O(N) per
-query, whatever the number of n. T* is then the centroid of the histogram, whose error would otherwise add to the bias.
+query, for any number of n. T* is then the centroid of the histogram, whose error would otherwise add to the bias.
 
 **Error.** The error of a histogram is estimated by two histograms of twice the step, made from its even and from its
 odd cells. The larger difference counts, because one alone may vanish by chance. The error of the trapezoid rule is
@@ -95,7 +95,7 @@ class StrataBias:
 
     n: tuple[Sizes, ...]
     T_star: Tensor
-    """[Q, len(n), D] the target; sizes in the same ratio have the same."""
+    """[Q, len(n), D] the target, which is the same for sizes in the same ratio."""
     bias: Tensor
     """[Q, len(n), D] E[T] − T*."""
     error: Tensor
@@ -120,10 +120,10 @@ def exact_moments(
         x: Queries.
         pool: The pool that references are drawn from.
         tau: The temperature of the kernel.
-        n: The number of references of a centroid, or several. For BR-SNIS, that of one iteration.
+        n: The number of references per centroid, or several such numbers. For BR-SNIS, the number per iteration.
         estimator: `"standard"`, `"abc"`, `"abc2"`, `"jackknife"`, `"br-snis"`, or a `BRSNIS` with other settings.
         kernel: A name, or a function (x, y, tau) → log k.
-        rtol: The tolerance of ‖bias‖, relative to it.
+        rtol: The relative tolerance of ‖bias‖.
 
     Returns:
         The moments at every query and every n.
@@ -204,7 +204,7 @@ def exact_stratified_bias(
         pool_weights: Factors of the kernel, one per pool; 1 by default.
         estimators: `"standard"`, `"abc"` (which does not distinguish the pools) and `"stratified-abc"`.
         kernel: A name, or a function (x, y, tau) → log k.
-        rtol: The tolerance of ‖bias‖, relative to it.
+        rtol: The relative tolerance of ‖bias‖.
 
     Returns:
         The bias of each estimator, by its name.

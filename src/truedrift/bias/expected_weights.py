@@ -9,17 +9,17 @@ each term, say of power p. Without the sum over the point in this block,
 
     N E[γ_i] = F(s_i),   F(s) = Σ_p ∫ H_p(u − s) R_p(u) du,   H_p(z) = e^{pz − e^z},   s = −log w,
 
-where R_p collects coefficient · n(n−1)…(n−b+1) · Π (other blocks) · φ^{n−b}. This is the transpose of `exact`: there y
-is deposited on a grid over s and transformed. Here only the mass is; F is computed on the grid, and cubic interpolation
-evaluates it at the points. The cost per query is O(N) whatever D is, and then one matrix product with y serves all n,
-estimators and subsamples. On the same grid both give the same numbers; α* is that of the grid, as there. The steps are
-fixed and wider than there. Against steps of a quarter (`tests/bias/test_expected_weights.py`), the error of the bias b
-is at most
+where R_p collects coefficient · n(n−1)…(n−b+1) · Π (other blocks) · φ^{n−b}. This is the transpose of `exact`, which
+deposits y on a grid over s and transforms it. Here only the mass is deposited. F is computed on the grid and evaluated
+at the points by cubic interpolation. The cost per query is O(N) for any D. One matrix product with y then gives the
+bias for all n, estimators and subsamples. On the same grid, both methods give the same numbers. As in `exact`, α* is
+that of the grid, but the steps are fixed and wider. Compared with steps of a quarter of the size
+(`tests/bias/test_expected_weights.py`), the error of the bias b is at most
 
     1e-10 √(E‖y − T*‖²) + 5 % of ‖b‖,   and at most 1e-6 √(E‖y − T*‖²):
 
-the trapezoid rule leaves |Γ(p + 2πi/step)| ≈ 1e-11 whatever the bias is, and the grid a fraction of E[γ_i] − α*_i,
-which is small where the bias is. A bias below FLOOR · √(E‖y − T*‖²) is only known to be below that.
+the error of the trapezoid rule is |Γ(p + 2πi/step)| ≈ 1e-11 for any bias, and that of the grid is a fraction of
+E[γ_i] − α*_i, which is small where the bias is small. A bias below FLOOR · √(E‖y − T*‖²) is not resolved.
 
 `References` holds s [Q, N] at one temperature, and y: the features [N, D], shared by all queries, or the distances
 themselves [Q, N], where Σ α d is a centroid of one dimension whose pool differs from query to query. Only this class

@@ -11,7 +11,7 @@ There is no exact method for this, but most of the noise can be removed: the lin
     (1/m) Σ_j ψ(y_j) + (1/n) Σ_i h(x_i),   ψ = ρ (y − T*)/E[ρ],   h(x′) = −s E_y[k(x′, y)/c(y) ψ(y)],
 
 has mean zero exactly, over draws with replacement from the pools, and is subtracted from every trial. The rest falls as
-1/n and not as 1/√n, so a trial at n = 64 is worth dozens of plain ones.
+1/n and not as 1/√n, so that at n = 64 one such trial replaces dozens of plain trials.
 
 The compiled loop computes the weights of row 0 under every normalization at once. With k_ij between the n generated
 samples (row 0 is x) and the columns [generated | positives], without the entries of a sample with itself, and

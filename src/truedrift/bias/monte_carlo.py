@@ -16,7 +16,7 @@ looked up. The estimators of this library have compiled forms (`trials`), of whi
 pass over a minibatch. Other estimators get their log-weights block by block.
 
 If a directory is given, the sums of each finished query are cached in a file (`TrialCache`). The same call resumes from
-there, and ends with the same digits.
+there and gives identical results.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def monte_carlo(
         x: Queries.
         pool: The pool that references are drawn from.
         tau: The temperature of the kernel.
-        n: The number of references of a centroid, or several. Estimators that need more (BR-SNIS) draw their budget.
+        n: The number of references per centroid, or several. Estimators that need more (BR-SNIS) draw their budget.
         trials: The number of minibatches per query and n.
         estimators: Names or estimators.
         kernel: A name, or a function (x, y, tau) → log k.

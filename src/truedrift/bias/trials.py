@@ -202,7 +202,7 @@ def br_snis(w: Array, y: Array, e: Array, iterations: int, burn_in: int, key: np
 LARGEST_RANGE = 80.0
 """The largest range of log w over the pool: e^{−80} still has all its digits in float32."""
 SUMS = 1 << 21
-"""The largest size of the sums of all blocks, whatever the number of trials."""
+"""The largest size of the sums of all blocks, for any number of trials."""
 DRAWS_TOGETHER = 512
 """Minibatches are looked up together up to this many draws, so that memory accesses overlap."""
 

@@ -6,8 +6,8 @@ jackknife is
 
     Var b ≈ (G − 1)/G Σ_g (b_(g) − b̄)(b_(g) − b̄)ᵀ.
 
-The factor scales the variation of overlapping subsamples up to that of independent samples of N references. Three
-numbers come out of it, for the mean over queries θ = mean ‖b‖:
+The factor scales the variation of overlapping subsamples up to that of independent samples of N references. The
+jackknife gives three numbers for the mean over queries θ = mean ‖b‖:
 
     log_error       √((G − 1)/G Σ_g (log θ_(g) − mean)²)   the standard error of log θ
     relative_noise  mean √(tr Var b) / θ                   the error of the vector; large if θ is the norm of noise

@@ -49,8 +49,8 @@ def abc_weights(
         alpha: Normalized weights α [..., n] with Σα = 1.
         order: 1 for ABC, 2 for ABC-2.
         strata: The pool [n] that each reference was drawn from, as integers. Gives stratified ABC.
-        mask: Which references were drawn (True), [..., n]. Allowed only with `strata`, which needs to know the number
-            of draws per pool; a weight of zero does not show whether a reference was drawn.
+        mask: Which references were drawn (True), [..., n]. Allowed only with `strata`: the number of draws per
+            pool is needed, and a weight of zero does not show whether a reference was drawn.
 
     Returns:
         γ [..., n] with Σγ = 1, computed in at least float32 and returned in the dtype of `alpha`.

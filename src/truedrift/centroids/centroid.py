@@ -31,7 +31,7 @@ from truedrift.kernels.weights import apply_mask
 
 
 def prepare_mask(mask: Tensor | None, x: Tensor, y: Tensor, field: str = "mask") -> tuple[Tensor | None, Tensor]:
-    """Return the mask as [..., B or 1, n], and y with references that no query uses set to 0, whatever they contain."""
+    """Return the mask as [..., B or 1, n], and y with the references that no query uses set to 0."""
     if mask is None:
         return None, y
     mask = broadcast_mask(mask, x, y, field)
@@ -72,13 +72,13 @@ def centroid(
         estimator: A name (see `truedrift.estimator`) or an estimator object.
         kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
         mask: True = use. [..., B, n] if it has as many dimensions as x or y, and [..., n] if it has fewer. A reference
-            that no query uses may contain anything, also NaN.
+            that no query uses may contain any values, including NaN.
         generator: Random numbers for estimators that draw.
         check_finite: Whether to check the values of x, y, tau and the kernel. This synchronizes the device.
 
     Returns:
-        T [..., B, D], in the dtype of x and y. Weights are computed in at least float32, also under autocast. A query
-        that uses no reference gets itself, T = x.
+        T [..., B, D], in the dtype of x and y. Weights are computed in at least float32, even under autocast. For a
+        query that uses no reference, T = x.
 
     Raises:
         UserError: If an argument is invalid.

@@ -1,8 +1,8 @@
 """A centroid estimator is a reweighting: log w → γ with Σγ = 1, followed by one product T = Σ γ_i y_i.
 
-Every correction of the paper is linear in y once the weights are known. An estimator therefore never touches y, and a
-correction costs O(n) per query on top of the O(nD) of the plain centroid. `weighted_mean` is the only function in the
-library that multiplies weights and references, except `streaming`, which stores no weights.
+Every correction of the paper is linear in y once the weights are known. An estimator therefore does not need y, and
+a correction costs O(n) per query in addition to the O(nD) of the plain centroid. `weighted_mean` is the only function
+in the library that multiplies weights and references, except `streaming`, which stores no weights.
 
 `reweight` computes in float64, where the device has it, and rounds once: terms such as 1 − p_2 cancel when one weight
 is close to 1, and a float32 γ would keep five of the seven digits of its log-weights. Where those digits do not
@@ -41,7 +41,7 @@ class Estimator(Protocol):
         """The k for which the bias of the centroid is O(n^−k)."""
 
     def budget(self, n: int) -> int:
-        """Return how many references an estimate of size n needs: n, except for estimators that draw further ones."""
+        """Return the number of references that an estimate of size n needs: n, or more (BR-SNIS)."""
         return n
 
     def reweight(self, log_w: Tensor, generator: torch.Generator | None = None) -> Tensor:

@@ -4,7 +4,7 @@
 
     γ_j = n α_j − ((n − 1)/n) Σ_{i≠j} α_j / (1 − α_i).
 
-With 1/(1 − α_i) = 1 + o_i and the odds o_i = α_i/(1 − α_i), the multiples of n cancel on paper instead of in digits:
+With 1/(1 − α_i) = 1 + o_i and the odds o_i = α_i/(1 − α_i), the multiples of n cancel algebraically:
 
     γ_j = α_j (2 − 1/n) − (1 − 1/n) α_j Σ_{i≠j} o_i.
 
@@ -23,8 +23,8 @@ not underflow. Only references that are not masked are drawn, and as many as the
 **BR-SNIS**, bias-reduced self-normalized importance sampling by an i-SIR chain. The m = K(n − 1) + 1 references are a
 first state and K blocks of n − 1. Iteration k puts the state and block k into a pool of n, computes the weights of that
 pool, and draws the next state from them. γ is the mean of the pool weights over the iterations after `burn_in`,
-scattered to the m references. The state forgets its start at the rate O(1/n) per iteration, so the bias is
-O(n^−(burn_in + 1)). BR-SNIS is for studies, not for training: it needs about K times the references of the others.
+scattered to the m references. The influence of the first state falls by a factor O(1/n) per iteration, so the bias is
+O(n^−(burn_in + 1)). BR-SNIS is for studies, not for training: it needs about K times as many references as the others.
 """
 
 import math
@@ -100,7 +100,7 @@ class BRSNIS(Estimator):
 
     Args:
         iterations: The number K of iterations, 10 in the paper.
-        burn_in: The number of first iterations that are left out of the mean, 1 in the paper.
+        burn_in: The number of iterations left out at the start, 1 in the paper.
     """
 
     iterations: int = 10

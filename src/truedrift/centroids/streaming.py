@@ -60,7 +60,7 @@ def streaming_centroid(
         check_finite: Whether to check the values of x and of every chunk. This synchronizes the device.
 
     Returns:
-        T [..., B, D], in the dtype of x. A query that uses no reference gets itself, T = x.
+        T [..., B, D], in the dtype of x. For a query that uses no reference, T = x.
 
     Raises:
         UserError: If an argument is invalid or if there are no chunks.

@@ -1,4 +1,4 @@
-"""The command `truedrift`: one module per command, each parses, calls and prints. Exit statuses: see `cli.main`."""
+"""The command `truedrift`: one module per command, which parses, calls and prints. Exit statuses: see `cli.main`."""
 
 from truedrift.cli.main import main
 

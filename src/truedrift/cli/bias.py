@@ -28,9 +28,9 @@ class Bias:
     """Compute the exact bias of the centroid of n references, for a named toy or your own pool.
 
     POOL is four-modes or three-clusters, or a file of points [N, D]: .npy, .npz or .safetensors with an array `pool`
-    or with a single array. The bias is computed at the queries: the array `queries` [Q, D] of the file, or else points
-    of the pool. It is exact for standard, abc, abc2, jackknife and br-snis. With --trials it is a Monte Carlo
-    estimate, which also works for bootstrap.
+    or with a single array. The bias is computed at the queries: the array `queries` [Q, D] of the file, or points of
+    the pool if the file has none. It is exact for standard, abc, abc2, jackknife and br-snis. With --trials it is a
+    Monte Carlo estimate, which is also available for bootstrap.
 
     Try it:
       truedrift bias four-modes --tau 0.1
@@ -128,8 +128,8 @@ def _read_pool(name: str) -> dict[str, Tensor]:
     found = {"queries": arrays.pop("queries")} if "queries" in arrays else {}
     if "pool" not in arrays and len(arrays) != 1:
         raise UserError(
-            f"{name!r} holds {', '.join(arrays) or 'no array'} in addition to queries",
-            "must hold an array named pool, or a single array",
+            f"{name!r} contains {', '.join(arrays) or 'no array'} in addition to queries",
+            "must contain an array named pool, or a single array",
             "save the points under the name pool",
         )
     found["pool"] = arrays.get("pool", next(iter(arrays.values())))

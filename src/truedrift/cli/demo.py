@@ -30,9 +30,9 @@ class Demo:
     """Compute the exact bias, train on digits with Standard and ABC, and write one HTML page.
 
     Part 1 shows three Gaussian clusters, a query near the left one, and n references: the plain centroid, the corrected
-    one (ABC) and the target. The figure shows draw 0 of the seed, not a selected one; the numbers cover all draws.
+    one (ABC) and the target. The figure always shows draw 0 of the seed; the numbers cover all draws.
     Part 2 is fig:bias_loglog at the paper's full scale, computed without Monte Carlo. Part 3 trains and evaluates the
-    recipe digits twice. The page is one self-contained file: it can be opened, printed and sent without a network.
+    recipe digits twice. The page is one self-contained file that needs no network.
 
     Try it:
       truedrift demo
@@ -53,7 +53,7 @@ class Demo:
     """References per minibatch in part 1."""
 
     epochs: int = EPOCHS
-    """Training epochs on the digits, of 100 steps each; 0 skips training."""
+    """Training epochs on the digits, 100 steps each; 0 skips training."""
 
     def prepare(self) -> Callable[[], str]:
         """Check the options and the directory."""

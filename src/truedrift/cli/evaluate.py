@@ -51,19 +51,19 @@ class Evaluate:
     """inception (standard FID), abc-release (as in the published code), digits, or encoder:NAME."""
 
     samples: int | None = None
-    """Number of samples; that of the run's configuration (50 000 for CIFAR) if not given."""
+    """Number of samples; if not given, the value in the run's configuration (50 000 for CIFAR)."""
 
     data: str | None = None
-    """Name of the data set to compare with; that of the run if not given."""
+    """Name of the data set to compare with; if not given, the data set of the run."""
 
     root: Path | None = None
     """Directory or archive of that data set; the cache if not given."""
 
     split: Literal["train", "test", "all"] | None = None
-    """Split of the data; that of the run's configuration if not given (default train, as in the literature)."""
+    """Split of the data; if not given, the split in the run's configuration (usually train, as in the literature)."""
 
     reference: int | None = None
-    """Number of reference samples from that split, chosen by a fixed seed; the run's, or all, if not given."""
+    """Number of reference samples from that split, chosen with a fixed seed; if not given, the run's value, or all."""
 
     seed: int | None = None
     """Seed of noise and styles."""

@@ -25,7 +25,7 @@ class Report:
     """Write figures, tables and one HTML page from existing records and runs.
 
     Figures are PNG and PDF; tables are Markdown, LaTeX and CSV. The last record of each item is used. Two or more runs
-    are compared: differences of configuration, curves, final numbers, samples. Nothing is computed again.
+    are compared: differences in configuration, curves, final numbers, samples. Nothing is computed again.
 
     Try it:
       truedrift report runs/demo

@@ -31,7 +31,7 @@ class Reproduce:
     """Compute and draw a figure or table of the paper, or an additional study.
 
     The result is a record in DIR/records.jsonl, with figures and tables drawn from it. An image experiment is a grid of
-    runs. Finished runs are reused, also by other items, and the same command continues where it stopped. With
+    runs. Finished runs are reused, including by other items, and the same command continues where it stopped. With
     --executor slurm the command submits the missing runs and returns; run it again to collect the results.
 
     Try it:
@@ -52,13 +52,13 @@ class Reproduce:
     """digits, fashion-mnist, cifar10 or cifar100, for image experiments; chosen by item and scale if not given."""
 
     seed: int = 0
-    """Seed of all random draws; seeds of image runs count up from it, at paper scale from 42."""
+    """Seed of all random draws. Image runs use consecutive seeds from this one on (plus 42 at paper scale)."""
 
     seeds: int | None = None
     """Number of seeds of an image experiment; chosen by scale if not given."""
 
     extractor: str | None = None
-    """Extractor that evaluates image runs; abc-release is that of the published code, for CIFAR."""
+    """Extractor that evaluates image runs; abc-release (for CIFAR) is the one of the published code."""
 
     dry_run: bool = False
     """Only print the runs of an image experiment, their state and the estimated cost."""
@@ -188,5 +188,5 @@ def _describe_submission(item: str, submission: Submission) -> str:
     lines += [f"  job {job.id}: {job.task.name} ({job.task.variant})" for job in jobs]
     lines += [f"  job {job.id} ended early: {why}" for job, why in submission.ended_early]
     if submission.waiting:
-        lines.append(f"to forget a job that will never run, remove its file, for example {submission.waiting[0].file}")
+        lines.append(f"to discard a job that will never run, remove its file, for example {submission.waiting[0].file}")
     return "\n".join((*lines, "run the same command again when they are done"))

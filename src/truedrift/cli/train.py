@@ -45,7 +45,7 @@ class Train:
     """Name of the recipe; `truedrift recipes` lists them."""
 
     n: Annotated[int | None, tyro.conf.arg(aliases=["--positives"])] = None
-    """Positives per class and step; that of the recipe if not given. Under torchrun use --positives."""
+    """Positives per class and step; if not given, the value in the recipe. Under torchrun use --positives."""
 
     seed: int | None = None
     """Seed of all random draws."""
@@ -92,7 +92,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     if isinstance(tree, dict) and set(tree) >= {"schema", "config"}:  # config.json of a run
         tree = tree["config"]
     if not isinstance(tree, dict):
-        problem = f"configuration {str(path)!r} does not hold options"
+        problem = f"configuration {str(path)!r} does not contain options"
         raise UserError(problem, "must be one JSON object", "write one with --print-config")
     return tree
 
@@ -129,7 +129,7 @@ def _summary(config: RunConfig, last: TrainingReport) -> str:
     spread = _format_number(metrics.get("spread"))
     lines = (
         f"complete: {last.steps} steps, {metrics.get('positives_seen', 0)} positives per class seen",
-        f"effective positives of {config.batch.n}: {effective} (τ = {taus});  spread {spread}",
+        f"effective positives of {config.batch.n}: {effective} (τ = {taus});  distance ratio {spread}",
         *_evaluation_line(last.directory),
         f"samples:  {last.directory / 'samples'}",
         f"next:     truedrift sample {last.directory}",

@@ -37,7 +37,7 @@ class Batch(NamedTuple):
 
 
 def gather_samples(values: Tensor, batch: Batch) -> Tensor:
-    """Gather the samples of a batch, mirrored where it says so.
+    """Gather the samples of a batch, mirrored as the batch specifies.
 
     Args:
         values: All samples [N, *sample_shape].

@@ -1,7 +1,7 @@
 """Fetching of data sets and weights into the cache: the sources are tried in turn, and every file must match its hash.
 
 Files are collected and verified in a temporary directory inside the cache and then renamed, so that the cache never
-holds a part of a file. A file that is already there with the right hash is not fetched again.
+contains an incomplete file. A file that is already there with the right hash is not fetched again.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
 """Registry of what can be fetched: files with size and sha256, and the sources of each name in the order of trying.
 
 Sizes and hashes are of the decoded files. A fetched file is checked against them before it enters the cache, and CIFAR
-is checked again whenever it is read. The hashes of CIFAR-10 fit all copies in circulation; those of the other sets are
-of the files that their authors publish, decompressed.
+is checked again whenever it is read. The hashes of CIFAR-10 match all known copies. Those of the other data sets are
+the hashes of the decompressed files that their authors publish.
 """
 
 from collections.abc import Mapping

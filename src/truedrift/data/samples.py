@@ -22,7 +22,7 @@ class Samples:
         labels: int64 [N], positions in `classes`.
         classes: Names of the classes.
         name: Name of the data set.
-        flips: Whether a mirrored image is still of its class.
+        flips: Whether a mirrored image still belongs to its class.
 
     Example:
         >>> samples = Samples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("a", "b"), "points", flips=False)

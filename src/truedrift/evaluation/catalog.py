@@ -46,7 +46,7 @@ def build_extractor(name: str, *, sample_shape: Sequence[int], device: torch.dev
 
 
 def default_extractor(sample_shape: Sequence[int]) -> str:
-    """Return the extractor to use by default: points themselves, `digits` for 8×8 images, Inception for others."""
+    """Return the default extractor: `encoder:pixels` for points, `digits` for 8×8 images, else `inception`."""
     if len(sample_shape) == 1:
         return "encoder:pixels"
     return "digits" if tuple(sample_shape) == SHAPE else "inception"

@@ -1,8 +1,8 @@
 """generator, reference → metrics and their protocol.
 
-Sample i has class i mod C, and its noise and style are a function of (seed, i). Hence any number of samples is balanced
-to within one sample per class, the first m samples do not depend on their number, and neither batch size nor the number
-of processes changes them. Images are rounded to bytes, as in an image file; points stay as they are.
+Sample i has class i mod C, and its noise and style are a function of (seed, i). Class counts therefore differ by at
+most one, and a sample does not depend on the total number of samples, the batch size or the number of processes. Images
+are rounded to bytes, as in an image file; points stay as they are.
 
 Samples are generated and turned into features batch by batch, and are not stored. Several processes share the work.
 """

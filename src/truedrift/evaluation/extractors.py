@@ -1,6 +1,6 @@
 """Extractors: frozen networks whose features of samples and data are compared.
 
-Values are what a file holds: uint8 images [B, C, H, W] or float32 points [B, D]. Preprocessing belongs to the
+Values have the format of a file: uint8 images [B, C, H, W] or float32 points [B, D]. Preprocessing belongs to the
 extractor and to its hash. `encoder:NAME` concatenates the feature groups of an encoder with default options; a run
 should not be evaluated by the network that gave its training features. `abc-release` is the network of the published
 code: torchvision's Inception-v3 with ImageNet weights, images in [0, 1], 2 048 features. Its distances can be compared

@@ -167,7 +167,7 @@ def precision_recall(
 
     The manifold of a set is the union of balls around its features, each with the distance to the k-th nearest other
     feature as its radius. Precision is the share of generated features in the manifold of the data; recall is the
-    share of data features in the manifold of the generated ones. A generator that makes one picture only has precision
+    share of data features in the manifold of the generated ones. A generator that makes only one picture has precision
     1 and recall near 0.
 
     Returns:

@@ -15,8 +15,8 @@ and masked entries left out of both,
 
 For "bidirectional", c_j is estimated from a batch that contains query i itself. That correlation leaves an O(1/n) bias
 which ABC does not correct. Leaving the own term out removes most of it from T⁺, and none from T⁻. It changes only the
-weights: the masses keep the ordinary affinity, because k_ij/(c_j − k_ij) is unbounded. Where no other query reaches a
-column, the row weight is used. Everything stays in log-space.
+weights: the masses keep the ordinary affinity, because k_ij/(c_j − k_ij) is unbounded. If no other query has weight in
+a column, the row weight is used. Everything stays in log-space.
 
 **3. Weights of both sides.** For each query, S± is the sum of the affinities of a side (its mass), α± = A/S±, and γ± is
 what the estimator of that side computes from α±. The masses stay logarithms: in float32 they are 0 at d/τ = 500.
@@ -28,8 +28,8 @@ what the estimator of that side computes from α±. The masses stay logarithms: 
 Either way it is linear in the references: V = C·[Y⁻ | Y⁺] with C = S⁺S⁻ [−γ⁻ | γ⁺] or [−γ⁻ | γ⁺], whose rows sum to 0.
 
 The fields of several temperatures are divided by their RMS and added: V = Σ_τ V_τ / √(mean V_τ² + ε). The mean is over
-the queries and the D coordinates of a group (a class at a feature scale). Sharp kernels see few references and give
-small forces; without the normalization the force of the widest kernel would hide them.
+the queries and the D coordinates of a group (a class at a feature scale). Kernels with a small τ give
+weight to few references, and their fields are small. Without the division, the field of the largest τ would dominate.
 """
 
 import math
@@ -129,7 +129,7 @@ def log_affinity(
     Args:
         log_k: Log-kernels [..., B, n], −∞ where masked.
         normalization: One of `NORMALIZATIONS`.
-        assume_nonempty: Whether no row and no column is known to be completely masked, which is faster.
+        assume_nonempty: Set to True if no row and no column is completely masked; this is faster.
 
     Returns:
         log A, −∞ where log k is −∞.
@@ -223,7 +223,7 @@ def batch_weights(
         negatives: The number of columns before the positives.
         weight_neg: Weights [..., u] of the unconditional negatives, if there are any.
         spec: Normalization, form and estimators.
-        finite_kernel: Whether no entry of log k is known to be infinite, which is faster.
+        finite_kernel: Set to True if every entry of log k is finite; this is faster.
         generator: Random numbers for estimators that draw.
 
     Returns:
@@ -264,7 +264,7 @@ def side_weights(
         neg: The number of negatives.
         spec: Normalization, form and estimators.
         log_weight_neg: [..., 1, neg] added to the log-affinity of the negatives after its normalization.
-        assume_nonempty: Whether no row and no column of log k is known to be completely masked, which is faster.
+        assume_nonempty: Set to True if no row and no column of log k is completely masked; this is faster.
         generator: Random numbers for estimators that draw.
 
     Returns:

@@ -110,7 +110,7 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         """Draw every parameter, module by module in their order.
 
         Args:
-            generator: Source of the random numbers; None stands for one of seed 0.
+            generator: Source of the random numbers; None: a generator with seed 0.
         """
         generator = generator or torch.Generator().manual_seed(0)
         with torch.no_grad():

@@ -93,7 +93,7 @@ class DriftDiT(Generator):
         options: Size of the network.
         sample_shape: (C, H, W), with H and W multiples of the patch.
         classes: Number of classes.
-        generator: Source of the initial parameters; None stands for one of seed 0.
+        generator: Source of the initial parameters; None: a generator with seed 0.
 
     Example:
         >>> generator = DriftDiT.tiny(channels=1, classes=10, image_size=8)

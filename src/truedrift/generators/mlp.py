@@ -49,7 +49,7 @@ class MLP(Generator):
         options: Size of the network.
         sample_shape: (D,) for points or (C, H, W) for images.
         classes: Number of classes.
-        generator: Source of the initial parameters; None stands for one of seed 0.
+        generator: Source of the initial parameters; None: a generator with seed 0.
 
     Example:
         >>> generator = MLP(MLPOptions(width=16), sample_shape=(2,), classes=3)

@@ -31,7 +31,7 @@ def sample(
 
     Args:
         generator: The network.
-        labels: int64 [N]; `generator.classes` stands for no label.
+        labels: int64 [N]; `generator.classes` means no label.
         seed: Seed of noise and style ids.
         strength: One strength for all samples, or one per sample.
         batch: Samples per forward pass.

@@ -2,7 +2,7 @@
 
     item, options → plan → missing runs are run → run directories → record
 
-Runs live in one directory that all items share, so that an item finds the runs of another.
+All items share one directory of runs, so that an item can reuse the runs of another.
 """
 
 from truedrift.grids.local import Interrupted, Pool, UnfinishedRun

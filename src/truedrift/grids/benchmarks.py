@@ -1,11 +1,12 @@
 """Benchmark settings of the image experiments: recipe, n, seeds and length of the runs, by scale and data set.
 
-Every run of a setting sees the same number of positives of each class, as in the paper: the smaller n, the more steps.
+As in the paper, every run of a setting sees the same number of positives per class. Runs with a smaller n take more
+steps.
 
 | scale | data set      | n             | positives / class | seeds | evaluated by                              |
 |-------|---------------|---------------|-------------------|-------|-------------------------------------------|
 | paper | cifar10       | 8, 16, 32, 64 | 6 240 000         | 42–44 | inception, 50 000 samples                 |
-| paper | cifar100      | 8, 16, 32     | as the paper has  | 42    | inception, 50 000 samples                 |
+| paper | cifar100      | 8, 16, 32     | as in the paper   | 42    | inception, 50 000 samples                 |
 | cpu   | digits        | 8, 16, 32, 64 | 20 480            | 0–4   | digits, 2 000 samples                     |
 | cpu   | fashion-mnist | 8, 16, 32, 64 | 81 920            | 0–2   | encoder:efficientnet-lite0, 1 000 samples |
 | cpu   | cifar10       | 8, 16, 32, 64 | 12 800            | 0–2   | inception, 1 000 samples                  |
@@ -13,7 +14,7 @@ Every run of a setting sees the same number of positives of each class, as in th
 | smoke | as cpu        | 8, 16         | 1/32 of that      | 0, 1  | as cpu, 100 samples against 200 images    |
 
 The extractor does not depend on the content of the cache: it is part of the id of a run, and another extractor would
-start the grid anew. `--extractor` selects another one.
+require new runs. `--extractor` selects another one.
 """
 
 from collections.abc import Mapping

@@ -83,7 +83,7 @@ def _common_protocol(plan: Plan, runs: Path, evaluations: dict[str, dict[int, di
         raise UserError(
             f"{str(first)!r} and {str(second)!r} were evaluated by different protocols",
             "all runs of a grid must use the same data and the same extractor",
-            "move one of them away and run the same command again",
+            "move one of them to another directory and run the same command again",
         )
     (protocol,) = protocols
     return protocol

@@ -33,17 +33,20 @@ OVER = {
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmOptions:
-    """Resources that are requested for every run."""
+    """Resources requested for every run."""
 
     partition: str | None = None
-    """Partition of the cluster; None: its default."""
+    """Partition of the cluster; if not given, the default of the cluster."""
     account: str | None = None
-    """Account that is billed."""
+    """Account to charge."""
     time_minutes: int = 24 * 60
     """Time limit of a job; a longer run continues in the next job."""
     gpus: int = 1
+    """GPUs per run."""
     cpus: int = 8
+    """CPU cores per run."""
     memory_gb: int = 32
+    """Memory per run in GB."""
     setup: tuple[str, ...] = ()
     """Shell lines that run first, for example "module load cuda"."""
     extra: tuple[str, ...] = ()
@@ -132,7 +135,7 @@ def require_slurm() -> None:
         raise UserError("submitit is not installed", "the executor slurm needs the slurm extra", fix)
     if shutil.which("sbatch") is None:
         fix = "run this on a login node, or pass --executor local"
-        raise UserError("the command sbatch is not available", "must be a machine of a Slurm cluster", fix)
+        raise UserError("the command sbatch is not available", "must run on a machine of a Slurm cluster", fix)
 
 
 def submit(plan: Plan, runs: Path, options: SlurmOptions, device: str, cluster: str = "slurm") -> Submission:

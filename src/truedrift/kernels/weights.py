@@ -17,7 +17,7 @@ DOMINATES_ABOVE = 0.5
 
 
 def apply_mask(log_w: Float[Tensor, "*#batch n"], mask: Bool[Tensor, "*#batch n"] | None) -> Float[Tensor, "*batch n"]:
-    """Set l to −∞ where `mask` is False, whatever value it has there.
+    """Set l to −∞ where `mask` is False, regardless of its value there.
 
     Args:
         log_w: Log-weights l [..., n].
@@ -41,7 +41,7 @@ def normalize(
 
     Args:
         log_w: Log-weights l [..., n], −∞ for a masked reference.
-        assume_nonempty: Whether every row is known to have a reference that is not masked, which is faster.
+        assume_nonempty: Set to True if every row has a reference that is not masked; this is faster.
 
     Returns:
         α [..., n] and log Σw [..., 1]. In a row in which everything is masked, α is 0 and the logarithm is the lowest
@@ -86,8 +86,8 @@ def logsumexp(log_w: Tensor, dim: int) -> Tensor:
         dim: The dimension to sum over; it stays as a dimension of size 1.
 
     Returns:
-        log Σ exp(l). Where everything is masked it is the lowest finite number instead of −∞: below everything else,
-        yet safe to subtract.
+        log Σ exp(l). If everything is masked, the lowest finite number instead of −∞, because it can be subtracted
+        without NaN.
 
     Example:
         >>> logsumexp(torch.tensor([3.0, 1.0]).log(), -1).exp()

@@ -5,7 +5,8 @@ other generated features repel it (its own column is masked), and so do weighted
 any. All groups and all temperatures are computed in one pass over leading dimensions.
 
 The target is fixed (stop-gradient, sg), so only the scaling of `gen` is differentiated, and ∂loss/∂f = −2V/(nD). The
-loss is mean V² of fields that each have unit RMS, so its value changes little during training: read the report instead.
+loss is mean V² of fields that each have unit RMS, so its value changes little during training.
+Use the report to monitor training.
 
 The arithmetic from features to gradient is in six files; the others only check arguments and set the precision:
 

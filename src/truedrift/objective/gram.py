@@ -10,7 +10,7 @@ so the RMS of each field and the loss are entries of one T × T matrix per group
 with respect to a feature before its normalization is V = Σ_τ V_τ/rms_τ minus its projection on f, scaled. With
 C = Σ_τ C_τ/rms_τ the projection is f_i·V_i = −½ Σ_j C_ij d²_ij, and f_i is a column of F itself, so the projection is
 subtracted from the diagonal of C and the gradient is one product. In total there are two products with D-dimensional
-operands, whatever the number of temperatures.
+operands, for any number of temperatures.
 
 **Precision.** d² = 2 − 2 f·f′ cancels when f is near f′. In float32 it is accurate to about 2e-7, and a log-weight d/τ
 to 1e-7/(dτ). If a pair is so near that this matters (`NEAR`), the products are computed in float64, at twice the cost.

@@ -108,7 +108,7 @@ def abc_release_loss(
     """Compute the loss of the code released with the ABC paper.
 
     It is the mean over class × scale of mean (f − sg(f + V))², from K̂ = K/√max(row · col, 1e-12) and K = exp(−d/τ) in
-    float32. Each class is a group of its own.
+    float32. Each class is a separate group.
 
     Args:
         features_gen: Generated features, one tensor [samples, D] per scale.
@@ -118,7 +118,7 @@ def abc_release_loss(
         temperatures: Temperatures τ.
         abc: The order of the correction: 0 or False for none, 1 or True for ABC, 2 for ABC-2, which the published code
             does not have.
-        abc_neg: The order for the negative side; that of the positive side by default.
+        abc_neg: The order for the negative side; by default, the same as for the positive side.
 
     Returns:
         The loss, a scalar.

@@ -104,10 +104,10 @@ class DriftReport:
 
     @property
     def spread(self) -> Tensor:
-        """[...] mean distance among generated features divided by that to positives: near 1, near 0 on collapse.
+        """[...] mean distance among generated features divided by that to positives; near 0 after a collapse.
 
         These are the distances that enter the kernel. With unit features (standardize-l2) the ratio does not show a
-        collapse onto the mean of the data, because the directions from the mean still differ; watch n_eff and samples.
+        collapse onto the mean of the data, because the directions from the mean still differ; use n_eff and samples.
         """
         d = self._terms.distances
         n = d.shape[-2]

@@ -88,7 +88,7 @@ FORCE_ABOUT = (
     "It falls until the noise of a batch dominates."
 )
 RATIO_ABOUT = (
-    "distance between generated features divided by their distance to the data; near 1 in a healthy run, near 0 after "
+    "distance between generated features divided by their distance to the data; near 1 in a normal run, near 0 after "
     "a collapse."
 )
 TELEMETRY: dict[str, tuple[tuple[str, ...], str, bool]] = {
@@ -147,7 +147,7 @@ def training_charts(runs: Sequence[Run]) -> list[Chart]:
 
 
 def gauge_charts(runs: Sequence[Run]) -> list[Chart]:
-    """Return one chart per quantity of the bias gauge and temperature, with both sides of every run."""
+    """Return one chart per bias indicator and temperature, with both sides of every run."""
     sizes = {run.config.batch.n for run in runs}
     return _keep_values(
         Chart(
@@ -203,7 +203,7 @@ def _telemetry_number(path: tuple[str, ...], run: Run, entry: Mapping[str, Any])
 
 
 def gauge_number(name: str, side: str, tau: float, run: Run, entry: Mapping[str, Any]) -> float | None:
-    """Return a quantity of the bias gauge at one temperature and side of a logged step."""
+    """Return a bias indicator at one temperature and side of a logged step."""
     return number_at(entry, f"{name}_{side[:3]}", temperature_index(run, tau))
 
 

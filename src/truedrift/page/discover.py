@@ -1,8 +1,8 @@
 """Paths given to `truedrift report` → records and run directories.
 
 A path is a file of records, a run directory, or a directory that contains records and runs, directly or one level
-below. A run or file that is given itself must be readable. One that is found in a directory need not be: it is skipped
-with a sentence, unless nothing else is readable.
+below. A run or file that is passed directly must be readable. One that is found in a directory and cannot be read is
+skipped with a message, unless nothing else is readable.
 """
 
 from collections.abc import Iterator, Sequence

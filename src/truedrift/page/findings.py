@@ -1,7 +1,7 @@
 """Findings: one sentence per result, at the top of the page.
 
-Few runs have one finding each; two runs are also compared; many runs have findings in common. The tone of a finding,
-which decides its color, is derived from `RunStatus` and `Run.has_collapsed`.
+If there are few runs, each has its own findings, and two runs are also compared. Many runs are summarized together.
+The tone of a finding decides its color. It is derived from `RunStatus` and `Run.has_collapsed`.
 """
 
 from collections.abc import Iterator, Sequence

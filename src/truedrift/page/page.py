@@ -224,7 +224,7 @@ def embed_charts(runs: Sequence[Run], charts: Sequence[Chart]) -> PageImage:
 
 
 def embed_pictures(run: Run) -> list[tuple[str, PageImage | None]]:
-    """Embed the last picture in large and a few earlier ones in small, with their captions; None if one is damaged."""
+    """Embed the last picture large and a few earlier ones small, with their captions; None if one is damaged."""
     if not run.pictures:
         return []
     rows = f"; rows are {', '.join(run.classes[:20])}"[:200] if len(run.classes) > 1 else ""

@@ -6,8 +6,8 @@
     evaluations.jsonl  evaluations made afterward by `truedrift evaluate`
     samples/           step-N.png
 
-A process that was killed, or a full disk, may leave any file but config.json missing or truncated. What cannot be read
-is left out and becomes a sentence in `Run.problems`.
+A process that was killed, or a full disk, may leave any file but config.json missing or truncated. Unreadable
+parts are left out and described in `Run.problems`.
 """
 
 import json

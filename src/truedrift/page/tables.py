@@ -1,4 +1,4 @@
-"""Tables of runs: final numbers, options, the bias gauge, provenance and history."""
+"""Tables of runs: final numbers, options, bias indicators, provenance and history."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -159,7 +159,7 @@ def options_table(runs: Sequence[Run], differences: Sequence[str] | None = None)
     )
 
 
-# Bias gauge
+# Bias indicators
 
 FEW = 3.0
 """n_eff below which the reliability is yellow."""
@@ -183,11 +183,11 @@ def rate_reliability(n_eff: float | None, dominated: float | None) -> Reliabilit
 
 
 def gauge_table(run: Run) -> Table:
-    """Return one row per temperature and side: the gauge at the end of training, and its reliability over training."""
+    """Return one row per temperature and side: the indicators at the end, and their reliability over training."""
     header = ("τ", "side", "reliability at the end", "n_eff", "dominated", "moved")
     sides = [(tau, side) for tau in run.config.objective.temperatures for side in ("positive", "negative")]
     return Table(
-        caption="Bias gauge",
+        caption="Bias indicators",
         label="tab:gauge",
         header=(*header, "reliability over training, in logged steps"),
         groups=[[_gauge_row(run, tau, side) for tau, side in sides]],
@@ -215,7 +215,7 @@ def _gauge_row(run: Run, tau: float, side: str) -> Row:
 
 
 def describe_progress(run: Run) -> str:
-    """Describe the logged steps that the gauge counts."""
+    """Describe the logged steps that the table counts."""
     first, last = (number_at(entry, "positives_seen") for entry in (run.telemetry[0], run.last))
     return f"{pluralize(len(run.telemetry), 'logged step')}, from {first:,.0f} to {last:,.0f} positives seen per class."
 

@@ -10,7 +10,7 @@ is computed exactly. Its norm, averaged over queries, is minimized over one τ�
 query. E[T_n(x; τ′)] is analytic in log τ′: it is computed at Chebyshev nodes of log τ′/τ and interpolated in between.
 The interpolant at τ′ = τ, which is not a node, is compared with the exact value there.
 
-n_eff/n = 1/λ, λ = E[w²]/E[w]², is what a lower τ costs.
+The cost of a lower τ is a smaller n_eff/n = 1/λ, with λ = E[w²]/E[w]².
 
 | panel   | shows                                                                                              |
 |---------|----------------------------------------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""All items by label: studies, which run in this process, grids, which are plans of runs, and how records are rendered.
+"""All items by label: studies (computed in this process), grids (plans of runs), and the rendering of their records.
 
     label → study or grid → record → item → files and text
 

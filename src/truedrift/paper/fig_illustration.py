@@ -291,7 +291,7 @@ def findings(record: Illustration) -> list[str]:
         return ["At n = 1 the correction changes nothing."]
     share = record.share_nearer
     error = f" ± {math.sqrt(share * (1 - share) / record.draws):.2%}" if record.draws > 1 else ""
-    here = "in this one it is" if record.distance_abc < record.distance_standard else "in this one it is not"
+    here = "in this draw it is" if record.distance_abc < record.distance_standard else "in this draw it is not"
     return [f"ABC is nearer to T* in {share:.2%}{error} of the draws; {here}."]
 
 

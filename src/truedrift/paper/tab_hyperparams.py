@@ -136,8 +136,10 @@ def findings(record: Hyperparameters) -> list[str]:
     """Return one sentence: how many settings agree with the paper, and which do not."""
     here = settings(record)
     other = [name for name, printed in PAPER.items() if here.get(name) != printed]
-    count = f"{len(PAPER) - len(other)} of {len(PAPER)} settings that the paper prints are those of {record.recipe}"
-    return [f"{count}; others: {', '.join(other)}" if other else count]
+    count = (
+        f"{len(PAPER) - len(other)} of {len(PAPER)} settings printed in the paper agree with the recipe {record.recipe}"
+    )
+    return [f"{count}; different: {', '.join(other)}" if other else count]
 
 
 ITEM = Item(

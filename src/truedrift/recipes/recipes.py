@@ -5,10 +5,11 @@ pixels in minutes on two cores. `cifar10-cpu` and `folder` use a pretrained enco
 are the paper's runs (`tab:hyperparams`): DriftDiT-Small, frozen DINOv2, bidirectional normalization, 195 steps per
 epoch. They train longer when n is smaller, so that every run on CIFAR-10 sees 6.24 million positives per class.
 
-`estimator` sets both sides. `--set objective.estimator_neg=standard` and the like give the paper's ablation.
+`estimator` sets both sides. Options such as `--set objective.estimator_neg=standard` give the paper's ablation.
 
-Recipes without unconditional negatives train at strength 1 only. The strength has no meaning there, but a network that
-is given several strengths learns to depend on them a little, and 1, where samples are drawn, would be at the edge.
+Recipes without unconditional negatives train at strength 1 only. The strength has no effect on their loss. A network
+that is trained with several strengths would still learn a weak dependence on them, and strength 1, at which samples are
+drawn, would be at the edge of the range.
 """
 
 import dataclasses
@@ -173,7 +174,7 @@ def _paper(name: str, epochs: dict[int, int], n: int, seed: int, estimator: Esti
         raise UserError(
             f"is {n}",
             f"must be one of {', '.join(map(str, epochs))}, as in the paper",
-            "choose one, and change it with --set batch.n and --set cadence.epochs",
+            "choose one of these, then override it with --set batch.n and --set cadence.epochs",
             field="n",
         )
     return RunConfig(

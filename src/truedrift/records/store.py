@@ -1,7 +1,7 @@
 """Records in JSON-lines files: one record per line, with the name of its kind under "record".
 
-Floats are written with all their digits. Reading checks every field against its type, so a file from elsewhere cannot
-do harm.
+Floats are written with all their digits. Reading checks every field against its type, so untrusted files are safe
+to read.
 """
 
 import tempfile

@@ -63,7 +63,7 @@ class Number:
     bold: bool = False
 
     def text(self) -> str:
-        """Return the formatted number with a real minus sign."""
+        """Return the formatted number with a Unicode minus sign."""
         return format_number(self.value, self.spec)
 
 
@@ -117,7 +117,7 @@ Row = Sequence[Cell]
 
 
 def format_number(value: float | None, spec: str) -> str:
-    """Format a number with a real minus sign, which zero never has; None is a dash."""
+    """Format a number with a Unicode minus sign; zero has no sign, and None is a dash."""
     if value is None:
         return DASH
     text = format(value, spec)

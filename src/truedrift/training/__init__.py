@@ -1,4 +1,4 @@
-"""Train a generator: configuration → steps → checkpoints. A run that is killed resumes bit for bit."""
+"""Train a generator: configuration → steps → checkpoints. A run that was killed resumes with bit-identical results."""
 
 from truedrift.training.batch import GeneratorInputs, OnTheFlyFeatures, Positives, draw_inputs
 from truedrift.training.checkpoint import Checkpoint, CheckpointNotSaved, DamagedCheckpoint, latest_checkpoint

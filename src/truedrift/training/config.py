@@ -102,7 +102,7 @@ class OptimizerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions:
-    """How a step is computed. The results are those of the plain step, up to rounding."""
+    """How a step is computed. These options change the results only by rounding."""
 
     micro_batch: Count | None = None
     """Samples that pass through the generator at a time, to limit memory; none for all at once."""
@@ -117,7 +117,7 @@ class EngineOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CadenceOptions:
-    """The length of the run and how often things are written, in steps unless the name says epochs."""
+    """Length of the run and intervals of all outputs, in steps unless the field name contains `epochs`."""
 
     epochs: Count = 10
     steps_per_epoch: Count = 100
@@ -273,7 +273,7 @@ def _require_strengths(condition: ConditionOptions) -> None:
         raise UserError(
             f"is {low}, above condition.strength_high {high}",
             "must be at most condition.strength_high",
-            "exchange them",
+            "swap them",
             field="condition.strength_low",
         )
 

@@ -62,7 +62,7 @@ class MetricsLog:
         return cls(path)
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Append one line. It survives the end of the process at once, and a crash of the machine after `offset()`."""
+        """Append one line. It survives a crash of the process, and after `offset()` also a crash of the machine."""
         line = json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n"
         with write_errors_as_user_errors(self.path.parent):
             write_all(self._descriptor, line.encode())

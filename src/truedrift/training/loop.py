@@ -219,7 +219,7 @@ class Loop:
         if metrics["collapsed"] and not was_collapsed:
             self.notify(
                 f"step {current.step}: the generator may have collapsed: "
-                f"samples of a class are {metrics['spread']:.2f} times as far apart as the data"
+                f"the distance between generated features is {metrics['spread']:.2f} times their distance to the data"
             )
         if self.journal is not None:
             self.journal.write(current.metrics)
@@ -228,7 +228,7 @@ class Loop:
         """Evaluate a complete run whose last step has no evaluation in the log."""
         missing = self.journal is not None and not self.journal.has_evaluation()
         if self._evaluation_due() and distributed.any_process(missing):
-            self.notify(f"step {self.run_progress.step} is the last and has no evaluation: evaluating it now")
+            self.notify(f"step {self.run_progress.step} is the last step and has no evaluation; evaluating it now")
             self._evaluate()
 
     def _evaluate(self) -> None:

@@ -1,7 +1,7 @@
 """Configuration → a step that can be taken: load the data, build the networks, check everything before any work.
 
 `Parts` are Python objects of the user that replace what the configuration names. A run records their names and is
-resumed only with parts of the same names. That they are otherwise the same is up to the user.
+resumed only with parts of the same names. The user must ensure that they are otherwise the same.
 """
 
 import copy
@@ -64,7 +64,7 @@ _PART_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Python objects that replace what the configuration names.
+    """Python objects that replace those named in the configuration.
 
     Args:
         samples: The training data.
@@ -170,7 +170,7 @@ def build_setup(
 
     Args:
         config: The configuration of the run.
-        parts: Objects that replace what the configuration names.
+        parts: Objects that replace those named in the configuration.
         samples: The training data.
         device: The device of the networks.
         progress: Called while features of positives are encoded.
@@ -309,7 +309,7 @@ def _require_pure(generator: Generator, device: torch.device, dtype: torch.dtype
         halves = torch.cat([copied(*(each[rows] for each in inputs)) for rows in (slice(0, 2), slice(2, 4))])
     if not torch.equal(once, again) or not torch.allclose(once, halves, rtol=1e-2, atol=1e-3):
         raise UserError(
-            "the generator gives other samples for the same noise, or samples that depend on the rest of the batch",
+            "the generator returns different samples for the same noise, or they depend on the rest of the batch",
             "a sample must be a function of its own inputs",
             "remove dropout and batch normalization from it",
         )

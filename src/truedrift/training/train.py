@@ -80,11 +80,11 @@ def train(
 
     Args:
         config: The configuration of the run.
-        parts: Python objects that replace what the configuration names.
+        parts: Python objects that replace those named in the configuration.
         out: The run directory; by default runs/RECIPE-HASH.
         device: `auto`, `cpu`, `cuda`, `mps`, or a device.
         evaluate: Called with the averaged generator and the step, every `cadence.evaluate_every_epochs` epochs and at
-            the end. It returns numbers by name. The state that it saw is saved.
+            the end. It returns numbers by name. The evaluated state is saved.
         progress: Called with a description, the amount done and the total.
         notify: Called with messages for the user.
 
@@ -113,7 +113,7 @@ def load_training(
 
     Args:
         config: The configuration, as `recipe` or `validated_config` returns it.
-        parts: Python objects that replace what the configuration names.
+        parts: Python objects that replace those named in the configuration.
         out: The run directory; by default runs/RECIPE-HASH.
         device: `auto`, `cpu`, `cuda`, `mps`, or a device.
     """
