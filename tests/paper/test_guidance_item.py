@@ -72,7 +72,7 @@ def test_panels_show_the_numbers_of_the_record(record):
 def test_summary_and_tables_show_the_numbers_of_the_record(record, saved):
     text = ITEM.summary(record)
     assert "mean over 9 queries" in text
-    assert "exact to 3e-07 of each bias for draws from two pools of 500 points." in text
+    assert "exact to a relative error of 3e-07 for draws from two pools of 500 points." in text
     rows = [line.split() for line in text.splitlines()]
     assert ["1.5", "8", "4", "8.33e-02", "2.50e-02", "1.39e-02", "50%"] in rows
     assert ["3", "slope", "−1.00", "−1.00", "−2.00"] in rows

@@ -71,8 +71,8 @@ class BiasCurve:
 class Contraction:
     """Where the exact bias of the standard centroid points at one temperature: shares of queries, for each n.
 
-    `away_from_query`: the angle to x − T* is obtuse; `away_from_mode`: that to (nearest mode) − T*; `toward_mean`: that
-    to E[y] − T* is acute. `abc_exceeds`: the bias of ABC is the larger one.
+    `away_from_query`: the angle to x − T* is obtuse. `away_from_mode`: the angle to (nearest mode) − T* is obtuse.
+    `toward_mean`: the angle to E[y] − T* is acute. `abc_exceeds`: the bias of ABC is larger than that of standard.
     """
 
     tau: float

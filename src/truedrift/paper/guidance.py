@@ -1,12 +1,13 @@
 """`guidance`, our own study: negatives of classifier-free guidance from two pools, plain against stratified ABC.
 
-n_gen generated negatives have weight k(x, y), n_unc unconditional real ones w_u k(x, y), with
+The n_gen generated negatives have weight k(x, y). The n_unc unconditional real negatives have weight w_u k(x, y), with
 
     w_u = (a − 1) n_gen / n_unc,   T* = (E_gen[k y] + (a − 1) E_unc[k y]) / (E_gen[k] + (a − 1) E_unc[k]):
 
-the strength a determines the target for all sizes (G − 1 of G generated samples are the negatives of a query). As
-n_gen and n_unc are fixed, plain ABC subtracts more than the leading bias, and O(1/n) of it remains; stratified ABC
-leaves O(1/n²). Expectations are exact (`exact_stratified_bias`); only the pools and the queries are sampled.
+the target depends on the strength a but not on the sizes (G − 1 of G generated samples are the negatives of a query).
+Because n_gen and n_unc are fixed, plain ABC subtracts more than the leading bias, and a bias of O(1/n) remains. The
+remaining bias of stratified ABC is O(1/n²). Expectations are exact (`exact_stratified_bias`); only the pools and the
+queries are sampled.
 
 The toy: unconditional samples are the four modes; the class is the right half of them, and a generator early in
 training makes two wider clusters next to them. Queries are generated samples, as in training.
@@ -126,8 +127,8 @@ def table(record: Guidance) -> Table:
     return Table(
         caption=(
             f"Bias with generated and unconditional negatives, mean over {record.queries} queries, τ = {record.tau:g}; "
-            f"exact to {max(at.relative_error for at in record.at):.0e} of each bias for draws from two pools of "
-            f"{record.pool_points:,} points. "
+            f"exact to a relative error of {max(at.relative_error for at in record.at):.0e} for draws from two "
+            f"pools of {record.pool_points:,} points. "
             "The last column is the share of queries at which stratified ABC has a smaller bias than plain ABC."
         ),
         label="tab:guidance",
