@@ -71,7 +71,7 @@ def main() -> None:
     parts = Parts(generator=Waves(classes=2), encoder=polynomial, kernel=cauchy, estimator_pos=HalfABC())
     for report in train(config, parts=parts, out=arguments.out):
         forces = ", ".join(f"{force:.2g}" for force in report.metrics["force"][0])
-        print(f"step {report.step} of {report.steps}: force {forces}, spread {report.metrics['spread']:.2f}")
+        print(f"step {report.step} of {report.steps}: force {forces}, distance ratio {report.metrics['spread']:.2f}")
     print(f"pictures in {report.directory / 'samples'}")
 
 

@@ -11,6 +11,8 @@ import torch
 from truedrift.bias import diagnose, exact_moments, exact_moments_by_estimator, uncertainty
 from truedrift.bias.diagnose import RequiredN, smallest_n
 from truedrift.bias.expected_weights import FLOOR, References
+from truedrift.errors import UserError
+from truedrift.kernels.kernel import KERNELS
 from truedrift.report.screens import diagnosis_summary
 
 NAMES = ("standard", "abc", "abc2")
@@ -348,7 +350,7 @@ D_ = torch.ones(2, 5)
         ({"distances": D_, "tau": 1.0, "n": 4.5}, "n is 4.5; must be an integer"),
         ({"distances": D_, "tau": 1.0, "n": 4, "wanted": 0.0}, "wanted is 0.0; must be a positive fraction"),
         ({"distances": D_, "tau": 1.0, "n": 4, "kernel": "cauchy"}, "kernel is 'cauchy'; must be one of 'laplace'"),
-        ({"distances": D_, "tau": 1.0, "n": 4, "kernel": max}, "kernel is a function of features; "),
+        ({"distances": D_, "tau": 1.0, "n": 4, "kernel": max}, "kernel needs features; "),
         ({"distances": D_, "tau": 1.0, "n": 4, "seed": -1}, "seed is -1; must be an integer from 0"),
         ({"distances": -D_, "tau": 1.0, "n": 4}, "distances has an entry of -1.0; all entries must be ≥ 0"),
         ({"distances": D_[:, :1], "tau": 1.0, "n": 4}, r"distances has shape \[2, 1\]; .* 2 references or more; "),
@@ -365,3 +367,16 @@ def test_bad_arguments_are_one_line_of_three_parts(given, message):
         diagnose(**given)
     assert str(caught.value).count("; ") >= 2
     assert "\n" not in str(caught.value)
+
+
+def test_registered_kernel_is_used_by_name(monkeypatch):
+    def cauchy(x, y, tau):
+        return -torch.log1p((torch.cdist(x, y) / tau).square())
+
+    monkeypatch.setitem(KERNELS, "cauchy", cauchy)
+    generator = torch.Generator().manual_seed(0)
+    given = {"queries": torch.randn(4, 2, generator=generator), "references": torch.randn(40, 2, generator=generator)}
+    by_name = diagnose(**given, tau=0.5, n=8, kernel="cauchy")
+    assert as_json(by_name) | {"kernel": 0} == as_json(diagnose(**given, tau=0.5, n=8, kernel=cauchy)) | {"kernel": 0}
+    with pytest.raises(UserError, match="kernel needs features; must be 'laplace' or 'gaussian' for distances; "):
+        diagnose(distances=torch.cdist(*given.values()), tau=0.5, n=8, kernel="cauchy")

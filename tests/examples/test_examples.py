@@ -124,7 +124,7 @@ def test_own_parts_are_trained_and_a_second_run_finds_the_first_complete(tmp_pat
         for _ in range(2)
     ]
     assert re.match(
-        r"step 100 of 100: force \S+, \S+, \S+, spread \S+\npictures in runs/own-parts/samples\n", printed[0]
+        r"step 100 of 100: force \S+, \S+, \S+, distance ratio \S+\npictures in runs/own-parts/samples\n", printed[0]
     )
     assert printed[0] == printed[1]
     parts = json.loads((tmp_path / "runs" / "own-parts" / "config.json").read_text())["parts"]

@@ -99,7 +99,8 @@ def test_axis_in_millions():
 
 
 def test_only_evaluations_that_all_seeds_have_are_drawn():
-    short = grid("fig:convergence", [run("abc", 64, 0, [4.0, 3.0, 2.0]), run("abc", 64, 1, [6.0, 5.0])])
+    runs = [run("standard", 64, 0, [9.0]), run("abc", 64, 0, [4.0, 3.0, 2.0]), run("abc", 64, 1, [6.0, 5.0])]
+    short = grid("fig:convergence", runs)
     found = trajectory(short, "abc", 64)
     assert found.positives == (10 * 50 * 64, 10 * 100 * 64)
     assert found.mean == pytest.approx(((3.5 + 5.5) / 2, (3.0 + 5.5) / 2))

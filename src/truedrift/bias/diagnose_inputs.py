@@ -25,7 +25,7 @@ from truedrift.errors import (
     require_temperature,
 )
 from truedrift.kernels.distance import pairwise_distance
-from truedrift.kernels.kernel import KERNELS, LogKernel
+from truedrift.kernels.kernel import KERNELS, LogKernel, log_kernel
 
 LARGEST_N = 1_000_000
 MOST_TEMPERATURES = 16
@@ -37,6 +37,10 @@ SUM_WITHIN = 1e-3
 """The sum of a row of weights may differ from 1 by this much; by more for coarse dtypes (`weight_rows`)."""
 ROUNDING = 8
 """Distances that differ by at most this many eps of the largest distance count as equal."""
+
+
+BY_DISTANCE = ("laplace", "gaussian")
+"""Kernels whose logarithm is computed from distances."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +77,12 @@ class DiagnosisInput:
     def references_by_temperature(self, settings: DiagnosisSettings) -> Iterator[References]:
         """Yield the references at each temperature; distances are computed once."""
         kernel, d = settings.kernel, self.y
-        if self.x is not None and isinstance(kernel, str):
+        by_distance = kernel in BY_DISTANCE
+        if self.x is not None and by_distance:
             d = pairwise_distance(self.x, self.y)
         for tau in settings.temperatures:
-            if self.x is not None and not isinstance(kernel, str):
-                log_w = kernel(self.x, self.y, tau).detach().to("cpu", torch.float64)
+            if self.x is not None and not by_distance:
+                log_w = log_kernel(kernel)(self.x, self.y, tau).detach().to("cpu", torch.float64)
             else:
                 log_w = -(d / tau) if kernel == "laplace" else -((d / tau).square() / 2)
             require_finite(**{f"the kernel's logarithm at tau = {tau}": log_w})
@@ -142,9 +147,9 @@ def weight_rows(weights: Tensor) -> Float[Tensor, "rows n"]:
 
 def input_from_distances(distances: Tensor, settings: DiagnosisSettings, generator: torch.Generator) -> DiagnosisInput:
     """Check distances [Q, N] and sample rows and columns."""
-    if callable(settings.kernel):
+    if settings.kernel not in BY_DISTANCE:
         allowed = "must be 'laplace' or 'gaussian' for distances"
-        raise UserError("is a function of features", allowed, "pass a name", field="kernel")
+        raise UserError("needs features", allowed, "pass one of these, or features", field="kernel")
     _require_matrix("distances", distances, "Q, N", 1)
     require_positive("distances", distances, or_zero=True)
     Q, N = distances.shape

@@ -8,12 +8,14 @@ Exit status:
     130 interrupted from the keyboard.
 """
 
+import os
 import pkgutil
 import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Protocol, cast
 
 from truedrift._version import __version__
@@ -23,7 +25,7 @@ REQUIRED_PACKAGES = (
     *("filelock", "huggingface_hub", "jinja2", "matplotlib", "numba", "numpy"),
     *("PIL", "rich", "safetensors", "scipy", "sklearn", "tyro"),
 )
-"""The packages of the `app` extra."""
+"""The packages of the `app` extra, except tensorboard, which is optional."""
 
 COMMANDS: dict[str, str] = {
     "demo": "truedrift.cli.demo:Demo",
@@ -103,10 +105,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         output = _run(list(sys.argv[1:] if arguments is None else arguments))
         if output:
-            print(output)
+            print(output, flush=True)
         return 0
     except SystemExit as stop:  # tyro has printed the help (0), or what is wrong with the options (2)
         return int(stop.code or 0)
+    except BrokenPipeError:  # the reader of the output, such as `head`, has ended; nothing can be printed
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
         message, status = "interrupted", 130
     except UserError as error:
@@ -114,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandExit as stop:
         message, status = str(stop), stop.status
     except Exception as failure:
-        if isinstance(failure, OSError) and failure.filename is not None:
+        if isinstance(failure, OSError) and _is_user_path(failure.filename):
             problem = f"cannot use {str(failure.filename)!r} ({failure.strerror})"
             message, status = f"error: {problem}; must be a path that can be opened; pass another one", 2
         else:
@@ -162,6 +167,12 @@ def parse(arguments: list[str]) -> Command:
 def command_class(name: str) -> type[Command]:
     """Import and return the class of a command."""
     return cast("type[Command]", pkgutil.resolve_name(COMMANDS[name]))
+
+
+def _is_user_path(name: object) -> bool:
+    """Return whether an error is about a path outside the package, which only the user can have given."""
+    package = Path(__file__).parents[1]
+    return isinstance(name, (str, os.PathLike)) and not Path(name).absolute().is_relative_to(package)
 
 
 def _save_traceback(failure: Exception) -> str:

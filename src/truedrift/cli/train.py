@@ -13,7 +13,7 @@ import tyro
 from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay, is_rank_zero
 from truedrift.distributed import resolve_device
-from truedrift.errors import UserError
+from truedrift.errors import UserError, error_text
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
 from truedrift.training.config import Estimator, RunConfig
@@ -87,7 +87,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         with path.open("rb") as file:
             tree = json.loads(file.read(LARGEST_CONFIG_BYTES).decode())
     except (OSError, ValueError, RecursionError) as error:
-        problem = f"configuration {str(path)!r} cannot be read ({error})"
+        problem = f"configuration {str(path)!r} cannot be read ({error_text(error)})"
         raise UserError(problem, "must be a JSON file", "write one with --print-config") from None
     if isinstance(tree, dict) and set(tree) >= {"schema", "config"}:  # config.json of a run
         tree = tree["config"]

@@ -6,6 +6,7 @@ Each record serves one item: `tab:main_results`, `fig:convergence`, `tab:samples
 
 from dataclasses import dataclass
 
+from truedrift.errors import UserError
 from truedrift.evaluation.record import Metrics, Protocol
 from truedrift.records.provenance import Provenance
 
@@ -61,3 +62,14 @@ class ImageGrid:
     protocol: Protocol
     runs: tuple[ImageRun, ...]
     provenance: Provenance
+
+    def __post_init__(self) -> None:
+        pairs = {(run.variant, run.n) for run in self.runs}
+        variants, sizes = {variant for variant, _ in pairs}, {n for _, n in pairs}
+        evaluated = all(run.evaluations for run in self.runs)
+        if len(variants) < 2 or len(pairs) < len(variants) * len(sizes) or not evaluated:
+            raise UserError(
+                f"the record of {self.item} is incomplete ({len(self.runs)} runs)",
+                "must have at least two variants, each with evaluated runs at every n",
+                f"run truedrift reproduce {self.item} again",
+            )

@@ -73,6 +73,16 @@ class Overhead:
     costs: tuple[Cost, ...]
     provenance: Provenance
 
+    def __post_init__(self) -> None:
+        measured = {(cost.compiled, cost.estimator) for cost in self.costs}
+        modes = {False, *(compiled for compiled, _ in measured)}
+        if not measured >= {(compiled, estimator) for compiled in modes for estimator in ESTIMATORS}:
+            raise UserError(
+                f"the record of {LABEL} is incomplete ({len(self.costs)} costs)",
+                "must have the costs of standard and abc in every mode",
+                f"run truedrift reproduce {LABEL} again",
+            )
+
 
 LABEL = "tab:overhead"
 N = 8

@@ -1,0 +1,45 @@
+"""Records that lack runs or costs are refused in one line; complete records beside them are still reported."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from truedrift.cli.main import main
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+def drop_evaluations(record):
+    record["runs"][0]["evaluations"] = []
+
+
+def keep_one_run(record):
+    record["runs"] = record["runs"][:1]
+
+
+def drop_runs(record):
+    record["runs"] = []
+
+
+def drop_last_cost(record):
+    record["costs"] = record["costs"][:-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "problem"),
+    [
+        ("tab_main_results", drop_evaluations, "the record of tab:main_results is incomplete (40 runs)"),
+        ("tab_main_results", keep_one_run, "the record of tab:main_results is incomplete (1 runs)"),
+        ("tab_main_results", drop_runs, "the record of tab:main_results is incomplete (0 runs)"),
+        ("tab_overhead", drop_last_cost, "the record of tab:overhead is incomplete (3 costs)"),
+    ],
+)
+def test_incomplete_record_is_refused_in_one_line(name, change, problem, tmp_path, capsys):
+    record = json.loads((RESULTS / f"{name}.jsonl").read_text().splitlines()[-1])
+    change(record)
+    (tmp_path / "records.jsonl").write_text(json.dumps(record) + "\n")
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert problem in error
