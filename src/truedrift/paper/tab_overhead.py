@@ -172,6 +172,7 @@ def _measuring_process(config: RunConfig, device: str) -> Iterator[Callable[[str
                     return json.loads(process.stdout.readline())
                 except (BrokenPipeError, ValueError):  # the process has ended
                     status = process.wait()
+                # Report the last line that it wrote to stderr.
                 errors.seek(0)
                 last = errors.read().strip().splitlines()[-1:]
                 problem = f"a measurement ended with status {status} ({' '.join(last) or 'no output'})"

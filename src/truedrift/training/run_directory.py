@@ -239,11 +239,13 @@ def _read_config(path: Path) -> dict[str, Any]:
             f"must be a directory with {CONFIG}",
             "pass the path that `truedrift train` printed",
         )
+    # Read the file.
     try:
         tree = json.loads(file.read_text(encoding="utf-8"))
         schema, written_by = tree["schema"], tree.get("version", "of that run")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable_config(file, error) from None
+    # Check its schema and its sections.
     if schema != SCHEMA:
         raise UserError(
             f"{str(file)!r} has schema {schema!r}",
