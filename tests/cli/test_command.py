@@ -27,6 +27,8 @@ from truedrift.training.run_directory import lock_run
 main_module = import_module("truedrift.cli.main")
 
 LIMIT_SECONDS = 240
+MISSING = Path(truedrift.__file__).parent / "page" / "missing.css"
+"""A file of the package that does not exist."""
 
 
 @pytest.fixture
@@ -232,9 +234,26 @@ class BrokenChecks:
         raise ValueError("not a user's error")
 
 
+@dataclass(frozen=True)
+class BrokenInstallation:
+    def prepare(self):
+        return MISSING.read_text
+
+
+@dataclass(frozen=True)
+class BrokenWorker:
+    def prepare(self):
+        raise BrokenPipeError(32, "Broken pipe")
+
+
 @pytest.mark.parametrize(
     ("broken", "problem"),
-    [(Broken, "ZeroDivisionError: division by zero"), (BrokenChecks, "ValueError: not a user's error")],
+    [
+        (Broken, "ZeroDivisionError: division by zero"),
+        (BrokenChecks, "ValueError: not a user's error"),
+        (BrokenInstallation, f"FileNotFoundError: [Errno 2] No such file or directory: {str(MISSING)!r}"),
+        (BrokenWorker, "BrokenPipeError: [Errno 32] Broken pipe"),
+    ],
 )
 def test_a_bug_is_status_1_and_one_line_that_names_the_traceback(broken, problem, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -247,6 +266,17 @@ def test_a_bug_is_status_1_and_one_line_that_names_the_traceback(broken, problem
     text = file.read_text(encoding="utf-8")
     assert text.startswith("Traceback")
     assert text.endswith(f"{problem}\n")
+
+
+def test_a_closed_pipe_is_not_an_error():
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "truedrift", "recipes", "digits"]
+    done = subprocess.run(
+        command, stdout=write_end, stderr=subprocess.PIPE, text=True, timeout=LIMIT_SECONDS, check=False
+    )
+    os.close(write_end)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], *([name, "--help"] for name in main_module.COMMANDS)])

@@ -1,4 +1,4 @@
-"""Records that lack runs or costs are refused in one line; complete records beside them are still reported."""
+"""Records that lack runs, evaluations or costs are refused in one line."""
 
 import json
 from pathlib import Path
@@ -29,10 +29,10 @@ def drop_last_cost(record):
 @pytest.mark.parametrize(
     ("name", "change", "problem"),
     [
-        ("tab_main_results", drop_evaluations, "the record of tab:main_results is incomplete (40 runs)"),
-        ("tab_main_results", keep_one_run, "the record of tab:main_results is incomplete (1 runs)"),
-        ("tab_main_results", drop_runs, "the record of tab:main_results is incomplete (0 runs)"),
-        ("tab_overhead", drop_last_cost, "the record of tab:overhead is incomplete (3 costs)"),
+        ("tab_main_results", drop_evaluations, "the record of tab:main_results is incomplete (runs: 40)"),
+        ("tab_main_results", keep_one_run, "the record of tab:main_results is incomplete (runs: 1)"),
+        ("tab_main_results", drop_runs, "the record of tab:main_results is incomplete (runs: 0)"),
+        ("tab_overhead", drop_last_cost, "the record of tab:overhead is incomplete (costs: 3)"),
     ],
 )
 def test_incomplete_record_is_refused_in_one_line(name, change, problem, tmp_path, capsys):

@@ -105,13 +105,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         output = _run(list(sys.argv[1:] if arguments is None else arguments))
         if output:
-            print(output, flush=True)
+            _print_output(output)
         return 0
     except SystemExit as stop:  # tyro has printed the help (0), or what is wrong with the options (2)
         return int(stop.code or 0)
-    except BrokenPipeError:  # the reader of the output, such as `head`, has ended; nothing can be printed
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except KeyboardInterrupt:
         message, status = "interrupted", 130
     except UserError as error:
@@ -167,6 +164,14 @@ def parse(arguments: list[str]) -> Command:
 def command_class(name: str) -> type[Command]:
     """Import and return the class of a command."""
     return cast("type[Command]", pkgutil.resolve_name(COMMANDS[name]))
+
+
+def _print_output(output: str) -> None:
+    """Print the text. A reader that has closed the pipe, such as `head`, does not want the rest."""
+    try:
+        print(output, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again when it exits
 
 
 def _is_user_path(name: object) -> bool:

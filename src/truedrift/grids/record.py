@@ -69,7 +69,7 @@ class ImageGrid:
         evaluated = all(run.evaluations for run in self.runs)
         if len(variants) < 2 or len(pairs) < len(variants) * len(sizes) or not evaluated:
             raise UserError(
-                f"the record of {self.item} is incomplete ({len(self.runs)} runs)",
+                f"the record of {self.item} is incomplete (runs: {len(self.runs)})",
                 "must have at least two variants, each with evaluated runs at every n",
                 f"run truedrift reproduce {self.item} again",
             )

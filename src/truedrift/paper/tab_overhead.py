@@ -78,7 +78,7 @@ class Overhead:
         modes = {False, *(compiled for compiled, _ in measured)}
         if not measured >= {(compiled, estimator) for compiled in modes for estimator in ESTIMATORS}:
             raise UserError(
-                f"the record of {LABEL} is incomplete ({len(self.costs)} costs)",
+                f"the record of {LABEL} is incomplete (costs: {len(self.costs)})",
                 "must have the costs of standard and abc in every mode",
                 f"run truedrift reproduce {LABEL} again",
             )
