@@ -27,7 +27,14 @@ from truedrift.errors import UserError
 
 
 def cache_directory(name: str = "") -> Path:
-    """Return the cache directory, or its subdirectory `name`. The directory need not exist."""
+    """Return the cache directory, or one of its subdirectories.
+
+    Args:
+        name: Name of the subdirectory, such as "mnist" or "features"; empty: the cache directory itself.
+
+    Returns:
+        The path below $TRUEDRIFT_CACHE, else $XDG_CACHE_HOME/truedrift, else ~/.cache/truedrift. It may not exist.
+    """
     own = os.environ.get("TRUEDRIFT_CACHE")
     if own:
         return Path(own).expanduser() / name

@@ -39,12 +39,22 @@ _DEEP = ("I", "F")
 
 
 def read_folder(root: Path, *, split: str = "train", image_size: int | None = None) -> Samples:
-    """Read the images of a folder as bytes [N, C, H, W]; C is 1 if all images are gray, else 3.
+    """Read the images of a folder.
 
     Args:
-        root: The directory.
-        split: "train", "test" or "all".
-        image_size: Side to crop and resize to; None: all images must have the same size.
+        root: The directory, with one folder of images per class, or with images of a single class. The folders train
+            and test, if it has both, are its splits; otherwise everything is the split "train".
+        split: "train", "test" or "all" (train, then test).
+        image_size: Side in pixels, 1 to 4096, to which the central square of every image is resized; None: all images
+            must have the same size.
+
+    Returns:
+        Images as bytes [N, C, H, W]; C is 1 if all images are gray, else 3. Transparent pixels become white. The
+        classes are the sorted names of the folders, or "all" without class folders.
+
+    Raises:
+        UserError: If the directory or the split is missing, a class has no images, an image cannot be read, the sizes
+            differ without `image_size`, or the images need more than 64 GiB.
     """
     if image_size is not None and not 1 <= image_size <= LARGEST_SIZE:
         raise UserError(f"is {image_size}", f"must be 1 to {LARGEST_SIZE}", "pass for example 32", field="image_size")

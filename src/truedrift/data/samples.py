@@ -71,7 +71,13 @@ class Samples:
 
 
 def to_model_range(values: Tensor) -> Tensor:
-    """Convert bytes b to x = b/127.5 − 1, float32 in [−1, 1]; points are returned unchanged.
+    """Convert bytes b to x = b/127.5 − 1, the values that a model sees.
+
+    Args:
+        values: uint8 images of any shape, or points of another dtype.
+
+    Returns:
+        float32 in [−1, 1] of the same shape; points unchanged.
 
     Example:
         >>> to_model_range(torch.tensor([0, 255], dtype=torch.uint8))
@@ -81,5 +87,16 @@ def to_model_range(values: Tensor) -> Tensor:
 
 
 def to_uint8(images: Tensor) -> Tensor:
-    """Convert x to b = round(127.5 (x + 1)), clamped to 0 … 255: the inverse of `to_model_range` on bytes."""
+    """Convert x to b = round(127.5 (x + 1)), clamped to 0 … 255: the inverse of `to_model_range` on bytes.
+
+    Args:
+        images: Floating-point images of any shape. Values outside of [−1, 1] are clamped.
+
+    Returns:
+        uint8 of the same shape, without gradient.
+
+    Example:
+        >>> to_uint8(torch.tensor([-1.0, 0.2, 3.0]))
+        tensor([  0, 153, 255], dtype=torch.uint8)
+    """
     return images.detach().float().add(1.0).mul_(127.5).round_().clamp_(0, 255).to(torch.uint8)
