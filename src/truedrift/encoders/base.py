@@ -63,7 +63,13 @@ def stack_padded(features: Sequence[Float[Tensor, "B _"]]) -> Float[Tensor, "S B
     """Stack feature groups [B, D_s] into [S, B, D], with zeros after the narrower ones.
 
     Args:
-        features: Feature groups, as an encoder returns them.
+        features: One or more feature groups with the same B, as an encoder returns them.
+
+    Returns:
+        The groups [S, B, D], with D = max D_s.
+
+    Raises:
+        UserError: If there are no groups.
 
     Example:
         >>> stack_padded([torch.ones(2, 3), torch.ones(2, 1)])[1]
@@ -84,7 +90,13 @@ def gradient_weights(dimensions: Sequence[int], feature_scale: str) -> list[floa
 
     Args:
         dimensions: D_s of every group.
-        feature_scale: `feature_scale` of the drift loss.
+        feature_scale: "standardize-l2", "mean-distance" or "none", as given to the drift loss.
+
+    Returns:
+        S factors ≥ 1, one per group; the widest group has 1.
+
+    Raises:
+        UserError: If `feature_scale` is unknown.
 
     Example:
         >>> gradient_weights([4, 16], "standardize-l2")

@@ -22,11 +22,16 @@ def build(options: object, *, sample_shape: Sequence[int]) -> Encoder:
     """Build the frozen encoder of these options.
 
     Args:
-        options: Options of one of the encoders.
+        options: Options of one of the encoders; their type selects it.
         sample_shape: (D,) for points or (C, H, W) for images.
 
+    Returns:
+        The encoder on the CPU, in evaluation mode. It maps values [B, *sample_shape] in [−1, 1] to one tensor [B, D_s]
+        per group.
+
     Raises:
-        UserError: If the encoder cannot take samples of this shape, or its weights are missing.
+        UserError: If the options belong to no encoder, the encoder cannot take samples of this shape, or its weights
+            are missing.
 
     Example:
         >>> import torch

@@ -41,6 +41,7 @@ class ConvNetOptions:
     channels: tuple[int, ...] = (32, 64, 128)
     """Channels D_s of each stage."""
     pooling: Pooling = "mean"
+    """How a feature map becomes groups: "mean", "mean+std" or "patches", see `truedrift.encoders.pooling`."""
 
     def __post_init__(self) -> None:
         require_integer("seed", self.seed, 0, 0)

@@ -49,6 +49,7 @@ class DINOv2Options:
     input_normalization: InputNormalization = "imagenet"
     """ImageNet statistics, or [−1, 1] as in the published code."""
     pooling: Pooling = "mean"
+    """How a feature map becomes groups: "mean", "mean+std" or "patches", see `truedrift.encoders.pooling`."""
     random_weights: bool = False
     """Use random weights: for measuring speed and for tests, not for training."""
     seed: int = 0

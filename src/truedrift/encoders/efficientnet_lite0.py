@@ -126,6 +126,7 @@ class EfficientNetLite0Options:
     taps: tuple[int, ...] = (0, 2, 4, 10, 15)
     """Blocks whose output maps are used, counted from 0; later blocks are not computed."""
     pooling: Pooling = "mean"
+    """How a feature map becomes groups: "mean", "mean+std" or "patches", see `truedrift.encoders.pooling`."""
 
     def __post_init__(self) -> None:
         require_integer("image_size", self.image_size, 32, 64)

@@ -19,10 +19,16 @@ def build(options: GeneratorOptions, *, sample_shape: tuple[int, ...], classes: 
     """Build the generator of these options, with parameters drawn from the stream (seed, "generator").
 
     Args:
-        options: Options of one of the generators.
+        options: Options of one of the generators; their type selects it.
         sample_shape: (D,) for points or (C, H, W) for images.
-        classes: Number of classes.
+        classes: Number of classes C ≥ 1. The generator also takes the label C, the null class.
         seed: Seed of the parameters.
+
+    Returns:
+        The generator in float32 on the CPU, in training mode.
+
+    Raises:
+        UserError: If the options belong to no generator, or do not fit `sample_shape`.
 
     Example:
         >>> generator = build(MLPOptions(width=8, depth=1), sample_shape=(2,), classes=1, seed=0)

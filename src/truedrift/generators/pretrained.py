@@ -31,10 +31,23 @@ def from_pretrained(folder: Path | str) -> Generator:
     """Load the generator saved in a local folder, in float32 on the CPU.
 
     Args:
-        folder: A folder written by `save_pretrained` or `truedrift convert`.
+        folder: A folder written by `save_pretrained` or `truedrift convert`. Nothing is downloaded.
+
+    Returns:
+        The generator in evaluation mode. Its class follows from config.json.
 
     Raises:
         UserError: If the folder is missing, incomplete or damaged.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from truedrift.generators import MLPOptions, build
+        >>> generator = build(MLPOptions(width=8, depth=1), sample_shape=(2,), classes=3, seed=0)
+        >>> with TemporaryDirectory() as folder:
+        ...     _ = generator.save_pretrained(folder)
+        ...     loaded = from_pretrained(folder)
+        >>> type(loaded).__name__, loaded.sample_shape, loaded.classes
+        ('MLP', (2,), 3)
     """
     folder = Path(folder)
     allowed, fix = "must be a folder that save_pretrained or truedrift convert wrote", "save or convert it again"
@@ -91,8 +104,15 @@ def load_published(
     Args:
         tensors: All tensors of the checkpoint by dotted name.
         weights: Which set to load: "ema", "model", or "auto" for the average if there is one.
-        image_size: Side of the images, as in `DriftDiT.from_published`.
-        style_draws: Style ids per sample, as in `DriftDiT.from_published`.
+        image_size: Side of the images; None: from the position cache of any set of weights, or 32 without one.
+        style_draws: Style ids per sample, which no tensor implies; None: 32, or 0 in a network without styles.
+
+    Returns:
+        The network, the name of the chosen weights, and which of its sizes are known and not defaults.
+
+    Raises:
+        UserError: If there is no DriftDiT among the tensors, `weights` matches no set or several sets, or a tensor is
+            missing, unexpected or of the wrong shape.
     """
     sets = _split_weights(tensors)
     prefix = _choose_weights(list(sets), weights)
@@ -115,7 +135,14 @@ def convert_published(file: Path, folder: Path, **options: Any) -> PublishedWeig
     Args:
         file: The checkpoint (.pt, .pth, .safetensors, …). A separate process reads pickles and executes nothing.
         folder: The folder to write, new or empty. Its parent must exist.
-        options: Options of `load_published`.
+        options: Options of `load_published`: `weights`, `image_size`, `style_draws`.
+
+    Returns:
+        The network that was written, as `load_published` returns it.
+
+    Raises:
+        UserError: If the file is not a checkpoint of tensors and plain values, or holds no DriftDiT that fits the
+            options.
     """
     from safetensors.torch import load_file  # noqa: PLC0415  an extra
 
