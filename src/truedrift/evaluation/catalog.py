@@ -46,7 +46,18 @@ def build_extractor(name: str, *, sample_shape: Sequence[int], device: torch.dev
 
 
 def default_extractor(sample_shape: Sequence[int]) -> str:
-    """Return the default extractor: `encoder:pixels` for points, `digits` for 8×8 images, else `inception`."""
+    """Return the name of the default extractor.
+
+    Args:
+        sample_shape: The shape of one sample: (channels, height, width), or (dimensions,) for points.
+
+    Returns:
+        "encoder:pixels" for points, "digits" for gray 8×8 images, else "inception".
+
+    Example:
+        >>> default_extractor((3, 32, 32))
+        'inception'
+    """
     if len(sample_shape) == 1:
         return "encoder:pixels"
     return "digits" if tuple(sample_shape) == SHAPE else "inception"

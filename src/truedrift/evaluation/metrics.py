@@ -78,7 +78,19 @@ def empty_moments(dimensions: int, device: torch.device | None = None) -> Moment
 
 
 def batch_moments(features: Float[Tensor, "N D"]) -> Moments:
-    """Compute the moments of one batch."""
+    """Compute the moments of one batch.
+
+    Args:
+        features: Features [N, D] of any floating-point dtype.
+
+    Returns:
+        N, μ and M in float64, on the device of the features.
+
+    Example:
+        >>> moments = batch_moments(torch.tensor([[0.0], [2.0]]))
+        >>> moments.mean.item(), moments.covariance.item()
+        (1.0, 2.0)
+    """
     wide = features.double()
     mean = wide.mean(0)
     centered = wide - mean
@@ -92,6 +104,13 @@ def frechet_distance(a: Moments, b: Moments) -> float:
     tr (Σ_1 Σ_2)^½ = tr (A Σ_2 A)^½ with A = Σ_1^½. That matrix is symmetric, so two eigendecompositions in float64
     suffice. Covariances of fewer features than dimensions are singular: eigenvalues that rounding made negative count
     as zero. The result is d², as everywhere in the literature; in Inception features it is the FID.
+
+    Args:
+        a: Moments of one side; the order of the sides does not matter.
+        b: Moments of the other side, with the same D.
+
+    Returns:
+        d² ≥ 0. It is computed on the CPU.
 
     Example:
         >>> features = torch.tensor([[0.0], [2.0]])
@@ -129,8 +148,17 @@ def kernel_distance(f: Float[Tensor, "n D"], g: Float[Tensor, "m D"]) -> tuple[f
 
         error² = 4 Var h(f)/n + 4 Var h(g)/m.
 
+    Args:
+        f: Features [n, D] of one side; the order of the sides does not matter.
+        g: Features [m, D] of the other side.
+
     Returns:
-        (KID, standard error); None if a side has fewer than two features.
+        (KID, standard error), computed in float64; (None, None) if a side has fewer than two features. KID is unbiased,
+        so it may be negative.
+
+    Example:
+        >>> kernel_distance(torch.zeros(2, 1), torch.ones(2, 1))  # 1 + 8 − 2·1
+        (7.0, 0.0)
     """
     n, m = len(f), len(g)
     if min(n, m) < 2:
@@ -170,8 +198,18 @@ def precision_recall(
     share of data features in the manifold of the generated ones. A generator that makes only one picture has precision
     1 and recall near 0.
 
+    Args:
+        data: Features [n, D] of the data.
+        generated: Features [m, D] of generated samples.
+        k: Which nearest neighbor sets the radius of a ball.
+
     Returns:
-        (precision, recall); None if a side has k features or fewer.
+        (precision, recall), both from 0 to 1; (None, None) if a side has k features or fewer.
+
+    Example:
+        >>> data = torch.arange(8.0)[:, None]
+        >>> precision_recall(data, torch.full((8, 1), 3.5))  # eight times the same picture
+        (1.0, 0.0)
     """
     if min(len(data), len(generated)) <= k:
         return None, None

@@ -311,7 +311,18 @@ def _weigh_side(
 
 
 def mean_square(V: Float[Tensor, "*batch B D"]) -> Float[Tensor, "*batch 1 1"]:
-    """Compute mean V² over queries and coordinates."""
+    """Compute mean V² over queries and coordinates.
+
+    Args:
+        V: A field [..., B, D].
+
+    Returns:
+        The mean square [..., 1, 1], which broadcasts with V; its root is the RMS of the field.
+
+    Example:
+        >>> mean_square(torch.tensor([[1.0, -1.0], [3.0, 1.0]]))
+        tensor([[3.]])
+    """
     return V.square().mean((-2, -1), keepdim=True)
 
 

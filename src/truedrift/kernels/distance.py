@@ -44,6 +44,9 @@ def pairwise_distance(
     Returns:
         d [..., B, n], in at least float32.
 
+    Raises:
+        UserError: If `method` is unknown.
+
     Example:
         >>> pairwise_distance(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
         tensor([[5., 1.]])
@@ -58,7 +61,19 @@ def squared_distance(
     method: Method = "auto",
     same: bool = False,
 ) -> Float[Tensor, "*batch B n"]:
-    """Compute d²_ij = ‖x_i − y_j‖², with the arguments of `pairwise_distance`.
+    """Compute d²_ij = ‖x_i − y_j‖².
+
+    Args:
+        x: Queries [..., B, D].
+        y: References [..., n, D].
+        method: "exact" forms the differences, "matmul" expands the square, "auto" chooses by size.
+        same: Whether y is x, so that the diagonal is exactly zero.
+
+    Returns:
+        d² [..., B, n], in at least float32.
+
+    Raises:
+        UserError: If `method` is unknown.
 
     Example:
         >>> squared_distance(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))

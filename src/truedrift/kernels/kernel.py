@@ -40,7 +40,15 @@ def laplace(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
 
 
 def gaussian(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
-    """Return log k = −‖x − y‖² / (2τ²), with the arguments of `laplace`.
+    """Return log k = −‖x − y‖² / (2τ²).
+
+    Args:
+        x: Queries [..., B, D].
+        y: References [..., n, D].
+        tau: Temperature τ > 0, the standard deviation of the kernel.
+
+    Returns:
+        log k [..., B, n], in at least float32.
 
     Example:
         >>> import torch
