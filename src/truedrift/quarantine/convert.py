@@ -51,7 +51,14 @@ def convert_pickle(source: Path, target: Path) -> None:
 
 
 def require_checkpoint(source: Path) -> None:
-    """Require that the file exists and has the extension of a checkpoint."""
+    """Require that the file exists and has the extension of a checkpoint.
+
+    Args:
+        source: A path that ends in .pt, .pth, .bin, .ckpt, .pkl or .safetensors. The file is not opened.
+
+    Raises:
+        UserError: If it does not exist, is a directory, or has another extension.
+    """
     require_file(source, (*PICKLES, SAFE))
 
 

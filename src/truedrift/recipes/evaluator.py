@@ -27,7 +27,14 @@ from truedrift.training.config import DataOptions, EvaluationOptions, RunConfig
 class RunEvaluator:
     """The function that `train` calls with the averaged generator and the step.
 
-    The first call computes the reference, or reads it from the cache.
+    The first call computes the reference, or reads it from the cache. Every call returns the metrics by name, and under
+    `protocol` how they were computed.
+
+    Args:
+        options: Number and seed of the generated samples, and the split to name in the protocol.
+        data: The samples to compare with, as `load_reference_data` returns them.
+        extractor: The network that gives the features.
+        progress: A callback for the computation of the reference.
     """
 
     def __init__(
@@ -58,6 +65,9 @@ def build_evaluator(
         samples: The training data, if they are loaded already.
         progress: A callback for long computations, which all come with the first evaluation.
 
+    Returns:
+        A function of the averaged generator and the step, to pass to `train` as `evaluate`; or None.
+
     Raises:
         UserError: If the data or the extractor is not available.
     """
@@ -78,9 +88,15 @@ def load_reference_data(
 
     Args:
         data: The data set.
-        options: The split, and how many of its samples to take.
-        seed: The seed of toys.
+        options: The split, and how many of its samples to take (`reference`; None: all).
+        seed: The seed of toys. The random part does not depend on it.
         train: The split `train`, if it is loaded already.
+
+    Returns:
+        The samples, in the order of the data set.
+
+    Raises:
+        UserError: If the data set is missing or damaged.
     """
     if options.split == "train" and train is not None:
         samples = train

@@ -36,8 +36,12 @@ def provenance(*, seed: int, wall_seconds: float, command: str | None = None) ->
 
     Args:
         seed: The seed of the computation.
-        wall_seconds: How long it took.
-        command: The command that computes it again.
+        wall_seconds: How long it took, in seconds.
+        command: The command that computes it again; None: there is none.
+
+    Returns:
+        These values with the versions of truedrift, Python and torch, the commit of the clone, the platform, and the
+        current time (UTC).
     """
     return Provenance(
         version=__version__,
@@ -53,7 +57,15 @@ def provenance(*, seed: int, wall_seconds: float, command: str | None = None) ->
 
 
 def with_command(record: Record, command: str) -> Record:
-    """Return the record with `command` in its provenance."""
+    """Return a copy of the record with a command in its provenance.
+
+    Args:
+        record: A dataclass with a field `provenance`.
+        command: The command that computes the record again.
+
+    Returns:
+        A new record of the same kind; the given one is unchanged.
+    """
     original: Any = record
     changed: Record = replace(original, provenance=replace(original.provenance, command=command))
     return changed

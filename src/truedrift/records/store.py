@@ -89,6 +89,12 @@ def read_lenient(path: Path, *kinds: type[Record]) -> tuple[list[Record], dict[i
 def writable_directory(path: Path) -> Path:
     """Make the directory if it is missing, and check that files and records can be written to it.
 
+    Args:
+        path: The directory. Missing parents are made as well.
+
+    Returns:
+        The same path.
+
     Raises:
         UserError: If the directory cannot be made or written to.
     """

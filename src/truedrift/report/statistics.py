@@ -22,13 +22,38 @@ PERCENT = f"{CONFIDENCE * 100:.0f} %"
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """Return the mean and the largest deviation from it."""
+    """Return the mean and the largest deviation from it.
+
+    Args:
+        values: One or more numbers, such as the results of several seeds.
+
+    Returns:
+        (mean, max |value − mean|).
+
+    Example:
+        >>> mean_and_deviation((1.0, 2.0, 6.0))
+        (3.0, 3.0)
+    """
     mean = statistics.fmean(values)
     return mean, max(abs(value - mean) for value in values)
 
 
 def mean_cell(values: Sequence[float], spec: str, *, bold: bool = False, note: str = "") -> MeanCell:
-    """Return the mean ± largest deviation; no value is a dash, and a single value has no deviation."""
+    """Return a table cell with the mean ± largest deviation.
+
+    Args:
+        values: The numbers. No number is a dash; a single number has no deviation.
+        spec: Format of both numbers, such as ".2f".
+        bold: Whether the cell is bold.
+        note: Text after the numbers.
+
+    Returns:
+        The cell.
+
+    Example:
+        >>> mean_cell((1.0, 2.0, 6.0), ".1f").text()
+        '3.0 ± 3.0'
+    """
     if not values:
         return MeanCell(None, None, 0, spec, note=note)
     mean, deviation = mean_and_deviation(values)
@@ -36,7 +61,19 @@ def mean_cell(values: Sequence[float], spec: str, *, bold: bool = False, note: s
 
 
 def rolling_mean(values: Sequence[float], window: int) -> list[float]:
-    """Return the centered rolling mean, as many values as given; the window is shorter at both ends."""
+    """Return the centered rolling mean.
+
+    Args:
+        values: The numbers, in order.
+        window: An odd number 2h + 1 of values to average. Fewer are averaged at both ends.
+
+    Returns:
+        As many values as given; value k is the mean of the existing values k − h … k + h.
+
+    Example:
+        >>> rolling_mean((0.0, 3.0, 6.0, 6.0), 3)
+        [1.5, 3.0, 5.0, 6.0]
+    """
     half = window // 2
     return [statistics.fmean(values[max(0, k - half) : k + half + 1]) for k in range(len(values))]
 
@@ -94,6 +131,14 @@ class Paired:
 
 def paired(base: Mapping[int, float], other: Mapping[int, float]) -> Paired:
     """Return the mean and the interval of `other` − `base` over the seeds that both have.
+
+    Args:
+        base: Results by seed.
+        other: Results by seed to compare with them.
+
+    Returns:
+        The number of pairs, the mean difference, and the limits of its 95 % t interval. Without pairs the mean is None;
+        with fewer than two pairs the limits are None.
 
     Example:
         >>> paired({0: 3.0, 1: 5.0}, {1: 4.0, 2: 1.0})

@@ -46,7 +46,18 @@ _PATTERN = re.compile("|".join(map(re.escape, sorted(_LATEX, key=len, reverse=Tr
 
 
 def escape(text: str) -> str:
-    """Return LaTeX code that prints the text."""
+    r"""Return LaTeX code that prints the text.
+
+    Args:
+        text: Plain text. Commands in it would be printed, not executed.
+
+    Returns:
+        The text with special characters escaped and other symbols, such as τ and ±, as commands.
+
+    Example:
+        >>> print(escape("5 % ± τ"))
+        5 \% $\pm$ $\tau$
+    """
     return _PATTERN.sub(lambda match: _LATEX[match[0]], text)
 
 
@@ -117,7 +128,19 @@ Row = Sequence[Cell]
 
 
 def format_number(value: float | None, spec: str) -> str:
-    """Format a number with a Unicode minus sign; zero has no sign, and None is a dash."""
+    """Format a number for a text.
+
+    Args:
+        value: The number; None is a dash.
+        spec: Format such as ".2f".
+
+    Returns:
+        The number with a Unicode minus sign. A number that is shown as zero has no sign.
+
+    Example:
+        >>> format_number(-0.5, ".2f"), format_number(-0.001, ".2f"), format_number(None, ".2f")
+        ('−0.50', '0.00', '–')
+    """
     if value is None:
         return DASH
     text = format(value, spec)
