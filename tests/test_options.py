@@ -59,7 +59,7 @@ def test_allowed_values_are_accepted():
 @pytest.mark.parametrize(
     ("tree", "message"),
     [
-        ({"name": 3}, "name is 3; must be text without NUL or surrogates; choose another value"),
+        ({"name": 3}, "name is 3; must be text without NUL or surrogates; set name to text without NUL or surrogates"),
         ({"name": "a\0b"}, r"name is 'a\\x00b'; must be text without NUL or surrogates; "),
         ({"name": "\ud800"}, r"name is '\\ud800'; must be text without NUL or surrogates; "),
         ({"deep": 1}, "deep is 1; must be true or false; "),

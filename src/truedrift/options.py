@@ -82,9 +82,9 @@ def from_dict(kind: Callable[..., Options], tree: Any, where: str = "") -> Optio
         ...     betas: tuple[float, float] = (0.9, 0.95)
         >>> from_dict(Optimizer, {"learning_rate": 1})
         Optimizer(learning_rate=1.0, betas=(0.9, 0.95))
-        >>> from_dict(Optimizer, {"learning_rate": -1}, "optimizer")
+        >>> from_dict(Optimizer, {"learning_rate": -1})
         Traceback (most recent call last):
-        truedrift.errors.UserError: optimizer.learning_rate is -1.0; must be greater than 0; choose another value
+        truedrift.errors.UserError: learning_rate is -1.0; must be greater than 0; set learning_rate to an allowed value
     """
     if not isinstance(tree, Mapping):
         raise UserError(
@@ -148,7 +148,7 @@ def _value(kind: Any, value: Any, where: str) -> Any:
         converted = _value(parts[0], value, where)
         for rule in parts[1:]:
             if converted is not None and not rule.holds(converted):
-                raise UserError(f"is {converted!r}", str(rule), "choose another value", field=where)
+                raise UserError(f"is {converted!r}", str(rule), f"set {where} to an allowed value", field=where)
         return converted
     if origin in (UnionType, Union):
         return _union(parts, value, where)
@@ -201,7 +201,7 @@ def _scalar(kind: Any, value: Any, where: str) -> Any:
     if kind is str and type(value) is str and not re.search("[\0\ud800-\udfff]", value):
         return value
     names = {bool: "true or false", int: "an integer", float: "a finite number", str: "text without NUL or surrogates"}
-    raise UserError(f"is {_short_repr(value)}", f"must be {names[kind]}", "choose another value", field=where)
+    raise UserError(f"is {_short_repr(value)}", f"must be {names[kind]}", f"set {where} to {names[kind]}", field=where)
 
 
 def _short_repr(value: Any) -> str:

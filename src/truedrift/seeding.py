@@ -8,6 +8,16 @@ import hashlib
 
 import torch
 
+from truedrift.errors import UserError
+
+LARGEST_SEED = 2**31 - 1
+
+
+def require_seed(seed: int) -> None:
+    """Require a seed from 0 to 2³¹ − 1."""
+    if not 0 <= seed <= LARGEST_SEED:
+        raise UserError(f"is {seed}", f"must be from 0 to {LARGEST_SEED}", "pass for example 0", field="seed")
+
 
 def stream(seed: int, purpose: str, *numbers: int) -> torch.Generator:
     """Return a generator on the CPU for one purpose.

@@ -350,11 +350,14 @@ class _Problem:
         """Yield s = −log w [some queries, N] of every stratum, 0 at the largest weight of a query in any stratum."""
         for some in quadrature.blocks(x, sum(map(len, self.pools))):
             strata = [quadrature.minus_log_kernel(self.kernel, some, pool, self.tau) for pool in self.pools]
+            least = []
             for s, log_weight in zip(strata, self.log_weights, strict=True):
-                require_finite(**{"the kernel's logarithm over the pool": torch.stack((s.amin(-1), s.amax(-1)))})
-                s.sub_(log_weight)
-            least = torch.stack([s.amin(-1, keepdim=True) for s in strata]).amin(0)
-            yield [s.sub_(least) for s in strata]
+                low, high = s.aminmax(dim=-1, keepdim=True)
+                require_finite(**{"the kernel's logarithm over the pool": torch.stack((low, high))})
+                if log_weight:
+                    s.sub_(log_weight)
+                least.append(low - log_weight)
+            yield [s.sub_(torch.stack(least).amin(0)) for s in strata]
 
 
 def _ratio(n: Sizes) -> Sizes:

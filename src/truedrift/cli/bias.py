@@ -18,6 +18,7 @@ from truedrift.paper import pool_bias
 from truedrift.paper.catalog import render_record
 from truedrift.paper.pool_bias import Question, compute_pool_bias
 from truedrift.records.store import RECORDS, append, writable_directory
+from truedrift.seeding import require_seed
 
 TOYS: dict[str, GaussianMixture] = {"four-modes": FOUR_MODES, "three-clusters": THREE_CLUSTERS}
 TOY_POINTS = 1_000_000
@@ -72,8 +73,7 @@ class Bias:
         """Check the options, the file and the directory."""
         if not self.tau:
             raise UserError("is empty", "must hold at least one number", "pass for example --tau 0.1", field="tau")
-        if not 0 <= self.seed < 1 << 31:
-            raise UserError(f"is {self.seed}", f"must be from 0 to {(1 << 31) - 1}", "pass for example 0", field="seed")
+        require_seed(self.seed)
         require_integer("queries", self.queries, 1, 50)
         questions = [
             Question(

@@ -8,6 +8,7 @@ Exit status:
     130 interrupted from the keyboard.
 """
 
+import errno
 import os
 import pkgutil
 import sys
@@ -21,6 +22,7 @@ from typing import Protocol, cast
 from truedrift._version import __version__
 from truedrift.errors import UserError
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 REQUIRED_PACKAGES = (
     *("filelock", "huggingface_hub", "jinja2", "matplotlib", "numba", "numpy"),
     *("PIL", "rich", "safetensors", "scipy", "sklearn", "tyro"),
@@ -116,7 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except CommandExit as stop:
         message, status = str(stop), stop.status
     except Exception as failure:
-        if isinstance(failure, OSError) and _is_user_path(failure.filename):
+        if isinstance(failure, OSError) and failure.errno in DISK_FULL:
+            message, status = f"error: {failure.strerror}; the output needs more space; free some and run again", 2
+        elif isinstance(failure, OSError) and _is_user_path(failure.filename):
             problem = f"cannot use {str(failure.filename)!r} ({failure.strerror})"
             message, status = f"error: {problem}; must be a path that can be opened; pass another one", 2
         else:
@@ -170,8 +174,10 @@ def _print_output(output: str) -> None:
     """Print the text. A reader that has closed the pipe, such as `head`, does not want the rest."""
     try:
         print(output, flush=True)
-    except BrokenPipeError:
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again when it exits
+        if not isinstance(error, BrokenPipeError):
+            raise
 
 
 def _is_user_path(name: object) -> bool:

@@ -18,6 +18,7 @@ from truedrift.grids.local import threads_per_worker, worker_count
 from truedrift.grids.plan import HUB, Plan, Task, is_done, missing_requirements, steps_taken
 from truedrift.progress import no_progress
 from truedrift.recipes.recipes import CIFAR10_EPOCHS, CIFAR10_SEEDS, STEPS_PER_EPOCH
+from truedrift.report.table import align_columns
 from truedrift.training.config import RunConfig
 from truedrift.training.setup import Parts, build_setup, load_samples
 
@@ -25,20 +26,21 @@ STANDARD_EPOCH_SECONDS, ABC_EPOCH_SECONDS = 37.1, 42.8
 MAIN_GRID_HOURS = 700
 CLASSES = {"cifar10": 10, "cifar100": 100}
 WARM_UP, STEPS = 2, 5
-COLUMNS = "{:28} {:26} {:>3} {:>5} {:>7} {:>8}  {}"
+COLUMNS = ("run", "variant", "n", "seed", "epochs", "steps", "state")
 
 
 def describe_plan(plan: Plan, runs: Path, device: str, workers: int | None) -> str:
     """Return the table of runs with their states, the networks, and the estimate."""
     # One line per run
     remaining = remaining_steps(plan, runs)
-    lines = [COLUMNS.format("run", "variant", "n", "seed", "epochs", "steps", "state")]
+    rows: list[tuple[object, ...]] = [COLUMNS]
     for task in plan.tasks:
         n, seed, cadence = task.config.batch.n, task.config.seed, task.config.cadence
         taken = task.steps - remaining.get(task, 0)
         state = "done" if task not in remaining else f"{taken} of {task.steps} steps" if taken else "to do"
-        lines.append(COLUMNS.format(task.name, task.variant, n, seed, cadence.epochs, cadence.steps, state))
+        rows.append((task.name, task.variant, n, seed, cadence.epochs, cadence.steps, state))
     done = len(plan.tasks) - len(remaining)
+    lines = align_columns([[str(cell) for cell in row] for row in rows])
     lines += ["", f"{plan.item} at scale {plan.scale} on {plan.data}: {len(plan.tasks)} runs, {done} done"]
     # Networks
     config = plan.tasks[0].config

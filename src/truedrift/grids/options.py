@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from truedrift.errors import UserError, require_integer
+from truedrift.errors import require_integer
 from truedrift.progress import Progress, no_progress
+from truedrift.seeding import require_seed
 
 Scale = Literal["smoke", "cpu", "paper"]
 
@@ -29,8 +30,7 @@ class StudyOptions:
     """Device of an image experiment."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.seed < 1 << 31:
-            raise UserError(f"is {self.seed}", f"must be from 0 to {(1 << 31) - 1}", "pass for example 0", field="seed")
+        require_seed(self.seed)
         if self.seeds is not None:
             require_integer("seeds", self.seeds, 1, 3)
 

@@ -157,9 +157,9 @@ def chart_data(labels: Sequence[str], charts: Sequence[Chart]) -> dict[str, Any]
 # Template
 
 
-def load_template(*, autoescape: bool = True) -> Any:
+def load_template() -> Any:
     """Compile page.html.j2, with the functions that it calls."""
-    environment = Environment(autoescape=autoescape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     images = (embed_charts, embed_figure, embed_pictures)
     texts = (cell_text, describe_drawn, describe_origin, is_bold, pluralize)
