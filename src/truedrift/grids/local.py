@@ -64,7 +64,12 @@ READ_SECONDS = 2.0
 
 
 class Interrupted(Exception):
-    """A signal asked to stop, and every run has saved its state. `status` is the exit status."""
+    """A signal asked to stop, and every run has saved its state.
+
+    Args:
+        signal: Name of the signal, such as "SIGTERM".
+        status: Exit status for the command.
+    """
 
     def __init__(self, signal: str, status: int) -> None:
         super().__init__(signal)
@@ -90,7 +95,13 @@ class UnfinishedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """Runs `workers` tasks at a time; by default one per GPU or core."""
+    """A pool that runs several tasks at a time, each in its own process.
+
+    Args:
+        runs: The directory of the run directories.
+        device: The device of every run: "auto", "cpu", "cuda" or "mps".
+        workers: Number of runs at a time; None: one per GPU or core.
+    """
 
     runs: Path
     device: str = "auto"

@@ -105,12 +105,28 @@ def last_log_line(log: Path) -> str:
 
 
 def steps_taken(task: Task, runs: Path) -> int:
-    """Return the last logged step of the run."""
+    """Return the last logged step of the run.
+
+    Args:
+        task: The run.
+        runs: The directory that contains its run directory.
+
+    Returns:
+        A number of steps, at most those of the whole run; 0 if nothing was logged yet.
+    """
     return status.steps_taken(run_path(task, runs), task.config)
 
 
 def is_done(task: Task, runs: Path) -> bool:
-    """Return whether the run has taken and evaluated its last step."""
+    """Return whether the run has taken and evaluated its last step.
+
+    Args:
+        task: The run.
+        runs: The directory that contains its run directory.
+
+    Returns:
+        True if metrics.jsonl has the last step, with its evaluation unless the configuration has no extractor.
+    """
     return status.is_done(run_path(task, runs), task.config)
 
 

@@ -18,10 +18,20 @@ from truedrift.training.status import wall_seconds
 
 
 def collect_results(plan: Plan, runs: Path, *, seed: int, started: float) -> ImageGrid:
-    """Return the record of a plan whose runs are all done; `started` is the monotonic start time of the command.
+    """Return the record of a plan whose runs are all done.
+
+    Args:
+        plan: The plan.
+        runs: The directory that contains the run directories.
+        seed: The seed to write into the provenance.
+        started: `time.monotonic()` at the start of the command, from which the wall time in the provenance is counted.
+
+    Returns:
+        The evaluations of every run, and the protocol that they share.
 
     Raises:
-        UserError: Two runs were evaluated by different protocols, or a file is not what `truedrift train` wrote.
+        UserError: If two runs were evaluated by different protocols, a file is not what `truedrift train` wrote, the
+            plan has fewer than two variants, or a variant has no run at some n.
     """
     evaluations = {task.id: _read_evaluations(run_path(task, runs)) for task in plan.tasks}
     config = plan.tasks[0].config

@@ -20,7 +20,11 @@ Executor = Literal["local", "slurm"]
 
 
 class UnfinishedRuns(Exception):
-    """Some runs of a plan failed, or another command is working on them; the others are done."""
+    """Some runs of a plan failed, or another command is working on them; the others are done.
+
+    Args:
+        runs: The runs that are not done, each with the reason.
+    """
 
     def __init__(self, runs: list[UnfinishedRun]) -> None:
         super().__init__(f"{len(runs)} runs are not done")
@@ -29,7 +33,14 @@ class UnfinishedRuns(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Execution:
-    """Where runs are stored and what executes them."""
+    """Where runs are stored and what executes them.
+
+    Args:
+        runs: The directory of the run directories.
+        executor: "local" runs them on this machine and waits; "slurm" submits them as jobs.
+        workers: Number of local runs at a time; None: one per GPU or core.
+        slurm: Resources of every job; ignored by "local".
+    """
 
     runs: Path = Path("runs/grid")
     executor: Executor = "local"

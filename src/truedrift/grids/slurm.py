@@ -139,7 +139,21 @@ def require_slurm() -> None:
 
 
 def submit(plan: Plan, runs: Path, options: SlurmOptions, device: str, cluster: str = "slurm") -> Submission:
-    """Submit runs that are neither done nor waiting; `cluster` "local" runs the same jobs on this machine."""
+    """Submit every run that is not done and has no waiting or running job.
+
+    Args:
+        plan: The runs.
+        runs: The directory of the run directories, also for the files of submitit.
+        options: Resources requested for every run.
+        device: The device of every run: "auto", "cpu", "cuda" or "mps".
+        cluster: "slurm", or "local" to run the same jobs on this machine.
+
+    Returns:
+        The jobs that wait or run, those submitted now, and those that ended early, with the last line of their logs.
+
+    Raises:
+        UserError: If an extra setting is not name=value, or another command is submitting to the same directory.
+    """
     runs = runs.absolute()
     make_directory(runs / FOLDER)
     with lock_run(runs / FOLDER):
