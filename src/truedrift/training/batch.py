@@ -44,10 +44,13 @@ class GeneratorInputs:
     """Inputs of the generator for some rows of the batch."""
 
     z: Tensor
+    """[b, *noise_shape] standard normal noise."""
     labels: Tensor
     """[b] labels, with the null class where the label is hidden."""
     strength: Tensor
+    """[b] guidance strength a ≥ 1."""
     style_ids: Tensor
+    """[b, K] style ids."""
 
     def __len__(self) -> int:
         return len(self.z)
@@ -69,7 +72,17 @@ class GeneratorInputs:
 
 
 def draw_inputs(config: RunConfig, generator: Generator, step: int) -> GeneratorInputs:
-    """Draw the inputs of all samples of the step, class by class."""
+    """Draw the inputs of all samples of a step.
+
+    Args:
+        config: The configuration: seed, generated samples per class g, label dropout, and the law of the strength.
+        generator: The generator, which gives the number of classes C and the shapes of noise and styles.
+        step: The number of the step, counted from 0.
+
+    Returns:
+        Inputs of C·g samples, class by class, on the CPU: noise [C·g, *noise_shape], labels [C·g], strength [C·g] and
+        style ids [C·g, K].
+    """
     per_class = config.generated
     total = generator.classes * per_class
     labels = torch.arange(generator.classes).repeat_interleave(per_class)
@@ -116,7 +129,13 @@ class FeatureSource(Protocol):
 
 
 class Positives:
-    """Features of positives and of unconditional negatives, by step."""
+    """Features of positives and of unconditional negatives, by step.
+
+    Args:
+        batches: The positives of each step, as positions in the data set.
+        lookup: A function from such positions to features: `OnTheFlyFeatures` or `CachedFeatures`.
+        unconditional: Number u of unconditional negatives per step.
+    """
 
     def __init__(self, batches: ClassBatches, lookup: FeatureSource, unconditional: int = 0) -> None:
         self.batches, self.lookup, self.unconditionals = batches, lookup, unconditional
@@ -133,7 +152,15 @@ class Positives:
 
 
 class OnTheFlyFeatures:
-    """Features that are encoded in each step, at most `at_once` images at a time."""
+    """Features that are encoded in each step.
+
+    Args:
+        samples: The training data.
+        encode: Function of values in [−1, 1] to one tensor [B, D_s] per scale.
+        device: Where features are computed.
+        dtype: The dtype of the values that are encoded.
+        at_once: Images encoded at a time, to limit memory; None: all images of this process.
+    """
 
     def __init__(
         self, samples: Samples, encode: Encode, *, device: torch.device, dtype: torch.dtype, at_once: int | None

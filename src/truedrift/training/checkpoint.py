@@ -155,7 +155,12 @@ def _step_directories(directory: Path) -> tuple[int, ...]:
 
 
 class DamagedCheckpoint(UserError):
-    """A checkpoint that is not as it was saved; `damage` describes the difference."""
+    """A checkpoint that is not as it was saved.
+
+    Args:
+        path: The directory of the checkpoint.
+        damage: How it differs from what was saved, for example "manifest.json is missing".
+    """
 
     def __init__(self, path: Path, damage: str) -> None:
         super().__init__(

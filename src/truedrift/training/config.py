@@ -193,7 +193,19 @@ def identity(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_id(tree: dict[str, Any]) -> str:
-    """Return a hash of twelve hexadecimal digits of a configuration."""
+    """Return a short hash of a configuration.
+
+    Args:
+        tree: Nested dictionaries that can be written as JSON, such as `RunConfig.tree()` or `identity` of it. The order
+            of the keys does not matter.
+
+    Returns:
+        Twelve hexadecimal digits.
+
+    Example:
+        >>> run_id({"seed": 0, "n": 8}) == run_id({"n": 8, "seed": 0})
+        True
+    """
     canonical = json.dumps(tree, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
@@ -201,8 +213,18 @@ def run_id(tree: dict[str, Any]) -> str:
 def config_from_dict(tree: Mapping[str, Any]) -> RunConfig:
     """Build a configuration from nested dictionaries.
 
+    Args:
+        tree: Options by section and name, as `RunConfig.tree` returns them. Missing options take their defaults.
+
+    Returns:
+        The configuration. Integers become floats and lists become tuples where the option asks for it.
+
     Raises:
         UserError: If an option is unknown, has a wrong type or value, or does not agree with another one.
+
+    Example:
+        >>> config_from_dict({"batch": {"n": 16}}).generated
+        16
     """
     config = from_dict(RunConfig, tree)
     _require_recipe_name(config.recipe)
@@ -218,7 +240,17 @@ def config_from_dict(tree: Mapping[str, Any]) -> RunConfig:
 
 
 def validated_config(config: RunConfig) -> RunConfig:
-    """Check a configuration that may have been built by hand, and return it with every value in its own type."""
+    """Check a configuration that may have been built by hand.
+
+    Args:
+        config: A configuration whose values were not checked, such as one built with `dataclasses.replace`.
+
+    Returns:
+        An equal configuration with every value in its own type, such as 1.0 instead of 1.
+
+    Raises:
+        UserError: If an option has a wrong type or value, or does not agree with another one.
+    """
     return config_from_dict(config.tree())
 
 

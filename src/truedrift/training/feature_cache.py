@@ -94,7 +94,13 @@ AT_ONCE = 256
 
 
 class CachedFeatures:
-    """Features of positives, read from the file."""
+    """Features of positives, read from the file.
+
+    Args:
+        path: The file that `build_feature_cache` returned. It is memory-mapped.
+        dimensions: D_s of every scale, in the order of the file.
+        device: The device to copy the features to.
+    """
 
     def __init__(self, path: Path, dimensions: Sequence[int], device: torch.device) -> None:
         import numpy as np  # noqa: PLC0415  an extra
@@ -124,10 +130,13 @@ def build_feature_cache(
         samples: The images.
         encoder: The encoder, whose fingerprint and dimensions describe the file.
         encode: The encoder as a function that computes in the precision of the run.
-        directory: Where the file is.
-        precision: The precision of the run.
+        directory: Where the file is. It is made if it is missing.
+        precision: The precision of the run, part of the key of the file.
         device: Where features are computed.
-        progress: Called after every batch.
+        progress: Called after every batch of 256 images.
+
+    Returns:
+        A .npy file, float32 [views, N, Σ D_s]. There are two views if images may be mirrored, else one.
 
     Raises:
         UserError: If the file cannot be written.

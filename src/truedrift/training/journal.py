@@ -37,7 +37,14 @@ Notify = Callable[[str], None]
 
 
 class MetricsLog:
-    """The file, opened for appending and created if it is missing. A torn last line is removed."""
+    """The file, opened for appending and created if it is missing. A torn last line is removed.
+
+    Args:
+        path: The file metrics.jsonl, in an existing directory.
+
+    Raises:
+        UserError: If the file cannot be written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -89,7 +96,17 @@ class MetricsLog:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Read every entry of a metrics.jsonl, in order. A torn last line is left out."""
+    """Read every entry of a metrics.jsonl.
+
+    Args:
+        path: The file.
+
+    Returns:
+        One dictionary per line, in order. A torn last line is left out.
+
+    Raises:
+        UserError: If the file or one of its lines cannot be read.
+    """
     return read_json_lines(path, strict=True)
 
 

@@ -20,7 +20,9 @@ class LoadedGenerator:
 
     generator: Generator
     classes: tuple[str, ...]
+    """Names of the classes; "0", "1", … if the weights come from a folder."""
     source: str
+    """The folder, or the run with step and weights, for messages."""
     step: int | None = None
     """The step of the checkpoint, if the weights come from a run."""
 

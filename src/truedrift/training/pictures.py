@@ -105,7 +105,18 @@ def require_writable_file(path: Path) -> None:
 
 
 def write_png(picture: Tensor, path: Path) -> Path:
-    """Write the picture as a PNG, completely or not at all."""
+    """Write the picture as a PNG, completely or not at all.
+
+    Args:
+        picture: uint8 [H, W, 3] on the CPU, as `image_grid` and `scatter_image` return it.
+        path: The file, new or to be replaced. Its directory is made if it is missing.
+
+    Returns:
+        The same path.
+
+    Raises:
+        UserError: If the path is a directory, a device or a pipe.
+    """
     from PIL import Image  # noqa: PLC0415  an extra
 
     require_writable_file(path)

@@ -53,6 +53,12 @@ def lock_run(directory: Path) -> Iterator[None]:
     The file names the owner's process and host for the error message only. A forked child does not share the lock, and
     the lock file is never removed.
 
+    Args:
+        directory: The run directory.
+
+    Returns:
+        A context manager that releases the lock at its end.
+
     Raises:
         RunInUse: If another process, or this one, holds the lock.
         UserError: If the directory or the file system does not allow a lock.
@@ -201,7 +207,17 @@ def write_errors_as_user_errors(path: Path) -> Iterator[None]:
 
 
 def open_run(path: Path) -> RunDirectory:
-    """Read the run in the directory from its config.json."""
+    """Read the run in the directory from its config.json.
+
+    Args:
+        path: The run directory.
+
+    Returns:
+        The run with its configuration, the names of its parts, and `data`: sha256, sample shape and class names.
+
+    Raises:
+        UserError: If the directory is not a run, or its config.json is damaged or of another schema.
+    """
     tree = _read_config(path)
     try:
         config = from_dict(RunConfig, tree["config"])

@@ -111,6 +111,12 @@ def load_samples(config: RunConfig, parts: Parts) -> Samples:
     Args:
         config: The configuration, which names the data set.
         parts: If it has samples, these are returned.
+
+    Returns:
+        The split "train".
+
+    Raises:
+        UserError: If the data set is missing or damaged.
     """
     if parts.samples is not None:
         return parts.samples
@@ -173,7 +179,14 @@ def build_setup(
         parts: Objects that replace those named in the configuration.
         samples: The training data.
         device: The device of the networks.
-        progress: Called while features of positives are encoded.
+        progress: Called while features of positives are encoded for the cache, which may take minutes.
+
+    Returns:
+        The data and the step. The generator has its initial weights; no checkpoint is loaded.
+
+    Raises:
+        UserError: If the configuration, the parts and the data do not fit each other, the weights of the encoder are
+            missing, or the feature cache cannot be written.
     """
     precision, dtype = config.engine.precision, DTYPES[config.engine.precision]
     _require_parts_allowed(config, parts)

@@ -20,7 +20,19 @@ from truedrift.training.config import OptimizerOptions
 
 
 def learning_rate(options: OptimizerOptions, step: int) -> float:
-    """Return the learning rate of step number `step`, counted from 0."""
+    """Return the learning rate lr_t of a step.
+
+    Args:
+        options: The final learning rate lr and the number W of warm-up steps; with W = 0 there is no warm-up.
+        step: The number t of the step, counted from 0.
+
+    Returns:
+        lr · min(1, (t + 1)/W).
+
+    Example:
+        >>> learning_rate(OptimizerOptions(learning_rate=0.001, warmup_steps=10), 4)
+        0.0005
+    """
     warmup = max(1, options.warmup_steps)
     return options.learning_rate * min(1.0, (step + 1) / warmup)
 
@@ -29,6 +41,10 @@ class EMA:
     """A copy of a generator whose parameters are the exponential moving average of the original's.
 
     Buffers are shared, not averaged.
+
+    Args:
+        generator: The generator that is trained. The average starts at its current weights.
+        decay: β of θ̄ ← θ̄ + (1 − β)(θ − θ̄); 0 copies the weights at every update.
     """
 
     def __init__(self, generator: Generator, decay: float) -> None:
@@ -56,7 +72,13 @@ MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 
 
 class TrainingState:
-    """A generator with its optimizer and the average of its weights."""
+    """A generator with its optimizer and the average of its weights.
+
+    Args:
+        generator: The generator, on the device and in the dtype of the run. Frozen parameters stay as they are.
+        options: Options of AdamW and of the average.
+        compiled: Whether to compile the generator with `torch.compile`.
+    """
 
     def __init__(self, generator: Generator, options: OptimizerOptions, *, compiled: bool = False) -> None:
         self.generator = generator

@@ -34,7 +34,19 @@ class RunStatus(Enum):
 
 
 def run_status(history: Sequence[Mapping[str, Any]], steps: int) -> RunStatus:
-    """Decide the status of a run of `steps` steps from the last event of its history."""
+    """Decide the status of a run from the last start or end in its history.
+
+    Args:
+        history: The entries of history.jsonl, in order.
+        steps: The number of steps of the whole run.
+
+    Returns:
+        COMPLETE if the run ended complete at that step or later, STOPPED after any other end, else UNFINISHED.
+
+    Example:
+        >>> run_status([{"event": "started", "step": 0}, {"event": "interrupted", "step": 40}], 100)
+        <RunStatus.STOPPED: 2>
+    """
     last = last_event(history)
     step = last.get("step")
     if last.get("event") == "complete" and isinstance(step, int) and step >= steps:

@@ -140,7 +140,9 @@ class Step:
 
     config: RunConfig
     state: TrainingState
+    """The generator, its optimizer and its average, which the step changes."""
     encode: Callable[[Tensor], tuple[Tensor, ...]]
+    """Generated samples → one tensor [b, D_s] per scale."""
     positives: Positives
     objective: Objective
     device: torch.device

@@ -116,6 +116,12 @@ def load_training(
         parts: Python objects that replace those named in the configuration.
         out: The run directory; by default runs/RECIPE-HASH.
         device: `auto`, `cpu`, `cuda`, `mps`, or a device.
+
+    Returns:
+        A run that `Training.reports` starts or resumes.
+
+    Raises:
+        UserError: If the device is not available, or the data set is missing or damaged.
     """
     parts = parts or Parts()
     where, samples = resolve_device(device), load_samples(config, parts)
@@ -158,6 +164,10 @@ def replay(run_path: Path, step: int, *, parts: Parts | None = None, device: str
 
     Returns:
         Loss, gradient and report of the step.
+
+    Raises:
+        UserError: If there is no such step, the parts or the data are not those of the run, or the directory is not a
+            run.
     """
     run, parts = open_run(Path(run_path)), parts or Parts()
     last = run.config.cadence.steps - 1
