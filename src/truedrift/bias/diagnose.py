@@ -106,7 +106,21 @@ CALIBRATION = Calibration(
 
 
 def reliability_color(*, relative_noise: float, log_error: float, extrapolation: float, agreement: float) -> Color:
-    """Apply the rule of reliability to an `uncertainty.Estimate` and the ratio of expansion to exact bias, for ABC."""
+    """Apply the rule of reliability to the bias of ABC.
+
+    Args:
+        relative_noise: Error of the bias vector divided by the bias; red above 0.9.
+        log_error: Standard error of the logarithm of the bias; red above 0.4.
+        extrapolation: Change of that logarithm if there were more references; red above 0.5 in absolute value.
+        agreement: Ratio of the expansion in 1/n to the exact bias; yellow beyond a factor of 1.7.
+
+    Returns:
+        "red", "yellow" or "green".
+
+    Example:
+        >>> reliability_color(relative_noise=0.2, log_error=0.1, extrapolation=0.1, agreement=1.2)
+        'green'
+    """
     if (
         relative_noise > LARGEST_RELATIVE_NOISE
         or log_error > LARGEST_LOG_ERROR
@@ -184,9 +198,21 @@ def geometric_sizes(low: int, high: int, steps: int) -> tuple[int, ...]:
 
 
 def smallest_n(sizes: Sequence[int], biases: Sequence[float], wanted: float, order: int, more: MeanNorm) -> RequiredN:
-    """Return the smallest n from which the bias stays at most `wanted`, given the biases at increasing sizes.
+    """Return the smallest n from which the bias stays at or below a wanted one.
 
-    The bias falls as n^−order beyond the last size. `more` computes it at other n.
+    Args:
+        sizes: Increasing n at which the bias is known.
+        biases: The bias at each of these n.
+        wanted: The largest bias that is acceptable.
+        order: The bias falls as n^−order beyond the last size.
+        more: Computes the bias at other n, to narrow the interval in which it crosses `wanted`.
+
+    Returns:
+        n, or None above 2³¹; and whether it is extrapolated beyond the last size.
+
+    Example:
+        >>> smallest_n((1, 10, 100), (1.0, 0.1, 0.01), 0.2, 1, lambda sizes: [1 / n for n in sizes])
+        RequiredN(n=5, extrapolated=False)
     """
     above = [k for k, bias in enumerate(biases) if bias > wanted]
     if not above:

@@ -64,7 +64,25 @@ def abc_residual(
 def pool_moments(
     x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, tau: float, kernel: str | LogKernel = "laplace"
 ) -> PoolMoments:
-    """Compute the moments of the pool at queries x, in float64."""
+    """Compute the moments of the pool at every query.
+
+    Args:
+        x: Queries [Q, D].
+        pool: References [N, D], the whole pool that minibatches are drawn from.
+        tau: Temperature τ > 0.
+        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
+
+    Returns:
+        T*, E[y], m_2, g_2 and g_3 in float64.
+
+    Raises:
+        UserError: If an argument is invalid.
+
+    Example:
+        >>> moments = pool_moments(torch.zeros(1, 1), torch.tensor([[0.0], [1.0]]), tau=1.0)
+        >>> -moments.g_2 / 8  # the leading bias at n = 8
+        tensor([[0.0227]], dtype=torch.float64)
+    """
     y = pool.double()
     parts = [_moments(log_w, y) for log_w in _log_weights(x, pool, tau, kernel)]
     T_star, m_2, g_2, g_3 = (torch.cat(each) for each in zip(*parts, strict=True))
@@ -74,7 +92,23 @@ def pool_moments(
 def effective_share(
     x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, taus: Sequence[float]
 ) -> Float[Tensor, "Q taus"]:
-    """Return n_eff/n = 1/λ = E[w]² / E[w²] of the Laplace kernel at several τ, from the same distances."""
+    """Return n_eff/n = 1/λ = E[w]² / E[w²] of the Laplace kernel at several τ, from the same distances.
+
+    Args:
+        x: Queries [Q, D].
+        pool: References [N, D].
+        taus: Temperatures, each > 0.
+
+    Returns:
+        Shares [Q, len(taus)] in float64, from 1/N (one reference has all the weight) to 1 (equal weights).
+
+    Raises:
+        UserError: If an argument is invalid.
+
+    Example:
+        >>> effective_share(torch.zeros(1, 1), torch.tensor([[0.0], [1.0]]), taus=(0.01, 100.0))
+        tensor([[0.5000, 1.0000]], dtype=torch.float64)
+    """
     require_matrices(x=x, pool=pool)
     require_temperatures(taus)
     y = pool.double()
@@ -99,7 +133,19 @@ class Compensation:
 
 
 def compensation(x: Float[Tensor, "Q D"], pool: Float[Tensor, "N D"], *, tau: float) -> Compensation:
-    """Compute both conditions of `app:temperature` at queries x, for the Laplace kernel."""
+    """Compute both conditions of `app:temperature` at every query, for the Laplace kernel.
+
+    Args:
+        x: Queries [Q, D].
+        pool: References [N, D].
+        tau: Temperature τ > 0.
+
+    Returns:
+        The shift of τ, times n, and the cosine, [Q] each, in float64.
+
+    Raises:
+        UserError: If an argument is invalid.
+    """
     y = pool.double()
     slopes, g_2s = [], []
     for log_w in _log_weights(x, pool, tau, "laplace"):

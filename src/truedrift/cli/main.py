@@ -148,6 +148,12 @@ def _run(arguments: list[str]) -> str:
 def parse(arguments: list[str]) -> Command:
     """Return the command with its options.
 
+    Args:
+        arguments: The words after `truedrift`, starting with the name of the command.
+
+    Returns:
+        The command. Its inputs are not checked yet, see `Command.prepare`.
+
     Raises:
         UserError: If the first word is not a command.
         SystemExit: After `--help` (0), or after tyro has printed what is wrong with the options (2).

@@ -83,7 +83,20 @@ MOON_NOISE = 0.05
 
 
 def checkerboard(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw uniformly from every second square of a 4 × 4 board over [−1, 1]²; one part."""
+    """Draw uniformly from every second square of a 4 × 4 board over [−1, 1]².
+
+    Args:
+        count: Number of points.
+        generator: Random numbers, on the CPU.
+
+    Returns:
+        Points [count, 2], float32, and their part [count], which is always 0.
+
+    Example:
+        >>> points, part = checkerboard(100, torch.Generator().manual_seed(0))
+        >>> bool(points.abs().max() <= 1)
+        True
+    """
     column = torch.randint(4, (count,), generator=generator)
     row = 2 * torch.randint(2, (count,), generator=generator) + column % 2
     within = torch.rand(count, 2, generator=generator)
@@ -91,7 +104,15 @@ def checkerboard(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor
 
 
 def swiss_roll(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw from a spiral of one and a half turns, with noise; one part."""
+    """Draw from a spiral of one and a half turns, with Gaussian noise of standard deviation 0.02.
+
+    Args:
+        count: Number of points.
+        generator: Random numbers, on the CPU.
+
+    Returns:
+        Points [count, 2], float32, and their part [count], which is always 0.
+    """
     t = 1.5 * math.pi * (1 + 2 * torch.rand(count, generator=generator))
     spiral = torch.stack((t * t.cos(), t * t.sin()), -1) / (4.5 * math.pi)
     noise = torch.randn(count, 2, generator=generator)
@@ -99,7 +120,15 @@ def swiss_roll(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def two_moons(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw from two interleaved half circles, with noise; the part is the moon."""
+    """Draw from two interleaved half circles, with Gaussian noise of standard deviation 0.05.
+
+    Args:
+        count: Number of points.
+        generator: Random numbers, on the CPU.
+
+    Returns:
+        Points [count, 2], float32, and their moon [count]: 0 for the upper one, 1 for the lower one.
+    """
     moon = torch.randint(2, (count,), generator=generator)
     t = math.pi * torch.rand(count, generator=generator)
     upper = torch.stack((t.cos(), t.sin()), -1)

@@ -99,7 +99,21 @@ def evaluate(
 def generate_batches(
     generator: Generator, count: int, *, seed: int, strength: float, batch: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (ids, values) of this process's part of the samples: uint8 images or float32 points."""
+    """Generate this process's part of the samples, batch by batch.
+
+    Args:
+        generator: The generator. Sample i has class i mod C.
+        count: Number of samples of all processes together.
+        seed: The seed of noise and styles. The noise of a sample depends only on this seed and its id.
+        strength: The guidance strength that the generator is given.
+        batch: Samples per batch.
+
+    Yields:
+        Ids [b] and values [b, *sample_shape]: uint8 images or float32 points.
+
+    Raises:
+        UserError: If a sample is not finite.
+    """
     first, end = distributed.row_range(count)
     for start in range(first, end, batch):
         ids = torch.arange(start, min(start + batch, end))

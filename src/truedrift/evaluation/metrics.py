@@ -283,7 +283,15 @@ COMPARED = 10_000
 
 
 class FeatureStatistics:
-    """Statistics of `total` features: moments, the features of the sorted ids, and sums for the Inception Score."""
+    """Statistics of features that arrive in batches: moments, some of the features, and sums for the Inception Score.
+
+    Args:
+        total: Number of features that all batches have together.
+        feature_ids: Sorted ids of the features to store, for the metrics that compare pairs.
+        dimensions: D of the features.
+        classes: Number of classes of the extractor; None: it has no classifier, and there is no Inception Score.
+        device: The device of the extractor. Statistics are collected there if it is a CUDA device, else on the CPU.
+    """
 
     def __init__(
         self, total: int, feature_ids: Int[Tensor, " K"], dimensions: int, classes: int | None, device: torch.device

@@ -67,7 +67,17 @@ class Plan:
 
 
 def distinct_tasks(tasks: Sequence[Task]) -> tuple[Task, ...]:
-    """Return the tasks after a check that no two of them are the same run."""
+    """Check that no two tasks are the same run.
+
+    Args:
+        tasks: The runs of a grid.
+
+    Returns:
+        The same tasks as a tuple.
+
+    Raises:
+        AssertionError: If two tasks have the same configuration, which is a bug of the grid.
+    """
     if len({task.id for task in tasks}) < len(tasks):
         raise AssertionError("two variants of a grid are the same run")
     return tuple(tasks)
@@ -151,7 +161,14 @@ def missing_requirements(config: RunConfig) -> UserError | None:
 
 
 def require_available(config: RunConfig) -> None:
-    """Require that everything the runs need is available. Nothing is loaded."""
+    """Require that everything the runs need is available. Nothing is loaded.
+
+    Args:
+        config: The configuration of one of the runs.
+
+    Raises:
+        UserError: If the data, the encoder or the extractor is missing. The message says how to get all of them.
+    """
     missing = missing_requirements(config)
     if missing is not None:
         raise missing

@@ -76,6 +76,14 @@ def precompute_reference(plan: Plan, device: str, progress: Progress) -> None:
 
     Otherwise all workers would compute them at the same time. On a GPU they take seconds and are left to the runs, so
     that this process uses no GPU memory.
+
+    Args:
+        plan: The runs, which share one evaluation protocol.
+        device: The device of the runs: "auto", "cpu", "cuda" or "mps". On a GPU this does nothing.
+        progress: Called after every batch.
+
+    Raises:
+        UserError: If the data or the extractor is not available.
     """
     where = resolve_device(device)
     evaluator = build_evaluator(plan.tasks[0].config, device=where) if where.type == "cpu" else None

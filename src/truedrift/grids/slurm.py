@@ -92,7 +92,12 @@ class Submission:
 
 
 class SlurmTask:
-    """The run on its node; submitit calls `checkpoint` shortly before the time limit."""
+    """The run on its node; submitit calls `checkpoint` shortly before the time limit.
+
+    Args:
+        arguments: The command that starts or resumes the run.
+        log: The file that its output is appended to.
+    """
 
     def __init__(self, arguments: list[str], log: Path) -> None:
         self.arguments, self.log = arguments, log

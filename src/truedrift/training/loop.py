@@ -37,7 +37,12 @@ class NonFinite(RuntimeError):
 
 
 class NonFiniteMonitor:
-    """Record on the device which steps were not finite, and read the record every `every` steps."""
+    """Record on the device which steps were not finite, and read the record from time to time.
+
+    Args:
+        every: Largest number of steps between two reads.
+        device: The device of the run.
+    """
 
     def __init__(self, every: int, device: torch.device) -> None:
         self.every = every
