@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 import torch
 
-from truedrift.bias import diagnose, exact_moments, exact_moments_by_estimator, uncertainty
-from truedrift.bias.diagnose import RequiredN, smallest_n
-from truedrift.bias.expected_weights import FLOOR, References
+from truedrift.bias import (
+    RequiredN,
+    diagnose,
+    exact_moments,
+    exact_moments_by_estimator,
+    expected_weights,
+    smallest_n,
+    uncertainty,
+)
 from truedrift.errors import UserError
-from truedrift.kernels.kernel import KERNELS
-from truedrift.report.screens import diagnosis_summary
+from truedrift.kernels import KERNELS
+from truedrift.report import screens
 
 NAMES = ("standard", "abc", "abc2")
 
@@ -230,7 +236,9 @@ def test_copies_have_the_interval_of_the_distinct_references():
     x, y = features(12, N=20)
     found = []
     for references in (y, y.repeat(100, 1)):
-        at = References.from_log_weights(-torch.cdist(x, references) / 0.1, references, per_query=False)
+        at = expected_weights.References.from_log_weights(
+            -torch.cdist(x, references) / 0.1, references, per_query=False
+        )
         labels = uncertainty.jackknife_groups(uncertainty.distinct_index(references), torch.Generator().manual_seed(0))
         estimates, _ = uncertainty.jackknife_estimates(at, 64, labels)
         found.append([bound for each in estimates for bound in each.interval(len(x), 0.0)])
@@ -267,12 +275,12 @@ def test_a_bias_that_is_not_resolved_is_reported_as_below_the_floor():
     assert standard.resolved
     assert standard.low > 0
     for bias in others:
-        assert (bias.resolved, bias.low, bias.high) == (False, 0.0, pytest.approx(FLOOR * at.spread))
+        assert (bias.resolved, bias.low, bias.high) == (False, 0.0, pytest.approx(expected_weights.FLOOR * at.spread))
         assert (bias.needed_n > 2000, bias.needed_is_extrapolated) == (True, True)
     assert (at.light.color, at.light.noise, at.light.agreement) == ("green", None, None)
     assert at.light.reason == "negligible: the bias of ABC is less than 1e-09 of the spread"
-    (line,) = (line for line in diagnosis_summary(found, "").splitlines() if line.startswith("bias ABC-2"))
-    assert line.split(maxsplit=2)[2] == f"< {FLOOR * at.spread:.2g}"
+    (line,) = (line for line in screens.diagnosis_summary(found, "").splitlines() if line.startswith("bias ABC-2"))
+    assert line.split(maxsplit=2)[2] == f"< {expected_weights.FLOOR * at.spread:.2g}"
     assert as_json(found) == asdict(found)
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from truedrift.bias import exact, exact_moments, exact_moments_by_estimator
-from truedrift.bias.histogram import coarsen, deposit
+from truedrift.bias import exact, exact_moments, exact_moments_by_estimator, histogram
 from truedrift.centroids import ABC, BRSNIS
-from truedrift.data.toys import FOUR_MODES
+from truedrift.data import FOUR_MODES
 
 SIZES = (4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -239,8 +238,12 @@ def test_a_histogram_preserves_cubic_moments():
     """Lagrange weights reproduce polynomials of degree 3 exactly, and a coarser histogram too."""
     generator = np.random.default_rng(0)
     s, y = generator.uniform(0, 7, (2, 50)), generator.normal(size=(50, 3))
-    fine = deposit(s, y, 0.1)
-    for grid, step, origin in ((fine, 0.1, 0), (coarsen(fine), 0.2, 0), (coarsen(fine, odd=True), 0.2, -0.1)):
+    fine = histogram.deposit(s, y, 0.1)
+    for grid, step, origin in (
+        (fine, 0.1, 0),
+        (histogram.coarsen(fine), 0.2, 0),
+        (histogram.coarsen(fine, odd=True), 0.2, -0.1),
+    ):
         place = step * (np.arange(grid.shape[1]) - 2) + origin
         for k in range(4):
             np.testing.assert_allclose(grid[..., 0] @ place**k, (s**k).mean(-1), rtol=1e-12)

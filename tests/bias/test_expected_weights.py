@@ -5,9 +5,7 @@ import itertools
 import pytest
 import torch
 
-from truedrift.bias import exact_moments_by_estimator, expected_weights
-from truedrift.bias.expected_weights import FLOOR, LONGEST, References, deviations, limit_range
-from truedrift.bias.theory import pool_moments
+from truedrift.bias import exact_moments_by_estimator, expected_weights, pool_moments
 from truedrift.centroids import abc_weights
 
 NAMES = ("standard", "abc", "abc2")
@@ -19,7 +17,7 @@ def population(seed, N, D=2, Q=3):
 
 
 def at_temperature(x, y, tau):
-    return References.from_log_weights(-torch.cdist(x, y) / tau, y, per_query=False)
+    return expected_weights.References.from_log_weights(-torch.cdist(x, y) / tau, y, per_query=False)
 
 
 def enumerated(log_w, name, n):
@@ -39,7 +37,7 @@ def enumerated(log_w, name, n):
 def test_enumeration_of_all_draws(tau, n):
     x, y = population(n, 4)
     s = at_temperature(x, y, tau).s
-    ((_, found),) = deviations(s, NAMES, (n,))
+    ((_, found),) = expected_weights.deviations(s, NAMES, (n,))
     for q, name in itertools.product(range(len(x)), NAMES):
         expected = enumerated(-s[q], name, n)
         torch.testing.assert_close(found[q, :, NAMES.index(name)], expected, rtol=0, atol=1e-6)
@@ -67,9 +65,9 @@ def test_biases_above_the_floor_are_resolved(monkeypatch, N, tau):
     better = references.biases(NAMES, n)
     spread = references.spread.view(-1, 1, 1, 1)
     error, bias = ((each.norm(dim=-1) / spread) for each in (found - better, better))
-    assert bool((error <= 0.1 * FLOOR + 0.05 * bias).all())
+    assert bool((error <= 0.1 * expected_weights.FLOOR + 0.05 * bias).all())
     assert float(error.max()) < 1e-6
-    assert float(bias.min()) < 0.01 * FLOOR
+    assert float(bias.min()) < 0.01 * expected_weights.FLOOR
 
 
 def test_leaving_out_a_group_equals_a_pool_without_its_references():
@@ -93,10 +91,10 @@ def test_blocks_of_queries_change_nothing(monkeypatch):
 def test_the_range_of_a_cold_query_is_limited():
     """Gaps of more than e^40 are infinite; an outlier does not take the resolution from the others."""
     s = torch.tensor([[0.0, 1.0, 1e9, 1e9 + 2]], dtype=torch.float64)
-    assert limit_range(s).tolist() == [[0.0, 1.0, 41.0, 43.0]]
+    assert expected_weights.limit_range(s).tolist() == [[0.0, 1.0, 41.0, 43.0]]
     many = 50.0 * torch.arange(1000, dtype=torch.float64)[None]
-    assert float(limit_range(many).max()) == pytest.approx(LONGEST)
-    assert bool((limit_range(many).diff() > 0).all())
+    assert float(expected_weights.limit_range(many).max()) == pytest.approx(expected_weights.LONGEST)
+    assert bool((expected_weights.limit_range(many).diff() > 0).all())
 
 
 def test_the_closed_form_equals_that_of_theory():

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import pytest
 import torch
 
-from truedrift.bias import exact_moments_by_estimator
+from truedrift.bias import exact_moments_by_estimator, trials
 from truedrift.bias.monte_carlo import monte_carlo, trial_moments
-from truedrift.bias.trials import block_count, draw, stream_key
 from truedrift.centroids import ABC, BRSNIS, Bootstrap, Jackknife, Standard, estimator
-from truedrift.data.toys import FOUR_MODES
+from truedrift.data import FOUR_MODES
 
 SIZES = (1, 2, 5, 16)
 
@@ -118,27 +117,27 @@ def test_a_subclass_is_not_replaced_by_compiled_code():
 
 
 def test_the_number_of_blocks_is_bounded():
-    assert block_count(10**9, 12) == 64
-    assert block_count(10**9, 3 * 500 * 500) == 4
-    assert block_count(5, 12) == 5
+    assert trials.block_count(10**9, 12) == 64
+    assert trials.block_count(10**9, 3 * 500 * 500) == 4
+    assert trials.block_count(5, 12) == 5
 
 
 def test_draws_are_uniform_with_and_without_replacement():
     """χ² of 50 cells over 50 000 draws: below 100 but for one seed in 10⁵; no point twice without replacement."""
     for replacement in (True, False):
-        drawn = torch.from_numpy(draw(stream_key(1, 2), 0, 2000, 25, 50, replacement).astype("int64"))
+        drawn = torch.from_numpy(trials.draw(trials.stream_key(1, 2), 0, 2000, 25, 50, replacement).astype("int64"))
         counts = torch.bincount(drawn.flatten(), minlength=50).double()
         assert (counts - 1000).square().sum() / 1000 < 100
         distinct = torch.tensor([len(set(row)) for row in drawn.tolist()])
         assert (distinct == 25).all() if not replacement else (distinct < 25).any()
-    everything = draw(stream_key(0), 0, 3, 50, 50, False)
+    everything = trials.draw(trials.stream_key(0), 0, 3, 50, 50, False)
     assert all(sorted(row) == list(range(50)) for row in everything.tolist())
 
 
 def test_trials_depend_on_seed_and_index_alone():
     x, pool = toy(points=100, queries=2)
-    whole = draw(stream_key(7, 1), 0, 10, 4, 100, True)
-    assert (draw(stream_key(7, 1), 6, 4, 4, 100, True) == whole[6:]).all()
+    whole = trials.draw(trials.stream_key(7, 1), 0, 10, 4, 100, True)
+    assert (trials.draw(trials.stream_key(7, 1), 6, 4, 4, 100, True) == whole[6:]).all()
     settings = {"tau": 0.3, "n": 4, "trials": 50}
     one = monte_carlo(x, pool, seed=1, **settings)["abc"]
     assert one.bias.equal(monte_carlo(x, pool, seed=1, estimators=("abc",), **settings)["abc"].bias)

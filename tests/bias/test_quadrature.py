@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from truedrift.bias import quadrature
-from truedrift.bias.quadrature import PoolCells, QuadratureNodes, histogram, quadrature_nodes
 
 POWERS = (1, 2, 5)
 
 
-def literal(cells: PoolCells, at: QuadratureNodes, q: int, k: int) -> tuple[dict[int, list[float]], float]:
+def literal(
+    cells: quadrature.PoolCells, at: quadrature.QuadratureNodes, q: int, k: int
+) -> tuple[dict[int, list[float]], float]:
     """M_p over channels and log φ of query q at node k, summed in order."""
     u = float(at.values()[k])
     rows = list(zip(cells.s.expand(len(cells.channels), -1)[q].tolist(), cells.channels[q].tolist(), strict=True))
@@ -36,8 +37,8 @@ def test_a_grid_has_the_sums_of_its_cells(form, origin):
     generator = torch.Generator().manual_seed(0)
     grid = torch.rand(2, 150, 4, generator=generator, dtype=torch.float64)
     grid[..., 0] /= grid[..., 0].sum(-1, keepdim=True)
-    cells = histogram(grid, 0.125, origin)
-    at = quadrature_nodes(float(cells.s.max()), 100, 0.375, 0.25).shifted(origin)
+    cells = quadrature.histogram(grid, 0.125, origin)
+    at = quadrature.quadrature_nodes(float(cells.s.max()), 100, 0.375, 0.25).shifted(origin)
     found = quadrature.transforms(cells, at, POWERS)
     assert found.log_phi.shape == (2, at.count)
     for q in range(2):
@@ -52,6 +53,6 @@ def test_a_grid_has_the_sums_of_its_cells(form, origin):
 
 def test_log_phi_stays_accurate_where_phi_is_nearly_one():
     """Far to the left 1 − φ = t E[w] to rounding, although φ itself rounds to 1."""
-    cells = histogram(torch.full((1, 40, 4), 1 / 40, dtype=torch.float64), 0.125)
-    found = quadrature.transforms(cells, QuadratureNodes(-38.0, 0.375, 4), (1,))
+    cells = quadrature.histogram(torch.full((1, 40, 4), 1 / 40, dtype=torch.float64), 0.125)
+    found = quadrature.transforms(cells, quadrature.QuadratureNodes(-38.0, 0.375, 4), (1,))
     torch.testing.assert_close(-found.log_phi, found.M[1][..., 0], rtol=1e-12, atol=0)

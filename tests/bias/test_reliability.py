@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from truedrift.bias.diagnose import CALIBRATION, reliability_color
+from truedrift.bias import CALIBRATION, reliability_color
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "docs" / "results" / "light_calibration.jsonl"

@@ -2,9 +2,8 @@
 
 import torch
 
-from truedrift.bias import exact_moments, quadrature, theory
-from truedrift.bias.theory import compensation, effective_share, pool_moments
-from truedrift.data.toys import FOUR_MODES
+from truedrift.bias import compensation, effective_share, exact_moments, pool_moments, quadrature, theory
+from truedrift.data import FOUR_MODES
 
 TAU = 0.2
 

@@ -11,7 +11,6 @@ import torch
 from safetensors.torch import save_file
 
 from truedrift.data import array_files, read_arrays
-from truedrift.data.array_files import ONLY
 
 ROWS = np.arange(6.0).reshape(2, 3)
 
@@ -150,4 +149,4 @@ def test_an_unreadable_file_is_reported(tmp_path, monkeypatch):
 
 def test_the_single_array_has_a_name(tmp_path):
     np.save(tmp_path / "a.npy", ROWS)
-    assert list(read_arrays(tmp_path / "a.npy")) == [ONLY]
+    assert list(read_arrays(tmp_path / "a.npy")) == [array_files.ONLY]

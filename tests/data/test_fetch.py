@@ -11,6 +11,7 @@ import tarfile
 import threading
 import time
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,11 @@ import torch
 from oracles.idx_files import small_files, write_files
 from safetensors.torch import save_file
 
-from truedrift.data import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source, load, sources
-from truedrift.data import fetch as fetch_module
-from truedrift.data.fetch import fetch
+from truedrift.data import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source, fetch, load, sources
 from truedrift.errors import UserError
 from truedrift.storage import read_tensors
+
+fetch_module = import_module("truedrift.data.fetch")
 
 LARGEST = 10_000
 FILES = {"one.bin": b"first" * 1000, "two.bin": b"second" * 500}

@@ -10,7 +10,6 @@ import pytest
 from oracles.idx_files import IMAGES, LABELS, encode_idx, write_files
 
 from truedrift.data import PinnedFile, images
-from truedrift.data.images import CIFAR, CifarFormat, find_cifar, find_idx, read_cifar, read_idx, read_idx_split
 
 # ---- IDX ----
 
@@ -24,7 +23,7 @@ def few(monkeypatch):
 
 
 def read_split(folder, split):
-    return read_idx_split(find_idx(folder), "few", split)
+    return images.read_idx_split(images.find_idx(folder), "few", split)
 
 
 @pytest.mark.parametrize("zipped", [True, False])
@@ -42,7 +41,7 @@ def test_idx_images_and_labels_round_trip(tmp_path, zipped, dotted):
 @pytest.mark.parametrize("name", ["train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz"])
 def test_a_folder_without_one_of_the_four_files_is_not_found(tmp_path, name):
     (write_files(tmp_path) / name).unlink()
-    assert find_idx(tmp_path) is None
+    assert images.find_idx(tmp_path) is None
 
 
 WHOLE = encode_idx(IMAGES)
@@ -65,7 +64,7 @@ def test_a_bad_idx_file_is_one_line_of_three_parts(tmp_path, name, suffix):
     path = tmp_path / f"{name}{suffix}"
     path.write_bytes(gzip.compress(content) if suffix else content)
     with pytest.raises(ValueError, match=rf"cannot be read as IDX \({message}.*\); must be .*; fetch it again$"):
-        read_idx(path, 3)
+        images.read_idx(path, 3)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,7 @@ def test_a_damaged_gzip_is_refused(tmp_path, damage, message):
         damage(gzip.compress(encode_idx(np.random.default_rng(0).integers(256, size=(9, 9, 9), dtype="u1"))))
     )
     with pytest.raises(ValueError, match=rf"cannot be read as IDX \({message}"):
-        read_idx(path, 3)
+        images.read_idx(path, 3)
 
 
 def test_decompression_stops_after_the_claimed_size(tmp_path, monkeypatch):
@@ -93,7 +92,7 @@ def test_decompression_stops_after_the_claimed_size(tmp_path, monkeypatch):
     read = gzip.GzipFile.read
     monkeypatch.setattr(gzip.GzipFile, "read", lambda self, size: taken.append(size) or read(self, size))
     with pytest.raises(ValueError, match="it claims 30 bytes and has more"):
-        read_idx(path, 3)
+        images.read_idx(path, 3)
     assert max(taken) == 31
 
 
@@ -101,7 +100,7 @@ def test_more_than_the_limit_is_refused_before_allocation(tmp_path, monkeypatch)
     monkeypatch.setattr(images, "LARGEST_BYTES", 29)
     (tmp_path / "a").write_bytes(WHOLE)
     with pytest.raises(ValueError, match="it claims 30 bytes, which is not in 1 to 29"):
-        read_idx(tmp_path / "a", 3)
+        images.read_idx(tmp_path / "a", 3)
 
 
 def test_the_numbers_of_images_and_labels_must_agree(tmp_path):
@@ -146,7 +145,7 @@ class SmallCifar:
         }
         self.files = {name: data for name, (data, *_) in self.parts.items()}
         pins = tuple(pinned(name, data) for name, data in self.files.items())
-        self.layout = CifarFormat("little", "little.tar.gz", "little-bin", pins, ("x", "y", "z"), label_bytes)
+        self.layout = images.CifarFormat("little", "little.tar.gz", "little-bin", pins, ("x", "y", "z"), label_bytes)
 
     def archive(self, path, files=None, prefix="little-bin/"):
         with tarfile.open(path, "w:gz") as archive:
@@ -176,31 +175,33 @@ def little(request):
 @pytest.mark.parametrize("form", ["archive", "folder"])
 def test_cifar_images_and_fine_labels_round_trip(little, tmp_path, form):
     place = getattr(little, form)(tmp_path / "place.tar.gz")
-    train = read_cifar(place, little.layout, "train")
+    train = images.read_cifar(place, little.layout, "train")
     little.expect(train, "one.bin", "two.bin")
-    little.expect(read_cifar(place, little.layout, "test"), "test.bin")
+    little.expect(images.read_cifar(place, little.layout, "test"), "test.bin")
     assert (train.classes, train.name, train.flips) == (("x", "y", "z"), "little", True)
 
 
 def test_the_order_of_members_does_not_matter(little, tmp_path):
     backwards = dict(reversed(little.files.items()))
-    little.expect(read_cifar(little.archive(tmp_path / "a", backwards), little.layout, "train"), "one.bin", "two.bin")
+    little.expect(
+        images.read_cifar(little.archive(tmp_path / "a", backwards), little.layout, "train"), "one.bin", "two.bin"
+    )
 
 
 def test_nothing_is_extracted(little, tmp_path):
     place = little.archive(tmp_path / "a.tar.gz")
-    read_cifar(place, little.layout, "train")
+    images.read_cifar(place, little.layout, "train")
     assert list(tmp_path.iterdir()) == [place]
 
 
 def test_find_cifar(little, tmp_path):
-    assert find_cifar(tmp_path, little.layout) is None
+    assert images.find_cifar(tmp_path, little.layout) is None
     archive = little.archive(tmp_path / "little.tar.gz")
-    assert find_cifar(tmp_path, little.layout) == find_cifar(archive, little.layout) == archive
+    assert images.find_cifar(tmp_path, little.layout) == images.find_cifar(archive, little.layout) == archive
     folder = little.folder(tmp_path / "little-bin")
-    assert find_cifar(tmp_path, little.layout) == find_cifar(folder, little.layout) == folder
+    assert images.find_cifar(tmp_path, little.layout) == images.find_cifar(folder, little.layout) == folder
     (folder / "test.bin").unlink()
-    assert find_cifar(tmp_path, little.layout) == archive
+    assert images.find_cifar(tmp_path, little.layout) == archive
 
 
 def change_one_bit(data):
@@ -221,7 +222,7 @@ def change_one_bit(data):
 def test_a_copy_that_differs_is_refused(little, tmp_path, form, damage, message):
     place = getattr(little, form)(tmp_path / "place", damage(little.files))
     with pytest.raises(ValueError, match=rf"cannot be read as CIFAR \({message}.*\); must be .*; fetch it again$"):
-        read_cifar(place, little.layout, "train")
+        images.read_cifar(place, little.layout, "train")
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_a_damaged_archive_is_one_line(little, tmp_path, damage, message):
     place = little.archive(tmp_path / "a.tar.gz")
     place.write_bytes(damage(place.read_bytes()))
     with pytest.raises(ValueError, match=rf"cannot be read as CIFAR \({message}.*\); .*; ") as caught:
-        read_cifar(place, little.layout, "train")
+        images.read_cifar(place, little.layout, "train")
     assert "\n" not in str(caught.value)
 
 
@@ -249,20 +250,20 @@ def test_links_in_an_archive_are_skipped(little, tmp_path):
             member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
             archive.addfile(member)
     with pytest.raises(ValueError, match=r"one\.bin is missing"):
-        read_cifar(place, little.layout, "train")
+        images.read_cifar(place, little.layout, "train")
 
 
 def test_a_cifar_label_beyond_the_classes_is_refused(tmp_path):
     data = bytes((3,)) + bytes(3072)
-    layout = CifarFormat("little", "", "", (pinned("one.bin", data),) * 2, ("x", "y", "z"), 1)
+    layout = images.CifarFormat("little", "", "", (pinned("one.bin", data),) * 2, ("x", "y", "z"), 1)
     (tmp_path / "one.bin").write_bytes(data)
     with pytest.raises(ValueError, match="labels of little range from 3 to 3; must be 0 to 2"):
-        read_cifar(tmp_path, layout, "train")
+        images.read_cifar(tmp_path, layout, "train")
 
 
 @pytest.mark.parametrize(("name", "classes"), [("cifar10", 10), ("cifar100", 100)])
 def test_the_official_layouts_hold_60_000_records(name, classes):
-    layout = CIFAR[name]
+    layout = images.CIFAR[name]
     record = layout.label_bytes + 3072
     assert sum(part.size for part in layout.files[:-1]) == 50_000 * record
     assert layout.files[-1].size == 10_000 * record

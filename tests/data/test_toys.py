@@ -6,8 +6,16 @@ import pytest
 import torch
 from sklearn.datasets import make_moons
 
-from truedrift.data import EIGHT_GAUSSIANS, FOUR_MODES, THREE_CLUSTERS, GaussianMixture
-from truedrift.data.toys import MOON_NOISE, ROLL_NOISE, checkerboard, swiss_roll, two_moons
+from truedrift.data import (
+    EIGHT_GAUSSIANS,
+    FOUR_MODES,
+    THREE_CLUSTERS,
+    GaussianMixture,
+    checkerboard,
+    swiss_roll,
+    toys,
+    two_moons,
+)
 
 LOPSIDED = GaussianMixture(means=((-3.0, 1.0), (2.0, 0.5), (4.0, -2.0)), std=0.2)
 COUNT = 20_000
@@ -101,8 +109,8 @@ def test_swiss_roll_follows_its_spiral():
     t = torch.linspace(1.5 * math.pi, 4.5 * math.pi, 4000)
     curve = torch.stack((t * t.cos(), t * t.sin()), -1) / (4.5 * math.pi)
     distance, nearest = torch.cdist(y, curve).min(-1)
-    assert distance.max() < REACH * ROLL_NOISE
-    assert distance.max() > ROLL_NOISE  # there is noise
+    assert distance.max() < REACH * toys.ROLL_NOISE
+    assert distance.max() > toys.ROLL_NOISE  # there is noise
     # t is uniform, so its quarters have equal shares up to the noise along the curve.
     assert (torch.bincount(nearest // 1000) / COUNT - 0.25).abs().max() < 5 * (3 / 16 / COUNT) ** 0.5 + 0.01
 
@@ -114,8 +122,8 @@ def test_two_moons_agree_with_scikit_learn():
     for part in (0, 1):
         mine = y[moon == part]
         distance, nearest = torch.cdist(mine, theirs[which == part]).min(-1)
-        assert distance.max() < REACH * MOON_NOISE
-        assert distance.square().mean().sqrt() == pytest.approx(MOON_NOISE, rel=0.1)  # across the curve
+        assert distance.max() < REACH * toys.MOON_NOISE
+        assert distance.square().mean().sqrt() == pytest.approx(toys.MOON_NOISE, rel=0.1)  # across the curve
         assert len(nearest.unique()) > 900  # of 1000: all of the arc is covered
         assert len(mine) / COUNT == pytest.approx(0.5, abs=5 * 0.5 / COUNT**0.5)
 

@@ -15,10 +15,10 @@ from truedrift.encoders import (
     Encoder,
     PixelsOptions,
     build,
+    efficientnet_lite0,
     gradient_weights,
     stack_padded,
 )
-from truedrift.encoders.efficientnet_lite0 import weights_file
 from truedrift.objective import drift_loss
 from truedrift.options import from_dict
 from truedrift.storage import write_tensors
@@ -35,7 +35,7 @@ EVERY = {
 def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRUEDRIFT_CACHE", str(tmp_path_factory.mktemp("cache")))
-        write_tensors(weights_file(), random_weights())
+        write_tensors(efficientnet_lite0.weights_file(), random_weights())
         yield
 
 

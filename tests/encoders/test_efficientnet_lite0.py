@@ -7,8 +7,7 @@ import torch
 from oracles.lite_network import LAYERS, MEAN, STD, literal_maps, random_weights
 from safetensors.torch import load_file
 
-from truedrift.encoders import EfficientNetLite0Options, build
-from truedrift.encoders.efficientnet_lite0 import CHANNELS, STRIDES, weights_file
+from truedrift.encoders import EfficientNetLite0Options, build, efficientnet_lite0
 from truedrift.storage import write_tensors
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "efficientnet_lite0.safetensors"
@@ -18,8 +17,8 @@ TAPS = (0, 2, 4, 10, 15)
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
-    write_tensors(weights_file(), random_weights())
-    return weights_file()
+    write_tensors(efficientnet_lite0.weights_file(), random_weights())
+    return efficientnet_lite0.weights_file()
 
 
 def images(channels=3):
@@ -76,7 +75,7 @@ def test_without_a_gradient_the_features_are_the_same(cache):
 
 
 def published_weights():
-    if not weights_file().is_file():
+    if not efficientnet_lite0.weights_file().is_file():
         pytest.skip("no published weights in the cache: truedrift data fetch efficientnet-lite0")
 
 
@@ -97,7 +96,9 @@ def test_published_weights_without_normalization_give_other_features():
 
 
 def test_the_block_table_agrees_with_the_published_shapes():
-    assert list(zip(STRIDES, CHANNELS, strict=True)) == [(stride, outputs) for _, stride, _, outputs in LAYERS]
+    assert list(zip(efficientnet_lite0.STRIDES, efficientnet_lite0.CHANNELS, strict=True)) == [
+        (stride, outputs) for _, stride, _, outputs in LAYERS
+    ]
 
 
 def test_missing_weights_name_the_command(tmp_path, monkeypatch):

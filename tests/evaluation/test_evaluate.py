@@ -10,17 +10,17 @@ from truedrift.data import Samples, load, to_model_range
 from truedrift.evaluation import (
     ExtractedFeatures,
     Extractor,
+    FeatureStatistics,
     batch_moments,
     build_extractor,
     compute_reference,
     evaluate,
     frechet_distance,
+    generate_batches,
     kernel_distance,
     precision_recall,
 )
 from truedrift.evaluation import reference as reference_module
-from truedrift.evaluation.evaluate import generate_batches
-from truedrift.evaluation.metrics import FeatureStatistics
 from truedrift.generators import Generator, MLPOptions, build
 
 CPU = torch.device("cpu")

@@ -9,9 +9,8 @@ from torch.testing import assert_close
 
 from truedrift.data import load, to_model_range
 from truedrift.encoders import ConvNetOptions, build
-from truedrift.evaluation import EXTRACTORS, build_extractor, default_extractor
+from truedrift.evaluation import EXTRACTORS, build_extractor, default_extractor, inception
 from truedrift.evaluation import digits_classifier as digits_module
-from truedrift.evaluation.inception import resize_like_tensorflow1
 from truedrift.storage import cache_directory
 
 CPU = torch.device("cpu")
@@ -38,7 +37,7 @@ def literal_resize(image, side):
 @pytest.mark.parametrize(("height", "width", "side"), [(4, 4, 11), (5, 3, 7), (6, 6, 4), (8, 8, 8)])
 def test_resize_agrees_with_tensorflow_1(height, width, side):
     image = torch.rand(height, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = resize_like_tensorflow1(image[None, None], side)[0, 0]
+    found = inception.resize_like_tensorflow1(image[None, None], side)[0, 0]
     assert_close(found, literal_resize(image, side), rtol=0, atol=1e-12)
     if side > height:  # a half-pixel shift would be another picture
         shifted = torch.nn.functional.interpolate(image[None, None], (side, side), mode="bilinear")[0, 0]

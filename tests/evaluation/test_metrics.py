@@ -8,7 +8,6 @@ import torch
 from torch.testing import assert_close
 
 from truedrift.evaluation import Moments, batch_moments, frechet_distance, kernel_distance, metrics, precision_recall
-from truedrift.evaluation.metrics import PARTS, ScoreSums, empty_moments, split_count
 
 # ---- Moments and the Fréchet distance ----
 
@@ -20,7 +19,7 @@ def features(count, dimensions, seed, offset=0.0):
 
 
 def stream_moments(x, batch):
-    moments = empty_moments(x.shape[1])
+    moments = metrics.empty_moments(x.shape[1])
     for rows in x.split(batch):
         moments = moments.merge(batch_moments(rows))
     return moments
@@ -212,10 +211,10 @@ def literal_score(p):
 def test_inception_score_is_the_mean_over_parts(batch):
     generator = torch.Generator().manual_seed(4)
     p = torch.randn(40, 3, generator=generator, dtype=torch.float64).mul(2).softmax(1)
-    sums = ScoreSums(3, PARTS)
+    sums = metrics.ScoreSums(3, metrics.PARTS)
     for ids in torch.arange(40).split(batch):
         sums.add(ids, 40, p[ids])
-    scores = torch.tensor([literal_score(part) for part in p.split(40 // PARTS)])
+    scores = torch.tensor([literal_score(part) for part in p.split(40 // metrics.PARTS)])
     mean, deviation = sums.score()
     assert mean == pytest.approx(float(scores.mean()), rel=1e-6)
     assert deviation == pytest.approx(float(scores.std(correction=0)), rel=1e-5)
@@ -224,20 +223,20 @@ def test_inception_score_is_the_mean_over_parts(batch):
 def test_inception_score_ranges_from_one_to_the_number_of_classes():
     ids = torch.arange(50)
     certain, uniform = torch.eye(5, dtype=torch.float64)[ids % 5], torch.full((50, 5), 0.2)
-    assert inception_score(certain, PARTS) == pytest.approx((5.0, 0.0))
-    assert inception_score(uniform, PARTS) == pytest.approx((1.0, 0.0), abs=1e-6)
+    assert inception_score(certain, metrics.PARTS) == pytest.approx((5.0, 0.0))
+    assert inception_score(uniform, metrics.PARTS) == pytest.approx((1.0, 0.0), abs=1e-6)
 
 
 def inception_score(probabilities, parts):
     count, classes = probabilities.shape
-    sums = ScoreSums(classes, parts)
+    sums = metrics.ScoreSums(classes, parts)
     sums.add(torch.arange(count), count, probabilities)
     return sums.score()
 
 
 def test_few_samples_are_one_part():
     """Ten parts of five samples could not score more than five."""
-    assert (split_count(999), split_count(1000)) == (1, 10)
+    assert (metrics.split_count(999), metrics.split_count(1000)) == (1, 10)
     ids = torch.arange(50)
     certain = torch.eye(10, dtype=torch.float64)[ids % 10]
-    assert inception_score(certain, split_count(50)) == pytest.approx((10.0, 0.0))
+    assert inception_score(certain, metrics.split_count(50)) == pytest.approx((10.0, 0.0))

@@ -6,16 +6,15 @@ import pytest
 import torch
 from oracles.small_grid import small_plan, small_task
 
-from truedrift.grids import StudyOptions, estimate
-from truedrift.grids.run import precompute_reference
-from truedrift.paper.catalog import plan_grid
-from truedrift.training.setup import Parts, load_samples
+from truedrift.grids import StudyOptions, estimate, precompute_reference
+from truedrift.paper import catalog
+from truedrift.training import Parts, load_samples
 
 HOUR = 3600
 
 
 def hours(item, n=None):
-    plan = plan_grid(item, StudyOptions(scale="paper"))
+    plan = catalog.plan_grid(item, StudyOptions(scale="paper"))
     return sum(estimate.paper_seconds(task) for task in plan.tasks if n in (None, task.config.batch.n)) / HOUR
 
 
@@ -37,7 +36,7 @@ def test_samples_of_cifar100_cost_as_much_as_those_of_cifar10():
 
 
 def test_finished_steps_are_not_counted(tmp_path, monkeypatch):
-    plan = plan_grid("tab:main_results", StudyOptions(scale="paper", seeds=1))
+    plan = catalog.plan_grid("tab:main_results", StudyOptions(scale="paper", seeds=1))
     done, half = plan.tasks[:2]
     lines = {done: f'{{"step": {done.steps}, "evaluation": {{}}}}', half: f'{{"step": {half.steps // 2}}}'}
     for task, line in lines.items():

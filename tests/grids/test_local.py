@@ -9,7 +9,7 @@ from oracles.small_grid import fake_train_command, log_lines, logged_steps, smal
 
 from truedrift.grids import Interrupted, Pool, is_done, local
 from truedrift.progress import no_progress
-from truedrift.training.run_directory import lock_run
+from truedrift.training import lock_run
 
 TASKS = tuple(small_task(seed) for seed in range(3))
 STEPS = list(range(1, 7))

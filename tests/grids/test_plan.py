@@ -5,10 +5,9 @@ import re
 import pytest
 from oracles.small_grid import small_task
 
-from truedrift.grids import StudyOptions, Task, is_done, steps_taken
+from truedrift.grids import StudyOptions, Task, distinct_tasks, is_done, require_available, steps_taken
 from truedrift.grids import plan as plan_module
-from truedrift.grids.plan import distinct_tasks, require_available
-from truedrift.paper.catalog import GRIDS, plan_grid
+from truedrift.paper import catalog
 
 COUNTS = {
     "tab:main_results": (8, 40, 24),
@@ -24,7 +23,7 @@ SCALES = ("smoke", "cpu", "paper")
 
 
 def plan(item, scale="cpu", **options):
-    return plan_grid(item, StudyOptions(scale=scale, **options))
+    return catalog.plan_grid(item, StudyOptions(scale=scale, **options))
 
 
 def ids(item, *arguments, **options):
@@ -44,7 +43,7 @@ def test_number_of_runs(item, position):
 
 
 def test_counts_cover_every_grid():
-    assert set(COUNTS) == set(GRIDS)
+    assert set(COUNTS) == set(catalog.GRIDS)
 
 
 def test_id_is_stable_and_depends_on_length_and_seed():
@@ -222,10 +221,10 @@ def test_missing_encoder_is_an_error_before_the_runs_start(monkeypatch):
 
 
 def test_extractor_can_be_chosen_and_is_part_of_the_id():
-    named = plan_grid("tab:main_results", StudyOptions(scale="paper", extractor="abc-release"))
+    named = catalog.plan_grid("tab:main_results", StudyOptions(scale="paper", extractor="abc-release"))
     assert {task.config.evaluation.extractor for task in named.tasks} == {"abc-release"}
     assert named.command.endswith("--scale paper --extractor abc-release")
-    usual = plan_grid("tab:main_results", StudyOptions(scale="paper"))
+    usual = catalog.plan_grid("tab:main_results", StudyOptions(scale="paper"))
     assert {task.id for task in named.tasks}.isdisjoint(task.id for task in usual.tasks)
 
 

@@ -6,9 +6,8 @@ import time
 import pytest
 from oracles.small_grid import fake_train_command, log_lines, logged_steps, small_plan, small_task
 
-from truedrift.grids import SlurmOptions, is_done, slurm, submit
-from truedrift.grids.slurm import Job, SlurmTask
-from truedrift.training.run_directory import lock_run
+from truedrift.grids import Job, SlurmOptions, SlurmTask, is_done, slurm, submit
+from truedrift.training import lock_run
 
 submitit = pytest.importorskip("submitit")
 TASKS = (small_task(0), small_task(1))

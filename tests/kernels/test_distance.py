@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from truedrift.kernels import pairwise_distance, squared_distance
-from truedrift.kernels.distance import EXACT_UP_TO_DIMENSION, EXACT_UP_TO_ELEMENTS
+from truedrift.kernels import distance, pairwise_distance, squared_distance
 
 ROUNDING = 2.0**-24  # of float32, relative
 METHODS = ("exact", "matmul")
@@ -56,14 +55,14 @@ def test_float64_methods_agree_to_the_precision_of_the_expansion():
 
 
 def test_auto_forms_differences_for_small_input_and_products_for_large():
-    D = EXACT_UP_TO_DIMENSION + 4
-    rows = EXACT_UP_TO_ELEMENTS // (4 * D)
+    D = distance.EXACT_UP_TO_DIMENSION + 4
+    rows = distance.EXACT_UP_TO_ELEMENTS // (4 * D)
     for n, path, other in ((4, "exact", "matmul"), (5, "matmul", "exact")):
         x, y = draw(rows, D, dtype=torch.float64), draw(n, D, seed=1, dtype=torch.float64)
         auto = pairwise_distance(x, y)
         assert torch.equal(auto, pairwise_distance(x, y, method=path))
         assert not torch.equal(auto, pairwise_distance(x, y, method=other))  # the two differ in their last digits
-    x, y = draw(300, EXACT_UP_TO_DIMENSION), draw(300, EXACT_UP_TO_DIMENSION, seed=1)
+    x, y = draw(300, distance.EXACT_UP_TO_DIMENSION), draw(300, distance.EXACT_UP_TO_DIMENSION, seed=1)
     assert torch.equal(pairwise_distance(x, y), pairwise_distance(x, y, method="exact"))
 
 

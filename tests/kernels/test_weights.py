@@ -8,15 +8,14 @@ import torch
 from hypothesis import given
 from oracles.centroids import alphas
 
-from truedrift.kernels import apply_mask, effective_sample_size, logsumexp, normalize, power_sum, softmax
-from truedrift.kernels.weights import argmax_mask, logsumexp_and_leave_one_out, lowest_finite
+from truedrift.kernels import apply_mask, effective_sample_size, logsumexp, normalize, power_sum, softmax, weights
 
 INF = math.inf
 LOWEST = {torch.float32: -3.4028234663852886e38, torch.float64: -1.7976931348623157e308}
 
 
 def leave_one_out_logsumexp(log_w, dim):
-    return logsumexp_and_leave_one_out(log_w, dim)[1]
+    return weights.logsumexp_and_leave_one_out(log_w, dim)[1]
 
 
 def literal_logsumexp(values):
@@ -102,7 +101,7 @@ def test_logsumexp_matches_its_definition_and_is_finite_for_an_empty_row(row, dt
     expected = max(literal_logsumexp(log_w.double().tolist()), LOWEST[dtype])
     assert logsumexp(log_w, -1).tolist() == pytest.approx([expected], rel=2 * torch.finfo(dtype).eps)
     assert normalize(log_w)[1].tolist() == pytest.approx([expected], rel=2 * torch.finfo(dtype).eps)
-    assert lowest_finite(log_w) == LOWEST[dtype]
+    assert weights.lowest_finite(log_w) == LOWEST[dtype]
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
@@ -145,9 +144,9 @@ def test_apply_mask_widens_half_precision(dtype):
 
 def test_argmax_mask_selects_one_entry_among_equals():
     log_w = torch.tensor([[1.0, 3.0, 2.0], [5.0, 5.0, 5.0], [-INF, -INF, -INF]])
-    assert argmax_mask(log_w, -1).sum(-1).tolist() == [1, 1, 1]
-    assert argmax_mask(log_w, -1)[0].tolist() == [False, True, False]
-    assert argmax_mask(log_w.mT, -2).mT.tolist() == argmax_mask(log_w, -1).tolist()
+    assert weights.argmax_mask(log_w, -1).sum(-1).tolist() == [1, 1, 1]
+    assert weights.argmax_mask(log_w, -1)[0].tolist() == [False, True, False]
+    assert weights.argmax_mask(log_w.mT, -2).mT.tolist() == weights.argmax_mask(log_w, -1).tolist()
 
 
 def test_power_sums_and_effective_sample_size():

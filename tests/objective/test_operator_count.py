@@ -14,8 +14,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from truedrift.field import NORMALIZATIONS
 from truedrift.objective import gram
-from truedrift.training.config import ObjectiveOptions
-from truedrift.training.step import Objective
+from truedrift.training import Objective, ObjectiveOptions
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes", "one_block")
 SIZES = ((1, 1), (10, 1), (10, 4), (100, 4))

@@ -8,13 +8,16 @@ import pytest
 import torch
 from torch import tensor
 
-from truedrift.objective import abc_release_loss, drift_loss, official_loss
-from truedrift.objective.feature_scale import Features, standardize_l2
-from truedrift.objective.published import _release_fields, _release_side, abc_release_groups
+from truedrift.objective import abc_release_loss, drift_loss, feature_scale, official_loss, published
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 OFFICIAL = json.loads((GOLDEN / "official_loss.json").read_text())
 RELEASE = json.loads((GOLDEN / "abc_release_loss.json").read_text())
+
+
+def unit_features(gen, pos):
+    """Features after standardization, with norm 1."""
+    return feature_scale.standardize_l2(feature_scale.Features(gen, pos))
 
 
 def assert_close_in_norm(actual, expected, relative):
@@ -56,11 +59,9 @@ def test_abc_release_loss_and_gradient(case, estimator):
 @pytest.mark.parametrize("case", RELEASE.values(), ids=RELEASE)
 def test_abc_release_fields_of_one_class(case, estimator):
     members = tensor(case["labels"]) == 0
-    features = standardize_l2(
-        Features(tensor(case["features_gen"])[0, members], tensor(case["features_pos"])[0, members])
-    )
+    features = unit_features(tensor(case["features_gen"])[0, members], tensor(case["features_pos"])[0, members])
     torch.testing.assert_close(features.gen, tensor(case["normalized_class0_scale0"]["gen"]), rtol=1e-5, atol=1e-6)
-    fields = _release_fields(features, case["temperatures"], estimator == "abc", estimator == "abc")
+    fields = published._release_fields(features, case["temperatures"], estimator == "abc", estimator == "abc")
     for V, tau in zip(fields, case["temperatures"], strict=True):
         expected = tensor(case["V_class0_scale0"][str(tau)][estimator])
         assert (V - expected).norm() <= 1e-4 * expected.norm() + 1e-30
@@ -70,7 +71,7 @@ def test_abc_release_arithmetic_loses_temperatures_that_exact_arithmetic_keeps()
     case = RELEASE["iid_underflow"]
     members = tensor(case["labels"]) == 0
     gen, pos = (tensor(case[side])[0, members] for side in ("features_gen", "features_pos"))
-    dead, crushed, alive = _release_fields(standardize_l2(Features(gen, pos)), case["temperatures"], True, True)
+    dead, crushed, alive = published._release_fields(unit_features(gen, pos), case["temperatures"], True, True)
     assert dead.abs().max() < 1e-15
     assert crushed.square().mean().sqrt() < 1e-4 < alive.square().mean().sqrt()
     force = drift_loss(gen, pos, temperatures=case["temperatures"]).report.force
@@ -81,8 +82,8 @@ def test_abc_release_field_of_second_order_matches_loops():
     """V = S⁺S⁻(T⁺ − T⁻) with γ of ABC-2 from the arithmetic's own α; the features are those of the golden file."""
     case, tau = RELEASE["clustered"], 0.2
     members = tensor(case["labels"]) == 0
-    features = Features(tensor(case["features_gen"])[0, members], tensor(case["features_pos"])[0, members])
-    gen, pos = (side.double() for side in (standardize_l2(features).gen, standardize_l2(features).pos))
+    features = unit_features(tensor(case["features_gen"])[0, members], tensor(case["features_pos"])[0, members])
+    gen, pos = features.gen.double(), features.pos.double()
     y, n = torch.cat((gen, pos)), len(gen)
     K = torch.tensor([[0.0 if i == j else float(torch.exp(-(x - z).norm() / tau)) for j, z in enumerate(y)]
                       for i, x in enumerate(gen)], dtype=torch.float64)  # fmt: skip
@@ -98,9 +99,9 @@ def test_abc_release_field_of_second_order_matches_loops():
     for k in K:
         (S_neg, T_neg), (S_pos, T_pos) = side(k[:n], gen), side(k[n:], pos)
         rows.append(S_pos * S_neg * (T_pos - T_neg))
-    (V,) = _release_fields(standardize_l2(features), (tau,), 2, 2)
+    (V,) = published._release_fields(features, (tau,), 2, 2)
     assert_close_in_norm(V.double(), torch.stack(rows), 1e-4)
-    (first,) = _release_fields(standardize_l2(features), (tau,), 1, 1)
+    (first,) = published._release_fields(features, (tau,), 1, 1)
     assert (V - first).norm() > 1e-2 * V.norm()
 
 
@@ -125,16 +126,18 @@ def test_abc_release_groups_by_label_in_any_order_and_of_any_size():
 def test_abc_release_loss_is_computed_in_float32():
     case = RELEASE["clustered"]
     sides = [tensor(case[side], dtype=torch.float64)[:, :4] for side in ("features_gen", "features_pos")]
-    loss = abc_release_groups(*sides, temperatures=(0.2,), abc=True)
+    loss = published.abc_release_groups(*sides, temperatures=(0.2,), abc=True)
     assert loss.dtype is torch.float32
-    assert torch.equal(loss, abc_release_groups(*(side.float() for side in sides), temperatures=(0.2,), abc=True))
+    assert torch.equal(
+        loss, published.abc_release_groups(*(side.float() for side in sides), temperatures=(0.2,), abc=True)
+    )
 
 
 def test_abc_release_weights_below_the_clamp_do_not_sum_to_one():
     """Sums below 1e-12 are clamped: α = K/1e-12, and where K underflows the centroid is 0 instead of 0/0."""
     y = tensor([[1.0, 2.0], [3.0, 4.0]])
     K = tensor([[1e-13, 3e-13], [0.0, 0.0], [0.25, 0.75]])[None]
-    S, T = _release_side(K, y, 0)
+    S, T = published._release_side(K, y, 0)
     torch.testing.assert_close(S[0, :, 0], tensor([4e-13, 0.0, 1.0]))
     torch.testing.assert_close(T[0], tensor([[1.0, 1.4], [0.0, 0.0], [2.5, 3.5]]))
 
@@ -143,11 +146,11 @@ def test_abc_release_normalizes_by_the_root_plus_epsilon():
     """(V / (√(mean V² + 1e-8) + 1e-8))² of a small field, where 1e-8 outside the root is 1e-4 of the divisor."""
     generator = torch.Generator().manual_seed(0)
     gen, pos = torch.randn(8, 64, generator=generator), torch.randn(8, 64, generator=generator)
-    (V,) = _release_fields(standardize_l2(Features(gen, pos)), (0.06,), 1, 1)
+    (V,) = published._release_fields(unit_features(gen, pos), (0.06,), 1, 1)
     V = V.double()
     assert 0 < V.square().mean() < 1e-8
     expected = (V / ((V.square().mean() + 1e-8).sqrt() + 1e-8)).square().mean()
-    found = abc_release_groups(gen, pos, temperatures=(0.06,), abc=1)
+    found = published.abc_release_groups(gen, pos, temperatures=(0.06,), abc=1)
     torch.testing.assert_close(found.double(), expected, rtol=2e-5, atol=0)
 
 
@@ -161,10 +164,10 @@ def test_abc_release_ignores_positives_of_other_classes():
 
 def test_autocast_has_no_effect_on_published_losses():
     gen, pos = torch.randn(2, 4, 64), torch.randn(2, 5, 64)
-    losses = official_loss(gen, pos), abc_release_groups(gen, pos, temperatures=(0.5,), abc=1)
+    losses = official_loss(gen, pos), published.abc_release_groups(gen, pos, temperatures=(0.5,), abc=1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(official_loss(gen, pos), losses[0])
-        assert torch.equal(abc_release_groups(gen, pos, temperatures=(0.5,), abc=1), losses[1])
+        assert torch.equal(published.abc_release_groups(gen, pos, temperatures=(0.5,), abc=1), losses[1])
 
 
 def test_abc_release_fields_with_one_side_corrected_add_up():
@@ -172,15 +175,16 @@ def test_abc_release_fields_with_one_side_corrected_add_up():
     generator = torch.Generator().manual_seed(5)
     gen = torch.randn(2, 3, 5, 6, generator=generator, dtype=torch.float64)
     pos = torch.randn(2, 3, 7, 6, generator=generator, dtype=torch.float64) * 1.5 + 0.3
-    features = standardize_l2(Features(gen.float(), pos.float()))
-    V = {(p, n): _release_fields(features, (0.2, 0.7), p, n) for p in (True, False) for n in (True, False)}
+    features = unit_features(gen.float(), pos.float())
+    V = {(p, n): published._release_fields(features, (0.2, 0.7), p, n) for p in (True, False) for n in (True, False)}
     torch.testing.assert_close(V[True, True] + V[False, False], V[True, False] + V[False, True])
     for one, other in itertools.combinations(V.values(), 2):
         assert not torch.allclose(one, other)
     losses = {
-        sides: abc_release_groups(gen, pos, temperatures=(0.2, 0.7), abc=sides[0], abc_neg=sides[1]) for sides in V
+        sides: published.abc_release_groups(gen, pos, temperatures=(0.2, 0.7), abc=sides[0], abc_neg=sides[1])
+        for sides in V
     }
-    both = abc_release_groups(gen, pos, temperatures=(0.2, 0.7), abc=True)
+    both = published.abc_release_groups(gen, pos, temperatures=(0.2, 0.7), abc=True)
     assert torch.equal(both, losses[True, True])
     assert not torch.allclose(losses[True, False], losses[False, True])
 
@@ -242,7 +246,9 @@ def test_abc_release_groups_correct_each_side_by_itself():
     features = tensor(case["features_gen"]), tensor(case["features_pos"])
     orders = list(itertools.product((0, 1), repeat=2))
     losses = [
-        float(abc_release_groups(*features, temperatures=case["temperatures"], abc=abc, abc_neg=abc_neg).sum())
+        float(
+            published.abc_release_groups(*features, temperatures=case["temperatures"], abc=abc, abc_neg=abc_neg).sum()
+        )
         for abc, abc_neg in orders
     ]
     assert len(set(losses)) == len(orders)

@@ -5,10 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from truedrift.generators.base import Generator
-from truedrift.generators.catalog import build
-from truedrift.generators.drift_dit import DriftDiTOptions
-from truedrift.generators.mlp import MLPOptions
+from truedrift.generators import DriftDiTOptions, Generator, MLPOptions, build
 
 DIT = DriftDiTOptions(width=24, depth=2, heads=3, patch=2, registers=3, style_draws=5, style_entries=7)
 ZOO = {

@@ -5,10 +5,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
-from truedrift.recipes.overrides import recipe
-from truedrift.records.provenance import provenance
-from truedrift.records.store import append
+from truedrift.evaluation import EvaluationRecord, Metrics, Protocol
+from truedrift.recipes import recipe
+from truedrift.records import append, provenance
 
 PROTOCOL = {
     "extractor": "inception",

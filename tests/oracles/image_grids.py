@@ -1,6 +1,6 @@
 """Handmade grids: the distances are given, everything else is fixed."""
 
-from truedrift.evaluation.record import Metrics, Protocol
+from truedrift.evaluation import Metrics, Protocol
 from truedrift.grids import EvaluatedStep, ImageGrid, ImageRun
 from truedrift.records import provenance
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from truedrift.grids import Plan, Task
-from truedrift.recipes.overrides import recipe
+from truedrift.recipes import recipe
 
 SMALL = (
     "generator.width=16",

@@ -10,7 +10,7 @@ import torch
 
 import truedrift
 from truedrift import records
-from truedrift.paper.fig_illustration import Illustration, Options, run
+from truedrift.paper import fig_illustration
 from truedrift.records import append, provenance, read, with_command, writable_directory
 
 provenance_module = import_module("truedrift.records.provenance")
@@ -34,9 +34,9 @@ def line_with(**changes):
 
 
 def test_illustration_is_read_back_bit_for_bit(tmp_path):
-    record = run(Options(n=3, draws=5, seed=2))
+    record = fig_illustration.run(fig_illustration.Options(n=3, draws=5, seed=2))
     append(tmp_path / "records.jsonl", record)
-    (again,) = read(tmp_path / "records.jsonl", Illustration)
+    (again,) = read(tmp_path / "records.jsonl", fig_illustration.Illustration)
     assert again == record
     assert type(again.provenance) is type(record.provenance)
     assert again != replace(record, share_nearer=record.share_nearer + 1e-16 + 0.1)
@@ -71,7 +71,7 @@ def test_a_missing_field_takes_its_default(tmp_path):
 
 
 def test_with_command():
-    record = run(Options(n=2, draws=2, seed=0))
+    record = fig_illustration.run(fig_illustration.Options(n=2, draws=2, seed=0))
     assert record.provenance.command is None
     changed = with_command(record, "truedrift demo")
     assert changed.provenance.command == "truedrift demo"

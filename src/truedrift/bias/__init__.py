@@ -1,15 +1,23 @@
 """The bias of a centroid of n references: exactly, by theory, by Monte Carlo, and from a sample of references."""
 
-from truedrift.bias.diagnose import diagnose
+from truedrift.bias.diagnose import CALIBRATION, RequiredN, diagnose, reliability_color, smallest_n
 from truedrift.bias.diagnosis import Diagnosis
 from truedrift.bias.exact import Moments, StrataBias, exact_moments, exact_moments_by_estimator, exact_stratified_bias
+from truedrift.bias.theory import compensation, effective_share, pool_moments
 
 __all__ = [
+    "CALIBRATION",
     "Diagnosis",
     "Moments",
+    "RequiredN",
     "StrataBias",
+    "compensation",
     "diagnose",
+    "effective_share",
     "exact_moments",
     "exact_moments_by_estimator",
     "exact_stratified_bias",
+    "pool_moments",
+    "reliability_color",
+    "smallest_n",
 ]

@@ -1,6 +1,6 @@
 """Frozen encoders from samples to feature groups, and stacking of groups of different sizes into one tensor."""
 
-from truedrift.encoders.base import Encoder, PixelsOptions, gradient_weights, stack_padded
+from truedrift.encoders.base import Encoder, Pixels, PixelsOptions, gradient_weights, stack_padded
 from truedrift.encoders.catalog import OPTIONS, EncoderOptions, build
 from truedrift.encoders.convnet import ConvNetOptions
 from truedrift.encoders.dinov2 import DINOv2Options
@@ -13,6 +13,7 @@ __all__ = [
     "EfficientNetLite0Options",
     "Encoder",
     "EncoderOptions",
+    "Pixels",
     "PixelsOptions",
     "build",
     "gradient_weights",

@@ -5,9 +5,16 @@ with them.
 """
 
 from truedrift.evaluation.catalog import EXTRACTORS, build_extractor, default_extractor
-from truedrift.evaluation.evaluate import evaluate
+from truedrift.evaluation.evaluate import evaluate, generate_batches
 from truedrift.evaluation.extractors import ExtractedFeatures, Extractor
-from truedrift.evaluation.metrics import Moments, batch_moments, frechet_distance, kernel_distance, precision_recall
+from truedrift.evaluation.metrics import (
+    FeatureStatistics,
+    Moments,
+    batch_moments,
+    frechet_distance,
+    kernel_distance,
+    precision_recall,
+)
 from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
 from truedrift.evaluation.reference import Reference, compute_reference
 
@@ -16,6 +23,7 @@ __all__ = [
     "EvaluationRecord",
     "ExtractedFeatures",
     "Extractor",
+    "FeatureStatistics",
     "Metrics",
     "Moments",
     "Protocol",
@@ -26,6 +34,7 @@ __all__ = [
     "default_extractor",
     "evaluate",
     "frechet_distance",
+    "generate_batches",
     "kernel_distance",
     "precision_recall",
 ]

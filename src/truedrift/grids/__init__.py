@@ -7,11 +7,11 @@ All items share one directory of runs, so that an item can reuse the runs of ano
 
 from truedrift.grids.local import Interrupted, Pool, UnfinishedRun
 from truedrift.grids.options import StudyOptions
-from truedrift.grids.plan import Plan, Task, is_done, steps_taken
+from truedrift.grids.plan import Plan, Task, distinct_tasks, is_done, require_available, steps_taken
 from truedrift.grids.record import EvaluatedStep, ImageGrid, ImageRun
 from truedrift.grids.results import collect_results
-from truedrift.grids.run import Execution, UnfinishedRuns
-from truedrift.grids.slurm import SlurmOptions, submit
+from truedrift.grids.run import Execution, UnfinishedRuns, precompute_reference
+from truedrift.grids.slurm import Job, SlurmOptions, SlurmTask, Submission, submit
 
 __all__ = [
     "EvaluatedStep",
@@ -19,15 +19,21 @@ __all__ = [
     "ImageGrid",
     "ImageRun",
     "Interrupted",
+    "Job",
     "Plan",
     "Pool",
     "SlurmOptions",
+    "SlurmTask",
     "StudyOptions",
+    "Submission",
     "Task",
     "UnfinishedRun",
     "UnfinishedRuns",
     "collect_results",
+    "distinct_tasks",
     "is_done",
+    "precompute_reference",
+    "require_available",
     "steps_taken",
     "submit",
 ]

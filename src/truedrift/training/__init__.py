@@ -19,7 +19,7 @@ from truedrift.training.config import (
 from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
 from truedrift.training.journal import MetricsLog, read_metrics
 from truedrift.training.load import LoadedGenerator, load_generator
-from truedrift.training.loop import NonFinite, TrainingReport
+from truedrift.training.loop import NonFinite, NonFiniteMonitor, TrainingReport
 from truedrift.training.pictures import image_grid, scatter_image, write_png
 from truedrift.training.run_directory import RunDirectory, lock_run, open_run
 from truedrift.training.setup import Parts, TrainingSetup, build_setup, load_samples
@@ -47,6 +47,7 @@ __all__ = [
     "LoadedGenerator",
     "MetricsLog",
     "NonFinite",
+    "NonFiniteMonitor",
     "Objective",
     "ObjectiveOptions",
     "OnTheFlyFeatures",
