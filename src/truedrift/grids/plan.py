@@ -118,7 +118,7 @@ def steps_taken(task: Task, runs: Path) -> int:
     """Return the last logged step of the run.
 
     Args:
-        task: The run.
+        task: A task of a plan.
         runs: The directory that contains its run directory.
 
     Returns:
@@ -131,7 +131,7 @@ def is_done(task: Task, runs: Path) -> bool:
     """Return whether the run has taken and evaluated its last step.
 
     Args:
-        task: The run.
+        task: A task of a plan.
         runs: The directory that contains its run directory.
 
     Returns:

@@ -21,7 +21,7 @@ def collect_results(plan: Plan, runs: Path, *, seed: int, started: float) -> Ima
     """Return the record of a plan whose runs are all done.
 
     Args:
-        plan: The plan.
+        plan: A plan for which `is_done` is true of every task.
         runs: The directory that contains the run directories.
         seed: The seed to write into the provenance.
         started: `time.monotonic()` at the start of the command, from which the wall time in the provenance is counted.

@@ -107,7 +107,15 @@ GAUGE = {
 
 
 def evaluation_charts(runs: Sequence[Run]) -> list[Chart]:
-    """Return the charts per distance: the distance itself, KID, precision, recall and Inception Score."""
+    """Return the charts of the evaluations during training.
+
+    Args:
+        runs: The runs to draw, at most 6, which have one color each.
+
+    Returns:
+        For every kind of distance, one chart each of the distance, KID, precision, recall and Inception Score. Charts
+        without values are left out.
+    """
     distances = dict.fromkeys(each.protocol.distance_name for run in runs for each in run.evaluations)
 
     def points(run: Run, distance: str, metric: str) -> list[Point]:
@@ -129,7 +137,15 @@ def evaluation_charts(runs: Sequence[Run]) -> list[Chart]:
 
 
 def training_charts(runs: Sequence[Run]) -> list[Chart]:
-    """Return the charts of force per temperature, distance ratio, gradient norm and speed."""
+    """Return the charts of the telemetry.
+
+    Args:
+        runs: The runs to draw, at most 6, which have one color each.
+
+    Returns:
+        One chart of the force per temperature, then distance ratio, gradient norm and images per second. Charts without
+        values are left out.
+    """
 
     def chart(title: str, about: str, read: Reader, *, from_zero: bool = False) -> Chart:
         series = [
@@ -147,7 +163,15 @@ def training_charts(runs: Sequence[Run]) -> list[Chart]:
 
 
 def gauge_charts(runs: Sequence[Run]) -> list[Chart]:
-    """Return one chart per bias indicator and temperature, with both sides of every run."""
+    """Return the charts of the bias indicators.
+
+    Args:
+        runs: The runs to draw, at most 6, which have one color each.
+
+    Returns:
+        One chart per indicator (n_eff, dominated queries, moved weight) and temperature, with the positive and the
+        negative side of every run. Charts without values are left out.
+    """
     sizes = {run.config.batch.n for run in runs}
     return _keep_values(
         Chart(
@@ -242,7 +266,15 @@ DARK_INK, DARK_FRAME = "#c9d0d8", "#333c46"
 
 
 def plot_charts(runs: Sequence[Run], charts: Sequence[Chart]) -> Figure:
-    """Plot one panel per chart, below a legend of the runs."""
+    """Plot one panel per chart, below a legend of the runs.
+
+    Args:
+        runs: The runs that the charts were made from, for the legend.
+        charts: One or more charts, each with at least one value.
+
+    Returns:
+        A figure 6.6 inches wide, in two or three columns if there are enough charts.
+    """
     # Entries of the legend.
     legend = [
         _legend_line(shorten_name(run.name), color=color, marker=marker)
@@ -368,7 +400,14 @@ _SUPERFLUOUS = re.compile(rb'(?<=\n) +| transform="rotate\(-0 [^"]*"| id="[a-z0-
 
 
 def figure_svgs(figure: Figure) -> tuple[bytes, bytes]:
-    """Return the figure as SVG for a white and for a black background."""
+    """Return the figure as SVG for a white and for a black background.
+
+    Args:
+        figure: A figure of `plot_charts`. Its colors are changed, so save it to other formats first.
+
+    Returns:
+        (light, dark): two files with the same layout and a transparent background.
+    """
     light = _save_svg(figure)
     figure.set_layout_engine("none")  # the dark version keeps the layout
     use_dark_colors(figure)

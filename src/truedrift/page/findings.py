@@ -52,7 +52,14 @@ class Finding:
 
 
 def group_by_subject(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
-    """Group findings by subject, in their order."""
+    """Group findings by subject.
+
+    Args:
+        findings: Findings in the order of the page.
+
+    Returns:
+        Subject → its findings. Subjects and findings keep their order.
+    """
     groups: dict[str, list[Finding]] = {}
     for finding in findings:
         groups.setdefault(finding.subject, []).append(finding)
@@ -60,7 +67,15 @@ def group_by_subject(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
 
 
 def describe_runs(runs: Sequence[Run]) -> list[Finding]:
-    """Describe runs one by one if they are few, preceded by a comparison if they are two."""
+    """Describe runs, one by one or together.
+
+    Args:
+        runs: The runs of the page.
+
+    Returns:
+        Findings for each run if there are at most 6, preceded by a comparison if there are two; otherwise the summary
+        of `describe_many_runs`.
+    """
     if is_overview(runs):
         return describe_many_runs(runs)
     comparison = [compare_runs(*runs)] if len(runs) == 2 else []
@@ -86,7 +101,15 @@ def _describe_one_run(run: Run) -> list[Finding]:
 
 
 def describe_training(run: Run) -> Finding:
-    """Describe distance, collapse, skipped steps and status of a run."""
+    """Describe the training of a run.
+
+    Args:
+        run: A run as `read_run` returns it.
+
+    Returns:
+        One sentence with its last and best distance, distance ratio, skipped steps and status. Its tone is BAD after a
+        collapse, GOOD if the run is complete, else NOTE.
+    """
     skipped, ratio = number_at(run.last, "skipped"), number_at(run.last, "spread")
     collapsed = "collapsed" if run.has_collapsed else "not collapsed"
     parts = (
@@ -148,7 +171,16 @@ def describe_protocol(protocol: Protocol) -> str:
 
 
 def compare_runs(a: Run, b: Run) -> Finding:
-    """Compare the final distances of the training, or those of `truedrift evaluate`, under one protocol."""
+    """Compare the final distances of two runs.
+
+    Args:
+        a: One run.
+        b: The other run.
+
+    Returns:
+        Which distance is lower and by how much, under the first protocol that both have: that of training, else one of
+        `truedrift evaluate`. If there is none, a NOTE with the reason.
+    """
     pairs = [
         pair for pair in product(final_evaluations(a), final_evaluations(b)) if pair[0].protocol == pair[1].protocol
     ]
@@ -185,7 +217,15 @@ def _why_not_comparable(a: Run, b: Run) -> str:
 
 
 def describe_many_runs(runs: Sequence[Run]) -> list[Finding]:
-    """Describe how many runs are complete or collapsed, and the range of their distances per protocol."""
+    """Summarize many runs.
+
+    Args:
+        runs: One or more runs.
+
+    Returns:
+        How many are complete and how many collapsed, the range of the final distances per protocol, and at most 5 of
+        the problems.
+    """
     # Status.
     complete = sum(run.status is RunStatus.COMPLETE for run in runs)
     collapsed = [run.name for run in runs if run.has_collapsed]

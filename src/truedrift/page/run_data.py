@@ -90,7 +90,18 @@ class Run:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """Read runs; each is named by its directory, with as many parent directories as make the name unique."""
+    """Read run directories.
+
+    Args:
+        paths: The run directories.
+
+    Returns:
+        The runs in the same order. Each is named by its directory, with as many parent directories as make the name
+        unique.
+
+    Raises:
+        UserError: If a directory is not a run.
+    """
     full = [path.resolve().parts for path in paths]
 
     def is_unique(ending: tuple[str, ...]) -> bool:
@@ -101,7 +112,18 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 
 def read_run(path: Path, name: str) -> Run:
-    """Read one run directory; raise `UserError` if its config.json is not that of a run."""
+    """Read one run directory.
+
+    Args:
+        path: The run directory.
+        name: The name of the run on the page.
+
+    Returns:
+        The run. Files and lines that cannot be read are left out and described in `Run.problems`.
+
+    Raises:
+        UserError: If its config.json is missing or not that of a run.
+    """
     opened = open_run(path)
     tree = json.loads((path / CONFIG).read_text(encoding="utf-8"))
     problems: list[str] = []
@@ -183,7 +205,14 @@ def number_at(entry: Any, *path: str | int) -> float | None:
 
 
 def best_evaluation(run: Run) -> Evaluation | None:
-    """Return the evaluation during training with the smallest distance under the protocol of the last one."""
+    """Return the evaluation during training with the smallest distance.
+
+    Args:
+        run: A run as `read_run` returns it.
+
+    Returns:
+        The best one among those with the protocol of the last one; None if the run was not evaluated.
+    """
     comparable = [each for each in run.evaluations if each.protocol == run.evaluations[-1].protocol]
     return min(comparable, key=lambda each: each.metrics.fid, default=None)
 
@@ -212,7 +241,14 @@ def format_option(options: Mapping[str, Any], path: str) -> str:
 
 
 def find_differences(runs: Sequence[Run]) -> list[str]:
-    """Return the paths of the options in which the runs differ."""
+    """Find the options in which runs differ.
+
+    Args:
+        runs: Runs as `read_runs` returns them.
+
+    Returns:
+        Paths such as `batch.n`, in the order of the configuration.
+    """
     trees = [run.options for run in runs]
     paths = dict.fromkeys(path for tree in trees for path in tree)
     return [path for path in paths if len({format_option(tree, path) for tree in trees}) > 1]
@@ -222,12 +258,26 @@ def find_differences(runs: Sequence[Run]) -> list[str]:
 
 
 def is_overview(runs: Sequence[Run]) -> bool:
-    """Return whether there are too many runs for one card, color and column per run."""
+    """Return whether there are too many runs for one card, color and column per run.
+
+    Args:
+        runs: The runs of the page.
+
+    Returns:
+        True if there are more than 6.
+    """
     return len(runs) > MOST_RUNS
 
 
 def sort_runs(runs: Sequence[Run]) -> list[Run]:
-    """Keep the given order of few runs; sort many by the options that differ, with the seed last."""
+    """Sort the runs of an overview.
+
+    Args:
+        runs: Runs as `read_runs` returns them.
+
+    Returns:
+        Up to 6 runs in the given order. More runs are sorted by the options in which they differ, with the seed last.
+    """
     if not is_overview(runs):
         return list(runs)
     paths = [*(path for path in find_differences(runs) if path != SEED), SEED]
@@ -244,7 +294,14 @@ def sort_runs(runs: Sequence[Run]) -> list[Run]:
 
 
 def runs_to_draw(runs: Sequence[Run]) -> list[Run]:
-    """Choose at most `MOST_RUNS` runs: first one per configuration apart from its seed, then others, in order."""
+    """Choose the runs that are drawn.
+
+    Args:
+        runs: Runs as `read_runs` returns them.
+
+    Returns:
+        At most 6 runs, in the given order: one per configuration apart from its seed, then others.
+    """
     configurations = [json.dumps(run.options | {SEED: 0}, sort_keys=True) for run in runs]
     first = [configurations.index(each) for each in dict.fromkeys(configurations)]
     others = [k for k in range(len(runs)) if k not in first]

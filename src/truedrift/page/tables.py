@@ -47,7 +47,15 @@ TELEMETRY: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 def final_table(runs: Sequence[Run]) -> Table | None:
-    """Return one row per number and one column per run, or one row per run if they are many; None without numbers."""
+    """Return the table of the numbers at the end of training.
+
+    Args:
+        runs: Runs as `read_runs` returns them.
+
+    Returns:
+        One row per number and one column per run, or one row per run if there are more than 6. None if no run has
+        telemetry or an evaluation.
+    """
     if not any(run.telemetry or final_evaluations(run) for run in runs):
         return None
     if is_overview(runs):
@@ -139,7 +147,15 @@ def more_options(runs: Sequence[Run]) -> list[str]:
 
 
 def differences_table(runs: Sequence[Run]) -> Table | None:
-    """Return one row per option that differs and one column per drawn run; None if the configurations are the same."""
+    """Return the table of the options in which runs differ.
+
+    Args:
+        runs: Runs as `read_runs` returns them.
+
+    Returns:
+        One row per option that differs and one column per drawn run (`runs_to_draw`); None if the configurations are
+        the same.
+    """
     paths = find_differences(runs)
     if not paths:
         return None
@@ -183,7 +199,14 @@ def rate_reliability(n_eff: float | None, dominated: float | None) -> Reliabilit
 
 
 def gauge_table(run: Run) -> Table:
-    """Return one row per temperature and side: the indicators at the end, and their reliability over training."""
+    """Return the table of the bias indicators of a run.
+
+    Args:
+        run: A run with at least one logged step.
+
+    Returns:
+        One row per temperature and side: the indicators at the end, and how many logged steps have each reliability.
+    """
     header = ("τ", "side", "reliability at the end", "n_eff", "dominated", "moved")
     sides = [(tau, side) for tau in run.config.objective.temperatures for side in ("positive", "negative")]
     return Table(

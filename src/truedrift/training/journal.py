@@ -99,7 +99,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Read every entry of a metrics.jsonl.
 
     Args:
-        path: The file.
+        path: The file RUN/metrics.jsonl.
 
     Returns:
         One dictionary per line, in order. A torn last line is left out.
