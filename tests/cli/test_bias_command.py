@@ -8,10 +8,9 @@ import torch
 from safetensors.numpy import save_file
 
 from truedrift.bias import exact_moments
-from truedrift.cli import bias
-from truedrift.cli.main import main, parse
-from truedrift.paper.pool_bias import PoolBias
-from truedrift.records.store import read
+from truedrift.cli import bias, main, parse
+from truedrift.paper import pool_bias
+from truedrift.records import read
 
 
 def pool_and_queries():
@@ -26,7 +25,7 @@ def test_bias_of_a_pool_file_is_exact(tmp_path, capsys):
     command = ["bias", str(tmp_path / "mine.npz"), "--tau", "0.5", "--n", "4", "16", "--out", str(out)]
     assert main(command) == 0
     printed = capsys.readouterr().out
-    (record,) = read(out / "records.jsonl", PoolBias)
+    (record,) = read(out / "records.jsonl", pool_bias.PoolBias)
     for row in record.rows:
         exact = exact_moments(torch.tensor(queries), torch.tensor(pool), tau=0.5, n=row.n, estimator=row.estimator)
         assert row.bias == pytest.approx(exact.bias.norm(dim=-1).mean().item(), rel=1e-9)

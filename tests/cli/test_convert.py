@@ -8,7 +8,7 @@ import torch
 from oracles.generator_zoo import perturb
 from safetensors.torch import save_file
 
-from truedrift.cli.main import main
+from truedrift.cli import main
 from truedrift.generators import DriftDiT, DriftDiTOptions, from_pretrained, sample
 
 OPTIONS = DriftDiTOptions(width=24, depth=2, heads=2, patch=4, registers=4)

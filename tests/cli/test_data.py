@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from truedrift.cli.main import main
+from truedrift.cli import main
 from truedrift.data import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source
 
 CONTENT = b"content"

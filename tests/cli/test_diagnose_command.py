@@ -10,9 +10,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from truedrift.bias import diagnose
-from truedrift.bias.diagnose import CALIBRATION
-from truedrift.cli.main import main
+from truedrift.bias import CALIBRATION, diagnose
+from truedrift.cli import main
 
 
 @pytest.fixture(scope="module")

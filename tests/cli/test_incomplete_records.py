@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from truedrift.cli.main import main
+from truedrift.cli import main
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from truedrift.cli.main import main
+from truedrift.cli import main
 
 
 @pytest.mark.parametrize(

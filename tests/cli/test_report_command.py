@@ -7,7 +7,7 @@ from truedrift._version import __version__
 from truedrift.cli import main
 from truedrift.errors import UserError
 from truedrift.paper import fig_illustration
-from truedrift.records.store import append
+from truedrift.records import append
 
 
 @pytest.fixture

@@ -6,14 +6,13 @@ from types import SimpleNamespace
 import pytest
 from oracles.small_grid import fake_train_command, small_plan, small_task
 
+from truedrift.cli import main
 from truedrift.cli import reproduce as command
-from truedrift.cli.main import main
-from truedrift.grids import ImageGrid, local, slurm
+from truedrift.grids import ImageGrid, Job, Submission, local, slurm
 from truedrift.grids import run as run_module
-from truedrift.grids.slurm import Job, Submission
 from truedrift.paper import catalog, fig_bias_loglog, normalization, tab_baselines, tab_overhead
 from truedrift.records import read
-from truedrift.training.run_directory import lock_run
+from truedrift.training import lock_run
 
 TASKS = (small_task(0, "standard"), small_task(1, "abc"))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from truedrift.cli.main import main
+from truedrift.cli import main
 from truedrift.data import to_uint8
 from truedrift.generators import DriftDiT, DriftDiTOptions, sample
 from truedrift.recipes import recipe

@@ -45,7 +45,7 @@ def test_two_lines_of_the_first_example_change_the_result():
 def test_telemetry_snippet_runs():
     import torch
 
-    from truedrift.objective.drift_loss import drift_loss
+    from truedrift.objective import drift_loss
 
     scope = {"drift_loss": drift_loss, "gen": torch.randn(4, 3, requires_grad=True), "pos": torch.randn(4, 3)}
     (snippet,) = PYTHON.findall(TELEMETRY)
@@ -138,7 +138,7 @@ def test_training_snippet_runs(tmp_path, monkeypatch):
 
 
 def test_training_page_lists_every_recipe():
-    from truedrift.recipes.overrides import RECIPES
+    from truedrift.recipes import RECIPES
 
     page = (ROOT / "docs" / "training.md").read_text()
     (table,) = re.findall(r"^\| recipe \|.*?\n\n", page, re.MULTILINE | re.DOTALL)

@@ -10,29 +10,19 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex
 from oracles.handmade_run import METRICS, evaluation, telemetry, write_run
 
-from truedrift.page.charts import (
-    DARK,
-    LONGEST_NAME,
-    MOST_POINTS,
-    PALETTE,
+from truedrift.page import (
     Chart,
     Series,
-    axis_limits,
     evaluation_charts,
     figure_svgs,
-    format_tick,
     gauge_charts,
-    line_styles,
-    mean_force,
     plot_charts,
-    replace_unknown_letters,
-    shorten_name,
-    thin_points,
+    read_run,
+    read_runs,
     training_charts,
-    wrap_title,
 )
-from truedrift.page.run_data import read_run, read_runs
-from truedrift.report.figure import ABC, STANDARD
+from truedrift.page import charts as charts_module
+from truedrift.report import figure as style
 
 VALUES = st.floats(min_value=-1e100, max_value=1e100, allow_subnormal=False).map(lambda value: round(value, 6))
 
@@ -98,27 +88,27 @@ def test_both_sides_of_every_temperature_are_in_the_gauge(run):
 
 def test_a_force_with_a_missing_scale_is_a_gap(run):
     first, second = run.config.objective.temperatures[:2]
-    assert mean_force(first, run, {"force": [[1.0], [None]]}) is None
-    assert mean_force(first, run, {"force": [[1.0], [2.0]]}) == 1.5
-    assert mean_force(second, run, {"force": [[1.0]]}) is None
-    assert mean_force(first, run, {"force": 3}) is None
+    assert charts_module.mean_force(first, run, {"force": [[1.0], [None]]}) is None
+    assert charts_module.mean_force(first, run, {"force": [[1.0], [2.0]]}) == 1.5
+    assert charts_module.mean_force(second, run, {"force": [[1.0]]}) is None
+    assert charts_module.mean_force(first, run, {"force": 3}) is None
 
 
 def test_estimators_have_the_colors_of_the_paper_and_other_runs_a_free_color(tmp_path):
     names = ("abc", "standard", "abc", "abc", "standard", "abc")
     runs = [read_run(write_run(tmp_path / str(k), estimator=name), str(k)) for k, name in enumerate(names)]
-    colors = [color for color, _ in line_styles(runs)]
-    assert colors[:2] == [ABC, STANDARD]
+    colors = [color for color, _ in charts_module.line_styles(runs)]
+    assert colors[:2] == [style.ABC, style.STANDARD]
     assert len(set(colors)) == 6
 
 
 def test_long_series_are_thinned_and_keep_both_ends():
-    points = [(float(k), float(k)) for k in range(10 * MOST_POINTS + 3)]
-    thinned = thin_points(points)
-    assert len(thinned) <= MOST_POINTS + 1
+    points = [(float(k), float(k)) for k in range(10 * charts_module.MOST_POINTS + 3)]
+    thinned = charts_module.thin_points(points)
+    assert len(thinned) <= charts_module.MOST_POINTS + 1
     assert (thinned[0], thinned[-1]) == (points[0], points[-1])
     assert thinned == sorted(thinned)
-    assert thin_points(points[:MOST_POINTS]) == points[:MOST_POINTS]
+    assert charts_module.thin_points(points[: charts_module.MOST_POINTS]) == points[: charts_module.MOST_POINTS]
 
 
 # Axes
@@ -126,7 +116,7 @@ def test_long_series_are_thinned_and_keep_both_ends():
 
 @given(st.lists(VALUES, min_size=1, max_size=6), st.booleans())
 def test_every_value_is_inside_the_limits(values, from_zero):
-    low, high, is_log = axis_limits(values, from_zero=from_zero)
+    low, high, is_log = charts_module.axis_limits(values, from_zero=from_zero)
     assert low < high
     assert all(low <= value <= high for value in values)
     assert not is_log or low > 0
@@ -145,13 +135,13 @@ def test_every_value_is_inside_the_limits(values, from_zero):
     ],
 )
 def test_limits_of_simple_axes(values, from_zero, limits):
-    assert axis_limits(values, from_zero=from_zero) == pytest.approx(limits)
+    assert charts_module.axis_limits(values, from_zero=from_zero) == pytest.approx(limits)
 
 
 def test_labels_of_ticks():
     numbers = (0, 0.25, 1200, 24_000, 6_240_000, 2e-5, -3, 1e100, 1e-100)
     labels = ["0", "0.25", "1,200", "24k", "6.24M", "2e−5", "−3", "1e100", "1e−100"]
-    assert list(map(format_tick, numbers)) == labels
+    assert list(map(charts_module.format_tick, numbers)) == labels
 
 
 def test_an_axis_is_logarithmic_where_values_differ_by_a_large_factor(tmp_path):
@@ -170,7 +160,7 @@ def test_an_axis_is_logarithmic_where_values_differ_by_a_large_factor(tmp_path):
 
 def plot_points(run, points, **options):
     """The line of a figure with one chart and one series."""
-    series = Series(name="run", style=(ABC, "s"), points=points, **options)
+    series = Series(name="run", style=(style.ABC, "s"), points=points, **options)
     (line,) = plot_charts([run], [Chart(title="T", series=[series])]).axes[0].lines
     return line
 
@@ -178,7 +168,7 @@ def plot_points(run, points, **options):
 def test_a_line_goes_through_its_points(run):
     line = plot_points(run, [(0, 0.0), (50, 5.0), (100, 10.0)])
     assert line.get_xydata().tolist() == [[0, 0], [50, 5], [100, 10]]
-    assert (line.get_color(), line.get_marker(), line.get_markevery()) == (ABC, "s", [2])
+    assert (line.get_color(), line.get_marker(), line.get_markevery()) == (style.ABC, "s", [2])
 
 
 def test_a_missing_value_is_a_gap_and_a_point_between_two_gaps_is_marked(tmp_path):
@@ -212,7 +202,7 @@ def test_curves_have_the_panels_the_lines_and_the_axes_of_the_runs(pair):
     assert first.get_xydata().tolist() == [[800, 40.0], [1600, 12.5], [2400, 13.25]]
     assert second.get_xydata()[-1].tolist() == [2400, 15.0]
     styles = [(line.get_color(), line.get_marker(), line.get_markevery()) for line in (first, second)]
-    assert styles == [(ABC, "s", [0, 1, 2]), (STANDARD, "o", [0, 1, 2, 3])]
+    assert styles == [(style.ABC, "s", [0, 1, 2]), (style.STANDARD, "o", [0, 1, 2, 3])]
     assert [line.get_markevery() for line in found["Distance ratio"].lines] == [[3], [3]]
     assert found["Distance ratio"].get_ylim()[0] == 0
 
@@ -258,27 +248,27 @@ def test_the_dark_version_has_the_same_text_and_other_colors(varied):
     texts = [[text.text for text in fromstring(svg).iter("{http://www.w3.org/2000/svg}text")] for svg in (light, dark)]
     assert texts[0] == texts[1]
     assert {"abc", "standard", "FID, smaller is better"} <= set(texts[0])
-    for color in (ABC, STANDARD):
+    for color in (style.ABC, style.STANDARD):
         assert to_hex(color) in light
         assert to_hex(color) not in dark
-        assert DARK[color] in dark
-        assert DARK[color] not in light
+        assert charts_module.DARK[color] in dark
+        assert charts_module.DARK[color] not in light
     assert "script" not in light
 
 
 def test_every_color_has_a_dark_version():
-    assert {light for light, _, _ in PALETTE.values()} == set(DARK)
-    assert len(set(DARK.values())) == len(PALETTE)
+    assert {light for light, _, _ in charts_module.PALETTE.values()} == set(charts_module.DARK)
+    assert len(set(charts_module.DARK.values())) == len(charts_module.PALETTE)
 
 
 def test_long_names_keep_both_ends_and_long_titles_are_wrapped():
     name = "a" * 40 + "b" * 40
-    assert shorten_name(name).startswith("aaa")
-    assert shorten_name(name).endswith("bbb")
-    assert len(shorten_name(name)) == LONGEST_NAME - 1
-    assert shorten_name("a" * LONGEST_NAME) == "a" * LONGEST_NAME
-    assert wrap_title("FD (encoder:efficientnet-lite0), smaller is better").splitlines() == [
+    assert charts_module.shorten_name(name).startswith("aaa")
+    assert charts_module.shorten_name(name).endswith("bbb")
+    assert len(charts_module.shorten_name(name)) == charts_module.LONGEST_NAME - 1
+    assert charts_module.shorten_name("a" * charts_module.LONGEST_NAME) == "a" * charts_module.LONGEST_NAME
+    assert charts_module.wrap_title("FD (encoder:efficientnet-lite0), smaller is better").splitlines() == [
         "FD (encoder:efficientnet-lite0),",
         "smaller is better",
     ]
-    assert replace_unknown_letters("Größe τ 数\t") == "Größe τ ??"
+    assert charts_module.replace_unknown_letters("Größe τ 数\t") == "Größe τ ??"

@@ -6,7 +6,7 @@ from oracles.handmade_run import write_run
 from truedrift.errors import UserError
 from truedrift.page import find_inputs, write_page
 from truedrift.paper import fig_illustration
-from truedrift.records.store import append
+from truedrift.records import append
 
 
 def test_runs_are_found_directly_and_one_level_below(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 from oracles.handmade_run import HISTORY, METRICS, PROTOCOL, evaluation, telemetry, write_evaluation, write_run
 
-from truedrift.page.findings import (
+from truedrift.page import (
     Finding,
     Tone,
     compare_runs,
@@ -13,8 +13,9 @@ from truedrift.page.findings import (
     describe_runs,
     describe_training,
     group_by_subject,
+    read_run,
+    read_runs,
 )
-from truedrift.page.run_data import read_run, read_runs
 
 
 @pytest.fixture

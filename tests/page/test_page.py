@@ -19,13 +19,11 @@ from matplotlib.figure import Figure
 from oracles.handmade_run import HISTORY, HOSTILE, METRICS, PROTOCOL, evaluation, telemetry, write_run
 from PIL import Image
 
+from truedrift.page import Finding, Tone, render_page, write_page
 from truedrift.page import page as page_module
-from truedrift.page import render_page, write_page
-from truedrift.page.findings import Finding, Tone
-from truedrift.page.page import choose_evenly, content_policy, embed_picture, read_resource
 from truedrift.paper import fig_illustration
-from truedrift.records.provenance import Provenance, with_command
-from truedrift.report.table import Scientific, Table
+from truedrift.records import Provenance, with_command
+from truedrift.report import Scientific, Table
 
 ORIGIN = Provenance(
     version="9.9",
@@ -208,13 +206,13 @@ def test_a_name_that_is_not_utf_8_is_shown_with_question_marks(tmp_path):
 def test_pictures_are_scaled_down_and_damaged_ones_are_none(tmp_path):
     path = tmp_path / "step-1.png"
     Image.new("L", (3000, 30)).save(path)
-    image = embed_picture(path, 100, "a")
+    image = page_module.embed_picture(path, 100, "a")
     assert (image.width, image.height) == (3000, 30)
     with Image.open(io.BytesIO(base64.b64decode(image.source.removeprefix("data:image/png;base64,")))) as written:
         assert written.size == (100, 1)
     for content in (b"", b"GIF89a", b"\x89PNG\r\n\x1a\n", path.read_bytes()[:60]):
         path.write_bytes(content)
-        assert embed_picture(path, 100, "a") is None
+        assert page_module.embed_picture(path, 100, "a") is None
 
 
 def test_a_damaged_picture_is_a_sentence(tmp_path):
@@ -228,9 +226,9 @@ def test_a_damaged_picture_is_a_sentence(tmp_path):
 
 def test_earlier_pictures_are_chosen_evenly():
     pictures = [(step, Path(str(step))) for step in range(0, 900, 100)]
-    assert [step for step, _ in choose_evenly(pictures)] == [0, 200, 400, 600]
-    assert choose_evenly(pictures[:2]) == pictures[:2]
-    assert choose_evenly([]) == []
+    assert [step for step, _ in page_module.choose_evenly(pictures)] == [0, 200, 400, 600]
+    assert page_module.choose_evenly(pictures[:2]) == pictures[:2]
+    assert page_module.choose_evenly([]) == []
 
 
 # Many runs
@@ -321,7 +319,7 @@ def test_text_stays_text(text):
 
 
 def test_the_template_runs_no_script_and_has_no_address_outside_the_page():
-    template = read_resource("page.html.j2")
+    template = page_module.read_resource("page.html.j2")
     assert re.findall(r"<script[^>]*>", template) == ['<script type="application/json" id="data">']
     assert re.findall(r"""\s(?:on\w+|style|action|formaction)\s*=""", template) == []
     assert re.findall(r"\|\s*safe|Markup|autoescape", template) == ["| safe"]  # the style sheet
@@ -358,12 +356,12 @@ def test_the_policy_allows_the_style_of_the_page_alone():
         "base-uri": "'none'",
         "form-action": "'none'",
     }
-    assert content_policy(style + " ") != policy
+    assert page_module.content_policy(style + " ") != policy
     assert "a < b" in page.text
 
 
 def test_the_style_defines_every_color_for_light_and_for_dark_and_loads_nothing():
-    style = read_resource("style.css")
+    style = page_module.read_resource("style.css")
     light, dark = re.findall(r":root \{(.*?)\}", style, re.DOTALL)
     names = [set(re.findall(r"(--[a-z-]+):", colors)) for colors in (light, dark)]
     assert names[0] == names[1]

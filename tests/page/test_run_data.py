@@ -7,18 +7,17 @@ import pytest
 from oracles.handmade_run import HISTORY, METRICS, PROTOCOL, evaluation, telemetry, write_evaluation, write_run
 
 from truedrift.options import differences
-from truedrift.page import render_runs, write_page
-from truedrift.page.run_data import (
+from truedrift.page import (
     best_evaluation,
     find_differences,
     is_overview,
-    natural_key,
-    number_at,
-    pluralize,
     read_run,
     read_runs,
+    render_runs,
+    run_data,
     runs_to_draw,
     sort_runs,
+    write_page,
 )
 from truedrift.training import RunStatus
 
@@ -102,15 +101,17 @@ def test_a_torn_line_leaves_the_other_evaluations(tmp_path):
 
 @pytest.mark.parametrize("value", [True, "1", None, [1.0], float("nan"), float("inf"), 10**400])
 def test_values_that_cannot_be_drawn_are_none(value):
-    assert number_at({"a": [value]}, "a", 0) is None
+    assert run_data.number_at({"a": [value]}, "a", 0) is None
 
 
 def test_numbers_are_found_by_their_path():
     entry = {"timing": {"images_per_second": 3}, "force": [[1.0, 2.5]], "small": 1e-200}
-    assert number_at(entry, "timing", "images_per_second") == 3.0
-    assert number_at(entry, "force", 0, 1) == 2.5
-    assert number_at(entry, "small") == 0.0
-    assert all(number_at(entry, *path) is None for path in (("x",), ("force", 1), ("timing", 0), ("small", "x")))
+    assert run_data.number_at(entry, "timing", "images_per_second") == 3.0
+    assert run_data.number_at(entry, "force", 0, 1) == 2.5
+    assert run_data.number_at(entry, "small") == 0.0
+    assert all(
+        run_data.number_at(entry, *path) is None for path in (("x",), ("force", 1), ("timing", 0), ("small", "x"))
+    )
 
 
 WRONG = (None, "x", [], {}, [None], [[1]], True, -1, 1e400, "</script>")
@@ -193,5 +194,5 @@ def test_a_few_runs_of_every_configuration_are_drawn(many):
 
 
 def test_names_are_in_natural_order():
-    assert sorted(["b", "a10", "a9b", "a", "a9"], key=natural_key) == ["a", "a9", "a9b", "a10", "b"]
-    assert [pluralize(k, "run") for k in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]
+    assert sorted(["b", "a10", "a9b", "a", "a9"], key=run_data.natural_key) == ["a", "a9", "a9b", "a10", "b"]
+    assert [run_data.pluralize(k, "run") for k in (0, 1, 1200)] == ["0 runs", "1 run", "1,200 runs"]

@@ -8,10 +8,17 @@ import pytest
 from oracles.handmade_run import HOSTILE, METRICS, PROTOCOL, evaluation, telemetry, write_run
 from PIL import Image
 
-from truedrift.page import render_runs
-from truedrift.page.charts import plot_charts, training_charts
-from truedrift.page.run_data import read_run, read_runs
-from truedrift.page.tables import differences_table, final_table, gauge_table, rate_reliability
+from truedrift.page import (
+    differences_table,
+    final_table,
+    gauge_table,
+    plot_charts,
+    read_run,
+    read_runs,
+    render_runs,
+    tables,
+    training_charts,
+)
 
 FIGURES = ["curves.png", "curves.pdf", "gauge.png", "gauge.pdf"]
 NUMBERS = ["runs.md", "runs.tex", "runs.csv"]
@@ -126,7 +133,7 @@ def test_many_runs_have_one_row_each_and_six_are_drawn(tmp_path):
     ],
 )
 def test_the_rule_of_reliability(n_eff, dominated, reliability):
-    assert rate_reliability(n_eff, dominated) == reliability
+    assert tables.rate_reliability(n_eff, dominated) == reliability
 
 
 def test_the_gauge_has_both_sides_of_every_temperature(pair):

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from truedrift.bias.exact import exact_moments
-from truedrift.bias.theory import compensation, pool_moments
-from truedrift.data.toys import FOUR_MODES
+from truedrift.bias import compensation, exact_moments, pool_moments
+from truedrift.data import FOUR_MODES
 from truedrift.grids import StudyOptions
-from truedrift.paper.app_temperature import SIZES, interpolate, nodes, study
+from truedrift.paper import app_temperature
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +17,7 @@ def calls():
 
 @pytest.fixture(scope="module")
 def record(calls):
-    return study(StudyOptions(scale="smoke", seed=3, progress=lambda *what: calls.append(what)))
+    return app_temperature.study(StudyOptions(scale="smoke", seed=3, progress=lambda *what: calls.append(what)))
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +29,15 @@ def toy(record):
 
 
 def test_a_polynomial_is_interpolated_exactly():
-    r = nodes()
+    r = app_temperature.nodes()
     assert 0.3 < r.min() < 0.31
     assert 1.09 < r.max() < 1.1
     at = torch.tensor([0.3, 0.77, 1.0, float(r[3])], dtype=torch.float64)
     u, v = r.log(), at.log()
     torch.testing.assert_close(
-        interpolate(torch.stack((u**10 - 3 * u, u**2), -1), at), torch.stack((v**10 - 3 * v, v**2), -1)
+        app_temperature.interpolate(torch.stack((u**10 - 3 * u, u**2), -1), at), torch.stack((v**10 - 3 * v, v**2), -1)
     )
-    assert not torch.allclose(interpolate(u**11, at), v**11, rtol=1e-6, atol=1e-6)
+    assert not torch.allclose(app_temperature.interpolate(u**11, at), v**11, rtol=1e-6, atol=1e-6)
 
 
 def test_shifts_and_angles_match_the_theory(record, toy):
@@ -56,9 +55,9 @@ def test_remaining_bias_matches_the_exact_engine(record, toy, k):
     x, pool = toy
     at, place = record.at[k], 121
     ratio = record.ratios[place]
-    assert min(abs(nodes() - ratio)) > 0.02
+    assert min(abs(app_temperature.nodes() - ratio)) > 0.02
     T_star = pool_moments(x, pool, tau=at.tau).T_star
-    moments = exact_moments(x, pool, tau=ratio * at.tau, n=SIZES, estimator="standard")
+    moments = exact_moments(x, pool, tau=ratio * at.tau, n=app_temperature.SIZES, estimator="standard")
     expected = (moments.T_star.unsqueeze(-2) + moments.bias - T_star.unsqueeze(-2)).norm(dim=-1).mean(0)
     assert [each.remaining[place] for each in at.sizes] == pytest.approx(expected.tolist(), rel=1e-4)
     # The check can fail: against the T* of τ′ it is another number.
@@ -72,7 +71,7 @@ def test_biases_at_the_intended_temperature(record, toy):
     for at in record.at:
         assert at.interpolation_error < 1e-4
         for name in ("standard", "abc"):
-            bias = exact_moments(*toy, tau=at.tau, n=SIZES, estimator=name).bias.norm(dim=-1).mean(0)
+            bias = exact_moments(*toy, tau=at.tau, n=app_temperature.SIZES, estimator=name).bias.norm(dim=-1).mean(0)
             assert [getattr(each, name) for each in at.sizes] == pytest.approx(bias.tolist(), rel=1e-6)
         assert [each.remaining[one] for each in at.sizes] == pytest.approx(
             [each.standard for each in at.sizes], rel=1e-4

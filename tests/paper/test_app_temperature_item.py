@@ -3,7 +3,7 @@
 import pytest
 from PIL import Image
 
-from truedrift.paper.app_temperature import ITEM, CompensationRow, Temperature, TemperatureRow, draw, findings
+from truedrift.paper import app_temperature
 from truedrift.records import append, provenance, read
 
 RED, BLUE = (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)
@@ -11,7 +11,7 @@ RATIOS = tuple(0.5 + 0.05 * k for k in range(13))
 
 
 def compensated(n, tau):
-    return CompensationRow(
+    return app_temperature.CompensationRow(
         n=n,
         standard=0.3 / n,
         abc=2 / n**2,
@@ -23,7 +23,7 @@ def compensated(n, tau):
 
 
 def at(tau):
-    return TemperatureRow(
+    return app_temperature.TemperatureRow(
         tau=tau,
         shifts=(-2.5 * tau, -5 * tau, -4 * tau),
         angles_degrees=(3.0, 12.25, 40 * tau),
@@ -34,7 +34,7 @@ def at(tau):
 
 @pytest.fixture(scope="module")
 def record():
-    return Temperature(
+    return app_temperature.Temperature(
         pool_points=1234,
         queries=3,
         ratios=RATIOS,
@@ -51,11 +51,11 @@ def record():
 @pytest.fixture(scope="module")
 def saved(record, tmp_path_factory):
     """The files of the record."""
-    return ITEM.save(record, tmp_path_factory.mktemp("saved"))
+    return app_temperature.ITEM.save(record, tmp_path_factory.mktemp("saved"))
 
 
 def test_files_are_reproducible(record, saved, tmp_path):
-    first, second = saved, ITEM.save(record, tmp_path)
+    first, second = saved, app_temperature.ITEM.save(record, tmp_path)
     assert [path.name for path in first] == [f"app_temperature.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     with Image.open(first[0]) as image:
@@ -66,12 +66,12 @@ def test_files_are_reproducible(record, saved, tmp_path):
 
 def test_record_is_read_back_unchanged(record, tmp_path):
     append(tmp_path / "records.jsonl", record)
-    (again,) = read(tmp_path / "records.jsonl", Temperature)
+    (again,) = read(tmp_path / "records.jsonl", app_temperature.Temperature)
     assert again == record
 
 
 def test_panels_show_the_numbers_of_the_record(record):
-    panels = draw(record).axes
+    panels = app_temperature.draw(record).axes
     assert [axes.get_title("left") for axes in panels] == [f"({letter})" for letter in "abcdef"]
     points = panels[0].collections[0].get_offsets()
     assert points.tolist() == [list(pair) for pair in zip(record.at[0].shifts, (3.0, 12.25, 4.0), strict=True)]
@@ -88,7 +88,7 @@ def test_panels_show_the_numbers_of_the_record(record):
 
 
 def test_summary_shows_the_numbers_of_the_record(record):
-    text = ITEM.summary(record)
+    text = app_temperature.ITEM.summary(record)
     assert "N = 1,234, 3 queries." in text
     assert "Seed 7." in text
     assert "τ = 0.1: n·Δ from -0.500 to -0.250, median -0.400 (must be constant); angle up to 12.2°, " in text
@@ -112,7 +112,7 @@ def test_the_tables_have_the_same_cells(saved):
 
 def test_findings_are_of_the_largest_n(record):
     # 0.1/0.3 for all queries, 0.05 τ/0.3 of each, and (2/256²)/(0.3/256).
-    assert findings(record) == [
+    assert app_temperature.findings(record) == [
         "τ = 0.1, n = 256: the remaining share of the standard bias is 33.3% with the best τ′, "
         "1.7% with the best τ′ per query, and 2.6% with ABC",
         "τ = 0.2, n = 256: the remaining share of the standard bias is 33.3% with the best τ′, "

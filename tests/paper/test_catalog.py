@@ -7,17 +7,17 @@ import pytest
 from oracles.image_grids import grid, run
 
 from truedrift.grids import ImageGrid
-from truedrift.paper.catalog import GRIDS, ITEMS, STUDIES, find_item, latest, load_items
+from truedrift.paper import catalog
 from truedrift.records import RECORDS, append
 from truedrift.report import Table
-from truedrift.report.item import Item
+from truedrift.report import item as item_module
 
 RUNS = [run("standard", 8, 0, [3.0]), run("abc", 8, 0, [2.0])]
 
 
 def test_every_image_experiment_has_an_item():
-    assert set(GRIDS) == {item.label for item in load_items() if item.record is ImageGrid}
-    assert sorted(GRIDS) == [
+    assert set(catalog.GRIDS) == {item.label for item in catalog.load_items() if item.record is ImageGrid}
+    assert sorted(catalog.GRIDS) == [
         "arithmetic",
         "fig:ablation_trajectory",
         "fig:convergence",
@@ -29,23 +29,23 @@ def test_every_image_experiment_has_an_item():
 
 
 def test_items_have_the_labels_of_the_catalog_and_studies_their_function():
-    assert [item.label for item in load_items()] == list(ITEMS)
-    for label in STUDIES:
-        assert callable(import_module(f"truedrift.paper.{ITEMS[label]}").study)
-    for name in GRIDS.values():
+    assert [item.label for item in catalog.load_items()] == list(catalog.ITEMS)
+    for label in catalog.STUDIES:
+        assert callable(import_module(f"truedrift.paper.{catalog.ITEMS[label]}").study)
+    for name in catalog.GRIDS.values():
         assert callable(import_module(f"truedrift.paper.{name}").tasks)
 
 
-@pytest.mark.parametrize("label", GRIDS)
+@pytest.mark.parametrize("label", catalog.GRIDS)
 def test_find_item_uses_the_label_of_a_grid(label):
-    assert find_item(grid(label, RUNS)).label == label
+    assert catalog.find_item(grid(label, RUNS)).label == label
 
 
 def test_unknown_item_is_an_error():
     with pytest.raises(
         ValueError, match=r"a record ImageGrid has the unknown item 'tab:next'; known items: fig:illustration, .*"
     ):
-        find_item(grid("tab:next", RUNS))
+        catalog.find_item(grid("tab:next", RUNS))
 
 
 def test_latest_returns_the_last_record_of_each_item(tmp_path):
@@ -53,33 +53,33 @@ def test_latest_returns_the_last_record_of_each_item(tmp_path):
     last = replace(first, scale="paper")
     for record in (first, other, last, grid("tab:next", RUNS)):
         append(tmp_path / RECORDS, record)
-    assert latest(tmp_path) == [last, other]
+    assert catalog.latest(tmp_path) == [last, other]
 
 
 def test_file_with_only_unknown_items_is_an_error(tmp_path):
     append(tmp_path / RECORDS, grid("tab:next", RUNS))
     with pytest.raises(ValueError, match=r"has no record of a figure or table; known items: .*"):
-        latest(tmp_path)
+        catalog.latest(tmp_path)
 
 
 def test_figure_items_have_a_figure_and_table_items_have_none():
     record = grid("fig:convergence", RUNS)
-    item = find_item(record)
+    item = catalog.find_item(record)
     assert isinstance(item.table(record), Table)
     assert item.figure(record).axes
     assert item.findings(record)
-    assert find_item(grid("tab:main_results", RUNS)).figure(grid("tab:main_results", RUNS)) is None
+    assert catalog.find_item(grid("tab:main_results", RUNS)).figure(grid("tab:main_results", RUNS)) is None
 
 
 def test_item_without_functions_is_empty(tmp_path):
-    bare = Item(label="x", record=int, description="Nothing.")
+    bare = item_module.Item(label="x", record=int, description="Nothing.")
     assert (bare.table(1), bare.figure(1), bare.findings(1)) == (None, None, ())
     assert bare.save(1, tmp_path) == []
     assert bare.summary(1).strip() == "x"
 
 
 def test_every_description_is_one_line():
-    for item in load_items():
+    for item in catalog.load_items():
         assert item.description.endswith(".")
         assert "\n" not in item.description
         assert "`" not in item.description
@@ -87,7 +87,7 @@ def test_every_description_is_one_line():
 
 def test_files_are_named_by_label_or_filename(tmp_path):
     table = Table(caption="c", label="l", header=("a", "b"), groups=[[("1", "2")]], notes=("n",))
-    item = Item(
+    item = item_module.Item(
         label="tab:some-thing", record=int, description="x.", table=lambda _: table, findings=lambda _: ["found"]
     )
     assert [path.name for path in item.save(1, tmp_path)] == [f"tab_some_thing.{kind}" for kind in ("md", "tex", "csv")]

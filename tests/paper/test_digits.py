@@ -5,11 +5,9 @@ import json
 import pytest
 import torch
 
-from truedrift.cli.main import main
-from truedrift.data.load import load
-from truedrift.data.samples import to_model_range
+from truedrift.cli import main
+from truedrift.data import load, to_model_range
 from truedrift.paper import digits
-from truedrift.paper.digits import DigitsRun, TrainedDigits
 from truedrift.records import provenance, read
 
 
@@ -68,14 +66,15 @@ def test_distance_ratio_is_the_mean_distance_within_classes():
 
 def test_table_shows_mean_and_largest_deviation():
     runs = [("standard", 0, 0.95, 0.8), ("standard", 1, 0.98, 0.9), ("abc", 0, 0.97, 0.7)]
-    record = TrainedDigits(
+    record = digits.TrainedDigits(
         n=8,
         steps=2500,
         samples=1000,
         accuracy=0.98,
         threads=2,
         runs=tuple(
-            DigitsRun(estimator=e, seed=s, recognized=r, distance_ratio=d, seconds=40.0 * s) for e, s, r, d in runs
+            digits.DigitsRun(estimator=e, seed=s, recognized=r, distance_ratio=d, seconds=40.0 * s)
+            for e, s, r, d in runs
         ),
         provenance=provenance(seed=0, wall_seconds=1.0),
     )
@@ -88,12 +87,12 @@ def test_table_shows_mean_and_largest_deviation():
 def test_findings_give_mean_and_largest_deviation_of_each_estimator():
     shares = {"standard": (0.9, 0.92, 0.97), "abc": (0.95, 0.96)}
     runs = tuple(
-        DigitsRun(estimator=name, seed=seed, recognized=share, distance_ratio=0.7, seconds=1.0)
+        digits.DigitsRun(estimator=name, seed=seed, recognized=share, distance_ratio=0.7, seconds=1.0)
         for name, values in shares.items()
         for seed, share in enumerate(values)
     )
     here = provenance(seed=0, wall_seconds=1.0)
-    record = TrainedDigits(n=8, steps=2, samples=10, accuracy=0.98, threads=1, runs=runs, provenance=here)
+    record = digits.TrainedDigits(n=8, steps=2, samples=10, accuracy=0.98, threads=1, runs=runs, provenance=here)
     assert digits.findings(record) == [
         "standard: 93.0% ± 4.0% of the samples are recognized",
         "abc: 95.5% ± 0.5% of the samples are recognized",
@@ -104,7 +103,7 @@ def test_findings_give_mean_and_largest_deviation_of_each_estimator():
 def test_both_estimators_learn_the_digits(tmp_path):
     """At least 90 % are recognized, and the distance ratio is at least 0.65."""
     assert main(["reproduce", "digits", "--out", str(tmp_path)]) == 0
-    (record,) = read(tmp_path / "records.jsonl", TrainedDigits)
+    (record,) = read(tmp_path / "records.jsonl", digits.TrainedDigits)
     assert [(run.estimator, run.seed) for run in record.runs] == [(e, s) for e in ("standard", "abc") for s in range(3)]
     assert all(run.recognized >= 0.9 and run.distance_ratio >= 0.65 for run in record.runs)
     config = json.loads((tmp_path / "abc-seed0" / "config.json").read_text())["config"]

@@ -6,7 +6,6 @@ import pytest
 
 from truedrift.grids import StudyOptions
 from truedrift.paper import fig_bias_loglog
-from truedrift.paper.fig_bias_loglog import BiasCurve, BiasCurves, Contraction, SampledPoints
 from truedrift.records import provenance
 
 
@@ -48,7 +47,7 @@ def test_some_queries_are_more_biased_with_abc_at_n_8(curves):
 
 def curve(estimator, tau, order):
     exact = tuple(0.5 * n**-order for n in (4, 8, 16))
-    points = SampledPoints(
+    points = fig_bias_loglog.SampledPoints(
         bias=exact,
         error=tuple(0.1 * b for b in exact),
         noise=(0.0, 0.0, 1.0),
@@ -56,10 +55,10 @@ def curve(estimator, tau, order):
         square_error=tuple(0.1 * b * b for b in exact),
         exact_square=(exact[0] ** 2, 1.19 * exact[1] ** 2, 1.21 * exact[2] ** 2),
     )
-    return BiasCurve(tau=tau, estimator=estimator, exact=exact, exact_error=(0.0,) * 3, points=points)
+    return fig_bias_loglog.BiasCurve(tau=tau, estimator=estimator, exact=exact, exact_error=(0.0,) * 3, points=points)
 
 
-CURVES = BiasCurves(
+CURVES = fig_bias_loglog.BiasCurves(
     pool_points=10,
     queries=3,
     trials=50,
@@ -68,7 +67,7 @@ CURVES = BiasCurves(
         curve(name, tau, order) for tau in (0.1, 0.2) for name, order in (("standard", 1), ("abc", 2), ("abc2", 3))
     ),
     contractions=tuple(
-        Contraction(
+        fig_bias_loglog.Contraction(
             tau=tau,
             away_from_query=(0.1, 0.2, 0.3),
             away_from_mode=(0.4, 0.5, 0.6),

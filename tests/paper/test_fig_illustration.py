@@ -5,14 +5,13 @@ import math
 import pytest
 import torch
 
-from truedrift.data.toys import THREE_CLUSTERS
+from truedrift.data import THREE_CLUSTERS
 from truedrift.paper import fig_illustration
-from truedrift.paper.fig_illustration import QUERY, TAU, Options, minibatches, pool, run, target
 
 
 def literal_centroids(references):
     """T_n = Σ α_i y_i and T_n^ABC = (1 − Σ α_i²) T_n + Σ α_i² y_i, number by number."""
-    w = [math.exp(-math.dist(QUERY, y) / TAU) for y in references]
+    w = [math.exp(-math.dist(fig_illustration.QUERY, y) / fig_illustration.TAU) for y in references]
     alpha = [each / sum(w) for each in w]
     T = [sum(a * y[axis] for a, y in zip(alpha, references, strict=True)) for axis in (0, 1)]
     p_2 = sum(a * a for a in alpha)
@@ -26,15 +25,17 @@ def exact_target():
     theta = torch.arange(256, dtype=torch.float64) * (2 * math.pi / 256)
     r = (torch.arange(4000, dtype=torch.float64) + 0.5) * (8 / 4000)
     offset = r[:, None, None] * torch.stack((theta.cos(), theta.sin()), -1)
-    y = torch.tensor(QUERY, dtype=torch.float64) + offset
+    y = torch.tensor(fig_illustration.QUERY, dtype=torch.float64) + offset
     squared = (y.unsqueeze(-2) - torch.tensor(THREE_CLUSTERS.means, dtype=torch.float64)).square().sum(-1)
     density = (-squared / (2 * THREE_CLUSTERS.std**2)).exp().sum(-1)
-    mass = density * (r * (-r / TAU).exp())[:, None]
+    mass = density * (r * (-r / fig_illustration.TAU).exp())[:, None]
     return (mass.unsqueeze(-1) * y).sum((0, 1)) / mass.sum()
 
 
 def test_the_pool_gives_the_exact_target():
-    T_star = target(torch.tensor([QUERY], dtype=torch.float64), pool())[0]
+    T_star = fig_illustration.target(
+        torch.tensor([fig_illustration.QUERY], dtype=torch.float64), fig_illustration.pool()
+    )[0]
     # The standard error of the pool of 10⁶ is about 0.8·10⁻³; five of them.
     assert (T_star - exact_target()).norm() < 4e-3
     # The check can fail: the neighboring quantity, the plain mean, is far away.
@@ -50,10 +51,10 @@ def small_pool(monkeypatch):
 @pytest.mark.parametrize("block", [1 << 18, 10])
 def test_record_matches_a_literal_loop(monkeypatch, block):
     monkeypatch.setattr(fig_illustration, "_BLOCK", block)
-    options = Options(n=4, draws=60, seed=5)
-    record = run(options)
-    everything = pool()
-    draws = torch.cat(list(minibatches(everything, options))).tolist()
+    options = fig_illustration.Options(n=4, draws=60, seed=5)
+    record = fig_illustration.run(options)
+    everything = fig_illustration.pool()
+    draws = torch.cat(list(fig_illustration.minibatches(everything, options))).tolist()
     assert len(draws) == 60
     assert {tuple(y) for draw in draws for y in draw} <= {tuple(y) for y in everything.tolist()}
     standard, abc = zip(*map(literal_centroids, draws), strict=True)
@@ -79,7 +80,7 @@ def test_record_matches_a_literal_loop(monkeypatch, block):
 
 
 def test_abc_reduces_the_mean_error():
-    record = run(Options())
+    record = fig_illustration.run(fig_illustration.Options())
     assert (record.n, record.draws, record.pool_points) == (4, 10_000, 1_000_000)
     # Bias 0.19 and 0.08 with noise 0.007 each: the gap is eight of its standard errors.
     assert record.bias_abc + 5 * record.noise_abc < record.bias_standard
@@ -94,7 +95,10 @@ def test_abc_reduces_the_mean_error():
 
 @pytest.mark.usefixtures("small_pool")
 def test_draw_0_depends_on_the_seed_and_n_alone():
-    one, many, other = (run(Options(draws=draws, seed=seed)) for draws, seed in ((1, 7), (300, 7), (300, 8)))
+    one, many, other = (
+        fig_illustration.run(fig_illustration.Options(draws=draws, seed=seed))
+        for draws, seed in ((1, 7), (300, 7), (300, 8))
+    )
     assert (one.references, one.T_standard, one.T_abc) == (many.references, many.T_standard, many.T_abc)
     assert other.references != many.references
     assert other.T_star == many.T_star
@@ -104,14 +108,16 @@ def test_draw_0_depends_on_the_seed_and_n_alone():
 
 @pytest.mark.usefixtures("small_pool")
 def test_at_n_1_the_correction_changes_nothing():
-    record = run(Options(n=1, draws=50))
+    record = fig_illustration.run(fig_illustration.Options(n=1, draws=50))
     assert record.T_standard == record.T_abc == pytest.approx(record.references[0], rel=1e-12)
     assert record.share_nearer == 0
 
 
 def test_the_query_is_nearest_to_the_left_cluster():
     left, *others = THREE_CLUSTERS.means
-    assert all(math.dist(QUERY, left) < 0.5 * math.dist(QUERY, other) for other in others)
+    assert all(
+        math.dist(fig_illustration.QUERY, left) < 0.5 * math.dist(fig_illustration.QUERY, other) for other in others
+    )
 
 
 @pytest.mark.parametrize(
@@ -128,4 +134,4 @@ def test_the_query_is_nearest_to_the_left_cluster():
 )
 def test_options_out_of_range_are_errors(options, came):
     with pytest.raises(ValueError, match=came):
-        Options(**options)
+        fig_illustration.Options(**options)

@@ -5,21 +5,25 @@ from dataclasses import replace
 import pytest
 import torch
 
-from truedrift.bias.exact import exact_stratified_bias
-from truedrift.data.toys import FOUR_MODES
+from truedrift.bias import exact_stratified_bias
+from truedrift.data import FOUR_MODES
 from truedrift.grids import StudyOptions
-from truedrift.paper.guidance import GENERATED, SIZES, TAU, study
+from truedrift.paper import guidance
 
 
 @pytest.fixture(scope="module")
 def record():
-    return study(StudyOptions(scale="smoke", seed=5))
+    return guidance.study(StudyOptions(scale="smoke", seed=5))
 
 
 @pytest.fixture(scope="module")
 def toy(record):
     generator = torch.Generator().manual_seed(5)
-    draws = ((GENERATED, record.pool_points), (FOUR_MODES, record.pool_points), (GENERATED, record.queries))
+    draws = (
+        (guidance.GENERATED, record.pool_points),
+        (FOUR_MODES, record.pool_points),
+        (guidance.GENERATED, record.queries),
+    )
     generated, unconditional, x = (law.sample(count, generator, dtype=torch.float64) for law, count in draws)
     return x, generated, unconditional
 
@@ -28,11 +32,13 @@ def test_target_depends_on_the_strength(record, toy):
     """T* = (E_gen[k y] + (a − 1) E_unc[k y]) / (E_gen[k] + (a − 1) E_unc[k]), the same for all sizes."""
     x, generated, unconditional = toy
     for at in record.at:
-        found = exact_stratified_bias(x, (generated, unconditional), tau=TAU, n=SIZES, pool_weights=(1.0, at.w_u))
-        k_gen, k_unc = ((-torch.cdist(x, y) / TAU).exp() / len(y) for y in (generated, unconditional))
+        found = exact_stratified_bias(
+            x, (generated, unconditional), tau=guidance.TAU, n=guidance.SIZES, pool_weights=(1.0, at.w_u)
+        )
+        k_gen, k_unc = ((-torch.cdist(x, y) / guidance.TAU).exp() / len(y) for y in (generated, unconditional))
         above = k_gen @ generated + (at.strength - 1) * k_unc @ unconditional
         below = k_gen.sum(-1, keepdim=True) + (at.strength - 1) * k_unc.sum(-1, keepdim=True)
-        T_star = (above / below).unsqueeze(-2).expand(-1, len(SIZES), -1)
+        T_star = (above / below).unsqueeze(-2).expand(-1, len(guidance.SIZES), -1)
         torch.testing.assert_close(found["abc"].T_star, T_star, rtol=1e-6, atol=1e-8)
         for name, recorded in (("standard", at.standard), ("abc", at.abc), ("stratified-abc", at.stratified)):
             assert recorded == pytest.approx(found[name].bias.norm(dim=-1).mean(0).tolist(), rel=1e-9)

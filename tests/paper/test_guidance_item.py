@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from truedrift.paper.guidance import ITEM, Guidance, GuidanceRow, draw, findings
+from truedrift.paper import guidance
 from truedrift.records import append, provenance, read
 
 SIZES = ((4, 2), (8, 4), (16, 8))
@@ -13,7 +13,7 @@ RED, BLUE, AMBER = (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC), (0xD9, 0x82, 0x00)
 
 
 def at(strength, scale):
-    return GuidanceRow(
+    return guidance.GuidanceRow(
         strength=strength,
         w_u=2 * (strength - 1),
         standard=tuple(scale / sum(n) for n in SIZES),
@@ -26,7 +26,7 @@ def at(strength, scale):
 
 @pytest.fixture(scope="module")
 def record():
-    return Guidance(
+    return guidance.Guidance(
         tau=0.2,
         pool_points=500,
         queries=9,
@@ -41,28 +41,28 @@ def record():
 @pytest.fixture(scope="module")
 def saved(record, tmp_path_factory):
     """The files of the record."""
-    return ITEM.save(record, tmp_path_factory.mktemp("saved"))
+    return guidance.ITEM.save(record, tmp_path_factory.mktemp("saved"))
 
 
 def test_files_are_reproducible(record, saved, tmp_path):
-    first, second = saved, ITEM.save(record, tmp_path)
+    first, second = saved, guidance.ITEM.save(record, tmp_path)
     assert [path.name for path in first] == [f"guidance.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
     with Image.open(first[0]) as image:
         assert min(image.size) >= 900
         colors = {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
     assert {RED, BLUE, AMBER} <= colors
-    other = ITEM.save(replace(record, at=(at(1.5, 1.1), record.at[1])), tmp_path)
+    other = guidance.ITEM.save(replace(record, at=(at(1.5, 1.1), record.at[1])), tmp_path)
     assert first[0].read_bytes() != other[0].read_bytes()
 
 
 def test_record_is_read_back_unchanged(record, tmp_path):
     append(tmp_path / "records.jsonl", record)
-    assert read(tmp_path / "records.jsonl", Guidance) == [record]
+    assert read(tmp_path / "records.jsonl", guidance.Guidance) == [record]
 
 
 def test_panels_show_the_numbers_of_the_record(record):
-    for axes, here in zip(draw(record).axes, record.at, strict=True):
+    for axes, here in zip(guidance.draw(record).axes, record.at, strict=True):
         assert [tuple(line.get_ydata()) for line in axes.get_lines()] == [here.standard, here.abc, here.stratified]
         assert [tuple(line.get_xdata()) for line in axes.get_lines()] == [(6, 12, 24)] * 3
         assert f"a = {here.strength:g}" in axes.get_title()
@@ -70,7 +70,7 @@ def test_panels_show_the_numbers_of_the_record(record):
 
 
 def test_summary_and_tables_show_the_numbers_of_the_record(record, saved):
-    text = ITEM.summary(record)
+    text = guidance.ITEM.summary(record)
     assert "mean over 9 queries" in text
     assert "exact to a relative error of 3e-07 for draws from two pools of 500 points." in text
     rows = [line.split() for line in text.splitlines()]
@@ -83,7 +83,7 @@ def test_summary_and_tables_show_the_numbers_of_the_record(record, saved):
 
 
 def test_findings_are_the_slopes_of_every_strength(record):
-    assert findings(record) == [
+    assert guidance.findings(record) == [
         f"strength {strength}: slopes of the bias −1.00 (standard), −1.00 (plain ABC), −2.00 (stratified ABC)"
         for strength in ("1.5", "3")
     ]

@@ -6,7 +6,6 @@ import pytest
 
 from truedrift.grids import StudyOptions
 from truedrift.paper import normalization
-from truedrift.paper.normalization import FieldBias, FieldBiases
 from truedrift.records import provenance
 
 
@@ -24,7 +23,7 @@ def test_the_row_normalization_has_its_exact_bias(monkeypatch):
 def test_unresolved_biases_are_shown_as_limits(tmp_path):
     def bias(kind, estimator, side):
         exact = (0.1, 0.05) if kind == "row" else None
-        return FieldBias(
+        return normalization.FieldBias(
             normalization=kind,
             estimator=estimator,
             side=side,
@@ -33,7 +32,7 @@ def test_unresolved_biases_are_shown_as_limits(tmp_path):
             exact=exact,
         )
 
-    record = FieldBiases(
+    record = normalization.FieldBiases(
         pool_points=10,
         queries=2,
         trials=5,

@@ -7,7 +7,6 @@ import pytest
 
 from truedrift.grids import StudyOptions
 from truedrift.paper import tab_baselines
-from truedrift.paper.tab_baselines import Baseline, Baselines
 from truedrift.records import provenance
 
 
@@ -57,13 +56,13 @@ def test_br_snis_is_the_least_biased_at_ten_times_the_references(table):
 
 
 def test_table_and_findings_include_the_papers_values():
-    row = Baseline(
+    row = tab_baselines.Baseline(
         n=128, estimator="abc", references=128, bias=1.1e-3, noise=6.5e-4, corrected=9e-4, variance=2e-3,
         exact_bias=9.2e-4, exact_variance=None, microseconds=12.34,
     )  # fmt: skip
     others = (replace(row, estimator="abc2"), replace(row, n=4), replace(row, estimator="bootstrap", exact_bias=None))
     here = provenance(seed=7, wall_seconds=1.0)
-    record = Baselines(
+    record = tab_baselines.Baselines(
         pool_points=10, queries=2, trials=5, timed=3, tau=0.1, rows=(row, *others), provenance=here
     )  # fmt: skip
     lines = tab_baselines.table(record).markdown().splitlines()

@@ -6,7 +6,7 @@ import pytest
 
 from truedrift.grids import StudyOptions
 from truedrift.paper import tab_hyperparams
-from truedrift.recipes.recipes import CIFAR100_EPOCHS, CIFAR100_SEEDS, cifar10, cifar100
+from truedrift.recipes import recipes
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +50,12 @@ def test_files_contain_the_table(record, tmp_path):
 
 
 def test_cifar100_has_the_papers_lengths_and_one_seed():
-    assert CIFAR100_EPOCHS == {8: 1000, 16: 2000, 32: 500}
-    assert CIFAR100_SEEDS == (42,)
-    run = cifar100(n=16)
+    assert recipes.CIFAR100_EPOCHS == {8: 1000, 16: 2000, 32: 500}
+    assert recipes.CIFAR100_SEEDS == (42,)
+    run = recipes.cifar100(n=16)
     assert run.cadence.epochs == 2000
     assert run.positives_seen(run.cadence.steps) == 6_240_000
-    same = cifar10(n=16)
+    same = recipes.cifar10(n=16)
     assert (run.optimizer, run.objective, run.generator, run.encoder) == (
         same.optimizer,
         same.objective,
@@ -66,4 +66,4 @@ def test_cifar100_has_the_papers_lengths_and_one_seed():
 
 def test_n_that_the_paper_does_not_use_is_an_error():
     with pytest.raises(ValueError, match=r"n is 64; must be one of 8, 16, 32, as in the paper; .*"):
-        cifar100(n=64)
+        recipes.cifar100(n=64)

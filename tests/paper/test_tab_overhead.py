@@ -11,12 +11,10 @@ import torch
 
 from truedrift.grids import StudyOptions
 from truedrift.paper import overhead_worker, tab_overhead
-from truedrift.paper.overhead_worker import Measurement
-from truedrift.paper.tab_overhead import Overhead
 from truedrift.progress import no_progress
 from truedrift.recipes import overrides
 from truedrift.records import append, read
-from truedrift.training.setup import Parts, build_setup, load_samples
+from truedrift.training import Parts, build_setup, load_samples
 
 ANSWERS = """
 import json, sys
@@ -63,7 +61,7 @@ def test_processes_of_a_pair_alternate_epochs(answered, tmp_path):
     assert answered.read_text().splitlines()[:8] == [*turn * 3, "eager standard end", "eager abc end"]
     assert calls == [("tab:overhead", k, 12) for k in range(1, 13)]
     append(tmp_path / "records.jsonl", record)
-    assert read(tmp_path / "records.jsonl", Overhead) == [record]
+    assert read(tmp_path / "records.jsonl", tab_overhead.Overhead) == [record]
 
 
 def test_ten_epochs_at_other_scales(answered):
@@ -103,7 +101,7 @@ def test_epoch_counts_steps_and_memory_counts_growth(monkeypatch):
 
     monkeypatch.setattr(overhead_worker, "build_setup", counting)
     gc.collect()
-    measurement = Measurement(small("abc"), torch.device("cpu"))
+    measurement = overhead_worker.Measurement(small("abc"), torch.device("cpu"))
     assert measurement.epoch() > 0
     assert measurement.epoch() > 0
     assert taken == list(range(6))
@@ -125,7 +123,7 @@ def test_mps_reports_driver_memory_and_synchronizes(monkeypatch):
     )
     monkeypatch.setattr(torch.mps, "synchronize", lambda: waited.append(True))
     monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: next(held))
-    measurement = Measurement(small("abc"), torch.device("mps"))
+    measurement = overhead_worker.Measurement(small("abc"), torch.device("mps"))
     for _ in range(3):
         measurement.epoch()
     answer = measurement.end()

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 
 from truedrift.paper import tab_overhead
-from truedrift.paper.tab_overhead import Cost, Overhead
 from truedrift.records import provenance
 from truedrift.report import cell_text
 
@@ -20,7 +19,7 @@ Parameters & 26.6\,M & 26.6\,M \\
 
 
 def cost(estimator, compiled, seconds, megabytes, parameters=1_234_567):
-    return Cost(
+    return tab_overhead.Cost(
         estimator=estimator,
         compiled=compiled,
         epoch_seconds=seconds,
@@ -29,7 +28,7 @@ def cost(estimator, compiled, seconds, megabytes, parameters=1_234_567):
     )
 
 
-RECORD = Overhead(
+RECORD = tab_overhead.Overhead(
     scale="cpu",
     data="digits",
     recipe="digits",

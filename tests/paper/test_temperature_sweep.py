@@ -6,7 +6,7 @@ from oracles.image_grids import grid, run
 
 from truedrift.paper import temperature_sweep
 from truedrift.report import cell_text
-from truedrift.report.figure import ABC, STANDARD
+from truedrift.report import figure as style
 
 
 def rows(record):
@@ -91,7 +91,10 @@ def test_the_figure_shows_means_deviations_and_the_best():
     low, high = (bars[0].lines[1][k].get_ydata() for k in (0, 1))
     assert (list(low), list(high)) == ([6.0, 4.0, 4.75], [6.5, 4.5, 5.0])
     rings = [line for line in axes.get_lines() if line.get_markerfacecolor() == "none"]
-    assert [(ring.get_color(), list(ring.get_ydata())) for ring in rings] == [(STANDARD, [4.25]), (ABC, [2.5])]
+    assert [(ring.get_color(), list(ring.get_ydata())) for ring in rings] == [
+        (style.STANDARD, [4.25]),
+        (style.ABC, [2.5]),
+    ]
     assert axes.get_ylabel() == "FID, last-5 average"
 
 

@@ -5,10 +5,9 @@ from matplotlib.collections import PolyCollection
 from oracles.image_grids import grid, run
 from PIL import Image
 
-from truedrift.paper import fig_ablation_trajectory, fig_convergence
-from truedrift.paper.grid_tables import smoothing_window, trajectory
+from truedrift.paper import fig_ablation_trajectory, fig_convergence, grid_tables
 from truedrift.report import cell_text
-from truedrift.report.figure import ABC, NEGATIVE, POSITIVE, STANDARD
+from truedrift.report import figure as style
 
 DISTANCES = {
     "standard": {
@@ -51,9 +50,9 @@ def expected(variant, n, window):
 
 @pytest.mark.parametrize(("n", "window"), [(8, 7), (16, 5), (32, 3), (64, 3), (24, 3)])
 def test_a_curve_is_the_mean_over_seeds_of_their_rolling_means(n, window):
-    assert smoothing_window(n) == window
+    assert grid_tables.smoothing_window(n) == window
     for variant in DISTANCES:
-        found = trajectory(RECORD, variant, n)
+        found = grid_tables.trajectory(RECORD, variant, n)
         means, deviations = expected(variant, n, window)
         assert found.mean == pytest.approx(means)
         assert found.deviation == pytest.approx(deviations)
@@ -67,10 +66,10 @@ def test_panels_show_the_curves_in_the_paper_s_colors():
     assert [axes.get_title() for axes in panels] == [f"$n = {n}$" for n in sorted(SIZES)]
     for axes, n in zip(panels, sorted(SIZES), strict=True):
         standard, abc = axes.get_lines()
-        assert (standard.get_color(), standard.get_marker(), standard.get_label()) == (STANDARD, "o", "standard")
-        assert (abc.get_color(), abc.get_marker(), abc.get_label()) == (ABC, "s", "ABC")
+        assert (standard.get_color(), standard.get_marker(), standard.get_label()) == (style.STANDARD, "o", "standard")
+        assert (abc.get_color(), abc.get_marker(), abc.get_label()) == (style.ABC, "s", "ABC")
         for line, variant in ((standard, "standard"), (abc, "abc")):
-            assert list(line.get_ydata()) == pytest.approx(expected(variant, n, smoothing_window(n))[0])
+            assert list(line.get_ydata()) == pytest.approx(expected(variant, n, grid_tables.smoothing_window(n))[0])
             assert list(line.get_xdata()) == pytest.approx([3 * 50 * n * k / 1e3 for k in range(1, 10)])
         assert axes.get_yscale() == "log"
         assert axes.get_xlabel() == "positives seen, thousands"
@@ -101,7 +100,7 @@ def test_axis_in_millions():
 def test_only_evaluations_that_all_seeds_have_are_drawn():
     runs = [run("standard", 64, 0, [9.0]), run("abc", 64, 0, [4.0, 3.0, 2.0]), run("abc", 64, 1, [6.0, 5.0])]
     short = grid("fig:convergence", runs)
-    found = trajectory(short, "abc", 64)
+    found = grid_tables.trajectory(short, "abc", 64)
     assert found.positives == (10 * 50 * 64, 10 * 100 * 64)
     assert found.mean == pytest.approx(((3.5 + 5.5) / 2, (3.0 + 5.5) / 2))
 
@@ -134,10 +133,10 @@ def test_ablation_has_four_lines_and_differences_to_none():
     (axes,) = fig_ablation_trajectory.draw(ABLATION).axes
     looks = [(line.get_label(), line.get_color(), line.get_marker()) for line in axes.get_lines()]
     assert looks == [
-        ("none (standard)", STANDARD, "o"),
-        ("positive only", POSITIVE, "v"),
-        ("negative only", NEGATIVE, "D"),
-        ("both (ABC)", ABC, "s"),
+        ("none (standard)", style.STANDARD, "o"),
+        ("positive only", style.POSITIVE, "v"),
+        ("negative only", style.NEGATIVE, "D"),
+        ("both (ABC)", style.ABC, "s"),
     ]
     for line, variant in zip(axes.get_lines(), LEVELS, strict=True):
         k = LEVELS[variant]
