@@ -256,14 +256,14 @@ def diagnose(
     """Measure the bias of a centroid from weights, from distances, or from queries and references.
 
     Args:
-        weights: Normalized weights α. No other argument is needed with them.
-        distances: Distances of queries to references.
-        queries: Features of queries.
-        references: Features of references.
+        weights: Normalized weights α [..., n]. No other argument is needed with them.
+        distances: Distances [Q, N] of queries to references; they need `tau` and `n`.
+        queries: Features [Q, D] of queries; they need `references`, `tau` and `n`.
+        references: Features [N, D] of references, the pool from which n are drawn with replacement.
         tau: One temperature or several.
         n: The number of references per centroid.
         wanted: The bias for which n is searched, as a fraction of the spread √(E‖y − T*‖²); None for no search.
-        kernel: A name, or a function (x, y, tau) → log k of features.
+        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k of features.
         seed: The seed for sampling large inputs and for minibatches.
 
     Returns:

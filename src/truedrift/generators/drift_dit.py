@@ -57,12 +57,19 @@ class DriftDiTOptions:
 
     kind: Literal["drift-dit"] = "drift-dit"
     width: int = 384
+    """Dimension of a token, a multiple of 2·heads."""
     depth: int = 8
+    """Number of blocks."""
     heads: int = 6
+    """Attention heads per block."""
     patch: int = 4
+    """Side of a patch in pixels; it must divide height and width of the images."""
     registers: int = 8
+    """Learned tokens before the patches."""
     style_draws: int = 32
+    """Style ids per sample; 0: no styles."""
     style_entries: int = 64
+    """Number of different style ids; 0: no styles."""
     noise: int | None = None
     """Dimension of z as a vector that all patches share; None: a noise image, as published."""
 

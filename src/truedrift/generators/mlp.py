@@ -28,11 +28,13 @@ class MLPOptions:
 
     kind: Literal["mlp"] = "mlp"
     width: int = 512
+    """Dimension of the hidden vector h."""
     depth: int = 3
+    """Number of residual layers."""
     noise: int = 64
     """Dimension of z."""
     embedding: int = 32
-    """Dimension of the label embedding, and number of strength features."""
+    """Dimension of the label embedding, and number of strength features; even."""
 
     def __post_init__(self) -> None:
         for name, example in (("width", 512), ("depth", 3), ("noise", 64), ("embedding", 32)):

@@ -35,6 +35,7 @@ class DataOptions:
     """The training data."""
 
     name: str = "digits"
+    """One of `truedrift.data.NAMES`; any name if the samples are a Python object (`Parts`)."""
     root: str | None = None
     """A directory or archive; none for the cache of `truedrift data fetch`."""
     image_size: Annotated[int, Within(4, 1024)] | None = None
@@ -52,6 +53,7 @@ class BatchOptions:
     sampling: Literal["without-replacement", "queue"] = "without-replacement"
     """`queue` draws with replacement from the latest `queue_size` images of the class, as the published code does."""
     queue_size: Size = 256
+    """Length of the queue of each class."""
     unconditional: Annotated[int, Within(0, LARGEST_SIZE)] = 0
     """Real images of any class per step, used as weighted negatives for guidance."""
 
@@ -61,13 +63,19 @@ class ObjectiveOptions:
     """The loss and its features."""
 
     temperatures: Annotated[tuple[Annotated[float, Within(1e-6, 1e6)], ...], NonEmpty()] = (0.02, 0.05, 0.2)
+    """Temperatures τ on the scale of the scaled features."""
     estimator_pos: Estimator = "abc"
+    """Estimator of the centroid of the positives."""
     estimator_neg: Estimator = "abc"
+    """Estimator of the centroid of the negatives."""
     arithmetic: Literal["stable", "abc-release"] = "stable"
     """`abc-release` is the arithmetic of the published code, which underflows at small temperatures; for studies."""
     normalization: Normalization = "bidirectional"
+    """row, bidirectional or bidirectional-loo, see `truedrift.field.affinity`."""
     form: Form = "product"
+    """separate, V = T⁺ − T⁻, or product, V = S⁺S⁻ (T⁺ − T⁻)."""
     feature_scale: FeatureScale = "standardize-l2"
+    """standardize-l2, mean-distance or none, see `truedrift.objective.feature_scale`."""
     kernel: Literal["laplace", "gaussian"] = "laplace"
     pixels: bool = False
     """Add the pixels as one more scale, since pooled features say little about position."""
@@ -80,7 +88,9 @@ class ConditionOptions:
     label_dropout: Annotated[float, Within(0, 1)] = 0.1
     """Fraction of samples whose label is hidden from the generator; they still drift as their class."""
     strength_low: Annotated[float, Within(1, 100)] = 1.0
+    """Smallest guidance strength."""
     strength_high: Annotated[float, Within(1, 100)] = 4.0
+    """Largest guidance strength, at least `strength_low`."""
     strength_law: Literal["uniform", "inverse-cube"] = "uniform"
     """Distribution of the strength a: uniform, or p(a) ∝ a⁻³. Drawn per sample, or per class if there are
     unconditional negatives."""
@@ -95,9 +105,11 @@ class OptimizerOptions:
     beta2: Annotated[float, Within(0, 0.999999)] = 0.95
     weight_decay: Annotated[float, Within(0, 10)] = 0.01
     warmup_steps: Annotated[int, Within(0, 2**31 - 1)] = 2000
+    """Steps until the learning rate is reached."""
     clip: Annotated[float, Within(0, 1e9, above=True)] | None = 2.0
     """Largest norm of the gradient; none for no clipping."""
     ema: Annotated[float, Within(0, 0.9999999)] = 0.999
+    """Decay of the average per step; 0 for no averaging."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +121,7 @@ class EngineOptions:
     precision: Literal["float32", "bfloat16", "float64"] = "float32"
     """Precision of generator and encoder. Kernels and weights of the field are at least float32."""
     compiled: bool = False
+    """Compile generator and encoder with `torch.compile`."""
     cached_positives: bool = True
     """Encode positives once, in both views, and cache their features on disk. No effect on points and pixels."""
     nonfinite: Literal["raise", "skip"] = "raise"
@@ -122,12 +135,17 @@ class CadenceOptions:
     epochs: Count = 10
     steps_per_epoch: Count = 100
     log_every: Count = 50
+    """Interval of the lines in metrics.jsonl and of the reports of `train`."""
     checkpoint_every: Count = 500
+    """Interval of checkpoints. Evaluated steps and the last step are saved as well."""
     keep_last: Annotated[int, Within(1, 10_000)] = 2
+    """Number of the newest checkpoints to keep; the best one is kept as well."""
     keep_every: Count | None = None
     """Checkpoints of steps divisible by this number are never removed."""
     grid_every: Count | None = 500
+    """Interval of pictures of samples; none for no pictures."""
     evaluate_every_epochs: Count = 25
+    """Epochs between two evaluations. The last step is evaluated as well."""
 
     @property
     def steps(self) -> int:
@@ -153,10 +171,20 @@ class EvaluationOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """The complete configuration of a run."""
+    """The complete configuration of a run.
+
+    `recipe` returns the configurations of the library. One that is built by hand is checked by `train`.
+
+    Example:
+        >>> config = RunConfig(seed=1, batch=BatchOptions(n=16))
+        >>> config.positives_seen(100), config.cadence.steps
+        (1600, 1000)
+    """
 
     recipe: str = "custom"
+    """First part of the name of the run directory."""
     seed: Annotated[int, Within(0, 2**31 - 1)] = 0
+    """Seed of toy data, initial weights, batches, noise and all other random numbers of training."""
     data: DataOptions = field(default_factory=DataOptions)
     generator: GeneratorOptions = field(default_factory=MLPOptions)
     encoder: EncoderOptions = field(default_factory=PixelsOptions)

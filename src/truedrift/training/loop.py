@@ -92,9 +92,13 @@ class TrainingReport:
     """The progress of a run at a logged step and at its end."""
 
     directory: Path
+    """The run directory."""
     step: int
+    """Number of steps taken."""
     steps: int
+    """Number of steps of the whole run."""
     metrics: Mapping[str, Any]
+    """Metrics of the last logged step, as in metrics.jsonl."""
     interrupted: str | None = None
     """The signal that stopped the run, if any; the state is saved."""
 

@@ -93,6 +93,8 @@ def train(
 
     Raises:
         UserError: If the configuration, the device, the data or the run directory cannot be used.
+        NonFinite: If a loss or gradient is NaN or infinite. No weight was changed. With `engine.nonfinite=skip` the
+            step is skipped instead.
 
     Example:
         >>> from tempfile import TemporaryDirectory
