@@ -110,7 +110,7 @@ def run_forked(arguments: list[str], errors: Path, code: str | None) -> None:
     sys.argv = ["truedrift", *arguments]
     if code is not None:
         exec(code, {"__name__": "__main__"})
-    from truedrift.cli.main import main
+    from truedrift.cli import main
 
     sys.exit(main(arguments))
 

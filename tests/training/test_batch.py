@@ -19,7 +19,7 @@ from truedrift.errors import UserError
 from truedrift.generators import DriftDiTOptions, MLPOptions
 from truedrift.progress import no_progress
 from truedrift.training import GeneratorInputs, OnTheFlyFeatures, Parts, Positives, build_setup, draw_inputs
-from truedrift.training.batch import strengths, unconditional_weight
+from truedrift.training import batch as batch_module
 
 MLP = generators.build(MLPOptions(width=8, depth=1, noise=3, embedding=4), sample_shape=(2,), classes=5, seed=0)
 STYLED = generators.build(
@@ -175,10 +175,10 @@ def test_equal_strength_bounds_give_that_strength(law):
 def test_strength_and_unconditional_weight_per_class():
     """w_u = (a − 1)(g − 1)/u for every class."""
     config = build_config(generated=4, unconditional=6)
-    a = strengths(config, 5, 9).view(5, 4)
+    a = batch_module.strengths(config, 5, 9).view(5, 4)
     assert (a == a[:, :1]).all()
     assert len(a[:, 0].unique()) == 5
-    weights = unconditional_weight(config, 5, 9)
+    weights = batch_module.unconditional_weight(config, 5, 9)
     for c in range(5):
         assert float(weights[c]) == pytest.approx((float(a[c, 0]) - 1) * 3 / 6, rel=1e-6)
         # their total weight is a − 1 times that of the g − 1 other generated samples of a query
@@ -188,7 +188,7 @@ def test_strength_and_unconditional_weight_per_class():
 
 def test_unconditional_weight_is_0_at_strength_1():
     config = build_config(unconditional=6, strength_low=1.0, strength_high=1.0)
-    assert unconditional_weight(config, 5, 0).tolist() == [0.0] * 5
+    assert batch_module.unconditional_weight(config, 5, 0).tolist() == [0.0] * 5
 
 
 # ---- Features of real images ----

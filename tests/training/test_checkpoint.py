@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from truedrift.errors import UserError
 from truedrift.training import Checkpoint, DamagedCheckpoint, checkpoint, latest_checkpoint
-from truedrift.training.checkpoint import directory_name, load, save, steps
 
 RUN = "3f2a"
 NAMES = ("ema.safetensors", "generator.safetensors", "manifest.json", "optimizer.safetensors")
@@ -53,12 +52,12 @@ def equal_checkpoints(a, b):
 def directory(tmp_path):
     """A directory with the checkpoints of two steps."""
     for step in (OLD, NEW):
-        save(tmp_path / "checkpoints", build_checkpoint(step), run=RUN)
+        checkpoint.save(tmp_path / "checkpoints", build_checkpoint(step), run=RUN)
     return tmp_path / "checkpoints"
 
 
 def checkpoint_path(directory, step=NEW):
-    return directory / directory_name(step)
+    return directory / checkpoint.directory_name(step)
 
 
 def flip_bit(path, position, bit):
@@ -100,7 +99,7 @@ SPECIAL = [0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1e-45, 3.402823
 )
 def test_every_kind_of_tensor_is_restored_bit_for_bit(tmp_path, tensor):
     saved = Checkpoint(3, {"generator": {"w": tensor.detach()}})
-    loaded = load(save(tmp_path, saved, run=RUN), run=RUN)
+    loaded = checkpoint.load(checkpoint.save(tmp_path, saved, run=RUN), run=RUN)
     assert equal_checkpoints(loaded, saved)
     assert loaded.tensors["generator"]["w"].is_contiguous()
 
@@ -117,12 +116,14 @@ def test_names_facts_and_step_are_restored(directory):
     assert equal_checkpoints(found.checkpoint, build_checkpoint(NEW))
     assert not equal_checkpoints(found.checkpoint, build_checkpoint(OLD))
     assert found.skipped == ()
-    assert steps(directory) == (OLD, NEW)
+    assert checkpoint.steps(directory) == (OLD, NEW)
 
 
 def test_shared_tensors_and_empty_files(tmp_path):
     w = torch.arange(6.0)
-    loaded = load(save(tmp_path, Checkpoint(0, {"a": {"w": w, "tied": w, "part": w[2:4]}, "b": {}}), run=RUN), run=None)
+    loaded = checkpoint.load(
+        checkpoint.save(tmp_path, Checkpoint(0, {"a": {"w": w, "tied": w, "part": w[2:4]}, "b": {}}), run=RUN), run=None
+    )
     assert {name: tensor.tolist() for name, tensor in loaded.tensors["a"].items()} == {
         "w": w.tolist(),
         "tied": w.tolist(),
@@ -135,7 +136,7 @@ def test_loaded_tensors_can_be_changed(directory):
     w = latest_checkpoint(directory, run=RUN).checkpoint.tensors["generator"]["w"]
     w.add_(1.0)
     assert equal_bits(
-        load(checkpoint_path(directory), run=RUN).tensors["generator"]["w"],
+        checkpoint.load(checkpoint_path(directory), run=RUN).tensors["generator"]["w"],
         build_checkpoint(NEW).tensors["generator"]["w"],
     )
 
@@ -147,20 +148,20 @@ def test_tensors_are_loaded_to_the_given_device(directory):
 
 def test_missing_directory_has_no_checkpoint(tmp_path):
     found = latest_checkpoint(tmp_path / "nothing", run=RUN)
-    assert (found.checkpoint, found.skipped, steps(tmp_path / "nothing")) == (None, (), ())
+    assert (found.checkpoint, found.skipped, checkpoint.steps(tmp_path / "nothing")) == (None, (), ())
 
 
 def test_steps_are_sorted_as_numbers(tmp_path):
     for step in (100_000_000, 99_999_999, 5):
-        save(tmp_path, Checkpoint(step, {"a": {}}), run=RUN)
-    assert steps(tmp_path) == (5, 99_999_999, 100_000_000)
+        checkpoint.save(tmp_path, Checkpoint(step, {"a": {}}), run=RUN)
+    assert checkpoint.steps(tmp_path) == (5, 99_999_999, 100_000_000)
     assert latest_checkpoint(tmp_path, run=RUN).checkpoint.step == 100_000_000
 
 
 def test_directories_with_other_names_are_ignored(directory):
     for name in ("step-13", "step-0000000x", "step-000000013", "old-step-00000013", ".writing-step-00000013-1"):
         shutil.copytree(checkpoint_path(directory), directory / name)
-    assert steps(directory) == (OLD, NEW)
+    assert checkpoint.steps(directory) == (OLD, NEW)
     assert latest_checkpoint(directory, run=RUN).skipped == ()
 
 
@@ -181,7 +182,7 @@ def test_manifest_lists_length_and_sha256(directory):
             "bytes": (checkpoint_path(directory) / name).stat().st_size,
         }
     assert sorted(os.listdir(checkpoint_path(directory))) == sorted(NAMES)
-    assert sorted(os.listdir(directory)) == [directory_name(OLD), directory_name(NEW)]
+    assert sorted(os.listdir(directory)) == [checkpoint.directory_name(OLD), checkpoint.directory_name(NEW)]
 
 
 def test_permissions_follow_the_umask(directory):
@@ -241,7 +242,7 @@ def require_skipped(found, *reasons):
     """Require one message per skipped checkpoint, newest first."""
     assert len(found.skipped) == len(reasons)
     for message, (step, reason) in zip(found.skipped, reasons, strict=True):
-        assert message.startswith(f"checkpoint {directory_name(step)} was skipped: ")
+        assert message.startswith(f"checkpoint {checkpoint.directory_name(step)} was skipped: ")
         assert reason in message
         assert "\n" not in message
 
@@ -256,7 +257,7 @@ def test_checkpoint_with_a_damaged_file_is_skipped_with_message(directory, name,
     with pytest.raises(
         DamagedCheckpoint, match=rf"not a valid checkpoint \(.*{name}.*; its manifest .*; use another"
     ) as caught:
-        load(checkpoint_path(directory), run=RUN)
+        checkpoint.load(checkpoint_path(directory), run=RUN)
     assert name in caught.value.damage
 
 
@@ -365,13 +366,13 @@ def test_checkpoints_of_another_run_are_skipped(directory):
     found = latest_checkpoint(directory, run="other")
     assert found.checkpoint is None
     assert len(found.skipped) == 2
-    assert load(checkpoint_path(directory), run=None).step == NEW
+    assert checkpoint.load(checkpoint_path(directory), run=None).step == NEW
     with pytest.raises(DamagedCheckpoint, match="is of run '3f2a' and not of 'other'"):
-        load(checkpoint_path(directory), run="other")
+        checkpoint.load(checkpoint_path(directory), run="other")
 
 
 def test_copy_under_another_name_is_loaded(directory):
-    assert load(shutil.copytree(checkpoint_path(directory), directory.parent / "best"), run=RUN).step == NEW
+    assert checkpoint.load(shutil.copytree(checkpoint_path(directory), directory.parent / "best"), run=RUN).step == NEW
 
 
 @pytest.fixture(scope="module")
@@ -379,7 +380,7 @@ def shared_directory(tmp_path_factory):
     """Two checkpoints for many tests that undo their changes."""
     path = tmp_path_factory.mktemp("shared")
     for step in (OLD, NEW):
-        save(path, build_checkpoint(step), run=RUN)
+        checkpoint.save(path, build_checkpoint(step), run=RUN)
     return path
 
 
@@ -420,7 +421,7 @@ def file_identities(path):
 
 def test_saving_again_changes_no_file(directory):
     before = file_identities(checkpoint_path(directory))
-    assert save(directory, build_checkpoint(NEW), run=RUN) == checkpoint_path(directory)
+    assert checkpoint.save(directory, build_checkpoint(NEW), run=RUN) == checkpoint_path(directory)
     assert file_identities(checkpoint_path(directory)) == before
 
 
@@ -437,7 +438,7 @@ def test_invalid_checkpoint_is_replaced(directory, leftover):
     else:
         path.rename(directory / "away")
         path.symlink_to(directory / "nowhere") if leftover == "a link" else path.write_text("x")
-    save(directory, build_checkpoint(NEW), run=RUN)
+    checkpoint.save(directory, build_checkpoint(NEW), run=RUN)
     assert equal_checkpoints(latest_checkpoint(directory, run=RUN).checkpoint, build_checkpoint(NEW))
     assert sorted(os.listdir(path)) == sorted(NAMES)
 
@@ -446,22 +447,22 @@ def test_save_removes_temporary_directories(tmp_path):
     for pid in (1, os.getpid(), 10**30):
         (tmp_path / f".writing-step-00000003-{pid}").mkdir(parents=True)
     (tmp_path / ".writing-something").mkdir()
-    save(tmp_path, build_checkpoint(OLD), run=RUN)
-    assert sorted(os.listdir(tmp_path)) == [".writing-something", directory_name(OLD)]
+    checkpoint.save(tmp_path, build_checkpoint(OLD), run=RUN)
+    assert sorted(os.listdir(tmp_path)) == [".writing-something", checkpoint.directory_name(OLD)]
 
 
 @pytest.mark.parametrize("facts", [{"best": float("nan")}, {"best": torch.tensor(1.0)}, {1: 1, "a": 2}])
 def test_facts_that_are_not_json_are_rejected(directory, facts):
     with pytest.raises(UserError, match="facts of the checkpoint are not JSON"):
-        save(directory, Checkpoint(20, {"a": {}}, facts), run=RUN)
-    assert sorted(os.listdir(directory)) == [directory_name(OLD), directory_name(NEW)]
+        checkpoint.save(directory, Checkpoint(20, {"a": {}}, facts), run=RUN)
+    assert sorted(os.listdir(directory)) == [checkpoint.directory_name(OLD), checkpoint.directory_name(NEW)]
 
 
 @pytest.mark.parametrize("stem", ["../x", "a/b", ".hidden", ""])
 def test_file_name_outside_the_directory_is_rejected(directory, stem):
     with pytest.raises(UserError, match="a file of the checkpoint has the name"):
-        save(directory, Checkpoint(20, {stem: {}}), run=RUN)
-    assert sorted(os.listdir(directory)) == [directory_name(OLD), directory_name(NEW)]
+        checkpoint.save(directory, Checkpoint(20, {stem: {}}), run=RUN)
+    assert sorted(os.listdir(directory)) == [checkpoint.directory_name(OLD), checkpoint.directory_name(NEW)]
 
 
 def test_interrupted_save_leaves_no_files(directory, monkeypatch):
@@ -471,8 +472,8 @@ def test_interrupted_save_leaves_no_files(directory, monkeypatch):
 
     monkeypatch.setattr(checkpoint, "write_fsync", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        save(directory, build_checkpoint(20), run=RUN)
-    assert sorted(os.listdir(directory)) == [directory_name(OLD), directory_name(NEW)]
+        checkpoint.save(directory, build_checkpoint(20), run=RUN)
+    assert sorted(os.listdir(directory)) == [checkpoint.directory_name(OLD), checkpoint.directory_name(NEW)]
 
 
 def test_missing_safetensors_error_names_the_package(directory, monkeypatch):
@@ -523,7 +524,7 @@ linux = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of 
 def test_save_syncs_every_file_before_the_next_step(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     recorder = Recorder(monkeypatch)
-    save(tmp_path / "run" / "checkpoints", build_checkpoint(NEW), run=RUN)
+    checkpoint.save(tmp_path / "run" / "checkpoints", build_checkpoint(NEW), run=RUN)
     temporary, final = f".writing-step-00000012-{os.getpid()}", "step-00000012"
     assert recorder.calls == [
         ("fsync", "run"),  # the entry of the directory checkpoints
@@ -547,7 +548,7 @@ def test_save_syncs_every_file_before_the_next_step(tmp_path, monkeypatch):
 def test_damaged_checkpoint_is_removed_after_the_new_files_are_written(directory, monkeypatch):
     flip_bit(checkpoint_path(directory) / "ema.safetensors", -1, 0)
     recorder = Recorder(monkeypatch)
-    save(directory, build_checkpoint(NEW), run=RUN)
+    checkpoint.save(directory, build_checkpoint(NEW), run=RUN)
     calls = recorder.calls
     removed = calls.index(("unlink", "manifest.json"))
     assert calls[removed - 1] == ("fsync", f".writing-step-00000012-{os.getpid()}")

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from truedrift import storage
-from truedrift.training import Checkpoint, CheckpointNotSaved, latest_checkpoint
-from truedrift.training.checkpoint import directory_name, save, steps
+from truedrift.training import Checkpoint, CheckpointNotSaved, checkpoint, latest_checkpoint
 
 RUN = "3f2a"
 
@@ -23,8 +22,7 @@ import torch
 
 torch.set_num_threads(1)
 from truedrift.errors import UserError
-from truedrift.training import Checkpoint, latest_checkpoint
-from truedrift.training.checkpoint import load, prune, save, steps
+from truedrift.training import Checkpoint, checkpoint, latest_checkpoint
 
 directory = Path(sys.argv[1])
 
@@ -59,9 +57,9 @@ for _ in range(8):
         signal.alarm(60)
         while True:
             step += 1
-            save(directory, build_checkpoint(step), run="r")
+            checkpoint.save(directory, build_checkpoint(step), run="r")
             os.write(writer, b"%d\\n" % step)
-            prune(directory, keep_last=2, keep_every=50, best=None)
+            checkpoint.prune(directory, keep_last=2, keep_every=50, best=None)
     os.close(writer)
     saved = os.read(reader, 1 << 20)
     time.sleep(rng.uniform(0.01, 0.1))
@@ -72,9 +70,9 @@ for _ in range(8):
     assert is_intact(found.checkpoint)
     print(len(saved), found.checkpoint.step - int(saved[-1]), len(os.listdir(directory)))
     step = found.checkpoint.step
-save(directory, build_checkpoint(step + 1), run="r")
-prune(directory, keep_last=2, keep_every=None, best=None)
-print(steps(directory) == (step, step + 1), len(os.listdir(directory)))
+checkpoint.save(directory, build_checkpoint(step + 1), run="r")
+checkpoint.prune(directory, keep_last=2, keep_every=None, best=None)
+print(checkpoint.steps(directory) == (step, step + 1), len(os.listdir(directory)))
 """
     lines = wait_for_lines(start(PREAMBLE + "rng, step = random.Random(20), 0" + code, tmp_path / "checkpoints"))
     *kills, last = [line.split() for line in lines]
@@ -128,8 +126,8 @@ def check(limit):
     (directory / "step-00000002" / "manifest.json").unlink(missing_ok=True)
 
 newest = []
-save(directory, build_checkpoint(1), run="r")
-at_every_call(lambda: save(directory, build_checkpoint(2), run="r"), check)
+checkpoint.save(directory, build_checkpoint(1), run="r")
+at_every_call(lambda: checkpoint.save(directory, build_checkpoint(2), run="r"), check)
 print(*sorted(set(newest)), newest == sorted(newest), sorted(os.listdir(directory)))
 assert is_intact(latest_checkpoint(directory, run="r").checkpoint)
 """
@@ -141,7 +139,7 @@ assert is_intact(latest_checkpoint(directory, run="r").checkpoint)
 def test_exit_at_every_call_of_a_save_over_a_damaged_checkpoint(start, tmp_path):
     code = """
 def damage():
-    save(directory, build_checkpoint(2), run="r")
+    checkpoint.save(directory, build_checkpoint(2), run="r")
     with open(directory / "step-00000002" / "e.safetensors", "r+b") as file:
         file.truncate(7)
 
@@ -149,9 +147,9 @@ def check(limit):
     assert is_intact(latest_checkpoint(directory, run="r").checkpoint), limit
     damage()
 
-save(directory, build_checkpoint(1), run="r")
+checkpoint.save(directory, build_checkpoint(1), run="r")
 damage()
-at_every_call(lambda: save(directory, build_checkpoint(2), run="r"), check)
+at_every_call(lambda: checkpoint.save(directory, build_checkpoint(2), run="r"), check)
 print(latest_checkpoint(directory, run="r").checkpoint.step, sorted(os.listdir(directory)))
 """
     calls, last = wait_for_lines(start(PREAMBLE + EXIT_AT_CALL + code, tmp_path / "checkpoints"))
@@ -164,14 +162,15 @@ def test_exit_at_every_call_of_prune(start, tmp_path):
     code = """
 def fill():
     for step in (1, 2, 3):
-        save(directory, build_checkpoint(step), run="r")
+        checkpoint.save(directory, build_checkpoint(step), run="r")
 
 def prune_to_two():
-    prune(directory, keep_last=2, keep_every=None, best=None)
+    checkpoint.prune(directory, keep_last=2, keep_every=None, best=None)
 
 def check(limit):
-    assert steps(directory) in ((1, 2, 3), (2, 3)), steps(directory)
-    assert all(is_intact(load(directory / f"step-{step:08d}", run="r")) for step in steps(directory))
+    assert checkpoint.steps(directory) in ((1, 2, 3), (2, 3)), checkpoint.steps(directory)
+    for step in checkpoint.steps(directory):
+        assert is_intact(checkpoint.load(directory / f"step-{step:08d}", run="r"))
     prune_to_two()
     assert sorted(os.listdir(directory)) == ["step-00000002", "step-00000003"]
     fill()
@@ -191,15 +190,15 @@ def is_one_line(message):
 
 
 SAVE_TO_FULL_DISK = """
-save(directory, build_checkpoint(1), run="r")
+checkpoint.save(directory, build_checkpoint(1), run="r")
 try:
-    save(directory, build_checkpoint(2, size=100_000), run="r")
+    checkpoint.save(directory, build_checkpoint(2, size=100_000), run="r")
 except UserError as error:
     print(type(error).__name__, error)
 found = latest_checkpoint(directory, run="r")
 print(is_intact(found.checkpoint), found.skipped, sorted(os.listdir(directory)))
-save(directory, build_checkpoint(3), run="r")
-print(is_intact(latest_checkpoint(directory, run="r").checkpoint), steps(directory))
+checkpoint.save(directory, build_checkpoint(3), run="r")
+print(is_intact(latest_checkpoint(directory, run="r").checkpoint), checkpoint.steps(directory))
 """
 
 SAVE_TO_READ_ONLY_DISK = """
@@ -207,11 +206,11 @@ import subprocess
 subprocess.run(["mount", "-o", "remount,ro", directory.parent], check=True)
 for target in (directory, directory.parent / "new"):
     try:
-        save(target, build_checkpoint(4), run="r")
+        checkpoint.save(target, build_checkpoint(4), run="r")
     except UserError as error:
         print(type(error).__name__, error)
 found = latest_checkpoint(directory, run="r").checkpoint
-print(is_intact(found), steps(directory), save(directory, build_checkpoint(1), run="r").name)
+print(is_intact(found), checkpoint.steps(directory), checkpoint.save(directory, build_checkpoint(1), run="r").name)
 """
 
 
@@ -276,7 +275,7 @@ FIXES = {
 @pytest.mark.parametrize(("call", "nth"), CALLS)
 @pytest.mark.parametrize("code", FIXES)
 def test_failing_call_keeps_the_previous_checkpoint(tmp_path, monkeypatch, call, nth, code):
-    save(tmp_path, build_checkpoint(5), run=RUN)
+    checkpoint.save(tmp_path, build_checkpoint(5), run=RUN)
     original, count = getattr(os, call), iter(range(100))
 
     def fail_once(*arguments, **options):
@@ -288,17 +287,17 @@ def test_failing_call_keeps_the_previous_checkpoint(tmp_path, monkeypatch, call,
     with pytest.raises(
         CheckpointNotSaved, match=rf"\({os.strerror(code)}\); the checkpoint of step 5 .*; {FIXES[code]} and"
     ):
-        save(tmp_path, build_checkpoint(9), run=RUN)
+        checkpoint.save(tmp_path, build_checkpoint(9), run=RUN)
     monkeypatch.undo()
     found = latest_checkpoint(tmp_path, run=RUN)
     assert (found.checkpoint.step, found.skipped) == (5, ())
-    assert os.listdir(tmp_path) == [directory_name(5)]
-    save(tmp_path, build_checkpoint(9), run=RUN)
-    assert steps(tmp_path) == (5, 9)
+    assert os.listdir(tmp_path) == [checkpoint.directory_name(5)]
+    checkpoint.save(tmp_path, build_checkpoint(9), run=RUN)
+    assert checkpoint.steps(tmp_path) == (5, 9)
     assert latest_checkpoint(tmp_path, run=RUN).checkpoint.step == 9
 
 
 def test_file_in_place_of_the_directory_is_rejected(tmp_path):
     (tmp_path / "checkpoints").write_text("")
     with pytest.raises(ValueError, match=r"cannot be (written|listed).*; .*; "):
-        save(tmp_path / "checkpoints", build_checkpoint(1), run=RUN)
+        checkpoint.save(tmp_path / "checkpoints", build_checkpoint(1), run=RUN)

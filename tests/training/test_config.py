@@ -26,9 +26,9 @@ from truedrift.training import (
     build_setup,
     load_samples,
     run_id,
+    setup,
     validated_config,
 )
-from truedrift.training.setup import memory_errors_as_user_errors
 
 KINDS = {"generator": generators.OPTIONS, "encoder": encoders.OPTIONS}
 
@@ -301,12 +301,12 @@ def test_recipe_is_valid_and_has_its_own_id(name):
 def test_lack_of_memory_is_a_user_error():
     with (
         pytest.raises(UserError, match=r"^this does not fit into memory; .*; set engine.micro_batch"),
-        memory_errors_as_user_errors(),
+        setup.memory_errors_as_user_errors(),
     ):
         torch.empty(1 << 55)
-    with pytest.raises(UserError, match="free some"), memory_errors_as_user_errors("free some"):
+    with pytest.raises(UserError, match="free some"), setup.memory_errors_as_user_errors("free some"):
         raise MemoryError
-    with pytest.raises(RuntimeError, match="shape"), memory_errors_as_user_errors():
+    with pytest.raises(RuntimeError, match="shape"), setup.memory_errors_as_user_errors():
         raise RuntimeError("shape")
 
 

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truedrift.errors import UserError
-from truedrift.training import MetricsLog, journal, read_metrics
-from truedrift.training.telemetry import finite_or_none
+from truedrift.training import MetricsLog, journal, read_metrics, telemetry
 
 ENTRIES = [{"step": step, "loss": 0.1 * step, "name": "é\n"} for step in range(5)]
 
@@ -44,7 +43,7 @@ def test_nonfinite_numbers_are_rejected_unless_converted_to_null(path):
     entry = {"loss": float("nan"), "n_eff": [1.0, float("inf")], "nested": {"best": -float("inf"), "pair": (1, 2.0)}}
     with pytest.raises(ValueError, match="not JSON compliant"):
         write_entries(path, [entry])
-    write_entries(path, [finite_or_none(entry)])
+    write_entries(path, [telemetry.finite_or_none(entry)])
     assert read_metrics(path) == [{"loss": None, "n_eff": [1.0, None], "nested": {"best": None, "pair": [1, 2.0]}}]
 
 

@@ -11,8 +11,7 @@ from short_runs import SimulatedCrash, at_step, crash, run, run_outcome, send_si
 from truedrift.cli import main
 from truedrift.data import ClassBatches, load
 from truedrift.errors import UserError
-from truedrift.training import NonFinite, Parts, checkpoint, open_run, replay, setup
-from truedrift.training.loop import NonFiniteMonitor
+from truedrift.training import NonFinite, NonFiniteMonitor, Parts, checkpoint, open_run, replay, setup
 
 STEP = 4
 """The step that is not finite, counted from 0; the checkpoint before it is of step 3."""
@@ -216,7 +215,7 @@ SETTINGS = (
 
 
 def build_nan_encoder(parts):
-    from truedrift.encoders.base import Pixels, PixelsOptions
+    from truedrift.encoders import Pixels, PixelsOptions
 
     class NaNEncoder(Pixels):
         def features(self, values):

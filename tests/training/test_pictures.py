@@ -10,7 +10,7 @@ from short_runs import run, short_config
 
 from truedrift.data import to_model_range
 from truedrift.training import image_grid, scatter_image, write_png
-from truedrift.training.pictures import COLORS, DATA_COLOR, grid_columns
+from truedrift.training import pictures as pictures_module
 
 
 def test_grid_shows_unchanged_images_row_by_row():
@@ -38,7 +38,7 @@ def test_small_gray_images_are_enlarged_by_an_integer_factor():
     [(100, 10, 10), (40, 10, 4), (3, 10, 1), (100, 1, 10), (5, 1, 3), (1, 1, 1), (2, 1, 2)],
 )
 def test_grid_columns(count, rows, columns):
-    assert grid_columns(count, rows) == columns
+    assert pictures_module.grid_columns(count, rows) == columns
 
 
 def test_scatter_image_draws_points_at_their_positions():
@@ -51,11 +51,12 @@ def test_scatter_image_draws_points_at_their_positions():
     def color_at(x, y):
         return tuple(picture[side - 1 - y, x].tolist())
 
-    assert color_at(low, high) == COLORS[0]
-    assert color_at(high, low) == COLORS[1]
-    assert color_at(low, low) == color_at(high, high) == DATA_COLOR
+    assert color_at(low, high) == pictures_module.COLORS[0]
+    assert color_at(high, low) == pictures_module.COLORS[1]
+    assert color_at(low, low) == color_at(high, high) == pictures_module.DATA_COLOR
     colors = {tuple(color) for color in picture.reshape(-1, 3).unique(dim=0).tolist()}
-    assert colors == {(255, 255, 255), DATA_COLOR, COLORS[0], COLORS[1]}  # far and undefined points are left out
+    # Far and undefined points are left out.
+    assert colors == {(255, 255, 255), pictures_module.DATA_COLOR, *pictures_module.COLORS[:2]}
 
 
 def test_scatter_image_of_a_single_position():

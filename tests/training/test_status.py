@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from truedrift.training import RunStatus, run_status
-from truedrift.training.status import wall_seconds
+from truedrift.training import status as status_module
 
 STARTED, STOPPED, RESUMED = {"event": "started"}, {"event": "interrupted", "step": 4}, {"event": "resumed"}
 COMPLETE = {"event": "complete", "step": 6}
@@ -47,11 +47,11 @@ def test_wall_seconds_count_to_the_end_or_the_last_write(tmp_path):
         line("resumed", "14:00:09"),
     ]
     (tmp_path / "history.jsonl").write_text("".join(history))
-    assert wall_seconds(tmp_path) == 7 + 100 + 30 + 0 + 9
+    assert status_module.wall_seconds(tmp_path) == 7 + 100 + 30 + 0 + 9
     (tmp_path / "metrics.jsonl").write_text("")
     written = datetime(2026, 1, 1, 14, 1, 0, tzinfo=UTC).timestamp()
     os.utime(tmp_path / "metrics.jsonl", (written, written))
-    assert wall_seconds(tmp_path) == 7 + 100 + 30 + 0 + 9 + 51  # the last one is training, or was killed
+    assert status_module.wall_seconds(tmp_path) == 7 + 100 + 30 + 0 + 9 + 51  # the last one is training, or was killed
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_wall_seconds_count_to_the_end_or_the_last_write(tmp_path):
 )
 def test_torn_lines_of_the_history_are_skipped(torn, tmp_path):
     (tmp_path / "history.jsonl").write_text(line("started", "10:00:00") + line("complete", "10:00:05") + torn)
-    assert wall_seconds(tmp_path) == 5
+    assert status_module.wall_seconds(tmp_path) == 5
     with (tmp_path / "history.jsonl").open("a") as file:
         file.write("\n" + line("resumed", "11:00:00") + line("complete", "11:00:02"))
-    assert wall_seconds(tmp_path) == 7
+    assert status_module.wall_seconds(tmp_path) == 7

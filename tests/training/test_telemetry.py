@@ -15,8 +15,7 @@ from truedrift.distributed import resolve_device
 from truedrift.generators import MLP, MLPOptions
 from truedrift.objective import drift_loss
 from truedrift.progress import no_progress
-from truedrift.training import Parts, build_setup, draw_inputs, learning_rate, load_samples, read_metrics
-from truedrift.training.telemetry import finite_or_none, tensorboard_scalars
+from truedrift.training import Parts, build_setup, draw_inputs, learning_rate, load_samples, read_metrics, telemetry
 
 LISTS = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
 
@@ -178,12 +177,12 @@ def test_collapse_warning_is_not_repeated_after_a_crash(tmp_path):
 
 
 def test_nonfinite_values_become_none_and_are_not_written_to_tensorboard():
-    assert finite_or_none([1.0, math.nan, [math.inf, 2]]) == [1.0, None, [None, 2]]
-    assert finite_or_none(math.nan) is None
-    assert finite_or_none(False) is False
+    assert telemetry.finite_or_none([1.0, math.nan, [math.inf, 2]]) == [1.0, None, [None, 2]]
+    assert telemetry.finite_or_none(math.nan) is None
+    assert telemetry.finite_or_none(False) is False
     metrics = {"step": 3, "temperatures": [0.1, 2.0], "loss": None, "force": [[None, 1.5]], "n_eff_pos": [1.0, None]}
     metrics |= {"evaluation": {"fid": 3.5, "kid": None}, "collapsed": True}
-    assert dict(tensorboard_scalars(metrics)) == {
+    assert dict(telemetry.tensorboard_scalars(metrics)) == {
         "force/scale-0/tau-2": 1.5,
         "n_eff_pos/tau-0.1": 1.0,
         "evaluation/fid": 3.5,
