@@ -117,8 +117,8 @@ def exact_moments(
     The references are drawn with replacement from the pool. Everything is computed in float64 on the CPU.
 
     Args:
-        x: Queries.
-        pool: The pool that references are drawn from.
+        x: Queries [Q, D].
+        pool: The pool [N, D] that references are drawn from.
         tau: The temperature of the kernel.
         n: The number of references per centroid, or several such numbers. For BR-SNIS, the number per iteration.
         estimator: `"standard"`, `"abc"`, `"abc2"`, `"jackknife"`, `"br-snis"`, or a `BRSNIS` with other settings.
@@ -157,12 +157,26 @@ def exact_moments_by_estimator(
     """Compute the exact moments of several estimators with one pass over the pool.
 
     Args:
-        x, pool, tau, n, kernel, rtol: As in `exact_moments`.
-        estimators: Estimators with different names.
+        x: Queries [Q, D].
+        pool: The pool [N, D] that references are drawn from.
+        tau: The temperature of the kernel.
+        n: The number of references per centroid, or several such numbers.
+        estimators: Estimators with different names, each as in `exact_moments`.
+        kernel: A name, or a function (x, y, tau) → log k.
+        rtol: The relative tolerance of ‖bias‖.
         progress: Called with the number of queries that are done.
 
     Returns:
         The moments of each estimator, by its name.
+
+    Raises:
+        UserError: If an argument is not valid, or τ is so small that the integrals do not fit in memory.
+
+    Example:
+        >>> x, pool = torch.zeros(1, 1), torch.tensor([[0.0], [1.0]])
+        >>> moments = exact_moments_by_estimator(x, pool, tau=1.0, n=8, estimators=("standard", "abc"))
+        >>> {name: round(float(each.bias), 4) for name, each in moments.items()}
+        {'standard': 0.0246, 'abc': 0.002}
     """
     # Check the arguments
     chosen = [_exact_estimator(estimator) for estimator in estimators]
