@@ -17,7 +17,6 @@ from truedrift.data import Samples, load
 from truedrift.errors import UserError
 from truedrift.training import CheckpointNotSaved, Parts, checkpoint, loop, open_run, read_metrics, run_id
 from truedrift.training import run_directory as run_module
-from truedrift.training.train import run_directory
 
 train_module = import_module("truedrift.training.train")
 
@@ -54,12 +53,12 @@ def test_files_of_a_run(trained_run):
 def test_open_run_restores_the_configuration(trained_run):
     opened = open_run(trained_run)
     assert opened.config == short_config()
-    assert opened.id == run_directory(short_config(), Parts(), trained_run).id
+    assert opened.id == train_module.run_directory(short_config(), Parts(), trained_run).id
     assert opened.parts == {}
 
 
 def test_directory_name_is_recipe_and_hash_of_the_identity():
-    default = run_directory(short_config(), Parts(), None)
+    default = train_module.run_directory(short_config(), Parts(), None)
     assert str(default.path) == f"runs/digits-{default.id}"
     identity = short_config().tree()
     del identity["cadence"], identity["evaluation"], identity["engine"]["micro_batch"], identity["engine"]["nonfinite"]
@@ -71,10 +70,10 @@ def test_directory_name_is_recipe_and_hash_of_the_identity():
         "engine.micro_batch=5",
         "engine.nonfinite=skip",
     ):
-        assert run_directory(short_config("digits", setting), Parts(), None).id == default.id
+        assert train_module.run_directory(short_config("digits", setting), Parts(), None).id == default.id
     others = [short_config("digits", "seed=1"), short_config("digits", "optimizer.ema=0.81"), short_config("toy")]
-    ids = {default.id, *(run_directory(other, Parts(), None).id for other in others)}
-    assert len({*ids, run_directory(short_config(), Parts(kernel=abs), None).id}) == 5
+    ids = {default.id, *(train_module.run_directory(other, Parts(), None).id for other in others)}
+    assert len({*ids, train_module.run_directory(short_config(), Parts(kernel=abs), None).id}) == 5
 
 
 def test_other_configuration_is_rejected_with_the_differences(trained_run):
