@@ -18,7 +18,7 @@ from oracles.image_grids import grid
 from oracles.image_grids import run as image_run
 
 from truedrift.page import page as page_module
-from truedrift.page.page import load_template, write_page
+from truedrift.page.page import write_page
 from truedrift.paper import fig_illustration
 
 FLAGS = (
@@ -247,7 +247,8 @@ def test_hostile_names_run_no_script_and_make_no_element(page):
 
 
 def without_escaping(monkeypatch):
-    monkeypatch.setattr(page_module, "load_template", lambda: load_template(autoescape=False))
+    environment = page_module.Environment
+    monkeypatch.setattr(page_module, "Environment", lambda **options: environment(**options | {"autoescape": False}))
 
 
 def test_control_without_escaping_the_checks_find_a_picture_and_the_policy_stops_it(browser, tmp_path, monkeypatch):

@@ -311,3 +311,14 @@ def test_an_endless_configuration_is_an_error(capsys):
     assert main(["train", "digits", "--config", "/dev/zero"]) == 2
     message = r"configuration '/dev/zero' cannot be read \(.*\); must be a JSON file; write one with --print-config"
     assert re.fullmatch(f"truedrift: error: {message}", only_line(capsys.readouterr().err))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
+def test_a_full_disk_is_one_line_and_not_a_bug():
+    command = [sys.executable, "-m", "truedrift", "recipes", "digits"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=LIMIT_SECONDS, check=False
+        )
+    message = "truedrift: error: No space left on device; the output needs more space; free some and run again\n"
+    assert (done.returncode, done.stderr) == (2, message)

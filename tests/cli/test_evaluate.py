@@ -97,7 +97,7 @@ RUN = "must be a run directory or a folder of weights; pass the path that .+ pri
         ),
         (
             ["RUN", "--samples", "1"],
-            "samples is 1; must be at least 2 and at most 10000000; choose another value",
+            "samples is 1; must be at least 2 and at most 10000000; set samples to an allowed value",
         ),
         (["RUN", "--batch", "0"], "batch is 0; must be an integer ≥ 1; pass for example 256"),
         (["RUN", "--strength", "-1"], "strength is -1.0; must be from 0 to 1e6; pass 1 to 4, as in training"),

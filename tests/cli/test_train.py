@@ -125,7 +125,7 @@ def test_config_of_a_run_can_be_read(capsys, directory):
     assert err.startswith("truedrift: all 4 steps are already done")
 
 
-OUT_OF_RANGE = r"must be at least {} and at most {}; choose another value"
+OUT_OF_RANGE = r"must be at least {} and at most {}; set {} to an allowed value"
 ERRORS = [
     (["cats"], r"the recipe is 'cats'; must be one of 'toy', 'digits', .*, 'cifar100'; choose one of these"),
     (
@@ -146,14 +146,14 @@ ERRORS = [
         ["digits", "--data", "here"],
         r"data is not an argument of the recipe digits; arguments: n, seed, estimator; leave it out",
     ),
-    (["toy", "--n", "0"], rf"batch\.n is 0; {OUT_OF_RANGE.format(1, 65536)}"),
-    (["digits", "--n", "0"], rf"batch\.n is 0; {OUT_OF_RANGE.format(1, 65536)}"),
+    (["toy", "--n", "0"], r"batch\.n is 0; " + OUT_OF_RANGE.format(1, 65536, r"batch\.n")),
+    (["digits", "--n", "0"], r"batch\.n is 0; " + OUT_OF_RANGE.format(1, 65536, r"batch\.n")),
     (
         ["digits", "--n", "9999"],
         r"batch\.n is 9999 and class '\d' has (\d+) images; every class must have at least 9999 images; "
         r"use n = \1 or less, or sampling queue, .*",
     ),
-    (["digits", "--seed", "-1"], rf"seed is -1; {OUT_OF_RANGE.format(0, 2**31 - 1)}"),
+    (["digits", "--seed", "-1"], rf"seed is -1; {OUT_OF_RANGE.format(0, 2**31 - 1, 'seed')}"),
     (["digits", "--device", "tpu"], r"device 'tpu' is unknown; known: auto, cpu, cuda, mps; pass one of these"),
     (
         ["digits", "--config", "none.json"],
