@@ -1,5 +1,8 @@
 """`truedrift report` on runs and records: where the page is written, and errors in one line."""
 
+import json
+import re
+
 import pytest
 from oracles.handmade_run import write_run
 
@@ -171,3 +174,25 @@ def test_no_directory_is_an_error(capsys):
     assert main(["report"]) == 2
     error = "truedrift: error: no directory was given; must be one or more; pass for example runs/demo\n"
     assert capsys.readouterr().err == error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["report", "NOWHERE"], r"'.*NOWHERE' does not exist; .*; .*"),
+        (["report", "EMPTY"], r"'.*EMPTY' .*records\.jsonl.*; .*; .*"),
+        (["report", "OTHER"], r"'.*' has no record of a figure or table; .*; .*"),
+        (["report", "BAD"], r".*line 1 is not a record .*; .*; .*"),
+    ],
+)
+def test_files_without_a_record_are_one_line_and_status_2(arguments, message, tmp_path, capsys):
+    (tmp_path / "EMPTY").mkdir()
+    for name, text in (("OTHER", json.dumps({"record": "Other"})), ("BAD", "no record")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "records.jsonl").write_text(text + "\n")
+    arguments = [str(tmp_path / each) if each[:4].isupper() else each for each in arguments]
+    assert main(arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    assert re.fullmatch(f"truedrift: error: {message}", line)
