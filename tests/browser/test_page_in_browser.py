@@ -18,7 +18,7 @@ from oracles.image_grids import grid
 from oracles.image_grids import run as image_run
 
 from truedrift.page import page as page_module
-from truedrift.page.page import write_page
+from truedrift.page import write_page
 from truedrift.paper import fig_illustration
 
 FLAGS = (

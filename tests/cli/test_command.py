@@ -18,11 +18,9 @@ from PIL import Image
 
 import truedrift
 from truedrift.cli import main
-from truedrift.paper import fig_bias_loglog
-from truedrift.paper.fig_bias_loglog import BiasCurves
-from truedrift.paper.fig_illustration import Illustration
-from truedrift.records.store import read
-from truedrift.training.run_directory import lock_run
+from truedrift.paper import fig_bias_loglog, fig_illustration
+from truedrift.records import read
+from truedrift.training import lock_run
 
 main_module = import_module("truedrift.cli.main")
 
@@ -65,13 +63,13 @@ def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path, capsys, monk
         "report.html",
     ]
     assert printed.splitlines()[-1] == f"page: {Path('runs/demo/report.html')}"
-    (record,) = read(out / "records.jsonl", Illustration)
+    (record,) = read(out / "records.jsonl", fig_illustration.Illustration)
     assert (record.n, record.draws, record.provenance.seed) == (4, 300, 3)
     assert record.provenance.command == "truedrift demo --seed 3 --draws 300 --epochs 0"
     assert f"distance to T* in this draw     {record.distance_standard:.4f}  {record.distance_abc:.4f}\n" in printed
     assert f"bias: norm of the mean error    {record.bias_standard:.4f}  {record.bias_abc:.4f}\n" in printed
     assert f"nearer to T* in {record.share_nearer:.2%} ±" in printed
-    (curves,) = read(out / "records.jsonl", BiasCurves)
+    (curves,) = read(out / "records.jsonl", fig_bias_loglog.BiasCurves)
     assert (curves.pool_points, curves.queries, curves.trials) == (2_000, 3, 0)
     for curve in curves.curves:
         assert f"{curve.exact[-1]:.2e}" in printed
@@ -105,7 +103,7 @@ def test_demo_trains_with_both_estimators_and_shows_them_on_a_page(tmp_path):
         assert name in page
     assert "FD (digits)" in page
     assert "FD (digits)," in (tmp_path / "runs" / "demo" / "runs.csv").read_text(encoding="utf-8")
-    (curves,) = read(tmp_path / "runs" / "demo" / "records.jsonl", BiasCurves)
+    (curves,) = read(tmp_path / "runs" / "demo" / "records.jsonl", fig_bias_loglog.BiasCurves)
     assert (curves.pool_points, curves.queries, curves.trials) == (1_000_000, 200, 0)
     again = truedrift_command("demo", "--draws", "300", "--epochs", "1", cwd=tmp_path)  # nothing is trained again
     assert again.returncode == 0, again.stderr

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from truedrift.cli.main import main
+from truedrift.cli import main
 from truedrift.evaluation import EvaluationRecord
-from truedrift.records.store import read
+from truedrift.records import read
 from truedrift.training import load_generator
 
 SMALL = (
