@@ -4,6 +4,7 @@
 |------|--------------------------------------------------------------|
 | B    | queries x at which a centroid or the field is evaluated      |
 | n    | references y of a centroid (m, u: references of other sides) |
+| W, s | windows of references, and the references per window         |
 | D    | feature dimension                                            |
 | T    | temperatures τ                                               |
 | ...  | any leading dimensions: classes C, feature scales S, …       |
@@ -17,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from jaxtyping import Bool, Float, Int
+    from jaxtyping import Bool, Float, Int, Shaped
 else:
     try:
-        from jaxtyping import Bool, Float, Int
+        from jaxtyping import Bool, Float, Int, Shaped
     except ImportError:
 
         class _Plain:
             def __class_getitem__(cls, item: tuple[Any, str]) -> Any:
                 return item[0]
 
-        Bool = Float = Int = _Plain
+        Bool = Float = Int = Shaped = _Plain
 
-__all__ = ["Bool", "Float", "Int", "Tensor"]
+__all__ = ["Bool", "Float", "Int", "Shaped", "Tensor"]

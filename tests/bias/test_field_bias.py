@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from truedrift.bias import exact_moments_by_estimator, field_bias, trials
-from truedrift.field import NORMALIZATIONS, drift
+from truedrift.field import JOINT_NORMALIZATIONS, drift
 
 TAU = 0.3
 
@@ -33,7 +33,7 @@ def test_row_0_of_a_batch_equals_that_of_drift(kernel, n):
     others = generated[torch.from_numpy(trials.draw(keys[0], 0, 1, n - 1, 50, True).astype("int64"))[0]]
     y = positives[torch.from_numpy(trials.draw(keys[1], 0, 1, n, 60, True).astype("int64"))[0]]
     batch = torch.cat((x[:1], others))
-    for a, normalization in enumerate(NORMALIZATIONS):
+    for a, normalization in enumerate(JOINT_NORMALIZATIONS):
         for b, name in enumerate(field_bias.ESTIMATORS):
             field = drift(
                 batch, y, batch, tau=TAU, normalization=normalization, estimator_pos=name, estimator_neg=name,

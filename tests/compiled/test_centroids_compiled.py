@@ -7,7 +7,7 @@ import pytest
 import torch
 from oracles.estimators import DETERMINISTIC, DRAWING, KINDS, M
 
-from truedrift.centroids import abc_weights, centroid
+from truedrift.centroids import ABC, Windowed, abc_weights, centroid
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes", "plain_methods", "fresh_compiler")
 ROUNDING = {"rtol": 1e-12, "atol": 1e-13}
@@ -32,6 +32,13 @@ def test_abc_weights(options):
     alpha = draw(4, M).softmax(-1)
     result = compiled(lambda alpha: abc_weights(alpha, **options))(alpha)
     torch.testing.assert_close(result, abc_weights(alpha, **options), **ROUNDING)
+
+
+@pytest.mark.parametrize("s", [2, 4, 7])
+def test_windows(s):
+    log_w = -draw(3, 8).abs()
+    reweight = Windowed(ABC(), s).reweight
+    torch.testing.assert_close(compiled(reweight)(log_w), reweight(log_w), **ROUNDING)
 
 
 @pytest.mark.parametrize("name", DETERMINISTIC)

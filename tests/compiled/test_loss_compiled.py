@@ -9,12 +9,11 @@ import pytest
 import torch
 from oracles.feature_groups import feature_groups
 
-from truedrift.field import FORMS, NORMALIZATIONS, Drift, drift
+from truedrift.field import JOINT_NORMALIZATIONS, WEIGHTINGS, Drift, drift
 from truedrift.objective import DriftLoss, drift_loss
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes", "plain_methods", "fresh_compiler")
 ROUNDING = {"rtol": 1e-10, "atol": 1e-12}
-WEIGHTINGS = [(normalization, form) for normalization in NORMALIZATIONS for form in FORMS]
 
 
 def compiled(function, backend="aot_eager"):
@@ -42,7 +41,7 @@ def test_graph_break_is_detected():
 # ---- field ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("normalization", "form"), [WEIGHTINGS[0], WEIGHTINGS[3], WEIGHTINGS[4]])
+@pytest.mark.parametrize(("normalization", "form"), [WEIGHTINGS[0], *WEIGHTINGS[3:5], *WEIGHTINGS[-3:]])
 def test_drift_and_its_gradient(normalization, form):
     x, y_pos = draw(2, 4, 3).requires_grad_(), draw(2, 6, 3, seed=1).requires_grad_()
     mask = torch.arange(6) != 2
@@ -69,6 +68,18 @@ def test_drift_and_its_gradient(normalization, form):
     )
 
 
+@pytest.mark.parametrize("normalization", ["row", "symmetric"])
+@pytest.mark.parametrize("n", [3, 4, 6])
+def test_matched_drift(normalization, n):
+    """Four queries have three others: one window of three, leave-one-out windows, two blocks."""
+    x, y_pos = draw(4, 3), draw(n, 3, seed=1)
+
+    def field(x, y_pos):
+        return drift(x, y_pos, x, tau=0.5, normalization=normalization, self_mask=True, matched=True).V
+
+    torch.testing.assert_close(compiled(field)(x, y_pos), field(x, y_pos), **ROUNDING)
+
+
 def test_compiled_function_returns_a_drift():
     x, y_pos, y_neg = draw(4, 3), draw(6, 3, seed=1), draw(4, 3, seed=2)
     found = compiled(lambda x, y_pos, y_neg: drift(x, y_pos, y_neg, tau=0.5, self_mask=True))(x, y_pos, y_neg)
@@ -83,10 +94,13 @@ def test_compiled_function_returns_a_drift():
 
 @pytest.mark.parametrize(
     ("path", "normalization", "form"),
-    [("gram", *weighting) for weighting in WEIGHTINGS] + [("general", *WEIGHTINGS[each]) for each in (1, 2, 5)],
+    [("gram", *weighting) for weighting in WEIGHTINGS if not {"sinkhorn", "potential"} & set(weighting)]
+    + [("general", *WEIGHTINGS[each]) for each in (1, 2, 5)]
+    + [("general", "symmetric", "product"), ("general", "sinkhorn", "separate"), ("general", "row", "potential")],
 )
 def test_loss_and_gradient(path, normalization, form):
-    gen, pos, neg, weight_neg = feature_groups(4, 6, u=3 if (form == "product") == (path == "gram") else 0)
+    guided = (form == "product") == (path == "gram") and normalization in JOINT_NORMALIZATIONS and form != "potential"
+    gen, pos, neg, weight_neg = feature_groups(4, 6, u=3 if guided else 0)
 
     def loss_of(gen, pos, neg, weight_neg):
         return drift_loss(gen, pos, neg, weight_neg=weight_neg, normalization=normalization, form=form, path=path).loss
@@ -95,6 +109,28 @@ def test_loss_and_gradient(path, normalization, form):
     expected, expected_gradient = loss_and_gradient(loss_of, gen, pos, neg, weight_neg)
     torch.testing.assert_close(loss, expected, **ROUNDING)
     torch.testing.assert_close(gradient, expected_gradient, **ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("path", "normalization", "n", "r"),
+    [
+        ("gram", "row", 4, 0),
+        ("gram", "row", 6, 0),
+        ("gram", "symmetric", 6, 0),
+        ("gram", "bidirectional", 6, 3),
+        ("general", "symmetric", 6, 4),
+        ("general", "row", 2, 0),
+    ],
+)
+def test_matched_loss_and_gradient(path, normalization, n, r):
+    gen, pos = draw(2, 4, 5), draw(2, n, 5, seed=1)
+    fresh = draw(2, r, 5, seed=2) if r else None
+
+    def loss_of(gen, pos, fresh):
+        return drift_loss(gen, pos, fresh_neg=fresh, normalization=normalization, matched=True, path=path).loss
+
+    found = loss_and_gradient(compiled(loss_of), gen, pos, fresh)
+    torch.testing.assert_close(found, loss_and_gradient(loss_of, gen, pos, fresh), **ROUNDING)
 
 
 def test_loss_with_other_options():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from oracles.field import literal_log_affinity
 
-from truedrift.field import NORMALIZATIONS, log_affinity
+from truedrift.field import JOINT_NORMALIZATIONS, log_affinity
 
 INF = math.inf
 
@@ -43,7 +43,7 @@ MATRICES = {
 }
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 @pytest.mark.parametrize("log_k", MATRICES.values(), ids=MATRICES)
 def test_matches_the_literal_loop(log_k, normalization):
     expected_w, expected_A = literal(log_k, normalization)
@@ -52,7 +52,7 @@ def test_matches_the_literal_loop(log_k, normalization):
     torch.testing.assert_close(actual.log_A, expected_A, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_float32_keeps_the_digits_of_its_logarithms(normalization):
     """The rounding error of a log-kernel of 10⁴ is 10⁴·2⁻²⁴; every later step may add as much."""
     log_k = with_self_mask(log_kernel_matrix(6, 11, 1e4)).float()
@@ -64,7 +64,7 @@ def test_float32_keeps_the_digits_of_its_logarithms(normalization):
 def test_the_three_normalizations_differ():
     """Negative control: the tests above distinguish the normalizations."""
     log_k = with_self_mask(log_kernel_matrix(5, 8, 10))
-    row, both, loo = (log_affinity(log_k, each).log_w.exp() for each in NORMALIZATIONS)
+    row, both, loo = (log_affinity(log_k, each).log_w.exp() for each in JOINT_NORMALIZATIONS)
     assert (row - both).abs().max() > 0.05
     assert (both - loo).abs().max() > 0.05
 
@@ -106,7 +106,7 @@ def test_two_queries_with_self_mask_take_the_row_weight_entry_by_entry():
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 @pytest.mark.parametrize("log_k", MATRICES.values(), ids=MATRICES)
 def test_affinity_is_minus_infinity_where_masked_and_finite_elsewhere(log_k, normalization, dtype):
     masked = log_k == -INF
@@ -115,13 +115,13 @@ def test_affinity_is_minus_infinity_where_masked_and_finite_elsewhere(log_k, nor
         assert (log_A[masked] == -INF).all()
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_everything_masked_stays_minus_infinity(normalization):
     for log_A in log_affinity(torch.full((3, 4), -INF), normalization):
         assert (log_A == -INF).all()
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_batch_equals_loop(normalization):
     log_k = torch.stack([with_self_mask(log_kernel_matrix(4, 6, 20, seed)) for seed in range(6)]).view(2, 3, 4, 6)
     batched = log_affinity(log_k, normalization)
@@ -131,7 +131,7 @@ def test_batch_equals_loop(normalization):
                 torch.testing.assert_close(whole[a, b], getattr(log_affinity(log_k[a, b], normalization), view))
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_gradient_is_correct_and_finite(normalization):
     """gradcheck on the unmasked entries; the masked ones get gradient 0."""
     log_k = log_kernel_matrix(3, 5, 5)

@@ -8,7 +8,7 @@ import torch
 from oracles.field import literal_drift
 
 from truedrift.centroids import ABC
-from truedrift.field import FORMS, NORMALIZATIONS, drift
+from truedrift.field import CENTROID_FORMS, JOINT_NORMALIZATIONS, drift
 
 INF = math.inf
 ESTIMATORS = ("standard", "abc", "abc2", "jackknife")
@@ -33,8 +33,8 @@ def assert_is_literal(actual, expected, rtol=1e-11, atol=1e-12):
 
 
 @pytest.mark.parametrize(("estimator_pos", "estimator_neg"), list(itertools.product(ESTIMATORS, ESTIMATORS)))
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("form", CENTROID_FORMS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_matches_the_literal_loop(normalization, form, estimator_pos, estimator_neg):
     options = {
         "tau": 0.7,
@@ -109,8 +109,8 @@ def all_but_own(B):
     return ~torch.eye(B, dtype=torch.bool)
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("form", CENTROID_FORMS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_self_mask_true_leaves_each_querys_own_column_out(normalization, form):
     x, y_pos, _ = samples()
     options = {"tau": 0.7, "normalization": normalization, "form": form}
@@ -161,7 +161,7 @@ def test_self_mask_and_mask_together():
 # ---- masks ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_masks_match_the_literal_loop(normalization, estimator):
     generator = torch.Generator().manual_seed(1)
@@ -179,7 +179,7 @@ def test_masks_match_the_literal_loop(normalization, estimator):
     assert_is_literal(actual, literal_drift(*data, use_pos=use_pos, use_neg=use_neg, **options))
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_masking_references_equals_dropping_them(normalization):
     """A mask [n] for all queries, with NaN and infinity in the masked slots, equals fewer references."""
     x, y_pos, y_neg = samples()
@@ -205,7 +205,7 @@ def test_masks_broadcast_over_leading_dimensions():
         torch.testing.assert_close(of_group.V[group], expected.V)
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_centroid_of_a_side_without_references_is_the_query(normalization, estimator):
     """Row 1 has no positives, row 2 no negatives, row 3 neither."""

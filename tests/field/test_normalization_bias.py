@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from truedrift.centroids import ABC, Standard
-from truedrift.field import NORMALIZATIONS, log_affinity
+from truedrift.field import JOINT_NORMALIZATIONS, log_affinity
 
 TAU, N, n, TRIALS = 0.2, 2000, 64, 10_000
 QUERY = torch.tensor([[0.3, 0.1]], dtype=torch.float64)
@@ -42,8 +42,8 @@ def errors():
     k, w = log_k[:N].exp(), log_k[N].exp()
     c = k.mean(0)
     row, bidirectional = Target(w, p), Target(w / c.sqrt(), p, k / c)
-    targets = dict(zip(NORMALIZATIONS, (row, bidirectional, bidirectional), strict=True))
-    found = {(normalization, name): [] for normalization in NORMALIZATIONS for name in ("standard", "abc")}
+    targets = dict(zip(JOINT_NORMALIZATIONS, (row, bidirectional, bidirectional), strict=True))
+    found = {(normalization, name): [] for normalization in JOINT_NORMALIZATIONS for name in ("standard", "abc")}
     log_k = log_k.float()
     for _ in range(TRIALS // 500):
         i = torch.randint(N, (500, n - 1), generator=generator)
@@ -70,7 +70,7 @@ def test_leaving_the_own_term_out_reduces_the_bias_after_abc(errors):
 
     The gaps are 12 and 14 standard errors wide, so that a correct program would fail on fewer than one seed in 10⁹.
     """
-    row, both, loo = (errors[normalization, "abc"] for normalization in NORMALIZATIONS)
+    row, both, loo = (errors[normalization, "abc"] for normalization in JOINT_NORMALIZATIONS)
     assert deviations_below(0.75, row, loo) > 4
     assert deviations_below(0.75, loo, both) > 4
 

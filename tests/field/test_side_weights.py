@@ -7,7 +7,7 @@ import torch
 from oracles.field import literal_log_affinity, log_of_sum
 
 from truedrift.centroids import ABC, ESTIMATORS, Jackknife, Standard
-from truedrift.field import NORMALIZATIONS, FieldSpec, side_weights
+from truedrift.field import JOINT_NORMALIZATIONS, FieldSpec, side_weights
 
 INF = math.inf
 FIXED_POOL = [name for name in ESTIMATORS if name != "br-snis"]
@@ -26,7 +26,7 @@ def log_kernel_of_unit_vectors(n=12, m=15, tau=0.02):
 
 
 @pytest.mark.parametrize("name", FIXED_POOL)
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_weights_sum_to_one_at_a_sharp_temperature_on_unit_vectors(normalization, name):
     estimator = ESTIMATORS[name]
     generator = torch.Generator().manual_seed(2)
@@ -47,7 +47,7 @@ def test_weights_are_lost_if_exponentiated_first():
 
 
 @pytest.mark.parametrize("name", FIXED_POOL)
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_weights_sum_to_one_at_ten_thousand(normalization, name):
     estimator = ESTIMATORS[name]
     log_k = -1e4 * torch.rand(6, 14, generator=torch.Generator().manual_seed(3)).sqrt()
@@ -62,7 +62,7 @@ def draw_log_kernels(B=4, neg=3, pos=5, seed=5):
     return -20 * torch.rand(B, neg + pos, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 @pytest.mark.parametrize("neg", [3, 4, 5], ids=["fewer negatives", "equal sides", "more negatives"])
 def test_alpha_gamma_and_masses_match_the_literal_formula(normalization, neg):
     """Sides of equal size with equal estimators are computed jointly; every case matches the formula."""
@@ -90,7 +90,7 @@ def test_each_side_has_its_own_estimator():
         torch.testing.assert_close(both.gamma_neg, estimator_neg.reweight(log_k[:, :4]))
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_weights_of_negatives_multiply_after_the_root(normalization):
     """A_ij w_j: the weights change α⁻ and S⁻, but neither the positives nor the column sums."""
     log_k, w = draw_log_kernels(), torch.tensor([0.5, 1.0, 4.0], dtype=torch.float64)
@@ -125,7 +125,7 @@ def test_relative_masses_where_the_masses_underflow():
     torch.testing.assert_close(both.relative_mass()[:, 0], torch.tensor([1.0, math.exp(-1)]), rtol=1e-3, atol=0)
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_an_empty_side_has_no_mass_and_no_weights(normalization):
     log_k = draw_log_kernels().float()
     log_k[1, :3] = -INF

@@ -10,7 +10,7 @@ from oracles.field import literal_drift
 from torch.autograd import forward_ad
 
 from truedrift.centroids import ABC, StratifiedABC
-from truedrift.field import FORMS, NORMALIZATIONS
+from truedrift.field import CENTROID_FORMS, JOINT_NORMALIZATIONS
 from truedrift.objective import drift_loss
 
 SCALES = {
@@ -35,8 +35,8 @@ def assert_same(actual, expected, relative=1e-10):
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=SCALES)
 @pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("form", CENTROID_FORMS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_matches_the_literal_loop(normalization, form, u, scale):
     both_and_one = [(True, True), (False, True)]
     neither = [(True, False), (False, False)] if scale == SCALES["standardize-l2"] else []
@@ -88,8 +88,8 @@ def test_the_options_differ():
 
 
 @pytest.mark.parametrize("estimator", ["abc", "abc2", "jackknife"])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("form", CENTROID_FORMS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_loss_matches_literal_fields(normalization, form, estimator):
     """Every estimator against the oracle of the field: relative masses, RMS, sum over temperatures."""
     gen, pos, _, _ = feature_groups(4, 5)
@@ -362,8 +362,8 @@ def test_report_is_read_outside_inference_mode(kernel):
 # ---- function transforms -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("form", CENTROID_FORMS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_vmap_equals_batch(normalization, form):
     gen, pos, neg, weight_neg = feature_groups(5, 7, 3)
     options = {"normalization": normalization, "form": form}

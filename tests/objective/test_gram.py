@@ -8,7 +8,7 @@ import pytest
 import torch
 from oracles.feature_groups import feature_groups, loss_and_gradient
 
-from truedrift.field import FORMS, NORMALIZATIONS
+from truedrift.field import CENTROID_FORMS, JOINT_NORMALIZATIONS
 from truedrift.objective import drift_loss, gram
 
 DEFAULT = (0.02, 0.05, 0.2)
@@ -24,8 +24,8 @@ def both_paths(gen, pos, neg=None, **options):
 
 
 @pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("form", CENTROID_FORMS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_gram_path_equals_general_path_in_float64(normalization, form, u):
     estimators = [("abc", "abc"), ("standard", "abc"), ("abc", "standard"), ("jackknife", "abc"), ("abc2", "abc")]
     estimators += [] if u else [("jackknife", "jackknife"), ("abc", "abc2")]
@@ -114,7 +114,7 @@ def nearest_unit_distance(gen, pos):
 
 
 @pytest.mark.parametrize("temperatures", [DEFAULT, SHARP], ids=["default", "sharp"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", CENTROID_FORMS)
 @pytest.mark.parametrize(("name", "n", "D"), HARD_SHAPES)
 def test_float64_where_features_are_alike(name, n, D, form, temperatures):
     """1e-9, or the rounding error of d² = 2 − 2 f·f′ if larger: 2⁻⁵² in d² is 2⁻⁵²/d in d, or 2⁻²⁶ at d = 0."""
@@ -128,7 +128,7 @@ def test_float64_where_features_are_alike(name, n, D, form, temperatures):
 
 @pytest.mark.parametrize("path", ["general", "gram"])
 @pytest.mark.parametrize(("temperatures", "limit"), [(DEFAULT, 1e-5), (SHARP, 1e-3)], ids=["default", "sharp"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", CENTROID_FORMS)
 @pytest.mark.parametrize(("name", "n", "D"), HARD_SHAPES)
 def test_float32_gradient_where_features_are_alike(name, n, D, form, temperatures, limit, path):
     """float32 against the general path in float64 on the same numbers."""
@@ -140,7 +140,7 @@ def test_float32_gradient_where_features_are_alike(name, n, D, form, temperature
     assert (loss - expected).abs().max() <= 1e-4 * expected.max()
 
 
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 @pytest.mark.parametrize("name", ["converged 1e-1", "converged 1e-3", "permuted", "collapsed", "offset", "constant"])
 def test_float32_gradient_with_unconditional_negatives(name, normalization):
     gen, pos = hard(name, 8, 384)

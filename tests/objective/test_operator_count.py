@@ -12,7 +12,7 @@ import torch
 from oracles.feature_groups import feature_groups
 from torch.profiler import ProfilerActivity, profile
 
-from truedrift.field import NORMALIZATIONS
+from truedrift.field import JOINT_NORMALIZATIONS
 from truedrift.objective import gram
 from truedrift.training import Objective, ObjectiveOptions
 
@@ -47,7 +47,7 @@ def _is_called_directly(event):
 
 
 @pytest.mark.parametrize("feature_scale", ["standardize-l2", "mean-distance"])
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_count_does_not_depend_on_classes_and_scales(normalization, feature_scale):
     for u in (0, 5):
         options = {"normalization": normalization, "feature_scale": feature_scale, "u": u, "m": 12}
@@ -58,7 +58,7 @@ def test_count_does_not_depend_on_classes_and_scales(normalization, feature_scal
 @pytest.mark.parametrize("feature_scale", ["standardize-l2", "mean-distance"])
 @pytest.mark.parametrize(("n", "m"), [(8, 8), (8, 12)], ids=["sides alike", "sides unlike"])
 def test_abc_adds_at_most_eight(n, m, feature_scale):
-    for normalization in NORMALIZATIONS:
+    for normalization in JOINT_NORMALIZATIONS:
         options = {"n": n, "m": m, "feature_scale": feature_scale, "normalization": normalization}
         plain = operators(10, 4, ("standard", "standard"), **options)
         corrected = operators(10, 4, ("abc", "abc"), **options)

@@ -7,7 +7,7 @@ import torch
 from oracles.drift_loss import literal_groups
 from oracles.feature_groups import feature_groups
 
-from truedrift.field import FORMS, NORMALIZATIONS
+from truedrift.field import CENTROID_FORMS, JOINT_NORMALIZATIONS
 from truedrift.objective import DriftReport, drift_loss
 
 TEMPERATURES = (0.02, 0.05, 0.2)
@@ -21,6 +21,7 @@ ENTRIES = (
     "correction_pos",
     "correction_neg",
     "spread",
+    "energy",
 )
 
 
@@ -61,10 +62,27 @@ def moved(alpha, gamma):
     return 0.5 * (gamma - alpha).abs().sum(1).mean()
 
 
+def literal_energy(gen, pos):
+    """2 E‖x − y‖ − E‖x − x′‖ − E‖y − y′‖ over pairs of different samples, divided by the mean over all pairs."""
+    together = torch.cat((gen, pos))
+    f = torch.nn.functional.normalize((together - together.mean(0)) / together.std(0), dim=-1).tolist()
+    x, y = f[: len(gen)], f[len(gen) :]
+
+    def mean(pairs):
+        distances = [math.dist(a, b) for a, b in pairs]
+        return sum(distances) / len(distances)
+
+    def different(points):
+        return [(a, b) for i, a in enumerate(points) for j, b in enumerate(points) if i != j]
+
+    energy = 2 * mean([(a, b) for a in x for b in y]) - mean(different(x)) - mean(different(y))
+    return torch.tensor(energy / mean(different(f)), dtype=torch.float64)
+
+
 @pytest.mark.parametrize("path", ["general", "gram"])
 @pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("form", CENTROID_FORMS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_every_entry_matches_its_formula(normalization, form, u, path):
     n = 5
     gen, pos, neg, weight_neg = feature_groups(n, 7, u)
@@ -89,6 +107,12 @@ def test_every_entry_matches_its_formula(normalization, form, u, path):
             [
                 torch.stack([group.d[:, :n].sum() / (n * (n - 1)) / group.d[:, n + u :].mean() for group in row])
                 for row in groups
+            ]
+        ),
+        "energy": torch.stack(
+            [
+                torch.stack([literal_energy(gen[c, s], pos[c, s]) for s in range(gen.shape[1])])
+                for c in range(gen.shape[0])
             ]
         ),
     }

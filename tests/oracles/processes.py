@@ -16,12 +16,12 @@ from torch import Tensor
 
 from truedrift import distributed
 from truedrift.data import ClassBatches, Samples
-from truedrift.field import NORMALIZATIONS
+from truedrift.field import JOINT_NORMALIZATIONS
 from truedrift.objective import FEATURE_SCALES
 from truedrift.progress import no_progress
 from truedrift.training import CachedFeatures, Positives, Step, build_feature_cache, draw_inputs
 
-CASES = list(itertools.product(NORMALIZATIONS, FEATURE_SCALES, (0, 4), ("encoded", "cached")))
+CASES = list(itertools.product(JOINT_NORMALIZATIONS, FEATURE_SCALES, (0, 4), ("encoded", "cached")))
 """Normalization, feature scale, number of unconditional negatives, source of the positives."""
 
 

@@ -83,7 +83,10 @@ def to_lists(value):
 
 def names_option(message, path):
     """Return whether the message names the option, or its section and the option as the second of two that disagree."""
-    return ".".join(path) in message or re.search(rf"{path[0]}\.\w+ is .* and {path[-1]} is ", message) is not None
+    return (
+        ".".join(path) in message
+        or re.search(rf"{path[0]}\.\w+ is .* (and {path[-1]} is |with {path[-1]}=)", message) is not None
+    )
 
 
 def read_value(path, kind, value):

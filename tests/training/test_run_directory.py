@@ -62,6 +62,7 @@ def test_directory_name_is_recipe_and_hash_of_the_identity():
     assert str(default.path) == f"runs/digits-{default.id}"
     identity = short_config().tree()
     del identity["cadence"], identity["evaluation"], identity["engine"]["micro_batch"], identity["engine"]["nonfinite"]
+    del identity["objective"]["matched"], identity["batch"]["fresh_negatives"]  # as before these options existed
     assert default.id == run_id({"config": identity, "parts": {}})
     for setting in (
         "cadence.epochs=3",
@@ -72,8 +73,9 @@ def test_directory_name_is_recipe_and_hash_of_the_identity():
     ):
         assert train_module.run_directory(short_config("digits", setting), Parts(), None).id == default.id
     others = [short_config("digits", "seed=1"), short_config("digits", "optimizer.ema=0.81"), short_config("toy")]
+    others.append(short_config("digits", "batch.fresh_negatives=3"))
     ids = {default.id, *(train_module.run_directory(other, Parts(), None).id for other in others)}
-    assert len({*ids, train_module.run_directory(short_config(), Parts(kernel=abs), None).id}) == 5
+    assert len({*ids, train_module.run_directory(short_config(), Parts(kernel=abs), None).id}) == 6
 
 
 def test_other_configuration_is_rejected_with_the_differences(trained_run):

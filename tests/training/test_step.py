@@ -9,7 +9,7 @@ from oracles.training_step import LiteralRun
 from torch import nn
 
 from truedrift.encoders import PixelsOptions
-from truedrift.field import NORMALIZATIONS
+from truedrift.field import JOINT_NORMALIZATIONS
 from truedrift.objective import FEATURE_SCALES, drift_loss
 from truedrift.training import OptimizerOptions, Parts, draw_inputs
 from truedrift.training import step as step_module
@@ -28,7 +28,7 @@ def build_literal_run(config, step, samples=None):
 
 @pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
 @pytest.mark.parametrize("feature_scale", FEATURE_SCALES)
-@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
 def test_gradients_equal_the_formulas(normalization, feature_scale, u):
     options = {"normalization": normalization, "feature_scale": feature_scale, "estimator_neg": "standard"}
     config = small_config(objective=options, batch={"unconditional": u})

@@ -37,7 +37,7 @@ from truedrift.bias.checks import read_sizes, require_points
 from truedrift.bias.monte_carlo import Sums, TrialCache, TrialMoments, cache_path, trial_moments
 from truedrift.bias.trials import add_error, block_count, draw_one, power_sums, stream_key
 from truedrift.errors import UserError, require_choice, require_integer
-from truedrift.field.affinity import NORMALIZATIONS, Normalization
+from truedrift.field.spec import JOINT_NORMALIZATIONS, Normalization
 from truedrift.kernels.kernel import log_kernel
 from truedrift.progress import Progress, no_progress
 
@@ -224,7 +224,7 @@ def field_bias_trials(
         (normalization, estimator): FieldMoments(
             *(trial_moments(sizes, trials, targets[a][k], first[a, k, b], second[a, k, b]) for k in range(3))
         )
-        for a, normalization in enumerate(NORMALIZATIONS)
+        for a, normalization in enumerate(JOINT_NORMALIZATIONS)
         for b, estimator in enumerate(ESTIMATORS)
     }
 

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
-from truedrift.centroids.estimator import AlphaEstimator, Estimator
+from truedrift.centroids.estimator import Coefficients, Estimator, PolynomialEstimator
 from truedrift.errors import UserError, require_broadcastable, require_features, require_mask
 from truedrift.kernels.precision import at_least_float32, cast_like, to_widest
-from truedrift.kernels.weights import power_sum, softmax
+from truedrift.kernels.weights import softmax
 
 
 def abc_weights(
@@ -107,11 +107,14 @@ def _one_minus_p2(alpha: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ABC(AlphaEstimator):
+class ABC(PolynomialEstimator):
     """Analytical bias correction: γ_i = α_i (1 − p_2 + α_i) (`eq:abc`)."""
 
     name: str = "abc"
     bias_order: int = 2
+
+    def coefficients(self, p_2: Tensor) -> Coefficients:  # type: ignore[override]
+        return 1 - p_2, 1.0
 
     def gamma(self, alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
         squared = alpha.square()
@@ -119,16 +122,14 @@ class ABC(AlphaEstimator):
 
 
 @dataclass(frozen=True)
-class ABC2(AlphaEstimator):
+class ABC2(PolynomialEstimator):
     """ABC of second order: γ_i = α_i (1 − p_2 + 3p_2² − 2p_3 + (1 − 3p_2) α_i + 2α_i²)."""
 
     name: str = "abc2"
     bias_order: int = 3
 
-    def gamma(self, alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
-        p_2, p_3 = power_sum(alpha, 2), power_sum(alpha, 3)
-        constant = 1 - p_2 + 3 * p_2.square() - 2 * p_3
-        return alpha * (constant + alpha * (1 - 3 * p_2 + 2 * alpha))
+    def coefficients(self, p_2: Tensor, p_3: Tensor) -> Coefficients:  # type: ignore[override]
+        return 1 - p_2 + 3 * p_2.square() - 2 * p_3, 1 - 3 * p_2, 2.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.kernels.precision import cast_like, to_widest
-from truedrift.kernels.weights import softmax
+from truedrift.kernels.weights import power_sum, softmax
 
 
 @runtime_checkable
@@ -60,6 +60,30 @@ class AlphaEstimator(Estimator):
         return cast_like(self.gamma(softmax(to_widest(log_w))), log_w)
 
 
+Coefficients = tuple[float | Tensor, ...]
+
+
+class PolynomialEstimator(AlphaEstimator):
+    """Base class of estimators with γ_i = Σ_k q_k α_i^k, where q_1, …, q_K depend on p_2, …, p_K alone."""
+
+    @abstractmethod
+    def coefficients(self, *p: Tensor) -> Coefficients:
+        """Return (q_1, …, q_K) from the power sums p_2, …, p_K, p_k = Σ α_i^k."""
+
+    @property
+    def degree(self) -> int:
+        """K, which is also the order k of the bias O(n^−k)."""
+        return self.bias_order
+
+    def gamma(self, alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
+        """Return γ by Horner's rule."""
+        *lower, highest = self.coefficients(*(power_sum(alpha, k) for k in range(2, self.degree + 1)))
+        total = highest * alpha
+        for q in reversed(lower):
+            total = (q + total) * alpha
+        return total
+
+
 def weighted_mean(gamma: Float[Tensor, "*#batch B n"], y: Float[Tensor, "*#batch n D"]) -> Float[Tensor, "*batch B D"]:
     """Compute T = Σ_i γ_i y_i.
 
@@ -78,11 +102,14 @@ def weighted_mean(gamma: Float[Tensor, "*#batch B n"], y: Float[Tensor, "*#batch
 
 
 @dataclass(frozen=True)
-class Standard(AlphaEstimator):
+class Standard(PolynomialEstimator):
     """The plain minibatch centroid: γ = α (`eq:centroid`)."""
 
     name: str = "standard"
     bias_order: int = 1
+
+    def coefficients(self) -> Coefficients:  # type: ignore[override]
+        return (1.0,)
 
     def gamma(self, alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
         return alpha

@@ -35,55 +35,17 @@ weight to few references, and their fields are small. Without the division, the 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import AlphaEstimator, Estimator
-from truedrift.errors import require_choice
+from truedrift.field.spec import FieldSpec, Form, Normalization
 from truedrift.kernels.weights import log_softmax, logsumexp, logsumexp_and_leave_one_out, lowest_finite, normalize
-
-Normalization = Literal["row", "bidirectional", "bidirectional-loo"]
-NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
-
-Form = Literal["separate", "product"]
-FORMS: tuple[Form, ...] = get_args(Form)
 
 EPSILON = 1e-8
 """ε inside the root of the RMS, as in the published code."""
-
-
-@dataclass(frozen=True)
-class FieldSpec:
-    """The options that turn a kernel matrix into a field.
-
-    Args:
-        normalization: How the kernel matrix is normalized, one of `NORMALIZATIONS`.
-        form: "separate" or "product".
-        estimator_pos: The estimator of γ⁺.
-        estimator_neg: The estimator of γ⁻.
-    """
-
-    normalization: Normalization
-    form: Form
-    estimator_pos: Estimator
-    estimator_neg: Estimator
-
-
-def make_field_spec(
-    normalization: Normalization, form: Form, estimator_pos: str | Estimator, estimator_neg: str | Estimator
-) -> FieldSpec:
-    """Check the options and look up both estimators. An error names the argument that is wrong."""
-    require_choice("normalization", normalization, NORMALIZATIONS)
-    require_choice("form", form, FORMS)
-    return FieldSpec(
-        normalization,
-        form,
-        estimator_of(estimator_pos, field="estimator_pos"),
-        estimator_of(estimator_neg, field="estimator_neg"),
-    )
 
 
 # 1. Log-kernels.
@@ -158,8 +120,8 @@ class SideWeights:
     """The weights of both sides at every query, over columns [neg | pos] of which the first `neg` are negatives."""
 
     neg: int
-    alpha: Tensor
-    """[..., B, columns] the affinities of each side divided by their sum."""
+    alpha: Tensor | None
+    """[..., B, columns] the affinities of each side divided by their sum; their mean over windows if there are any."""
     gamma: Tensor
     """[..., B, columns] the weights that the estimator of each side computes from α."""
     log_mass: Tensor
@@ -170,11 +132,13 @@ class SideWeights:
     @property
     def alpha_neg(self) -> Tensor:
         """[..., B, neg] α of the negatives."""
+        assert self.alpha is not None  # computed on request
         return self.alpha[..., : self.neg]
 
     @property
     def alpha_pos(self) -> Tensor:
         """[..., B, pos] α of the positives."""
+        assert self.alpha is not None  # computed on request
         return self.alpha[..., self.neg :]
 
     @property
@@ -187,65 +151,37 @@ class SideWeights:
         """[..., B, pos] γ of the positives."""
         return self.gamma[..., self.neg :]
 
+    def with_empty_columns(self, count: int) -> "SideWeights":
+        """Return the weights with `count` columns of weight 0 in front."""
+        pad = torch.nn.functional.pad
+        alpha = None if self.alpha is None else pad(self.alpha, (count, 0))
+        return replace(self, neg=self.neg + count, alpha=alpha, gamma=pad(self.gamma, (count, 0)))
+
     # 4. Coefficients.
 
     def relative_mass(self) -> Tensor:
         """Return S⁺S⁻ [..., B, 1] divided by its maximum, a factor that the RMS normalization of the field cancels."""
         return (self.log_mass - self.largest_log_mass).exp()
 
+    def own(self) -> Float[Tensor, "*batch B 1"]:
+        """Return Σγ⁻ − Σγ⁺, the coefficient of the query itself in the form "potential"."""
+        return self.gamma_neg.sum(-1, keepdim=True) - self.gamma_pos.sum(-1, keepdim=True)
+
     def coefficients(self, form: Form) -> Float[Tensor, "*batch B columns"]:
-        """Return C of V = C·[Y⁻ | Y⁺], with relative masses: C = S⁺S⁻ [−γ⁻ | γ⁺] or [−γ⁻ | γ⁺]."""
+        """Return C of V = C·[Y⁻ | Y⁺], with relative masses: C = S⁺S⁻ [−γ⁻ | γ⁺] or [−γ⁻ | γ⁺].
+
+        The first B columns are the queries. In the form "potential" they have their own coefficients too.
+        """
         C = self.gamma * self.relative_mass() if form == "product" else self.gamma.clone()
         C[..., : self.neg].neg_()
+        if form == "potential":
+            C.diagonal(dim1=-2, dim2=-1).add_(self.own().squeeze(-1))
         return C
 
     def log_scale(self, form: Form) -> Float[Tensor, "*batch"]:
         """Return the logarithm [...] of what the masses in C are relative to; 0 for the separate form."""
         largest = self.largest_log_mass[..., 0, 0]
         return largest if form == "product" else torch.zeros_like(largest)
-
-
-def batch_weights(
-    log_k: Float[Tensor, "*batch T n columns"],
-    negatives: int,
-    weight_neg: Tensor | None,
-    spec: FieldSpec,
-    *,
-    finite_kernel: bool = False,
-    generator: torch.Generator | None = None,
-) -> SideWeights:
-    """Compute the weights of both sides of a training batch, for every group at every temperature.
-
-    A query without negatives is its own centroid, T⁻ = f. Only a single generated feature can be without negatives.
-
-    Args:
-        log_k: Log-kernels over columns [gen | neg | pos]. The own columns are masked in place.
-        negatives: The number of columns before the positives.
-        weight_neg: Weights [..., u] of the unconditional negatives, if there are any.
-        spec: Normalization, form and estimators.
-        finite_kernel: Set to True if every entry of log k is finite; this is faster.
-        generator: Random numbers for estimators that draw.
-
-    Returns:
-        γ± and masses [..., T, n, ·].
-    """
-    n = log_k.shape[-2]
-    log_k.diagonal(dim1=-2, dim2=-1).fill_(-math.inf)
-    log_weight = None
-    if weight_neg is not None:
-        log_weight = torch.nn.functional.pad(weight_neg.log(), (n, 0))[..., None, None, :]
-    nonempty = finite_kernel and n > 1
-    weights = side_weights(
-        log_k, negatives, spec, log_weight_neg=log_weight, assume_nonempty=nonempty, generator=generator
-    )
-    return weights if n > 1 else _with_own_centroid(weights)
-
-
-def _with_own_centroid(weights: SideWeights) -> SideWeights:
-    """Set γ⁻ = 1 on the own column, the first one, of a single query whose negatives have no weight."""
-    alone = (weights.alpha_neg == 0).all(-1, keepdim=True)
-    own = torch.nn.functional.pad(alone.to(weights.gamma.dtype), (0, weights.gamma.shape[-1] - 1))
-    return replace(weights, gamma=weights.gamma + own)
 
 
 def side_weights(

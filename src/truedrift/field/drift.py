@@ -11,6 +11,7 @@ import torch
 from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.centroid import broadcast_mask, prepare_mask
 from truedrift.centroids.estimator import Estimator, weighted_mean
+from truedrift.centroids.matching import count_per_window
 from truedrift.errors import (
     UserError,
     require_broadcastable,
@@ -21,8 +22,10 @@ from truedrift.errors import (
     require_same_dimension,
     require_temperature,
 )
-from truedrift.field.affinity import Form, Normalization, make_field_spec, side_weights
-from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.field.affinity import side_weights
+from truedrift.field.matching import Columns, log_columns, matched_side_weights, window_layout
+from truedrift.field.spec import FieldSpec, Form, Normalization, make_field_spec, require_sides
+from truedrift.kernels.kernel import LogKernel, log_kernel, sharp_log_ratio
 from truedrift.kernels.precision import full_precision
 from truedrift.kernels.weights import apply_mask, effective_sample_size
 
@@ -61,6 +64,7 @@ def drift(
     mask_pos: Bool[Tensor, "*mask_pos n"] | None = None,
     mask_neg: Bool[Tensor, "*mask_neg m"] | None = None,
     kernel: str | LogKernel = "laplace",
+    matched: bool = False,
     generator: torch.Generator | None = None,
     check_finite: bool = False,
 ) -> Drift:
@@ -73,8 +77,9 @@ def drift(
         y_pos: Positives [..., n, D], which attract.
         y_neg: Negatives [..., m, D], which repel.
         tau: Temperature τ > 0 of the kernel.
-        normalization: "row", "bidirectional" or "bidirectional-loo", see `truedrift.field.affinity`.
-        form: "separate", V = T⁺ − T⁻, or "product", V = S⁺S⁻ (T⁺ − T⁻).
+        normalization: "row", "bidirectional" or "bidirectional-loo", see `truedrift.field.affinity`; "symmetric" or
+            "sinkhorn", see `truedrift.field.matching`.
+        form: "separate", V = T⁺ − T⁻, "product", V = S⁺S⁻ (T⁺ − T⁻), or "potential", a field that is a gradient.
         estimator_pos: Estimator of T⁺, a name (see `truedrift.estimator`) or an object.
         estimator_neg: Estimator of T⁻.
         self_mask: True if y_neg[i] is x[i], so that a query does not repel itself. An int64 tensor [B] gives the
@@ -82,6 +87,8 @@ def drift(
         mask_pos: Which positives to use (True), [..., n] or [..., B, n].
         mask_neg: Which negatives to use (True), [..., m] or [..., B, m].
         kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
+        matched: Whether both centroids are means over windows of min(n, m) references. The expected field is then
+            exactly 0 if both sides have the same distribution. With `self_mask`, m counts the others of a query.
         generator: Random numbers for estimators that draw.
         check_finite: Whether to check the values of the tensors and the kernel. This synchronizes the device.
 
@@ -100,14 +107,17 @@ def drift(
                 [1.]])
     """
     # Check the input and prepare the masks.
-    spec = make_field_spec(normalization, form, estimator_pos, estimator_neg)
+    spec = make_field_spec(normalization, form, estimator_pos, estimator_neg, matched)
     require_temperature(tau)
     require_features("x", x, "B, D")
     require_features("y_pos", y_pos, "n, D")
     require_features("y_neg", y_neg, "m, D")
     require_same_dimension(x=x, y_pos=y_pos, y_neg=y_neg)
     require_broadcastable("x, y_pos, y_neg", x.shape[:-2], y_pos.shape[:-2], y_neg.shape[:-2])
-    kernel = log_kernel(kernel)
+    own = matched and self_mask is True
+    if matched:
+        _check_windows(spec, self_mask, {"mask_pos": mask_pos, "mask_neg": mask_neg}, x, y_pos, y_neg)
+    kernel_name, kernel = kernel, log_kernel(kernel)
     mask_pos, y_pos = prepare_mask(mask_pos, x, y_pos, "mask_pos")
     mask_neg, y_neg = prepare_mask(_with_self_mask(mask_neg, self_mask, x, y_neg), x, y_neg, "mask_neg")
     if check_finite:
@@ -123,11 +133,34 @@ def drift(
             require_log_kernel(log_k_neg)
         leading = torch.broadcast_shapes(log_k_neg.shape[:-1], log_k_pos.shape[:-1])
         log_k = torch.cat([side.expand(*leading, side.shape[-1]) for side in (log_k_neg, log_k_pos)], -1)
-        weights = side_weights(log_k, y_neg.shape[-2], spec, generator=generator)
+        if spec.per_side:
+            columns = None
+            if normalization == "symmetric":
+                windows_neg, windows_pos = window_layout(y_neg.shape[-2], y_pos.shape[-2], spec, own=own)
+                columns = Columns(
+                    None if own else log_columns(kernel, y_neg, tau, windows_neg, mask_neg),
+                    log_columns(kernel, y_pos, tau, windows_pos, mask_pos),
+                )
+            ratio = sharp_log_ratio(kernel_name, log_k, tau) if form == "potential" else None
+            weights = matched_side_weights(
+                log_k,
+                y_neg.shape[-2],
+                spec,
+                own=own,
+                columns=columns,
+                log_ratio=ratio,
+                with_alpha=True,
+                generator=generator,
+            )
+        else:
+            weights = side_weights(log_k, y_neg.shape[-2], spec, generator=generator)
         has_pos, has_neg = ((side > -torch.inf).any(-1, keepdim=True) for side in (log_k_pos, log_k_neg))
-        T_pos = torch.where(has_pos, weighted_mean(weights.gamma_pos, y_pos), x)
-        T_neg = torch.where(has_neg, weighted_mean(weights.gamma_neg, y_neg), x)
-        V = T_pos - T_neg if form == "separate" else weights.log_mass.exp() * (T_pos - T_neg)
+        T_pos, T_neg = weighted_mean(weights.gamma_pos, y_pos), weighted_mean(weights.gamma_neg, y_neg)
+        if form == "potential":  # x + Σ_j ρ_j γ_j (y_j − x)
+            T_pos = x + T_pos - weights.gamma_pos.sum(-1, keepdim=True) * x
+            T_neg = x + T_neg - weights.gamma_neg.sum(-1, keepdim=True) * x
+        T_pos, T_neg = torch.where(has_pos, T_pos, x), torch.where(has_neg, T_neg, x)
+        V = weights.log_mass.exp() * (T_pos - T_neg) if form == "product" else T_pos - T_neg
     dtype = torch.promote_types(x.dtype, torch.promote_types(y_pos.dtype, y_neg.dtype))
     return Drift(
         V=V.to(dtype),
@@ -138,6 +171,31 @@ def drift(
         valid=(has_pos & has_neg).squeeze(-1),
         log_mass=weights.log_mass.squeeze(-1),
     )
+
+
+def _check_windows(
+    spec: FieldSpec, self_mask: bool | Tensor, masks: dict[str, Tensor | None], x: Tensor, y_pos: Tensor, y_neg: Tensor
+) -> None:
+    """Require sizes and masks with which matched windows are defined. Reads the masks."""
+    if isinstance(self_mask, Tensor):
+        problem, fix = "is a tensor of columns with matched=True", "pass the negatives so that y_neg[i] is x[i]"
+        raise UserError(problem, "must be True or False", fix, field="self_mask")
+    m = y_neg.shape[-2] - int(self_mask)
+    require_sides(spec, y_pos.shape[-2], m, independent=not self_mask)
+    # Both sides must keep the same number of references in every window.
+    layout, counts = window_layout(y_neg.shape[-2], y_pos.shape[-2], spec, own=self_mask), []
+    for name, y, windows in zip(("mask_neg", "mask_pos"), (y_neg, y_pos), layout, strict=True):
+        mask = masks[name]
+        if mask is None:
+            continue
+        if self_mask or any(each is None for each in masks.values()):
+            allowed = "both sides must have masks, or none, and self_mask must be False"
+            raise UserError("is given with matched=True", allowed, "drop the masked references", field=name)
+        if not torch.compiler.is_compiling():
+            counts.append(count_per_window(broadcast_mask(mask, x, y, name), windows, name))
+    if len(counts) == 2 and bool((counts[0] != counts[1]).any()):
+        problem = "mask_pos and mask_neg leave windows of different sizes"
+        raise UserError(problem, "matched=True requires equal sizes", "mask equally many references per window")
 
 
 def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_neg: Tensor) -> Tensor | None:

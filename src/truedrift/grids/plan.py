@@ -25,7 +25,7 @@ from truedrift.errors import UserError
 from truedrift.grids.options import Scale
 from truedrift.storage import cache_directory, make_directory, write_atomically
 from truedrift.training import status
-from truedrift.training.config import RunConfig, run_id
+from truedrift.training.config import RunConfig, drop_added_defaults, run_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ class Task:
     @property
     def id(self) -> str:
         """Hash of the whole configuration."""
-        return run_id(self.config.tree())
+        return run_id(drop_added_defaults(self.config.tree()))
 
     @property
     def name(self) -> str:

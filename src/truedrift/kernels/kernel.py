@@ -12,8 +12,10 @@ a positive kernel can be passed. Kernels that recipes may name are listed in `Ob
 
 from collections.abc import Callable
 
+import torch
+
 from truedrift.axes import Tensor
-from truedrift.errors import require_choice
+from truedrift.errors import UserError, require_choice
 from truedrift.kernels.distance import pairwise_distance, squared_distance
 
 LogKernel = Callable[[Tensor, Tensor, float | Tensor], Tensor]
@@ -59,6 +61,39 @@ def gaussian(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
 
 
 KERNELS: dict[str, LogKernel] = {"laplace": laplace, "gaussian": gaussian}
+
+
+def sharp_log_ratio(kernel: str | LogKernel, log_k: Tensor, tau: float | Tensor) -> Tensor:
+    """Compute log k#/k with the sharp kernel k#(r) = ∫_r^∞ u k(u) du, whose gradient in x is k(x, y) (y − x).
+
+    | name     | k#                    | k#/k             |
+    |----------|-----------------------|------------------|
+    | laplace  | τ (r + τ) exp(−r/τ)   | τ² (1 − log k)   |
+    | gaussian | τ² exp(−r²/(2τ²))     | τ²               |
+
+    Args:
+        kernel: "laplace" or "gaussian".
+        log_k: log k [..., B, n], −∞ where masked.
+        tau: Temperature τ, which broadcasts with `log_k`.
+
+    Returns:
+        log k#/k [..., B, n], finite also where masked.
+
+    Raises:
+        UserError: For another kernel, whose integral is not known.
+
+    Example:
+        >>> import torch
+        >>> sharp_log_ratio("laplace", torch.tensor([[-1.0]]), 2.0).exp()  # 2² · (1 + 1)
+        tensor([[8.]])
+    """
+    if kernel not in ("laplace", "gaussian"):
+        allowed = "the potential needs the integral of the kernel, known for laplace and gaussian"
+        raise UserError(f"is {kernel!r} with form 'potential'", allowed, "pass one of these", field="kernel")
+    log_squared = 2 * torch.log(torch.as_tensor(tau, dtype=log_k.dtype, device=log_k.device))
+    if kernel == "gaussian":
+        return log_squared.expand_as(log_k)
+    return log_squared + torch.log1p(-log_k.masked_fill(log_k == -torch.inf, 0))
 
 
 def log_kernel(kernel: str | LogKernel) -> LogKernel:

@@ -6,15 +6,16 @@
 | mean-distance   | f / max(s/√D, 1e-3), s the mean distance                | divided by √D: mean 1      |
 | none            | f                                                       | unchanged                  |
 
-μ and σ (unbiased, at least 1e-6) are computed from the generated and the positive features of the group; s is the
-weighted mean distance from the generated features to all columns. Gradients do not flow through these statistics.
-Unconditional negatives are transformed with μ and σ but not counted in them; they count with their weight in s.
+μ and σ (unbiased, at least 1e-6) are computed from the generated and the positive features of the group, and from
+fresh negatives; s is the weighted mean distance from the generated features to all columns. Gradients do not flow
+through these statistics. Unconditional negatives are transformed with μ and σ but not counted in them; they count with
+their weight in s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
@@ -35,18 +36,20 @@ SMALLEST_SCALE = 1e-3
 
 @dataclass(frozen=True)
 class Features:
-    """Generated, positive and unconditional negative features [..., rows, D] of every group."""
+    """Generated, positive and additional negative features [..., rows, D] of every group."""
 
     gen: Tensor
     pos: Tensor
     neg: Tensor | None = None
     weight_neg: Tensor | None = None
     """[..., u] weights of the unconditional negatives."""
+    fresh: bool = False
+    """Whether `neg` is a second batch of generated features, the only negatives, instead of unconditional ones."""
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Features:
         """Apply `function` to every side."""
         neg = None if self.neg is None else function(self.neg)
-        return Features(function(self.gen), function(self.pos), neg, self.weight_neg)
+        return replace(self, gen=function(self.gen), pos=function(self.pos), neg=neg)
 
     def concatenate(self) -> Tensor:
         """Return [gen | neg | pos] as rows of one tensor, [..., columns, D]."""
@@ -84,29 +87,34 @@ def scale(features: Features, by: FeatureScale, *, over_batch: bool = False) -> 
 
 
 def standardize_l2(features: Features) -> Features:
-    """Standardize per dimension, (f − μ)/σ over gen ∪ pos, then divide by the norm."""
+    """Standardize per dimension, (f − μ)/σ over gen ∪ pos ∪ fresh, then divide by the norm."""
     return standardize(features)[0].map(_normalize_l2)
 
 
 def standardize(features: Features) -> tuple[Features, Tensor]:
-    """Return z = (f − μ)/σ per dimension over gen ∪ pos, and σ [..., 1, D].
+    """Return z = (f − μ)/σ per dimension over gen ∪ pos ∪ fresh, and σ [..., 1, D].
 
     One row is subtracted first, so that the mean rounds differences and not values: a constant dimension is exactly 0
     after the division by 1e-6, and a common offset costs no digits.
     """
     origin = features.pos[..., :1, :].detach()
     features = features.map(lambda f: f - origin)
-    counted = (features.gen.detach(), features.pos)
+    counted = [features.gen.detach(), features.pos]
+    if features.fresh and features.neg is not None:
+        counted.append(features.neg)
     count = sum(f.shape[-2] for f in counted)
-    mean = _sum(*counted) / count
-    variance = _sum(*((f - mean).square() for f in counted)) / (count - 1)
+    mean = _sum_rows(counted) / count
+    variance = _sum_rows([(f - mean).square() for f in counted]) / (count - 1)
     deviation = variance.sqrt().clamp_min(SMALLEST_DEVIATION)
     return features.map(lambda f: (f - mean) / deviation), deviation
 
 
-def _sum(gen: Tensor, pos: Tensor) -> Tensor:
-    """Sum over the rows of both sides, [..., 1, D]."""
-    return gen.sum(-2, keepdim=True) + pos.sum(-2, keepdim=True)
+def _sum_rows(sides: Sequence[Tensor]) -> Tensor:
+    """Sum over the rows of all sides, [..., 1, D]."""
+    total, *others = (side.sum(-2, keepdim=True) for side in sides)
+    for each in others:
+        total = total + each
+    return total
 
 
 def _normalize_l2(z: Tensor) -> Tensor:

@@ -25,7 +25,11 @@ import torch
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from truedrift.axes import Tensor
-from truedrift.field.affinity import EPSILON, FieldSpec, batch_weights, log_kernels
+from truedrift.centroids.matching import Windows
+from truedrift.field.affinity import EPSILON, log_kernels
+from truedrift.field.batch import batch_weights
+from truedrift.field.matching import Columns, sum_columns, window_layout
+from truedrift.field.spec import FieldSpec
 from truedrift.kernels.precision import to_widest
 from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM, Features, standardize
 from truedrift.objective.report import LossTerms
@@ -52,8 +56,7 @@ def gram_loss(
         parts = [
             _compute_block(block, out, temperatures, spec, generator) for block, out in _split_blocks(groups, gradient)
         ]
-        whole = parts[0] if len(parts) == 1 else GroupBlock(*map(torch.cat, zip(*parts, strict=True)))
-        whole = GroupBlock(*(part.view(leading + part.shape[1:]) for part in whole))
+        whole = _join_blocks(parts, leading)
     # Attach the gradient to the loss.
     loss = KnownGradient.apply(features.gen, whole.loss, gradient.view_as(features.gen))
     return LossTerms(
@@ -63,6 +66,9 @@ def gram_loss(
         weight_neg=features.weight_neg,
         mean_square=whole.mean_square,
         largest_log_mass=whole.largest_log_mass,
+        squared_pos=whole.squared_pos,
+        fresh=features.fresh,
+        columns=None if whole.columns_pos is None else Columns(whole.columns_neg, whole.columns_pos),
     )
 
 
@@ -88,6 +94,18 @@ class GroupBlock(NamedTuple):
     distances: Tensor
     mean_square: Tensor
     largest_log_mass: Tensor
+    squared_pos: Tensor
+    columns_neg: Tensor | None
+    columns_pos: Tensor | None
+
+
+def _join_blocks(parts: Sequence[GroupBlock], leading: torch.Size) -> GroupBlock:
+    """Concatenate blocks along the groups and restore the leading dimensions."""
+    joined = []
+    for field in zip(*parts, strict=True):
+        whole = field[0] if len(parts) == 1 or field[0] is None else torch.cat(field)
+        joined.append(None if whole is None else whole.view(leading + whole.shape[1:]))
+    return GroupBlock(*joined)  # type: ignore[arg-type]  # None only where a field may be None
 
 
 def _flatten_groups(features: Features) -> Features:
@@ -107,7 +125,7 @@ def _split_blocks(groups: Features, gradient: Tensor) -> list[tuple[Features, Te
         return [(groups, gradient)]
     sides = (groups.gen, groups.pos, groups.neg, groups.weight_neg)
     split = [[None] * -(-G // size) if side is None else side.split(size) for side in sides]
-    blocks = [Features(*block) for block in zip(*split, strict=True)]
+    blocks = [Features(*block, fresh=groups.fresh) for block in zip(*split, strict=True)]  # type: ignore[misc]
     return list(zip(blocks, gradient.split(size), strict=True))
 
 
@@ -127,7 +145,17 @@ def _compute_block(
     d = squared[:, :n].clone().sqrt_()
     # log k → weights of both sides → coefficients C of every temperature.
     log_k = log_kernels(d, temperatures)
-    weights = batch_weights(log_k, groups.negatives, groups.weight_neg, spec, finite_kernel=True, generator=generator)
+    columns = _columns(squared, groups, temperatures, spec) if spec.normalization == "symmetric" else None
+    weights = batch_weights(
+        log_k,
+        groups.negatives,
+        groups.weight_neg,
+        spec,
+        fresh=groups.fresh,
+        columns=columns,
+        finite_kernel=True,
+        generator=generator,
+    )
     C = weights.coefficients(spec.form).view(G, len(temperatures), -1)  # [G, T, n × columns]
     log_mass = weights.log_scale(spec.form)
     del weights
@@ -140,7 +168,22 @@ def _compute_block(
     total = C.mul_(inverse_rms).sum(1).view(G, n, -1)  # Σ_τ C_τ/rms_τ
     torch.bmm(_gradient_coefficients(total, squared, inverse_norm, D), z, out=gradient)
     gradient /= deviation
-    return GroupBlock(loss, d, square, log_mass)
+    squared_pos = squared[:, groups.negatives :, groups.negatives :]
+    return GroupBlock(loss, d, square, log_mass, squared_pos, *(columns or (None, None)))
+
+
+def _columns(squared: Tensor, groups: Features, temperatures: Sequence[float], spec: FieldSpec) -> Columns:
+    """Return the column sums [G, T, 1, W, s] among the references of every window."""
+    n, negatives = groups.gen.shape[-2], groups.negatives
+    first, m = (n, negatives - n) if groups.fresh else (0, n)
+    windows_neg, windows_pos = window_layout(m, groups.pos.shape[-2], spec, own=not groups.fresh)
+
+    def sums(windows: Windows, start: int) -> Tensor:
+        members = start + windows.members(squared.device)
+        d = squared[:, members.unsqueeze(-1), members.unsqueeze(-2)].sqrt()
+        return sum_columns(log_kernels(d.flatten(1, 2), temperatures).unflatten(2, members.shape))
+
+    return Columns(sums(windows_neg, first) if groups.fresh else None, sums(windows_pos, negatives))
 
 
 def _standardize(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,11 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.centroids.resampling import Bootstrap
-from truedrift.field.affinity import FieldSpec, SideWeights, batch_weights, log_kernels
+from truedrift.field.affinity import SideWeights, log_kernels
+from truedrift.field.batch import batch_weights
+from truedrift.field.matching import Columns
+from truedrift.field.spec import FieldSpec
+from truedrift.kernels.distance import pairwise_distance
 from truedrift.kernels.weights import DOMINATES_ABOVE, effective_sample_size
 
 
@@ -29,6 +33,14 @@ class LossTerms:
     """[..., T] logarithm of the mass that they are relative to; 0 for the separate form."""
     log_k: Tensor | None = None
     """[..., T, n, columns] of a custom kernel, own columns masked; None for −d/τ, computed again from the distances."""
+    squared_pos: Tensor | None = None
+    """[..., n, n] squared distances among the positives, or None; then `pos` has the scaled positives [..., n, D]."""
+    pos: Tensor | None = None
+    unit: float = 1.0
+    """The distance of two rows of `pos` divided by the distance that enters the kernel."""
+    fresh: bool = False
+    columns: Columns | None = None
+    log_ratio: Tensor | None = None
 
 
 PER_TEMPERATURE = (
@@ -114,11 +126,37 @@ class DriftReport:
         among = d[..., :n].sum((-2, -1)) / max(1, n * (n - 1))
         return among / d[..., self._terms.negatives :].mean((-2, -1)).clamp_min(torch.finfo(d.dtype).tiny)
 
+    @property
+    def energy(self) -> Tensor:
+        """[...] energy distance 2 E‖x − y‖ − E‖x − x′‖ − E‖y − y′‖ of generated and real features, over their mean
+        distance.
+
+        It is an unbiased estimate of a distance between distributions: 0 in expectation where they are equal, positive
+        otherwise, for any number of samples. A single batch is noisy and may be negative; average over steps.
+        """
+        d, negatives = self._terms.distances, self._terms.negatives
+        g, n = d.shape[-2], d.shape[-1] - negatives
+        among_gen, between = d[..., :g].sum((-2, -1)), d[..., negatives:].sum((-2, -1))
+        among_pos = self._distances_pos().sum((-2, -1))
+        distance = 2 * between / (g * n) - among_gen / max(1, g * (g - 1)) - among_pos / max(1, n * (n - 1))
+        # The mean over all pairs of both kinds does not change when samples are exchanged.
+        pairs = (g + n) * (g + n - 1)
+        mean = (among_gen + among_pos + 2 * between) / max(1, pairs)
+        return distance / mean.clamp_min(torch.finfo(d.dtype).tiny)
+
+    def _distances_pos(self) -> Tensor:
+        """Return the distances [..., n, n] among the positives."""
+        terms = self._terms
+        if terms.squared_pos is not None:
+            return terms.squared_pos.sqrt()
+        assert terms.pos is not None  # every path has one of the two
+        return pairwise_distance(terms.pos, terms.pos, same=True) / terms.unit
+
     def summary(self) -> dict[str, Tensor]:
-        """Return every number averaged over groups: [T] for those per temperature, a scalar for `spread`."""
+        """Return every number averaged over groups: [T] for those per temperature, a scalar for the others."""
         per_temperature = {name: getattr(self, name) for name in PER_TEMPERATURE}
         means = {name: value.reshape(-1, value.shape[-1]).mean(0) for name, value in per_temperature.items()}
-        return means | {"spread": self.spread.mean()}
+        return means | {"spread": self.spread.mean(), "energy": self.energy.mean()}
 
     @property
     def _weights(self) -> SideWeights:
@@ -134,7 +172,17 @@ class DriftReport:
         generator = torch.Generator(terms.distances.device).manual_seed(0) if draws else None
         # A copy, because the weights mask in place, which an inference tensor does not allow outside inference mode.
         log_k = log_kernels(terms.distances, self.temperatures) if terms.log_k is None else terms.log_k.clone()
-        return batch_weights(log_k, terms.negatives, terms.weight_neg, self.spec, generator=generator)
+        return batch_weights(
+            log_k,
+            terms.negatives,
+            terms.weight_neg,
+            self.spec,
+            fresh=terms.fresh,
+            columns=terms.columns,
+            log_ratio=terms.log_ratio,
+            with_alpha=True,
+            generator=generator,
+        )
 
 
 def _dominated_share(alpha: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from truedrift.bias.exact import exact_moments_by_estimator
 from truedrift.bias.field_bias import ESTIMATORS, FieldMoments, field_bias_trials
 from truedrift.bias.monte_carlo import TrialMoments
 from truedrift.data.toys import FOUR_MODES
-from truedrift.field.affinity import NORMALIZATIONS
+from truedrift.field.spec import JOINT_NORMALIZATIONS
 from truedrift.grids.options import Scale, StudyOptions
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.figure import LOOKS, MUTED, legend_above, style_axes, ticks_at
@@ -121,7 +121,7 @@ def study(setting: StudyOptions) -> FieldBiases:
         n=n,
         biases=tuple(
             _bias(normalization, name, side, found[normalization, name], exact)
-            for normalization in NORMALIZATIONS
+            for normalization in JOINT_NORMALIZATIONS
             for name in ESTIMATORS
             for side in SIDE_NAMES
         ),

@@ -71,37 +71,41 @@ class GeneratorInputs:
         )
 
 
-def draw_inputs(config: RunConfig, generator: Generator, step: int) -> GeneratorInputs:
+def draw_inputs(config: RunConfig, generator: Generator, step: int, *, fresh: bool = False) -> GeneratorInputs:
     """Draw the inputs of all samples of a step.
 
     Args:
         config: The configuration: seed, generated samples per class g, label dropout, and the law of the strength.
         generator: The generator, which gives the number of classes C and the shapes of noise and styles.
         step: The number of the step, counted from 0.
+        fresh: Draw the fresh negatives of the step instead, independent samples of the same law.
 
     Returns:
         Inputs of C·g samples, class by class, on the CPU: noise [C·g, *noise_shape], labels [C·g], strength [C·g] and
         style ids [C·g, K].
     """
-    per_class = config.generated
+    per_class = config.batch.fresh_negatives if fresh else config.generated
+    prefix = "fresh " if fresh else ""
     total = generator.classes * per_class
     labels = torch.arange(generator.classes).repeat_interleave(per_class)
-    hidden = torch.rand(total, generator=stream(config.seed, "label-dropout", step)) < config.condition.label_dropout
-    strength = strengths(config, generator.classes, step)
+    dropout = stream(config.seed, f"{prefix}label-dropout", step)
+    hidden = torch.rand(total, generator=dropout) < config.condition.label_dropout
     style_shape, entries = (total, generator.style_draws), max(1, generator.style_entries)
     return GeneratorInputs(
-        z=torch.randn(total, *generator.noise_shape, generator=stream(config.seed, "noise", step)),
+        z=torch.randn(total, *generator.noise_shape, generator=stream(config.seed, f"{prefix}noise", step)),
         labels=torch.where(hidden, generator.classes, labels),
-        strength=strength,
-        style_ids=torch.randint(entries, style_shape, generator=stream(config.seed, "style", step)),
+        strength=strengths(config, generator.classes, step, fresh=fresh),
+        style_ids=torch.randint(entries, style_shape, generator=stream(config.seed, f"{prefix}style", step)),
     )
 
 
-def strengths(config: RunConfig, classes: int, step: int) -> Tensor:
+def strengths(config: RunConfig, classes: int, step: int, *, fresh: bool = False) -> Tensor:
     """Draw strengths [classes · g], one per sample; one per class if it sets the weight of unconditional negatives."""
+    per_class = config.batch.fresh_negatives if fresh else config.generated
     shared = config.batch.unconditional > 0
-    u = torch.rand(classes, 1 if shared else config.generated, generator=stream(config.seed, "strength", step))
-    return _strength_quantile(u, config.condition).expand(classes, config.generated).reshape(-1)
+    purpose = "fresh strength" if fresh else "strength"
+    u = torch.rand(classes, 1 if shared else per_class, generator=stream(config.seed, purpose, step))
+    return _strength_quantile(u, config.condition).expand(classes, per_class).reshape(-1)
 
 
 def _strength_quantile(u: Tensor, condition: ConditionOptions) -> Tensor:

@@ -17,7 +17,7 @@ from truedrift.data.load import NAMES, TOYS
 from truedrift.encoders.base import PixelsOptions
 from truedrift.encoders.catalog import EncoderOptions
 from truedrift.errors import UserError
-from truedrift.field.affinity import Form, Normalization
+from truedrift.field.spec import Form, Normalization, make_field_spec, require_sides
 from truedrift.generators.catalog import GeneratorOptions
 from truedrift.generators.mlp import MLPOptions
 from truedrift.objective.feature_scale import FeatureScale
@@ -56,6 +56,9 @@ class BatchOptions:
     """Length of the queue of each class."""
     unconditional: Annotated[int, Within(0, LARGEST_SIZE)] = 0
     """Real images of any class per step, used as weighted negatives for guidance."""
+    fresh_negatives: Annotated[int, Within(0, LARGEST_SIZE)] = 0
+    """Generated samples per class that serve as negatives only, drawn anew in every step and without gradient; 0: the
+    generated samples are each other's negatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +74,12 @@ class ObjectiveOptions:
     arithmetic: Literal["stable", "abc-release"] = "stable"
     """`abc-release` is the arithmetic of the published code, which underflows at small temperatures; for studies."""
     normalization: Normalization = "bidirectional"
-    """row, bidirectional or bidirectional-loo, see `truedrift.field.affinity`."""
+    """row, bidirectional or bidirectional-loo, see `truedrift.field.affinity`; symmetric or sinkhorn, see
+    `truedrift.field.matching`."""
     form: Form = "product"
-    """separate, V = T⁺ − T⁻, or product, V = S⁺S⁻ (T⁺ − T⁻)."""
+    """separate, V = T⁺ − T⁻, product, V = S⁺S⁻ (T⁺ − T⁻), or potential, a field that is a gradient."""
+    matched: bool = False
+    """Average both centroids over windows of equally many references, so that the expected field is 0 at q = p."""
     feature_scale: FeatureScale = "standardize-l2"
     """standardize-l2, mean-distance or none, see `truedrift.objective.feature_scale`."""
     kernel: Literal["laplace", "gaussian"] = "laplace"
@@ -210,6 +216,10 @@ class RunConfig:
         return self.batch.n * step
 
 
+ADDED_OPTIONS: dict[str, dict[str, Any]] = {"batch": {"fresh_negatives": 0}, "objective": {"matched": False}}
+"""Options that older configurations do not have, with their defaults, which do what was done before."""
+
+
 def identity(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a configuration that determines the steps.
 
@@ -217,7 +227,17 @@ def identity(tree: Mapping[str, Any]) -> dict[str, Any]:
     steps may change from one start to the next.
     """
     engine = {name: value for name, value in tree["engine"].items() if name not in ("micro_batch", "nonfinite")}
-    return {name: value for name, value in tree.items() if name not in ("cadence", "evaluation")} | {"engine": engine}
+    kept = {name: value for name, value in tree.items() if name not in ("cadence", "evaluation")} | {"engine": engine}
+    return drop_added_defaults(kept)
+
+
+def drop_added_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration without options that earlier versions did not have, where they have their defaults."""
+    sections = {
+        section: {name: value for name, value in tree[section].items() if value != options.get(name, object())}
+        for section, options in ADDED_OPTIONS.items()
+    }
+    return {**tree, **sections}
 
 
 def run_id(tree: dict[str, Any]) -> str:
@@ -260,6 +280,7 @@ def config_from_dict(tree: Mapping[str, Any]) -> RunConfig:
     _require_sizes("generator", config.generator)
     _require_sizes("encoder", config.encoder)
     _require_strengths(config.condition)
+    _require_sides(config)
     if config.batch.unconditional > 0:
         _require_guidance(config)
     if config.objective.arithmetic == "abc-release":
@@ -338,6 +359,18 @@ def _require_strengths(condition: ConditionOptions) -> None:
         )
 
 
+def _require_sides(config: RunConfig) -> None:
+    """Require that normalization, form, matching and the sizes of both sides agree."""
+    objective, fresh = config.objective, config.batch.fresh_negatives
+    estimators = objective.estimator_pos, objective.estimator_neg
+    try:
+        spec = make_field_spec(objective.normalization, objective.form, *estimators, objective.matched)
+        negatives, unconditional = fresh or config.generated - 1, config.batch.unconditional > 0
+        require_sides(spec, config.batch.n, negatives, independent=fresh > 0, unconditional=unconditional)
+    except UserError as error:
+        raise error.in_section("objective") from None
+
+
 def _require_guidance(config: RunConfig) -> None:
     """Require what unconditional negatives need: two generated samples, a strength above 1, a fitting estimator."""
     setting = f"with batch.unconditional {config.batch.unconditional}"
@@ -378,7 +411,9 @@ def _require_release(config: RunConfig) -> None:
     }
     for name, allowed in allowed_values.items():
         _require_release_value(f"objective.{name}", getattr(objective, name), allowed)
+    _require_release_value("objective.matched", objective.matched, (False,))
     _require_release_value("batch.unconditional", config.batch.unconditional, (0,))
+    _require_release_value("batch.fresh_negatives", config.batch.fresh_negatives, (0,))
     _require_release_value("engine.precision", config.engine.precision, ("float32", "bfloat16"))
 
 

@@ -65,6 +65,7 @@ class Objective:
         neg: Float[Tensor, "S C u D"] | None = None,
         weight_neg: Float[Tensor, "C u"] | None = None,
         generator: torch.Generator | None = None,
+        fresh_neg: Float[Tensor, "S C r D"] | None = None,
     ) -> FeatureLoss:
         """Compute loss and gradient of all classes and scales."""
         with torch.enable_grad():
@@ -73,7 +74,7 @@ class Objective:
                 losses = self._release_losses(leaf, pos)
                 report = partial(self._report, gen.detach(), pos)
             else:
-                out = self._stable_loss(leaf, pos, neg, weight_neg, generator)
+                out = self._stable_loss(leaf, pos, neg, weight_neg, generator, fresh_neg)
                 losses, report = out.loss, partial(getattr, out, "report")
             # The loss is the mean over all groups, and each scale has its weight.
             share = torch.tensor(self.weights, dtype=losses.dtype).div_(losses.numel()).view(-1, 1)
@@ -90,6 +91,7 @@ class Objective:
         neg: Tensor | None,
         weight_neg: Tensor | None,
         generator: torch.Generator | None,
+        fresh_neg: Tensor | None = None,
     ) -> DriftLoss:
         options = self.options
         return drift_loss(
@@ -103,6 +105,8 @@ class Objective:
             estimator_neg=self.estimator_neg or options.estimator_neg,
             feature_scale=options.feature_scale,
             weight_neg=weight_neg,
+            matched=options.matched,
+            fresh_neg=fresh_neg,
             kernel=self.kernel or options.kernel,
             generator=generator,
         )
@@ -165,13 +169,24 @@ class Step:
         with torch.set_grad_enabled(in_one_pass):
             features = [self.features(part) for part in parts]
         joined = distributed.gather_rows(torch.cat([f.detach() for f in features]), len(draws))
-        loss = self._loss(joined, step)
+        loss = self._loss(joined, self.fresh_features(step), step)
         # Second half: the gradient of the weights, part by part.
         gradients = loss.gradient.flatten(1, 2).transpose(0, 1)[start:end].split([len(part) for part in parts])
         for part, f, g in zip(parts, features, gradients, strict=True):
             (f if in_one_pass else self.features(part)).backward(g)
         distributed.all_reduce_sum([_gradient(parameter) for parameter in self.state.parameters])
         return loss
+
+    @torch.no_grad()
+    def fresh_features(self, step: int) -> Float[Tensor, "N S D"] | None:
+        """Return the features of the fresh negatives of all processes, or None if there are none."""
+        if self.config.batch.fresh_negatives == 0:
+            return None
+        engine = self.config.engine
+        draws = draw_inputs(self.config, self.state.generator, step, fresh=True)
+        start, end = distributed.row_range(len(draws))
+        parts = split_rows(draws.rows(start, end).to(self.device, DTYPES[engine.precision]), engine.micro_batch)
+        return distributed.gather_rows(torch.cat([self.features(part) for part in parts]), len(draws))
 
     def features(self, draws: GeneratorInputs) -> Float[Tensor, "b S D"]:
         """Generate samples and return their features [b, S, D] in float32 or wider."""
@@ -180,9 +195,11 @@ class Step:
             features = stack_padded([f.to(torch.promote_types(f.dtype, torch.float32)) for f in self.encode(samples)])
         return features.transpose(0, 1)
 
-    def _loss(self, gen: Float[Tensor, "N S D"], step: int) -> FeatureLoss:
+    def _loss(self, gen: Float[Tensor, "N S D"], fresh: Float[Tensor, "R S D"] | None, step: int) -> FeatureLoss:
         generator, config = self.state.generator, self.config
-        by_class = gen.transpose(0, 1).unflatten(1, (generator.classes, config.generated))
+        by_class = gen.transpose(0, 1).unflatten(1, (generator.classes, -1))
+        if fresh is not None:
+            fresh = fresh.transpose(0, 1).unflatten(1, (generator.classes, -1))
         pos = self.positives.at(step).to(by_class.dtype)
         neg = weight = None
         if config.batch.unconditional > 0:
@@ -193,7 +210,7 @@ class Step:
         estimator_stream = torch.Generator(self.device).manual_seed(
             stream(config.seed, "estimator", step).initial_seed()
         )
-        return self.objective(by_class, pos, neg, weight, estimator_stream)
+        return self.objective(by_class, pos, neg, weight, estimator_stream, fresh)
 
     def _update(self, step: int, features: FeatureLoss) -> StepResult:
         parameters, options = self.state.parameters, self.config.optimizer
