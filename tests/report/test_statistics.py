@@ -2,12 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truedrift.report import mean_and_deviation, paired, rolling_mean
+from truedrift.report import holm_paired, mean_and_deviation, paired, rolling_mean
 
 NUMBERS = st.floats(-1e3, 1e3)
 
@@ -68,3 +69,45 @@ def test_one_pair_has_no_interval_and_no_pair_has_no_mean():
     one, none = paired({1: 5.0}, {1: 3.0, 2: 8.0}), paired({1: 5.0}, {2: 8.0})
     assert (one.pairs, one.mean, one.low, one.high, one.significant) == (1, -2.0, None, None, False)
     assert (none.pairs, none.mean, none.low, none.significant) == (0, None, None, False)
+
+
+def literal_holm(pairs, level=0.05):
+    """Which comparisons are significant by Holm's step-down procedure, from the p-values of scipy."""
+    p_values = [scipy.stats.ttest_rel(list(other.values()), list(base.values())).pvalue for base, other in pairs]
+    significant = [False] * len(pairs)
+    for rank, k in enumerate(sorted(range(len(pairs)), key=p_values.__getitem__)):
+        if p_values[k] > level / (len(pairs) - rank):
+            break
+        significant[k] = True
+    return significant
+
+
+def test_corrected_intervals_decide_like_holms_procedure():
+    random = np.random.default_rng(0)
+    decisions = set()
+    for _ in range(200):
+        shifts = random.choice([0.0, 1.5, 3.0], size=4)
+        pairs = []
+        for shift in shifts:
+            base = dict(enumerate(random.normal(size=5)))
+            pairs.append((base, {seed: value + shift + 0.8 * random.normal() for seed, value in base.items()}))
+        found = [each.significant for each in holm_paired(pairs)]
+        assert found == literal_holm(pairs)
+        decisions.add(sum(found))
+    assert decisions == {0, 1, 2, 3, 4}
+
+
+def test_corrected_interval_of_the_smallest_p_value():
+    one = {0: 1.0, 1: 2.0, 2: 4.0, 3: 3.0}, {0: 0.0, 1: 1.1, 2: 2.8, 3: 2.1}
+    other = {0: 1.0, 1: 2.0, 2: 4.0, 3: 3.0}, {0: 2.0, 1: 1.0, 2: 4.5, 3: 2.5}
+    first, _ = holm_paired([one, other])
+    differences = [-1.0, -0.9, -1.2, -0.9]
+    low, high = scipy.stats.ttest_1samp(differences, 0).confidence_interval(0.975)
+    assert (first.low, first.high, first.comparisons) == (pytest.approx(low), pytest.approx(high), 2)
+    assert "95 % interval, corrected for 2 comparisons, 0." in first.sentence("a", "b", ".2f")
+
+
+def test_comparisons_without_an_interval_are_not_counted():
+    lonely = {0: 1.0}, {0: 2.0}
+    pair = {0: 1.0, 1: 2.0, 2: 4.0}, {0: 0.5, 1: 1.4, 2: 3.5}
+    assert holm_paired([lonely, pair]) == [paired(*lonely), paired(*pair)]

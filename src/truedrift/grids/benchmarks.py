@@ -136,6 +136,10 @@ def benchmark_setting(setting: StudyOptions, data_sets: tuple[str, ...], item: s
     # Choose by scale and data set.
     by_data = SETTINGS["paper" if setting.scale == "paper" else "cpu"]
     allowed = [name for name in data_sets if name in by_data]
+    if not allowed:
+        others = ", ".join(scale for scale in ("smoke", "cpu", "paper") if scale != setting.scale)
+        problem = f"is {setting.scale!r} for {item}"
+        raise UserError(problem, f"must be one of {others}", "choose another scale", field="scale")
     name = setting.dataset or allowed[0]
     if name not in allowed:
         problem = f"is {name!r} for {item} at scale {setting.scale}"

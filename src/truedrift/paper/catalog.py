@@ -35,6 +35,7 @@ ITEMS: Mapping[str, str] = {
     "guidance": "guidance",
     "arithmetic": "arithmetic",
     "temperature-sweep": "temperature_sweep",
+    "matching": "matching",
     "digits": "digits",
     "bias": "pool_bias",
 }
@@ -52,9 +53,10 @@ GRIDS: Mapping[str, str] = {
     "tab:cifar100": "tab_main_results",
     "arithmetic": "arithmetic",
     "temperature-sweep": "temperature_sweep",
+    "matching": "matching",
 }
 """Label → module with the function `tasks`, which returns the runs of the grid."""
-DATA_SETS = {"tab:cifar100": ("cifar100",)}
+DATA_SETS = {"tab:cifar100": ("cifar100",), "matching": ("digits", "fashion-mnist")}
 """Label of a grid → its data sets, where these are not `IMAGES`."""
 REPRODUCIBLE = (*STUDIES, *GRIDS)
 """All labels that `truedrift reproduce` accepts."""

@@ -4,6 +4,7 @@
 |---------------------|----------------------------------------------------------------------------------------|
 | mean ± deviation    | mean and the largest |value − mean|, as the paper prints (`tab:main_results`)          |
 | paired difference   | mean of d_s = b_s − a_s over the S seeds of both; limits mean ± t(0.975; S−1)·sd(d)/√S |
+| Holm's correction   | the same with levels 1 − 0.05/m, 1 − 0.05/(m − 1), … in the order of the p-values      |
 | rolling mean        | mean of the existing values among k − h … k + h, with 2h + 1 = window                  |
 | slope               | d log(value) / d log n between the last two n                                          |
 """
@@ -11,9 +12,9 @@
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from truedrift.report.table import Interval, MeanCell, format_number
 
@@ -102,6 +103,8 @@ class Paired:
     mean: float | None
     low: float | None = None
     high: float | None = None
+    comparisons: int = 1
+    """Number of comparisons that the interval is corrected for."""
 
     @property
     def significant(self) -> bool:
@@ -120,13 +123,16 @@ class Paired:
         if self.low is None or self.high is None:
             outcome = ahead if self.mean else "no difference"
             return f"{outcome} in a single pair of seeds (no interval)"
+        interval = f"{PERCENT} interval"
+        if self.comparisons > 1:
+            interval = f"{interval}, corrected for {self.comparisons} comparisons,"
         if not self.significant:
             return (
-                f"no significant difference ({name} − {base} is {format_number(self.mean, spec)}{unit}, {PERCENT} "
-                f"interval {format_number(self.low, spec)} to {format_number(self.high, spec)}, {self.pairs} pairs)"
+                f"no significant difference ({name} − {base} is {format_number(self.mean, spec)}{unit}, {interval} "
+                f"{format_number(self.low, spec)} to {format_number(self.high, spec)}, {self.pairs} pairs)"
             )
         near, far = (format_number(limit, spec) for limit in sorted((abs(self.low), abs(self.high))))
-        return f"{ahead} ({PERCENT} interval {near} to {far}, {self.pairs} pairs)"
+        return f"{ahead} ({interval} {near} to {far}, {self.pairs} pairs)"
 
 
 def paired(base: Mapping[int, float], other: Mapping[int, float]) -> Paired:
@@ -151,6 +157,50 @@ def paired(base: Mapping[int, float], other: Mapping[int, float]) -> Paired:
         return Paired(pairs=pairs, mean=mean)
     half = float(stdtrit(pairs - 1, (1 + CONFIDENCE) / 2)) * statistics.stdev(differences) / math.sqrt(pairs)
     return Paired(pairs=pairs, mean=mean, low=mean - half, high=mean + half)
+
+
+def holm_paired(pairs: Sequence[tuple[Mapping[int, float], Mapping[int, float]]]) -> list[Paired]:
+    """Return `paired` of several comparisons, with intervals that are corrected for their number (Holm).
+
+    The comparisons are ordered by their p-values. The interval of the k-th of m has the level 1 − 0.05/(m − k + 1), so
+    that all intervals that exclude 0 do so by mistake with a probability of at most 0.05 together. After the first that
+    contains 0, the level no longer rises.
+
+    Args:
+        pairs: (base, other) results by seed, one pair per comparison.
+
+    Returns:
+        One difference per comparison, in the order given.
+
+    Example:
+        >>> alone = {0: 1.0, 1: 2.0, 2: 4.0}, {0: 0.5, 1: 1.4, 2: 3.5}
+        >>> holm_paired([alone]) == [paired(*alone)]
+        True
+    """
+    results = [paired(base, other) for base, other in pairs]
+    # t statistic and two-sided p-value of every comparison that has an interval.
+    t = {
+        k: abs(found.mean) / half * float(stdtrit(found.pairs - 1, (1 + CONFIDENCE) / 2)) if half else math.inf
+        for k, found in enumerate(results)
+        if found.mean is not None and found.low is not None and (half := found.mean - found.low) is not None
+    }
+    p = {k: 2 * float(stdtr(results[k].pairs - 1, -value)) for k, value in t.items()}
+    # Widen the intervals, the smallest p-value first.
+    remaining = len(p)
+    for k in sorted(p, key=p.__getitem__):
+        found, level = results[k], 1 - (1 - CONFIDENCE) / remaining
+        results[k] = _at_level(found, level, len(p))
+        remaining -= int(results[k].significant)
+    return results
+
+
+def _at_level(found: Paired, level: float, comparisons: int) -> Paired:
+    """Return the difference with the limits of an interval of another level."""
+    assert found.mean is not None
+    assert found.low is not None
+    old, new = (float(stdtrit(found.pairs - 1, (1 + each) / 2)) for each in (CONFIDENCE, level))
+    half = (found.mean - found.low) * new / old
+    return replace(found, low=found.mean - half, high=found.mean + half, comparisons=comparisons)
 
 
 def comparisons_note(intervals: Sequence[Paired]) -> str:
