@@ -278,7 +278,8 @@ DOT: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5}
 def draw(record: ImageGrid) -> Figure:
     """Draw the distance at the end of every run: one line per variant, one dot per seed, a bar at the mean."""
     runs = by_variant(record)
-    figure = Figure(figsize=(WIDTH_INCHES, INCHES_PER_VARIANT * len(runs) + 1.2))
+    height_inches = INCHES_PER_VARIANT * len(runs) + 1.0
+    figure = Figure(figsize=(WIDTH_INCHES, height_inches))
     axes = figure.subplots()
     order = sorted(runs, key=lambda variant: (_parts(variant)[1], _parts(variant)[3], _sizes_key(variant), variant))
     for height, variant in enumerate(reversed(order)):
@@ -294,7 +295,7 @@ def draw(record: ImageGrid) -> Figure:
     axes.set_yticks(range(len(order)), [_label(variant) for variant in reversed(order)], fontsize=7)
     axes.set_xlim(left=0)
     legend_above(figure, _legend(), columns=4)
-    figure.subplots_adjust(left=0.31, right=0.98, bottom=0.09, top=0.93)
+    figure.subplots_adjust(left=0.31, right=0.98, bottom=0.5 / height_inches, top=1 - 0.42 / height_inches)
     return figure
 
 
