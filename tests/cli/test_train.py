@@ -14,7 +14,8 @@ from truedrift.recipes import recipe
 from truedrift.training import RunConfig, read_metrics
 
 main_module = import_module("truedrift.cli.main")
-import_module("truedrift.cli.train")  # whose imports `record_calls` replaces
+train_module = import_module("truedrift.cli.train")  # whose imports `record_calls` replaces
+progress_module = import_module("truedrift.cli.progress")
 
 SMALL = (
     "generator.width=16",
@@ -63,10 +64,13 @@ def test_output_names_the_run_and_the_next_command(capsys, directory):
     (run,) = (directory / "runs").iterdir()
     assert re.fullmatch(r"digits-[0-9a-f]{12}", run.name)
     assert err == f"truedrift: digits: 4 steps in runs/{run.name}\n"
-    first, effective, samples, next_command = out.splitlines()
+    first, effective, energy, samples, next_command = out.splitlines()
     assert first == "complete: 4 steps, 12 positives per class seen"
     assert re.fullmatch(
         r"effective positives of 3: [\d.]+, [\d.]+, [\d.]+ \(τ = 0.02, 0.05, 0.2\);  distance ratio [\d.]+", effective
+    )
+    assert re.fullmatch(
+        r"energy distance [\d.]+ ± [\d.e-]+ \(0 where generated and real features have the same distribution\)", energy
     )
     assert samples == f"samples:  runs/{run.name}/samples"
     assert next_command == f"next:     truedrift sample runs/{run.name}"
@@ -76,6 +80,23 @@ def test_output_names_the_run_and_the_next_command(capsys, directory):
     assert len(list((directory / "runs").iterdir())) == 1
     train(capsys, "digits", *set_flags(*SMALL), "--seed", 1, "--device", "cpu")
     assert len(list((directory / "runs").iterdir())) == 2
+
+
+def test_energy_distance_as_text():
+    logged = {"energy": [0.0512, 0.0712], "energy_error": [0.002, 0.004]}
+    assert train_module.describe_energy(logged) == "energy distance 0.0612 ± 0.003"
+    assert train_module.describe_energy({"energy": [-0.001], "energy_error": [None]}) == "energy distance -0.001"
+    assert train_module.describe_energy({"energy": [None]}) == train_module.describe_energy({}) == ""
+
+
+def test_progress_line_shows_the_energy_distance(capsys, monkeypatch):
+    """Lines are printed after every step; the first log is after two."""
+    monkeypatch.setattr(progress_module, "HEARTBEAT_SECONDS", 0.0)
+    _, _, err = train(capsys, "digits", *set_flags(*SMALL, "cadence.epochs=2"), "--device", "cpu")
+    lines = [line for line in err.splitlines() if "training: " in line]
+    assert [line.split("%")[0] for line in lines] == [f"truedrift: training: {k}" for k in (25, 38, 50, 62, 75, 88)]
+    assert "energy" not in lines[0]
+    assert all(re.search(r" left; energy distance [\d.]+ ± [\d.e-]+$", line) for line in lines[1:])
 
 
 def test_printed_config_can_be_read_again(capsys, directory):
@@ -178,7 +199,8 @@ ERRORS = [
     ),
     (
         ["digits", "--config", "odd.json"],
-        r"batch\.m is unknown; known: n, generated, sampling, queue_size, unconditional; use one of these",
+        r"batch\.m is unknown; known: n, generated, sampling, queue_size, unconditional, fresh_negatives; "
+        r"use one of these",
     ),
     (
         ["digits", "--set", "batch.n"],

@@ -35,6 +35,8 @@ def telemetry(step, **changed):
         "step": step,
         "epoch": step / 100,
         "positives_seen": 8 * step,
+        "energy": [10 / step, 30 / step],
+        "energy_error": [0.01, 0.03],
         "loss": 3.0,
         "gradient_norm": 100 / step,
         "temperatures": [0.02, 0.05, 0.2],

@@ -13,6 +13,7 @@ from oracles.handmade_run import METRICS, evaluation, telemetry, write_run
 from truedrift.page import (
     Chart,
     Series,
+    energy_charts,
     evaluation_charts,
     figure_svgs,
     gauge_charts,
@@ -42,7 +43,7 @@ def pair(tmp_path):
 
 
 def curve_charts(runs):
-    return [*evaluation_charts(runs), *training_charts(runs)]
+    return [*energy_charts(runs), *evaluation_charts(runs), *training_charts(runs)]
 
 
 def by_title(charts):
@@ -75,6 +76,28 @@ def test_curves_are_drawn_over_positives_seen(run):
     ]
     assert trained["Force at τ = 0.05"].series[0].points[0] == (400, pytest.approx(0.3))  # mean of 0.2 and 0.4
     assert trained["Generated images per second"].series[0].points[-1] == (2400, 4321.0)
+
+
+def test_energy_is_the_mean_over_scales_and_its_noise_is_two_standard_errors(pair):
+    (chart,) = energy_charts(pair)
+    assert [series.name for series in chart.series] == ["mine", "other"]
+    points = [(400, 0.4), (800, 0.2), (1600, 0.1), (2400, 20 / 300)]
+    assert chart.series[0].points == [(seen, pytest.approx(energy)) for seen, energy in points]
+    assert chart.level == pytest.approx(0.04)
+    (axes,) = plot_charts(pair, [chart]).axes
+    assert list(axes.lines[0].get_ydata()) == [chart.level] * 2
+    assert axes.lines[0].get_linestyle() == ":"
+
+
+def test_energy_of_an_older_run_has_no_chart_and_a_missing_scale_is_a_gap(tmp_path, run):
+    lines = [{name: value for name, value in each.items() if not name.startswith("energy")} for each in METRICS]
+    assert energy_charts([read_run(write_run(tmp_path / "older", metrics=lines), "older")]) == []
+    assert charts_module.mean_over_scales("energy", run, {"energy": [0.5, None]}) is None
+    assert charts_module.mean_over_scales("energy", run, {"energy": []}) is None
+    assert charts_module.mean_over_scales("energy", run, {"energy": [0.5, -0.25]}) == 0.125
+    once = telemetry(50, energy=[0.5, 0.25], energy_error=[None, None])  # one step since the last log
+    (chart,) = energy_charts([read_run(write_run(tmp_path / "once", metrics=[once]), "once")])
+    assert chart.level is None
 
 
 def test_both_sides_of_every_temperature_are_in_the_gauge(run):
@@ -191,12 +214,14 @@ def test_curves_have_the_panels_the_lines_and_the_axes_of_the_runs(pair):
     found = panels(plot_charts(pair, curve_charts(pair)))
     evaluated = ["FID", "KID", "Precision", "Recall", "Inception Score"]
     assert [title.split(",")[0] for title in found] == [
+        "Energy distance to the data",
         *evaluated,
         *(f"Force at τ = {tau}" for tau in ("0.02", "0.05", "0.2")),
         *("Distance ratio", "Gradient norm", "Generated images per second"),
     ]
     counts = {title: len(axes.lines) for title, axes in found.items()}
     assert counts.pop("Inception Score, larger is better") == 1  # the other run has none
+    assert counts.pop("Energy distance to the data") == 3  # two runs and the noise
     assert set(counts.values()) == {2}
     first, second = found["FID, smaller is better"].lines
     assert first.get_xydata().tolist() == [[800, 40.0], [1600, 12.5], [2400, 13.25]]
@@ -229,7 +254,7 @@ def varied(tmp_path_factory):
     return read_runs([write_run(directory / name, estimator=name, metrics=metrics) for name in ("abc", "standard")])
 
 
-@pytest.mark.parametrize("make_charts", [curve_charts, evaluation_charts, training_charts, gauge_charts])
+@pytest.mark.parametrize("make_charts", [curve_charts, energy_charts, evaluation_charts, training_charts, gauge_charts])
 def test_no_text_of_a_figure_overlaps_another(varied, make_charts):
     figure = plot_charts(varied, make_charts(varied))
     figure.draw_without_rendering()

@@ -102,6 +102,8 @@ def test_published_arithmetic_equals_its_reference_function(sides):
     stable = Objective(dataclasses.replace(options, arithmetic="stable"), (1.0, 1.0))(gen, pos)
     # The report is computed in the stable arithmetic.
     torch.testing.assert_close(result.report().n_eff_pos, stable.report().n_eff_pos)
+    assert result.energy().shape == (2,)
+    torch.testing.assert_close(result.energy(), stable.energy(), rtol=1e-5, atol=1e-6)
 
 
 def test_report_equals_that_of_drift_loss():
@@ -114,3 +116,15 @@ def test_report_equals_that_of_drift_loss():
     ).report
     for name in ("force", "n_eff_neg", "correction_pos", "spread"):
         torch.testing.assert_close(getattr(report, name), getattr(expected, name))
+    energy = Objective(OPTIONS, (1.0, 1.0))(gen, pos, neg, weight).energy()
+    torch.testing.assert_close(energy, expected.energy.mean(-1))
+
+
+@pytest.mark.parametrize("arithmetic", ["stable", "abc-release"])
+def test_energy_of_a_side_with_one_sample_is_unknown(arithmetic):
+    gen, pos, _, _ = (None if side is None else side.float() for side in draw_groups())
+    options = ObjectiveOptions(arithmetic=arithmetic, temperatures=(0.3, 0.8), form="product")
+    objective = Objective(options, (1.0, 1.0))
+    assert objective(gen, pos).energy().isfinite().all()
+    assert objective(gen[:, :, :1], pos).energy().isnan().all()
+    assert objective(gen, pos[:, :, :1]).energy().isnan().all()

@@ -1,5 +1,7 @@
 """A run that is stopped after any step by a signal or a crash, and resumed, ends like an uninterrupted run."""
 
+import dataclasses
+import json
 import signal
 from functools import cache
 
@@ -8,7 +10,7 @@ import torch
 from kills import read_outcome
 from short_runs import SimulatedCrash, at_step, crash, run, run_outcome, send_signal, short_config
 
-from truedrift.training import TrainingState
+from truedrift.training import TrainingState, checkpoint
 
 STEPS = 8
 VARIANTS = {
@@ -21,6 +23,11 @@ VARIANTS = {
         ("batch.unconditional=5", "condition.strength_law=inverse-cube", "condition.strength_high=4"),
     ),
     "bootstrap": ("digits", ("objective.estimator_pos=bootstrap", "objective.estimator_neg=bootstrap")),
+    "fresh negatives": ("digits", ("batch.fresh_negatives=3",)),
+    "fresh negatives, matched": (
+        "digits",
+        ("batch.n=6", "batch.fresh_negatives=3", "objective.matched=true", "objective.normalization=row"),
+    ),
     "cached features": ("digits", ("encoder.kind=convnet", "encoder.channels=4,6")),
     "transformer": ("digits", ('generator={"kind": "drift-dit", "width": 8, "depth": 1, "heads": 2}',)),
 }
@@ -94,6 +101,31 @@ def test_complete_run_is_unchanged(tmp_path):
     assert len(last.metrics["n_eff_pos"]) == 3
     assert read_outcome(tmp_path) == first
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_checkpoint_without_the_energy_distance_is_resumed(tmp_path, monkeypatch, uninterrupted):
+    """An older checkpoint after step 3, between two logs: the next mean is over step 4 only. Other metrics are equal.
+
+    This is also the negative control of the tests above: without the sums, the energy distance differs.
+    """
+    config = build_variant("digits")
+    save = checkpoint.save
+
+    def save_as_before(directory, saved, **options):
+        facts = {name: value for name, value in saved.facts.items() if name != "energy"}
+        save(directory, dataclasses.replace(saved, facts=facts), **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", save_as_before)
+        run_until(config, tmp_path, 3)
+    found, expected = run_outcome(config, tmp_path), uninterrupted("digits")
+    assert found.state == expected.state
+    lines, expected_lines = [[json.loads(line) for line in each.metrics] for each in (found, expected)]
+    assert [line.pop("energy") for line in lines][1] != expected_lines[1]["energy"]
+    assert [line.pop("energy_error") for line in lines][1] == [None]
+    for line in expected_lines:
+        del line["energy"], line["energy_error"]
+    assert lines == expected_lines
 
 
 LOST_STATE = {

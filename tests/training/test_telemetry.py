@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 import time
 from functools import partial
 
@@ -15,8 +16,19 @@ from truedrift.distributed import resolve_device
 from truedrift.generators import MLP, MLPOptions
 from truedrift.objective import drift_loss
 from truedrift.progress import no_progress
-from truedrift.training import Parts, build_setup, draw_inputs, learning_rate, load_samples, read_metrics, telemetry
+from truedrift.training import (
+    Objective,
+    ObjectiveOptions,
+    Parts,
+    build_setup,
+    draw_inputs,
+    learning_rate,
+    load_samples,
+    read_metrics,
+    telemetry,
+)
 
+ENERGY = ("energy", "energy_error")
 LISTS = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
 
 
@@ -44,6 +56,7 @@ def test_metrics_are_complete(trained_run):
         assert all(size > 0 for size in line["correction_pos"])
         assert line["correction_neg"] == [0, 0]  # the standard estimator has no correction
         assert line["spread"] > 0
+        assert all(len(line[name]) == 3 and min(line[name]) > 0 for name in ENERGY)
         assert line["temperatures"] == [0.05, 0.5]
         assert line["epoch"] == line["step"] / 2
         assert line["positives_seen"] == 3 * line["step"]
@@ -88,6 +101,76 @@ def test_metrics_equal_those_of_drift_loss(trained_run):
     assert float(torch.stack([out.loss for row in single for out in row]).mean()) == near(metrics["loss"])
 
 
+def literal_energy(x, y):
+    """2 E d(x, y) − E d(x, x′) − E d(y, y′) over pairs of different samples, divided by the mean over all pairs."""
+
+    def mean(distances):
+        return statistics.fmean(distances)
+
+    def among(points):
+        return mean(math.dist(a, b) for i, a in enumerate(points) for j, b in enumerate(points) if i != j)
+
+    return (2 * mean(math.dist(a, b) for a in x for b in y) - among(x) - among(y)) / among([*x, *y])
+
+
+def test_energy_is_the_mean_over_the_steps_since_the_last_log(trained_run):
+    """Features of each step, read from a second run of the same steps; the ratio does not depend on their scale."""
+    config, _, lines = trained_run
+    step = build_setup(config, Parts(), load_samples(config, Parts()), resolve_device("cpu"), no_progress).step
+    energies = []
+    for number in range(8):
+        with torch.no_grad():
+            drawn = step.features(draw_inputs(config, step.state.generator, number))
+        generated = drawn.transpose(0, 1).unflatten(1, (10, 3)).double().tolist()
+        positives = step.positives.at(number).double().tolist()
+        energies.append(
+            [statistics.fmean(literal_energy(generated[s][c], positives[s][c]) for c in range(10)) for s in range(3)]
+        )
+        step(number)
+    for k, line in enumerate(lines):
+        window = list(zip(*energies[2 * k : 2 * k + 2], strict=True))
+        assert line["energy"] == pytest.approx([statistics.fmean(each) for each in window], rel=1e-4)
+        errors = [statistics.stdev(each) / math.sqrt(2) for each in window]
+        assert line["energy_error"] == pytest.approx(errors, rel=1e-2, abs=1e-5)
+
+
+def test_energy_average_has_mean_and_standard_error_and_skips_what_is_not_finite():
+    rows = [[0.5, 1.0], [0.25, math.nan], [math.inf, 3.0], [-0.125, math.nan]]
+    average = telemetry.EnergyAverage(2, resolve_device("cpu"))
+    assert all(math.isnan(value) for values in average.metrics().values() for value in values)
+    for row in rows:
+        average.add(torch.tensor(row))
+    known = [[value for value in column if math.isfinite(value)] for column in zip(*rows, strict=True)]
+    found = average.metrics()
+    assert found["energy"] == pytest.approx([statistics.fmean(each) for each in known], rel=1e-12)
+    errors = [statistics.stdev(each) / math.sqrt(len(each)) for each in known]
+    assert found["energy_error"] == pytest.approx(errors, rel=1e-12)
+    # JSON restores the sums exactly.
+    restored = telemetry.EnergyAverage(2, resolve_device("cpu"))
+    restored.load(json.loads(json.dumps(average.sums())))
+    for each in (average, restored):
+        each.add(torch.tensor([1 / 3, 0.1]))
+    assert restored.metrics() == average.metrics() != found
+    # Sums of another number of scales, and those of older checkpoints, start a new mean.
+    for sums in ([[1.0], [2.0], [3.0]], []):
+        restored.load(sums)
+        assert restored.sums() == [[0, 0]] * 3
+    average.reset()
+    assert average.sums() == [[0, 0]] * 3
+
+
+def test_energy_is_accumulated_without_reading_the_device(monkeypatch):
+    """Tensors on the device "meta" have no values, so that reading one fails."""
+    meta, autocast = torch.device("meta"), torch.autocast
+    monkeypatch.setattr(torch, "autocast", lambda device, **options: autocast("cpu", enabled=False))  # meta has none
+    gen, pos = torch.randn(2, 3, 4, 5, device=meta), torch.randn(2, 3, 40, 5, device=meta)
+    average = telemetry.EnergyAverage(2, meta)
+    for feature_scale in ("mean-distance", "standardize-l2"):
+        average.add(Objective(ObjectiveOptions(feature_scale=feature_scale), (1.0, 1.0))(gen, pos).energy())
+    with pytest.raises((RuntimeError, NotImplementedError), match="meta"):
+        average.metrics()
+
+
 def read_events(out):
     accumulator = EventAccumulator(str(out / "tensorboard"), size_guidance={"scalars": 0})
     accumulator.Reload()
@@ -114,6 +197,7 @@ def expected_events(lines):
         for position, tau in enumerate(("tau-0.05", "tau-0.5")):
             values |= {f"{name}/{tau}": line[name][position] for name in LISTS}
             values |= {f"force/scale-{s}/{tau}": line["force"][s][position] for s in range(3)}
+        values |= {f"{name}/scale-{s}": line[name][s] for name in ENERGY for s in range(3)}
         for tag, value in values.items():
             tags.setdefault(tag, {})[line["step"]] = pytest.approx(value, rel=1e-6)  # events are float32
     return tags

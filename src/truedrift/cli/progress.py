@@ -26,13 +26,21 @@ class ProgressDisplay:
         self._console = Console(stderr=True)
         self._bars: Bars | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._notes: dict[str, str] = {}
         self._first_calls: dict[str, tuple[float, float]] = {}
         self._last_line = time.monotonic()
 
     def __enter__(self) -> ProgressDisplay:
         if self._console.is_terminal and not self._quiet:
-            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-            self._bars = Bars(*columns, console=self._console, transient=True)
+            self._bars = Bars(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}", markup=False),
+                console=self._console,
+                transient=True,
+            )
             self._bars.start()
         return self
 
@@ -45,10 +53,16 @@ class ProgressDisplay:
             return
         if self._bars is not None:
             if what not in self._tasks:
-                self._tasks[what] = self._bars.add_task(what, total=total)
+                self._tasks[what] = self._bars.add_task(what, total=total, note=self._notes.get(what, ""))
             self._bars.update(self._tasks[what], completed=done, total=total)
         else:
             self._print_line(what, done, total)
+
+    def set_note(self, what: str, note: str) -> None:
+        """Show a short text beside the progress of `what`, until it is replaced."""
+        self._notes[what] = note
+        if self._bars is not None and what in self._tasks:
+            self._bars.update(self._tasks[what], note=note)
 
     def print_message(self, message: str) -> None:
         """Print a message on its own line, above the bar if there is one."""
@@ -64,5 +78,6 @@ class ProgressDisplay:
         if now - self._last_line >= HEARTBEAT_SECONDS and done_at_start < done < total:
             seconds = (now - start) * (total - done) / (done - done_at_start)
             remaining = f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
-            self.print_message(f"{what}: {done / total:.0%}, about {remaining} left")
+            note = f"; {self._notes[what]}" if self._notes.get(what) else ""
+            self.print_message(f"{what}: {done / total:.0%}, about {remaining} left{note}")
             self._last_line = now

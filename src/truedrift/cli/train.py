@@ -1,10 +1,11 @@
 """`truedrift train RECIPE`: train a one-step generator, or resume the training."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Annotated, Any
 
 import torch
@@ -109,6 +110,7 @@ def _train(config: RunConfig, out: Path | None, device: torch.device) -> str:
         try:
             for report in training.reports(evaluate=evaluate, progress=progress, notify=progress.print_message):
                 last = report
+                progress.set_note("training", describe_energy(report.metrics))
         except NonFinite as failure:
             raise CommandExit(str(failure), status=1) from None
     # Describe how it ended.
@@ -130,11 +132,27 @@ def _summary(config: RunConfig, last: TrainingReport) -> str:
     lines = (
         f"complete: {last.steps} steps, {metrics.get('positives_seen', 0)} positives per class seen",
         f"effective positives of {config.batch.n}: {effective} (τ = {taus});  distance ratio {spread}",
+        *_energy_line(metrics),
         *_evaluation_line(last.directory),
         f"samples:  {last.directory / 'samples'}",
         f"next:     truedrift sample {last.directory}",
     )
     return "\n".join(lines)
+
+
+def describe_energy(metrics: Mapping[str, Any]) -> str:
+    """Return the energy distance and its standard error, averaged over scales; empty if it is not known."""
+    energy = [value for value in metrics.get("energy", ()) if value is not None]
+    errors = [value for value in metrics.get("energy_error", ()) if value is not None]
+    if not energy:
+        return ""
+    return f"energy distance {fmean(energy):.3g}" + (f" ± {fmean(errors):.1g}" if errors else "")
+
+
+def _energy_line(metrics: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a line on the energy distance since the last log, if it is known."""
+    energy = describe_energy(metrics)
+    return (f"{energy} (0 where generated and real features have the same distribution)",) if energy else ()
 
 
 def _evaluation_line(directory: Path) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ from truedrift.field.matching import Columns, sum_columns, window_layout
 from truedrift.field.spec import FieldSpec
 from truedrift.kernels.precision import to_widest
 from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM, Features, standardize
-from truedrift.objective.report import LossTerms
+from truedrift.objective.report import LossTerms, positive_blocks
 
 BLOCK_ELEMENTS = 1 << 19
 """Feature elements per block of groups on the CPU, two megabytes of float32: bounds memory and fits in the cache."""
@@ -168,8 +168,17 @@ def _compute_block(
     total = C.mul_(inverse_rms).sum(1).view(G, n, -1)  # Σ_τ C_τ/rms_τ
     torch.bmm(_gradient_coefficients(total, squared, inverse_norm, D), z, out=gradient)
     gradient /= deviation
-    squared_pos = squared[:, groups.negatives :, groups.negatives :]
+    squared_pos = _diagonal_blocks(squared[:, groups.negatives :, groups.negatives :], n)
     return GroupBlock(loss, d, square, log_mass, squared_pos, *(columns or (None, None)))
+
+
+def _diagonal_blocks(squared: Tensor, g: int) -> Tensor:
+    """Return the d² [G, K, b, b] among the positives of every block, from those among all positives [G, n, n]."""
+    K, b = positive_blocks(g, squared.shape[-1])
+    if K == 1:
+        return squared.unsqueeze(1)
+    blocks = squared[:, : K * b, : K * b].unflatten(-1, (K, b)).unflatten(-3, (K, b))
+    return blocks.diagonal(dim1=1, dim2=3).movedim(-1, 1)
 
 
 def _columns(squared: Tensor, groups: Features, temperatures: Sequence[float], spec: FieldSpec) -> Columns:

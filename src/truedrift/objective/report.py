@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from truedrift.axes import Tensor
+from truedrift.axes import Float, Tensor
 from truedrift.centroids.resampling import Bootstrap
 from truedrift.field.affinity import SideWeights, log_kernels
 from truedrift.field.batch import batch_weights
@@ -34,13 +34,63 @@ class LossTerms:
     log_k: Tensor | None = None
     """[..., T, n, columns] of a custom kernel, own columns masked; None for −d/τ, computed again from the distances."""
     squared_pos: Tensor | None = None
-    """[..., n, n] squared distances among the positives, or None; then `pos` has the scaled positives [..., n, D]."""
+    """[..., K, b, b] squared distances among the positives of every block (`positive_blocks`), or None; then `pos` has
+    the scaled positives [..., n, D]."""
     pos: Tensor | None = None
     unit: float = 1.0
     """The distance of two rows of `pos` divided by the distance that enters the kernel."""
     fresh: bool = False
     columns: Columns | None = None
     log_ratio: Tensor | None = None
+
+
+SMALLEST_BLOCK = 16
+"""Smallest number of positives in a block of the energy distance, if there are several blocks."""
+
+
+def positive_blocks(g: int, n: int) -> tuple[int, int]:
+    """Return the number K of blocks of n positives and the size b of a block, at least g and `SMALLEST_BLOCK` if K > 1.
+
+    The K·b² distances within the blocks are then about as many as the g·n from the generated features. Fewer than K
+    positives are left over.
+    """
+    K = max(1, n // max(g, SMALLEST_BLOCK))
+    return K, n // K
+
+
+def distances_in_blocks(pos: Float[Tensor, "*batch n D"], g: int) -> Float[Tensor, "*batch K b b"]:
+    """Compute the distances among the positives of every block, for g generated features."""
+    K, b = positive_blocks(g, pos.shape[-2])
+    blocks = pos[..., : K * b, :].unflatten(-2, (K, b))
+    return pairwise_distance(blocks, blocks, same=True, method="matmul")
+
+
+def energy_distance(
+    d: Float[Tensor, "*batch g columns"], negatives: int, d_pos: Float[Tensor, "*batch K b b"]
+) -> Float[Tensor, "*batch"]:
+    """Compute the energy distance between generated features and every block of positives, and its mean over blocks.
+
+    Each term is divided by the mean distance over all pairs of its generated features and positives. That mean does not
+    change when samples are exchanged, and the mean of the numerator over all exchanges is 0. So the expectation of each
+    ratio is exactly 0 at equal distributions, for any sizes.
+
+    Args:
+        d: Distances from the generated features to columns [gen | neg | pos].
+        negatives: The number of columns before the positives.
+        d_pos: Distances among the positives of every block.
+
+    Returns:
+        The mean over blocks, for every group.
+    """
+    g, K, b = d.shape[-2], d_pos.shape[-3], d_pos.shape[-1]
+    # Sums of distances: among the generated features, to the positives of a block, and among these.
+    among_gen = d[..., :g].sum((-2, -1)).unsqueeze(-1)
+    between = d[..., negatives : negatives + K * b].unflatten(-1, (K, b)).sum((-3, -1))
+    among_pos = d_pos.sum((-2, -1))
+    # The distance of every block in units of the mean distance.
+    distance = 2 * between / (g * b) - among_gen / max(1, g * (g - 1)) - among_pos / max(1, b * (b - 1))
+    mean = (among_gen + among_pos + 2 * between) / max(1, (g + b) * (g + b - 1))
+    return (distance / mean.clamp_min(torch.finfo(d.dtype).tiny)).mean(-1)
 
 
 PER_TEMPERATURE = (
@@ -133,24 +183,17 @@ class DriftReport:
 
         It is an unbiased estimate of a distance between distributions: 0 in expectation where they are equal, positive
         otherwise, for any number of samples. A single batch is noisy and may be negative; average over steps.
+        With many positives it is the mean over blocks of them (`positive_blocks`), so that its cost is linear in n.
         """
-        d, negatives = self._terms.distances, self._terms.negatives
-        g, n = d.shape[-2], d.shape[-1] - negatives
-        among_gen, between = d[..., :g].sum((-2, -1)), d[..., negatives:].sum((-2, -1))
-        among_pos = self._distances_pos().sum((-2, -1))
-        distance = 2 * between / (g * n) - among_gen / max(1, g * (g - 1)) - among_pos / max(1, n * (n - 1))
-        # The mean over all pairs of both kinds does not change when samples are exchanged.
-        pairs = (g + n) * (g + n - 1)
-        mean = (among_gen + among_pos + 2 * between) / max(1, pairs)
-        return distance / mean.clamp_min(torch.finfo(d.dtype).tiny)
+        return energy_distance(self._terms.distances, self._terms.negatives, self._distances_pos())
 
     def _distances_pos(self) -> Tensor:
-        """Return the distances [..., n, n] among the positives."""
+        """Return the distances [..., K, b, b] among the positives of every block."""
         terms = self._terms
         if terms.squared_pos is not None:
             return terms.squared_pos.sqrt()
         assert terms.pos is not None  # every path has one of the two
-        return pairwise_distance(terms.pos, terms.pos, same=True) / terms.unit
+        return distances_in_blocks(terms.pos, terms.distances.shape[-2]) / terms.unit
 
     def summary(self) -> dict[str, Tensor]:
         """Return every number averaged over groups: [T] for those per temperature, a scalar for the others."""

@@ -13,6 +13,7 @@
 from truedrift.page.charts import (
     Chart,
     Series,
+    energy_charts,
     evaluation_charts,
     figure_svgs,
     gauge_charts,
@@ -53,6 +54,7 @@ __all__ = [
     "describe_runs",
     "describe_training",
     "differences_table",
+    "energy_charts",
     "evaluation_charts",
     "figure_svgs",
     "final_table",

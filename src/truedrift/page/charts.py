@@ -62,13 +62,14 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """One panel: lines, and at most one dotted horizontal line at `level`."""
+    """One panel: lines, and at most one dotted horizontal line at `level`, which the legend calls `level_name`."""
 
     title: str
     series: Sequence[Series]
     about: str = ""
     """Explanation of the quantity."""
     level: float | None = None
+    level_name: str = "n"
     from_zero: bool = False
 
 
@@ -83,6 +84,12 @@ TITLES = {
 }
 """Field of the metrics → title."""
 
+ENERGY_ABOUT = (
+    "Energy distance between generated and real features, 2 E d(x, y) − E d(x, x′) − E d(y, y′), in units of the mean "
+    "distance, averaged over feature scales and over the steps since the last log. It falls during training and is 0 "
+    "in expectation where both have the same distribution. The dotted line is the noise: two standard errors of the "
+    "last value. Below it, a value cannot be told from 0."
+)
 FORCE_ABOUT = (
     "Force: root mean square of the raw drift field before normalization, averaged over feature scales. "
     "It falls until the noise of a batch dominates."
@@ -104,6 +111,35 @@ GAUGE = {
     "correction": ("Weight moved", "½Σ|γ − α|, the share of weight that the estimator moves; 0 for standard."),
 }
 """Field of the telemetry → title and explanation."""
+
+
+def energy_charts(runs: Sequence[Run]) -> list[Chart]:
+    """Return the chart of the energy distance, the number that falls during training.
+
+    Args:
+        runs: The runs to draw, at most 6, which have one color each.
+
+    Returns:
+        One chart, with the noise level of the noisiest run; none if no run has logged the energy distance.
+    """
+    errors = [mean_over_scales("energy_error", run, run.last) for run in runs]
+    known = [error for error in errors if error is not None]
+    return _keep_values(
+        [
+            Chart(
+                title="Energy distance to the data",
+                about=ENERGY_ABOUT,
+                series=[
+                    Series(
+                        name=run.name, style=style, points=_telemetry_points(run, partial(mean_over_scales, "energy"))
+                    )
+                    for run, style in zip(runs, line_styles(runs), strict=True)
+                ],
+                level=2 * max(known) if known else None,
+                level_name="noise (two standard errors)",
+            )
+        ]
+    )
 
 
 def evaluation_charts(runs: Sequence[Run]) -> list[Chart]:
@@ -231,12 +267,23 @@ def gauge_number(name: str, side: str, tau: float, run: Run, entry: Mapping[str,
     return number_at(entry, f"{name}_{side[:3]}", temperature_index(run, tau))
 
 
+def mean_over_scales(name: str, run: Run, entry: Mapping[str, Any]) -> float | None:
+    """Return a number that is logged per scale, averaged over scales; None if that of a scale is missing."""
+    scales = entry.get(name)
+    return _mean_of_known([number_at(scales, s) for s in range(len(scales))] if isinstance(scales, list) else [])
+
+
 def mean_force(tau: float, run: Run, entry: Mapping[str, Any]) -> float | None:
     """Return the force at one temperature, averaged over scales; None if that of a scale is missing."""
     scales = entry.get("force")
     forces = [number_at(scale, temperature_index(run, tau)) for scale in scales] if isinstance(scales, list) else []
-    known = [force for force in forces if force is not None]
-    return fmean(known) if known and len(known) == len(forces) else None
+    return _mean_of_known(forces)
+
+
+def _mean_of_known(values: Sequence[float | None]) -> float | None:
+    """Return the mean; None if there is no value or one is missing."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
 
 
 def temperatures(runs: Sequence[Run]) -> list[float]:
@@ -283,8 +330,8 @@ def plot_charts(runs: Sequence[Run], charts: Sequence[Chart]) -> Figure:
     has_sides = any(series.negative for chart in charts for series in chart.series)
     if has_sides:
         legend += [_legend_line("positive side"), _legend_line("negative side", linestyle=DASHED)]
-    if any(chart.level is not None for chart in charts):
-        legend.append(_legend_line("n", linestyle=DOTTED))
+    levels = dict.fromkeys(chart.level_name for chart in charts if chart.level is not None)
+    legend += [_legend_line(name, linestyle=DOTTED) for name in levels]
     # Size of the figure. Charts of both sides have one row per quantity if the columns allow it.
     columns = min(2 if has_sides and len(temperatures(runs)) in (2, 4) else 3, len(charts))
     rows = math.ceil(len(charts) / columns)

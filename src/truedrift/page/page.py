@@ -23,6 +23,7 @@ from truedrift._version import __version__
 from truedrift.page import tables
 from truedrift.page.charts import (
     Chart,
+    energy_charts,
     evaluation_charts,
     figure_svgs,
     gauge_charts,
@@ -88,7 +89,10 @@ def render_runs(paths: Sequence[Path], directory: Path) -> str:
     """
     runs = sort_runs(read_runs(paths))
     drawn = runs_to_draw(runs)
-    figures = {"curves": [*evaluation_charts(drawn), *training_charts(drawn)], "gauge": gauge_charts(drawn)}
+    figures = {
+        "curves": [*energy_charts(drawn), *evaluation_charts(drawn), *training_charts(drawn)],
+        "gauge": gauge_charts(drawn),
+    }
     numbers = {"runs": tables.final_table(runs), "differences": tables.differences_table(runs)}
     written = [
         *(save_figure(plot_charts(drawn, charts), directory, name) for name, charts in figures.items() if charts),
@@ -120,6 +124,7 @@ def render_page(title: str, records: Sequence[Any], runs: Sequence[Run], *, prob
     # Charts.
     drawn = runs_to_draw(runs)
     charts = {
+        "energy": energy_charts(drawn),
         "evaluation": evaluation_charts(drawn),
         "training": training_charts(drawn),
         "gauge": gauge_charts(drawn),

@@ -125,6 +125,8 @@ class RunProgress:
     """Step and FID of the evaluation with the smallest FID."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """Metrics of the last logged step."""
+    energy: list[list[float]] = field(default_factory=list)
+    """Sums of the energy distance since the last log (`EnergyAverage`)."""
 
     def record_fid(self, fid: Any) -> None:
         """Record the FID of the current step, which becomes the best step if its FID is the smallest so far."""
@@ -167,6 +169,7 @@ class RunJournal:
             "best": progress.best,
             "metrics": {name: value for name, value in progress.metrics.items() if name != "timing"},
             "positives_seen": self.run.config.positives_seen(progress.step),
+            "energy": progress.energy,
         }
         saved = checkpoint.Checkpoint(progress.step, self.state.tensors(), facts)
         checkpoint.save(self.run.checkpoints, saved, run=self.run.id)
@@ -187,6 +190,7 @@ class RunJournal:
             facts = latest.checkpoint.facts
             self.state.load(latest.checkpoint.tensors)
             progress = RunProgress(latest.checkpoint.step, facts["skipped"], facts["best"], dict(facts["metrics"]))
+            progress.energy = facts.get("energy", [])  # older checkpoints have none
             return progress, facts["metrics_offset"]
         damaged = checkpoint.steps(self.run.checkpoints)
         if damaged:  # a new start would overwrite what may still be recovered

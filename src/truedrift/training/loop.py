@@ -29,7 +29,7 @@ from truedrift.training.run_directory import INCIDENTS, SAMPLES, RunDirectory, w
 from truedrift.training.setup import TrainingSetup
 from truedrift.training.signals import StopSignal
 from truedrift.training.step import StepResult, step_metrics
-from truedrift.training.telemetry import finite_or_none, timing
+from truedrift.training.telemetry import EnergyAverage, finite_or_none, timing
 
 
 class NonFinite(RuntimeError):
@@ -124,6 +124,7 @@ class Loop:
         self.run, self.setup, self.journal = run, setup, journal
         self.evaluate, self.progress, self.notify = evaluate, progress, notify
         self.config, self.state, self.device = run.config, setup.state, setup.step.device
+        self.energy = EnergyAverage(len(setup.step.objective.weights), self.device)
         self.run_progress = self._synchronize(RunProgress() if journal is None else journal.progress)
         # On a CPU a check costs nothing, so that every step is checked.
         check_every = 1 if self.device.type == "cpu" else self.config.cadence.log_every
@@ -149,6 +150,7 @@ class Loop:
             self._write_picture()
             # Save.
             if save and self.journal is not None:
+                current.energy = self.energy.sums()
                 self.journal.save()
             # Report.
             if stop_reason is not None:
@@ -165,12 +167,15 @@ class Loop:
         """Give all processes the state of rank 0, the only one that reads the disk."""
         current.step, current.skipped = distributed.broadcast_ints((current.step, current.skipped))
         self.state.broadcast(started=current.step > 0)
+        self.energy.load(current.energy)
+        self.energy.broadcast()
         return current
 
     def _take_step(self) -> StepResult:
         current = self.run_progress
         outcome = self.setup.step(current.step)
         self.monitor.record(current.step, outcome.finite)
+        self.energy.add(outcome.features.energy())
         self._images += self.config.generated * len(self.setup.samples.classes)
         current.step += 1
         self.progress("training", current.step, self.config.cadence.steps)
@@ -222,7 +227,8 @@ class Loop:
     def _log(self, outcome: StepResult) -> None:
         current = self.run_progress
         was_collapsed = current.metrics.get("collapsed", False)
-        metrics = step_metrics(self.config, current.step, outcome, current.skipped)
+        metrics = step_metrics(self.config, current.step, outcome, self.energy.metrics(), current.skipped)
+        self.energy.reset()
         current.metrics = metrics | {"timing": timing(self._images, self._since, self.device)}
         self._since, self._images = time.monotonic(), 0
         if metrics["collapsed"] and not was_collapsed:

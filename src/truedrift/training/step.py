@@ -9,7 +9,7 @@ not an average of the gradients of smaller losses.
 A loss or gradient that is not finite changes no weight. AdamW reads the flag on the device, without synchronization.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +22,11 @@ from truedrift.axes import Float, Tensor
 from truedrift.centroids.estimator import Estimator
 from truedrift.encoders.base import stack_padded
 from truedrift.kernels.kernel import LogKernel
+from truedrift.kernels.precision import full_precision
 from truedrift.objective.drift_loss import DriftLoss, drift_loss
+from truedrift.objective.feature_scale import Features, standardize_l2
 from truedrift.objective.published import abc_release_groups
-from truedrift.objective.report import DriftReport
+from truedrift.objective.report import DriftReport, distances_in_blocks, energy_distance
 from truedrift.seeding import stream
 from truedrift.training.batch import GeneratorInputs, Positives, draw_inputs, to_device, unconditional_weight
 from truedrift.training.config import ObjectiveOptions, RunConfig
@@ -45,6 +47,8 @@ class FeatureLoss:
     """Gradient [S, C, g, D] with respect to the generated features."""
     report: Callable[[], DriftReport]
     """Computes the diagnostics of the batch on demand, always in the stable arithmetic."""
+    energy: Callable[[], Tensor]
+    """Computes the energy distance [S] on demand, mean over classes; NaN if a side has one sample."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +77,16 @@ class Objective:
             if self.options.arithmetic == "abc-release":
                 losses = self._release_losses(leaf, pos)
                 report = partial(self._report, gen.detach(), pos)
+                energy = partial(_release_energy, gen.detach(), pos)
             else:
                 out = self._stable_loss(leaf, pos, neg, weight_neg, generator, fresh_neg)
                 losses, report = out.loss, partial(getattr, out, "report")
+                energy = partial(getattr, out.report, "energy")
             # The loss is the mean over all groups, and each scale has its weight.
             share = torch.tensor(self.weights, dtype=losses.dtype).div_(losses.numel()).view(-1, 1)
             (gradient,) = torch.autograd.grad(losses, leaf, to_device(share, losses.device).expand_as(losses))
-        return FeatureLoss(losses.detach().mean(), gradient, report)
+        sides = min(gen.shape[-2], pos.shape[-2])
+        return FeatureLoss(losses.detach().mean(), gradient, report, partial(_mean_over_classes, energy, sides))
 
     def _report(self, gen: Tensor, pos: Tensor) -> DriftReport:
         return self._stable_loss(gen, pos, None, None, None).report
@@ -121,6 +128,20 @@ class Objective:
             abc=RELEASE_ORDERS[options.estimator_pos],
             abc_neg=RELEASE_ORDERS[options.estimator_neg],
         )
+
+
+def _release_energy(gen: Tensor, pos: Tensor) -> Tensor:
+    """Return the energy distance [S, C] of unit features, the scale of the published arithmetic."""
+    with full_precision(gen):
+        features = standardize_l2(Features(gen.float(), pos.float()))
+        g = features.negatives
+        return energy_distance(features.distances(), g, distances_in_blocks(features.pos, g))
+
+
+def _mean_over_classes(energy: Callable[[], Tensor], smaller_side: int) -> Tensor:
+    """Return the mean [S] over classes of an energy distance [S, C], NaN if a side has no pair of samples."""
+    values = energy().mean(-1)
+    return values if smaller_side > 1 else values * torch.nan
 
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
@@ -248,8 +269,13 @@ A network with nearly zero initial output, such as DriftDiT, starts below this v
 PER_TEMPERATURE = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
 
 
-def step_metrics(config: RunConfig, step: int, outcome: StepResult, skipped: int) -> dict[str, Any]:
-    """Return the metrics after `step` steps, all functions of the state. Lists have one entry per temperature."""
+def step_metrics(
+    config: RunConfig, step: int, outcome: StepResult, energy: Mapping[str, Sequence[float]], skipped: int
+) -> dict[str, Any]:
+    """Return the metrics after `step` steps, all functions of the state.
+
+    Lists have one entry per temperature, those of the energy distance since the last log one per scale.
+    """
     report = outcome.features.report()
     force = report.force.mean(-2)  # [S, C, T] → [S, T]
     spread = float(report.spread.mean())
@@ -258,6 +284,7 @@ def step_metrics(config: RunConfig, step: int, outcome: StepResult, skipped: int
         "step": step,
         "epoch": step / config.cadence.steps_per_epoch,
         "positives_seen": config.positives_seen(step),
+        **energy,
         "loss": float(outcome.features.loss),
         "gradient_norm": float(outcome.gradient_norm),
         "learning_rate": learning_rate(config.optimizer, step - 1),
