@@ -163,17 +163,19 @@ def require_temperatures(temperatures: Sequence[float]) -> None:
 
 def require_features(field: str, value: Tensor, axes: str) -> None:
     """Require a floating-point tensor whose last dimensions are `axes`, as in "B, D", with every dimension ≥ 1."""
+    shape = list(value.shape) if isinstance(value, Tensor) else []
+    if isinstance(value, Tensor) and value.dtype in _FLOATING and 0 not in shape and len(shape) > axes.count(","):
+        return
+    # Say what is wrong.
     allowed = f"must be a tensor [..., {axes}] with every dimension ≥ 1"
     if not isinstance(value, Tensor):
         raise UserError(f"is a {type(value).__name__}", allowed, "convert it with torch.as_tensor", field=field)
     if value.dtype not in _FLOATING:
         dtypes = "must be float64, float32, float16 or bfloat16"
         raise UserError(f"has dtype {value.dtype}", dtypes, "convert it with .float()", field=field)
-    shape = list(value.shape)
     if 0 in shape:
         raise UserError(f"has shape {shape} and is empty", allowed, "skip empty batches", field=field)
-    if len(shape) <= axes.count(","):
-        raise UserError(f"has shape {shape}", allowed, "add a dimension with .unsqueeze(0)", field=field)
+    raise UserError(f"has shape {shape}", allowed, "add a dimension with .unsqueeze(0)", field=field)
 
 
 def require_matrices(**tensors: Tensor) -> None:
@@ -206,6 +208,8 @@ def require_same_dimension(**features: Tensor) -> None:
 
 def require_broadcastable(names: str, *shapes: Sequence[int]) -> None:
     """Require shapes that broadcast against each other; `names` lists the tensors, as in "x, y"."""
+    if all(shape == shapes[0] for shape in shapes):
+        return
     ndim = max(map(len, shapes))
     padded = [(1,) * (ndim - len(shape)) + tuple(shape) for shape in shapes]
     for sizes in zip(*padded, strict=True):

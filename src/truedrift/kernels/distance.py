@@ -15,9 +15,10 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.errors import require_choice
-from truedrift.kernels.precision import to_widest
+from truedrift.kernels.precision import may_be_differentiated, to_widest
 
 Method = Literal["auto", "exact", "matmul"]
+METHODS: tuple[Method, ...] = get_args(Method)
 
 EXACT_UP_TO_ELEMENTS = 1 << 16
 """`auto` forms differences up to this number of elements: a matrix product is not faster there."""
@@ -84,7 +85,7 @@ def squared_distance(
 
 def _squared(x: Tensor, y: Tensor, method: Method, same: bool) -> Tensor:
     """Compute d² in the widest format of the device: float32 would overflow at d = 10¹⁹."""
-    require_choice("method", method, get_args(Method))
+    require_choice("method", method, METHODS)
     B, n, D = x.shape[-2], y.shape[-2], x.shape[-1]
     if method == "auto":
         small = D <= EXACT_UP_TO_DIMENSION or B * n * D <= EXACT_UP_TO_ELEMENTS
@@ -106,5 +107,7 @@ def _result_dtype(x: Tensor, y: Tensor) -> torch.dtype:
 
 def _safe_sqrt(squared: Tensor) -> Tensor:
     """Compute √s with the derivative 0, instead of ∞, at s = 0."""
+    if not may_be_differentiated(squared):
+        return squared.sqrt()
     positive = squared > 0
     return torch.where(positive, torch.where(positive, squared, 1).sqrt(), 0)

@@ -38,7 +38,7 @@ def laplace(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
         >>> laplace(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 0.5).abs()
         tensor([[10.,  0.]])
     """
-    return -pairwise_distance(x, y) / tau
+    return pairwise_distance(x, y) / -tau
 
 
 def gaussian(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:

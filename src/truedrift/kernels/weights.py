@@ -10,7 +10,7 @@ import math
 import torch
 
 from truedrift.axes import Bool, Float, Tensor
-from truedrift.kernels.precision import at_least_float32
+from truedrift.kernels.precision import at_least_float32, can_be_read
 
 DOMINATES_ABOVE = 0.5
 """A reference dominates a row if its weight α exceeds this."""
@@ -75,7 +75,14 @@ def softmax(log_w: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
         tensor([[0.7500, 0.2500],
                 [0.0000, 0.0000]])
     """
-    return normalize(log_w)[0]
+    # An empty row would be NaN. Where reading is free, look for it first.
+    if can_be_read(log_w):
+        alpha = log_w.softmax(-1)
+        if not math.isnan(alpha.sum().item()):
+            return alpha
+    # Without −∞ an empty row has equal weights; then its weights are set to 0.
+    alpha = log_w.clamp_min(lowest_finite(log_w)).softmax(-1)
+    return alpha.masked_fill(log_w == -math.inf, 0)
 
 
 def logsumexp(log_w: Tensor, dim: int) -> Tensor:
