@@ -29,6 +29,7 @@ Public names:
     drift, Drift                          the drifting field V(x)
     drift_loss, DriftLoss, DriftReport    the training loss and its telemetry
     exact_moments, Moments                exact bias and variance of a centroid over a finite pool
+    exact_field, ExactField               exact expectation of the field of n positives and m negatives
     diagnose, Diagnosis                   how biased the centroids of your own data are
     recipe, train, RunConfig, Parts       training runs
 
@@ -48,7 +49,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from truedrift._version import __version__
-from truedrift.bias import Diagnosis, Moments, diagnose, exact_moments
+from truedrift.bias import Diagnosis, ExactField, Moments, diagnose, exact_field, exact_moments
 from truedrift.centroids import abc_weights, centroid, estimator, streaming_centroid
 from truedrift.field import Drift, drift
 from truedrift.objective import DriftLoss, DriftReport, drift_loss
@@ -64,6 +65,7 @@ __all__ = [
     "Drift",
     "DriftLoss",
     "DriftReport",
+    "ExactField",
     "Moments",
     "Parts",
     "RunConfig",
@@ -74,6 +76,7 @@ __all__ = [
     "drift",
     "drift_loss",
     "estimator",
+    "exact_field",
     "exact_moments",
     "recipe",
     "streaming_centroid",

@@ -3,20 +3,25 @@
 from truedrift.bias.diagnose import CALIBRATION, RequiredN, diagnose, reliability_color, smallest_n
 from truedrift.bias.diagnosis import Diagnosis
 from truedrift.bias.exact import Moments, StrataBias, exact_moments, exact_moments_by_estimator, exact_stratified_bias
+from truedrift.bias.exact_field import ExactField, exact_field
 from truedrift.bias.theory import compensation, effective_share, pool_moments
+from truedrift.bias.trained_field import measure_trained_field
 
 __all__ = [
     "CALIBRATION",
     "Diagnosis",
+    "ExactField",
     "Moments",
     "RequiredN",
     "StrataBias",
     "compensation",
     "diagnose",
     "effective_share",
+    "exact_field",
     "exact_moments",
     "exact_moments_by_estimator",
     "exact_stratified_bias",
+    "measure_trained_field",
     "pool_moments",
     "reliability_color",
     "smallest_n",

@@ -8,12 +8,12 @@ from truedrift.errors import UserError, require_finite, require_matrices, requir
 _LARGEST_SEED = (1 << 63) - 1
 
 
-def read_sizes(n: int | Sequence[int], minimum: int = 1) -> tuple[int, ...]:
+def read_sizes(n: int | Sequence[int], minimum: int = 1, field: str = "n") -> tuple[int, ...]:
     """Return one n or several as a tuple; require integers of at least `minimum`."""
     sizes = (n,) if isinstance(n, int) else tuple(n)
     if not sizes or not all(is_size(size, minimum) for size in sizes):
         allowed = f"must be one or more integers ≥ {minimum}"
-        raise UserError(f"is {n!r}", allowed, "pass for example 4, 8 and 16", field="n")
+        raise UserError(f"is {n!r}", allowed, "pass for example 4, 8 and 16", field=field)
     return sizes
 
 
