@@ -24,6 +24,20 @@ from truedrift.training import CachedFeatures, Positives, Step, build_feature_ca
 CASES = list(itertools.product(JOINT_NORMALIZATIONS, FEATURE_SCALES, (0, 4), ("encoded", "cached")))
 """Normalization, feature scale, number of unconditional negatives, source of the positives."""
 
+REFERENCES = {
+    "fresh": ({"fresh_negatives": 5}, {}),
+    "fresh, matched": ({"n": 6, "fresh_negatives": 3}, {"matched": True}),
+    "matched": ({}, {"normalization": "row", "matched": True}),
+}
+"""Options of batch and objective. The 15 and 9 fresh negatives of three classes are not a multiple of 2."""
+
+
+def build_step_with_references(name: str) -> Step:
+    """Build a step with five generated samples of three classes, in micro-batches, and these references."""
+    batch, objective = REFERENCES[name]
+    batch = {"n": 5, "generated": 5} | batch
+    return build_small_step(small_config(batch=batch, objective=objective, engine={"micro_batch": 2}))
+
 
 def build_step(normalization: str, feature_scale: str, u: int, source: str, directory: Path) -> Step:
     """Build a step with five positives and five generated samples of three classes: 15 rows, and 4 unconditional."""
@@ -68,7 +82,9 @@ def compute_steps(directory: Path) -> dict[str, Tensor]:
         step = build_step(*case, directory)
         out[f"{name} loss"] = step.gradients(1).loss.clone()
         out[f"{name} gradient"] = torch.cat([p.grad.flatten() for p in step.state.parameters])
-    for name, step in (("few", build_step_with_few_rows()), ("pixels", build_step_with_pixels())):
+    others = {"few": build_step_with_few_rows(), "pixels": build_step_with_pixels()}
+    others |= {name: build_step_with_references(name) for name in REFERENCES}
+    for name, step in others.items():
         out[f"{name} loss"] = step.gradients(0).loss.clone()
         out[f"{name} gradient"] = torch.cat([p.grad.flatten() for p in step.state.parameters])
     step = build_step("bidirectional", "standardize-l2", 4, "encoded", directory)
@@ -135,9 +151,20 @@ def run_process(rank: int, size: int, directory: Path, mutant: bool) -> None:
         store = f"file://{directory}/store-{size}-{mutant}"
         dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size)
     if mutant:
-        distributed.gather_rows = broken_gather
+        gather_rows, fresh_features = distributed.gather_rows, Step.fresh_features
+
+        def fresh_features_of_this_process(self: Step, step: int) -> Tensor | None:
+            distributed.gather_rows = broken_gather
+            features = fresh_features(self, step)
+            distributed.gather_rows = gather_rows
+            return features
+
+        Step.fresh_features = fresh_features_of_this_process
+        step = build_step_with_references("fresh")
+        out = {"fresh gradient": (step.gradients(0), torch.cat([p.grad.flatten() for p in step.state.parameters]))[1]}
+        Step.fresh_features, distributed.gather_rows = fresh_features, broken_gather
         step = build_step("bidirectional", "standardize-l2", 0, "encoded", directory)
-        out = {"gradient": (step.gradients(1), torch.cat([p.grad.flatten() for p in step.state.parameters]))[1]}
+        out |= {"gradient": (step.gradients(1), torch.cat([p.grad.flatten() for p in step.state.parameters]))[1]}
     else:
         with distributed.process_group(CPU):  # the process group exists already
             out = compute_steps(directory) | draw_own_rows() | run_collectives()

@@ -12,6 +12,7 @@ import copy
 
 import torch
 from oracles.drift_loss import literal_drift_loss
+from oracles.matching import literal_matched_drift
 from torch import Tensor
 
 from truedrift.data import ClassBatches, Samples, to_model_range
@@ -57,12 +58,17 @@ class LiteralRun:
         if u:
             unconditional = self.batches.unconditional(step, u)
             negatives = self.features(unconditional.indices, unconditional.mirrored)
+        fresh_negatives = self.fresh_features(step)
         losses = []
         for c in range(classes):
             gen, pos = self.encode(generated_samples[member == c]), self.features(batch.indices[c], batch.mirrored[c])
             strength = draws.strength[c * config.generated].double()
             weight = (strength - 1) * (config.generated - 1) / u if u else None
             for s in range(len(gen)):
+                if fresh_negatives is not None or config.objective.matched:
+                    fresh = None if fresh_negatives is None else fresh_negatives[s][c]
+                    losses.append(self.matched_loss(gen[s], pos[s], fresh))
+                    continue
                 sides = [gen[s][None, None], pos[s][None, None], negatives[s][None, None] if u else None]
                 options = config.objective
                 loss = literal_drift_loss(
@@ -77,6 +83,47 @@ class LiteralRun:
                 )
                 losses.append(loss.squeeze())
         return torch.stack(losses).mean()
+
+    def fresh_features(self, step: int) -> list[Tensor] | None:
+        """Features [classes, r, D] of the fresh negatives at every scale, sample by sample; constants."""
+        r, classes = self.config.batch.fresh_negatives, len(self.samples.classes)
+        if r == 0:
+            return None
+        draws = draw_inputs(self.config, self.generator, step, fresh=True)
+        with torch.no_grad():
+            rows = [
+                self.encode(self.generator(z[None], label[None], strength[None], ids[None]))
+                for z, label, strength, ids in zip(
+                    draws.z.double(), draws.labels, draws.strength.double(), draws.style_ids, strict=True
+                )
+            ]
+        return [torch.cat(scale).view(classes, r, -1) for scale in zip(*rows, strict=True)]
+
+    def matched_loss(self, gen: Tensor, pos: Tensor, fresh: Tensor | None) -> Tensor:
+        """Loss of one group of standardized unit features, by loops over windows, queries and references."""
+        options = self.config.objective
+        assert options.feature_scale == "standardize-l2"
+        sides = [gen, pos] if fresh is None else [gen, pos, fresh]
+        together = torch.cat([side.detach() for side in sides])
+        mean, deviation = together.mean(0), together.std(0)
+        f, y, *rest = (torch.nn.functional.normalize((side - mean) / deviation, dim=-1) for side in sides)
+        x = f.detach()
+        total = torch.zeros_like(x)
+        for tau in options.temperatures:
+            V = literal_matched_drift(
+                x,
+                y,
+                rest[0] if rest else x,
+                tau=tau,
+                normalization=options.normalization,
+                form=options.form,
+                estimator=options.estimator_pos,
+                own=not rest,
+                matched=options.matched,
+                relative=True,
+            )
+            total = total + V / (V.square().mean() + 1e-8).sqrt()
+        return (f - (x + total)).square().mean()
 
     def step(self, step: int) -> tuple[float, float]:
         """Take step number `step`, counted from 0; return its loss and gradient norm."""

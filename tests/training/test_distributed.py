@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from oracles.processes import CASES
+from oracles.processes import CASES, REFERENCES
 from safetensors.torch import load_file
 
 TESTS = Path(__file__).parents[1]
@@ -52,7 +52,7 @@ def test_loss_and_gradients_equal_those_of_one_process(results, size):
     """Every normalization, feature scale, guidance and source; 15 and 4 rows are not multiples of both 2 and 3."""
     (one,) = results(1)
     names = [name for name in one if name.endswith((" loss", " gradient"))]
-    assert len(names) == 2 * len(CASES) + 4 == 2 * 3 * 3 * 2 * 2 + 4
+    assert len(names) == 2 * (len(CASES) + len(REFERENCES)) + 4 == 2 * (3 * 3 * 2 * 2 + 3) + 4
     for rank, actual in enumerate(results(size)):
         for name in names:
             assert relative_error(actual[name], one[name]) <= 1e-12, (rank, name)
@@ -75,6 +75,13 @@ def test_missing_gather_changes_gradients(results):
     (one,) = results(1)
     for actual in results(2, "mutant"):
         assert relative_error(actual["gradient"], one["bidirectional/standardize-l2/0/encoded gradient"]) > 1e-2
+
+
+def test_fresh_negatives_that_are_not_gathered_change_gradients(results):
+    """Negative control: processes whose fresh negatives are copies of their own."""
+    (one,) = results(1)
+    for actual in results(2, "mutant"):
+        assert relative_error(actual["fresh gradient"], one["fresh gradient"]) > 1e-2
 
 
 @pytest.mark.parametrize("size", [2, 3])

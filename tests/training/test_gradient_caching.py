@@ -51,6 +51,18 @@ def test_gradients_equal_those_of_one_pass(micro_batch, precision, tolerance):
     )
 
 
+@pytest.mark.parametrize("matched", [False, True])
+@pytest.mark.parametrize("micro_batch", [1, 5, 12])
+def test_gradients_with_fresh_negatives_equal_those_of_one_pass(micro_batch, matched):
+    batch, objective = {"n": 6, "fresh_negatives": 3}, {"matched": matched}
+    steps = [
+        build_small_step(small_config(batch=batch, objective=objective, engine={"micro_batch": size}))
+        for size in (None, micro_batch)
+    ]
+    one_pass, micro_batches = (gradient_vector(step, 1) for step in steps)
+    assert relative_error(micro_batches, one_pass) <= 1e-12
+
+
 def test_gradients_of_a_transformer_equal_those_of_one_pass():
     one_pass, micro_batches = (gradient_vector(build_step(size, generator=build_transformer())) for size in (None, 7))
     assert relative_error(micro_batches, one_pass) <= 1e-12

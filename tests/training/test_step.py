@@ -98,6 +98,101 @@ def test_generator_gets_the_null_class_for_hidden_labels():
     assert torch.equal(labels[0], draw_inputs(step.config, step.state.generator, 1).labels)
 
 
+# ---- Fresh negatives and matched references ----
+
+REFERENCES = {
+    "fresh": ({"fresh_negatives": 5}, {}),
+    "fresh, other size": ({"fresh_negatives": 3}, {"normalization": "row", "form": "separate"}),
+    "fresh, matched": ({"n": 6, "fresh_negatives": 3}, {"matched": True}),
+    "matched": ({}, {"normalization": "row", "form": "separate", "matched": True}),
+    "matched, symmetric": ({"n": 7}, {"normalization": "symmetric", "matched": True, "estimator_neg": "abc"}),
+}
+"""Options of batch and objective."""
+
+
+def references_config(name, **changes):
+    batch, objective = REFERENCES[name]
+    return small_config(batch=batch, objective=objective, **changes)
+
+
+@pytest.mark.parametrize("estimator", ["standard", "abc"])
+@pytest.mark.parametrize("name", REFERENCES)
+def test_gradients_with_fresh_and_matched_references_equal_the_formulas(name, estimator):
+    batch, objective = REFERENCES[name]
+    config = small_config(batch=batch, objective=objective | {"estimator_pos": estimator, "estimator_neg": estimator})
+    step = build_small_step(config)
+    run = build_literal_run(config, step)
+    loss = run.loss(2)
+    expected = torch.autograd.grad(loss, run.theta)
+    assert float(step.gradients(2).loss) == pytest.approx(float(loss.detach()), rel=1e-9)
+    for parameter, g in zip(step.state.parameters, expected, strict=True):
+        assert relative_error(parameter.grad, g) < 1e-8
+
+
+def test_gradients_with_and_without_fresh_and_matched_references_differ():
+    """Negative control of the test above."""
+    gradients = [gradient_vector(build_small_step(references_config(name)), 2) for name in REFERENCES]
+    gradients.append(gradient_vector(build_small_step(small_config()), 2))
+    assert min(relative_error(a, b) for i, a in enumerate(gradients) for b in gradients[:i]) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["fresh", "fresh, matched"])
+def test_loss_is_that_of_drift_loss_with_fresh_negatives(name):
+    config = references_config(name)
+    step = build_small_step(config)
+    with torch.no_grad():
+        draws = (draw_inputs(config, step.state.generator, 1, fresh=fresh) for fresh in (False, True))
+        gen, fresh = (
+            step.features(each.to(CPU, torch.float64)).transpose(0, 1).unflatten(1, (3, -1)) for each in draws
+        )
+    options = config.objective
+    expected = drift_loss(
+        gen,
+        step.positives.at(1),
+        fresh_neg=fresh,
+        temperatures=options.temperatures,
+        normalization=options.normalization,
+        form=options.form,
+        estimator_pos=options.estimator_pos,
+        estimator_neg=options.estimator_neg,
+        matched=options.matched,
+    ).loss
+    assert torch.equal(step.gradients(1).loss, expected.mean())
+
+
+def test_fresh_negatives_are_a_function_of_seed_and_step():
+    config = references_config("fresh")
+    step = build_small_step(config)
+    first = step.fresh_features(1)
+    assert first.shape == (15, 2, 4)
+    step.fresh_features(2)
+    torch.manual_seed(17)  # global random numbers have no effect
+    assert torch.equal(step.fresh_features(1), first)
+    assert torch.equal(build_small_step(config).fresh_features(1), first)
+    other_seed = dataclasses.replace(step, config=dataclasses.replace(config, seed=4))
+    for other in (step.fresh_features(2), other_seed.fresh_features(1)):
+        assert not torch.isclose(other, first).all(-1).any()  # no sample is repeated
+    # The samples that are trained are those of a run without fresh negatives, and no fresh one is among them.
+    trained = draw_inputs(config, step.state.generator, 1)
+    assert torch.equal(trained.z, draw_inputs(small_config(), step.state.generator, 1).z)
+    fresh = draw_inputs(config, step.state.generator, 1, fresh=True)
+    assert not torch.isclose(torch.cdist(trained.z, fresh.z), torch.zeros(())).any()
+    assert build_small_step(small_config()).fresh_features(1) is None
+
+
+@pytest.mark.parametrize("micro_batch", [None, 4])
+def test_fresh_negatives_are_generated_without_a_graph_under_the_micro_batch_limit(micro_batch):
+    step = build_small_step(references_config("fresh", engine={"micro_batch": micro_batch}))
+    calls = []
+    step.state.generator.register_forward_hook(lambda m, i, out: calls.append((len(out), out.requires_grad)))
+    assert not step.fresh_features(0).requires_grad
+    assert calls == ([(15, False)] if micro_batch is None else [(4, False)] * 3 + [(3, False)])
+    calls.clear()
+    step.gradients(0)
+    with_graph = [(12, True)] if micro_batch is None else [(4, True)] * 3  # 12 samples are trained
+    assert [call for call in calls if call[1]] == with_graph
+
+
 # ---- Engine ----
 
 
@@ -249,16 +344,19 @@ def build_step_on_meta(monkeypatch, **changes):
     lookup.encode = step.encode
     monkeypatch.setattr(torch, "Generator", lambda device=None: real())  # meta has no random generator
     monkeypatch.setattr(torch, "autocast", lambda device, **options: autocast("cpu", enabled=False))  # and no autocast
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device=None: False)
     return dataclasses.replace(step, device=meta)
 
 
-@pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
+@pytest.mark.parametrize(
+    "batch", [{}, {"unconditional": 3}, {"fresh_negatives": 5}], ids=["unguided", "guided", "fresh"]
+)
 @pytest.mark.parametrize("feature_scale", FEATURE_SCALES)
-def test_step_reads_no_value_on_the_device(monkeypatch, feature_scale, u):
+def test_step_reads_no_value_on_the_device(monkeypatch, feature_scale, batch):
     """On a GPU, reading a value waits for all pending work."""
-    objective, batch = {"feature_scale": feature_scale}, {"unconditional": u}
-    step = build_step_on_meta(monkeypatch, objective=objective, batch=batch)
+    step = build_step_on_meta(monkeypatch, objective={"feature_scale": feature_scale}, batch=batch)
     loss = step.gradients(0)
+    assert loss.energy().is_meta
     gradients = [parameter.grad for parameter in step.state.generator.parameters()]
     assert loss.loss.is_meta
     assert all(g is not None and g.is_meta for g in gradients)

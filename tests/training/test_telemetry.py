@@ -163,6 +163,7 @@ def test_energy_is_accumulated_without_reading_the_device(monkeypatch):
     """Tensors on the device "meta" have no values, so that reading one fails."""
     meta, autocast = torch.device("meta"), torch.autocast
     monkeypatch.setattr(torch, "autocast", lambda device, **options: autocast("cpu", enabled=False))  # meta has none
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device=None: False)
     gen, pos = torch.randn(2, 3, 4, 5, device=meta), torch.randn(2, 3, 40, 5, device=meta)
     average = telemetry.EnergyAverage(2, meta)
     for feature_scale in ("mean-distance", "standardize-l2"):
