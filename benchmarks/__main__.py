@@ -13,6 +13,7 @@ import torch
 
 from benchmarks import (
     cached_positives,
+    calls,
     cifar10_step,
     corrected_centroid,
     digits_step,
@@ -20,6 +21,7 @@ from benchmarks import (
     exact_bias,
     gradient_caching,
     grouped_loss,
+    matched_loss,
     operators,
     streaming,
 )
@@ -41,6 +43,8 @@ Machine: {machine}.
 
 SECTIONS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
     "grouped_loss": (grouped_loss.TITLE, lambda: [result for n in (8, 64) for result in grouped_loss.measure(n)]),
+    "matched_loss": (matched_loss.TITLE, matched_loss.measure),
+    "calls": (calls.TITLE, calls.measure),
     "corrected_centroid": (corrected_centroid.TITLE, corrected_centroid.measure),
     "streaming": (streaming.TITLE, streaming.measure),
     "exact_bias": (exact_bias.TITLE, exact_bias.measure),

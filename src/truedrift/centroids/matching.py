@@ -141,26 +141,28 @@ def split_window_weights(
 
 def _leave_one_out_weights(log_w: Tensor, estimator: PolynomialEstimator, shares: Tensor | None) -> Tensor:
     """Compute the mean over all windows without one reference, in O(n)."""
-    # ω_i of the window without reference i
-    n, K = log_w.shape[-1], estimator.degree
-    omega = torch.full_like(log_w, 1 / n) if shares is None else shares.roll(-1, -1)
     # The window without the largest weight
     is_top = argmax_mask(log_w, -1)
-    top_share = omega.masked_fill(~is_top, 0).sum(-1, keepdim=True)
     without_top = estimator.gamma(softmax(log_w.masked_fill(is_top, -math.inf)))
     # The others: r_i, power sums and coefficients of the window without i
     alpha = softmax(log_w)
     below = alpha.masked_fill(is_top, 0)
-    r = 1 / (1 - below)
-    sums = [(power_sum(alpha, k) - below**k) * r**k for k in range(2, K + 1)]
+    r = (1 - below).reciprocal()
+    sums = [(power_sum(alpha, k) - below**k) * r**k for k in range(2, estimator.degree + 1)]
     coefficients = estimator.coefficients(*sums)
+    # ω_i of the window without i, times n; 0 without the largest weight, whose window is added below
+    omega = (~is_top).to(log_w.dtype)
+    if shares is not None:
+        scaled = shares.roll(-1, -1) * log_w.shape[-1]
+        without_top = without_top * scaled.masked_fill(~is_top, 0).sum(-1, keepdim=True)
+        omega = omega * scaled
     # Σ_k α_j^k Σ_{i≠j} ω_i q_k r_i^k, by Horner's rule
-    omega = omega.masked_fill(is_top, 0)
-    total = torch.zeros_like(alpha)
+    total = without_top.new_zeros(())
     for k, q in reversed(list(enumerate(coefficients, start=1))):
-        each = omega * q * r**k
+        each = omega * r if k == 1 else omega * r**k
+        each = each if isinstance(q, float) and q == 1 else each * q
         total = (total + each.sum(-1, keepdim=True) - each) * alpha
-    return (total + top_share * without_top).clamp_min(0)
+    return ((total + without_top) / log_w.shape[-1]).clamp_min(0)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def batch_weights(
     columns: Columns | None = None,
     log_ratio: Tensor | None = None,
     finite_kernel: bool = False,
-    with_alpha: bool = False,
+    complete: bool = False,
     generator: torch.Generator | None = None,
 ) -> SideWeights:
     """Compute the weights of both sides of a training batch, for every group at every temperature.
@@ -42,7 +42,7 @@ def batch_weights(
         columns: Column sums among the references, for "symmetric".
         log_ratio: log k#/k in the shape of `log_k`, for the form "potential".
         finite_kernel: Set to True if every entry of log k is finite; this is faster.
-        with_alpha: Whether α is needed; without windows it is always computed.
+        complete: Whether α and the masses are needed; without windows they are always computed.
         generator: Random numbers for estimators that draw.
 
     Returns:
@@ -55,7 +55,7 @@ def batch_weights(
         if spec.per_side:
             ratio = None if log_ratio is None else log_ratio[..., n:]
             weights = matched_side_weights(
-                log_k, negatives - n, spec, columns=columns, log_ratio=ratio, with_alpha=with_alpha, generator=generator
+                log_k, negatives - n, spec, columns=columns, log_ratio=ratio, complete=complete, generator=generator
             )
         else:
             weights = side_weights(log_k, negatives - n, spec, assume_nonempty=finite_kernel, generator=generator)
@@ -70,7 +70,7 @@ def batch_weights(
             own=True,
             columns=columns,
             log_ratio=log_ratio,
-            with_alpha=with_alpha,
+            complete=complete,
             generator=generator,
         )
         return weights if n > 1 else _with_own_centroid(weights)

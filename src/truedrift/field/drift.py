@@ -149,7 +149,7 @@ def drift(
                 own=own,
                 columns=columns,
                 log_ratio=ratio,
-                with_alpha=True,
+                complete=True,
                 generator=generator,
             )
         else:

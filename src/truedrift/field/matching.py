@@ -31,6 +31,7 @@ applies to it: the coefficient of y_j is ρ_j γ_j with γ from log k#.
 """
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -68,7 +69,13 @@ class MatchedWeights(NamedTuple):
 
 
 def matched_weights(
-    neg: Side, pos: Side, normalization: str, form: str, generator: torch.Generator | None = None
+    neg: Side,
+    pos: Side,
+    normalization: str,
+    form: str,
+    generator: torch.Generator | None = None,
+    *,
+    with_mass: bool = True,
 ) -> MatchedWeights:
     """Compute γ of both sides as means over windows.
 
@@ -78,29 +85,34 @@ def matched_weights(
         normalization: "row", "bidirectional", "bidirectional-loo", "symmetric" or "sinkhorn".
         form: "separate", "product" or "potential".
         generator: Random numbers for estimators that draw.
+        with_mass: Whether to compute the masses if the form does not need them.
 
     Returns:
-        γ of both sides and the mean mass of the windows.
+        γ of both sides and the mean mass of the windows, or the logarithm 0 instead of it.
     """
-    # The log-weights of both sides, and the logarithms of their sums in every window.
     log_w = [_log_weights(side, normalization) for side in (neg, pos)]
-    log_K = [side.windows.logsumexp(side.log_k).clamp_min(lowest_finite(side.log_k)) for side in (neg, pos)]
-    log_r = torch.logaddexp(*log_K).clamp_min(lowest_finite(log_K[0]) / 2)  # [..., B, W]; finite differences below
-    # The mass of every pair of windows.
-    if normalization == "sinkhorn":
-        log_m = torch.zeros_like(log_r)
-    elif normalization == "row":
-        log_m = (log_K[0] - log_r) + (log_K[1] - log_r)
-    else:
-        sums = [_window_sums(side, normalization, each) for side, each in zip((neg, pos), log_w, strict=True)]
-        log_m = sums[0] + sums[1] - log_r
-    log_mass = logsumexp(log_m, -1) - math.log(log_m.shape[-1])
+    # The mass of every pair of windows; only the product form needs it.
+    log_m = None
+    if (form == "product" or with_mass) and normalization != "sinkhorn":
+        log_m = _log_masses(neg, pos, normalization, log_w)
     # γ as the mean over windows.
-    shares = softmax(log_m) if form == "product" else None
+    shares = softmax(log_m) if log_m is not None and form == "product" else None
     gamma_neg, gamma_pos = (
         _mean_over_windows(side, each, shares, generator) for side, each in zip((neg, pos), log_w, strict=True)
     )
-    return MatchedWeights(gamma_neg, gamma_pos, log_mass)
+    if log_m is None:
+        return MatchedWeights(gamma_neg, gamma_pos, torch.zeros_like(pos.log_k[..., :1]))
+    return MatchedWeights(gamma_neg, gamma_pos, logsumexp(log_m, -1) - math.log(log_m.shape[-1]))
+
+
+def _log_masses(neg: Side, pos: Side, normalization: str, log_w: Sequence[Tensor]) -> Float[Tensor, "*batch B W"]:
+    """Return log S⁺S⁻ of every pair of windows."""
+    log_K = [side.windows.logsumexp(side.log_k).clamp_min(lowest_finite(side.log_k)) for side in (neg, pos)]
+    log_r = torch.logaddexp(*log_K).clamp_min(lowest_finite(log_K[0]) / 2)  # finite differences below
+    if normalization == "row":
+        return (log_K[0] - log_r) + (log_K[1] - log_r)
+    sums = [_window_sums(side, normalization, each) for side, each in zip((neg, pos), log_w, strict=True)]
+    return sums[0] + sums[1] - log_r
 
 
 def _log_weights(side: Side, normalization: str) -> Tensor:
@@ -198,7 +210,7 @@ def matched_side_weights(
     own: bool = False,
     columns: Columns | None = None,
     log_ratio: Tensor | None = None,
-    with_alpha: bool = False,
+    complete: bool = False,
     generator: torch.Generator | None = None,
 ) -> SideWeights:
     """Compute the weights of both sides by windows.
@@ -210,7 +222,7 @@ def matched_side_weights(
         own: Whether query i is negative i, whose log-kernel is −∞.
         columns: Column sums among the references, for "symmetric".
         log_ratio: log k#/k in the shape of `log_k`, for the form "potential".
-        with_alpha: Whether to compute α as well.
+        complete: Whether to compute α, and the masses if the form does not need them.
         generator: Random numbers for estimators that draw.
 
     Returns:
@@ -232,10 +244,10 @@ def matched_side_weights(
         Side(log_k_neg, windows_neg, spec.estimator_neg, columns_neg, ratio_neg),
         Side(log_k_pos, windows_pos, spec.estimator_pos, columns_pos, ratio_pos),
     )
-    weights = matched_weights(*sides, spec.normalization, spec.form, generator)
+    weights = matched_weights(*sides, spec.normalization, spec.form, generator, with_mass=complete)
     gamma = _join(weights, others)
     alpha = None
-    if with_alpha:
+    if complete:
         neg_plain, pos_plain = (side._replace(estimator=Standard()) for side in sides)
         alpha = _join(matched_weights(neg_plain, pos_plain, spec.normalization, spec.form), others)
     log_mass = weights.log_mass.clamp_min(lowest_finite(log_k))

@@ -223,7 +223,7 @@ class DriftReport:
             fresh=terms.fresh,
             columns=terms.columns,
             log_ratio=terms.log_ratio,
-            with_alpha=True,
+            complete=True,
             generator=generator,
         )
 
