@@ -28,6 +28,7 @@ from truedrift.training import (
     run_id,
     setup,
     validated_config,
+    warn_of_unequal_sides,
 )
 
 KINDS = {"generator": generators.OPTIONS, "encoder": encoders.OPTIONS}
@@ -317,3 +318,58 @@ def test_default_configuration_is_valid():
     assert validated_config(RunConfig()) == RunConfig()
     with pytest.raises(UserError, match=r"^batch.n is 0; "):
         validated_config(RunConfig(batch=BatchOptions(n=0)))
+
+
+# ---- Unequal numbers of positives and negatives ----
+
+GUIDED = "condition.strength_high=4"
+ROW = ("objective.normalization=row", "objective.form=separate")
+UNEQUAL = {
+    "more positives": (("batch.n=32", "batch.generated=8"), "32 positives and 7 negatives", "too wide"),
+    "fewer positives": (("batch.n=4", "batch.generated=16"), "4 positives and 15 negatives", "too narrow"),
+    "row": (("batch.n=32", "batch.generated=8", *ROW), "32 positives and 7 negatives", "too wide"),
+    "fresh": (("batch.n=16", "batch.fresh_negatives=8"), "16 positives and 8 fresh negatives", "too wide"),
+    "sinkhorn": (
+        ("batch.n=9", "batch.generated=8", "objective.normalization=sinkhorn", "objective.form=separate"),
+        "9 positives and 7 negatives",
+        "too wide",
+    ),
+    "published": (
+        (
+            "batch.n=16",
+            "batch.generated=8",
+            "objective.arithmetic=abc-release",
+            "objective.feature_scale=standardize-l2",
+        ),
+        "16 positives and 7 negatives",
+        "too wide",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNEQUAL)
+def test_warning_of_unequal_sides_says_what_it_costs_and_its_advice_removes_it(name):
+    given_settings, sides, cost = UNEQUAL[name]
+    warning = warn_of_unequal_sides(recipe("digits", settings=given_settings))
+    start = (
+        f"with {sides} per sample the field is not zero at equal distributions, and samples may come out {cost}; set "
+    )
+    assert warning.startswith(start)
+    advice = warning.removeprefix(start)
+    if name == "published":
+        assert advice == "batch.n and batch.generated to the same number"
+        return
+    for alternative in advice.split(", or "):
+        fixed = recipe("digits", settings=(*given_settings, *alternative.split(" with ")))
+        assert warn_of_unequal_sides(fixed) is None
+
+
+def test_no_warning_for_equal_sides_guidance_and_the_recipes_of_the_paper():
+    quiet = [
+        recipe("digits"),
+        recipe("digits", settings=("batch.n=32", "batch.fresh_negatives=32")),
+        recipe("digits", settings=("batch.n=32", "batch.generated=8", "objective.matched=true", *ROW)),
+        recipe("digits", settings=("batch.n=32", "batch.generated=8", "batch.unconditional=4", GUIDED)),
+        *(recipe(name, given={"n": n}) for name in ("cifar10", "cifar100") for n in (8, 16, 32)),
+    ]
+    assert [warn_of_unequal_sides(config) for config in quiet] == [None] * len(quiet)

@@ -169,3 +169,16 @@ def test_damaged_checkpoint_is_skipped_with_message(tmp_path, uninterrupted):
     assert run_outcome(config, tmp_path, notify=messages.append) == uninterrupted("digits")
     assert messages[0].startswith("checkpoint step-00000006 was skipped: ema.safetensors has 0 bytes")
     assert messages[1].startswith("resuming at step 3 of 8")
+
+
+def test_warning_of_unequal_sides_is_shown_once(tmp_path):
+    """After the first message of a new run, and not when it is resumed or has equal sides."""
+    messages = []
+    config = short_config("digits", "batch.generated=8")
+    run(config, tmp_path / "unequal", notify=messages.append, progress=at_step(3, send_signal))
+    assert [message.split(" the field")[0] for message in messages[1:]] == [
+        "warning: with 3 positives and 7 negatives per sample"
+    ]
+    run(config, tmp_path / "unequal", notify=messages.append)
+    run(short_config("digits"), tmp_path / "equal", notify=messages.append)
+    assert len([message for message in messages if message.startswith("warning")]) == 1

@@ -57,8 +57,9 @@ class BatchOptions:
     unconditional: Annotated[int, Within(0, LARGEST_SIZE)] = 0
     """Real images of any class per step, used as weighted negatives for guidance."""
     fresh_negatives: Annotated[int, Within(0, LARGEST_SIZE)] = 0
-    """Generated samples per class that serve as negatives only, drawn anew in every step and without gradient; 0: the
-    generated samples are each other's negatives."""
+    """Additional generated samples per class, drawn anew in every step, that are the only negatives and get no
+    gradient; 0: the generated samples are each other's negatives. With n of them the expected training signal is
+    exactly zero where generated and real samples have the same distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,9 @@ class ObjectiveOptions:
     form: Form = "product"
     """separate, V = T⁺ − T⁻, product, V = S⁺S⁻ (T⁺ − T⁻), or potential, a field that is a gradient."""
     matched: bool = False
-    """Average both centroids over windows of equally many references, so that the expected field is 0 at q = p."""
+    """Average both centroids over windows of equally many references, so that the expected field is exactly zero where
+    generated and real samples have the same distribution. Requires the normalization row or symmetric, or fresh
+    negatives."""
     feature_scale: FeatureScale = "standardize-l2"
     """standardize-l2, mean-distance or none, see `truedrift.objective.feature_scale`."""
     kernel: Literal["laplace", "gaussian"] = "laplace"
@@ -369,6 +372,35 @@ def _require_sides(config: RunConfig) -> None:
         require_sides(spec, config.batch.n, negatives, independent=fresh > 0, unconditional=unconditional)
     except UserError as error:
         raise error.in_section("objective") from None
+
+
+def warn_of_unequal_sides(config: RunConfig) -> str | None:
+    """Return a warning if positives and negatives differ in number, and neither windows nor fresh negatives match them.
+
+    The paper's own setting, as many positives as generated samples, is not reported: there g − 1 negatives differ from
+    n positives by one. Guidance moves the equilibrium on purpose and is not reported either.
+
+    Args:
+        config: A valid configuration.
+
+    Returns:
+        One sentence: what it costs, and the option that fixes it. None if there is nothing to report.
+    """
+    n, fresh, objective = config.batch.n, config.batch.fresh_negatives, config.objective
+    if objective.matched or config.batch.unconditional > 0 or n == (fresh or config.generated):
+        return None
+    # What it costs.
+    m = fresh or config.generated - 1
+    sides = f"{n} positives and {m} {'fresh ' if fresh else ''}negatives per sample"
+    cost = "too wide" if n > m else "too narrow"
+    # What fixes it: windows if the normalization allows them, else as many fresh negatives as positives.
+    if objective.arithmetic == "abc-release" or min(n, m) < 2:
+        fix = "set batch.n and batch.generated to the same number"
+    elif fresh or objective.normalization in ("row", "symmetric"):
+        fix = "set objective.matched=true"
+    else:
+        fix = f"set batch.fresh_negatives={n}, or objective.normalization=symmetric with objective.matched=true"
+    return f"with {sides} the field is not zero at equal distributions, and samples may come out {cost}; {fix}"
 
 
 def _require_guidance(config: RunConfig) -> None:
