@@ -132,3 +132,70 @@ def test_expectation_is_that_of_a_window():
         whole = (estimator.reweight(log_w[three]).unsqueeze(-2) @ pool[three]).mean()
         torch.testing.assert_close(many, few, rtol=1e-13, atol=0)
         assert abs(float(whole - few)) > 1e-3  # the control: without windows the expectation differs
+
+
+# ---- The properties of every estimator, without masks ----
+
+CONFORMING = [
+    Windowed(each, s) for each in (Standard(), ABC(), ABC2()) for s in (3, 4, 11)
+]  # of 12: blocks, ring, n − 1
+every = pytest.mark.parametrize("each", CONFORMING, ids=lambda each: each.name)
+
+
+@every
+@pytest.mark.parametrize("largest", [0.1, 3, 100, 1e4])
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 2.0**-24), (torch.float64, 2.0**-53)])
+def test_weights_are_nonnegative_and_sum_to_one(each, largest, dtype, rounding):
+    gamma = each.reweight(rows(12, 40, largest=largest).to(dtype))
+    assert gamma.dtype is dtype
+    assert float(gamma.min()) >= 0
+    assert float((gamma.double().sum(-1) - 1).abs().max()) <= 8 * rounding
+
+
+@every
+def test_reversing_the_ring_reverses_the_weights(each):
+    log_w = rows(12, 5)
+    torch.testing.assert_close(each.reweight(log_w.flip(-1)), each.reweight(log_w).flip(-1), rtol=1e-13, atol=1e-16)
+
+
+@every
+def test_batch_equals_its_rows(each):
+    log_w = rows(12, 2, 3, 4, largest=20)
+    looped = torch.stack([each.reweight(row) for row in log_w.flatten(0, -2)]).view_as(log_w)
+    torch.testing.assert_close(each.reweight(log_w), looped, rtol=1e-13, atol=1e-16)
+
+
+@every
+@pytest.mark.parametrize("shift", [-1000.0, 700.0])
+def test_common_factor_of_the_weights_has_no_effect(each, shift):
+    log_w = rows(12, 6)
+    torch.testing.assert_close(each.reweight(log_w + shift), each.reweight(log_w), rtol=1e-11, atol=1e-13)
+
+
+@every
+def test_completely_masked_row_has_no_weight(each):
+    log_w = rows(12, 3)
+    alone = each.reweight(log_w[1:])
+    log_w[0] = -math.inf
+    gamma = each.reweight(log_w)
+    assert float(gamma[0].abs().sum()) == 0
+    torch.testing.assert_close(gamma[1:], alone, rtol=1e-14, atol=0)
+
+
+@every
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_log_weights_give_float32_weights(each, dtype):
+    log_w = rows(12, 6).to(dtype)
+    assert torch.equal(each.reweight(log_w), each.reweight(log_w.float()))
+    assert each.reweight(log_w).dtype is torch.float32
+
+
+@every
+def test_equal_weights_are_unchanged(each):
+    gamma = each.reweight(torch.full((12,), -2.5, dtype=torch.float64))
+    torch.testing.assert_close(gamma, torch.full_like(gamma, 1 / 12), rtol=1e-14, atol=0)
+
+
+def test_order_of_the_bias_is_that_of_the_window():
+    assert [Windowed(each, 4).bias_order for each in (Standard(), ABC(), ABC2())] == [1, 2, 3]
+    assert Windowed(ABC(), 4).budget(12) == 12

@@ -5,6 +5,7 @@ import torch
 from oracles.matching import literal_matched_drift
 
 from truedrift import drift_loss
+from truedrift.errors import UserError
 
 TEMPERATURES = (0.1, 0.4)
 
@@ -82,3 +83,52 @@ def test_loss_and_gradient_are_those_of_the_loop(g, n, r, options, estimator, pa
     (gradient,) = torch.autograd.grad(loss.sum(), gen)
     (literal,) = torch.autograd.grad(expected.sum(), gen)
     torch.testing.assert_close(gradient, literal, rtol=1e-8, atol=1e-12)
+
+
+def test_sizes_that_allow_no_windows_are_rejected():
+    gen, pos, fresh = batch(2, 6, 1)
+    row = {"normalization": "row", "matched": True}
+    with pytest.raises(UserError, match="matched is True with 6 positives and 1 negatives per query"):
+        drift_loss(gen, pos, **row)
+    with pytest.raises(UserError, match="matched is True with 6 positives and 1 negatives per query"):
+        drift_loss(gen, pos, fresh_neg=fresh, **row)
+
+
+@pytest.mark.parametrize(
+    "options", [{"matched": True, "normalization": "row"}, {"normalization": "symmetric"}, {"fresh": True}], ids=str
+)
+def test_unconditional_negatives_are_rejected(options):
+    gen, pos, neg = batch(4, 6, 3)
+    given = dict(options)
+    fresh = neg if given.pop("fresh", False) else None
+    message = "unconditional negatives are given with .*; guidance moves the equilibrium on purpose; omit"
+    with pytest.raises(UserError, match=message):
+        drift_loss(gen, pos, neg, fresh_neg=fresh, **given)
+
+
+def test_bidirectional_windows_are_rejected_with_advice():
+    gen, pos, _ = batch(4, 6)
+    message = (
+        "normalization is 'bidirectional' with matched=True; .*; pass 'row' or 'symmetric', or use fresh negatives"
+    )
+    with pytest.raises(UserError, match=message):
+        drift_loss(gen, pos, matched=True)
+
+
+def test_fresh_negatives_have_no_gradient_and_replace_the_generated_ones():
+    gen, pos, fresh = batch(4, 6, 5)
+    fresh.requires_grad_()
+    drift_loss(gen, pos, fresh_neg=fresh).loss.sum().backward()
+    assert fresh.grad is None
+    report = drift_loss(gen, pos, fresh_neg=fresh).report
+    assert torch.isfinite(report.n_eff_neg).all()
+    far = fresh.detach() + 100
+    assert not torch.allclose(drift_loss(gen, pos, fresh_neg=far).loss, drift_loss(gen, pos, fresh_neg=fresh).loss)
+
+
+def test_matching_equal_sides_changes_nothing():
+    """One window per side: 5 others and 5 positives."""
+    gen, pos, _ = batch(6, 5)
+    plain = drift_loss(gen, pos, normalization="row", form="separate").loss
+    matched = drift_loss(gen, pos, normalization="row", form="separate", matched=True).loss
+    torch.testing.assert_close(matched, plain, rtol=1e-10, atol=0)
