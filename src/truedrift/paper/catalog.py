@@ -33,6 +33,7 @@ ITEMS: Mapping[str, str] = {
     "normalization": "normalization",
     "app:temperature": "app_temperature",
     "guidance": "guidance",
+    "equilibrium": "equilibrium",
     "arithmetic": "arithmetic",
     "temperature-sweep": "temperature_sweep",
     "matching": "matching",
@@ -42,7 +43,7 @@ ITEMS: Mapping[str, str] = {
 """Label → module of this package that defines its `ITEM`, in the order of the report."""
 STUDIES = (
     *("fig:illustration", "fig:bias_loglog", "tab:baselines", "tab:hyperparams", "normalization", "app:temperature"),
-    *("guidance", "digits", "tab:overhead"),
+    *("guidance", "equilibrium", "digits", "tab:overhead"),
 )
 """Labels of the items whose module has a function `study`, which takes options and returns one record."""
 GRIDS: Mapping[str, str] = {

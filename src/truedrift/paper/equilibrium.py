@@ -1,0 +1,356 @@
+"""`equilibrium`, our own study: the push of a minibatch field on samples that already match the data.
+
+At q = p the field of the population is 0. That of n positives and m negatives is not: its expectation is
+
+    E[V(x)] = F_n[p](x) − F_m[p](x),   F_n the expected centroid of n references.
+
+Part 1 computes it exactly on the four modes (`exact_field`), with and without matching. Part 2 measures what is left of
+the training signal after division by the RMS of the batch and after feature scaling, which have no exact expectation
+(`equilibrium_signals`). Part 3 moves particles by each field until they are stationary (`particles`).
+"""
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+
+from truedrift.axes import Tensor
+from truedrift.bias.exact_field import exact_field
+from truedrift.data.toys import FOUR_MODES
+from truedrift.grids.options import Scale, StudyOptions
+from truedrift.paper.equilibrium_signals import GENERATED, TAU, Signal, measure_signals
+from truedrift.paper.particles import Particles, energy_distance, move_particles
+from truedrift.records.provenance import Provenance, provenance
+from truedrift.report.figure import CLOUD, FRAME, INK, LOOKS, POSITIVE, STANDARD, style_axes
+from truedrift.report.item import Item
+from truedrift.report.table import Row, Scientific, Table
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Push:
+    """Mean over queries of ‖E[V]‖ at q = p, exact, one number for each pair of sizes."""
+
+    tau: float
+    estimator: str
+    unmatched: tuple[float, ...]
+    matched: tuple[float, ...]
+    relative_error: float
+    """Largest mean error of a norm, as a fraction of the mean norm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Equilibrium:
+    """Expected fields at q = p for pairs (n, m) of positives and negatives, and where particles come to rest."""
+
+    pool_points: int
+    queries: int
+    sizes: tuple[tuple[int, int], ...]
+    pushes: tuple[Push, ...]
+    signal_tau: float
+    signal_queries: int
+    signal_batches: int
+    generated: int
+    signals: tuple[Signal, ...]
+    particle_tau: float
+    positives: int
+    stages: tuple[tuple[float, int], ...]
+    snapshot_steps: int
+    particles: tuple[Particles, ...]
+    energy_noise: float
+    """Standard deviation of the energy distance of as many independent draws from p."""
+    arrows: tuple[tuple[Point, Point], ...]
+    """Points x and E[V(x)] of the standard field of the particles at q = p."""
+    provenance: Provenance
+
+    def push(self, tau: float, estimator: str) -> Push:
+        """Return the push at this temperature with this estimator."""
+        (found,) = (each for each in self.pushes if (each.tau, each.estimator) == (tau, estimator))
+        return found
+
+    def moved_by(self, estimator: str, matched: bool) -> Particles:
+        """Return the particles of this field."""
+        (found,) = (each for each in self.particles if (each.estimator, each.matched) == (estimator, matched))
+        return found
+
+
+SIZES = ((8, 7), (16, 15), (64, 63), (128, 63), (64, 7), (126, 7))
+TEMPERATURES = (0.1, 0.2, 0.5)
+POSITIVES = 63
+POOL_POINTS: dict[Scale, int] = {"smoke": 2_000, "cpu": 20_000, "paper": 1_000_000}
+QUERIES: dict[Scale, int] = {"smoke": 10, "cpu": 200, "paper": 200}
+SIGNAL_QUERIES: dict[Scale, int] = {"smoke": 2, "cpu": 6, "paper": 12}
+SIGNAL_BATCHES: dict[Scale, int] = {"smoke": 100, "cpu": 8_000, "paper": 100_000}
+COUNT: dict[Scale, int] = {"smoke": 256, "cpu": 2_048, "paper": 2_048}
+SEEDS: dict[Scale, int] = {"smoke": 2, "cpu": 3, "paper": 10}
+STEP_SIZES: dict[Scale, tuple[tuple[float, int], ...]] = {
+    "smoke": ((0.3, 20), (0.1, 20)),
+    "cpu": ((0.3, 100), (0.1, 150), (0.05, 100), (0.02, 250)),
+    "paper": ((0.3, 100), (0.1, 200), (0.05, 200), (0.02, 1500)),
+}
+SNAPSHOT_STEPS: dict[Scale, int] = {"smoke": 10, "cpu": 50, "paper": 50}
+NOISE_DRAWS = 50
+
+
+def study(setting: StudyOptions) -> Equilibrium:
+    """Run the three parts at the scale of the options."""
+    # Draw the pool and the queries.
+    start, scale = time.perf_counter(), setting.scale
+    generator = torch.Generator().manual_seed(setting.seed)
+    pool = FOUR_MODES.sample(POOL_POINTS[scale], generator, dtype=torch.float64)
+    x = FOUR_MODES.sample(QUERIES[scale], generator, dtype=torch.float64)
+    # Run the parts.
+    pushes = _compute_pushes(x, pool, setting)
+    signals = measure_signals(x[: SIGNAL_QUERIES[scale]], pool, SIGNAL_BATCHES[scale], setting)
+    particles = [_move(estimator, matched, setting) for estimator in ("standard", "abc") for matched in (False, True)]
+    # The noise of the energy distance, and the arrows of the figure.
+    noise = [energy_distance(FOUR_MODES.sample(COUNT[scale], generator), FOUR_MODES) for _ in range(NOISE_DRAWS)]
+    return Equilibrium(
+        pool_points=len(pool),
+        queries=len(x),
+        sizes=SIZES,
+        pushes=tuple(pushes),
+        signal_tau=TAU,
+        signal_queries=SIGNAL_QUERIES[scale],
+        signal_batches=SIGNAL_BATCHES[scale],
+        generated=GENERATED,
+        signals=tuple(signals),
+        particle_tau=TAU,
+        positives=POSITIVES,
+        stages=STEP_SIZES[scale],
+        snapshot_steps=SNAPSHOT_STEPS[scale],
+        particles=tuple(particles),
+        energy_noise=float(torch.tensor(noise).std()),
+        arrows=_compute_arrows(pool),
+        provenance=provenance(seed=setting.seed, wall_seconds=time.perf_counter() - start),
+    )
+
+
+def _compute_pushes(x: Tensor, pool: Tensor, setting: StudyOptions) -> list[Push]:
+    """Compute the exact ‖E[V]‖ at q = p for all temperatures and estimators."""
+    n, m = zip(*SIZES, strict=True)
+    pushes: list[Push] = []
+    for tau in TEMPERATURES:
+        for estimator in LOOKS:
+            setting.progress("exact field", len(pushes), len(TEMPERATURES) * len(LOOKS))
+            plain, matched = (
+                exact_field(x, pool, pool, tau=tau, n=n, m=m, estimator=estimator, matched=on) for on in (False, True)
+            )
+            norms = plain.V.norm(dim=-1).mean(0)
+            push = Push(
+                tau=tau,
+                estimator=estimator,
+                unmatched=tuple(norms.tolist()),
+                matched=tuple(matched.V.norm(dim=-1).mean(0).tolist()),
+                relative_error=float((plain.error.mean(0) / norms).max()),
+            )
+            pushes.append(push)
+    return pushes
+
+
+def _move(estimator: str, matched: bool, setting: StudyOptions) -> Particles:
+    """Move the particles of every seed by one field."""
+    flows = [
+        move_particles(
+            FOUR_MODES,
+            COUNT[setting.scale],
+            STEP_SIZES[setting.scale],
+            tau=TAU,
+            n=POSITIVES,
+            g=GENERATED,
+            estimator=estimator,
+            matched=matched,
+            seed=setting.seed + k,
+            every=SNAPSHOT_STEPS[setting.scale],
+            progress=setting.progress,
+        )
+        for k in range(SEEDS[setting.scale])
+    ]
+    deviation = math.sqrt(0.5**2 + FOUR_MODES.std**2)  # of either coordinate under p
+    return Particles(
+        estimator=estimator,
+        matched=matched,
+        energy=tuple(flow.energy for flow in flows),
+        deviation_ratio=tuple(float(flow.x.std(0).mean()) / deviation for flow in flows),
+        points=tuple((round(a, 3), round(b, 3)) for a, b in flows[0].x.tolist()),
+    )
+
+
+ARROW_RADII = ((0.0, 1), (0.13, 8))
+
+
+def _compute_arrows(pool: Tensor) -> tuple[tuple[Point, Point], ...]:
+    """Compute E[V] at q = p on a ring around every mode and at its center, with the sizes of the particles."""
+    angles = [(radius, 2 * math.pi * k / count) for radius, count in ARROW_RADII for k in range(count)]
+    around = torch.tensor([(radius * math.cos(a), radius * math.sin(a)) for radius, a in angles], dtype=pool.dtype)
+    x = (torch.tensor(FOUR_MODES.means, dtype=pool.dtype).unsqueeze(1) + around).flatten(0, 1)
+    V = exact_field(x, pool, pool, tau=TAU, n=POSITIVES, m=GENERATED - 1, estimator="standard").V[:, 0]
+    points = [[(a, b) for a, b in each.tolist()] for each in (x, V)]
+    return tuple(zip(*points, strict=True))
+
+
+def table(record: Equilibrium) -> Table:
+    """Return the exact push of every temperature and estimator; matched references are the last row."""
+    rows: list[list[Row]] = []
+    for tau in dict.fromkeys(push.tau for push in record.pushes):
+        at = [push for push in record.pushes if push.tau == tau]
+        rows.append([(f"{tau:g}", LOOKS[push.estimator][0], *map(Scientific, push.unmatched)) for push in at])
+    matched = [max(push.matched[k] for push in record.pushes) for k in range(len(record.sizes))]
+    rows.append([("any", "matched, any", *("0" if value == 0 else Scientific(value) for value in matched))])
+    return Table(
+        caption=(
+            f"Push at equal distributions: ‖E[V]‖ of n positives and m negatives from the four modes, mean over "
+            f"{record.queries} queries; exact to a relative error of "
+            f"{max(push.relative_error for push in record.pushes):.0e} for a pool of {record.pool_points:,} points."
+        ),
+        label="tab:equilibrium",
+        header=("τ", "estimator", *(f"({n}, {m})" for n, m in record.sizes)),
+        groups=rows,
+        notes=_notes(record),
+    )
+
+
+def _notes(record: Equilibrium) -> list[str]:
+    """Return the training signals and the particles, one line each."""
+    notes = [
+        f"Training signal of ABC at τ = {record.signal_tau:g} with {record.generated} generated samples, root mean "
+        f"square over {record.signal_queries} queries, {record.signal_batches:,} batches each: V; V divided by the RMS "
+        f"of the batch; the same with features scaled to mean distance 1; in brackets V/RMS if generated samples are "
+        f"shifted by {max(each.shift for each in record.signals):g}."
+    ]
+    by_setting: dict[tuple[Any, ...], list[Signal]] = {}
+    for signal in record.signals:
+        key = (signal.normalization, signal.form, signal.n, signal.fresh, signal.matched)
+        by_setting.setdefault(key, []).append(signal)
+    for (normalization, form, n, fresh, matched), signals in by_setting.items():
+        negatives = f"{fresh} fresh" if fresh else f"{record.generated - 1} other"
+        at_p = "; ".join(each.text() for each in signals if each.shift == 0)
+        shifted = ", ".join(each.text() for each in signals if each.shift)
+        end = f" ({shifted})" if shifted else ""
+        notes.append(
+            f"{normalization}, {form}, {n} positives, {negatives} negatives{', matched' if matched else ''}: {at_p}{end}"
+        )
+    steps = sum(count for _, count in record.stages)
+    count, seeds = len(record.particles[0].points), len(record.particles[0].energy)
+    notes.append(
+        f"Energy distance of {count:,} particles to the data after {steps:,} steps (n = {record.positives}, "
+        f"g = {record.generated}, τ = {record.particle_tau:g}; noise {record.energy_noise:.0e}): mean of {seeds} "
+        "seeds, smallest – largest, and the ratio of standard deviations."
+    )
+    for each in record.particles:
+        ratio = math.fsum(each.deviation_ratio) / len(each.deviation_ratio)
+        notes.append(
+            f"{_field_name(each)}: {each.mean:.1e}, {min(each.final):.1e} – {max(each.final):.1e}, ratio {ratio:.3f}"
+        )
+    return notes
+
+
+def _field_name(particles: Particles) -> str:
+    return ("matched " if particles.matched else "") + LOOKS[particles.estimator][0]
+
+
+FIGURE_INCHES = (11.0, 3.2)
+MATCHED = POSITIVE
+HALF_WIDTH = 0.98
+DATA_POINTS = 2_048
+
+
+def draw(record: Equilibrium) -> Figure:
+    """Draw the push on the data, the particles of two fields over the data, and the push against the sizes."""
+    figure = Figure(figsize=FIGURE_INCHES, facecolor="white")
+    panels = [figure.add_axes((0.006 + k * 0.2385, 0.105, 0.2275, 0.782)) for k in range(3)]
+    unmatched, matched = record.moved_by("abc", False), record.moved_by("abc", True)
+    # The data with the push on them
+    _draw_plane(panels[0], "The push on data itself", INK)
+    (x, y), (u, v) = (zip(*each, strict=True) for each in zip(*record.arrows, strict=True))
+    arrows: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 0.85, "width": 0.0075, "zorder": 5}
+    panels[0].quiver(x, y, u, v, color=STANDARD, **arrows)
+    sizes = f"{record.positives} positives, {record.generated - 1} negatives"
+    _caption(panels[0], f"{sizes}: it points outward", STANDARD)
+    # The particles at rest, over the data
+    _draw_plane(panels[1], "Unmatched: samples too wide", STANDARD)
+    _draw_points(panels[1], unmatched.points, STANDARD)
+    _caption(panels[1], f"energy distance {unmatched.mean:.4f}", STANDARD)
+    _draw_plane(panels[2], "Matched: samples on the data", MATCHED)
+    _draw_points(panels[2], matched.points, MATCHED)
+    _caption(panels[2], f"energy distance {max(matched.mean, 0):.4f}", MATCHED)
+    _draw_bars(figure.add_axes((0.765, 0.205, 0.229, 0.682)), record)
+    return figure
+
+
+def _draw_plane(axes: Axes, title: str, color: str) -> None:
+    """Draw the data, and circles of one and two standard deviations around its modes."""
+    data = FOUR_MODES.sample(DATA_POINTS, torch.Generator().manual_seed(0))
+    _draw_points(axes, tuple((a, b) for a, b in data.tolist()), CLOUD, zorder=2)
+    for a, b in FOUR_MODES.means:
+        for k in (1, 2):
+            circle = Circle((a, b), k * FOUR_MODES.std, fill=False, edgecolor=INK, linewidth=0.7, zorder=4)
+            axes.add_patch(circle)
+    limits = (-HALF_WIDTH, HALF_WIDTH)
+    axes.set(xlim=limits, ylim=limits, xticks=[], yticks=[], aspect="equal")
+    axes.set_title(title, fontsize=11, color=color, pad=5, fontweight="bold")
+    for spine in axes.spines.values():
+        spine.set(color=FRAME, linewidth=0.8)
+
+
+def _draw_points(axes: Axes, points: tuple[Point, ...], color: str, zorder: int = 3) -> None:
+    x, y = zip(*points, strict=True)
+    axes.scatter(x, y, s=4, color=color, alpha=0.55, linewidths=0, zorder=zorder)
+
+
+def _caption(axes: Axes, text: str, color: str) -> None:
+    axes.text(0.5, -0.03, text, transform=axes.transAxes, ha="center", va="top", fontsize=10, color=color)
+
+
+def _draw_bars(axes: Axes, record: Equilibrium) -> None:
+    """Draw ‖E[V]‖ at q = p for every pair of sizes, and the exact 0 of matched references."""
+    places, width = range(len(record.sizes)), 0.36
+    for side, name in ((-0.5, "standard"), (0.5, "abc")):
+        label, color, _ = LOOKS[name]
+        values = record.push(record.particle_tau, name).unmatched
+        axes.bar([k + side * width for k in places], values, width, color=color, label=label, zorder=3)
+    matched = record.push(record.particle_tau, "abc").matched
+    look: dict[str, Any] = {"markersize": 5.5, "markeredgecolor": "white", "markeredgewidth": 0.6, "clip_on": False}
+    axes.plot(places, matched, "D", color=MATCHED, label="matched: exactly 0", zorder=5, **look)
+    style_axes(axes, across="positives (above) and negatives (below)", size=9.5)
+    axes.set_xticks(places, [f"{n}\n{m}" for n, m in record.sizes])
+    axes.grid(visible=False, axis="x")
+    axes.set_ylim(bottom=0)
+    axes.set_title("Mean push on data", fontsize=11, color=INK, pad=5, fontweight="bold")
+    axes.legend(fontsize=9, frameon=False, loc="upper left", handlelength=1.1, handletextpad=0.5)
+
+
+def findings(record: Equilibrium) -> list[str]:
+    """Return what is left at equal distributions, and where the particles come to rest."""
+    plain, abc = (record.push(record.particle_tau, name) for name in ("standard", "abc"))
+    (few, many) = (record.sizes.index(sizes) for sizes in ((8, 7), (126, 7)))
+    unmatched, matched = (record.moved_by("abc", on).mean for on in (False, True))
+    zero = all(value == 0 for push in record.pushes for value in push.matched)
+    return [
+        f"126 positives and 7 negatives push {plain.unmatched[many] / plain.unmatched[few]:.1f} times as hard as 8 and "
+        f"7 at equal distributions (standard, τ = {record.particle_tau:g}), "
+        f"{abc.unmatched[many] / abc.unmatched[few]:.1f} times with ABC",
+        "matched references: the expected field at equal distributions is exactly 0 for every size, estimator and τ"
+        if zero
+        else "matched references leave a push at equal distributions, which contradicts the theorem",
+        f"particles moved by ABC come to rest at an energy distance of {unmatched:.1e}, with matched references at "
+        f"{matched:.1e} (noise {record.energy_noise:.0e})",
+    ]
+
+
+ITEM = Item(
+    "equilibrium",
+    Equilibrium,
+    "The push of the field on samples that already match the data, and where samples come to rest, with and without "
+    "matched references.",
+    table=table,
+    figure=draw,
+    findings=findings,
+    screen_notes=lambda record: [f"Seed {record.provenance.seed}."],
+)

@@ -1,0 +1,155 @@
+"""The study `equilibrium`, compared with its definitions, and rendered from a record alone."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+
+from truedrift.bias import exact_field, measure_trained_field
+from truedrift.data import FOUR_MODES
+from truedrift.grids import StudyOptions
+from truedrift.paper import equilibrium, equilibrium_signals
+from truedrift.records import append, provenance, read
+
+SEED = 5
+RED, BLUE, GREEN = (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC), (0x1B, 0x8A, 0x7A)
+
+
+@pytest.fixture(scope="module")
+def record():
+    return equilibrium.study(StudyOptions(scale="smoke", seed=SEED))
+
+
+@pytest.fixture(scope="module")
+def toy(record):
+    generator = torch.Generator().manual_seed(SEED)
+    pool = FOUR_MODES.sample(record.pool_points, generator, dtype=torch.float64)
+    return FOUR_MODES.sample(record.queries, generator, dtype=torch.float64), pool
+
+
+def test_pushes_are_the_exact_fields(record, toy):
+    x, pool = toy
+    assert [(each.tau, each.estimator) for each in record.pushes] == [
+        (tau, estimator) for tau in (0.1, 0.2, 0.5) for estimator in ("standard", "abc", "abc2")
+    ]
+    assert record.sizes == ((8, 7), (16, 15), (64, 63), (128, 63), (64, 7), (126, 7))
+    for each in record.pushes:
+        assert each.matched == (0.0,) * 6
+        for (n, m), value in zip(record.sizes, each.unmatched, strict=True):
+            V = exact_field(x, pool, pool, tau=each.tau, n=n, m=m, estimator=each.estimator).V
+            assert value == pytest.approx(float(V.norm(dim=-1).mean()), rel=1e-4)
+
+
+def test_few_negatives_push_much_more_than_equal_sizes(record):
+    for each in record.pushes:
+        few, _, equal, more, unequal, most = each.unmatched
+        assert equal < more < few < unequal
+        assert most == pytest.approx(unequal, rel=0.1)
+
+
+def test_signals_are_those_of_the_settings(record, toy):
+    x, pool = toy
+    assert len(record.signals) == 10 * len(equilibrium_signals.STAGES) + len(equilibrium_signals.SHIFTED)
+    for each in record.signals[1::7]:
+        move = torch.tensor((each.shift, 0.0), dtype=torch.float64)
+        found = measure_trained_field(
+            x[: record.signal_queries] + move, pool, pool + move, tau=0.2, n=each.n, g=8, fresh=each.fresh,
+            trials=record.signal_batches, normalization=each.normalization, form=each.form, matched=each.matched,
+            divide_by_rms=each.stage != "V", feature_scale="mean-distance" if each.stage == "scaled" else "none",
+            seed=SEED,
+        )  # fmt: skip
+        assert each.square == pytest.approx(float(found.squared.mean()), rel=1e-9)
+        assert each.square_error == pytest.approx(float(found.squared_error.norm()) / record.signal_queries, rel=1e-9)
+
+
+def test_particles_of_every_field_and_seed(record):
+    assert [(each.estimator, each.matched) for each in record.particles] == [
+        ("standard", False), ("standard", True), ("abc", False), ("abc", True),
+    ]  # fmt: skip
+    for each in record.particles:
+        assert len(each.energy) == len(each.final) == len(each.deviation_ratio) == 2
+        assert all(len(snapshots) == 4 for snapshots in each.energy)
+        assert each.final == pytest.approx([sum(snapshots) / 4 for snapshots in each.energy])
+        assert each.mean == pytest.approx(sum(each.final) / 2)
+        assert len(each.points) == 256
+    for estimator in ("standard", "abc"):
+        assert record.moved_by(estimator, True).mean < 0.6 * record.moved_by(estimator, False).mean
+
+
+def test_arrows_point_outward(record, toy):
+    _, pool = toy
+    assert len(record.arrows) == 36
+    assert sum(math.sumprod(x, V) > 0 for x, V in record.arrows) == 36
+    x, V = record.arrows[7]
+    expected = exact_field(torch.tensor([x], dtype=torch.float64), pool, pool, tau=0.2, n=63, m=7, estimator="standard")
+    torch.testing.assert_close(torch.tensor([V], dtype=torch.float64), expected.V[:, 0])
+
+
+def test_record_is_read_back_unchanged(record, tmp_path):
+    append(tmp_path / "records.jsonl", record)
+    assert read(tmp_path / "records.jsonl", equilibrium.Equilibrium) == [record]
+
+
+def test_files_are_reproducible(record, tmp_path):
+    (tmp_path / "again").mkdir()
+    first, second = (equilibrium.ITEM.save(record, directory) for directory in (tmp_path, tmp_path / "again"))
+    assert [path.name for path in first] == [f"equilibrium.{kind}" for kind in ("png", "pdf", "md", "tex", "csv")]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    with Image.open(first[0]) as image:
+        assert min(image.size) >= 900
+        colors = {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
+    assert {RED, BLUE, GREEN} <= colors
+
+
+def test_panels_show_the_numbers_of_the_record(record):
+    pushed, unmatched, matched, bars = equilibrium.draw(record).axes
+    assert [len(axes.patches) for axes in (pushed, unmatched, matched)] == [8, 8, 8]
+    for axes, on in ((unmatched, False), (matched, True)):
+        drawn = axes.collections[1].get_offsets()
+        assert drawn.tolist() == [list(point) for point in record.moved_by("abc", on).points]
+        assert f"{record.moved_by('abc', on).mean:.4f}" in axes.texts[0].get_text()
+    heights = [bar.get_height() for container in bars.containers for bar in container]
+    assert heights == [*record.push(0.2, "standard").unmatched, *record.push(0.2, "abc").unmatched]
+    assert bars.get_lines()[0].get_ydata().tolist() == [0.0] * 6
+
+
+def signal(square, error, **changed):
+    settings = {"normalization": "row", "form": "separate", "n": 8, "fresh": 0, "matched": True, "stage": "V/RMS"}
+    return equilibrium.Signal(shift=0.0, square=square, square_error=error, **(settings | changed))
+
+
+def test_signals_below_the_noise_are_shown_as_limits():
+    assert signal(0.04, 0.001).text() == "2.0e-01"
+    assert signal(-1e-4, 5e-5).text() == "<1.0e-02"
+    assert signal(4e-4, 3e-4).root == pytest.approx(0.02)
+    assert signal(4e-4, 3e-4).text() == "<3.2e-02"
+
+
+def test_summary_shows_the_numbers_of_the_record(record):
+    shown = (signal(0.04, 0.001), signal(0.25, 0.001, shift=0.1), signal(0.01, 1e-4, n=64, fresh=8, matched=False))
+    particles = tuple(
+        replace(each, energy=((9.0, 0.5, 0.1, 0.1, 0.1), (9.0, 0.3, 0.3, 0.3, 0.3))) for each in record.particles
+    )
+    here = replace(record, signals=shown, particles=particles, energy_noise=2e-3)
+    text = equilibrium.ITEM.summary(replace(here, provenance=provenance(seed=7, wall_seconds=1.0)))
+    assert "row, separate, 8 positives, 7 other negatives, matched: 2.0e-01 (5.0e-01)" in text
+    assert "row, separate, 64 positives, 8 fresh negatives: 1.0e-01" in text
+    assert "matched ABC: 2.5e-01, 2.0e-01 – 3.0e-01, ratio" in text
+    assert "noise 2e-03" in text
+    assert text.endswith("Seed 7.")
+    row = record.push(0.2, "abc").unmatched
+    assert ["0.2", "ABC", *(f"{value:.2e}" for value in row)] in [line.split() for line in text.splitlines()]
+    assert ["any", "matched,", "any", *"000000"] in [line.split() for line in text.splitlines()]
+
+
+def test_findings_state_the_push_the_zero_and_the_particles(record):
+    ratio, zero, rest = equilibrium.findings(record)
+    standard = record.push(0.2, "standard").unmatched
+    assert f"push {standard[5] / standard[0]:.1f} times as hard as 8 and 7" in ratio
+    assert "exactly 0 for every size, estimator and τ" in zero
+    assert f"{record.moved_by('abc', True).mean:.1e}" in rest
+    broken = replace(record, pushes=(replace(record.pushes[0], matched=(1e-9,) * 6), *record.pushes[1:]))
+    assert "contradicts the theorem" in equilibrium.findings(broken)[1]
+    assert "1.00e-09" in equilibrium.table(broken).markdown()
