@@ -82,7 +82,7 @@ def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path, capsys, monk
 
 def test_demo_ends_with_the_files_of_its_runs(tmp_path, capsys, monkeypatch, small_toy):
     runs = [write_run(tmp_path / name, estimator=name) for name in ("standard", "abc")]
-    monkeypatch.setattr("truedrift.cli.demo._train_both", lambda *_: runs)
+    monkeypatch.setattr("truedrift.cli.demo._train_all", lambda *_: runs)
     out = tmp_path / "out"
     assert main(["demo", "--draws", "2", "--out", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -93,11 +93,11 @@ def test_demo_ends_with_the_files_of_its_runs(tmp_path, capsys, monkeypatch, sma
 
 
 @pytest.mark.slow
-def test_demo_trains_with_both_estimators_and_shows_them_on_a_page(tmp_path):
+def test_demo_trains_three_runs_and_shows_them_on_a_page(tmp_path):
     done = truedrift_command("demo", "--draws", "300", "--epochs", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / done.stdout.splitlines()[-1].removeprefix("page: ")).read_text(encoding="utf-8")
-    for name in ("digits-standard-seed0", "digits-abc-seed0"):
+    for name in ("digits-standard-seed0", "digits-abc-seed0", "digits-matched-seed0"):
         run = tmp_path / "runs" / "demo" / name
         assert '"evaluation"' in (run / "metrics.jsonl").read_text()
         assert name in page
@@ -112,14 +112,15 @@ def test_demo_trains_with_both_estimators_and_shows_them_on_a_page(tmp_path):
 
 
 def test_a_demo_whose_runs_are_in_use_ends_with_status_75(tmp_path, capsys, small_toy):
-    runs = [tmp_path / "digits-standard-seed0", tmp_path / "digits-abc-seed0"]
+    runs = [tmp_path / f"digits-{name}-seed0" for name in ("standard", "abc", "matched")]
     for run in runs:
         run.mkdir()
-    with lock_run(runs[0]), lock_run(runs[1]):
+    with lock_run(runs[0]), lock_run(runs[1]), lock_run(runs[2]):
         assert main(["demo", "--draws", "2", "--epochs", "1", "--out", str(tmp_path)]) == 75
     assert capsys.readouterr().err == (
-        "truedrift: training the digits with Standard and ABC: another command is working on 2 of 2 runs: "
-        "digits-standard-seed0 (standard), digits-abc-seed0 (abc); run the same command again when it has finished\n"
+        "truedrift: training the digits with Standard, ABC and matched ABC: another command is working on 3 of 3 runs: "
+        "digits-standard-seed0 (standard), digits-abc-seed0 (abc), digits-matched-seed0 (matched); "
+        "run the same command again when it has finished\n"
     )
 
 

@@ -109,6 +109,15 @@ def test_two_runs_are_compared_in_the_right_direction(make_run):
     assert [finding.subject for finding in describe_runs([a, b])] == ["Comparison", "a", "b"]
 
 
+def test_three_runs_are_ranked(make_run):
+    runs = [make_run(name, metrics=(evaluation(300, fid),)) for name, fid in (("a", 15.0), ("b", 13.25), ("c", 14.0))]
+    first, *others = describe_runs(runs)
+    assert first.sentence == "b ends lowest in FID: 13.2, against 14 (c), 15 (a)."
+    assert [finding.subject for finding in others] == ["a", "b", "c"]
+    without = make_run("d", metrics=METRICS[:1])
+    assert [finding.subject for finding in describe_runs([*runs, without])] == ["a", "b", "c", "d"]
+
+
 def test_runs_are_compared_by_later_evaluations_under_one_protocol(tmp_path):
     a, b = (write_run(tmp_path / name, metrics=METRICS[:1]) for name in "ab")
     write_evaluation(a, 12.0)

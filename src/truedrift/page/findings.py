@@ -1,6 +1,6 @@
 """Findings: one sentence per result, at the top of the page.
 
-If there are few runs, each has its own findings, and two runs are also compared. Many runs are summarized together.
+If there are few runs, each has its own findings, and they are also compared. Many runs are summarized together.
 The tone of a finding decides its color. It is derived from `RunStatus` and `Run.has_collapsed`.
 """
 
@@ -73,12 +73,12 @@ def describe_runs(runs: Sequence[Run]) -> list[Finding]:
         runs: The runs of the page.
 
     Returns:
-        Findings for each run if there are at most 6, preceded by a comparison if there are two; otherwise the summary
-        of `describe_many_runs`.
+        Findings for each run if there are at most 6, preceded by a comparison if there are two or more; otherwise the
+        summary of `describe_many_runs`.
     """
     if is_overview(runs):
         return describe_many_runs(runs)
-    comparison = [compare_runs(*runs)] if len(runs) == 2 else []
+    comparison = [compare_runs(*runs)] if len(runs) == 2 else rank_runs(runs) if len(runs) > 2 else []
     return [*comparison, *(finding for run in runs for finding in _describe_one_run(run))]
 
 
@@ -202,6 +202,29 @@ def compare_runs(a: Run, b: Run) -> Finding:
         sentence=f"{better.name} ends {abs(difference):.3g} lower in {name} than {worse.name}{source}.",
         about="With one run each, this difference may be due to chance; compare several seeds.",
     )
+
+
+def rank_runs(runs: Sequence[Run]) -> list[Finding]:
+    """Rank the final distances of three runs or more.
+
+    Args:
+        runs: The runs.
+
+    Returns:
+        One finding with the distances from the smallest to the largest, if all runs have the same protocol.
+    """
+    final = [(each.metrics.fid, run.name, each.protocol) for run in runs if (each := final_evaluation(run))]
+    if len(final) < len(runs) or len({protocol for *_, protocol in final}) > 1:
+        return []
+    (least, best, protocol), *others = sorted(final, key=lambda each: each[0])
+    rest = ", ".join(f"{fid:.3g} ({name})" for fid, name, _ in others)
+    return [
+        Finding(
+            subject=COMPARISON,
+            sentence=f"{best} ends lowest in {protocol.distance_name}: {least:.3g}, against {rest}.",
+            about="With one run each, differences may be due to chance; compare several seeds.",
+        )
+    ]
 
 
 def _why_not_comparable(a: Run, b: Run) -> str:
