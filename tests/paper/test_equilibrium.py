@@ -1,6 +1,5 @@
 """The study `equilibrium`, compared with its definitions, and rendered from a record alone."""
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -81,7 +80,7 @@ def test_particles_of_every_field_and_seed(record):
 def test_arrows_point_outward(record, toy):
     _, pool = toy
     assert len(record.arrows) == 36
-    assert sum(math.sumprod(x, V) > 0 for x, V in record.arrows) == 36
+    assert all(x[0] * V[0] + x[1] * V[1] > 0 for x, V in record.arrows)
     x, V = record.arrows[7]
     expected = exact_field(torch.tensor([x], dtype=torch.float64), pool, pool, tau=0.2, n=63, m=7, estimator="standard")
     torch.testing.assert_close(torch.tensor([V], dtype=torch.float64), expected.V[:, 0])
@@ -108,8 +107,8 @@ def test_panels_show_the_numbers_of_the_record(record):
     assert [len(axes.patches) for axes in (pushed, unmatched, matched)] == [8, 8, 8]
     for axes, on in ((unmatched, False), (matched, True)):
         drawn = axes.collections[1].get_offsets()
-        assert drawn.tolist() == [list(point) for point in record.moved_by("abc", on).points]
-        assert f"{record.moved_by('abc', on).mean:.4f}" in axes.texts[0].get_text()
+        assert drawn.tolist() == [list(point) for point in record.moved_by("standard", on).points]
+        assert f"{record.moved_by('standard', on).mean:.4f}" in axes.texts[0].get_text()
     heights = [bar.get_height() for container in bars.containers for bar in container]
     assert heights == [*record.push(0.2, "standard").unmatched, *record.push(0.2, "abc").unmatched]
     assert bars.get_lines()[0].get_ydata().tolist() == [0.0] * 6

@@ -26,7 +26,7 @@ from truedrift.grids.options import Scale, StudyOptions
 from truedrift.paper.equilibrium_signals import GENERATED, TAU, Signal, measure_signals
 from truedrift.paper.particles import Particles, energy_distance, move_particles
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import CLOUD, FRAME, INK, LOOKS, POSITIVE, STANDARD, style_axes
+from truedrift.report.figure import CLOUD, FRAME, INK, LOOKS, MUTED, POSITIVE, STANDARD, style_axes
 from truedrift.report.item import Item
 from truedrift.report.table import Row, Scientific, Table
 
@@ -232,10 +232,8 @@ def _notes(record: Equilibrium) -> list[str]:
         negatives = f"{fresh} fresh" if fresh else f"{record.generated - 1} other"
         at_p = "; ".join(each.text() for each in signals if each.shift == 0)
         shifted = ", ".join(each.text() for each in signals if each.shift)
-        end = f" ({shifted})" if shifted else ""
-        notes.append(
-            f"{normalization}, {form}, {n} positives, {negatives} negatives{', matched' if matched else ''}: {at_p}{end}"
-        )
+        setting = f"{normalization}, {form}, {n} positives, {negatives} negatives{', matched' if matched else ''}"
+        notes.append(f"{setting}: {at_p}" + (f" ({shifted})" if shifted else ""))
     steps = sum(count for _, count in record.stages)
     count, seeds = len(record.particles[0].points), len(record.particles[0].energy)
     notes.append(
@@ -265,7 +263,7 @@ def draw(record: Equilibrium) -> Figure:
     """Draw the push on the data, the particles of two fields over the data, and the push against the sizes."""
     figure = Figure(figsize=FIGURE_INCHES, facecolor="white")
     panels = [figure.add_axes((0.006 + k * 0.2385, 0.105, 0.2275, 0.782)) for k in range(3)]
-    unmatched, matched = record.moved_by("abc", False), record.moved_by("abc", True)
+    unmatched, matched = (record.moved_by("standard", on) for on in (False, True))
     # The data with the push on them
     _draw_plane(panels[0], "The push on data itself", INK)
     (x, y), (u, v) = (zip(*each, strict=True) for each in zip(*record.arrows, strict=True))
@@ -273,13 +271,16 @@ def draw(record: Equilibrium) -> Figure:
     panels[0].quiver(x, y, u, v, color=STANDARD, **arrows)
     sizes = f"{record.positives} positives, {record.generated - 1} negatives"
     _caption(panels[0], f"{sizes}: it points outward", STANDARD)
+    _label(panels[0], ("data", MUTED), ("mean push", STANDARD))
     # The particles at rest, over the data
     _draw_plane(panels[1], "Unmatched: samples too wide", STANDARD)
     _draw_points(panels[1], unmatched.points, STANDARD)
     _caption(panels[1], f"energy distance {unmatched.mean:.4f}", STANDARD)
+    _label(panels[1], ("data", MUTED), ("samples at rest", STANDARD))
     _draw_plane(panels[2], "Matched: samples on the data", MATCHED)
     _draw_points(panels[2], matched.points, MATCHED)
     _caption(panels[2], f"energy distance {max(matched.mean, 0):.4f}", MATCHED)
+    _label(panels[2], ("data", MUTED), ("samples at rest", MATCHED))
     _draw_bars(figure.add_axes((0.765, 0.205, 0.229, 0.682)), record)
     return figure
 
@@ -306,6 +307,12 @@ def _draw_points(axes: Axes, points: tuple[Point, ...], color: str, zorder: int 
 
 def _caption(axes: Axes, text: str, color: str) -> None:
     axes.text(0.5, -0.03, text, transform=axes.transAxes, ha="center", va="top", fontsize=10, color=color)
+
+
+def _label(axes: Axes, *entries: tuple[str, str]) -> None:
+    """Write what the colors are in the empty middle of the panel."""
+    for k, (text, color) in enumerate(entries):
+        axes.text(0.5, 0.53 - 0.075 * k, text, transform=axes.transAxes, ha="center", fontsize=10.5, color=color)
 
 
 def _draw_bars(axes: Axes, record: Equilibrium) -> None:
