@@ -115,8 +115,16 @@ def test_panels_show_the_numbers_of_the_record(record):
 
 
 def signal(square, error, **changed):
-    settings = {"normalization": "row", "form": "separate", "n": 8, "fresh": 0, "matched": True, "stage": "V/RMS"}
-    return equilibrium.Signal(shift=0.0, square=square, square_error=error, **(settings | changed))
+    row = {
+        "normalization": "row",
+        "form": "separate",
+        "n": 8,
+        "fresh": 0,
+        "matched": True,
+        "stage": "V/RMS",
+        "shift": 0.0,
+    }
+    return equilibrium.Signal(square=square, square_error=error, **(row | changed))
 
 
 def test_signals_below_the_noise_are_shown_as_limits():
