@@ -24,6 +24,7 @@ from benchmarks import (
     matched_loss,
     operators,
     streaming,
+    whole_class,
 )
 from benchmarks.machine import describe
 from benchmarks.results import Result, table
@@ -53,6 +54,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
     "cifar10_step": (cifar10_step.TITLE, cifar10_step.measure),
     "cached_positives": (cached_positives.TITLE, cached_positives.measure),
     "gradient_caching": (gradient_caching.TITLE, gradient_caching.measure),
+    "whole_class": (whole_class.TITLE, whole_class.measure),
     "evaluation": (evaluation.TITLE, evaluation.measure),
 }
 

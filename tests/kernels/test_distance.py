@@ -139,3 +139,20 @@ def test_gradient_away_from_zero(method):
 def test_distances_whose_squares_overflow_in_float32(method):
     x, y = draw(5, 8) * 1e30, draw(6, 8, seed=1) * 1e30
     torch.testing.assert_close(pairwise_distance(x, y, method=method).double(), literal(x, y), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_blocks_of_groups_equal_one_product(monkeypatch, same):
+    """Groups of many references are taken block by block on a CPU; 6 groups in blocks of 2, and of 1."""
+    generator = torch.Generator().manual_seed(0)
+    y = 3 + torch.randn(2, 3, 11, 7, generator=generator)
+    x = y if same else y[..., :4, :] + torch.randn(2, 3, 4, 7, generator=generator)
+    expected = pairwise_distance(x, y, method="matmul", same=same)
+    for elements in (2 * 11 * 7, 1):
+        monkeypatch.setattr(distance, "BLOCK_ELEMENTS", elements)
+        assert distance._fits_no_cache(x, y)
+        assert not distance._fits_no_cache(x.clone().requires_grad_(), y)
+        assert not distance._fits_no_cache(x[0], y)  # the groups of x are broadcast
+        found = pairwise_distance(x, y, method="matmul", same=same)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(pairwise_distance(x[0], y, method="matmul"), torch.cdist(x[0].expand_as(x), y))

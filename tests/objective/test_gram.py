@@ -256,3 +256,71 @@ def test_auto_chooses_the_path_by_scale(monkeypatch):
     assert taken == []
     drift_loss(gen, pos)
     assert taken == ["gram"]
+
+
+# ---- many positives: V is formed, products among positives are not computed -----------------------------------------
+
+
+@pytest.fixture
+def formed_field(monkeypatch):
+    """Form V for every size."""
+    monkeypatch.setattr(gram, "_forms_field", lambda groups, temperatures, spec: True)
+
+
+@pytest.mark.usefixtures("formed_field")
+@pytest.mark.parametrize("u", [0, 3], ids=["unguided", "guided"])
+@pytest.mark.parametrize("form", CENTROID_FORMS)
+@pytest.mark.parametrize("normalization", JOINT_NORMALIZATIONS)
+def test_formed_field_equals_general_path_in_float64(normalization, form, u):
+    for n, m in ((1, 3), (2, 1), (4, 6), (5, 5), (3, 70)):
+        gen, pos, neg, weight_neg = feature_groups(n, m, u)
+        options = {"normalization": normalization, "form": form, "weight_neg": weight_neg}
+        (loss, gradient), (expected, expected_gradient) = both_paths(gen, pos, neg, **options)
+        assert (loss - expected).abs().max() <= 1e-9 * expected.abs().max()
+        assert (gradient - expected_gradient).norm() <= 1e-9 * expected_gradient.norm()
+        reports = [drift_loss(gen, pos, neg, path=path, **options).report for path in ("gram", "general")]
+        for name in ("energy", "spread", "force", "n_eff_pos"):
+            found, wanted = (getattr(report, name) for report in reports)
+            torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.usefixtures("formed_field")
+@pytest.mark.parametrize("options", [{"normalization": "row", "matched": True}, {"r": 4}, {"r": 4, "matched": True}])
+def test_formed_field_with_windows_and_fresh_negatives(options):
+    gen, pos, _, _ = feature_groups(3, 12)
+    fresh = feature_groups(options["r"], 12)[0].flip(-1) if "r" in options else None
+    options = {name: value for name, value in options.items() if name != "r"} | {"fresh_neg": fresh}
+    (loss, gradient), (expected, expected_gradient) = both_paths(gen, pos, **options)
+    assert (loss - expected).abs().max() <= 1e-9 * expected.abs().max()
+    assert (gradient - expected_gradient).norm() <= 1e-9 * expected_gradient.norm()
+
+
+@pytest.mark.usefixtures("formed_field")
+@pytest.mark.parametrize(("temperatures", "limit"), [(DEFAULT, 1e-5), (SHARP, 1e-3)], ids=["default", "sharp"])
+@pytest.mark.parametrize("form", CENTROID_FORMS)
+@pytest.mark.parametrize(("name", "n", "D"), HARD_SHAPES)
+def test_float32_gradient_of_a_formed_field_where_features_are_alike(name, n, D, form, temperatures, limit):
+    gen, pos = hard(name, n, D)
+    options = {"form": form, "temperatures": temperatures}
+    expected, expected_gradient = loss_and_gradient(loss_of, gen, pos, path="general", **options)
+    loss, gradient = loss_and_gradient(loss_of, gen.float(), pos.float(), path="gram", **options)
+    assert (gradient - expected_gradient).norm() <= limit * expected_gradient.norm()
+    assert (loss - expected).abs().max() <= 1e-4 * expected.max()
+
+
+def chosen_variants(monkeypatch, *sizes, **options):
+    """Return whether V is formed, for (g, n) of every size, 3 temperatures and D = 384."""
+    chosen, forms_field = [], gram._forms_field
+    monkeypatch.setattr(gram, "_forms_field", lambda *sides: chosen.append(forms_field(*sides)) or chosen[-1])
+    for g, n in sizes:
+        drift_loss(torch.randn(1, g, 384), torch.randn(1, n, 384), path="gram", **options)
+    return chosen
+
+
+def test_field_is_formed_if_there_are_many_positives(monkeypatch):
+    sizes = ((8, 8), (64, 64), (8, 16), (8, 126), (8, 500), (32, 500))
+    assert chosen_variants(monkeypatch, *sizes) == [False, False, False, True, True, True]
+
+
+def test_field_is_not_formed_with_the_symmetric_normalization(monkeypatch):
+    assert chosen_variants(monkeypatch, (8, 500), normalization="symmetric") == [False]

@@ -78,8 +78,11 @@ def stack_padded(features: Sequence[Float[Tensor, "B _"]]) -> Float[Tensor, "S B
     """
     if not features:
         raise UserError("is empty", "must hold one or more groups", "pass the output of an encoder", field="features")
+    if len(features) == 1:  # no copy
+        return features[0].unsqueeze(0)
     widest = max(group.shape[-1] for group in features)
-    return torch.stack([F.pad(group, (0, widest - group.shape[-1])) for group in features])
+    padded = [group if group.shape[-1] == widest else F.pad(group, (0, widest - group.shape[-1])) for group in features]
+    return torch.stack(padded)
 
 
 def gradient_weights(dimensions: Sequence[int], feature_scale: str) -> list[float]:

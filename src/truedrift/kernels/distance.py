@@ -15,13 +15,16 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.errors import require_choice
-from truedrift.kernels.precision import may_be_differentiated, to_widest
+from truedrift.kernels.precision import can_be_read, may_be_differentiated, to_widest
 
 Method = Literal["auto", "exact", "matmul"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
 EXACT_UP_TO_ELEMENTS = 1 << 16
 """`auto` forms differences up to this number of elements: a matrix product is not faster there."""
+
+BLOCK_ELEMENTS = 1 << 18
+"""Elements of y per block of groups on a CPU, two megabytes in float64, which fit into its cache."""
 
 EXACT_UP_TO_DIMENSION = 4
 """`auto` always forms differences up to this D: they need little more memory than the distances."""
@@ -90,15 +93,31 @@ def _squared(x: Tensor, y: Tensor, method: Method, same: bool) -> Tensor:
     if method == "auto":
         small = D <= EXACT_UP_TO_DIMENSION or B * n * D <= EXACT_UP_TO_ELEMENTS
         method = "exact" if small else "matmul"
-    x, y = to_widest(x), to_widest(y)
     if method == "exact":
-        squared = (x.unsqueeze(-2) - y.unsqueeze(-3)).square().sum(-1)
+        squared = (to_widest(x).unsqueeze(-2) - to_widest(y).unsqueeze(-3)).square().sum(-1)
+    elif _fits_no_cache(x, y):
+        rows = max(1, BLOCK_ELEMENTS // (n * D))
+        blocks = zip(x.flatten(0, -3).split(rows), y.flatten(0, -3).split(rows), strict=True)
+        squared = torch.cat([_expand_square(*block) for block in blocks]).view(*x.shape[:-1], n)
     else:
-        center = y.mean(-2, keepdim=True)
-        x, y = x - center, y - center
-        squared = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2) - 2 * (x @ y.mT)
-        squared = squared.clamp_min(0)
+        squared = _expand_square(x, y)
     return squared.masked_fill(torch.eye(B, dtype=torch.bool, device=x.device), 0) if same else squared
+
+
+def _expand_square(x: Tensor, y: Tensor) -> Tensor:
+    """Compute ‖x‖² + ‖y‖² − 2 x·y around the mean of y."""
+    x, y = to_widest(x), to_widest(y)
+    center = y.mean(-2, keepdim=True)
+    x, y = x - center, y - center
+    squared = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2) - 2 * (x @ y.mT)
+    return squared.clamp_min(0)
+
+
+def _fits_no_cache(x: Tensor, y: Tensor) -> bool:
+    """Return whether many references on a CPU, in groups and without a derivative, are better taken block by block."""
+    if y.numel() <= BLOCK_ELEMENTS or y.ndim < 3 or x.shape[:-2] != y.shape[:-2] or not can_be_read(y):
+        return False
+    return not may_be_differentiated(x) and not may_be_differentiated(y)
 
 
 def _result_dtype(x: Tensor, y: Tensor) -> torch.dtype:

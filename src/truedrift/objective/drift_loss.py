@@ -180,9 +180,7 @@ def _general_loss(
         )
         # The field of every temperature, and their sum.
         y_neg = fixed if columns.neg is None else torch.cat((fixed, columns.neg), -2)
-        V = weighted_mean(weights.gamma_pos, columns.pos.unsqueeze(-3)) - weighted_mean(
-            weights.gamma_neg, y_neg.unsqueeze(-3)
-        )
+        V = _centroids(weights.gamma_pos, columns.pos) - _centroids(weights.gamma_neg, y_neg)
         if spec.form == "potential":
             V = V + weights.own() * fixed.unsqueeze(-3)
         V = weights.relative_mass() * V if spec.form == "product" else V
@@ -203,6 +201,11 @@ def _general_loss(
         columns=sums,
         log_ratio=ratio,
     )
+
+
+def _centroids(gamma: Float[Tensor, "*batch T n m"], y: Float[Tensor, "*batch m D"]) -> Float[Tensor, "*batch T n D"]:
+    """Compute γ y of every temperature in one product, without copies of y."""
+    return weighted_mean(gamma.flatten(-3, -2), y).unflatten(-2, gamma.shape[-3:-1])
 
 
 def _custom_log_kernels(kernel: str | LogKernel, scaled: ScaledFeatures, temperatures: Sequence[float]) -> Tensor:

@@ -12,6 +12,10 @@ C = Σ_τ C_τ/rms_τ the projection is f_i·V_i = −½ Σ_j C_ij d²_ij, and f
 subtracted from the diagonal of C and the gradient is one product. In total there are two products with D-dimensional
 operands, for any number of temperatures.
 
+With many more positives than queries, the products among the positives would be most of the work. Then only the rows of
+the queries are computed, and V_τ = C_τ F is formed: T + 1 products whose cost is linear in n. `_forms_field` counts the
+operations of both variants.
+
 **Precision.** d² = 2 − 2 f·f′ cancels when f is near f′. In float32 it is accurate to about 2e-7, and a log-weight d/τ
 to 1e-7/(dτ). If a pair is so near that this matters (`NEAR`), the products are computed in float64, at twice the cost.
 On the CPU the distances are read to decide. On other devices reading them would synchronize, so float64 is always used.
@@ -19,6 +23,7 @@ On the CPU the distances are read to decide. On other devices reading them would
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -36,6 +41,9 @@ from truedrift.objective.report import LossTerms, positive_blocks
 
 BLOCK_ELEMENTS = 1 << 19
 """Feature elements per block of groups on the CPU, two megabytes of float32: bounds memory and fits in the cache."""
+
+LARGEST_SHARE, PASSES_OF_FIELD = 0.7, 8
+"""V is formed if that takes less than this share of the operations; passes over all features that it takes besides."""
 
 NEAR = 3e-3
 """Pairs nearer than NEAR/τ need float64 products: with float32 the error of their log-weight exceeds 3e-5."""
@@ -140,8 +148,9 @@ def _compute_block(
     # Unit features and their squared distances.
     G, n, D = groups.gen.shape
     z, deviation = _standardize(groups, gradient)
+    forms_field = _forms_field(groups, len(temperatures), spec)
     directions = _directions_op if torch.compiler.is_compiling() else _directions
-    squared, inverse_norm = directions(z, n, NEAR / min(temperatures))
+    squared, inverse_norm = directions(z, n, NEAR / min(temperatures), not forms_field)
     d = squared[:, :n].clone().sqrt_()
     # log k → weights of both sides → coefficients C of every temperature.
     log_k = log_kernels(d, temperatures)
@@ -160,16 +169,45 @@ def _compute_block(
     log_mass = weights.log_scale(spec.form)
     del weights
     # ⟨V_σ, V_τ⟩ → RMS of every field and loss.
-    products = _field_products(C, squared, n * D)
+    if forms_field:
+        V = torch.bmm(C.view(G, -1, z.shape[-2]) * inverse_norm.unsqueeze(-2), z).view(G, len(temperatures), -1)
+        products = torch.bmm(V, V.mT).div_(n * D)
+    else:
+        products = _field_products(C, squared, n * D)
     square = products.diagonal(dim1=-2, dim2=-1).clamp_min(0)
     inverse_rms = (square + EPSILON).rsqrt().unsqueeze(-1)  # [G, T, 1]
     loss = (products * inverse_rms * inverse_rms.mT).sum((-2, -1))
     # The gradient with respect to gen.
-    total = C.mul_(inverse_rms).sum(1).view(G, n, -1)  # Σ_τ C_τ/rms_τ
-    torch.bmm(_gradient_coefficients(total, squared, inverse_norm, D), z, out=gradient)
+    if forms_field:
+        f, inverse = z[:, :n] * inverse_norm[:, :n, None], inverse_norm[:, :n, None]
+        total = torch.bmm(inverse_rms.mT, V).view(G, n, D)  # Σ_τ V_τ/rms_τ
+        torch.mul(total - f * (f * total).sum(-1, keepdim=True), inverse * (-2 / (n * D)), out=gradient)
+        squared_pos = _squared_in_blocks(z[:, groups.negatives :], inverse_norm[:, groups.negatives :], n)
+    else:
+        total = C.mul_(inverse_rms).sum(1).view(G, n, -1)  # Σ_τ C_τ/rms_τ
+        torch.bmm(_gradient_coefficients(total, squared, inverse_norm, D), z, out=gradient)
+        squared_pos = _diagonal_blocks(squared[:, groups.negatives :, groups.negatives :], n)
     gradient /= deviation
-    squared_pos = _diagonal_blocks(squared[:, groups.negatives :, groups.negatives :], n)
     return GroupBlock(loss, d, square, log_mass, squared_pos, *(columns or (None, None)))
+
+
+def _forms_field(groups: Features, temperatures: int, spec: FieldSpec) -> bool:
+    """Return whether forming V takes far fewer operations than products of all columns; "symmetric" needs these."""
+    g, n, D, T = groups.gen.shape[-2], groups.pos.shape[-2], groups.gen.shape[-1], temperatures
+    columns, (K, b) = groups.negatives + n, positive_blocks(g, n)
+    all_products = columns * columns * (D + T * g) + g * columns * D
+    rows_and_field = columns * D * (g + T * g + PASSES_OF_FIELD) + K * b * b * D
+    return spec.normalization != "symmetric" and rows_and_field < LARGEST_SHARE * all_products
+
+
+def _squared_in_blocks(z: Tensor, inverse_norm: Tensor, g: int) -> Tensor:
+    """Return the d² [G, K, b, b] among the positives of every block, from z and 1/‖z‖ of the positives."""
+    K, b = positive_blocks(g, z.shape[-2])
+    f = (z * inverse_norm.unsqueeze(-1))[:, : K * b].unflatten(-2, (K, b))
+    square = f.square().sum(-1)
+    squared = (square.unsqueeze(-1) + square.unsqueeze(-2)).sub_(f @ f.mT, alpha=2).clamp_min_(0)
+    squared.diagonal(dim1=-2, dim2=-1).zero_()
+    return squared
 
 
 def _diagonal_blocks(squared: Tensor, g: int) -> Tensor:
@@ -211,14 +249,18 @@ def _standardize(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
     return z, deviation
 
 
-def _directions(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
-    """Return d² [G, columns, columns] of f = z/‖z‖ and 1/‖z‖ [G, columns], in float64 if pairs are within `near`."""
+def _directions(z: Tensor, n: int, near: float, whole: bool) -> tuple[Tensor, Tensor]:
+    """Return d² of f = z/‖z‖ and 1/‖z‖ [G, columns], in float64 if pairs are within `near`.
+
+    d² has all rows [G, columns, columns], or, if not `whole`, the rows of the n queries.
+    """
+    expand = _expand if whole else partial(_expand_rows, n=n)
     if z.device.type == "cpu":
-        squared, inverse_norm = _expand(z)
+        squared, inverse_norm = expand(z)
         queries = squared[:, :n]
         if int((queries < near * near).count_nonzero()) == queries.shape[0] * n:  # each is near only itself
             return squared, inverse_norm
-    squared, inverse_norm = _expand(to_widest(z))
+    squared, inverse_norm = expand(to_widest(z))
     return squared.to(z.dtype), inverse_norm.to(z.dtype)
 
 
@@ -232,16 +274,27 @@ def _expand(z: Tensor) -> tuple[Tensor, Tensor]:
     return (square.unsqueeze(-1) + square.unsqueeze(-2)).sub_(product, alpha=2).clamp_min_(0), inverse_norm
 
 
+def _expand_rows(z: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Return the first n rows of `_expand`; d² of a query and itself is 0 by identity."""
+    product, square = torch.bmm(z[:, :n], z.mT), z.square().sum(-1)
+    inverse_norm = torch.where(square > SMALLEST_NORM**2, square.rsqrt(), 0)
+    product.mul_(inverse_norm[:, :n].unsqueeze(-1)).mul_(inverse_norm.unsqueeze(-2))
+    square = (inverse_norm > 0).to(z.dtype)  # f·f
+    squared = (square[:, :n].unsqueeze(-1) + square.unsqueeze(-2)).sub_(product, alpha=2).clamp_min_(0)
+    squared.diagonal(dim1=-2, dim2=-1).zero_()
+    return squared, inverse_norm
+
+
 @torch.library.custom_op("truedrift::directions", mutates_args=())
-def _directions_op(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
+def _directions_op(z: Tensor, n: int, near: float, whole: bool) -> tuple[Tensor, Tensor]:
     """`_directions` as one operator of a compiled graph, which cannot read values."""
-    return _directions(z, n, near)
+    return _directions(z, n, near, whole)
 
 
 @_directions_op.register_fake
-def _(z: Tensor, n: int, near: float) -> tuple[Tensor, Tensor]:
+def _(z: Tensor, n: int, near: float, whole: bool) -> tuple[Tensor, Tensor]:
     G, columns, _ = z.shape
-    return z.new_empty(G, columns, columns), z.new_empty(G, columns)
+    return z.new_empty(G, columns if whole else n, columns), z.new_empty(G, columns)
 
 
 def _field_products(C: Tensor, squared: Tensor, elements: int) -> Tensor:

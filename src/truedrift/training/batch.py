@@ -177,8 +177,8 @@ class OnTheFlyFeatures:
         start, end = distributed.row_range(total)
         own = Batch(batch.indices[start:end], batch.mirrored[start:end])
         values = to_device(gather_samples(self.samples.values, own), self.device)
-        parts = values.split(self.at_once or max(1, len(values)))
-        features = torch.cat([self._features(part) for part in parts])
+        parts = [self._features(part) for part in values.split(self.at_once or max(1, len(values)))]
+        features = parts[0] if len(parts) == 1 else torch.cat(parts)
         return distributed.gather_rows(features, total)
 
     def _features(self, values: Tensor) -> Tensor:
