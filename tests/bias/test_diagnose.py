@@ -39,7 +39,7 @@ def as_json(diagnosis):
     """Read what `to_json` writes, with tuples for the lists of JSON; `to_json` rejects NaN and infinities."""
     written = json.loads(diagnosis.to_json())
     for at in written["temperatures"]:
-        at["biases"] = tuple(at["biases"])
+        at["biases"], at["pushes"] = tuple(at["biases"]), tuple(at["pushes"])
     return written | {"temperatures": tuple(written["temperatures"])}
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,6 +62,65 @@ def test_json_equals_that_of_the_library(files, capsys, tmp_path):
     arrays = {name: torch.from_numpy(value) for name, value in np.load(files / "features.npz").items()}
     assert json.loads(out) == json.loads(diagnose(**arrays, tau=(0.1,), n=16, wanted=0.02).to_json())
     assert json.loads(out_file.read_text()) == json.loads(out)
+
+
+def test_the_push_follows_the_number_of_generated_samples(files, capsys):
+    arguments = (files / "features.npz", "--tau", 0.05, 0.1, 1, "--n", 16, "--generated", 5)
+    status, out, err = run(capsys, *arguments)
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert len(lines) <= 42
+    assert max(map(len, lines)) <= 100
+    at = next(k for k, line in enumerate(lines) if line.strip() == "push at q = p, g = 5")
+    labels = [line[:26].strip() for line in lines[at + 1 : at + 9]]
+    standard_and_abc = [name for each in ("standard", "ABC") for name in (each, "of spread, of noise", "outward")]
+    assert labels == [*standard_and_abc, "matched, windows of 4", "noise of V / unmatched"]
+    assert lines[at + 7].split()[-3:] == ["0", "0", "0"]
+    arrays = {name: torch.from_numpy(value) for name, value in np.load(files / "features.npz").items()}
+    found = diagnose(**arrays, tau=(0.05, 0.1, 1.0), n=16, generated=5)
+    assert [float(cell) for cell in lines[at + 1].split()[1:]] == pytest.approx(
+        [each.pushes[0].norm for each in found.temperatures], rel=5e-3
+    )
+    assert found.advice in " ".join(lines)
+    _, written, _ = run(capsys, *arguments, "--json")
+    assert json.loads(written) == json.loads(found.to_json())
+
+
+def test_without_generated_samples_there_is_no_push(files, capsys):
+    _, out, _ = run(capsys, files / "features.npz", "--tau", 0.1, "--n", 16)
+    assert "push" not in out
+    assert "matched" not in out
+
+
+def test_help_has_an_example_with_generated_samples(capsys):
+    status, out, _ = run(capsys, "--help")
+    assert status == 0
+    assert "truedrift diagnose features.npz --tau 0.05 --n 64 --generated 8" in out
+
+
+def test_the_worked_example_of_the_documentation(capsys, tmp_path, monkeypatch):
+    """The commands of the section run, and print its table. Numbers may differ by 2 % between machines."""
+    text = (Path(__file__).parents[2] / "docs" / "diagnosis.md").read_text()
+    block = re.search(r"## Push.*?```console\n(.*?)```", text, re.DOTALL).group(1)
+    script, command, shown = re.fullmatch(
+        r'\$ python -c "\n(.*?)"\n\$ truedrift diagnose (.*?)\n(.*)', block, re.DOTALL
+    ).groups()
+    monkeypatch.chdir(tmp_path)
+    exec(script, {})
+    status, out, _ = run(capsys, *command.split())
+    assert status == 0
+    printed = out[out.index("push at q = p") :].splitlines()
+    count = 0
+    for line in shown.strip("…\n").splitlines():
+        if line.strip() in ("", "…"):
+            continue
+        number = r"-?[0-9]+\.?[0-9]*(?:e-?[0-9]+)?"
+        found = next(each for each in printed if re.sub(number, "#", each).split() == re.sub(number, "#", line).split())
+        printed.remove(found)
+        values, expected = ([float(each) for each in re.findall(number, one)] for one in (found, line))
+        assert values == pytest.approx(expected, rel=0.02)
+        count += 1
+    assert count >= 9
 
 
 def test_the_three_file_formats_and_kinds_of_input(files, capsys):
@@ -158,6 +218,23 @@ SOURCES = "weights, or distances, or queries and references"
             "must be a directory that exists or can be made; name another one",
         ),
         ("features.npz", ["--tau", "1", "--out", "."], "--out '.' is a directory; must be a file; pass a file in it"),
+        (
+            "features.npz",
+            ["--tau", "1", "--generated", "2"],
+            "generated is 2; must be an integer from 3 to 1000000, for 2 negatives or more; "
+            "pass the number of generated samples per class of a batch",
+        ),
+        (
+            "features.npz",
+            ["--tau", "1", "--n", "1", "--generated", "8"],
+            "n is 1; must be at least 2 with generated; use more positives",
+        ),
+        (
+            "weights.npy",
+            ["--array", "weights", "--generated", "8"],
+            "generated is 8 with weights, which do not determine the push of the field; "
+            "needs distances, or queries and references; pass these, or leave it out",
+        ),
         (
             "distances.npy",
             ["--tau", "1"],

@@ -42,6 +42,8 @@ extrapolated by a power law, n^−k for an estimator of bias order k, and the re
 **Temperature.** *Too cold*: in 95 % of the minibatches one reference has more than half of the weight, so the centroid
 is mostly the nearest reference. *Too warm*: ‖T* − E[y]‖ is at most 1 % of √(E‖y − E[y]‖²), so the query has almost no
 influence on T*.
+
+**Push.** If the number of generated samples of a batch is given, `push` measures the push of the field at q = p.
 """
 
 import math
@@ -60,6 +62,7 @@ from truedrift.bias.diagnose_inputs import (
     input_from_distances,
     input_from_features,
     read_settings,
+    require_no_generated,
     require_source,
     weight_rows,
 )
@@ -74,6 +77,7 @@ from truedrift.bias.diagnosis import (
     Weights,
 )
 from truedrift.bias.expected_weights import FLOOR, References
+from truedrift.bias.push import divide_or_zero, measure_pushes, write_advice
 from truedrift.bias.uncertainty import GROUPS, Estimate, simulate_batches, summarize_batches
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.kernels.kernel import LogKernel
@@ -252,6 +256,7 @@ def diagnose(
     wanted: float | None = 0.01,
     kernel: str | LogKernel = "laplace",
     seed: int = 0,
+    generated: int | None = None,
 ) -> Diagnosis:
     """Measure the bias of a centroid from weights, from distances, or from queries and references.
 
@@ -265,6 +270,8 @@ def diagnose(
         wanted: The bias for which n is searched, as a fraction of the spread √(E‖y − T*‖²); None for no search.
         kernel: "laplace", "gaussian", or a function (x, y, tau) → log k of features.
         seed: The seed for sampling large inputs and for minibatches.
+        generated: The number g ≥ 3 of generated samples per class of a batch. With it, the push of the field of n
+            positives and g − 1 negatives at q = p is measured, with one sentence of advice. Not for weights.
 
     Returns:
         The diagnosis at each temperature.
@@ -279,8 +286,9 @@ def diagnose(
     require_source(weights=weights, distances=distances, queries=queries, references=references)
     if weights is not None:
         require_seed(seed)
+        require_no_generated(generated)
         return _diagnose_weights(weight_rows(weights), seed)
-    settings = read_settings(tau, n, wanted, kernel, seed)
+    settings = read_settings(tau, n, wanted, kernel, seed, generated)
     generator = torch.Generator().manual_seed(seed)
     if distances is not None:
         sample = input_from_distances(distances, settings, generator)
@@ -316,10 +324,13 @@ def _diagnose_sample(sample: DiagnosisInput, settings: DiagnosisSettings, genera
     queries_used, references_used = sample.y.shape if sample.x is None else (len(sample.x), len(sample.y))
     groups = uncertainty.jackknife_groups(sample.distinct, generator)
     pairs = zip(settings.temperatures, sample.references_by_temperature(settings), strict=True)
-    kernel = settings.kernel
+    temperatures = tuple(
+        _diagnose_temperature(tau, references, sample, settings, groups, generator) for tau, references in pairs
+    )
+    kernel, n, generated = settings.kernel, settings.n, settings.generated
     return Diagnosis(
         source="distances" if sample.x is None else "features",
-        n=settings.n,
+        n=n,
         queries=sample.queries,
         queries_used=queries_used,
         references=sample.references,
@@ -329,9 +340,10 @@ def _diagnose_sample(sample: DiagnosisInput, settings: DiagnosisSettings, genera
         kernel=kernel if isinstance(kernel, str) else getattr(kernel, "__name__", "a function"),
         wanted=settings.wanted,
         seed=settings.seed,
-        temperatures=tuple(
-            _diagnose_temperature(tau, references, sample, settings, groups, generator) for tau, references in pairs
-        ),
+        temperatures=temperatures,
+        generated=generated,
+        window=None if generated is None else min(n, generated - 1),
+        advice=None if generated is None else write_advice(temperatures, n, generated - 1),
     )
 
 
@@ -365,8 +377,8 @@ def _diagnose_temperature(
                 high=high,
                 resolved=estimate.norm > floor,
                 quantiles=Quantiles.of(estimate.norms),
-                of_spread=_ratio(estimate.norm, spread),
-                of_noise=_ratio(estimate.norm, noise),
+                of_spread=divide_or_zero(estimate.norm, spread),
+                of_noise=divide_or_zero(estimate.norm, noise),
                 needed_n=required.n,
                 needed_is_extrapolated=required.extrapolated,
             )
@@ -375,6 +387,9 @@ def _diagnose_temperature(
     (abc,) = (each for each in estimates if each.estimator == "abc")
     expansion = float(references.abc_residual(n).norm(dim=-1).mean())
     references_eff = Quantiles.of(references.n_eff(sample.distinct))
+    # Measure the push of the field, if the number of negatives is known
+    generated = settings.generated
+    pushes = () if generated is None else measure_pushes(references, n, generated - 1, settings.seed)
     return TemperatureDiagnosis(
         tau=tau,
         weights=weights,
@@ -385,6 +400,7 @@ def _diagnose_temperature(
         dead=_temperature_status(weights, references.relative_shift),
         biases=tuple(biases),
         light=rate_reliability(abc, expansion, weights, references_eff, distinct, floor),
+        pushes=pushes,
     )
 
 
@@ -397,11 +413,6 @@ def _required_n(
         return references.biases((name,), n)[:, 0, 0].norm(dim=-1).mean(0).clamp_min(floor).tolist()
 
     return smallest_n(sizes, biases, wanted, estimator_of(name).bias_order, more)
-
-
-def _ratio(a: float, b: float) -> float:
-    """Return a/b, and 0 if b is 0: references that are all the same have no spread, no noise and no bias."""
-    return a / b if b > 0 else 0.0
 
 
 def _temperature_status(weights: Weights, relative_shift: float) -> TemperatureStatus | None:

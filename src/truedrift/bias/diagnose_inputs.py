@@ -13,7 +13,7 @@ import torch
 
 from truedrift.axes import Float, Int, Tensor
 from truedrift.bias import uncertainty
-from truedrift.bias.checks import require_seed
+from truedrift.bias.checks import is_size, require_seed
 from truedrift.bias.expected_weights import References
 from truedrift.errors import (
     UserError,
@@ -52,6 +52,8 @@ class DiagnosisSettings:
     wanted: float | None
     kernel: str | LogKernel
     seed: int
+    generated: int | None = None
+    """The number g of generated samples of a batch; None without the push."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,21 @@ def require_source(**given: Tensor | None) -> None:
         raise UserError(f"the input has {', '.join(sorted(names)) or 'no arrays'}", allowed, "pass one of the three")
 
 
+def require_no_generated(generated: int | None) -> None:
+    """Require that no number of generated samples comes with weights, which do not determine the push."""
+    if generated is not None:
+        problem = f"is {generated!r} with weights, which do not determine the push of the field"
+        allowed = "needs distances, or queries and references"
+        raise UserError(problem, allowed, "pass these, or leave it out", field="generated")
+
+
 def read_settings(
-    tau: float | Sequence[float] | None, n: int | None, wanted: float | None, kernel: str | LogKernel, seed: int
+    tau: float | Sequence[float] | None,
+    n: int | None,
+    wanted: float | None,
+    kernel: str | LogKernel,
+    seed: int,
+    generated: int | None = None,
 ) -> DiagnosisSettings:
     """Check the settings, for distances and for features."""
     # Temperatures
@@ -120,7 +135,15 @@ def read_settings(
     if not callable(kernel):
         require_choice("kernel", kernel, KERNELS)
     require_seed(seed)
-    return DiagnosisSettings(tuple(float(each) for each in temperatures), n, wanted, kernel, seed)
+    # Sizes of both sides of the field
+    if generated is not None:
+        if not is_size(generated, 3) or generated > LARGEST_N:
+            allowed = f"must be an integer from 3 to {LARGEST_N}, for 2 negatives or more"
+            fix = "pass the number of generated samples per class of a batch"
+            raise UserError(f"is {generated!r}", allowed, fix, field="generated")
+        if n < 2:
+            raise UserError(f"is {n}", "must be at least 2 with generated", "use more positives", field="n")
+    return DiagnosisSettings(tuple(float(each) for each in temperatures), n, wanted, kernel, seed, generated)
 
 
 def weight_rows(weights: Tensor) -> Float[Tensor, "rows n"]:

@@ -75,6 +75,29 @@ class Bias:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Push:
+    """‖F_n − F_m‖ of one estimator, where F_k = E[T_k]: the mean field of n positives and m negatives at q = p.
+
+    Matched references have no push. If it is not `resolved`, it is only known to be below 1e-9 of the spread.
+    """
+
+    estimator: str
+    norm: float
+    """Mean over queries."""
+    resolved: bool
+    quantiles: Quantiles
+    """Over queries."""
+    outward: float
+    """The component of F_n − F_m along T* − E[y], mean over queries. If it is positive, samples become too wide."""
+    noise: float
+    """√(tr Var T_n) of this estimator, root mean square over queries, from simulated minibatches."""
+    of_spread: float
+    of_noise: float
+    matched_noise_ratio: float | None
+    """√(tr Var V) with matched references over that without, from the same minibatches; None if it takes too long."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Reliability:
     """How reliable the numbers are: a color, and a `reason` in one line.
 
@@ -110,6 +133,8 @@ class TemperatureDiagnosis:
     dead: TemperatureStatus | None = None
     biases: tuple[Bias, ...] = ()
     light: Reliability | None = None
+    pushes: tuple[Push, ...] = ()
+    """For standard and ABC, if the number of generated samples is known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +155,12 @@ class Diagnosis:
     """The bias for which n was searched, as a fraction of the spread."""
     seed: int
     temperatures: tuple[TemperatureDiagnosis, ...]
+    generated: int | None = None
+    """The number g of generated samples of a batch, each with m = g − 1 negatives; None if it was not given."""
+    window: int | None = None
+    """s = min(n, m), the number of references per window with matched references."""
+    advice: str | None = None
+    """What to do about the push, in one sentence."""
 
     def to_json(self) -> str:
         """Return the diagnosis as one JSON object."""

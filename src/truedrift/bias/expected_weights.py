@@ -20,6 +20,8 @@ that of the grid, but the steps are fixed and wider. Compared with steps of a qu
 
 the error of the trapezoid rule is |Γ(p + 2πi/step)| ≈ 1e-11 for any bias, and that of the grid is a fraction of
 E[γ_i] − α*_i, which is small where the bias is small. A bias below FLOOR · √(E‖y − T*‖²) is not resolved.
+`deviations_at_points` needs no grid. It sums over the references themselves, at a cost of O(N) per node of the
+integral, and leaves only the error of the trapezoid rule with half the step, below 1e-14 √(E‖y − T*‖²).
 
 `References` holds s [Q, N] at one temperature, and y: the features [N, D], shared by all queries, or the distances
 themselves [Q, N], where Σ α d is a centroid of one dimension whose pool differs from query to query. Only this class
@@ -29,7 +31,7 @@ distinguishes the two.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -41,6 +43,7 @@ from truedrift.bias.quadrature import (
     HIGHEST,
     LOWEST,
     PAD,
+    PoolCells,
     QuadratureNodes,
     Transforms,
     cubic_weights,
@@ -56,6 +59,8 @@ GRID_STEP = 1 / 16
 NODE_STEP = 3 / 8
 FLOOR = 1e-9
 """Biases above this fraction of √(E‖y − T*‖²) are resolved: ten times the error that does not fall with the bias."""
+POINTS_AS_THEY_ARE = 512
+"""Pools of up to this many references need no grid."""
 LONGEST = 4096.0
 """The largest range of s on the grid."""
 FARTHEST = 40.0
@@ -80,6 +85,24 @@ def deviations(
     for first in range(0, Q, at_a_time):
         some = slice(first, min(first + at_a_time, Q))
         yield some, _deviations(s[some], estimators, n, groups, pools, cells)
+
+
+def deviations_at_points(
+    s: Float[Tensor, "Q N"], estimators: Sequence[str], n: Sequence[int]
+) -> Iterator[tuple[slice, Float[Tensor, "some N columns"]]]:
+    """Yield the same as `deviations` with one pool, summed over the references without a grid."""
+    Q, N = s.shape
+    nodes = quadrature_nodes(float(s.max()), max(n), NODE_STEP / 2, NODE_STEP / 2)
+    at_a_time = max(1, _ELEMENTS // (4 * N * nodes.count))
+    for first in range(0, Q, at_a_time):
+        some = slice(first, min(first + at_a_time, Q))
+        cells = PoolCells(s[some], torch.full_like(s[some], 1 / N).unsqueeze(-1), None)
+        z = nodes.values()[:, None] - cells.s.unsqueeze(-2)  # [some, K, N]
+
+        def add_up_nodes(R: Tensor, p: int, z: Tensor = z) -> Tensor:
+            return nodes.step * (R @ (p * z - z.exp()).exp().unsqueeze(1))
+
+        yield some, _relative_deviations(cells, nodes, estimators, n, add_up_nodes).flatten(1, 2).mT / N
 
 
 def limit_range(s: Float[Tensor, "Q N"]) -> Float[Tensor, "Q N"]:
@@ -127,17 +150,33 @@ def _on_grid(mass: Tensor, estimators: Sequence[str], n: Sequence[int]) -> Tenso
     Q, pools, cells = mass.shape
     grid = histogram(mass.reshape(Q * pools, cells, 1), GRID_STEP)
     at = quadrature_nodes(GRID_STEP * cells, max(n), NODE_STEP, NODE_STEP)
+    F = _relative_deviations(grid, at, estimators, n, lambda R, p: _add_up_nodes(R, p, at, cells))
+    return F.view(Q, pools, -1, cells)
+
+
+def _relative_deviations(
+    cells: PoolCells,
+    at: QuadratureNodes,
+    estimators: Sequence[str],
+    n: Sequence[int],
+    add_up_nodes: Callable[[Tensor, int], Tensor],
+) -> Float[Tensor, "Q estimators sizes J"]:
+    """Return F(s) − e^{−s} / E[e^{−s}] at every cell.
+
+    `add_up_nodes` maps R_p at the nodes [..., K] and p to ∫ H_p(u − s) R_p(u) du at the cells [..., J].
+    """
     terms = [mean_terms(name) for name in estimators]
-    transformed = transforms(grid, at, sorted({p for each in terms for p in powers(each)}))
-    w = (-grid.s).exp()
-    F = -(w / (grid.channels.squeeze(-1) * w).sum(-1, keepdim=True))
+    transformed = transforms(cells, at, sorted({p for each in terms for p in powers(each)}))
+    w = (-cells.s).exp()
+    F = -(w / (cells.channels.squeeze(-1) * w).sum(-1, keepdim=True))
     F = F[:, None, None].repeat(1, len(terms), len(n), 1)
+    # The terms by the power of w that multiplies y
     for p in sorted({_power_of_y(term) for each in terms for term in each}):
         with_p = [{term: c for term, c in each.items() if _power_of_y(term) == p} for each in terms]
         some = [e for e, each in enumerate(with_p) if each]
         R = torch.stack([_density(transformed, with_p[e], n) for e in some], 1)
-        F[:, some] += _add_up_nodes(R, p, at, cells)
-    return F.view(Q, pools, -1, cells)
+        F[:, some] += add_up_nodes(R, p)
+    return F
 
 
 def _power_of_y(term: Term) -> int:
@@ -221,6 +260,20 @@ class References:
         blocks = deviations(self.s, estimators, n, groups)
         biases = torch.cat([self.sums(weights, queries) for queries, weights in blocks])
         return biases.view(len(biases), -1, len(estimators), len(n), biases.shape[-1])
+
+    def expectations(self, estimators: Sequence[str], n: Sequence[int]) -> Float[Tensor, "Q estimators sizes D"]:
+        """Return E[T_n] − T* as `biases` with one pool does, but without a grid if there are few references."""
+        if self.s.shape[-1] > POINTS_AS_THEY_ARE:
+            return self.biases(estimators, n)[:, 0]
+        blocks = deviations_at_points(self.s, estimators, n)
+        means = torch.cat([self.sums(weights, queries) for queries, weights in blocks])
+        return means.view(len(means), len(estimators), len(n), -1)
+
+    def centroids(self, gamma: Float[Tensor, "Q draws n"], index: Int[Tensor, "draws n"]) -> Float[Tensor, "Q draws D"]:
+        """Return Σ_i γ_i y_i of minibatches that consist of the references `index`."""
+        if self.per_query:
+            return (gamma * self.y[:, index]).sum(-1, keepdim=True)
+        return (gamma.transpose(0, 1) @ self.y[index]).transpose(0, 1)
 
     @cached_property
     def target(self) -> Float[Tensor, "Q D"]:

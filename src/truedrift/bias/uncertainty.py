@@ -171,10 +171,7 @@ def simulate_batches(references: References, n: int, generator: torch.Generator)
         alpha = (-references.s[:, index]).softmax(-1)  # [Q, draws, n]
         n_eff.append(effective_sample_size(alpha))
         dominance.append(alpha.amax(-1))
-        if references.per_query:
-            T.append((alpha * references.y[:, index]).sum(-1, keepdim=True))  # [Q, draws, D]
-        else:
-            T.append((alpha.transpose(0, 1) @ references.y[index]).transpose(0, 1))
+        T.append(references.centroids(alpha, index))  # [Q, draws, D]
     noise = torch.cat(T, 1).var(1).sum(-1).mean().sqrt()
     return summarize_batches(torch.cat(n_eff, 1), torch.cat(dominance, 1), n), float(noise)
 

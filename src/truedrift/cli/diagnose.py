@@ -10,7 +10,7 @@ import tyro
 
 from truedrift.axes import Tensor
 from truedrift.bias import diagnose
-from truedrift.bias.diagnose_inputs import read_settings, require_source
+from truedrift.bias.diagnose_inputs import read_settings, require_no_generated, require_source
 from truedrift.data.array_files import ONLY, read_arrays
 from truedrift.errors import UserError
 from truedrift.records.store import writable_directory
@@ -26,11 +26,13 @@ class Diagnose:
 
     FILE is .npy, .npz or .safetensors with `weights` [..., n], or `distances` [Q, N], or `queries` [Q, D] and
     `references` [N, D]. Weights give n_eff and dominance. Distances and features also give the bias of the centroid of
-    n references with an interval, the n for a wanted bias, and how reliable these numbers are.
+    n references with an interval, the n for a wanted bias, and how reliable these numbers are. With --generated, they
+    also give the push of the field where generated and real samples have the same distribution.
 
     Try it:
       truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64
       truedrift diagnose features.npz --tau 0.05 --n 64 --want 0.001 --json
+      truedrift diagnose features.npz --tau 0.05 --n 64 --generated 8
       truedrift diagnose weights.npy --array weights
     """
 
@@ -45,6 +47,9 @@ class Diagnose:
 
     want: float = 0.01
     """The wanted bias, as a fraction of √(E‖y − T*‖²); the n that gives it is computed."""
+
+    generated: int | None = None
+    """Generated samples g per class of a batch, 3 or more; for the push of n positives and g − 1 negatives."""
 
     kernel: Literal["laplace", "gaussian"] = "laplace"
     """exp(−d/τ) or exp(−d²/2τ²)."""
@@ -69,7 +74,9 @@ class Diagnose:
             if not self.tau:
                 problem = f"{str(self.file)!r} holds {' and '.join(arrays)}, and --tau is missing"
                 raise UserError(problem, "tau must be one or more positive numbers", "add for example --tau 0.05")
-            read_settings(self.tau, self.n, self.want, self.kernel, self.seed)
+            read_settings(self.tau, self.n, self.want, self.kernel, self.seed, self.generated)
+        else:
+            require_no_generated(self.generated)
         if self.out is not None:
             if self.out.is_dir():
                 raise UserError(f"--out {str(self.out)!r} is a directory", "must be a file", "pass a file in it")
@@ -78,7 +85,15 @@ class Diagnose:
 
     def _run(self, arrays: dict[str, Tensor]) -> str:
         """Diagnose the arrays; return the text to print."""
-        found = diagnose(**arrays, tau=self.tau, n=self.n, wanted=self.want, kernel=self.kernel, seed=self.seed)
+        found = diagnose(
+            **arrays,
+            tau=self.tau,
+            n=self.n,
+            wanted=self.want,
+            kernel=self.kernel,
+            seed=self.seed,
+            generated=self.generated,
+        )
         if self.out is not None:
             self.out.write_text(found.to_json() + "\n", encoding="utf-8")
         return found.to_json() if self.json else diagnosis_summary(found, self.file.name)

@@ -1,9 +1,10 @@
 """Text for the terminal: the metrics of an evaluation with their protocol, and a diagnosis of the bias."""
 
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
 from truedrift.bias.diagnose import CALIBRATION
-from truedrift.bias.diagnosis import Bias, Diagnosis, Quantiles, TemperatureDiagnosis
+from truedrift.bias.diagnosis import Bias, Diagnosis, Push, Quantiles, TemperatureDiagnosis
 from truedrift.evaluation.metrics import split_count
 from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
 from truedrift.report.table import align_columns, format_number
@@ -53,14 +54,19 @@ def _score(metrics: Metrics, protocol: Protocol) -> tuple[str, str]:
 
 
 COLUMNS = 3
+LINE_LENGTH = 100
 NAMES = {"standard": "standard", "abc": "ABC", "abc2": "ABC-2"}
 
 
 def diagnosis_summary(diagnosis: Diagnosis, title: str) -> str:
-    """Return the diagnosis as text, three temperatures side by side: at most 30 lines for up to three temperatures."""
+    """Return the diagnosis as text, three temperatures side by side.
+
+    Up to three temperatures take at most 30 lines, and at most 42 with the push of the field.
+    """
     lines = [title, _describe_input(diagnosis)]
     for first in range(0, len(diagnosis.temperatures), COLUMNS):
         lines += ["", *align_columns(_rows(diagnosis, diagnosis.temperatures[first : first + COLUMNS]))]
+    lines += textwrap.wrap(diagnosis.advice or "", LINE_LENGTH)
     return "\n".join((*lines, *_reliability_lines(diagnosis)))
 
 
@@ -108,9 +114,34 @@ def _rows(diagnosis: Diagnosis, columns: tuple[TemperatureDiagnosis, ...]) -> li
         rows.append([f"n for {diagnosis.wanted:.3%} of spread", *("" for _ in columns)])
         for name, biases in _by_estimator(columns):
             rows.append([f"  {name}", *(_format_required_n(bias, diagnosis.references_distinct) for bias in biases)])
+    # Push of the field
+    if diagnosis.generated is not None:
+        rows += _push_rows(diagnosis, columns)
     add("temperature", lambda at: at.dead or "ok")
     add("reliability", lambda at: at.light.color.upper() if at.light else "")
     return rows
+
+
+def _push_rows(diagnosis: Diagnosis, columns: Sequence[TemperatureDiagnosis]) -> Iterator[list[str]]:
+    """Yield the push of each estimator, and what matched references make of it."""
+    yield [f"push at q = p, g = {diagnosis.generated:,}", *("" for _ in columns)]
+    for pushes in zip(*(at.pushes for at in columns), strict=True):
+        yield [f"  {NAMES[pushes[0].estimator]}", *map(_format_push, pushes)]
+        yield ["    of spread, of noise", *(f"{push.of_spread:.2%}, {push.of_noise:.2%}" for push in pushes)]
+        yield ["    outward", *(f"{push.outward:.3g}" for push in pushes)]
+    yield [f"  matched, windows of {diagnosis.window:,}", *("0" for _ in columns)]
+    yield ["    noise of V / unmatched", *(_format_noise_ratios(at.pushes) for at in columns)]
+
+
+def _format_push(push: Push) -> str:
+    """Return the push, or its upper limit if it is not resolved; equal sizes have none at all."""
+    return f"{push.norm:.3g}" if push.resolved or push.norm == 0 else "not resolved"
+
+
+def _format_noise_ratios(pushes: Sequence[Push]) -> str:
+    """Return the ratio of each estimator. Whether it is available depends on the sizes alone."""
+    ratios = [f"{push.matched_noise_ratio:.3f}" for push in pushes if push.matched_noise_ratio is not None]
+    return ", ".join(ratios) or NOT_AVAILABLE
 
 
 def _by_estimator(columns: Sequence[TemperatureDiagnosis]) -> Iterator[tuple[str, tuple[Bias, ...]]]:
