@@ -39,6 +39,7 @@ class Train:
       truedrift train digits
       truedrift train digits --estimator standard --seed 1
       truedrift train toy --data two-moons --set objective.temperatures=0.1,0.5
+      truedrift train digits --n 64 --set batch.generated=8 --set batch.fresh_negatives=64
       truedrift train digits --n 16 --print-config
     """
 
