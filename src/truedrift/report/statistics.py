@@ -148,7 +148,7 @@ def paired(base: Mapping[int, float], other: Mapping[int, float]) -> Paired:
 
     Example:
         >>> paired({0: 3.0, 1: 5.0}, {1: 4.0, 2: 1.0})
-        Paired(pairs=1, mean=-1.0, low=None, high=None)
+        Paired(pairs=1, mean=-1.0, low=None, high=None, comparisons=1)
     """
     differences = [other[seed] - base[seed] for seed in base if seed in other]
     pairs = len(differences)
