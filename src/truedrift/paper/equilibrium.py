@@ -83,6 +83,8 @@ class Equilibrium:
 SIZES = ((8, 7), (16, 15), (64, 63), (128, 63), (64, 7), (126, 7))
 TEMPERATURES = (0.1, 0.2, 0.5)
 POSITIVES = 63
+FIELDS = (("standard", False), ("standard", True), ("abc", False), ("abc", True))
+"""Estimator of the fields that move particles, and whether they are matched."""
 POOL_POINTS: dict[Scale, int] = {"smoke": 2_000, "cpu": 20_000, "paper": 1_000_000}
 QUERIES: dict[Scale, int] = {"smoke": 10, "cpu": 200, "paper": 200}
 SIGNAL_QUERIES: dict[Scale, int] = {"smoke": 2, "cpu": 6, "paper": 12}
@@ -108,7 +110,7 @@ def study(setting: StudyOptions) -> Equilibrium:
     # Run the parts.
     pushes = _compute_pushes(x, pool, setting)
     signals = measure_signals(x[: SIGNAL_QUERIES[scale]], pool, SIGNAL_BATCHES[scale], setting)
-    particles = [_move(estimator, matched, setting) for estimator in ("standard", "abc") for matched in (False, True)]
+    particles = [_move(*field, setting) for field in FIELDS]
     # The noise of the energy distance, and the arrows of the figure.
     noise = [energy_distance(FOUR_MODES.sample(COUNT[scale], generator), FOUR_MODES) for _ in range(NOISE_DRAWS)]
     return Equilibrium(
@@ -156,8 +158,11 @@ def _compute_pushes(x: Tensor, pool: Tensor, setting: StudyOptions) -> list[Push
 
 def _move(estimator: str, matched: bool, setting: StudyOptions) -> Particles:
     """Move the particles of every seed by one field."""
-    flows = [
-        move_particles(
+    flows = []
+    for k in range(SEEDS[setting.scale]):
+        done = FIELDS.index((estimator, matched)) * SEEDS[setting.scale] + k
+        setting.progress("particles", done, len(FIELDS) * SEEDS[setting.scale])
+        flow = move_particles(
             FOUR_MODES,
             COUNT[setting.scale],
             STEP_SIZES[setting.scale],
@@ -168,10 +173,8 @@ def _move(estimator: str, matched: bool, setting: StudyOptions) -> Particles:
             matched=matched,
             seed=setting.seed + k,
             every=SNAPSHOT_STEPS[setting.scale],
-            progress=setting.progress,
         )
-        for k in range(SEEDS[setting.scale])
-    ]
+        flows.append(flow)
     deviation = math.sqrt(0.5**2 + FOUR_MODES.std**2)  # of either coordinate under p
     return Particles(
         estimator=estimator,

@@ -19,7 +19,6 @@ import torch
 from truedrift.axes import Float, Tensor
 from truedrift.data.toys import GaussianMixture
 from truedrift.field.drift import drift
-from truedrift.progress import Progress, no_progress
 from truedrift.seeding import stream
 
 START_STD = 0.5
@@ -70,7 +69,6 @@ def move_particles(
     matched: bool,
     seed: int,
     every: int,
-    progress: Progress = no_progress,
 ) -> Flow:
     """Move particles by the field with row normalization.
 
@@ -85,7 +83,6 @@ def move_particles(
         matched: Whether both centroids are means over windows of min(n, g − 1) references.
         seed: The seed of the start, the groups and the positives, the same for every field.
         every: The number of steps between two energy distances.
-        progress: Called with the number of steps that are done.
 
     Returns:
         The particles at the end, and their energy distances.
@@ -112,7 +109,6 @@ def move_particles(
         x[group] = gen + eta * field.V
         if k % every == 0:
             energy.append(energy_distance(x, p))
-            progress("particles", k, len(sizes))
     return Flow(x, tuple(energy))
 
 
