@@ -18,13 +18,12 @@ query are the other queries.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias.checks import require_points, require_seed
-from truedrift.bias.monte_carlo import TrialMoments, trial_moments
 from truedrift.centroids.estimator import Estimator
 from truedrift.errors import UserError, require_integer
 from truedrift.field.drift import drift
@@ -34,6 +33,9 @@ from truedrift.objective.drift_loss import drift_loss
 from truedrift.objective.feature_scale import FeatureScale
 from truedrift.progress import Progress, no_progress
 from truedrift.seeding import stream
+
+if TYPE_CHECKING:
+    from truedrift.bias.monte_carlo import TrialMoments
 
 _ELEMENTS = 1 << 20
 """Entries of log k that are computed at a time."""
@@ -137,6 +139,8 @@ def measure_trained_field(
             first[q, 0] += V.sum(0)
             second[q, 0] += V.mT @ V
     progress("Monte Carlo of the training signal", len(x), len(x))
+    from truedrift.bias.monte_carlo import trial_moments  # noqa: PLC0415  numba is an extra
+
     return trial_moments((n,), trials, torch.zeros_like(x), first, second)
 
 
