@@ -45,10 +45,10 @@ class EnergyAverage:
 
     Example:
         >>> average = EnergyAverage(1, torch.device("cpu"))
-        >>> for energy in (0.1, 0.3):
+        >>> for energy in (0.25, 0.75):
         ...     average.add(torch.tensor([energy], dtype=torch.float64))
         >>> average.metrics()
-        {'energy': [0.2], 'energy_error': [0.1]}
+        {'energy': [0.5], 'energy_error': [0.25]}
     """
 
     def __init__(self, scales: int, device: torch.device) -> None:
