@@ -37,7 +37,7 @@ FEW, MANY = 32, 500
 CIFAR_CLASSES = 2
 
 
-def measure(windows: int = 4) -> list[Result]:
+def measure(windows: int = 3) -> list[Result]:
     """Measure ratios of steps, and the share of field and loss."""
     data, images = load_samples(digits(), Parts()), random_gray_images(10, MANY)
     cases = {
@@ -50,7 +50,7 @@ def measure(windows: int = 4) -> list[Result]:
             for matched in (False, True):
                 steps = {n: build_step(with_sizes(recipe, n, generated, matched), samples) for n in (FEW, many)}
                 label = f"{name}, g = {generated}{', matched' if matched else ''}"
-                results += compare(label, steps, windows=windows, repeats=5)
+                results += compare(label, steps, windows=windows, repeats=3)
     return [*results, *measure_cifar10(), *measure_energy(data, windows)]
 
 
@@ -106,7 +106,7 @@ def measure_energy(samples: Samples, windows: int) -> list[Result]:
     for n, generated in ((8, 8), (64, 64), (126, 8)):
         config = with_sizes(digits(), n, generated, matched=False)
         variants = {"without": step_runner(build_step(config, samples)), "with": energy_runner(config, samples)}
-        seconds = best_window_medians(variants, windows=windows, repeats=11)
+        seconds = best_window_medians(variants, windows=windows, repeats=7)
         results.append(
             Result(f"energy distance, digits, n = {n}, g = {generated}: step with / without", ratio(seconds))
         )

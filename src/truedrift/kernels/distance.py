@@ -20,7 +20,7 @@ from truedrift.kernels.precision import can_be_read, may_be_differentiated, to_w
 Method = Literal["auto", "exact", "matmul"]
 METHODS: tuple[Method, ...] = get_args(Method)
 
-EXACT_UP_TO_ELEMENTS = 1 << 16
+EXACT_UP_TO_ELEMENTS = 1 << 14
 """`auto` forms differences up to this number of elements: a matrix product is not faster there."""
 
 BLOCK_ELEMENTS = 1 << 18
