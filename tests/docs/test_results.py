@@ -11,6 +11,7 @@ from truedrift.paper import (
     app_temperature,
     arithmetic,
     digits,
+    equilibrium,
     fig_ablation_trajectory,
     fig_bias_loglog,
     guidance,
@@ -47,6 +48,7 @@ def rows_below(header):
         ("app_temperature", app_temperature.Temperature, app_temperature.table),
         ("normalization", normalization.FieldBiases, normalization.table),
         ("guidance", guidance.Guidance, guidance.table),
+        ("equilibrium", equilibrium.Equilibrium, equilibrium.table),
     ],
 )
 def test_tables_match_the_records(name, kind, table):
@@ -57,6 +59,21 @@ def test_tables_match_the_records(name, kind, table):
     assert set(shown) <= set(rows)
     assert record.provenance.commit
     assert not record.provenance.commit.endswith("-dirty")
+
+
+def test_equilibrium_matches_the_record():
+    (record,) = read(DOCS / "results" / "equilibrium.jsonl", equilibrium.Equilibrium)
+    assert record.provenance.command == "truedrift reproduce equilibrium --scale cpu"
+    assert all(note in STUDIES for note in equilibrium.table(record).notes)
+    standard, abc = (record.push(0.2, name).unmatched for name in ("standard", "abc"))
+    assert f"positives and 7 negatives is {standard[5]:.1e}, with ABC {abc[5]:.1e}" in REPRODUCE
+    assert f"of 8 and 7 {standard[0]:.1e} and {abc[0]:.1e}" in REPRODUCE
+    at_rest = [record.moved_by(name, on).mean for on in (False, True) for name in ("standard", "abc")]
+    shown = "energy distance {:.1e}, ABC {:.1e}, matched {:.1e}, matched ABC {:.1e}".format(*at_rest)
+    assert shown in REPRODUCE
+    # What the project claims of them.
+    assert min(at_rest[:2]) > 20 * max(at_rest[2:])
+    assert all(value == 0 for push in record.pushes for value in push.matched)
 
 
 def test_digits_of_the_reproduce_page_match_the_record():

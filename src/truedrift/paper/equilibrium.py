@@ -279,11 +279,11 @@ def draw(record: Equilibrium) -> Figure:
     _draw_plane(panels[1], "Unmatched: samples too wide", STANDARD)
     _draw_points(panels[1], unmatched.points, STANDARD)
     _caption(panels[1], f"energy distance {unmatched.mean:.4f}", STANDARD)
-    _label(panels[1], ("data", MUTED), ("samples at rest", STANDARD))
+    _label(panels[1], ("data", MUTED), ("samples", STANDARD))
     _draw_plane(panels[2], "Matched: samples on the data", MATCHED)
     _draw_points(panels[2], matched.points, MATCHED)
     _caption(panels[2], f"energy distance {max(matched.mean, 0):.4f}", MATCHED)
-    _label(panels[2], ("data", MUTED), ("samples at rest", MATCHED))
+    _label(panels[2], ("data", MUTED), ("samples", MATCHED))
     _draw_bars(figure.add_axes((0.765, 0.205, 0.229, 0.682)), record)
     return figure
 
@@ -349,7 +349,7 @@ def findings(record: Equilibrium) -> list[str]:
         "matched references: the expected field at equal distributions is exactly 0 for every size, estimator and τ"
         if zero
         else "matched references leave a push at equal distributions, which contradicts the theorem",
-        f"particles moved by ABC come to rest at an energy distance of {unmatched:.1e}, with matched references at "
+        f"particles moved by ABC end at an energy distance of {unmatched:.1e}, with matched references at "
         f"{matched:.1e} (noise {record.energy_noise:.0e})",
     ]
 
