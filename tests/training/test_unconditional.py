@@ -113,9 +113,9 @@ def test_unconditional_weights_reach_the_loss_by_class():
 
     @dataclasses.dataclass(frozen=True)
     class RecordingObjective(type(step.objective)):
-        def __call__(self, gen, pos, neg=None, weight_neg=None, generator=None):
+        def __call__(self, gen, pos, neg=None, weight_neg=None, *others):
             calls.append((neg, weight_neg))
-            return super().__call__(gen, pos, neg, weight_neg, generator)
+            return super().__call__(gen, pos, neg, weight_neg, *others)
 
     strengths = []
     step.state.generator.register_forward_hook(lambda module, inputs, output: strengths.append(inputs[2]))
