@@ -68,7 +68,7 @@ def test_equilibrium_matches_the_record():
     standard, abc = (record.push(0.2, name).unmatched for name in ("standard", "abc"))
     assert f"positives and 7 negatives is {standard[5]:.1e}, with ABC {abc[5]:.1e}" in REPRODUCE
     assert f"of 8 and 7 {standard[0]:.1e} and {abc[0]:.1e}" in REPRODUCE
-    at_rest = [record.moved_by(name, on).mean for on in (False, True) for name in ("standard", "abc")]
+    at_rest = [record.find_particles(name, on).mean for on in (False, True) for name in ("standard", "abc")]
     shown = "energy distance {:.1e}, ABC {:.1e}, matched {:.1e}, matched ABC {:.1e}".format(*at_rest)
     assert shown in REPRODUCE
     # What the project claims of them.

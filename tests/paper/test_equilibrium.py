@@ -74,7 +74,7 @@ def test_particles_of_every_field_and_seed(record):
         assert each.mean == pytest.approx(sum(each.final) / 2)
         assert len(each.points) == 256
     for estimator in ("standard", "abc"):
-        assert record.moved_by(estimator, True).mean < 0.6 * record.moved_by(estimator, False).mean
+        assert record.find_particles(estimator, True).mean < 0.6 * record.find_particles(estimator, False).mean
 
 
 def test_arrows_point_outward(record, toy):
@@ -107,8 +107,8 @@ def test_panels_show_the_numbers_of_the_record(record):
     assert [len(axes.patches) for axes in (pushed, unmatched, matched)] == [8, 8, 8]
     for axes, on in ((unmatched, False), (matched, True)):
         drawn = axes.collections[1].get_offsets()
-        assert drawn.tolist() == [list(point) for point in record.moved_by("standard", on).points]
-        assert f"{record.moved_by('standard', on).mean:.4f}" in axes.texts[0].get_text()
+        assert drawn.tolist() == [list(point) for point in record.find_particles("standard", on).points]
+        assert f"{record.find_particles('standard', on).mean:.4f}" in axes.texts[0].get_text()
     heights = [bar.get_height() for container in bars.containers for bar in container]
     assert heights == [*record.push(0.2, "standard").unmatched, *record.push(0.2, "abc").unmatched]
     assert bars.get_lines()[0].get_ydata().tolist() == [0.0] * 6
@@ -156,7 +156,7 @@ def test_findings_state_the_push_the_zero_and_the_particles(record):
     standard = record.push(0.2, "standard").unmatched
     assert f"push {standard[5] / standard[0]:.1f} times as hard as 8 and 7" in ratio
     assert "exactly 0 for every size, estimator and τ" in zero
-    assert f"{record.moved_by('abc', True).mean:.1e}" in rest
+    assert f"{record.find_particles('abc', True).mean:.1e}" in rest
     broken = replace(record, pushes=(replace(record.pushes[0], matched=(1e-9,) * 6), *record.pushes[1:]))
     assert "contradicts the theorem" in equilibrium.findings(broken)[1]
     assert "1.00e-09" in equilibrium.table(broken).markdown()

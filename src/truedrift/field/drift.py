@@ -23,8 +23,9 @@ from truedrift.errors import (
     require_temperature,
 )
 from truedrift.field.affinity import side_weights
+from truedrift.field.checks import make_field_spec, require_sides
 from truedrift.field.matching import Columns, log_columns, matched_side_weights, window_layout
-from truedrift.field.spec import FieldSpec, Form, Normalization, make_field_spec, require_sides
+from truedrift.field.spec import FieldSpec, Form, Normalization
 from truedrift.kernels.kernel import LogKernel, log_kernel, sharp_log_ratio
 from truedrift.kernels.precision import full_precision
 from truedrift.kernels.weights import apply_mask, effective_sample_size

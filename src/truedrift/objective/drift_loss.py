@@ -38,13 +38,15 @@ from truedrift.errors import (
 )
 from truedrift.field.affinity import log_kernels, mean_square, sum_normalized
 from truedrift.field.batch import batch_weights
+from truedrift.field.checks import make_field_spec, require_sides
 from truedrift.field.matching import Columns, log_columns, window_layout
-from truedrift.field.spec import FieldSpec, Form, Normalization, make_field_spec, require_sides
+from truedrift.field.spec import FieldSpec, Form, Normalization
 from truedrift.kernels.kernel import LogKernel, log_kernel, sharp_log_ratio
 from truedrift.kernels.precision import full_precision
 from truedrift.objective.feature_scale import FEATURE_SCALES, Features, FeatureScale, ScaledFeatures, scale
 from truedrift.objective.gram import gram_loss
-from truedrift.objective.report import DriftReport, LossTerms
+from truedrift.objective.report import DriftReport
+from truedrift.objective.terms import LossTerms
 
 Path = Literal["auto", "general", "gram"]
 

@@ -13,36 +13,10 @@ from truedrift.axes import Float, Tensor
 from truedrift.centroids.resampling import Bootstrap
 from truedrift.field.affinity import SideWeights, log_kernels
 from truedrift.field.batch import batch_weights
-from truedrift.field.matching import Columns
 from truedrift.field.spec import FieldSpec
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.kernels.weights import DOMINATES_ABOVE, effective_sample_size
-
-
-@dataclass(frozen=True)
-class LossTerms:
-    """The result of a path (general or Gram): the loss, and the quantities that the report needs."""
-
-    loss: Tensor
-    negatives: int
-    distances: Tensor
-    weight_neg: Tensor | None
-    mean_square: Tensor
-    """[..., T] mean V_τ² with relative masses."""
-    largest_log_mass: Tensor
-    """[..., T] logarithm of the mass that they are relative to; 0 for the separate form."""
-    log_k: Tensor | None = None
-    """[..., T, n, columns] of a custom kernel, own columns masked; None for −d/τ, computed again from the distances."""
-    squared_pos: Tensor | None = None
-    """[..., K, b, b] squared distances among the positives of every block (`positive_blocks`), or None; then `pos` has
-    the scaled positives [..., n, D]."""
-    pos: Tensor | None = None
-    unit: float = 1.0
-    """The distance of two rows of `pos` divided by the distance that enters the kernel."""
-    fresh: bool = False
-    columns: Columns | None = None
-    log_ratio: Tensor | None = None
-
+from truedrift.objective.terms import LossTerms
 
 SMALLEST_BLOCK = 16
 """Smallest number of positives in a block of the energy distance, if there are several blocks."""

@@ -74,7 +74,7 @@ class Equilibrium:
         (found,) = (each for each in self.pushes if (each.tau, each.estimator) == (tau, estimator))
         return found
 
-    def moved_by(self, estimator: str, matched: bool) -> Particles:
+    def find_particles(self, estimator: str, matched: bool) -> Particles:
         """Return the particles of this field."""
         (found,) = (each for each in self.particles if (each.estimator, each.matched) == (estimator, matched))
         return found
@@ -266,7 +266,7 @@ def draw(record: Equilibrium) -> Figure:
     """Draw the push on the data, the particles of two fields over the data, and the push against the sizes."""
     figure = Figure(figsize=FIGURE_INCHES, facecolor="white")
     panels = [figure.add_axes((0.006 + k * 0.2385, 0.105, 0.2275, 0.782)) for k in range(3)]
-    unmatched, matched = (record.moved_by("standard", on) for on in (False, True))
+    unmatched, matched = (record.find_particles("standard", on) for on in (False, True))
     # The data with the push on them
     _draw_plane(panels[0], "The push on data itself", INK)
     (x, y), (u, v) = (zip(*each, strict=True) for each in zip(*record.arrows, strict=True))
@@ -340,7 +340,7 @@ def findings(record: Equilibrium) -> list[str]:
     """Return what is left at equal distributions, and where the particles come to rest."""
     plain, abc = (record.push(record.particle_tau, name) for name in ("standard", "abc"))
     (few, many) = (record.sizes.index(sizes) for sizes in ((8, 7), (126, 7)))
-    unmatched, matched = (record.moved_by("abc", on).mean for on in (False, True))
+    unmatched, matched = (record.find_particles("abc", on).mean for on in (False, True))
     zero = all(value == 0 for push in record.pushes for value in push.matched)
     return [
         f"126 positives and 7 negatives push {plain.unmatched[many] / plain.unmatched[few]:.1f} times as hard as 8 and "

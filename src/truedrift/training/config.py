@@ -17,7 +17,8 @@ from truedrift.data.load import NAMES, TOYS
 from truedrift.encoders.base import PixelsOptions
 from truedrift.encoders.catalog import EncoderOptions
 from truedrift.errors import UserError
-from truedrift.field.spec import Form, Normalization, make_field_spec, require_sides
+from truedrift.field.checks import make_field_spec, require_sides
+from truedrift.field.spec import Form, Normalization
 from truedrift.generators.catalog import GeneratorOptions
 from truedrift.generators.mlp import MLPOptions
 from truedrift.objective.feature_scale import FeatureScale
