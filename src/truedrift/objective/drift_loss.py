@@ -8,10 +8,11 @@ The target is fixed (stop-gradient, sg), so only the scaling of `gen` is differe
 loss is mean V² of fields that each have unit RMS, so its value changes little during training.
 Use the report to monitor training.
 
-The arithmetic from features to gradient is in six files; the others only check arguments and set the precision:
+The arithmetic from features to gradient is in these files; the others only check arguments and set the precision:
 
     drift_loss.py → feature_scale.py (common scale) → gram.py (products and gradient; or `_general_loss` below)
-      → field/affinity.py (log k → γ of both sides → C) → kernels/weights.py (softmax) → centroids/analytical.py (ABC)
+      → field/batch.py (which columns are references) → field/affinity.py (log k → γ of both sides → C), or
+      field/matching.py for windows → kernels/weights.py (softmax) → centroids/analytical.py (ABC)
 """
 
 import math

@@ -37,8 +37,7 @@ from truedrift.field.matching import Columns, sum_columns, window_layout
 from truedrift.field.spec import FieldSpec
 from truedrift.kernels.precision import to_widest
 from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM, Features, standardize
-from truedrift.objective.report import positive_blocks
-from truedrift.objective.terms import LossTerms
+from truedrift.objective.terms import LossTerms, positive_blocks
 
 BLOCK_ELEMENTS = 1 << 19
 """Feature elements per block of groups on the CPU, two megabytes of float32: bounds memory and fits in the cache."""

@@ -16,20 +16,7 @@ from truedrift.field.batch import batch_weights
 from truedrift.field.spec import FieldSpec
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.kernels.weights import DOMINATES_ABOVE, effective_sample_size
-from truedrift.objective.terms import LossTerms
-
-SMALLEST_BLOCK = 16
-"""Smallest number of positives in a block of the energy distance, if there are several blocks."""
-
-
-def positive_blocks(g: int, n: int) -> tuple[int, int]:
-    """Return the number K of blocks of n positives and the size b of a block, at least g and `SMALLEST_BLOCK` if K > 1.
-
-    The K·b² distances within the blocks are then about as many as the g·n from the generated features. Fewer than K
-    positives are left over.
-    """
-    K = max(1, n // max(g, SMALLEST_BLOCK))
-    return K, n // K
+from truedrift.objective.terms import LossTerms, positive_blocks
 
 
 def distances_in_blocks(pos: Float[Tensor, "*batch n D"], g: int) -> Float[Tensor, "*batch K b b"]:

@@ -5,6 +5,19 @@ from dataclasses import dataclass
 from truedrift.axes import Tensor
 from truedrift.field.matching import Columns
 
+SMALLEST_BLOCK = 16
+"""Smallest number of positives in a block of the energy distance, if there are several blocks."""
+
+
+def positive_blocks(g: int, n: int) -> tuple[int, int]:
+    """Return the number K of blocks of n positives and the size b of a block, at least g and `SMALLEST_BLOCK` if K > 1.
+
+    The K·b² distances within the blocks are then about as many as the g·n from the generated features. Fewer than K
+    positives are left over.
+    """
+    K = max(1, n // max(g, SMALLEST_BLOCK))
+    return K, n // K
+
 
 @dataclass(frozen=True)
 class LossTerms:
