@@ -70,7 +70,7 @@ def test_the_local_estimate_is_steps_times_seconds_over_workers(tmp_path, monkey
     plan = small_plan(half, whole, other)
     last = estimate.describe_plan(plan, tmp_path, "cpu", 1).splitlines()[-1]
     assert (3 + 6) * 10 + 6 * 20 == 210
-    assert last == "estimate: 4 min of training with 1 worker, from 5 steps per n, without evaluations"
+    assert last == "estimate: 4 min of training with 1 worker, from 5 steps per batch size, without evaluations"
     assert sorted(timed) == sorted({half.config.batch.n, 5})
     last = estimate.describe_plan(plan, tmp_path, "cpu", 3).splitlines()[-1]
     assert last.startswith("estimate: 70 s of training with 3 workers")

@@ -6,7 +6,7 @@ from pathlib import Path
 from PIL import Image
 
 from truedrift.evaluation import EvaluationRecord, Metrics, Protocol
-from truedrift.recipes import recipe
+from truedrift.recipes import PAPER_FIELD, recipe
 from truedrift.records import append, provenance
 
 PROTOCOL = {
@@ -100,7 +100,8 @@ def write_run(
     """config.json, metrics.jsonl, history.jsonl and samples/ of a run of 300 steps."""
     path = Path(path)
     (path / "samples").mkdir(parents=True)
-    config = recipe("digits", given={"estimator": estimator, "seed": seed}, tree={}, settings=("cadence.epochs=3",))
+    given = {"n": 8, "estimator": estimator, "seed": seed}
+    config = recipe("digits", given=given, tree=PAPER_FIELD, settings=("cadence.epochs=3",))
     document = {
         "schema": schema,
         "config": config.tree() | {"recipe": recipe_name},

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from truedrift.grids import Plan, Task
-from truedrift.recipes import recipe
+from truedrift.recipes import PAPER_FIELD, recipe
 
 SMALL = (
     "generator.width=16",
@@ -25,7 +25,8 @@ SMALL = (
 
 
 def small_task(seed: int = 0, variant: str = "abc", *settings: str) -> Task:
-    return Task(variant=variant, config=recipe("digits", given={"seed": seed}, settings=(*SMALL, *settings)))
+    config = recipe("digits", given={"seed": seed}, tree=PAPER_FIELD, settings=(*SMALL, *settings))
+    return Task(variant=variant, config=config)
 
 
 def small_plan(*tasks: Task) -> Plan:

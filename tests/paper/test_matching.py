@@ -60,20 +60,20 @@ def test_the_study_has_no_paper_scale():
 def test_numbers_of_a_run():
     one = record().runs[4]
     assert matching.end(one) == 0.24
-    assert matching.seconds_per_step(one) == pytest.approx(0.4)
+    assert matching.seconds_per_step([one, seconds(one, 75.0)]) == pytest.approx(0.4)
     assert matching.steps_to(one, 0.30) == 100
     assert matching.steps_to(one, 0.10) is None
-    assert matching.distance_at(one, 30.0) == pytest.approx(0.5)  # step 75, between 0.7 and 0.3
+    assert matching.distance_at(one, 75.0) == pytest.approx(0.5)  # between 0.7 and 0.3
     assert matching.distance_at(one, 1.0) == 0.7
-    assert matching.distance_at(one, 100.0) == 0.24
+    assert matching.distance_at(one, 1000.0) == 0.24
 
 
 def test_table_rows():
     text = matching.table(record()).markdown()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
     by_name = {tuple(row[:4]): row[4:] for row in rows}
-    assert by_name["126/8", "row", "abc", "yes"] == ["**0.265 ± 0.025**", "0.515 ± 0.015", "125 (2/2)", "400.0"]
-    assert by_name["126/8", "row", "abc", "no"] == ["1.020 ± 0.020", "1.200 ± 0.000", "– (0/2)", "300.0"]
+    assert by_name["126/8", "row", "abc", "yes"] == ["**0.265 ± 0.025**", "0.515 ± 0.015", "125 (2/2)", "50", "400.0"]
+    assert by_name["126/8", "row", "abc", "no"] == ["1.020 ± 0.020", "1.200 ± 0.000", "– (0/2)", "–", "300.0"]
 
 
 def test_findings():

@@ -14,7 +14,7 @@ from truedrift.errors import UserError
 from truedrift.generators import DriftDiTOptions
 from truedrift.options import from_dict
 from truedrift.progress import no_progress
-from truedrift.recipes import DESCRIPTIONS, RECIPES, recipe
+from truedrift.recipes import DESCRIPTIONS, PAPER_FIELD, RECIPES, recipe
 from truedrift.training import Parts, RunConfig, build_setup, run_id
 
 
@@ -91,7 +91,7 @@ ERRORS = {
         "objective.form is 'both'; must be one of separate, product",
     ),
     "conflicting options": (
-        {"settings": ["batch.unconditional=4", "objective.estimator_neg=jackknife"]},
+        {"settings": ["batch.unconditional=4", "objective.matched=false", "objective.estimator_neg=jackknife"]},
         "objective.estimator_neg is 'jackknife' with batch.unconditional 4",
     ),
     "an unknown argument": ({"given": {"epochs": 3}}, "epochs is not an argument of the recipe digits"),
@@ -103,6 +103,17 @@ def test_errors_are_one_line(arguments, message):
     with pytest.raises(UserError, match=message) as caught:
         recipe(**({"name": "digits"} | arguments))
     assert "\n" not in str(caught.value)
+
+
+def test_own_recipes_are_matched_in_disjoint_windows():
+    """n is a multiple of the g − 1 negatives of a sample. The recipes of the paper keep its field."""
+    for name in RECIPES:
+        config = recipe(name)
+        if name in ("cifar10", "cifar100"):
+            assert recipe(name, tree=PAPER_FIELD) == config
+        else:
+            assert config.objective.matched
+            assert config.batch.n % (config.generated - 1) == 0
 
 
 def test_paper_runs_see_the_same_number_of_positives_for_every_n():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kills import Outcome, read_outcome
 
-from truedrift.recipes import recipe
+from truedrift.recipes import PAPER_FIELD, recipe
 from truedrift.training import train
 
 SETTINGS = (
@@ -31,8 +31,11 @@ class SimulatedCrash(Exception):
 
 
 def short_config(name="digits", *settings, **given):
-    """Return a small version of the recipe. A setting of a section, such as generator={…}, replaces the section."""
-    return recipe(name, given=given, settings=(*SETTINGS, *settings))
+    """Return a small version of the recipe, in the paper's field.
+
+    A setting of a section, such as generator={…}, replaces the section.
+    """
+    return recipe(name, given=given, tree=PAPER_FIELD, settings=(*SETTINGS, *settings))
 
 
 def run(config, out: Path, **options) -> list:

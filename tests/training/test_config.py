@@ -17,7 +17,7 @@ from truedrift.data import NAMES
 from truedrift.distributed import resolve_device
 from truedrift.errors import UserError
 from truedrift.progress import no_progress
-from truedrift.recipes import RECIPES, recipe
+from truedrift.recipes import PAPER_FIELD, RECIPES, recipe
 from truedrift.training import (
     BatchOptions,
     Parts,
@@ -235,6 +235,14 @@ def test_malformed_setting_is_rejected_in_one_line(setting, tmp_path, monkeypatc
     assert list(tmp_path.iterdir()) == []
 
 
+def paper_digits(tree=None, settings=()):
+    """Return the recipe digits with the paper's field and n = 8."""
+    merged = {"batch": {"n": 8}, **(tree or {})}
+    for section, options in PAPER_FIELD.items():
+        merged[section] = {**options, **merged.get(section, {})}
+    return recipe("digits", tree=merged, settings=settings)
+
+
 CONFLICTS = {
     "condition.strength_low": {"condition": {"strength_low": 3, "strength_high": 2}},
     "objective.estimator_neg": {"batch": {"unconditional": 2}, "objective": {"estimator_neg": "jackknife"}},
@@ -265,7 +273,7 @@ CONFLICTS = {
 @pytest.mark.parametrize("name", CONFLICTS)
 def test_conflicting_options_are_rejected(name):
     with pytest.raises(UserError, match=r" is .*; .*; ") as caught:
-        recipe("digits", tree=CONFLICTS[name])
+        paper_digits(tree=CONFLICTS[name])
     assert names_option(str(caught.value), name.split("."))
 
 
@@ -350,7 +358,7 @@ UNEQUAL = {
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_warning_of_unequal_sides_says_what_it_costs_and_its_advice_removes_it(name):
     given_settings, sides, cost = UNEQUAL[name]
-    warning = warn_of_unequal_sides(recipe("digits", settings=given_settings))
+    warning = warn_of_unequal_sides(paper_digits(settings=given_settings))
     start = (
         f"with {sides} per sample the field is not zero at equal distributions, and samples may come out {cost}; set "
     )
@@ -360,16 +368,17 @@ def test_warning_of_unequal_sides_says_what_it_costs_and_its_advice_removes_it(n
         assert advice == "batch.n and batch.generated to the same number"
         return
     for alternative in advice.split(", or "):
-        fixed = recipe("digits", settings=(*given_settings, *alternative.split(" with ")))
+        fixed = paper_digits(settings=(*given_settings, *alternative.split(" with ")))
         assert warn_of_unequal_sides(fixed) is None
 
 
 def test_no_warning_for_equal_sides_guidance_and_the_recipes_of_the_paper():
     quiet = [
-        recipe("digits"),
-        recipe("digits", settings=("batch.n=32", "batch.fresh_negatives=32")),
-        recipe("digits", settings=("batch.n=32", "batch.generated=8", "objective.matched=true", *ROW)),
-        recipe("digits", settings=("batch.n=32", "batch.generated=8", "batch.unconditional=4", GUIDED)),
+        paper_digits(),
+        *(recipe(name) for name in RECIPES),
+        paper_digits(settings=("batch.n=32", "batch.fresh_negatives=32")),
+        paper_digits(settings=("batch.n=32", "batch.generated=8", "objective.matched=true", *ROW)),
+        paper_digits(settings=("batch.n=32", "batch.generated=8", "batch.unconditional=4", GUIDED)),
         *(recipe(name, given={"n": n}) for name in ("cifar10", "cifar100") for n in (8, 16, 32)),
     ]
     assert [warn_of_unequal_sides(config) for config in quiet] == [None] * len(quiet)

@@ -14,7 +14,7 @@ from oracles.small_run import CPU, build_small_step, small_config
 
 from truedrift.data import THREE_CLUSTERS, load
 from truedrift.progress import no_progress
-from truedrift.recipes import recipe
+from truedrift.recipes import PAPER_FIELD, recipe
 from truedrift.training import Parts, build_setup
 
 STEPS = 250
@@ -32,7 +32,8 @@ def train_generator(unconditional, seed):
         f"batch.unconditional={unconditional}",
         "condition.strength_high=4.0",
     )
-    config = recipe("toy", given={"data": "three-clusters", "n": 16, "seed": seed}, settings=settings)
+    given = {"data": "three-clusters", "n": 16, "seed": seed}
+    config = recipe("toy", given=given, tree=PAPER_FIELD, settings=settings)
     step = build_setup(config, Parts(), load("three-clusters", seed=seed), CPU, no_progress).step
     for number in range(STEPS):
         step(number)

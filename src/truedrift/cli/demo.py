@@ -1,7 +1,7 @@
 """`truedrift demo`: the exact bias, and digits trained with three fields, on one HTML page."""
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -18,25 +18,20 @@ from truedrift.paper import fig_bias_loglog, fig_illustration
 from truedrift.paper.catalog import render_record
 from truedrift.progress import Progress
 from truedrift.recipes.overrides import recipe
+from truedrift.recipes.recipes import PAPER_FIELD
 from truedrift.records.provenance import with_command
 from truedrift.records.store import RECORDS, append, writable_directory
 
 EPOCHS = 25
 TITLE = "truedrift: the bias of a minibatch centroid, and digits trained with matched references"
-PAPER = (
-    "batch.generated=8",
-    "objective.normalization=bidirectional",
-    "objective.form=product",
-    "objective.matched=false",
-)
-MATCHED = ("batch.generated=8", "objective.normalization=row", "objective.form=separate", "objective.matched=true")
-RUNS = {
-    "standard": ({"n": 8, "estimator": "standard"}, PAPER),
-    "abc": ({"n": 8, "estimator": "abc"}, PAPER),
-    "matched": ({"n": 126, "estimator": "abc"}, MATCHED),
+RUNS: Mapping[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
+    "standard": ({"n": 8, "estimator": "standard"}, PAPER_FIELD),
+    "abc": ({"n": 8, "estimator": "abc"}, PAPER_FIELD),
+    "matched": ({"estimator": "abc"}, {}),
 }
-"""Name of a run → its arguments and options. All have 8 generated samples per class and step; 126 positives are 18
-windows of 7, the number of other generated samples."""
+"""Name of a run → its arguments and options: the paper's field with both estimators, and the recipe itself, which is
+matched. All have 8 generated samples per class and step; 126 positives are 18 windows of 7, the number of other
+generated samples."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +105,7 @@ def _train_all(seed: int, epochs: int, out: Path, progress: Progress) -> list[Pa
     settings = (f"cadence.epochs={epochs}", "cadence.evaluate_every_epochs=1", "cadence.grid_every=500")
     tasks = []
     for name, (given, options) in RUNS.items():
-        config = recipe("digits", given={**given, "seed": seed}, settings=(*settings, *options))
+        config = recipe("digits", given={**given, "seed": seed}, tree=options, settings=settings)
         tasks.append(Task(variant=name, config=config, called=f"digits-{name}-seed{seed}"))
     title = "training the digits with Standard, ABC and matched ABC"
     plan = Plan(item=title, scale="cpu", data="digits", command="truedrift demo", tasks=tuple(tasks))

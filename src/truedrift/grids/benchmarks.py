@@ -1,7 +1,7 @@
 """Benchmark settings of the image experiments: recipe, n, seeds and length of the runs, by scale and data set.
 
 As in the paper, every run of a setting sees the same number of positives per class. Runs with a smaller n take more
-steps.
+steps. All runs use the paper's field (`PAPER_FIELD`), whatever the recipe has; the study `matching` sets its own.
 
 | scale | data set      | n             | positives / class | seeds | evaluated by                              |
 |-------|---------------|---------------|-------------------|-------|-------------------------------------------|
@@ -25,7 +25,7 @@ from truedrift.errors import UserError, require_choice
 from truedrift.evaluation.catalog import EXTRACTORS
 from truedrift.grids.options import Scale, StudyOptions
 from truedrift.recipes.overrides import recipe
-from truedrift.recipes.recipes import CIFAR10_EPOCHS, CIFAR10_SEEDS, CIFAR100_EPOCHS, CIFAR100_SEEDS
+from truedrift.recipes.recipes import CIFAR10_EPOCHS, CIFAR10_SEEDS, CIFAR100_EPOCHS, CIFAR100_SEEDS, PAPER_FIELD
 from truedrift.training.config import RunConfig
 
 SMOKE_SHARE = 32
@@ -51,7 +51,8 @@ class BenchmarkSetting:
     def config(self, *, n: int, seed: int, **objective: Any) -> RunConfig:
         """Return the configuration of the run with n references and this seed; further options are of the objective."""
         evaluation = {**self.options["evaluation"], "extractor": self.extractor}
-        tree: dict[str, Any] = {**self.options, "objective": objective, "evaluation": evaluation}
+        field = {"batch": PAPER_FIELD["batch"], "objective": {**PAPER_FIELD["objective"], **objective}}
+        tree: dict[str, Any] = {**self.options, **field, "evaluation": evaluation}
         if self.positives is not None:
             steps, cadence = self.positives // n, self.options["cadence"]
             tree["cadence"] = {**cadence, "epochs": steps // cadence["steps_per_epoch"], "grid_every": steps}
@@ -91,7 +92,6 @@ CIFAR10_CPU = replace(
     recipe="cifar10-cpu",
     positives=12_800,
     options={
-        "batch": {"generated": None},  # n on both sides, as in the paper
         "optimizer": {"ema": 0.98, "warmup_steps": 20},
         "cadence": SMALL | {"checkpoint_every": 40},
         "evaluation": {"samples": 1_000},

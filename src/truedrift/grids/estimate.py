@@ -81,10 +81,10 @@ def paper_seconds(task: Task) -> float:
 
 
 def _local_estimate(remaining: dict[Task, int], device: str, asked: int | None) -> str:
-    """Return the estimate for this machine, from a few timed steps of one run per n."""
+    """Return the estimate for this machine, from a few timed steps of one run per batch size."""
     if not remaining:
         return "estimate: nothing is left to do"
-    one_per_n = {task.config.batch.n: task.config for task in remaining}
+    one_per_batch = {task.config.batch: task.config for task in remaining}
     workers = worker_count(device, asked, len(remaining))
     # Time a few steps with the threads that each worker will have.
     samples = load_samples(next(iter(remaining)).config, Parts())
@@ -92,14 +92,15 @@ def _local_estimate(remaining: dict[Task, int], device: str, asked: int | None) 
     torch.set_num_threads(threads_per_worker(workers))
     try:
         where = resolve_device(device)
-        per_step = {n: seconds_per_step(config, samples, where) for n, config in one_per_n.items()}
+        per_step = {batch: seconds_per_step(config, samples, where) for batch, config in one_per_batch.items()}
     finally:
         torch.set_num_threads(threads)
     # Add up all runs.
-    seconds = sum(steps * per_step[task.config.batch.n] for task, steps in remaining.items()) / workers
+    seconds = sum(steps * per_step[task.config.batch] for task, steps in remaining.items()) / workers
     count = f"{workers} worker{'s' if workers > 1 else ''}"
     return (
-        f"estimate: {format_duration(seconds)} of training with {count}, from {STEPS} steps per n, without evaluations"
+        f"estimate: {format_duration(seconds)} of training with {count}, from {STEPS} steps per batch size, "
+        "without evaluations"
     )
 
 

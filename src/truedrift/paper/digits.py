@@ -1,4 +1,4 @@
-"""`digits`, our own study: does training work? The digits with standard and ABC at n = 8.
+"""`digits`, our own study: does training work? The digits with standard and ABC at n = 8, in the paper's field.
 
 A support vector machine is trained on the real training images and classifies 1 000 samples of each run, generated with
 the averaged weights at strength 1. The mean distance between two samples of the same class is compared with that of the
@@ -22,6 +22,7 @@ from truedrift.generators.base import Generator
 from truedrift.generators.sampling import sample
 from truedrift.grids.options import StudyOptions
 from truedrift.recipes.overrides import recipe
+from truedrift.recipes.recipes import PAPER_FIELD
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.item import Item
 from truedrift.report.statistics import mean_and_deviation
@@ -60,6 +61,7 @@ class TrainedDigits:
     provenance: Provenance
 
 
+N = 8
 ESTIMATORS = ("standard", "abc")
 SEEDS = {"smoke": 1, "cpu": 3, "paper": 5}
 SAMPLES = 1000
@@ -74,7 +76,7 @@ def study(setting: StudyOptions) -> TrainedDigits:
     # Train and evaluate every run.
     settings = ("cadence.epochs=3",) if setting.scale == "smoke" else ()
     configs = [
-        recipe("digits", given={"estimator": estimator, "seed": seed}, settings=settings)
+        recipe("digits", given={"n": N, "estimator": estimator, "seed": seed}, tree=PAPER_FIELD, settings=settings)
         for estimator in ESTIMATORS
         for seed in range(setting.seed, setting.seed + SEEDS[setting.scale])
     ]
@@ -82,7 +84,7 @@ def study(setting: StudyOptions) -> TrainedDigits:
         directory = setting.directory or Path(scratch)
         runs = tuple(_run(config, directory, training, classifier, setting) for config in configs)
     return TrainedDigits(
-        n=configs[0].batch.n,
+        n=N,
         steps=configs[0].cadence.steps,
         samples=SAMPLES,
         accuracy=_share(classifier, to_model_range(held_out.values), held_out.labels),

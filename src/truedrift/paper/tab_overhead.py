@@ -28,6 +28,7 @@ from truedrift.grids.estimate import ABC_EPOCH_SECONDS, STANDARD_EPOCH_SECONDS, 
 from truedrift.grids.options import Scale, StudyOptions
 from truedrift.grids.plan import missing_requirements
 from truedrift.recipes.overrides import recipe
+from truedrift.recipes.recipes import PAPER_FIELD
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.item import Item
 from truedrift.report.statistics import mean_cell
@@ -97,6 +98,7 @@ def configs(setting: StudyOptions) -> list[RunConfig]:
         recipe(
             on.recipe,
             given={"n": N, "seed": on.seeds[0], "estimator": estimator},
+            tree=PAPER_FIELD,
             settings=(f"engine.compiled={compiled}", "evaluation.extractor=none"),
         )
         for compiled in ("false", "true")

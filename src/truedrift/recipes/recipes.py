@@ -5,6 +5,10 @@ pixels in minutes on two cores. `cifar10-cpu` and `folder` use a pretrained enco
 are the paper's runs (`tab:hyperparams`): DriftDiT-Small, frozen DINOv2, bidirectional normalization, 195 steps per
 epoch. They train longer when n is smaller, so that every run on CIFAR-10 sees 6.24 million positives per class.
 
+All recipes but the paper's use matched references: n positives are a multiple of g − 1 and form windows of g − 1, the
+number of negatives of a generated sample, so that the expected field is 0 at equal distributions
+(`truedrift reproduce matching` measures what this brings). `PAPER_FIELD` is what the paper does instead.
+
 `estimator` sets both sides. Options such as `--set objective.estimator_neg=standard` give the paper's ablation.
 
 Recipes without unconditional negatives train at strength 1 only. The strength has no effect on their loss. A network
@@ -13,7 +17,9 @@ drawn, would be at the edge of the range.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from truedrift.data.load import TOYS
 from truedrift.encoders.base import PixelsOptions
@@ -35,7 +41,13 @@ from truedrift.training.config import (
     RunConfig,
 )
 
-POINTS_PER_STEP = 256
+PAPER_FIELD: Mapping[str, Mapping[str, Any]] = {
+    "batch": {"generated": None, "fresh_negatives": 0},
+    "objective": {"normalization": "bidirectional", "form": "product", "matched": False},
+}
+"""Options of the paper's field, for `recipe(…, tree=PAPER_FIELD)`: equally many samples on both sides, no windows."""
+
+POINTS_PER_STEP, TOY_WINDOWS = 256, 4
 
 
 def toy(
@@ -44,26 +56,22 @@ def toy(
     """Return the recipe of 2-D toys: an MLP, and the points themselves as features. `data` is the name of a toy."""
     require_choice("data", data, TOYS)
     _, parts = TOYS[data]
+    generated = POINTS_PER_STEP // len(parts)
     return RunConfig(
         recipe="toy",
         seed=seed,
         data=DataOptions(name=data),
         generator=MLPOptions(width=128, depth=3, noise=8, embedding=16),
         encoder=PixelsOptions(),
-        batch=BatchOptions(n=POINTS_PER_STEP // len(parts) if n is None else n),
-        objective=ObjectiveOptions(
-            temperatures=(0.05, 0.2, 1.0),
-            estimator_pos=estimator,
-            estimator_neg=estimator,
-            feature_scale="mean-distance",
-        ),
+        batch=BatchOptions(n=TOY_WINDOWS * (generated - 1) if n is None else n, generated=generated),
+        objective=dataclasses.replace(_objective(estimator), temperatures=(0.05, 0.2, 1.0)),
         condition=ConditionOptions(label_dropout=0.0, strength_high=1.0),
         optimizer=OptimizerOptions(learning_rate=1e-3, warmup_steps=100, ema=0.995),
         cadence=CadenceOptions(epochs=20, steps_per_epoch=100, log_every=100, checkpoint_every=500, grid_every=500),
     )
 
 
-def digits(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc") -> RunConfig:
+def digits(*, n: int = 126, seed: int = 0, estimator: Estimator = "abc") -> RunConfig:
     """Return the recipe of scikit-learn's digits (8×8, ten classes): an MLP, and the pixels as features."""
     return RunConfig(
         recipe="digits",
@@ -71,12 +79,8 @@ def digits(*, n: int = 8, seed: int = 0, estimator: Estimator = "abc") -> RunCon
         data=DataOptions(name="digits"),
         generator=MLPOptions(),
         encoder=PixelsOptions(),
-        batch=BatchOptions(n=n),
-        objective=ObjectiveOptions(
-            estimator_pos=estimator,
-            estimator_neg=estimator,
-            feature_scale="mean-distance",  # unit features have no contrast: gray would equal white
-        ),
+        batch=BatchOptions(n=n, generated=8),
+        objective=_objective(estimator),
         condition=ConditionOptions(strength_high=1.0),
         optimizer=OptimizerOptions(learning_rate=1e-3, warmup_steps=100, ema=0.998),
         cadence=CadenceOptions(
@@ -100,7 +104,7 @@ FEW = EvaluationOptions(samples=2000, reference=5000)
 HOURS = CadenceOptions(epochs=30, steps_per_epoch=100, log_every=20, checkpoint_every=100, grid_every=100)
 
 
-def fashion_mnist(*, n: int = 32, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
+def fashion_mnist(*, n: int = 496, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
     """Return the recipe of Fashion-MNIST (28×28, gray): an MLP, and the pixels as features."""
     return RunConfig(
         recipe="fashion-mnist",
@@ -108,7 +112,7 @@ def fashion_mnist(*, n: int = 32, seed: int = 0, estimator: Estimator = "abc", d
         data=DataOptions(name="fashion-mnist", root=data),
         generator=MLPOptions(width=768),
         encoder=PixelsOptions(),
-        batch=BatchOptions(n=n),
+        batch=BatchOptions(n=n, generated=32),
         objective=_objective(estimator),
         condition=ConditionOptions(strength_high=1.0),
         optimizer=OptimizerOptions(learning_rate=1e-3, warmup_steps=200, ema=0.998),
@@ -117,13 +121,13 @@ def fashion_mnist(*, n: int = 32, seed: int = 0, estimator: Estimator = "abc", d
     )
 
 
-def cifar10_cpu(*, n: int = 32, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
+def cifar10_cpu(*, n: int = 126, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
     """Return the recipe of CIFAR-10 on a CPU: a small DriftDiT, and features of EfficientNet-Lite0 and pixels."""
     options = DataOptions(name="cifar10", root=data)
     return _small("cifar10-cpu", options, BatchOptions(n=n, generated=8), seed, estimator)
 
 
-def folder(*, n: int = 16, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
+def folder(*, n: int = 60, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
     """Return the recipe of the user's images, 32×32: one folder per class in `data`, or one class."""
     root = None if data is None else str(Path(data).absolute())
     options = DataOptions(name="folder", root=root, image_size=32)
@@ -148,8 +152,15 @@ def _small(recipe: str, data: DataOptions, batch: BatchOptions, seed: int, estim
 
 
 def _objective(estimator: Estimator) -> ObjectiveOptions:
-    """Return an objective for pixels. Unit features would remove their contrast."""
-    return ObjectiveOptions(estimator_pos=estimator, estimator_neg=estimator, feature_scale="mean-distance")
+    """Return a matched objective for pixels and points. Unit features have no contrast: gray would equal white."""
+    return ObjectiveOptions(
+        estimator_pos=estimator,
+        estimator_neg=estimator,
+        normalization="row",
+        form="separate",
+        matched=True,
+        feature_scale="mean-distance",
+    )
 
 
 STEPS_PER_EPOCH = 195

@@ -365,14 +365,35 @@ def _require_strengths(condition: ConditionOptions) -> None:
 
 def _require_sides(config: RunConfig) -> None:
     """Require that normalization, form, matching and the sizes of both sides agree."""
-    objective, fresh = config.objective, config.batch.fresh_negatives
+    objective, batch = config.objective, config.batch
+    if objective.matched:
+        _require_matched_sizes(config)
     estimators = objective.estimator_pos, objective.estimator_neg
     try:
         spec = make_field_spec(objective.normalization, objective.form, *estimators, objective.matched)
-        negatives, unconditional = fresh or config.generated - 1, config.batch.unconditional > 0
-        require_sides(spec, config.batch.n, negatives, independent=fresh > 0, unconditional=unconditional)
+        negatives, unconditional = batch.fresh_negatives or config.generated - 1, batch.unconditional > 0
+        require_sides(spec, batch.n, negatives, independent=batch.fresh_negatives > 0, unconditional=unconditional)
     except UserError as error:
         raise error.in_section("objective") from None
+
+
+def _require_matched_sizes(config: RunConfig) -> None:
+    """Require what windows need: two positives, two negatives, and no unconditional negatives."""
+    batch = config.batch
+    negatives = ("batch.fresh_negatives", batch.fresh_negatives, 2)
+    if not batch.fresh_negatives:
+        negatives = ("batch.generated", config.generated, 3)  # a sample is not its own negative
+    for name, value, least in (("batch.n", batch.n, 2), negatives):
+        if value < least:
+            fix = f"set {name}={least} or more, or objective.matched=false"
+            raise UserError(f"is {value} with objective.matched", f"must be at least {least}", fix, field=name)
+    if batch.unconditional > 0:
+        raise UserError(
+            f"is {batch.unconditional} with objective.matched",
+            "must be 0, since guidance moves the equilibrium on purpose",
+            "set objective.matched=false",
+            field="batch.unconditional",
+        )
 
 
 def warn_of_unequal_sides(config: RunConfig) -> str | None:
