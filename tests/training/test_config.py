@@ -28,7 +28,7 @@ from truedrift.training import (
     run_id,
     setup,
     validated_config,
-    warn_of_unequal_sides,
+    warn_of_sizes,
 )
 
 KINDS = {"generator": generators.OPTIONS, "encoder": encoders.OPTIONS}
@@ -358,7 +358,7 @@ UNEQUAL = {
 @pytest.mark.parametrize("name", UNEQUAL)
 def test_warning_of_unequal_sides_says_what_it_costs_and_its_advice_removes_it(name):
     given_settings, sides, cost = UNEQUAL[name]
-    warning = warn_of_unequal_sides(paper_digits(settings=given_settings))
+    warning = warn_of_sizes(paper_digits(settings=given_settings))
     start = (
         f"with {sides} per sample the field is not zero at equal distributions, and samples may come out {cost}; set "
     )
@@ -369,7 +369,7 @@ def test_warning_of_unequal_sides_says_what_it_costs_and_its_advice_removes_it(n
         return
     for alternative in advice.split(", or "):
         fixed = paper_digits(settings=(*given_settings, *alternative.split(" with ")))
-        assert warn_of_unequal_sides(fixed) is None
+        assert warn_of_sizes(fixed) is None
 
 
 def test_no_warning_for_equal_sides_guidance_and_the_recipes_of_the_paper():
@@ -377,8 +377,19 @@ def test_no_warning_for_equal_sides_guidance_and_the_recipes_of_the_paper():
         paper_digits(),
         *(recipe(name) for name in RECIPES),
         paper_digits(settings=("batch.n=32", "batch.fresh_negatives=32")),
-        paper_digits(settings=("batch.n=32", "batch.generated=8", "objective.matched=true", *ROW)),
+        paper_digits(settings=("batch.n=35", "batch.generated=8", "objective.matched=true", *ROW)),
         paper_digits(settings=("batch.n=32", "batch.generated=8", "batch.unconditional=4", GUIDED)),
         *(recipe(name, given={"n": n}) for name in ("cifar10", "cifar100") for n in (8, 16, 32)),
     ]
-    assert [warn_of_unequal_sides(config) for config in quiet] == [None] * len(quiet)
+    assert [warn_of_sizes(config) for config in quiet] == [None] * len(quiet)
+
+
+def test_warning_of_windows_that_overlap():
+    """Blocks, all subsets without one reference, and fewer positives than negatives are not reported."""
+    warning = warn_of_sizes(recipe("digits", given={"n": 100}))
+    assert warning == (
+        "100 positives are not a multiple of the 7 negatives: windows overlap, and a step takes longer; set batch.n=98"
+    )
+    assert [warn_of_sizes(recipe("digits", given={"n": n})) for n in (98, 7, 8, 5)] == [None] * 4
+    fresh = recipe("digits", given={"n": 100}, settings=("batch.fresh_negatives=64",))
+    assert warn_of_sizes(fresh).endswith("set batch.n=64")

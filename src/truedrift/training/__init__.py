@@ -15,7 +15,7 @@ from truedrift.training.config import (
     config_from_dict,
     run_id,
     validated_config,
-    warn_of_unequal_sides,
+    warn_of_sizes,
 )
 from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
 from truedrift.training.journal import MetricsLog, read_metrics
@@ -84,6 +84,6 @@ __all__ = [
     "scatter_image",
     "train",
     "validated_config",
-    "warn_of_unequal_sides",
+    "warn_of_sizes",
     "write_png",
 ]

@@ -396,8 +396,8 @@ def _require_matched_sizes(config: RunConfig) -> None:
         )
 
 
-def warn_of_unequal_sides(config: RunConfig) -> str | None:
-    """Return a warning if positives and negatives differ in number, and neither windows nor fresh negatives match them.
+def warn_of_sizes(config: RunConfig) -> str | None:
+    """Return a warning about the numbers of positives and negatives: a field that is not zero, or windows that overlap.
 
     The paper's own setting, as many positives as generated samples, is not reported: there g − 1 negatives differ from
     n positives by one. Guidance moves the equilibrium on purpose and is not reported either.
@@ -409,7 +409,9 @@ def warn_of_unequal_sides(config: RunConfig) -> str | None:
         One sentence: what it costs, and the option that fixes it. None if there is nothing to report.
     """
     n, fresh, objective = config.batch.n, config.batch.fresh_negatives, config.objective
-    if objective.matched or config.batch.unconditional > 0 or n == (fresh or config.generated):
+    if objective.matched:
+        return _warn_of_overlap(n, fresh or config.generated - 1)
+    if config.batch.unconditional > 0 or n == (fresh or config.generated):
         return None
     # What it costs.
     m = fresh or config.generated - 1
@@ -423,6 +425,16 @@ def warn_of_unequal_sides(config: RunConfig) -> str | None:
     else:
         fix = f"set batch.fresh_negatives={n}, or objective.normalization=symmetric with objective.matched=true"
     return f"with {sides} the field is not zero at equal distributions, and samples may come out {cost}; {fix}"
+
+
+def _warn_of_overlap(n: int, m: int) -> str | None:
+    """Return a warning if windows of m among n positives overlap. One positive more than negatives has a closed form."""
+    if n <= m + 1 or n % m == 0:
+        return None
+    return (
+        f"{n} positives are not a multiple of the {m} negatives: windows overlap, and a step takes longer; "
+        f"set batch.n={n - n % m}"
+    )
 
 
 def _require_guidance(config: RunConfig) -> None:

@@ -19,7 +19,7 @@ from truedrift.distributed import resolve_device
 from truedrift.errors import UserError
 from truedrift.progress import Progress, no_progress
 from truedrift.training import checkpoint
-from truedrift.training.config import RunConfig, validated_config, warn_of_unequal_sides
+from truedrift.training.config import RunConfig, validated_config, warn_of_sizes
 from truedrift.training.journal import Notify, RunJournal
 from truedrift.training.loop import Evaluate, Loop, TrainingReport
 from truedrift.training.run_directory import RunDirectory, lock_run, open_run
@@ -57,7 +57,7 @@ class Training:
                 stack.enter_context(lock_run(run.path))
                 run.write_config(self.samples)
                 journal = stack.enter_context(closing(RunJournal(run, setup.state, notify)))
-                warning = warn_of_unequal_sides(run.config)
+                warning = warn_of_sizes(run.config)
                 if warning is not None and journal.progress.step == 0:
                     notify(f"warning: {warning}")
             # Take the remaining steps.
