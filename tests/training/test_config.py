@@ -333,13 +333,13 @@ def test_default_configuration_is_valid():
 GUIDED = "condition.strength_high=4"
 ROW = ("objective.normalization=row", "objective.form=separate")
 UNEQUAL = {
-    "more positives": (("batch.n=32", "batch.generated=8"), "32 positives and 7 negatives", "too wide"),
+    "more positives": (("batch.n=35", "batch.generated=8"), "35 positives and 7 negatives", "too wide"),
     "fewer positives": (("batch.n=4", "batch.generated=16"), "4 positives and 15 negatives", "too narrow"),
-    "row": (("batch.n=32", "batch.generated=8", *ROW), "32 positives and 7 negatives", "too wide"),
+    "row": (("batch.n=35", "batch.generated=8", *ROW), "35 positives and 7 negatives", "too wide"),
     "fresh": (("batch.n=16", "batch.fresh_negatives=8"), "16 positives and 8 fresh negatives", "too wide"),
     "sinkhorn": (
-        ("batch.n=9", "batch.generated=8", "objective.normalization=sinkhorn", "objective.form=separate"),
-        "9 positives and 7 negatives",
+        ("batch.n=14", "batch.generated=8", "objective.normalization=sinkhorn", "objective.form=separate"),
+        "14 positives and 7 negatives",
         "too wide",
     ),
     "published": (

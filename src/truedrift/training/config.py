@@ -428,8 +428,8 @@ def warn_of_sizes(config: RunConfig) -> str | None:
 
 
 def _warn_of_overlap(n: int, m: int) -> str | None:
-    """Return a warning if windows of m among n positives overlap. One positive more than negatives has a closed form."""
-    if n <= m + 1 or n % m == 0:
+    """Return a warning if windows of m among n positives overlap."""
+    if n <= m + 1 or n % m == 0:  # n = m + 1 has a closed form
         return None
     return (
         f"{n} positives are not a multiple of the {m} negatives: windows overlap, and a step takes longer; "
