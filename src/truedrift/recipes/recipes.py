@@ -47,7 +47,7 @@ PAPER_FIELD: Mapping[str, Mapping[str, Any]] = {
 }
 """Options of the paper's field, for `recipe(…, tree=PAPER_FIELD)`: equally many samples on both sides, no windows."""
 
-POINTS_PER_STEP, TOY_WINDOWS = 256, 4
+POINTS_PER_STEP, TOY_WINDOWS = 256, 2
 
 
 def toy(
