@@ -37,9 +37,9 @@ from truedrift.training.config import RunConfig
 
 THRESHOLD = 0.30
 """Distance on the digits that counts as reached."""
-BASE_SIZES = {"digits": 8, "fashion-mnist": 32}
-"""Data set → positives per step, which give the number of steps from those of the benchmark."""
-STEPS_PER_EPOCH, EVALUATED_EPOCHS = 20, 5
+LENGTHS = {"digits": (8, 5), "fashion-mnist": (64, 8)}
+"""Data set → the positives of the benchmark per step of a run, and the epochs between two evaluations."""
+STEPS_PER_EPOCH = 20
 
 FIELDS: dict[str, tuple[Normalization, Form]] = {
     "row": ("row", "separate"),
@@ -72,7 +72,8 @@ class Variant:
     def config(self, benchmark: BenchmarkSetting, seed: int) -> RunConfig:
         """Return the configuration of the run with this seed."""
         normalization, form = FIELDS[self.field]
-        steps = (benchmark.positives or 0) // BASE_SIZES[benchmark.data]
+        base, evaluated = LENGTHS[benchmark.data]
+        steps = (benchmark.positives or 0) // base
         epochs = max(1, steps // STEPS_PER_EPOCH)
         tree = {
             "batch": {"generated": self.generated, "fresh_negatives": self.fresh},
@@ -82,7 +83,7 @@ class Variant:
                 "steps_per_epoch": STEPS_PER_EPOCH,
                 "log_every": STEPS_PER_EPOCH,
                 "checkpoint_every": 320,
-                "evaluate_every_epochs": min(EVALUATED_EPOCHS, epochs),
+                "evaluate_every_epochs": min(evaluated, epochs),
                 "grid_every": steps,
             },
             "evaluation": {**benchmark.options["evaluation"], "extractor": benchmark.extractor},
