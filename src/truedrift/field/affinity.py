@@ -67,7 +67,7 @@ def log_kernels(distance: Float[Tensor, "*batch B n"], temperatures: Sequence[fl
         <BLANKLINE>
                 [[-0.5000, -1.0000]]])
     """
-    minus_tau = torch.tensor([-tau for tau in temperatures], dtype=distance.dtype).view(-1, 1, 1)
+    minus_tau = torch.tensor([[[-tau]] for tau in temperatures], dtype=distance.dtype)
     return distance.unsqueeze(-3) / minus_tau.to(distance.device, non_blocking=True)  # does not wait for the device
 
 
@@ -180,7 +180,7 @@ class SideWeights:
 
     def log_scale(self, form: Form) -> Float[Tensor, "*batch"]:
         """Return the logarithm [...] of what the masses in C are relative to; 0 for the separate form."""
-        largest = self.largest_log_mass[..., 0, 0]
+        largest = self.largest_log_mass.squeeze((-2, -1))
         return largest if form == "product" else torch.zeros_like(largest)
 
 

@@ -15,7 +15,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.errors import require_choice
-from truedrift.kernels.precision import can_be_read, may_be_differentiated, to_widest
+from truedrift.kernels.precision import may_be_differentiated, to_widest
 
 Method = Literal["auto", "exact", "matmul"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -55,6 +55,9 @@ def pairwise_distance(
         >>> pairwise_distance(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
         tensor([[5., 1.]])
     """
+    if _choose(method, x, y) == "exact" and _is_read_only(x) and _is_read_only(y):
+        d = torch.cdist(to_widest(x), to_widest(y), compute_mode="donot_use_mm_for_euclid_dist")
+        return (_zero_diagonal(d) if same else d).to(_result_dtype(x, y))
     return _safe_sqrt(_squared(x, y, method, same)).to(_result_dtype(x, y))
 
 
@@ -88,20 +91,30 @@ def squared_distance(
 
 def _squared(x: Tensor, y: Tensor, method: Method, same: bool) -> Tensor:
     """Compute d² in the widest format of the device: float32 would overflow at d = 10¹⁹."""
-    require_choice("method", method, METHODS)
-    B, n, D = x.shape[-2], y.shape[-2], x.shape[-1]
-    if method == "auto":
-        small = D <= EXACT_UP_TO_DIMENSION or B * n * D <= EXACT_UP_TO_ELEMENTS
-        method = "exact" if small else "matmul"
-    if method == "exact":
+    if _choose(method, x, y) == "exact":
         squared = (to_widest(x).unsqueeze(-2) - to_widest(y).unsqueeze(-3)).square().sum(-1)
     elif _fits_no_cache(x, y):
+        n, D = y.shape[-2:]
         rows = max(1, BLOCK_ELEMENTS // (n * D))
         blocks = zip(x.flatten(0, -3).split(rows), y.flatten(0, -3).split(rows), strict=True)
         squared = torch.cat([_expand_square(*block) for block in blocks]).view(*x.shape[:-1], n)
     else:
         squared = _expand_square(x, y)
-    return squared.masked_fill(torch.eye(B, dtype=torch.bool, device=x.device), 0) if same else squared
+    return _zero_diagonal(squared) if same else squared
+
+
+def _choose(method: Method, x: Tensor, y: Tensor) -> Method:
+    """Return "exact" or "matmul"."""
+    require_choice("method", method, METHODS)
+    if method != "auto":
+        return method
+    D = x.shape[-1]
+    small = D <= EXACT_UP_TO_DIMENSION or x.shape[-2] * y.shape[-2] * D <= EXACT_UP_TO_ELEMENTS
+    return "exact" if small else "matmul"
+
+
+def _zero_diagonal(d: Tensor) -> Tensor:
+    return d.masked_fill(torch.eye(d.shape[-1], dtype=torch.bool, device=d.device), 0)
 
 
 def _expand_square(x: Tensor, y: Tensor) -> Tensor:
@@ -115,9 +128,14 @@ def _expand_square(x: Tensor, y: Tensor) -> Tensor:
 
 def _fits_no_cache(x: Tensor, y: Tensor) -> bool:
     """Return whether many references on a CPU, in groups and without a derivative, are better taken block by block."""
-    if y.numel() <= BLOCK_ELEMENTS or y.ndim < 3 or x.shape[:-2] != y.shape[:-2] or not can_be_read(y):
+    if y.numel() <= BLOCK_ELEMENTS or y.ndim < 3 or x.shape[:-2] != y.shape[:-2]:
         return False
-    return not may_be_differentiated(x) and not may_be_differentiated(y)
+    return _is_read_only(x) and _is_read_only(y)
+
+
+def _is_read_only(x: Tensor) -> bool:
+    """Return whether x is on a CPU and no derivative is taken."""
+    return x.is_cpu and not may_be_differentiated(x)
 
 
 def _result_dtype(x: Tensor, y: Tensor) -> torch.dtype:

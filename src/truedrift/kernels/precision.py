@@ -45,7 +45,7 @@ def may_be_differentiated(x: Tensor) -> bool:
 
 def can_be_read(x: Tensor) -> bool:
     """Return whether reading a value of x costs nothing: on the CPU, outside of a compiled graph and torch.func."""
-    if torch.compiler.is_compiling() or x.device.type != "cpu":
+    if torch.compiler.is_compiling() or not x.is_cpu:
         return False
     return not torch._C._functorch.is_functorch_wrapped_tensor(x)
 

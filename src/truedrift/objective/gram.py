@@ -21,8 +21,8 @@ to 1e-7/(dτ). If a pair is so near that this matters (`NEAR`), the products are
 On the CPU the distances are read to decide. On other devices reading them would synchronize, so float64 is always used.
 """
 
+import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -118,9 +118,10 @@ def _join_blocks(parts: Sequence[GroupBlock], leading: torch.Size) -> GroupBlock
 
 def _flatten_groups(features: Features) -> Features:
     """Merge the leading dimensions into one: [G, rows, D]."""
-    weight = features.weight_neg
-    flat = features.map(lambda f: f.detach().reshape(-1, *f.shape[-2:]))
-    return replace(flat, weight_neg=None if weight is None else weight.reshape(-1, weight.shape[-1]))
+    sides = (features.gen.detach(), features.pos, features.neg, features.weight_neg)
+    rows = features.gen.ndim - 2
+    flat = (None if side is None else side.reshape(-1, *side.shape[rows:]) for side in sides)
+    return Features(*flat, fresh=features.fresh)  # type: ignore[arg-type]  # None only where a side may be None
 
 
 def _split_blocks(groups: Features, gradient: Tensor) -> list[tuple[Features, Tensor]]:
@@ -147,7 +148,7 @@ def _compute_block(
     """Compute the results of a block of groups and write ∂loss/∂gen to `gradient`."""
     # Unit features and their squared distances.
     G, n, D = groups.gen.shape
-    z, deviation = _standardize(groups, gradient)
+    z, inverse_deviation = _standardize(groups, gradient)
     forms_field = _forms_field(groups, len(temperatures), spec)
     directions = _directions_op if torch.compiler.is_compiling() else _directions
     squared, inverse_norm = directions(z, n, NEAR / min(temperatures), not forms_field)
@@ -176,7 +177,7 @@ def _compute_block(
         products = _field_products(C, squared, n * D)
     square = products.diagonal(dim1=-2, dim2=-1).clamp_min(0)
     inverse_rms = (square + EPSILON).rsqrt().unsqueeze(-1)  # [G, T, 1]
-    loss = (products * inverse_rms * inverse_rms.mT).sum((-2, -1))
+    loss = torch.bmm(inverse_rms.mT, torch.bmm(products, inverse_rms)).view(G)
     # The gradient with respect to gen.
     if forms_field:
         f, inverse = z[:, :n] * inverse_norm[:, :n, None], inverse_norm[:, :n, None]
@@ -185,9 +186,10 @@ def _compute_block(
         squared_pos = _squared_in_blocks(z[:, groups.negatives :], inverse_norm[:, groups.negatives :], n)
     else:
         total = C.mul_(inverse_rms).sum(1).view(G, n, -1)  # Σ_τ C_τ/rms_τ
-        torch.bmm(_gradient_coefficients(total, squared, inverse_norm, D), z, out=gradient)
+        M = _gradient_coefficients(total, squared, inverse_norm)
+        gradient.baddbmm_(M, z, beta=0, alpha=-2 / (n * D))
         squared_pos = _diagonal_blocks(squared[:, groups.negatives :, groups.negatives :], n)
-    gradient /= deviation
+    gradient *= inverse_deviation
     return GroupBlock(loss, d, square, log_mass, squared_pos, *(columns or (None, None)))
 
 
@@ -234,19 +236,21 @@ def _columns(squared: Tensor, groups: Features, temperatures: Sequence[float], s
 
 
 def _standardize(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
-    """Return z = (f − μ)/σ over columns [gen | neg | pos], and σ [G, 1, D]: `standardize`, in place if faster."""
+    """Return z = (f − μ)/σ over columns [gen | neg | pos], and 1/σ [G, 1, D]: `standardize`, in place if faster."""
     if torch.compiler.is_compiling() or groups.neg is not None or groups.pos.shape != scratch.shape:
         standardized, deviation = standardize(groups)
-        return standardized.concatenate(), deviation
-    z = groups.concatenate()
-    z -= groups.pos[:, :1]
-    z.sub_(z.sum(-2, keepdim=True), alpha=1 / z.shape[-2])
+        return standardized.concatenate(), deviation.reciprocal()
+    G, n, D = scratch.shape
+    z, origin = scratch.new_empty(G, 2 * n, D), groups.pos[:, :1]
     gen, pos = z.chunk(2, -2)
+    torch.sub(groups.gen, origin, out=gen)
+    torch.sub(groups.pos, origin, out=pos)
+    z.sub_(z.sum(-2, keepdim=True), alpha=1 / (2 * n))
     # The squares use the memory of the gradient: new memory would be slower.
     squares = torch.mul(gen, gen, out=scratch).addcmul_(pos, pos).sum(-2, keepdim=True)
-    deviation = squares.div_(z.shape[-2] - 1).sqrt_().clamp_min_(SMALLEST_DEVIATION)
-    z /= deviation
-    return z, deviation
+    inverse_deviation = squares.div_(2 * n - 1).clamp_min_(SMALLEST_DEVIATION**2).rsqrt_()
+    z *= inverse_deviation
+    return z, inverse_deviation
 
 
 def _directions(z: Tensor, n: int, near: float, whole: bool) -> tuple[Tensor, Tensor]:
@@ -268,16 +272,21 @@ def _expand(z: Tensor) -> tuple[Tensor, Tensor]:
     """Return f·f + f′·f′ − 2 f·f′ and 1/‖z‖, with f = 0 and 1/‖z‖ = 0 for z = 0."""
     product = torch.bmm(z, z.mT)
     square = product.diagonal(dim1=-2, dim2=-1)
-    inverse_norm = torch.where(square > SMALLEST_NORM**2, square.rsqrt(), 0)
+    inverse_norm = _inverse_norm(square)
     product.mul_(inverse_norm.unsqueeze(-1)).mul_(inverse_norm.unsqueeze(-2))
     # `square` is now f·f: 1 or 0, rounded like the other products, so that d² of a feature and itself is 0.
     return (square.unsqueeze(-1) + square.unsqueeze(-2)).sub_(product, alpha=2).clamp_min_(0), inverse_norm
 
 
+def _inverse_norm(square: Tensor) -> Tensor:
+    """Return 1/‖z‖ from ‖z‖², and 0 for z = 0."""
+    return torch.threshold(square, SMALLEST_NORM**2, math.inf).rsqrt_()
+
+
 def _expand_rows(z: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """Return the first n rows of `_expand`; d² of a query and itself is 0 by identity."""
     product, square = torch.bmm(z[:, :n], z.mT), z.square().sum(-1)
-    inverse_norm = torch.where(square > SMALLEST_NORM**2, square.rsqrt(), 0)
+    inverse_norm = _inverse_norm(square)
     product.mul_(inverse_norm[:, :n].unsqueeze(-1)).mul_(inverse_norm.unsqueeze(-2))
     square = (inverse_norm > 0).to(z.dtype)  # f·f
     squared = (square[:, :n].unsqueeze(-1) + square.unsqueeze(-2)).sub_(product, alpha=2).clamp_min_(0)
@@ -303,11 +312,11 @@ def _field_products(C: Tensor, squared: Tensor, elements: int) -> Tensor:
     return torch.bmm(through, C.mT).mul_(-0.5 / elements)
 
 
-def _gradient_coefficients(C: Tensor, squared: Tensor, inverse_norm: Tensor, D: int) -> Tensor:
-    """Return M with ∂loss/∂z = M z = −2/(nD) (V − f (f·V)) / ‖z‖ for V = C·F. C is overwritten.
+def _gradient_coefficients(C: Tensor, squared: Tensor, inverse_norm: Tensor) -> Tensor:
+    """Return M with M z = (V − f (f·V)) / ‖z‖ for V = C·F, so that ∂loss/∂z = −2/(nD) M z. C is overwritten.
 
     The projection f_i·V_i = −½ Σ_j C_ij d²_ij is subtracted from the diagonal of C.
     """
     n = C.shape[-2]
     C.diagonal(dim1=-2, dim2=-1).add_((C * squared[:, :n]).sum(-1), alpha=0.5)
-    return C.mul_((inverse_norm[:, :n] * (-2 / (n * D))).unsqueeze(-1)).mul_(inverse_norm.unsqueeze(-2))
+    return C.mul_(inverse_norm[:, :n].unsqueeze(-1)).mul_(inverse_norm.unsqueeze(-2))
