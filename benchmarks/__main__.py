@@ -37,9 +37,7 @@ HEAD = """# Benchmarks
 is the smallest median of a window. For the grouped loss, the table gives the median of three processes. Memory is what
 torch allocates on top of what was allocated before the call. `python -m benchmarks NAME` measures one section again.
 Two runs on the same machine differ by 10 % or more. If a bound is met or missed by less than that, one run does not
-decide it.
-
-Machine: {machine}.
+decide it. Sections may come from different machines; each names its own.
 """
 
 SECTIONS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
@@ -72,7 +70,8 @@ def main(names: list[str]) -> int:
         title, measure = SECTIONS[name]
         start = time.perf_counter()
         results = measure()
-        when = f"Measured {datetime.date.today().isoformat()}, in {(time.perf_counter() - start) / 60:.1f} minutes."
+        minutes = (time.perf_counter() - start) / 60
+        when = f"Measured {datetime.date.today().isoformat()}, in {minutes:.1f} minutes, on {describe()}."
         sections[title] = f"{table(title, results)}\n\n{when}"
         print(sections[title], end="\n\n", flush=True)
         missed += [result.what for result in results if result.holds is False]
@@ -84,7 +83,7 @@ def main(names: list[str]) -> int:
 def _write(sections: dict[str, str]) -> None:
     """Write the file after every section, so that a later failure loses nothing."""
     known = [sections[title] + "\n" for title, _ in SECTIONS.values() if title in sections]
-    RESULTS.write_text("\n".join([HEAD.format(machine=describe()), *known]))
+    RESULTS.write_text("\n".join([HEAD, *known]))
 
 
 def _read_sections() -> dict[str, str]:

@@ -40,9 +40,9 @@ def measure(n: int) -> list[Result]:
     correction = _ratio(n, "abc", "standard")
     correction_compiled = _ratio(n, "abc, compiled", "standard, compiled")
     results = [
-        Result(f"literal loop / grouped loss, n = {n}", loop, "×", "≥", 33 if small else 6),
+        Result(f"literal loop / grouped loss, n = {n}", loop, "×", "≥", 36 if small else 6.5),
         Result(f"literal loop / grouped loss, compiled, n = {n}", compiled, "×", "≥", 60 if small else 8),
-        Result(f"ABC / standard, n = {n}", correction, "×", "≤", 1.12 if small else 1.06),
+        Result(f"ABC / standard, n = {n}", correction, "×", "≤", 1.06),
         Result(f"ABC / standard, compiled, n = {n}", correction_compiled, "×", "≤", 1.05),
         Result(f"general path / Gram path, n = {n}", _ratio(n, "general", "abc")),
         Result(f"bidirectional-loo / bidirectional, n = {n}", _ratio(n, "loo", "abc")),

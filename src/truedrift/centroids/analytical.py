@@ -118,7 +118,7 @@ class ABC(PolynomialEstimator):
 
     def gamma(self, alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
         squared = alpha.square()
-        return torch.addcmul(squared, alpha, 1 - squared.sum(-1, keepdim=True))
+        return torch.addcmul(squared, alpha, 1.0 - squared.sum(-1, keepdim=True))
 
 
 @dataclass(frozen=True)

@@ -94,10 +94,7 @@ def _squared(x: Tensor, y: Tensor, method: Method, same: bool) -> Tensor:
     if _choose(method, x, y) == "exact":
         squared = (to_widest(x).unsqueeze(-2) - to_widest(y).unsqueeze(-3)).square().sum(-1)
     elif _fits_no_cache(x, y):
-        n, D = y.shape[-2:]
-        rows = max(1, BLOCK_ELEMENTS // (n * D))
-        blocks = zip(x.flatten(0, -3).split(rows), y.flatten(0, -3).split(rows), strict=True)
-        squared = torch.cat([_expand_square(*block) for block in blocks]).view(*x.shape[:-1], n)
+        squared = _expand_square_in_blocks(x.flatten(0, -3), y.flatten(0, -3)).view(*x.shape[:-1], y.shape[-2])
     else:
         squared = _expand_square(x, y)
     return _zero_diagonal(squared) if same else squared
@@ -124,6 +121,22 @@ def _expand_square(x: Tensor, y: Tensor) -> Tensor:
     x, y = x - center, y - center
     squared = x.square().sum(-1).unsqueeze(-1) + y.square().sum(-1).unsqueeze(-2) - 2 * (x @ y.mT)
     return squared.clamp_min(0)
+
+
+def _expand_square_in_blocks(x: Float[Tensor, "G B D"], y: Float[Tensor, "G n D"]) -> Float[Tensor, "G B n"]:
+    """Compute `_expand_square` block by block. The blocks share their memory: new memory would take most of the time."""
+    G, n, D = y.shape
+    size = min(G, max(1, BLOCK_ELEMENTS // (n * D)))
+    memory, squared = y.new_empty(size, n, D, dtype=torch.float64), []
+    for x_block, y_block in zip(x.split(size), y.split(size), strict=True):
+        y_centered = memory[: len(y_block)].copy_(y_block)
+        center = y_centered.mean(-2, keepdim=True)
+        y_centered -= center
+        x_centered = to_widest(x_block) - center
+        x_norm, y_norm = (torch.linalg.vector_norm(side, dim=-1) for side in (x_centered, y_centered))
+        norms = x_norm.square_().unsqueeze(-1) + y_norm.square_().unsqueeze(-2)
+        squared.append(norms.sub_(x_centered @ y_centered.mT, alpha=2).clamp_min_(0))
+    return torch.cat(squared)
 
 
 def _fits_no_cache(x: Tensor, y: Tensor) -> bool:

@@ -118,10 +118,13 @@ def _join_blocks(parts: Sequence[GroupBlock], leading: torch.Size) -> GroupBlock
 
 def _flatten_groups(features: Features) -> Features:
     """Merge the leading dimensions into one: [G, rows, D]."""
-    sides = (features.gen.detach(), features.pos, features.neg, features.weight_neg)
-    rows = features.gen.ndim - 2
-    flat = (None if side is None else side.reshape(-1, *side.shape[rows:]) for side in sides)
-    return Features(*flat, fresh=features.fresh)  # type: ignore[arg-type]  # None only where a side may be None
+    leading = features.gen.ndim - 2
+
+    def flatten(side: Tensor) -> Tensor:
+        return side.detach().reshape(-1, *side.shape[leading:])
+
+    neg, weight = (None if side is None else flatten(side) for side in (features.neg, features.weight_neg))
+    return Features(flatten(features.gen), flatten(features.pos), neg, weight, features.fresh)
 
 
 def _split_blocks(groups: Features, gradient: Tensor) -> list[tuple[Features, Tensor]]:
