@@ -156,3 +156,15 @@ def test_blocks_of_groups_equal_one_product(monkeypatch, same):
         found = pairwise_distance(x, y, method="matmul", same=same)
         torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-7)
         torch.testing.assert_close(pairwise_distance(x[0], y, method="matmul"), torch.cdist(x[0].expand_as(x), y))
+
+
+@pytest.mark.parametrize("same", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_differences_that_are_not_stored_equal_those_that_are_differentiated(same, dtype):
+    """Without a derivative, the exact method stores no differences on a CPU."""
+    y = 3 + draw(2, 1, 7, 5, dtype=dtype)
+    x = y if same else draw(3, 4, 5, seed=1, dtype=dtype)
+    stored = pairwise_distance(x.clone().requires_grad_(), y, method="exact", same=same)
+    found = pairwise_distance(x, y, method="exact", same=same)
+    assert found.dtype is stored.dtype
+    torch.testing.assert_close(found, stored.detach(), rtol=4 * torch.finfo(dtype).eps, atol=0)

@@ -26,7 +26,7 @@ from truedrift.errors import (
     require_temperature,
 )
 from truedrift.kernels.kernel import LogKernel, log_kernel
-from truedrift.kernels.precision import can_be_read, full_precision
+from truedrift.kernels.precision import can_be_read, cast, full_precision
 from truedrift.kernels.weights import apply_mask
 
 
@@ -110,6 +110,6 @@ def centroid(
         if check_finite:
             require_log_kernel(log_w)
         T = weighted_mean(estimator.reweight(log_w, generator), y)
-        if not (can_be_read(log_w) and log_w.amin().item() > -math.inf):  # some reference may have no weight
+        if not (can_be_read(log_w) and log_w.sum().item() > -math.inf):  # some reference may have no weight
             T = torch.where((log_w > -math.inf).any(-1, keepdim=True), T, x.to(T.dtype))
-    return T.to(torch.promote_types(x.dtype, y.dtype))
+    return cast(T, torch.promote_types(x.dtype, y.dtype))

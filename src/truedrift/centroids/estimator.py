@@ -20,7 +20,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.kernels.precision import cast_like, to_widest
+from truedrift.kernels.precision import cast, cast_like, to_widest
 from truedrift.kernels.weights import power_sum, softmax
 
 
@@ -98,7 +98,7 @@ def weighted_mean(gamma: Float[Tensor, "*#batch B n"], y: Float[Tensor, "*#batch
         >>> weighted_mean(torch.tensor([[0.75, 0.25]]), torch.tensor([[0.0], [4.0]]))
         tensor([[1.]])
     """
-    return gamma @ y.to(gamma.dtype)
+    return gamma @ cast(y, gamma.dtype)
 
 
 @dataclass(frozen=True)

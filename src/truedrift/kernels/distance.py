@@ -1,6 +1,7 @@
 """d_ij = ‖x_i − y_j‖₂, the distance inside every kernel (`eq:meanshift`).
 
-There are two methods, and they agree to rounding. *exact* forms the differences; *matmul* expands the square,
+There are two methods, and they agree to rounding. *exact* forms the differences, and does not store them if they are
+not differentiated on a CPU; *matmul* expands the square,
 
     ‖x − y‖² = ‖x‖² + ‖y‖² − 2 x·y,
 
@@ -15,7 +16,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.errors import require_choice
-from truedrift.kernels.precision import may_be_differentiated, to_widest
+from truedrift.kernels.precision import cast, may_be_differentiated, to_widest
 
 Method = Literal["auto", "exact", "matmul"]
 METHODS: tuple[Method, ...] = get_args(Method)
@@ -57,7 +58,7 @@ def pairwise_distance(
     """
     if _choose(method, x, y) == "exact" and _is_read_only(x) and _is_read_only(y):
         d = torch.cdist(to_widest(x), to_widest(y), compute_mode="donot_use_mm_for_euclid_dist")
-        return (_zero_diagonal(d) if same else d).to(_result_dtype(x, y))
+        return cast(_zero_diagonal(d) if same else d, _result_dtype(x, y))
     return _safe_sqrt(_squared(x, y, method, same)).to(_result_dtype(x, y))
 
 
@@ -124,7 +125,7 @@ def _expand_square(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _expand_square_in_blocks(x: Float[Tensor, "G B D"], y: Float[Tensor, "G n D"]) -> Float[Tensor, "G B n"]:
-    """Compute `_expand_square` block by block. The blocks share their memory: new memory would take most of the time."""
+    """Compute `_expand_square` block by block. The blocks share their memory: new memory would be slower."""
     G, n, D = y.shape
     size = min(G, max(1, BLOCK_ELEMENTS // (n * D)))
     memory, squared = y.new_empty(size, n, D, dtype=torch.float64), []

@@ -35,6 +35,11 @@ def cast_like(gamma: Tensor, log_w: Tensor) -> Tensor:
     return gamma.to(torch.promote_types(log_w.dtype, torch.float32))
 
 
+def cast(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return x in that dtype. For small tensors `x.to` takes longer than the arithmetic, also if it does nothing."""
+    return x if x.dtype is dtype else x.to(dtype)
+
+
 def may_be_differentiated(x: Tensor) -> bool:
     """Return whether a derivative of x may be taken: by autograd, in forward mode, or by torch.func."""
     if torch.compiler.is_compiling():
