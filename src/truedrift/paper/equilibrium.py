@@ -224,18 +224,26 @@ def table(record: Equilibrium) -> Table:
 
 
 def _notes(record: Equilibrium) -> list[str]:
-    """Return the numbers of the other parts, one line each."""
+    """Return where the particles come to rest."""
     steps = sum(count for _, count in record.stages)
     count, seeds = len(record.particles[0].points), len(record.particles[0].energy)
-    return [
-        *signal_notes(record.signals, record.signal_queries, record.signal_batches),
+    heading = (
         f"Energy distance of {count:,} particles to the data, mean over the last third of {steps:,} steps "
         f"(n = {record.positives}, g = {record.generated}, τ = {record.particle_tau:g}, last step size "
-        f"{record.stages[-1][0]:g}; {count:,} independent draws: ±{record.energy_noise:.0e}): mean of {seeds} seeds, "
-        "smallest – largest, the ratio of standard deviations, and the change between the two halves of that third.",
-        *particle_notes(record.particles, record.energy_noise),
+        f"{record.stages[-1][0]:g}; {count:,} independent draws: ±{record.energy_noise:.0e}): mean of {seeds} "
+        f"seed{'s' if seeds > 1 else ''}, smallest – largest, the ratio of standard deviations, and the change between "
+        "the two halves of that third."
+    )
+    return [heading, *particle_notes(record.particles, record.energy_noise)]
+
+
+def _screen_notes(record: Equilibrium) -> list[str]:
+    """Return the numbers of the other parts, one line each."""
+    return [
+        *signal_notes(record.signals, record.signal_queries, record.signal_batches),
         *approach_notes(record.approach),
         *sinkhorn_notes(record.sinkhorn),
+        f"Seed {record.provenance.seed}.",
     ]
 
 
@@ -349,5 +357,5 @@ ITEM = Item(
     table=table,
     figure=draw,
     findings=findings,
-    screen_notes=lambda record: [f"Seed {record.provenance.seed}."],
+    screen_notes=_screen_notes,
 )
