@@ -19,7 +19,8 @@ from oracles.image_grids import run as image_run
 
 from truedrift.page import page as page_module
 from truedrift.page import write_page
-from truedrift.paper import fig_illustration
+from truedrift.paper import equilibrium, fig_illustration
+from truedrift.records import read
 
 FLAGS = (
     "--headless=new",
@@ -33,6 +34,7 @@ FLAGS = (
 )
 LISTEN = "window.alerted = []; window.alert = text => window.alerted.push(String(text));"
 """Runs before each page: alerts are collected instead of shown, so that no dialog blocks the test."""
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 DESKTOP, PHONE = (1200, 900), (360, 740)
 SAVED = os.environ.get("TRUEDRIFT_SCREENSHOTS")
 """Directory for screenshots that a person can look at; none are written if it is not set."""
@@ -213,6 +215,19 @@ def test_wide_tables_fit_on_a_desktop_and_scroll_on_a_phone(browser, many_runs):
     shown.show(PHONE)
     assert wide_tables(shown) > 0
     assert shown.value("document.documentElement.scrollWidth") <= PHONE[0]
+
+
+def test_a_wide_figure_scrolls_in_its_own_box_on_a_phone(browser, tmp_path):
+    """The record of the study `equilibrium`, whose figure has four panels side by side."""
+    (record,) = read(RESULTS / "equilibrium.jsonl", equilibrium.Equilibrium)
+    shown = open_page(browser, write_page(tmp_path / "page.html", title="t", records=[record], runs=[]))
+    widths = "[document.querySelector('.wide img').width, document.querySelector('.wide').clientWidth]"
+    for size, fits in ((DESKTOP, True), (PHONE, False)):
+        shown.show(size)
+        image, box = shown.value(widths)
+        assert image >= 800
+        assert (image <= box) == fits
+        assert shown.value("document.documentElement.scrollWidth") <= size[0]
 
 
 def test_dark_is_dark_and_paper_is_light(page):

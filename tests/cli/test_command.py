@@ -18,7 +18,7 @@ from PIL import Image
 
 import truedrift
 from truedrift.cli import main
-from truedrift.paper import fig_bias_loglog, fig_illustration
+from truedrift.paper import equilibrium, fig_bias_loglog, fig_illustration
 from truedrift.records import read
 from truedrift.training import lock_run
 
@@ -31,9 +31,12 @@ MISSING = Path(truedrift.__file__).parent / "page" / "missing.css"
 
 @pytest.fixture
 def small_toy(monkeypatch):
-    """The exact study with few points and queries."""
+    """The exact study with few points and queries, and few steps of few particles at one temperature."""
     monkeypatch.setattr(fig_bias_loglog, "POOL_POINTS", 2000)
     monkeypatch.setattr(fig_bias_loglog, "QUERIES", 3)
+    monkeypatch.setattr(equilibrium, "TEMPERATURES", (0.2,))
+    for name, value in (("COUNT", 64), ("STEP_SIZES", ((0.1, 12),)), ("SNAPSHOT_STEPS", 2)):
+        monkeypatch.setattr(equilibrium, name, {"smoke": value})
 
 
 def truedrift_command(*arguments, cwd=None):
@@ -46,12 +49,17 @@ def only_line(text):
     return line
 
 
-def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path, capsys, monkeypatch, small_toy):
+def test_demo_draws_all_figures_and_prints_their_numbers(tmp_path, capsys, monkeypatch, small_toy):
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--draws", "300", "--seed", "3", "--epochs", "0"]) == 0
     printed = capsys.readouterr().out
     out = tmp_path / "runs" / "demo"
     assert sorted(path.name for path in out.iterdir()) == [
+        "equilibrium.csv",
+        "equilibrium.md",
+        "equilibrium.pdf",
+        "equilibrium.png",
+        "equilibrium.tex",
         "fig_bias_loglog.csv",
         "fig_bias_loglog.md",
         "fig_bias_loglog.pdf",
@@ -73,8 +81,17 @@ def test_demo_draws_both_figures_and_prints_their_numbers(tmp_path, capsys, monk
     assert (curves.pool_points, curves.queries, curves.trials) == (2_000, 3, 0)
     for curve in curves.curves:
         assert f"{curve.exact[-1]:.2e}" in printed
-    green, red, blue = (0x01, 0x71, 0x00), (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC)
-    for name, expected in (("fig_illustration", {green, red, blue}), ("fig_bias_loglog", {red, blue})):
+    (push,) = read(out / "records.jsonl", equilibrium.Equilibrium)
+    assert (push.provenance.seed, push.provenance.command) == (3, record.provenance.command)
+    assert f"energy distance of {push.find_particles('standard', False).mean:.1e}, with ABC" in printed
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "Figure equilibrium" in page
+    green, red, blue, teal = (0x01, 0x71, 0x00), (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC), (0x1B, 0x8A, 0x7A)
+    for name, expected in (
+        ("fig_illustration", {green, red, blue}),
+        ("fig_bias_loglog", {red, blue}),
+        ("equilibrium", {red, blue, teal}),
+    ):
         assert f"written: {Path('runs/demo') / name}.png" in printed
         with Image.open(out / f"{name}.png") as image:
             assert expected <= {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
@@ -97,6 +114,7 @@ def test_demo_trains_three_runs_and_shows_them_on_a_page(tmp_path):
     done = truedrift_command("demo", "--draws", "300", "--epochs", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     page = (tmp_path / done.stdout.splitlines()[-1].removeprefix("page: ")).read_text(encoding="utf-8")
+    assert "Figure equilibrium" in page
     for name in ("digits-standard-seed0", "digits-abc-seed0", "digits-matched-seed0"):
         run = tmp_path / "runs" / "demo" / name
         assert '"evaluation"' in (run / "metrics.jsonl").read_text()

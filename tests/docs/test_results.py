@@ -23,11 +23,14 @@ from truedrift.paper import (
     temperature_sweep,
 )
 from truedrift.paper.catalog import plan_grid
+from truedrift.paper.particles import field_name
 from truedrift.records import read
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUDIES = (DOCS / "studies.md").read_text(encoding="utf-8")
 REPRODUCE = (DOCS / "reproduce.md").read_text(encoding="utf-8")
+MATCHING = " ".join((DOCS / "matching.md").read_text(encoding="utf-8").split())
+README = " ".join((DOCS.parent / "README.md").read_text(encoding="utf-8").split())
 
 
 def rows_below(header):
@@ -73,15 +76,38 @@ def test_tables_match_the_records(name, kind, table):
 def test_equilibrium_matches_the_record():
     (record,) = read(DOCS / "results" / "equilibrium.jsonl", equilibrium.Equilibrium)
     assert record.provenance.command == "truedrift reproduce equilibrium --scale cpu"
-    assert all(note in STUDIES for note in equilibrium.table(record).notes)
+    *notes, _ = equilibrium.ITEM.screen_notes(record)
+    rows = {f"{each.q}, {field_name(each.estimator, each.matched)}: ": each for each in record.approach.errors}
+    rows_of_errors = [note for note in notes if note.startswith(tuple(rows))]
+    assert len(rows_of_errors) == len(rows) == 18
+    for each in rows.values():
+        cells = " | ".join(f"{error:.3f} ({speed:.2f})" for error, speed in zip(each.error, each.speed, strict=True))
+        assert f"| {each.q} | {field_name(each.estimator, each.matched)} | {cells} |" in STUDIES
+    heading = next(note for note in notes if note.startswith("Away from"))
+    others = [note for note in notes if note not in rows_of_errors and note != heading]
+    assert all(note in STUDIES for note in (*equilibrium.table(record).notes, *others))
     standard, abc = (record.push(0.2, name).unmatched for name in ("standard", "abc"))
     assert f"positives and 7 negatives is {standard[5]:.1e}, with ABC {abc[5]:.1e}" in REPRODUCE
     assert f"of 8 and 7 {standard[0]:.1e} and {abc[0]:.1e}" in REPRODUCE
     at_rest = [record.find_particles(name, on).mean for on in (False, True) for name in ("standard", "abc")]
     shown = "energy distance {:.1e}, ABC {:.1e}, matched {:.1e}, matched ABC {:.1e}".format(*at_rest)
     assert shown in REPRODUCE
+    assert f"is {at_rest[0]:.3f} without matching and {at_rest[2]:.4f} with it" in README
+    steps = [record.approach.find_arrival(name, True).mean(-1) for name in ("standard", "abc")]
+    assert "reach an energy distance of 0.01 after {:.0f} steps, with ABC after {:.0f}".format(*steps) in MATCHING
+    plans = [record.sinkhorn.find_bias(n, name) for name in ("standard", "abc") for n in (8, 64)]
+    shown = "bias of {:.2g} with 8 queries and references and of {:.2g} with 64".format(
+        *(each.root for each in plans[:2])
+    )
+    assert shown in MATCHING
+    assert "With ABC it is {:.2g} and {:.2g}".format(*(each.root for each in plans[2:])) in MATCHING
     # What the project claims of them.
+    assert all(each.is_stationary(record.energy_noise) for each in record.particles)
     assert min(at_rest[:2]) > 20 * max(at_rest[2:])
+    assert steps[1] < 0.9 * steps[0]
+    for plain, corrected in zip(plans[:2], plans[2:], strict=True):
+        assert 0.89 < corrected.root / plain.root < 0.96
+        assert corrected.variance < plain.variance
     assert all(value == 0 for push in record.pushes for value in push.matched)
 
 

@@ -9,7 +9,7 @@ from PIL import Image
 from truedrift.bias import exact_field, measure_trained_field
 from truedrift.data import FOUR_MODES
 from truedrift.grids import StudyOptions
-from truedrift.paper import equilibrium, equilibrium_signals
+from truedrift.paper import equilibrium, equilibrium_approach, equilibrium_signals, equilibrium_sinkhorn
 from truedrift.records import append, provenance, read
 
 SEED = 5
@@ -65,16 +65,15 @@ def test_signals_are_those_of_the_settings(record, toy):
 
 def test_particles_of_every_field_and_seed(record):
     assert [(each.estimator, each.matched) for each in record.particles] == [
-        ("standard", False), ("standard", True), ("abc", False), ("abc", True),
-    ]  # fmt: skip
+        (estimator, matched) for matched in (False, True) for estimator in ("standard", "abc", "abc2")
+    ]
     for each in record.particles:
-        assert len(each.energy) == len(each.final) == len(each.deviation_ratio) == 2
-        assert all(len(snapshots) == 4 for snapshots in each.energy)
-        assert each.final == pytest.approx([sum(snapshots) / 4 for snapshots in each.energy])
-        assert each.mean == pytest.approx(sum(each.final) / 2)
-        assert len(each.points) == 256
-    for estimator in ("standard", "abc"):
-        assert record.find_particles(estimator, True).mean < 0.6 * record.find_particles(estimator, False).mean
+        assert len(each.energy) == len(each.final) == len(each.deviation_ratio) == 1
+        assert [len(snapshots) for snapshots in each.energy] == [18]
+        assert each.mean == pytest.approx(sum(each.energy[0][-6:]) / 6)
+        assert len(each.points) == 1024
+    for estimator in ("standard", "abc", "abc2"):
+        assert record.find_particles(estimator, True).mean < 0.3 * record.find_particles(estimator, False).mean
 
 
 def test_arrows_point_outward(record, toy):
@@ -136,15 +135,14 @@ def test_signals_below_the_noise_are_shown_as_limits():
 
 def test_summary_shows_the_numbers_of_the_record(record):
     shown = (signal(0.04, 0.001), signal(0.25, 0.001, shift=0.1), signal(0.01, 1e-4, n=64, fresh=8, matched=False))
-    particles = tuple(
-        replace(each, energy=((9.0, 0.5, 0.1, 0.1, 0.1), (9.0, 0.3, 0.3, 0.3, 0.3))) for each in record.particles
-    )
+    particles = tuple(replace(each, energy=((9.0, 0.5, 0.1, 0.1), (9.0, 0.3, 0.3, 0.3))) for each in record.particles)
     here = replace(record, signals=shown, particles=particles, energy_noise=2e-3)
     text = equilibrium.ITEM.summary(replace(here, provenance=provenance(seed=7, wall_seconds=1.0)))
     assert "row, separate, 8 positives, 7 other negatives, matched: 2.0e-01 (5.0e-01)" in text
     assert "row, separate, 64 positives, 8 fresh negatives: 1.0e-01" in text
-    assert "matched ABC: 2.5e-01, 2.0e-01 – 3.0e-01, ratio" in text
-    assert "noise 2e-03" in text
+    assert "matched ABC: 2.0e-01, 1.0e-01 – 3.0e-01, ratio" in text
+    assert "change +0e+00 (at rest)" in text
+    assert "independent draws: ±2e-03" in text
     assert text.endswith("Seed 7.")
     row = record.push(0.2, "abc").unmatched
     assert ["0.2", "ABC", *(f"{value:.2e}" for value in row)] in [line.split() for line in text.splitlines()]
@@ -152,11 +150,18 @@ def test_summary_shows_the_numbers_of_the_record(record):
 
 
 def test_findings_state_the_push_the_zero_and_the_particles(record):
-    ratio, zero, rest = equilibrium.findings(record)
+    ratio, zero, rest, *others = equilibrium.findings(record)
     standard = record.push(0.2, "standard").unmatched
     assert f"push {standard[5] / standard[0]:.1f} times as hard as 8 and 7" in ratio
     assert "exactly 0 for every size, estimator and τ" in zero
-    assert f"{record.find_particles('abc', True).mean:.1e}" in rest
+    for estimator, matched in (("standard", False), ("standard", True), ("abc", False)):
+        assert f"{record.find_particles(estimator, matched).mean:.1e}" in rest
+    assert "particles come to rest" in rest
+    assert others == [
+        *equilibrium_approach.approach_findings(record.approach),
+        *equilibrium_sinkhorn.sinkhorn_findings(record.sinkhorn),
+    ]
+    assert "particles are at" in equilibrium.findings(replace(record, energy_noise=0.0))[2]
     broken = replace(record, pushes=(replace(record.pushes[0], matched=(1e-9,) * 6), *record.pushes[1:]))
     assert "contradicts the theorem" in equilibrium.findings(broken)[1]
     assert "1.00e-09" in equilibrium.table(broken).markdown()

@@ -4,8 +4,17 @@ import pytest
 import torch
 
 from truedrift.data import FOUR_MODES, GaussianMixture
+from truedrift.errors import UserError
 from truedrift.field import drift
-from truedrift.paper.particles import START_STD, energy_distance, mean_distance, move_particles
+from truedrift.grids import StudyOptions
+from truedrift.paper.particles import (
+    START_STD,
+    Particles,
+    energy_distance,
+    mean_distance,
+    move_by_every_field,
+    move_particles,
+)
 from truedrift.seeding import stream
 
 
@@ -43,20 +52,66 @@ def test_energy_distance_is_unbiased_and_positive_elsewhere():
 
 
 @pytest.mark.parametrize("matched", [False, True])
-def test_one_step_matches_its_definition(matched):
-    settings = {"tau": 0.2, "n": 6, "g": 4, "estimator": "abc", "matched": matched}
+@pytest.mark.parametrize("estimator", ["standard", "abc", "abc2"])
+def test_one_step_matches_its_definition(estimator, matched):
+    settings = {"tau": 0.2, "n": 6, "g": 4, "estimator": estimator, "matched": matched}
     flow = move_particles(FOUR_MODES, 12, [(0.3, 1)], seed=5, every=1, **settings)
     generator = stream(5, "particles")
-    x = START_STD * torch.randn(12, 2, generator=generator)
+    x = START_STD * torch.randn(12, 2, generator=generator, dtype=torch.float64)
     order = torch.randperm(12, generator=generator)
-    positives = FOUR_MODES.sample(18, generator)
-    expected = x.clone()
+    positives = FOUR_MODES.sample(18, generator, dtype=torch.float64)
+    expected, sides = x.clone(), {"estimator_pos": estimator, "estimator_neg": estimator}
     for k in range(3):
         group = order[4 * k : 4 * k + 4]
-        V = drift(x[group], positives[6 * k : 6 * k + 6], x[group], tau=0.2, self_mask=True, matched=matched).V
+        y = positives[6 * k : 6 * k + 6]
+        V = drift(x[group], y, x[group], tau=0.2, self_mask=True, matched=matched, **sides).V
         expected[group] = x[group] + 0.3 * V
     torch.testing.assert_close(flow.x, expected)
     assert flow.energy == (energy_distance(flow.x, FOUR_MODES),)
+
+
+def test_windows_must_divide_the_positives():
+    with pytest.raises(UserError, match="n is 10 with 8 particles per group; must be a multiple of g − 1"):
+        move_particles(FOUR_MODES, 16, [(0.1, 1)], tau=0.2, n=10, g=8, estimator="abc", matched=True, seed=0, every=1)
+
+
+def test_flow_stops_below_an_energy_distance():
+    settings = {"tau": 0.2, "n": 14, "g": 8, "estimator": "standard", "matched": True, "seed": 1, "every": 1}
+    whole = move_particles(FOUR_MODES, 64, [(0.2, 12)], **settings)
+    below = sorted(whole.energy)[6]
+    stopped = move_particles(FOUR_MODES, 64, [(0.2, 12)], below=below, **settings)
+    first = next(k for k, value in enumerate(whole.energy) if value < below)
+    assert stopped.energy == whole.energy[: first + 1]
+
+
+def test_every_field_is_moved_with_every_seed():
+    """Several flows at a time give the digits of one after the other."""
+    options = {"tau": 0.2, "n": 14, "g": 8, "every": 3}
+    flows = move_by_every_field(FOUR_MODES, 64, [(0.2, 3)], (4, 9), StudyOptions(), **options)
+    assert list(flows) == [(name, on) for on in (False, True) for name in ("standard", "abc", "abc2")]
+    for (estimator, matched), some in flows.items():
+        for seed, flow in zip((4, 9), some, strict=True):
+            alone = move_particles(
+                FOUR_MODES, 64, [(0.2, 3)], estimator=estimator, matched=matched, seed=seed, **options
+            )
+            assert torch.equal(flow.x, alone.x)
+            assert flow.energy == alone.energy
+
+
+def test_particles_are_stationary_if_the_last_third_does_not_change():
+    def particles(*energy):
+        return Particles(estimator="abc", matched=True, energy=energy, deviation_ratio=(1.0,), points=())
+
+    falling = tuple(float(k) for k in range(12, 0, -1))
+    assert particles(falling).final == (2.5,)  # 4, 3, 2, 1
+    assert particles(falling).change == -2
+    flat, other = (9.0,) * 8 + (1.0, 2.0, 2.0, 1.0), (9.0,) * 8 + (5.0, 4.0, 3.0, 4.0)
+    assert particles(flat, other).mean == 2.75
+    assert particles(flat, other).change == -0.5
+    assert particles(flat, other).is_stationary(0.5)
+    assert not particles(flat, other).is_stationary(0.49)
+    assert not particles(falling).is_stationary(1.4)
+    assert particles(falling).is_stationary(1.5)
 
 
 def test_matched_particles_come_nearer_to_the_data():

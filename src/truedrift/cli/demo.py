@@ -1,8 +1,8 @@
-"""`truedrift demo`: the exact bias, and digits trained with three fields, on one HTML page."""
+"""`truedrift demo`: the exact bias, the field at q = p, and digits trained with three fields, on one HTML page."""
 
 import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import Plan, Task, run_path
 from truedrift.grids.run import UnfinishedRuns
 from truedrift.page.page import PAGE, render_runs, write_page
-from truedrift.paper import fig_bias_loglog, fig_illustration
+from truedrift.paper import equilibrium, fig_bias_loglog, fig_illustration
 from truedrift.paper.catalog import render_record
 from truedrift.progress import Progress
 from truedrift.recipes.overrides import recipe
@@ -36,13 +36,15 @@ generated samples."""
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Compute the exact bias, train on digits with Standard, ABC and matched ABC, and write one HTML page.
+    """Compute the exact bias and the push on data, train digits with three fields, and write one HTML page.
 
     Part 1 shows three Gaussian clusters, a query near the left one, and n references: the plain centroid, the corrected
     one (ABC) and the target. The figure always shows draw 0 of the seed; the numbers cover all draws.
-    Part 2 is fig:bias_loglog at the paper's full scale, computed without Monte Carlo. Part 3 trains and evaluates
-    digits three times from the same seed: with the paper's 8 positives, standard and ABC, and with 126 positives in
-    matched windows. The page is one self-contained file that needs no network.
+    Part 2 is fig:bias_loglog at the paper's full scale, computed without Monte Carlo. Part 3 is the study equilibrium
+    at scale smoke: the push of the field on data itself, and where samples come to rest with and without matched
+    references. Part 4 trains and evaluates digits three times from the same seed: with the paper's 8 positives,
+    standard and ABC, and with 126 positives in matched windows. The page is one self-contained file that needs no
+    network.
 
     Try it:
       truedrift demo
@@ -83,14 +85,15 @@ class Demo:
 
 def _demo(options: fig_illustration.Options, out: Path, epochs: int, command: str) -> str:
     """Compute, train and write the page; return the text to print."""
-    # Compute the two studies and train.
+    # Compute the studies and train.
     with ProgressDisplay() as progress:
         setting = StudyOptions(seed=options.seed, progress=progress)
         illustration = fig_illustration.run(options)
         curves = fig_bias_loglog.run(setting, trials=0)
+        push = equilibrium.study(replace(setting, scale="smoke"))
         runs = _train_all(options.seed, epochs, out, progress) if epochs else []
     # Write the records, figures, tables and the page.
-    records = [with_command(record, command) for record in (illustration, curves)]
+    records = [with_command(record, command) for record in (illustration, curves, push)]
     for record in records:
         append(out / RECORDS, record)
     texts = [*(render_record(record, out) for record in records), *(f"run: {run}" for run in runs)]

@@ -6,7 +6,9 @@ At q = p the field of the population is 0. That of n positives and m negatives i
 
 Part 1 computes it exactly on the four modes (`exact_field`), with and without matching. Part 2 measures what is left of
 the training signal after division by the RMS of the batch and after feature scaling, which have no exact expectation
-(`equilibrium_signals`). Part 3 moves particles by each field until they are stationary (`particles`).
+(`equilibrium_signals`). Part 3 moves particles by each field until they are stationary (`particles`). Part 4 compares
+fields away from q = p (`equilibrium_approach`), and part 5 measures the bias of Sinkhorn plans
+(`equilibrium_sinkhorn`).
 """
 
 import math
@@ -23,8 +25,10 @@ from truedrift.axes import Tensor
 from truedrift.bias.exact_field import exact_field
 from truedrift.data.toys import FOUR_MODES
 from truedrift.grids.options import Scale, StudyOptions
-from truedrift.paper.equilibrium_signals import GENERATED, TAU, Signal, measure_signals
-from truedrift.paper.particles import Particles, energy_distance, move_particles
+from truedrift.paper.equilibrium_approach import Approach, approach_findings, approach_notes, study_approach
+from truedrift.paper.equilibrium_signals import GENERATED, TAU, Signal, measure_signals, signal_notes
+from truedrift.paper.equilibrium_sinkhorn import SinkhornBiases, sinkhorn_findings, sinkhorn_notes, study_sinkhorn
+from truedrift.paper.particles import Particles, energy_distance, move_by_every_field, particle_notes
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.figure import CLOUD, FRAME, INK, LOOKS, MUTED, POSITIVE, STANDARD, style_axes
 from truedrift.report.item import Item
@@ -67,6 +71,8 @@ class Equilibrium:
     """Standard deviation of the energy distance of as many independent draws from p."""
     arrows: tuple[tuple[Point, Point], ...]
     """Points x and E[V(x)] of the standard field of the particles at q = p."""
+    approach: Approach
+    sinkhorn: SinkhornBiases
     provenance: Provenance
 
     def push(self, tau: float, estimator: str) -> Push:
@@ -83,25 +89,23 @@ class Equilibrium:
 SIZES = ((8, 7), (16, 15), (64, 63), (128, 63), (64, 7), (126, 7))
 TEMPERATURES = (0.1, 0.2, 0.5)
 POSITIVES = 63
-FIELDS = (("standard", False), ("standard", True), ("abc", False), ("abc", True))
-"""Estimator of the fields that move particles, and whether they are matched."""
 POOL_POINTS: dict[Scale, int] = {"smoke": 2_000, "cpu": 20_000, "paper": 1_000_000}
 QUERIES: dict[Scale, int] = {"smoke": 10, "cpu": 200, "paper": 200}
 SIGNAL_QUERIES: dict[Scale, int] = {"smoke": 2, "cpu": 6, "paper": 12}
 SIGNAL_BATCHES: dict[Scale, int] = {"smoke": 100, "cpu": 8_000, "paper": 100_000}
-COUNT: dict[Scale, int] = {"smoke": 256, "cpu": 2_048, "paper": 2_048}
-SEEDS: dict[Scale, int] = {"smoke": 2, "cpu": 3, "paper": 10}
+COUNT: dict[Scale, int] = {"smoke": 1_024, "cpu": 2_048, "paper": 2_048}
+SEEDS: dict[Scale, int] = {"smoke": 1, "cpu": 3, "paper": 10}
 STEP_SIZES: dict[Scale, tuple[tuple[float, int], ...]] = {
-    "smoke": ((0.3, 20), (0.1, 20)),
-    "cpu": ((0.3, 100), (0.1, 150), (0.05, 100), (0.02, 250)),
-    "paper": ((0.3, 100), (0.1, 200), (0.05, 200), (0.02, 1500)),
+    "smoke": ((0.3, 40), (0.1, 60), (0.05, 100), (0.02, 160)),
+    "cpu": ((0.3, 50), (0.1, 100), (0.05, 100), (0.02, 1_550)),
+    "paper": ((0.3, 50), (0.1, 100), (0.05, 100), (0.02, 3_350)),
 }
-SNAPSHOT_STEPS: dict[Scale, int] = {"smoke": 10, "cpu": 50, "paper": 50}
+SNAPSHOT_STEPS: dict[Scale, int] = {"smoke": 20, "cpu": 25, "paper": 25}
 NOISE_DRAWS = 50
 
 
 def study(setting: StudyOptions) -> Equilibrium:
-    """Run the three parts at the scale of the options."""
+    """Run all parts at the scale of the options."""
     # Draw the pool and the queries.
     start, scale = time.perf_counter(), setting.scale
     generator = torch.Generator().manual_seed(setting.seed)
@@ -110,7 +114,7 @@ def study(setting: StudyOptions) -> Equilibrium:
     # Run the parts.
     pushes = _compute_pushes(x, pool, setting)
     signals = measure_signals(x[: SIGNAL_QUERIES[scale]], pool, SIGNAL_BATCHES[scale], setting)
-    particles = [_move(*field, setting) for field in FIELDS]
+    particles = _move(setting)
     # The noise of the energy distance, and the arrows of the figure.
     noise = [energy_distance(FOUR_MODES.sample(COUNT[scale], generator), FOUR_MODES) for _ in range(NOISE_DRAWS)]
     return Equilibrium(
@@ -130,6 +134,8 @@ def study(setting: StudyOptions) -> Equilibrium:
         particles=tuple(particles),
         energy_noise=float(torch.tensor(noise).std()),
         arrows=_compute_arrows(pool),
+        approach=study_approach(pool, COUNT[scale], POSITIVES, SEEDS[scale], setting),
+        sinkhorn=study_sinkhorn(setting),
         provenance=provenance(seed=setting.seed, wall_seconds=time.perf_counter() - start),
     )
 
@@ -156,33 +162,31 @@ def _compute_pushes(x: Tensor, pool: Tensor, setting: StudyOptions) -> list[Push
     return pushes
 
 
-def _move(estimator: str, matched: bool, setting: StudyOptions) -> Particles:
-    """Move the particles of every seed by one field."""
-    flows = []
-    for k in range(SEEDS[setting.scale]):
-        done = FIELDS.index((estimator, matched)) * SEEDS[setting.scale] + k
-        setting.progress("particles", done, len(FIELDS) * SEEDS[setting.scale])
-        flow = move_particles(
-            FOUR_MODES,
-            COUNT[setting.scale],
-            STEP_SIZES[setting.scale],
-            tau=TAU,
-            n=POSITIVES,
-            g=GENERATED,
+def _move(setting: StudyOptions) -> list[Particles]:
+    """Move the particles of every field and seed."""
+    scale = setting.scale
+    flows_by_field = move_by_every_field(
+        FOUR_MODES,
+        COUNT[scale],
+        STEP_SIZES[scale],
+        range(setting.seed, setting.seed + SEEDS[scale]),
+        setting,
+        tau=TAU,
+        n=POSITIVES,
+        g=GENERATED,
+        every=SNAPSHOT_STEPS[scale],
+    )
+    deviation = math.sqrt(0.5**2 + FOUR_MODES.std**2)  # of either coordinate under p
+    return [
+        Particles(
             estimator=estimator,
             matched=matched,
-            seed=setting.seed + k,
-            every=SNAPSHOT_STEPS[setting.scale],
+            energy=tuple(flow.energy for flow in flows),
+            deviation_ratio=tuple(float(flow.x.std(0).mean()) / deviation for flow in flows),
+            points=tuple((round(a, 3), round(b, 3)) for a, b in flows[0].x.tolist()),
         )
-        flows.append(flow)
-    deviation = math.sqrt(0.5**2 + FOUR_MODES.std**2)  # of either coordinate under p
-    return Particles(
-        estimator=estimator,
-        matched=matched,
-        energy=tuple(flow.energy for flow in flows),
-        deviation_ratio=tuple(float(flow.x.std(0).mean()) / deviation for flow in flows),
-        points=tuple((round(a, 3), round(b, 3)) for a, b in flows[0].x.tolist()),
-    )
+        for (estimator, matched), flows in flows_by_field.items()
+    ]
 
 
 ARROW_RADII = ((0.0, 1), (0.13, 8))
@@ -220,40 +224,27 @@ def table(record: Equilibrium) -> Table:
 
 
 def _notes(record: Equilibrium) -> list[str]:
-    """Return the training signals and the particles, one line each."""
-    notes = [
-        f"Training signal of ABC at τ = {record.signal_tau:g} with {record.generated} generated samples, root mean "
-        f"square over {record.signal_queries} queries, {record.signal_batches:,} batches each: V; V divided by the RMS "
-        f"of the batch; the same with features scaled to mean distance 1; in brackets V/RMS if generated samples are "
-        f"shifted by {max(each.shift for each in record.signals):g}."
-    ]
-    by_setting: dict[tuple[Any, ...], list[Signal]] = {}
-    for signal in record.signals:
-        key = (signal.normalization, signal.form, signal.n, signal.fresh, signal.matched)
-        by_setting.setdefault(key, []).append(signal)
-    for (normalization, form, n, fresh, matched), signals in by_setting.items():
-        negatives = f"{fresh} fresh" if fresh else f"{record.generated - 1} other"
-        at_p = "; ".join(each.text() for each in signals if each.shift == 0)
-        shifted = ", ".join(each.text() for each in signals if each.shift)
-        setting = f"{normalization}, {form}, {n} positives, {negatives} negatives{', matched' if matched else ''}"
-        notes.append(f"{setting}: {at_p}" + (f" ({shifted})" if shifted else ""))
+    """Return where the particles come to rest."""
     steps = sum(count for _, count in record.stages)
     count, seeds = len(record.particles[0].points), len(record.particles[0].energy)
-    notes.append(
-        f"Energy distance of {count:,} particles to the data after {steps:,} steps (n = {record.positives}, "
-        f"g = {record.generated}, τ = {record.particle_tau:g}; noise {record.energy_noise:.0e}): mean of {seeds} "
-        "seeds, smallest – largest, and the ratio of standard deviations."
+    heading = (
+        f"Energy distance of {count:,} particles to the data, mean over the last third of {steps:,} steps "
+        f"(n = {record.positives}, g = {record.generated}, τ = {record.particle_tau:g}, last step size "
+        f"{record.stages[-1][0]:g}; {count:,} independent draws: ±{record.energy_noise:.0e}): mean of {seeds} "
+        f"seed{'s' if seeds > 1 else ''}, smallest – largest, the ratio of standard deviations, and the change between "
+        "the two halves of that third."
     )
-    for each in record.particles:
-        ratio = math.fsum(each.deviation_ratio) / len(each.deviation_ratio)
-        notes.append(
-            f"{_field_name(each)}: {each.mean:.1e}, {min(each.final):.1e} – {max(each.final):.1e}, ratio {ratio:.3f}"
-        )
-    return notes
+    return [heading, *particle_notes(record.particles, record.energy_noise)]
 
 
-def _field_name(particles: Particles) -> str:
-    return ("matched " if particles.matched else "") + LOOKS[particles.estimator][0]
+def _screen_notes(record: Equilibrium) -> list[str]:
+    """Return the numbers of the other parts, one line each."""
+    return [
+        *signal_notes(record.signals, record.signal_queries, record.signal_batches),
+        *approach_notes(record.approach),
+        *sinkhorn_notes(record.sinkhorn),
+        f"Seed {record.provenance.seed}.",
+    ]
 
 
 FIGURE_INCHES = (11.0, 3.2)
@@ -340,8 +331,9 @@ def findings(record: Equilibrium) -> list[str]:
     """Return what is left at equal distributions, and where the particles come to rest."""
     plain, abc = (record.push(record.particle_tau, name) for name in ("standard", "abc"))
     (few, many) = (record.sizes.index(sizes) for sizes in ((8, 7), (126, 7)))
-    unmatched, matched = (record.find_particles("abc", on).mean for on in (False, True))
+    unmatched, matched = (record.find_particles("standard", on) for on in (False, True))
     zero = all(value == 0 for push in record.pushes for value in push.matched)
+    rest = all(each.is_stationary(record.energy_noise) for each in (unmatched, matched))
     return [
         f"126 positives and 7 negatives push {plain.unmatched[many] / plain.unmatched[few]:.1f} times as hard as 8 and "
         f"7 at equal distributions (standard, τ = {record.particle_tau:g}), "
@@ -349,8 +341,11 @@ def findings(record: Equilibrium) -> list[str]:
         "matched references: the expected field at equal distributions is exactly 0 for every size, estimator and τ"
         if zero
         else "matched references leave a push at equal distributions, which contradicts the theorem",
-        f"particles moved by ABC end at an energy distance of {unmatched:.1e}, with matched references at "
-        f"{matched:.1e} (noise {record.energy_noise:.0e})",
+        f"particles {'come to rest' if rest else 'are'} at an energy distance of {unmatched.mean:.1e}, with ABC at "
+        f"{record.find_particles('abc', False).mean:.1e}, and with matched references at {matched.mean:.1e} "
+        f"({len(matched.points):,} draws from the data: ±{record.energy_noise:.0e})",
+        *approach_findings(record.approach),
+        *sinkhorn_findings(record.sinkhorn),
     ]
 
 
@@ -362,5 +357,5 @@ ITEM = Item(
     table=table,
     figure=draw,
     findings=findings,
-    screen_notes=lambda record: [f"Seed {record.provenance.seed}."],
+    screen_notes=_screen_notes,
 )

@@ -6,7 +6,9 @@ positives, make both 0. Every signal is measured by Monte Carlo at fixed queries
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -43,22 +45,9 @@ SHIFT = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Signal:
-    """The expected training signal by Monte Carlo, for one setting and one stage of the computation.
+class MeanSquare:
+    """The mean over queries of an unbiased estimate of ‖E‖², and its standard error."""
 
-    `square` is the mean over queries of the unbiased estimate of ‖E‖², and `square_error` its standard error.
-    """
-
-    normalization: Normalization
-    form: Form
-    n: int
-    fresh: int
-    """The number of fresh negatives; 0: the other generated samples are the negatives."""
-    matched: bool
-    stage: str
-    """One of `STAGES`."""
-    shift: float
-    """The first coordinate of q minus that of p."""
     square: float
     square_error: float
 
@@ -80,6 +69,22 @@ class Signal:
     def text(self) -> str:
         """Return the root, or its upper limit where it is not resolved."""
         return f"{self.root:.1e}" if self.resolved else f"<{self.limit:.1e}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signal(MeanSquare):
+    """The expected training signal by Monte Carlo, for one setting and one stage of the computation."""
+
+    normalization: Normalization
+    form: Form
+    n: int
+    fresh: int
+    """The number of fresh negatives; 0: the other generated samples are the negatives."""
+    matched: bool
+    stage: str
+    """One of `STAGES`."""
+    shift: float
+    """The first coordinate of q minus that of p."""
 
 
 def measure_signals(x: Tensor, pool: Tensor, batches: int, setting: StudyOptions) -> list[Signal]:
@@ -120,3 +125,24 @@ def measure_signals(x: Tensor, pool: Tensor, batches: int, setting: StudyOptions
         )
         signals.append(signal)
     return signals
+
+
+def signal_notes(signals: Sequence[Signal], queries: int, batches: int) -> list[str]:
+    """Return the signals of all stages, one line per setting."""
+    notes = [
+        f"Training signal of ABC at τ = {TAU:g} with {GENERATED} generated samples, root mean square over {queries} "
+        f"queries, {batches:,} batches each: V; V divided by the RMS of the batch; the same with features scaled to "
+        f"mean distance 1; in brackets V/RMS if generated samples are shifted by "
+        f"{max(each.shift for each in signals):g}."
+    ]
+    by_setting: dict[tuple[Any, ...], list[Signal]] = {}
+    for signal in signals:
+        key = (signal.normalization, signal.form, signal.n, signal.fresh, signal.matched)
+        by_setting.setdefault(key, []).append(signal)
+    for (normalization, form, n, fresh, matched), some in by_setting.items():
+        negatives = f"{fresh} fresh" if fresh else f"{GENERATED - 1} other"
+        at_p = "; ".join(each.text() for each in some if each.shift == 0)
+        shifted = ", ".join(each.text() for each in some if each.shift)
+        setting = f"{normalization}, {form}, {n} positives, {negatives} negatives{', matched' if matched else ''}"
+        notes.append(f"{setting}: {at_p}" + (f" ({shifted})" if shifted else ""))
+    return notes

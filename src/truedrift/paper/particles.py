@@ -8,19 +8,35 @@ draws from p. For a mixture of isotropic Gaussians in the plane, the expectation
 ν = ‖x − μ‖ and a = ν²/(2σ²), the distance to N(μ, σ² I) has the mean of a Rice distribution,
 
     E‖x − y‖ = σ √(π/2) ((1 + a) I₀(a/2) + a I₁(a/2)) e^{−a/2}.
+
+The field of all groups is a compiled loop, because a flow has thousands of small steps. Several flows run at a time.
 """
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
+import numba
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from truedrift.axes import Float, Tensor
+from truedrift.bias.trials import power_sums
 from truedrift.data.toys import GaussianMixture
-from truedrift.field.drift import drift
+from truedrift.errors import UserError
+from truedrift.grids.options import StudyOptions
+from truedrift.report.figure import LOOKS
 from truedrift.seeding import stream
 
+Array = NDArray[np.float64]
+
+ESTIMATORS = ("standard", "abc", "abc2")
+"""The estimators of the compiled loop, in the order of `power_sums`."""
+FIELDS = tuple((estimator, matched) for matched in (False, True) for estimator in ESTIMATORS)
+"""Estimator of the fields that move particles, and whether they are matched."""
 START_STD = 0.5
 """Particles start from N(0, START_STD² I)."""
 
@@ -39,19 +55,58 @@ class Particles:
     """The particles of the first seed at the end, rounded for the figure."""
 
     @property
+    def last_third(self) -> int:
+        """The number of snapshots in the last third of the steps, an even number."""
+        return max(2, len(self.energy[0]) // 6 * 2)
+
+    @property
     def final(self) -> tuple[float, ...]:
-        """Mean energy distance of the last four snapshots, one per seed."""
-        return tuple(math.fsum(each[-4:]) / len(each[-4:]) for each in self.energy)
+        """Mean energy distance over the last third of the snapshots, one per seed."""
+        return tuple(_mean(each[-self.last_third :]) for each in self.energy)
 
     @property
     def mean(self) -> float:
         """Mean of `final` over seeds."""
-        return math.fsum(self.final) / len(self.final)
+        return _mean(self.final)
+
+    @property
+    def change(self) -> float:
+        """Mean energy distance of the last sixth of the snapshots minus that of the sixth before, over all seeds."""
+        half = self.last_third // 2
+        return _mean([_mean(each[-half:]) - _mean(each[-2 * half : -half]) for each in self.energy])
+
+    def is_stationary(self, noise: float) -> bool:
+        """Return whether `change` is at most its noise, if one energy distance has the standard deviation `noise`.
+
+        The snapshots of one seed are taken as one draw, because they depend on each other.
+        """
+        return abs(self.change) <= noise * math.sqrt(2 / len(self.energy))
+
+
+def particle_notes(particles: Sequence[Particles], noise: float) -> list[str]:
+    """Return where the particles of every field come to rest, one line each."""
+    notes = []
+    for each in particles:
+        ratio, rest = _mean(each.deviation_ratio), "at rest" if each.is_stationary(noise) else "still moving"
+        notes.append(
+            f"{field_name(each.estimator, each.matched)}: {each.mean:.1e}, {min(each.final):.1e} – "
+            f"{max(each.final):.1e}, ratio {ratio:.3f}, change {each.change:+.0e} ({rest})"
+        )
+    return notes
+
+
+def field_name(estimator: str, matched: bool) -> str:
+    """Return the name of a field for readers, for example "matched ABC"."""
+    return ("matched " if matched else "") + LOOKS[estimator][0]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 @dataclass(frozen=True)
 class Flow:
-    """The particles [count, D] at the end, and their energy distance to p after every `every` steps."""
+    """The particles [count, 2] at the end, and their energy distance to p after every `every` steps."""
 
     x: Tensor
     energy: tuple[float, ...]
@@ -69,57 +124,129 @@ def move_particles(
     matched: bool,
     seed: int,
     every: int,
+    below: float = -math.inf,
 ) -> Flow:
     """Move particles by the field with row normalization.
 
     Args:
-        p: The distribution of the positives.
+        p: The distribution of the positives, in the plane.
         count: The number of particles, a multiple of g.
         stages: Step sizes η with their numbers of steps.
         tau: The temperature of the kernel.
-        n: The number of positives of a group.
+        n: The number of positives of a group, a multiple of g − 1 if matched.
         g: The number of particles of a group, of which the others are the negatives of each.
-        estimator: The estimator of both sides.
-        matched: Whether both centroids are means over windows of min(n, g − 1) references.
+        estimator: The estimator of both sides, one of `ESTIMATORS`.
+        matched: Whether T⁺ is the mean over windows of g − 1 positives.
         seed: The seed of the start, the groups and the positives, the same for every field.
         every: The number of steps between two energy distances.
+        below: The energy distance at which to stop.
 
     Returns:
         The particles at the end, and their energy distances.
     """
+    size = g - 1 if matched else n
+    if n % size:
+        problem, fix = f"is {n} with {g} particles per group", f"pass a multiple of {g - 1}"
+        raise UserError(problem, "must be a multiple of g − 1 for matched references", fix, field="n")
     generator = stream(seed, "particles")
-    x = START_STD * torch.randn(count, 2, generator=generator)
-    sizes = [eta for eta, steps in stages for _ in range(steps)]
-    energy = []
-    for k, eta in enumerate(sizes, start=1):
+    x = START_STD * torch.randn(count, 2, generator=generator, dtype=torch.float64)
+    energy: list[float] = []
+    for k, eta in enumerate((eta for eta, steps in stages for _ in range(steps)), start=1):
         # Deal the particles into groups, each with its own positives
         group = torch.randperm(count, generator=generator).view(-1, g)
-        positives = p.sample(len(group) * n, generator).view(len(group), n, -1)
-        gen = x[group]
-        field = drift(
-            gen,
-            positives,
-            gen,
-            tau=tau,
-            estimator_pos=estimator,
-            estimator_neg=estimator,
-            self_mask=True,
-            matched=matched,
-        )
-        x[group] = gen + eta * field.V
+        positives = p.sample(len(group) * n, generator, dtype=x.dtype).view(len(group), n, 2)
+        V = compute_field(x[group].numpy(), positives.numpy(), tau, size, ESTIMATORS.index(estimator))
+        x[group] += eta * torch.from_numpy(V)
         if k % every == 0:
             energy.append(energy_distance(x, p))
+            if energy[-1] < below:
+                break
     return Flow(x, tuple(energy))
+
+
+def move_by_every_field(
+    p: GaussianMixture,
+    count: int,
+    stages: Sequence[tuple[float, int]],
+    seeds: Sequence[int],
+    setting: StudyOptions,
+    **options: Any,
+) -> dict[tuple[str, bool], list[Flow]]:
+    """Move particles by each of `FIELDS` with each seed, as many flows at a time as torch uses threads.
+
+    Args:
+        p: The distribution of the positives.
+        count: The number of particles.
+        stages: Step sizes with their numbers of steps.
+        seeds: The seeds, the same for every field.
+        setting: Reports the progress.
+        options: Other arguments of `move_particles`.
+
+    Returns:
+        The flows of all seeds, for every field.
+    """
+
+    def move(task: tuple[str, bool, int]) -> Flow:
+        estimator, matched, seed = task
+        return move_particles(p, count, stages, estimator=estimator, matched=matched, seed=seed, **options)
+
+    tasks = [(estimator, matched, seed) for estimator, matched in FIELDS for seed in seeds]
+    flows: dict[tuple[str, bool], list[Flow]] = {field: [] for field in FIELDS}
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for done, ((estimator, matched, _), flow) in enumerate(zip(tasks, pool.map(move, tasks), strict=True)):
+            setting.progress("particles", done, len(tasks))
+            flows[estimator, matched].append(flow)
+    return flows
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[misc]
+def compute_field(gen: Array, pos: Array, tau: float, size: int, estimator: int) -> Array:
+    """Return V [G, g, 2] of groups gen [G, g, 2] with positives pos [G, n, 2] in windows of `size`."""
+    G, g, D = gen.shape
+    n = pos.shape[1]
+    V = np.zeros((G, g, D))
+    for a in range(G):
+        w, y = np.empty(n + g - 1), np.empty((D, n + g - 1))  # columns: positives, then the other particles
+        e = np.empty((3, D))
+        for i in range(g):
+            # Copy the references and compute their weights
+            for j in range(n + g - 1):
+                other = j - n if j - n < i else j - n + 1
+                square = 0.0
+                for d in range(D):
+                    y[d, j] = pos[a, j, d] if j < n else gen[a, other, d]
+                    square += (y[d, j] - gen[a, i, d]) ** 2
+                w[j] = math.exp(-math.sqrt(square) / tau)
+            # T⁺ as the mean over windows, minus T⁻
+            for begin in range(0, n, size):
+                power_sums(w[begin : begin + size], y[:, begin : begin + size], e)
+                V[a, i] += e[estimator] * (size / n)
+            power_sums(w[n:], y[:, n:], e)
+            V[a, i] -= e[estimator]
+    return V
 
 
 def energy_distance(x: Float[Tensor, "N 2"], p: GaussianMixture) -> float:
     """Compute the unbiased energy distance between points in the plane and the mixture."""
-    x, N = x.double(), len(x)
+    x = x.double()
     means = torch.tensor(p.means, dtype=torch.float64)
     between = mean_distance(torch.cdist(x, means), p.std).mean()
-    among_x = torch.cdist(x, x).sum() / (N * (N - 1))
     among_y = mean_distance(torch.cdist(means, means), math.sqrt(2) * p.std).mean()
-    return float(2 * between - among_x - among_y)
+    return float(2 * between - among_y) - float(compute_mean_pair_distance(x.numpy()))
+
+
+@numba.njit(nogil=True, cache=True)  # type: ignore[misc]
+def compute_mean_pair_distance(x: Array) -> float:
+    """Return the mean of ‖x_i − x_j‖ over all pairs j < i."""
+    N, D = x.shape
+    total = 0.0
+    for i in range(N):
+        for j in range(i):
+            square = 0.0
+            for d in range(D):
+                square += (x[i, d] - x[j, d]) ** 2
+            total += math.sqrt(square)
+    return 2 * total / (N * (N - 1))
 
 
 def mean_distance(nu: Tensor, std: float) -> Tensor:
