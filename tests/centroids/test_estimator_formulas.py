@@ -111,11 +111,15 @@ def test_stratified_weights_from_alpha_need_the_mask_to_count():
 
 
 def test_stratified_weights_in_float32_where_one_weight_dominates():
-    """1 − p_2 cancels: in float32, or with the rounding error of Σα, the small weights would lose digits."""
-    log_w = torch.cat((torch.zeros(1), torch.linspace(-13, -12, 399)))
-    strata = torch.zeros(400, dtype=torch.long)
-    gamma, exact = (abc_weights(row.softmax(-1), strata=strata)[1:].double() for row in (log_w, log_w.double()))
-    assert float(((gamma - exact) / exact).abs().max()) <= 8 * 2.0**-24
+    """1 − p_2 cancels: in float32, or with the rounding error of Σα, the small weights would lose digits.
+
+    One stratum is ABC: γ = α (1 − p_2 + α) with p_2 of the α that sum to 1.
+    """
+    alpha = torch.cat((torch.zeros(1), torch.linspace(-13, -12, 399))).softmax(-1)
+    gamma = abc_weights(alpha, strata=torch.zeros(400, dtype=torch.long))[1:].double()
+    a = alpha.double() / alpha.double().sum()
+    exact = (alpha.double() * (1 - a.square().sum() + a))[1:]
+    assert float(((gamma - exact) / exact).abs().max()) <= 3 * 2.0**-24
 
 
 @pytest.mark.parametrize("spread", [1, 50, 1e3])

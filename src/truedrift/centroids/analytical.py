@@ -91,19 +91,15 @@ def _stratified(alpha: Tensor, strata: Tensor, drawn: Tensor) -> Tensor:
         problem = f"has shape {list(strata.shape)}" if isinstance(strata, Tensor) else f"is a {type(strata).__name__}"
         allowed = f"must be a tensor [{alpha.shape[-1]}]"
         raise UserError(problem, allowed, "pass one integer per reference", field="strata")
-    same_stratum = (strata.unsqueeze(-1) == strata).to(alpha.dtype)  # [n, n]: one product sums every stratum at once
-    with torch.autocast(alpha.device.type, enabled=False):
-        A = alpha @ same_stratum
-        n = (drawn.to(alpha.dtype) @ same_stratum).clamp_min(1)
-    excess = A / n - (alpha * A / n).sum(-1, keepdim=True)  # Σ_i α_i A_{s(i)}/n_{s(i)} = Σ_s A_s²/n_s
-    return alpha * (_one_minus_p2(alpha) + alpha - excess)
-
-
-def _one_minus_p2(alpha: Tensor) -> Tensor:
-    """Compute 1 − p_2 = ((Σα)² − Σα²) / (Σα)² in float64: it cancels where one weight dominates."""
+    # In float64 and with Σα = 1 to the last digit: 1 − p_2 and the excess cancel where one weight dominates.
     a = to_widest(alpha)
-    squared = a.sum(-1, keepdim=True).square().clamp_min(torch.finfo(a.dtype).tiny)  # 0 where everything is masked
-    return (1 - a.square().sum(-1, keepdim=True) / squared).to(alpha.dtype)
+    a = a / a.sum(-1, keepdim=True).clamp_min(torch.finfo(a.dtype).tiny)  # 0 where everything is masked
+    same_stratum = (strata.unsqueeze(-1) == strata).to(a.dtype)  # [n, n]: one product sums every stratum at once
+    with torch.autocast(alpha.device.type, enabled=False):
+        A = a @ same_stratum
+        n = (drawn.to(a.dtype) @ same_stratum).clamp_min(1)
+    excess = A / n - (a * A / n).sum(-1, keepdim=True)  # Σ_i α_i A_{s(i)}/n_{s(i)} = Σ_s A_s²/n_s
+    return alpha * (1 - a.square().sum(-1, keepdim=True) + a - excess).to(alpha.dtype)
 
 
 @dataclass(frozen=True)
