@@ -119,9 +119,9 @@ def test_order_is_recipe_then_file_then_flags_then_settings(capsys, directory):
         return tree["batch"]["n"], tree["seed"], tree["optimizer"]["ema"], tree["objective"]["estimator_neg"]
 
     file = ("--config", "options.json")
-    assert values() == (126, 0, 0.998, "abc")
+    assert values() == (120, 0, 0.998, "abc")
     assert values(*file) == (11, 3, 0.5, "abc")
-    assert values(*file, "--n", 126) == (126, 3, 0.5, "abc")  # even if it is the value of the recipe
+    assert values(*file, "--n", 120) == (120, 3, 0.5, "abc")  # even if it is the value of the recipe
     assert values(*file, "--seed", 5, "--estimator", "standard") == (11, 5, 0.5, "standard")
     assert values(*file, "--n", 12, *set_flags("batch.n=13", "optimizer.ema=0.25")) == (13, 3, 0.25, "abc")
     assert values(*set_flags("batch.n=13", "batch.n=14")) == (14, 0, 0.998, "abc")

@@ -386,10 +386,12 @@ def test_no_warning_for_equal_sides_guidance_and_the_recipes_of_the_paper():
 
 def test_warning_of_windows_that_overlap():
     """Blocks, all subsets without one reference, and fewer positives than negatives are not reported."""
-    warning = warn_of_sizes(recipe("digits", given={"n": 100}))
-    assert warning == (
+
+    def warning(n, *settings):
+        return warn_of_sizes(recipe("digits", given={"n": n}, settings=("batch.generated=8", *settings)))
+
+    assert warning(100) == (
         "100 positives are not a multiple of the 7 negatives: windows overlap, and a step takes longer; set batch.n=98"
     )
-    assert [warn_of_sizes(recipe("digits", given={"n": n})) for n in (98, 7, 8, 5)] == [None] * 4
-    fresh = recipe("digits", given={"n": 100}, settings=("batch.fresh_negatives=64",))
-    assert warn_of_sizes(fresh).endswith("set batch.n=64")
+    assert [warning(n) for n in (98, 7, 8, 5)] == [None] * 4
+    assert warning(100, "batch.fresh_negatives=64").endswith("set batch.n=64")

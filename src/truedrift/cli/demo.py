@@ -27,10 +27,10 @@ TITLE = "truedrift: the bias of a minibatch centroid, and digits trained with ma
 RUNS: Mapping[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
     "standard": ({"n": 8, "estimator": "standard"}, PAPER_FIELD),
     "abc": ({"n": 8, "estimator": "abc"}, PAPER_FIELD),
-    "matched": ({"estimator": "abc"}, {}),
+    "matched": ({"n": 126, "estimator": "abc"}, {"batch": {"generated": 8}}),
 }
-"""Name of a run → its arguments and options: the paper's field with both estimators, and the recipe itself, which is
-matched. All have 8 generated samples per class and step; 126 positives are 18 windows of 7, the number of other
+"""Name of a run → its arguments and options: the paper's field with both estimators, and the matched field of the
+recipe. All have 8 generated samples per class and step; 126 positives are 18 windows of 7, the number of other
 generated samples."""
 
 

@@ -71,7 +71,7 @@ def toy(
     )
 
 
-def digits(*, n: int = 126, seed: int = 0, estimator: Estimator = "abc") -> RunConfig:
+def digits(*, n: int = 120, seed: int = 0, estimator: Estimator = "abc") -> RunConfig:
     """Return the recipe of scikit-learn's digits (8×8, ten classes): an MLP, and the pixels as features."""
     return RunConfig(
         recipe="digits",
@@ -79,7 +79,7 @@ def digits(*, n: int = 126, seed: int = 0, estimator: Estimator = "abc") -> RunC
         data=DataOptions(name="digits"),
         generator=MLPOptions(),
         encoder=PixelsOptions(),
-        batch=BatchOptions(n=n, generated=8),
+        batch=BatchOptions(n=n, generated=16),
         objective=_objective(estimator),
         condition=ConditionOptions(strength_high=1.0),
         optimizer=OptimizerOptions(learning_rate=1e-3, warmup_steps=100, ema=0.998),
