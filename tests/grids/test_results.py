@@ -111,3 +111,11 @@ def test_invalid_number_is_an_error_that_names_the_file(entry, message, tmp_path
         write(tmp_path / task.name, task.config, [entry])
     with pytest.raises(ValueError, match=message):
         collected(tmp_path)
+
+
+def test_time_of_a_step_is_that_of_the_fastest_interval(tmp_path):
+    """Three samples of ten classes per step, at 60 and 120 samples per second."""
+    logged = [{"step": step, "timing": {"images_per_second": rate}} for step, rate in ((1, 60.0), (2, 120.0))]
+    write(tmp_path / TASKS[0].name, TASKS[0].config, [*logged, evaluation(6, 12.5)])
+    write(tmp_path / TASKS[1].name, TASKS[1].config, [evaluation(6, 11.0)])
+    assert [run.step_seconds for run in collected(tmp_path).runs] == [0.25, None]

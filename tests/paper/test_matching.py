@@ -34,7 +34,7 @@ def record():
 def test_plan_of_the_digits():
     plan = plan_grid("matching", StudyOptions(scale="cpu"))
     compared = {name for pair in matching.COMPARISONS for name in pair}
-    seeds = {variant.name: 5 if variant.name in compared else 2 for variant in matching.DIGITS}
+    seeds = {each.name: 5 if each.name in compared | {matching.RECIPE} else 2 for each in matching.DIGITS}
     assert Counter(task.variant for task in plan.tasks) == seeds
     by_name = {task.variant: task.config for task in plan.tasks if task.config.seed == 1}
     config = by_name["128/8 + 64 row abc matched"]
@@ -60,6 +60,8 @@ def test_numbers_of_a_run():
     one = record().runs[4]
     assert matching.end(one) == 0.24
     assert matching.seconds_per_step([one, seconds(one, 75.0)]) == pytest.approx(0.4)
+    timed = type(one)(**{**vars(one), "step_seconds": 0.3})
+    assert matching.seconds_per_step([one, timed]) == 0.3
     assert matching.steps_to(one, 0.30) == 100
     assert matching.steps_to(one, 0.10) is None
     assert matching.distance_at(one, 75.0) == pytest.approx(0.5)  # between 0.7 and 0.3

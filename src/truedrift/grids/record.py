@@ -45,6 +45,9 @@ class ImageRun:
     seconds: float
     """Seconds of training and evaluations together, over all starts."""
     evaluations: tuple[EvaluatedStep, ...]
+    step_seconds: float | None = None
+    """Seconds per step in the fastest logged interval, which evaluations and other processes disturbed least; None in
+    records of earlier versions."""
 
     @property
     def distances(self) -> list[float]:

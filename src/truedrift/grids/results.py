@@ -54,6 +54,13 @@ def _read_evaluations(run: Path) -> dict[int, dict[str, Any]]:
     return {entry["step"]: entry for entry in entries if "evaluation" in entry}
 
 
+def _fastest_step_seconds(run: Path, images_per_step: int) -> float | None:
+    """Return the seconds per step in the fastest logged interval, or None if no time was logged."""
+    entries = read_json_lines(run / METRICS, strict=True)
+    fastest = max((entry.get("timing", {}).get("images_per_second", 0) for entry in entries), default=0)
+    return images_per_step / fastest if fastest > 0 else None
+
+
 def _run(task: Task, path: Path, evaluations: dict[int, dict[str, Any]]) -> ImageRun:
     config, objective, data = task.config, task.config.objective, open_run(path).data
     return ImageRun(
@@ -78,6 +85,7 @@ def _run(task: Task, path: Path, evaluations: dict[int, dict[str, Any]]) -> Imag
             )
             for step, entry in sorted(evaluations.items())
         ),
+        step_seconds=_fastest_step_seconds(path, config.generated * len(data["classes"])),
     )
 
 
