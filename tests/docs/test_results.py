@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from truedrift.paper import (
     fig_ablation_trajectory,
     fig_bias_loglog,
     guidance,
+    matching,
     normalization,
     tab_baselines,
     tab_main_results,
@@ -44,7 +46,9 @@ def rows_below(header):
         yield line
 
 
-@pytest.mark.parametrize("name", ["tab_main_results", "fig_ablation_trajectory", "arithmetic", "temperature_sweep"])
+@pytest.mark.parametrize(
+    "name", ["tab_main_results", "fig_ablation_trajectory", "arithmetic", "temperature_sweep", "matching"]
+)
 def test_grids_still_plan_the_runs_of_the_records(name):
     """The id of a run is a hash of its configuration: another default of a recipe must not change a finished study."""
     (record,) = read(DOCS / "results" / f"{name}.jsonl", ImageGrid)
@@ -153,6 +157,7 @@ GRIDS = {
     "fig:ablation_trajectory": ("fig_ablation_trajectory", fig_ablation_trajectory.table),
     "arithmetic": ("arithmetic", arithmetic.table),
     "temperature-sweep": ("temperature_sweep", temperature_sweep.table),
+    "matching": ("matching", matching.table),
 }
 """Item → its record, which some share, and its table."""
 
@@ -182,6 +187,23 @@ def test_image_experiments_of_the_reproduce_page_match_the_records():
     assert f"n = 8: {means[8]} with ABC, 16: {means[16]}, 32: {means[32]}, 64: {means[64]}" in REPRODUCE
     sides = [f"{side} {mean(ablation, side, 8):.3f}" for side in ("none", "positive", "negative", "both")]
     assert f"n = 8: {', '.join(sides)}" in REPRODUCE
+
+
+def test_matched_references_on_images_match_the_record():
+    (record,) = read(DOCS / "results" / "matching.jsonl", ImageGrid)
+    runs = matching.by_variant(record)
+    mean = {variant: statistics.fmean(map(matching.end, by_seed.values())) for variant, by_seed in runs.items()}
+    matched, unmatched, base = mean["126/8 row abc matched"], mean["126/8 row abc"], mean[matching.BASELINE]
+    readme = " ".join((DOCS.parent / "README.md").read_text(encoding="utf-8").split())
+    assert f"reach a Fréchet distance of {matched:.2f} instead of {unmatched:.2f}; the paper's" in readme
+    assert f"field with 8 and 8 reaches {base:.2f} at about the same cost" in readme
+    page = (DOCS / "matching.md").read_text(encoding="utf-8")
+    assert f"| 126/8, row, matched | {matched:.2f} |" in page
+    assert f"| 126/16, row, matched | {mean[matching.RECIPE]:.2f} |" in page
+    # What the project claims of them.
+    assert matched < 0.8 * base
+    assert unmatched > 2 * base
+    assert all(sentence in IMAGES for sentence in matching.findings(record))
 
 
 def test_overhead_matches_the_record():
