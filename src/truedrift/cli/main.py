@@ -50,7 +50,7 @@ usage: truedrift COMMAND [OPTIONS]    truedrift COMMAND --help    truedrift --ve
 One-step generative models trained by drifting, with centroids whose minibatch bias is corrected.
 
 commands:
-  demo        Compute the exact bias, train on digits with Standard, ABC and matched ABC, and write one HTML page.
+  demo        Compute the exact bias and the push on data, train digits with three fields, and write one HTML page.
   train       Train a one-step generator by drifting; the same command resumes it.
   sample      Draw samples from a run or a folder of weights: a grid, a folder of images or an .npz file.
   evaluate    Evaluate a run: FID, KID, precision, recall and Inception Score, each with its protocol.
