@@ -206,6 +206,19 @@ def test_matched_references_on_images_match_the_record():
     assert all(sentence in IMAGES for sentence in matching.findings(record))
 
 
+def test_matched_references_on_fashion_mnist_match_the_record():
+    (record,) = read(DOCS / "results" / "matching_fashion.jsonl", ImageGrid)
+    assert record.provenance.command in IMAGES
+    assert not record.provenance.commit.endswith("-dirty")
+    rows = [line for line in matching.table(record).markdown().splitlines() if line.startswith("|")]
+    assert "\n".join(rows) in IMAGES
+    assert all(sentence in IMAGES for sentence in matching.findings(record))
+    ends = [statistics.fmean(map(matching.end, runs.values())) for runs in matching.by_variant(record).values()]
+    page = " ".join((DOCS / "matching.md").read_text(encoding="utf-8").split())
+    assert "matched, end at {1:.0f}, 128 and 32 with 64 fresh negatives at {2:.0f}, and".format(*ends) in page
+    assert f"with 32 and 32 at {ends[0]:.0f}." in page
+
+
 def test_overhead_matches_the_record():
     (record,) = read(DOCS / "results" / "tab_overhead.jsonl", tab_overhead.Overhead)
     _, _, header, rule, *rest = tab_overhead.table(record).markdown().splitlines()
