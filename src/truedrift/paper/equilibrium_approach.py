@@ -196,9 +196,9 @@ def approach_findings(approach: Approach) -> list[str]:
     plain, abc = (approach.find_error(q, name, True) for name in ("standard", "abc"))
     (n, m), (most, few) = approach.sizes[large], approach.sizes[small]
     sentences = [
-        f"far from the data ({q}), ABC lowers the error of the matched field from {plain.error[large]:.1%} to "
-        f"{abc.error[large]:.1%} of V* with {n} positives and {m} negatives, and from {plain.error[small]:.0%} to "
-        f"{abc.error[small]:.0%} with {most} and {few}"
+        f"far from the data ({q}), the error of the matched field is {plain.error[large]:.1%} of V*, with ABC "
+        f"{abc.error[large]:.1%}, for {n} positives and {m} negatives, and {plain.error[small]:.0%}, with ABC "
+        f"{abc.error[small]:.0%}, for {most} and {few}"
     ]
     steps = [approach.find_arrival(name, True).mean(-1) for name in ("standard", "abc")]
     if steps[0] is not None and steps[1] is not None:
