@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def error_text(error: object, longest: int = 300) -> str:
     return " ".join(str(text).split())[:longest]
 
 
-def require_choice(field: str, value: object, choices: Iterable[str]) -> None:
+def require_choice(field: str, value: object, choices: Collection[str]) -> None:
     """Require that `value` is one of `choices`.
 
     Example:
@@ -81,9 +81,8 @@ def require_choice(field: str, value: object, choices: Iterable[str]) -> None:
             ...
         truedrift.errors.UserError: estimator is 'best'; must be one of 'abc', 'standard'; choose one of these
     """
-    names = tuple(choices)
-    if value not in names:
-        allowed = f"must be one of {', '.join(map(repr, names))}"
+    if not isinstance(value, str) or value not in choices:
+        allowed = f"must be one of {', '.join(map(repr, choices))}"
         raise UserError(f"is {value!r}", allowed, "choose one of these", field=field)
 
 
@@ -131,6 +130,8 @@ def require_sample_shape(sample_shape: Sequence[int]) -> None:
 
 def require_temperature(tau: float | Tensor, field: str = "tau") -> None:
     """Require a positive finite τ. For a tensor, check its shape and not its value."""
+    if type(tau) is float and SMALLEST_TEMPERATURE <= tau < math.inf:  # the usual case, checked fast
+        return
     if isinstance(tau, Tensor):
         if tau.ndim != 0:
             raise UserError(
@@ -163,9 +164,10 @@ def require_temperatures(temperatures: Sequence[float]) -> None:
 
 def require_features(field: str, value: Tensor, axes: str) -> None:
     """Require a floating-point tensor whose last dimensions are `axes`, as in "B, D", with every dimension ≥ 1."""
-    shape = list(value.shape) if isinstance(value, Tensor) else []
-    if isinstance(value, Tensor) and value.dtype in _FLOATING and 0 not in shape and len(shape) > axes.count(","):
-        return
+    if isinstance(value, Tensor):
+        shape = value.shape
+        if value.dtype in _FLOATING and 0 not in shape and len(shape) > axes.count(","):
+            return
     # Say what is wrong.
     allowed = f"must be a tensor [..., {axes}] with every dimension ≥ 1"
     if not isinstance(value, Tensor):
@@ -174,8 +176,8 @@ def require_features(field: str, value: Tensor, axes: str) -> None:
         dtypes = "must be float64, float32, float16 or bfloat16"
         raise UserError(f"has dtype {value.dtype}", dtypes, "convert it with .float()", field=field)
     if 0 in shape:
-        raise UserError(f"has shape {shape} and is empty", allowed, "skip empty batches", field=field)
-    raise UserError(f"has shape {shape}", allowed, "add a dimension with .unsqueeze(0)", field=field)
+        raise UserError(f"has shape {list(shape)} and is empty", allowed, "skip empty batches", field=field)
+    raise UserError(f"has shape {list(shape)}", allowed, "add a dimension with .unsqueeze(0)", field=field)
 
 
 def require_matrices(**tensors: Tensor) -> None:
@@ -208,7 +210,7 @@ def require_same_dimension(**features: Tensor) -> None:
 
 def require_broadcastable(names: str, *shapes: Sequence[int]) -> None:
     """Require shapes that broadcast against each other; `names` lists the tensors, as in "x, y"."""
-    if all(shape == shapes[0] for shape in shapes):
+    if shapes.count(shapes[0]) == len(shapes):
         return
     ndim = max(map(len, shapes))
     padded = [(1,) * (ndim - len(shape)) + tuple(shape) for shape in shapes]

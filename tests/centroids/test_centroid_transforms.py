@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from oracles.estimators import DETERMINISTIC, DRAWING, KINDS, M
+from oracles.estimators import DETERMINISTIC, DRAWING, KINDS, UNMASKED, M, random_mask
 
 from truedrift.centroids import abc_weights, centroid
 
 every = pytest.mark.parametrize("name", KINDS)
-deterministic = pytest.mark.parametrize("name", DETERMINISTIC)
+deterministic = pytest.mark.parametrize("name", DETERMINISTIC + UNMASKED)
 ROUNDING = {"rtol": 1e-13, "atol": 1e-14}
 
 
@@ -15,15 +15,9 @@ def draw(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
-def some_of(*shape):
-    mask = torch.rand(*shape, generator=torch.Generator().manual_seed(2)) < 0.7
-    mask[..., 0] = True
-    return mask
-
-
 @deterministic
 def test_vmap_over_a_leading_dimension(name):
-    x, y, mask = draw(3, 4, 2), draw(3, M, 2, seed=1), some_of(3, 4, M)
+    x, y, mask = draw(3, 4, 2), draw(3, M, 2, seed=1), random_mask(name, 3, 4)
     each = KINDS[name].make(M)
 
     def one(x, y, mask):
@@ -65,7 +59,7 @@ def test_vmap_of_abc_weights(options):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_autocast_has_no_effect_on_centroids(name, dtype):
     x, y = draw(9, 40, dtype=dtype), draw(M, 40, seed=1, dtype=dtype)
-    options = {"tau": 0.9, "estimator": KINDS[name].make(M), "mask": some_of(9, M)}
+    options = {"tau": 0.9, "estimator": KINDS[name].make(M), "mask": random_mask(name, 9)}
     plain = centroid(x, y, generator=torch.Generator().manual_seed(3), **options)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = centroid(x, y, generator=torch.Generator().manual_seed(3), **options)

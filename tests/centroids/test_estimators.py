@@ -4,13 +4,14 @@ import math
 
 import pytest
 import torch
-from oracles.estimators import DETERMINISTIC, DRAWING, HULL, KINDS, M
+from oracles.estimators import ANY_MASK, DETERMINISTIC, DRAWING, HULL, KINDS, UNMASKED, M, random_mask, random_order
 
-from truedrift.centroids import BRSNIS, ESTIMATORS, Bootstrap, Estimator, StratifiedABC, estimator
+from truedrift.centroids import BRSNIS, ESTIMATORS, Bootstrap, Estimator, StratifiedABC, Windowed, estimator
 
 INF = math.inf
 every = pytest.mark.parametrize("name", KINDS)
-deterministic = pytest.mark.parametrize("name", DETERMINISTIC)
+deterministic = pytest.mark.parametrize("name", DETERMINISTIC + UNMASKED)
+masked = pytest.mark.parametrize("name", DETERMINISTIC)
 drawing = pytest.mark.parametrize("name", DRAWING)
 
 
@@ -25,18 +26,16 @@ def rows(*leading, largest=3.0, seed=0, dtype=torch.float64, m=M):
     return (-largest * uniform).to(dtype)
 
 
-def some_masked(log_w, seed=1):
-    """Mask a third of the references, but never all of a row."""
-    keep = torch.rand(log_w.shape, generator=torch.Generator().manual_seed(seed)) < 0.66
-    keep[..., 0] |= ~keep.any(-1)
-    return log_w.masked_fill(~keep, -INF)
+def some_masked(name, log_w):
+    """Mask up to half of the references of every row, as the estimator allows."""
+    return log_w.masked_fill(~random_mask(name, *log_w.shape[:-1]), -INF)
 
 
 @every
 @pytest.mark.parametrize("largest", [0.1, 3, 100, 1e4])
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.float32, 2.0**-24), (torch.float64, 2.0**-53)])
 def test_weights_sum_to_one(name, largest, dtype, rounding):
-    for log_w in (rows(40, largest=largest, dtype=dtype), some_masked(rows(40, largest=largest, dtype=dtype))):
+    for log_w in (rows(40, largest=largest, dtype=dtype), some_masked(name, rows(40, largest=largest, dtype=dtype))):
         gamma = reweight(name, log_w)
         assert gamma.dtype is dtype
         assert float((gamma.double().sum(-1) - 1).abs().max()) <= 8 * rounding
@@ -46,7 +45,7 @@ def test_weights_sum_to_one(name, largest, dtype, rounding):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("largest", [0.1, 3, 30, 1e3])
 def test_weights_are_nonnegative_where_the_hull_is_claimed(name, dtype, largest):
-    assert float(reweight(name, some_masked(rows(500, largest=largest, dtype=dtype))).min()) >= 0
+    assert float(reweight(name, some_masked(name, rows(500, largest=largest, dtype=dtype))).min()) >= 0
 
 
 @pytest.mark.parametrize("name", [name for name in KINDS if name not in HULL])
@@ -60,8 +59,8 @@ def test_weights_can_be_negative_where_the_hull_is_not_claimed(name):
 
 @deterministic
 def test_permuting_the_references_permutes_the_weights(name):
-    log_w = some_masked(rows(6))
-    order = torch.randperm(M, generator=torch.Generator().manual_seed(5))
+    log_w = some_masked(name, rows(6))
+    order = random_order(name)
     each = KINDS[name].make(M)
     permuted = StratifiedABC(each.strata[order]) if isinstance(each, StratifiedABC) else each
     gamma = permuted.reweight(log_w[:, order])
@@ -69,13 +68,15 @@ def test_permuting_the_references_permutes_the_weights(name):
     assert not torch.allclose(gamma, each.reweight(log_w), rtol=1e-3)
 
 
-@deterministic
+@masked
 @pytest.mark.parametrize("largest", [3, 1e3])
 def test_masking_a_reference_equals_dropping_it(name, largest):
+    """Windows of the references that are left have equally many fewer."""
     each = KINDS[name].make(M)
-    for log_w in some_masked(rows(8, largest=largest)):
+    for log_w in some_masked(name, rows(8, largest=largest)):
         kept = log_w > -INF
-        dropped = StratifiedABC(each.strata[kept]) if isinstance(each, StratifiedABC) else each
+        stratified = isinstance(each, StratifiedABC)
+        dropped = StratifiedABC(each.strata[kept]) if stratified else KINDS[name].make(int(kept.sum()))
         gamma = each.reweight(log_w)
         torch.testing.assert_close(gamma[kept], dropped.reweight(log_w[kept]), rtol=1e-13, atol=1e-16)
         assert float(gamma[~kept].abs().sum()) == 0
@@ -84,7 +85,7 @@ def test_masking_a_reference_equals_dropping_it(name, largest):
 @drawing
 def test_masked_references_are_never_drawn(name):
     """Positions of the masked references change the draws; test_bias_order compares the distributions."""
-    log_w = some_masked(rows(50))
+    log_w = some_masked(name, rows(50))
     gamma = reweight(name, log_w)
     assert float(gamma[log_w == -INF].abs().sum()) == 0
     assert bool((gamma.abs().sum(-1) > 0).all())
@@ -92,7 +93,7 @@ def test_masked_references_are_never_drawn(name):
 
 @deterministic
 def test_batch_equals_its_rows(name):
-    log_w = some_masked(rows(2, 3, 4, largest=20))
+    log_w = some_masked(name, rows(2, 3, 4, largest=20))
     looped = torch.stack([reweight(name, row) for row in log_w.flatten(0, -2)]).view_as(log_w)
     torch.testing.assert_close(reweight(name, log_w), looped, rtol=1e-13, atol=1e-16)
 
@@ -116,7 +117,7 @@ def test_any_leading_dimensions(name, leading):
 @every
 @pytest.mark.parametrize("shift", [-1000.0, 700.0])
 def test_common_factor_of_the_weights_has_no_effect(name, shift):
-    log_w = some_masked(rows(6))
+    log_w = some_masked(name, rows(6))
     torch.testing.assert_close(reweight(name, log_w + shift), reweight(name, log_w), rtol=1e-11, atol=1e-13)
 
 
@@ -127,7 +128,7 @@ def test_one_reference_is_its_own_centroid(name, value):
     assert torch.equal(reweight(name, log_w), torch.ones(2, 3, 1))
 
 
-@deterministic
+@pytest.mark.parametrize("name", ANY_MASK)
 def test_only_unmasked_reference_is_its_own_centroid(name):
     log_w = torch.full((M, M), -INF).fill_diagonal_(-3.0)
     assert torch.equal(reweight(name, log_w), torch.eye(M))
@@ -135,7 +136,7 @@ def test_only_unmasked_reference_is_its_own_centroid(name):
 
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if kind.corrects_nothing_at_equal_weights])
 def test_equal_weights_are_unchanged(name):
-    log_w = some_masked(torch.full((5, M), -2.5, dtype=torch.float64))
+    log_w = some_masked(name, torch.full((5, M), -2.5, dtype=torch.float64))
     kept = (log_w > -INF).double()
     torch.testing.assert_close(reweight(name, log_w), kept / kept.sum(-1, keepdim=True), rtol=1e-14, atol=0)
 
@@ -160,7 +161,10 @@ def test_one_reference_dominates_by_ten_thousand(name, dtype):
     log_w.requires_grad_()
     gamma = reweight(name, log_w)
     assert bool(torch.isfinite(gamma).all())
-    if name in HULL and not KINDS[name].draws:
+    if isinstance(KINDS[name].make(M), Windowed):  # it has all the weight of the windows that contain it
+        share = torch.full((20,), KINDS[name].make(M).size / M, dtype=dtype)
+        torch.testing.assert_close(gamma[:, 4], share, rtol=2.0**-22, atol=0)
+    elif name in HULL and not KINDS[name].draws:
         assert torch.equal(gamma, torch.nn.functional.one_hot(torch.tensor(4), M).to(dtype).expand_as(gamma))
     (gamma * torch.arange(M)).sum().backward()
     assert bool(torch.isfinite(log_w.grad).all())
@@ -190,7 +194,7 @@ def test_float32_log_weights_give_weights_with_float32_digits(name):
 @pytest.mark.parametrize("largest", [2, 40])
 def test_gradient(name, largest):
     """The derivative at fixed random numbers, with masked references and an empty row."""
-    log_w = some_masked(rows(3, largest=largest, seed=3))
+    log_w = some_masked(name, rows(3, largest=largest, seed=3))
     log_w[2] = -INF
     free = rows(3, largest=largest, seed=3).requires_grad_()
     kept = log_w > -INF

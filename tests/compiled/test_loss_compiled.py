@@ -143,6 +143,16 @@ def test_loss_with_other_options():
     torch.testing.assert_close(found, loss_and_gradient(loss_of, gen, pos, neg), **ROUNDING)
 
 
+def test_loss_with_shared_normalization():
+    gen, pos = draw(3, 2, 4, 5), draw(3, 2, 6, 5, seed=1) + 0.3
+
+    def loss_of(gen, pos):
+        return drift_loss(gen, pos, feature_scale="mean-distance", share=(2, 1)).loss
+
+    found = loss_and_gradient(compiled(loss_of), gen, pos)
+    torch.testing.assert_close(found, loss_and_gradient(loss_of, gen, pos), **ROUNDING)
+
+
 def test_loss_of_a_single_generated_feature():
     gen, pos, _, _ = feature_groups(1, 6)
 

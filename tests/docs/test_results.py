@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,46 @@ from truedrift.paper import (
 )
 from truedrift.paper.catalog import plan_grid
 from truedrift.paper.particles import field_name
+from truedrift.recipes import PAPER_FIELD, recipe
 from truedrift.records import read
+from truedrift.training import warn_of_sizes
 
 DOCS = Path(__file__).parents[2] / "docs"
 STUDIES = (DOCS / "studies.md").read_text(encoding="utf-8")
 REPRODUCE = (DOCS / "reproduce.md").read_text(encoding="utf-8")
 MATCHING = " ".join((DOCS / "matching.md").read_text(encoding="utf-8").split())
 README = " ".join((DOCS.parent / "README.md").read_text(encoding="utf-8").split())
+
+
+UNEQUAL = (
+    {"batch": {"n": 126, "generated": 8}, "objective": {"matched": False}},
+    {**PAPER_FIELD, "batch": {"n": 126, "generated": 8}},
+)
+"""126 positives and 8 generated samples with row and with bidirectional normalization."""
+
+
+def signal_rows(record):
+    """The first cell of a row in docs/matching.md → V/RMS and the same with scaled features, at q = p."""
+    names = {
+        ("row", 8, 0, False): "row, 8 positives, unmatched",
+        ("row", 8, 0, True): "row, 8 positives, matched",
+        ("row", 126, 0, False): "row, 126 positives, unmatched",
+        ("row", 126, 0, True): "row, 126 positives, matched",
+        ("bidirectional", 8, 0, False): "bidirectional, 8 positives (the paper's field)",
+        ("symmetric", 8, 0, True): "symmetric, 8 positives, matched",
+        ("bidirectional", 8, 8, False): "row or bidirectional, 8 positives, 8 fresh negatives",
+        ("row", 8, 8, False): "row or bidirectional, 8 positives, 8 fresh negatives",
+        ("bidirectional", 64, 8, True): "bidirectional, 64 positives, 8 fresh negatives, matched",
+    }
+    rows = {}
+    for key, name in names.items():
+        some = [
+            each
+            for each in record.signals
+            if (each.normalization, each.n, each.fresh, each.matched) == key and each.shift == 0
+        ]
+        rows[name] = [each.text() for each in some if each.stage != "V"]
+    return rows
 
 
 def rows_below(header):
@@ -106,7 +140,23 @@ def test_equilibrium_matches_the_record():
     assert shown in MATCHING
     assert "With ABC it is {:.2g} and {:.2g}".format(*(each.root for each in plans[2:])) in MATCHING
     # What the project claims of them.
-    assert all(each.is_stationary(record.energy_noise) for each in record.particles)
+    assert all(each.is_stationary for each in record.particles)
+    early = [
+        replace(each, energy=tuple(seed[:24] for seed in each.energy)) for each in record.particles if each.matched
+    ]
+    assert not any(each.is_stationary for each in early)  # after a third of the steps they still move
+    ratio, outside = equilibrium.measure_modes(record.find_particles("standard", True).points)
+    assert f"still {ratio:.2f} times as wide as the data" in README
+    assert f"center is {ratio:.2f} times that of the data, and {100 * outside:.1f} % are beyond" in MATCHING
+    snapshots = [value for seed in record.find_particles("standard", True).energy for value in seed[-24:]]
+    assert f"all {len(snapshots)} snapshots" in MATCHING
+    assert f"positive, from {min(snapshots):.1e} to {max(snapshots):.1e}" in MATCHING
+    falls = [
+        record.push(tau, "standard").unmatched[3] / record.push(tau, "abc").unmatched[3] for tau in (0.1, 0.2, 0.5)
+    ]
+    assert "factor of {:.1f} at τ = 0.1, {:.1f} at τ = 0.2 and {:.0f} at τ = 0.5".format(*falls) in MATCHING
+    for case, texts in signal_rows(record).items():
+        assert f"| {case} | {' | '.join(texts)} |" in MATCHING
     assert min(at_rest[:2]) > 20 * max(at_rest[2:])
     assert steps[1] < 0.9 * steps[0]
     for plain, corrected in zip(plans[:2], plans[2:], strict=True):
@@ -197,11 +247,23 @@ def test_matched_references_on_images_match_the_record():
     readme = " ".join((DOCS.parent / "README.md").read_text(encoding="utf-8").split())
     assert f"reach a Fréchet distance of {matched:.2f} instead of {unmatched:.2f}; the paper's" in readme
     cost = {name: 1000 * matching.seconds_per_step(runs[name].values()) for name in runs}
-    times = f"{cost[matching.BASELINE]:.0f} instead of {cost['126/8 row abc matched']:.0f} ms"
-    assert f"field with 8 and 8 reaches {base:.2f}, with a step of {times} (" in readme
+    times = f"{cost[matching.BASELINE]:.0f} ms, the matched one {cost['126/8 row abc matched']:.0f} ms"
+    assert f"field with 8 and 8 reaches {base:.2f}. Its step takes {times}." in readme
+    assert f"16 and 16 without matching reach {mean['16/16 row abc']:.2f} in {cost['16/16 row abc']:.0f} ms" in readme
+    # Every row of the table.
     page = (DOCS / "matching.md").read_text(encoding="utf-8")
-    assert f"| 126/8, row, matched | {matched:.2f} |" in page
-    assert f"| 126/16, row, matched | {mean[matching.RECIPE]:.2f} |" in page
+    rows = re.findall(r"^\| (\d+/\d+)( \+ \d+)?(?: fresh)?, (\w+)(.*?) \| (.*) \|$", page, re.MULTILINE)
+    steps = record.runs[0].evaluations[-1].step
+    for sizes, fresh, field, rest, cells in rows:
+        name = f"{sizes}{fresh} {field} abc{' matched' if rest == ', matched' else ''}"
+        end = steps * cost[matching.BASELINE] / cost[name]
+        at_equal_time = statistics.fmean(matching.distance_at(run, end) for run in runs[name].values())
+        assert cells == f"{mean[name]:.2f} | {at_equal_time:.2f} | {cost[name]:.0f} | {len(runs[name])}", name
+    assert len(rows) == 19
+    # The warning of a run.
+    row, bidirectional = (warn_of_sizes(recipe("digits", tree=tree)) for tree in UNEQUAL)
+    assert f"is {unmatched:.2f} instead of {matched:.2f}," in row
+    assert f"is {mean['126/8 bidirectional abc']:.2f}, with 8 and 8 it is {base:.2f};" in bidirectional
     # What the project claims of them.
     assert matched < 0.8 * base
     assert unmatched > 2 * base

@@ -62,6 +62,19 @@ MISTAKES = {
         "the kernel returned 20 values that are NaN or .infinity",
     ),
     "self_mask a number": ({"self_mask": 1}, r"self_mask is 1; must be False, True or an int64 tensor \[4\]"),
+    "self_mask None": ({"self_mask": None}, r"self_mask is None; must be False, True or an int64 tensor \[4\]"),
+    "self_mask None with matched": (
+        {"self_mask": None, "matched": True},
+        "self_mask is None with matched=True; must be True or False; pass True if y_neg.i. is x.i., and False",
+    ),
+    "self_mask a number with matched": (
+        {"self_mask": 1, "matched": True},
+        "self_mask is 1 with matched=True; must be True or False; pass True if",
+    ),
+    "self_mask and sizes with matched": (
+        {"self_mask": True, "matched": True, "mask_neg": torch.ones(5, dtype=torch.bool)},
+        "self_mask is True with 4 queries and 5 negatives; True requires",
+    ),
     "mask dtype": ({"mask_pos": torch.ones(6)}, "mask_pos has dtype torch.float32; must be torch.bool"),
     "mask length": (
         {"mask_neg": torch.ones(6, dtype=torch.bool)},

@@ -66,9 +66,10 @@ CASES = [
 
 
 def can_be_matched(normalization, y_pos, y_neg, options):
-    """Whether a matched field is defined: two references or more per side, no masks, no sums over the negatives."""
+    """Whether a matched field is defined: two references or more per side, equal masks, no sums over the negatives."""
     own = options.get("self_mask", False)
-    masked = isinstance(own, torch.Tensor) or "mask_pos" in options or "mask_neg" in options
+    mask_pos, mask_neg = (options.get(side, torch.ones(11, dtype=torch.bool)) for side in ("mask_pos", "mask_neg"))
+    masked = isinstance(own, torch.Tensor) or not torch.equal(mask_pos, mask_neg)
     over_negatives = own is True and normalization in ("bidirectional", "bidirectional-loo", "sinkhorn")
     return not masked and not over_negatives and min(len(y_pos), len(y_neg) - int(own)) >= 2
 
@@ -147,3 +148,26 @@ def test_the_mass_of_two_empty_sides_is_finite(normalization):
     )
     assert result.log_mass.isfinite().all()
     assert (result.V == 0).all()
+
+
+@pytest.mark.parametrize(("normalization", "form"), WEIGHTINGS)
+@pytest.mark.parametrize("matched", [False, True])
+@pytest.mark.parametrize(("dtype", "far"), [(torch.float32, 1e36), (torch.float64, 1e306)])
+def test_points_far_from_the_origin_give_no_nan(normalization, form, matched, dtype, far):
+    """The weights of the potential are up to 1/τ² = 400, and 400 · 10³⁶ exceeds float32."""
+    place = torch.full((4, 2), far, dtype=dtype)
+    two_places = place * torch.tensor([[1], [-1], [1], [-1]])
+    options = {"tau": 0.05, "normalization": normalization, "form": form, "matched": matched}
+    assert (drift(place, place, place, **options).V == 0).all()
+    for points_of_query in (place, two_places):
+        assert torch.isfinite(drift(points_of_query, two_places, two_places, **options).V).all()
+
+
+@pytest.mark.parametrize("matched", [False, True])
+def test_potential_keeps_its_digits_far_from_the_origin(matched):
+    """Points on a grid of 1/256, so that they can be moved by 4096 in float32 without rounding."""
+    x, y_pos, y_neg = ((256 * each).round() / 256 for each in (points(5), points(8, seed=1), points(4, seed=2)))
+    options = {"tau": 0.1, "form": "potential", "matched": matched}
+    V = drift(x, y_pos, y_neg, **options).V
+    moved = drift(x + 4096, y_pos + 4096, y_neg + 4096, **options).V
+    torch.testing.assert_close(moved, V, rtol=0, atol=2e-6 * V.abs().max().item())

@@ -145,12 +145,27 @@ def test_corrected_potential_has_a_bias_of_second_order():
 
 
 ERRORS = {
-    "one positive": ({"n": 1}, "matched is True with 1 positives and 4 negatives per query; both must be at least 2"),
+    "one positive": ({"n": 1}, "matched is True with 1 positive and 4 negatives per query; both must be at least 2"),
     "own columns": ({"self_mask": torch.arange(5)}, "self_mask is a tensor of columns with matched=True"),
-    "one mask": ({"mask_pos": torch.ones(6, dtype=torch.bool)}, "mask_pos is given with matched=True; both sides must"),
+    "one mask": (
+        {"mask_pos": torch.arange(6) % 3 > 0, "m": 3},
+        "the masks leave windows of 2 positives and 3 negatives; matched=True requires equal sizes",
+    ),
+    "a mask of some queries": (
+        {"mask_neg": torch.arange(15).view(5, 3) != 7, "m": 3},
+        "the masks leave windows of 3 positives and 2 negatives; matched=True requires equal sizes",
+    ),
+    "one mask of the queries": (
+        {"mask_neg": torch.arange(5) != 2, "self_mask": True, "m": 5, "n": 4},
+        "the masks leave windows of 4 positives and 3 negatives; matched=True requires equal sizes",
+    ),
+    "unequal windows of the queries": (
+        {"mask_neg": torch.arange(5) != 2, "self_mask": True, "m": 5, "n": 2},
+        "mask_neg leaves from 1 to 2 references in windows of 2; every window must keep the same number",
+    ),
     "masks of different sizes": (
         {"mask_pos": torch.arange(6) % 3 > 0, "mask_neg": torch.ones(3, dtype=torch.bool), "m": 3},
-        "mask_pos and mask_neg leave windows of different sizes; matched=True requires equal sizes",
+        "the masks leave windows of 2 positives and 3 negatives; matched=True requires equal sizes",
     ),
     "unequal windows": (
         {"mask_pos": torch.arange(6) > 0, "mask_neg": torch.ones(3, dtype=torch.bool), "m": 3},
@@ -181,9 +196,113 @@ def test_equally_masked_sides_equal_sides_without_the_masked_references():
     torch.testing.assert_close(V, expected, rtol=1e-13, atol=1e-15)
 
 
+ALL = {"row": ("separate", "product", "potential"), "symmetric": ("separate", "product"), "sinkhorn": ("separate",)}
+ALL |= dict.fromkeys(("bidirectional", "bidirectional-loo"), ("separate", "product"))
+weightings = pytest.mark.parametrize(("normalization", "form"), [(name, form) for name in ALL for form in ALL[name]])
+per_window = pytest.mark.parametrize(
+    ("normalization", "form"), [(name, form) for name in ("row", "symmetric") for form in ALL[name]]
+)
+
+
+def keep(*groups):
+    """One mask row per query: which of the references (as digits 0 and 1) it uses."""
+    return torch.tensor([[digit == "1" for digit in group] for group in groups])
+
+
+MASKS = {
+    "one block and two": ("101", "101101", "110", "110011", "011", "011101", "101", "110110"),
+    "two blocks and one": ("110101", "101", "011110", "110", "100010", "010", "111111", "111"),
+    "one window and a ring": ("1010", "100110", "1111", "111111", "0101", "010101", "1001", "011001"),
+}
+
+
+@weightings
+@pytest.mark.parametrize("estimator", ["standard", "abc"])
+@pytest.mark.parametrize("which", MASKS)
+def test_masked_references_are_left_out_of_their_windows(normalization, form, estimator, which):
+    """Every query has another mask. In windows of four on a ring of six, each pair keeps equally many."""
+    use_neg, use_pos = keep(*MASKS[which][::2]), keep(*MASKS[which][1::2])
+    x, y_pos, y_neg = sides(4, use_pos.shape[1], use_neg.shape[1])
+    options = {"tau": 0.8, "normalization": normalization, "form": form}
+    masks = {"mask_pos": use_pos, "mask_neg": use_neg}
+    V = drift(x, y_pos, y_neg, matched=True, estimator_pos=estimator, estimator_neg=estimator, **masks, **options).V
+    expected = literal_matched_drift(x, y_pos, y_neg, estimator=estimator, use_pos=use_pos, use_neg=use_neg, **options)
+    torch.testing.assert_close(V, expected, rtol=1e-9, atol=1e-12)
+    assert (V - drift(x, y_pos, y_neg, matched=True, **options).V).abs().max() > 1e-3
+
+
+def own_masks(which):
+    """Masks of the positives and of five queries as negatives of each other, both given or one of them."""
+    if which == "one window, both":  # each query keeps two of the four others
+        return 4, keep("1010", "0110", "1100", "0011", "1001"), keep("01100", "10010", "01001", "10001", "00110")
+    if which == "two windows of negatives":  # of the others i + 1, …, i + 4, one of each two
+        others = ("1010", "0110", "1001", "0101", "1001")
+        use_neg = torch.zeros(5, 5, dtype=torch.bool)
+        for i, digits in enumerate(others):
+            for t, digit in enumerate(digits):
+                use_neg[i, (i + 1 + t) % 5] = digit == "1"
+        return 2, keep("10", "01", "01", "10", "01"), use_neg
+    n = 8 if which == "all positives" else 3
+    masks = {"all positives": (torch.ones(n, dtype=torch.bool), None), "all negatives": (None, torch.ones(5) > 0)}
+    return n, *masks[which]
+
+
+@per_window
+@pytest.mark.parametrize("which", ["one window, both", "two windows of negatives", "all positives", "all negatives"])
+def test_masks_of_negatives_that_are_the_queries(normalization, form, which):
+    n, use_pos, use_neg = own_masks(which)
+    x, y_pos, _ = sides(5, n, 1)
+    options = {"tau": 0.8, "normalization": normalization, "form": form}
+    V = drift(x, y_pos, x, matched=True, self_mask=True, mask_pos=use_pos, mask_neg=use_neg, **options).V
+    if which.startswith("all"):
+        unmasked = drift(x, y_pos, x, matched=True, self_mask=True, **options).V
+        torch.testing.assert_close(V, unmasked, rtol=1e-12, atol=1e-14)
+        use_pos = use_neg = None
+    expected = literal_matched_drift(x, y_pos, x, own=True, use_pos=use_pos, use_neg=use_neg, **options)
+    torch.testing.assert_close(V, expected, rtol=1e-9, atol=1e-12)
+
+
+@weightings
+@pytest.mark.parametrize("side", ["mask_pos", "mask_neg"])
+def test_a_missing_mask_means_all_references(normalization, form, side):
+    x, y_pos, y_neg = sides(4, 6, 3)
+    options = {"tau": 0.8, "normalization": normalization, "form": form, "matched": True}
+    full = torch.ones(6 if side == "mask_pos" else 3, dtype=torch.bool)
+    V, expected = drift(x, y_pos, y_neg, **{side: full}, **options).V, drift(x, y_pos, y_neg, **options).V
+    torch.testing.assert_close(V, expected, rtol=1e-13, atol=1e-15)
+
+
+@weightings
+def test_vmap_over_masks(normalization, form):
+    """Also without a check of the masks, which cannot be read: unequal ones are accepted."""
+    use_neg, use_pos = keep("101", "110", "011"), keep("101101", "110011", "011101")
+    x, y_pos, y_neg = sides(4, 6, 3)
+    options = {"tau": 0.8, "normalization": normalization, "form": form, "matched": True}
+
+    def field(mask_pos, mask_neg):
+        return drift(x, y_pos, y_neg, mask_pos=mask_pos, mask_neg=mask_neg, **options).V
+
+    looped = torch.stack([field(pos, neg) for pos, neg in zip(use_pos, use_neg, strict=True)])
+    torch.testing.assert_close(torch.vmap(field)(use_pos, use_neg), looped, rtol=1e-12, atol=1e-13)
+    unequal = keep("111", "111", "111")
+    assert bool(torch.isfinite(torch.vmap(field)(use_pos, unequal)).all())
+    with pytest.raises(UserError, match="the masks leave windows of 2 positives and 3 negatives; "):
+        field(use_pos[0], unequal[0])
+
+
+@per_window
+@pytest.mark.parametrize("n", [2, 4, 5, 8])
+def test_vmap_over_points(normalization, form, n):
+    x, y_pos = points(3, 5, 3), points(3, n, 3, seed=1, shift=0.4)
+    options = {"tau": 0.8, "normalization": normalization, "form": form, "matched": True, "self_mask": True}
+    mapped = torch.vmap(lambda x, y: drift(x, y, x, **options).V)(x, y_pos)
+    torch.testing.assert_close(mapped, drift(x, y_pos, x, **options).V, rtol=1e-12, atol=1e-13)
+
+
 @pytest.mark.parametrize(("normalization", "form"), [("sinkhorn", "product"), ("symmetric", "potential")])
 def test_pairs_without_a_meaning_are_rejected(normalization, form):
-    message = f"normalization is '{normalization}' with form '{form}'; must be one of row"
+    forms = {"sinkhorn": "form='separate'", "symmetric": "form='separate' or form='product'"}[normalization]
+    message = f"normalization is '{normalization}' with form '{form}'; must be one of row.*; .* or pass {forms}$"
     with pytest.raises(UserError, match=message):
         drift(*sides(4, 5, 6), tau=0.6, normalization=normalization, form=form)
     with pytest.raises(UserError, match=r"kernel is .* with form 'potential'; the potential needs the integral"):

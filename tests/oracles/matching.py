@@ -33,11 +33,16 @@ def literal_matched_drift(
     matched: bool = True,
     kernel: str = "laplace",
     relative: bool = False,
+    use_pos: Tensor | None = None,
+    use_neg: Tensor | None = None,
 ) -> Tensor:
     """V [B, D]: the mean over pairs of windows of the field of each pair. With `own`, query i is negative i.
 
-    With `relative`, V is divided by the largest mass S⁺S⁻ of a query, the mean over its windows.
+    With `relative`, V is divided by the largest mass S⁺S⁻ of a query, the mean over its windows. `use_pos` [B, n] and
+    `use_neg` [B, m] say which references each query uses. The others are left out of their windows.
     """
+    use_pos = torch.ones(len(x), len(y_pos), dtype=torch.bool) if use_pos is None else use_pos
+    use_neg = torch.ones(len(x), len(y_neg), dtype=torch.bool) if use_neg is None else use_neg
     V, masses = [], []
     for i in range(len(x)):
         negatives = [(i + 1 + t) % len(y_neg) for t in range(len(y_neg) - 1)] if own else list(range(len(y_neg)))
@@ -46,7 +51,8 @@ def literal_matched_drift(
         fields = []
         for w_neg in literal_windows(m, s_neg):
             for w_pos in literal_windows(n, s_pos):
-                R, B = y_pos[w_pos], y_neg[[negatives[j] for j in w_neg]]
+                w_all = [negatives[j] for j in w_neg]
+                R, B = (y_pos[w_pos], use_pos[:, w_pos]), (y_neg[w_all], use_neg[:, w_all])
                 fields.append(_pair_field(i, x, R, B, tau, normalization, form, estimator, kernel))
         V.append(torch.stack([field for field, _ in fields]).mean(0))
         masses.append(sum(mass for _, mass in fields) / len(fields))
@@ -54,15 +60,19 @@ def literal_matched_drift(
 
 
 def _pair_field(i, x, R, B, tau, normalization, form, estimator, kernel) -> tuple[Tensor, float]:
-    """The field of query i from one window of each side, and its mass: 1 but for the product form."""
-    if form == "potential":
-        return _potential_side(x[i], R, tau, estimator, kernel) - _potential_side(x[i], B, tau, estimator, kernel), 1.0
+    """The field of query i from one window of each side, and its mass: 1 but for the product form.
+
+    A window is its references [s, D] and which of them each query uses [queries, s].
+    """
     if normalization in ("bidirectional", "bidirectional-loo"):
-        options = {"normalization": normalization, "form": form, "kernel": kernel}
-        result = literal_drift(x, R, B, tau=tau, estimator_pos=estimator, estimator_neg=estimator, **options)
+        options = {"normalization": normalization, "form": form, "kernel": kernel, "use_pos": R[1], "use_neg": B[1]}
+        result = literal_drift(x, R[0], B[0], tau=tau, estimator_pos=estimator, estimator_neg=estimator, **options)
         return result.V[i], math.exp(result.log_mass[i]) if form == "product" else 1.0
     if normalization == "sinkhorn":
-        return _sinkhorn_side(i, x, R, tau, estimator, kernel) - _sinkhorn_side(i, x, B, tau, estimator, kernel), 1.0
+        return _sinkhorn_side(i, x, *R, tau, estimator, kernel) - _sinkhorn_side(i, x, *B, tau, estimator, kernel), 1.0
+    R, B = R[0][R[1][i]], B[0][B[1][i]]
+    if form == "potential":
+        return _potential_side(x[i], R, tau, estimator, kernel) - _potential_side(x[i], B, tau, estimator, kernel), 1.0
     log_k = [[_log_kernel(x[i], y, tau, kernel) for y in side] for side in (R, B)]
     log_r = log_of_sum(log_k[0] + log_k[1])
     T, log_S = [], []
@@ -94,12 +104,15 @@ def _potential_side(x: Tensor, y: Tensor, tau: float, estimator: str, kernel: st
     return R if estimator == "standard" else (1 - (beta**2).sum()) * R + (alpha * beta) @ (y - x)
 
 
-def _sinkhorn_side(i: int, x: Tensor, y: Tensor, tau: float, estimator: str, kernel: str, updates: int = 20) -> Tensor:
-    """The row i of the coupling of all queries with y, in linear space; rows last."""
-    K = torch.tensor([[math.exp(_log_kernel(each, ref, tau, kernel)) for ref in y] for each in x], dtype=y.dtype)
+def _sinkhorn_side(
+    i: int, x: Tensor, y: Tensor, use: Tensor, tau: float, estimator: str, kernel: str, updates: int = 20
+) -> Tensor:
+    """The row i of the coupling of all queries with the references y that they use, in linear space; rows last."""
+    y, use = y[use.any(0)], use[:, use.any(0)]
+    K = torch.tensor([[math.exp(_log_kernel(each, ref, tau, kernel)) for ref in y] for each in x], dtype=y.dtype) * use
     u = 1 / K.sum(1)
     for _ in range(updates):
         v = (len(x) / len(y)) / (u @ K)
         u = 1 / (K @ v)
     P = u[i] * K[i] * v
-    return literal_centroid(P.log().tolist(), y, estimator)
+    return literal_centroid(P[use[i]].log().tolist(), y[use[i]], estimator)

@@ -57,7 +57,7 @@ def cached_positives(step: Step, directory: Path) -> Positives:
     path = build_feature_cache(samples, encoder, lambda values: encoder(values.double()), **options)
     batch = step.config.batch
     batches = ClassBatches(samples.labels, 3, n=batch.n, seed=step.config.seed, flips=samples.flips)
-    return Positives(batches, CachedFeatures(path, encoder.dimensions, CPU), batch.unconditional)
+    return Positives(batches, CachedFeatures(path, CPU), batch.unconditional)
 
 
 def build_step_with_few_rows() -> Step:

@@ -1,6 +1,7 @@
 """Sentences about one run, two runs and many runs."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from oracles.handmade_run import HISTORY, METRICS, PROTOCOL, evaluation, telemetry, write_evaluation, write_run
@@ -112,10 +113,26 @@ def test_two_runs_are_compared_in_the_right_direction(make_run):
 def test_three_runs_are_ranked(make_run):
     runs = [make_run(name, metrics=(evaluation(300, fid),)) for name, fid in (("a", 15.0), ("b", 13.25), ("c", 14.0))]
     first, *others = describe_runs(runs)
-    assert first.sentence == "b ends lowest in FID: 13.2, against 14 (c), 15 (a)."
+    assert first.sentence == "FID at the end is 13.2 for b, 5% lower than the next: 14 for c, 15 for a."
     assert [finding.subject for finding in others] == ["a", "b", "c"]
     without = make_run("d", metrics=METRICS[:1])
     assert [finding.subject for finding in describe_runs([*runs, without])] == ["a", "b", "c", "d"]
+
+
+def test_ranked_runs_are_named_with_the_settings_in_which_they_differ(make_run):
+    plain = make_run("plain", estimator="standard", metrics=(evaluation(300, 15.0),))
+    abc = make_run("abc", metrics=(evaluation(300, 16.0),))
+    config = abc.config
+    batch, objective = replace(config.batch, n=126, generated=8), replace(config.objective, matched=True)
+    many = replace(abc, name="many", config=replace(config, batch=batch, objective=objective))
+    many = replace(
+        many, evaluations=[replace(abc.evaluations[0], metrics=replace(abc.evaluations[0].metrics, fid=12.0))]
+    )
+    first = describe_runs([plain, abc, many])[0]
+    assert first.sentence == (
+        "FID at the end is 12 for many (126 positives, abc, matched), 20% lower than the next: "
+        "15 for plain (8 positives, standard, not matched), 16 for abc (8 positives, abc, not matched)."
+    )
 
 
 def test_runs_are_compared_by_later_evaluations_under_one_protocol(tmp_path):

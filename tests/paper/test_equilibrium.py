@@ -103,14 +103,27 @@ def test_files_are_reproducible(record, tmp_path):
 
 def test_panels_show_the_numbers_of_the_record(record):
     pushed, unmatched, matched, bars = equilibrium.draw(record).axes
-    assert [len(axes.patches) for axes in (pushed, unmatched, matched)] == [8, 8, 8]
+    assert [len(axes.patches) for axes in (pushed, unmatched, matched)] == [12, 12, 12]
     for axes, on in ((unmatched, False), (matched, True)):
-        drawn = axes.collections[1].get_offsets()
-        assert drawn.tolist() == [list(point) for point in record.find_particles("standard", on).points]
+        points = record.find_particles("standard", on).points
+        samples, data = axes.collections
+        assert samples.get_offsets().tolist() == [list(point) for point in points]
+        assert data.get_zorder() > samples.get_zorder()  # the samples do not cover the data
+        assert max(abs(value) for point in points for value in point) < axes.get_xlim()[1] == axes.get_ylim()[1]
         assert f"{record.find_particles('standard', on).mean:.4f}" in axes.texts[0].get_text()
+        assert f"beyond 3σ: {equilibrium.measure_modes(points)[1]:.0%} (data 1%)" in axes.texts[0].get_text()
     heights = [bar.get_height() for container in bars.containers for bar in container]
     assert heights == [*record.push(0.2, "standard").unmatched, *record.push(0.2, "abc").unmatched]
     assert bars.get_lines()[0].get_ydata().tolist() == [0.0] * 6
+
+
+def test_width_around_the_modes_matches_the_literal_mean():
+    """Points 0.1 and 0.4 from two of the centers: one and four standard deviations."""
+    ratio, outside = equilibrium.measure_modes([(0.6, 0.5), (-0.5, -0.9)])
+    assert ratio == pytest.approx(((1 + 16) / 4) ** 0.5)  # four coordinates
+    assert outside == 0.5
+    data = FOUR_MODES.sample(100_000, torch.Generator().manual_seed(3)).tolist()
+    assert equilibrium.measure_modes(data) == (pytest.approx(1, abs=0.01), pytest.approx(0.0111, abs=0.0015))
 
 
 def signal(square, error, **changed):
@@ -135,14 +148,15 @@ def test_signals_below_the_noise_are_shown_as_limits():
 
 def test_summary_shows_the_numbers_of_the_record(record):
     shown = (signal(0.04, 0.001), signal(0.25, 0.001, shift=0.1), signal(0.01, 1e-4, n=64, fresh=8, matched=False))
-    particles = tuple(replace(each, energy=((9.0, 0.5, 0.1, 0.1), (9.0, 0.3, 0.3, 0.3))) for each in record.particles)
+    energy = ((9.0, 0.1, 0.3, 0.0, 0.0), (9.0, 0.5, 0.3, 0.1, 0.3))
+    particles = tuple(replace(each, energy=energy) for each in record.particles)
     here = replace(record, signals=shown, particles=particles, energy_noise=2e-3)
     text = equilibrium.ITEM.summary(replace(here, provenance=provenance(seed=7, wall_seconds=1.0)))
     assert "row, separate, 8 positives, 7 other negatives, matched: 2.0e-01 (5.0e-01)" in text
     assert "row, separate, 64 positives, 8 fresh negatives: 1.0e-01" in text
     assert "matched ABC: 2.0e-01, 1.0e-01 – 3.0e-01, ratio" in text
-    assert "change +0e+00 (at rest)" in text
-    assert "independent draws: ±2e-03" in text
+    assert "change -2e-01 ± 9e-02 (still moving)" in text
+    assert "independent draws: 2e-03" in text
     assert text.endswith("Seed 7.")
     row = record.push(0.2, "abc").unmatched
     assert ["0.2", "ABC", *(f"{value:.2e}" for value in row)] in [line.split() for line in text.splitlines()]
@@ -156,12 +170,18 @@ def test_findings_state_the_push_the_zero_and_the_particles(record):
     assert "exactly 0 for every size, estimator and τ" in zero
     for estimator, matched in (("standard", False), ("standard", True), ("abc", False)):
         assert f"{record.find_particles(estimator, matched).mean:.1e}" in rest
-    assert "particles come to rest" in rest
-    assert others == [
+    assert others == []  # four queries show nothing
+    many = replace(record, approach=replace(record.approach, queries=50))
+    assert equilibrium.findings(many)[3:] == [
         *equilibrium_approach.approach_findings(record.approach),
         *equilibrium_sinkhorn.sinkhorn_findings(record.sinkhorn),
     ]
-    assert "particles are at" in equilibrium.findings(replace(record, energy_noise=0.0))[2]
+    for energy, sentence in (
+        ((1.0, 2.0, 2.0, 1.0), "particles come to rest at"),
+        ((4.0, 3.0, 2.0, 1.0), "particles are at"),
+    ):
+        moved = tuple(replace(each, energy=(energy,)) for each in record.particles)
+        assert sentence in equilibrium.findings(replace(record, particles=moved))[2]
     broken = replace(record, pushes=(replace(record.pushes[0], matched=(1e-9,) * 6), *record.pushes[1:]))
     assert "contradicts the theorem" in equilibrium.findings(broken)[1]
     assert "1.00e-09" in equilibrium.table(broken).markdown()

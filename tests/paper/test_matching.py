@@ -87,7 +87,27 @@ def test_findings():
     assert "corrected for 2 comparisons" in found[1]
 
 
-def test_figure_has_one_row_per_variant():
-    axes = matching.draw(record()).axes[0]
+def test_figure_has_one_block_per_field_and_one_row_per_variant():
+    figure = matching.draw(record())
+    axes = figure.axes[0]
     labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels == ["126/8   row, ABC, matched", "126/8   row, ABC", "8/8   bidirectional, ABC"]
+    assert labels == ["126/8   ABC, matched", "126/8   ABC", "row", "8/8   ABC", "bidirectional"]
+    assert [text.get_text() for text in figure.texts] == [
+        "n/g + r: n positives and g generated samples per class, r fresh negatives; dotted: bidirectional 8/8 ABC"
+    ]
+    filled = [line.get_markerfacecolor() != "white" for line in axes.get_lines() if line.get_marker() == "o"]
+    assert filled == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("variant", "equal"),
+    [
+        ("8/8 row abc", False),
+        ("8/8 row abc matched", True),
+        ("64/8 + 64 row abc", True),
+        ("128/8 + 64 row abc", False),
+        ("128/8 + 64 row abc matched", True),
+    ],
+)
+def test_as_many_fresh_negatives_as_positives_are_equal_sides(variant, equal):
+    assert matching.has_equal_sides(variant) is equal

@@ -108,10 +108,36 @@ def test_particles_are_stationary_if_the_last_third_does_not_change():
     flat, other = (9.0,) * 8 + (1.0, 2.0, 2.0, 1.0), (9.0,) * 8 + (5.0, 4.0, 3.0, 4.0)
     assert particles(flat, other).mean == 2.75
     assert particles(flat, other).change == -0.5
-    assert particles(flat, other).is_stationary(0.5)
-    assert not particles(flat, other).is_stationary(0.49)
-    assert not particles(falling).is_stationary(1.4)
-    assert particles(falling).is_stationary(1.5)
+    # From the seeds: changes of 0 and −1 have a variance of 0.5; halves of two snapshots give less.
+    assert particles(flat, other).change_error == pytest.approx(0.5)
+    assert particles(flat, other).is_stationary
+    # From the snapshots: a fall of 1 per snapshot has a variance of 0.5 in each half of two.
+    assert particles(falling).change_error == pytest.approx(0.5**0.5)
+    assert not particles(falling).is_stationary
+    assert not particles(falling, falling).is_stationary
+
+
+def test_the_error_of_a_change_uses_means_of_consecutive_snapshots():
+    """Halves of seven snapshots: the first is left out, and the means of the three pairs are 2, 3 and 7."""
+    half = (50.0, 1.0, 3.0, 2.0, 4.0, 7.0, 7.0)
+    one = Particles(estimator="abc", matched=True, energy=((9.0,) * 28 + half * 2,), deviation_ratio=(1.0,), points=())
+    assert one.last_third == 14
+    assert one.change == 0
+    assert one.change_error == pytest.approx((2 * 7 / 3) ** 0.5)  # the variance of 2, 3 and 7 is 7
+
+
+def test_a_small_fall_is_noticed_and_noise_is_not():
+    """Independent noise around a constant is at rest in about 19 of 20 cases, a fall of 0.5 per snapshot in none."""
+    generator = torch.Generator().manual_seed(4)
+    noise = torch.randn(100, 3, 72, generator=generator, dtype=torch.float64)
+
+    def count_at_rest(energy):
+        rows = [tuple(tuple(seed) for seed in each) for each in energy.tolist()]
+        made = [Particles(estimator="abc", matched=True, energy=e, deviation_ratio=(1.0,), points=()) for e in rows]
+        return sum(each.is_stationary for each in made)
+
+    assert count_at_rest(noise) >= 85
+    assert count_at_rest(noise - 0.5 * torch.arange(72)) == 0
 
 
 def test_matched_particles_come_nearer_to_the_data():

@@ -114,7 +114,7 @@ class ABC(PolynomialEstimator):
 
     def gamma(self, alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
         squared = alpha.square()
-        return torch.addcmul(squared, alpha, 1.0 - squared.sum(-1, keepdim=True))
+        return torch.addcmul(squared, alpha, torch.rsub(squared.sum(-1, keepdim=True), 1.0))
 
 
 @dataclass(frozen=True)

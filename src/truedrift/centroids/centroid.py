@@ -12,7 +12,7 @@ import torch
 
 from truedrift.axes import Bool, Float, Tensor
 from truedrift.centroids.catalog import estimator as estimator_of
-from truedrift.centroids.estimator import Estimator, weighted_mean
+from truedrift.centroids.estimator import AlphaEstimator, Estimator, weighted_mean
 from truedrift.errors import (
     UserError,
     expands_to,
@@ -109,7 +109,11 @@ def centroid(
         log_w = apply_mask(kernel(x, y, tau), mask)
         if check_finite:
             require_log_kernel(log_w)
-        T = weighted_mean(estimator.reweight(log_w, generator), y)
-        if not (can_be_read(log_w) and log_w.sum().item() > -math.inf):  # some reference may have no weight
+        complete = can_be_read(log_w) and log_w.sum().item() > -math.inf  # every reference has weight
+        if complete and isinstance(estimator, AlphaEstimator):
+            T = weighted_mean(estimator.reweight(log_w, assume_nonempty=True), y)
+        else:
+            T = weighted_mean(estimator.reweight(log_w, generator), y)
+        if not complete:
             T = torch.where((log_w > -math.inf).any(-1, keepdim=True), T, x.to(T.dtype))
-    return cast(T, torch.promote_types(x.dtype, y.dtype))
+    return cast(T, x.dtype if x.dtype is y.dtype else torch.promote_types(x.dtype, y.dtype))

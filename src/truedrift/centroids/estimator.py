@@ -55,9 +55,15 @@ class AlphaEstimator(Estimator):
     def gamma(self, alpha: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch n"]:
         """Return γ(α)."""
 
-    def reweight(self, log_w: Float[Tensor, "*batch n"], generator: torch.Generator | None = None) -> Tensor:
-        """Return γ(softmax(log w))."""
-        return cast_like(self.gamma(softmax(to_widest(log_w))), log_w)
+    def reweight(
+        self,
+        log_w: Float[Tensor, "*batch n"],
+        generator: torch.Generator | None = None,
+        *,
+        assume_nonempty: bool = False,
+    ) -> Tensor:
+        """Return γ(softmax(log w)). `assume_nonempty`: no row is completely masked; this is faster."""
+        return cast_like(self.gamma(softmax(to_widest(log_w), assume_nonempty=assume_nonempty)), log_w)
 
 
 Coefficients = tuple[float | Tensor, ...]

@@ -30,7 +30,7 @@ import torch
 from truedrift.axes import Bool, Float, Int, Shaped, Tensor
 from truedrift.centroids.estimator import AlphaEstimator, Estimator, PolynomialEstimator
 from truedrift.errors import UserError, require_integer
-from truedrift.kernels.precision import cast_like, to_widest
+from truedrift.kernels.precision import can_be_read, cast_like, to_widest
 from truedrift.kernels.weights import argmax_mask, logsumexp, logsumexp_and_leave_one_out, power_sum, softmax
 
 
@@ -202,11 +202,11 @@ class Windowed(Estimator):
         """Return the mean over windows of γ.
 
         Raises:
-            UserError: If a mask leaves more references in one window than in another. On devices other than the CPU
-                this is not checked, because it would synchronize.
+            UserError: If a mask leaves more references in one window than in another. This is checked on the CPU only,
+                and not in compiled functions and under torch.func, where the values cannot be read.
         """
         windows = Windows(log_w.shape[-1], self.size)
-        if log_w.device.type == "cpu" and not torch.compiler.is_compiling():
+        if can_be_read(log_w):
             count_per_window(log_w > -math.inf, windows)
         return cast_like(window_weights(to_widest(log_w), windows, self.estimator, generator=generator), log_w)
 

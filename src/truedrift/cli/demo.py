@@ -41,10 +41,10 @@ class Demo:
     Part 1 shows three Gaussian clusters, a query near the left one, and n references: the plain centroid, the corrected
     one (ABC) and the target. The figure always shows draw 0 of the seed; the numbers cover all draws.
     Part 2 is fig:bias_loglog at the paper's full scale, computed without Monte Carlo. Part 3 is the study equilibrium
-    at scale smoke: the push of the field on data itself, and where samples come to rest with and without matched
-    references. Part 4 trains and evaluates digits three times from the same seed: with the paper's 8 positives,
-    standard and ABC, and with 126 positives in matched windows. The page is one self-contained file that needs no
-    network.
+    at scale smoke, with few queries and particles: the push of the field on data itself, and where samples end with and
+    without matched references. Part 4 trains and evaluates digits three times from the same seed: with the paper's 8
+    positives, standard and ABC, and with 126 positives in matched windows. The page is one self-contained file that
+    needs no network.
 
     Try it:
       truedrift demo

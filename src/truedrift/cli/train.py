@@ -132,7 +132,7 @@ def _summary(config: RunConfig, last: TrainingReport) -> str:
     spread = _format_number(metrics.get("spread"))
     lines = (
         f"complete: {last.steps} steps, {metrics.get('positives_seen', 0)} positives per class seen",
-        f"effective positives of {config.batch.n}: {effective} (τ = {taus});  distance ratio {spread}",
+        f"effective positives of {config.references('positive')}: {effective} (τ = {taus});  distance ratio {spread}",
         *_energy_line(metrics),
         *_evaluation_line(last.directory),
         f"samples:  {last.directory / 'samples'}",

@@ -42,7 +42,15 @@ import torch
 from truedrift.axes import Float, Tensor
 from truedrift.centroids.estimator import AlphaEstimator, Estimator
 from truedrift.field.spec import FieldSpec, Form, Normalization
-from truedrift.kernels.weights import log_softmax, logsumexp, logsumexp_and_leave_one_out, lowest_finite, normalize
+from truedrift.kernels.weights import (
+    DOMINATES_ABOVE,
+    effective_sample_size,
+    log_softmax,
+    logsumexp,
+    logsumexp_and_leave_one_out,
+    lowest_finite,
+    normalize,
+)
 
 EPSILON = 1e-8
 """ε inside the root of the RMS, as in the published code."""
@@ -115,31 +123,64 @@ def log_affinity(
 # 3. Weights of both sides.
 
 
+class SideStatistics(NamedTuple):
+    """Statistics of the weights of one side at every query [..., B]; their means over windows if there are any."""
+
+    n_eff: Tensor
+    """Effective sample size 1/Σα²."""
+    dominated: Tensor
+    """1 if one reference has more than half of the weight, else 0."""
+    correction: Tensor
+    """Share of the weight that the estimator moves, Σ max(α − γ, 0) = ½ Σ|γ − α|."""
+
+    @classmethod
+    def of_weights(cls, alpha: Float[Tensor, "*batch n"], gamma: Float[Tensor, "*batch n"]) -> "SideStatistics":
+        """Compute the statistics of weights [..., n]; all are 0 where everything is masked."""
+        dominated = (alpha.amax(-1) > DOMINATES_ABOVE).to(alpha.dtype)
+        return cls(effective_sample_size(alpha), dominated, (alpha - gamma).clamp_min(0).sum(-1))
+
+
 @dataclass(frozen=True)
 class SideWeights:
     """The weights of both sides at every query, over columns [neg | pos] of which the first `neg` are negatives."""
 
     neg: int
     alpha: Tensor | None
-    """[..., B, columns] the affinities of each side divided by their sum; their mean over windows if there are any."""
+    """[..., B, columns] the affinities of each side divided by their sum; None if the sides are split into windows."""
     gamma: Tensor
     """[..., B, columns] the weights that the estimator of each side computes from α."""
     log_mass: Tensor
     """[..., B, 1] log S⁺S⁻ of the product form; below −10³⁸ where a side is empty."""
     largest_log_mass: Tensor
     """[..., 1, 1] its maximum over queries, or a number far above it where every query has an empty side."""
+    window_statistics: tuple[SideStatistics, SideStatistics] | None = None
+    """The statistics of the negatives and of the positives by windows, if requested."""
 
     @property
     def alpha_neg(self) -> Tensor:
         """[..., B, neg] α of the negatives."""
-        assert self.alpha is not None  # computed on request
+        assert self.alpha is not None  # not defined for windows
         return self.alpha[..., : self.neg]
 
     @property
     def alpha_pos(self) -> Tensor:
         """[..., B, pos] α of the positives."""
-        assert self.alpha is not None  # computed on request
+        assert self.alpha is not None  # not defined for windows
         return self.alpha[..., self.neg :]
+
+    @property
+    def statistics_neg(self) -> SideStatistics:
+        """The statistics of the negatives."""
+        if self.window_statistics is not None:
+            return self.window_statistics[0]
+        return SideStatistics.of_weights(self.alpha_neg, self.gamma_neg)
+
+    @property
+    def statistics_pos(self) -> SideStatistics:
+        """The statistics of the positives."""
+        if self.window_statistics is not None:
+            return self.window_statistics[1]
+        return SideStatistics.of_weights(self.alpha_pos, self.gamma_pos)
 
     @property
     def gamma_neg(self) -> Tensor:

@@ -42,7 +42,7 @@ def batch_weights(
         columns: Column sums among the references, for "symmetric".
         log_ratio: log k#/k in the shape of `log_k`, for the form "potential".
         finite_kernel: Set to True if every entry of log k is finite; this is faster.
-        complete: Whether α and the masses are needed; without windows they are always computed.
+        complete: Whether statistics and masses are needed; without windows they are always available.
         generator: Random numbers for estimators that draw.
 
     Returns:

@@ -4,6 +4,7 @@ T⁺ is the centroid of real samples (positives), which attract a query; T⁻ is
 (negatives), which repel it. `truedrift.field.affinity` computes the weights of both.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.centroid import broadcast_mask, prepare_mask
 from truedrift.centroids.estimator import Estimator, weighted_mean
-from truedrift.centroids.matching import count_per_window
+from truedrift.centroids.matching import Windows, count_per_window
 from truedrift.errors import (
     UserError,
     require_broadcastable,
@@ -27,8 +28,8 @@ from truedrift.field.checks import make_field_spec, require_sides
 from truedrift.field.matching import Columns, log_columns, matched_side_weights, window_layout
 from truedrift.field.spec import FieldSpec, Form, Normalization
 from truedrift.kernels.kernel import LogKernel, log_kernel, sharp_log_ratio
-from truedrift.kernels.precision import full_precision
-from truedrift.kernels.weights import apply_mask, effective_sample_size
+from truedrift.kernels.precision import can_be_read, full_precision, to_widest
+from truedrift.kernels.weights import apply_mask, logsumexp
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,9 @@ def drift(
         mask_neg: Which negatives to use (True), [..., m] or [..., B, m].
         kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
         matched: Whether both centroids are means over windows of min(n, m) references. The expected field is then
-            exactly 0 if both sides have the same distribution. With `self_mask`, m counts the others of a query.
+            exactly 0 if both sides have the same distribution. With `self_mask`, m counts the others of a query. Masks
+            must leave equally many references in every window of both sides. This is checked on the CPU, and with
+            `check_finite` on every device; a compiled function, and torch.func for a transformed mask, do not check it.
         generator: Random numbers for estimators that draw.
         check_finite: Whether to check the values of the tensors and the kernel. This synchronizes the device.
 
@@ -117,10 +120,14 @@ def drift(
     require_broadcastable("x, y_pos, y_neg", x.shape[:-2], y_pos.shape[:-2], y_neg.shape[:-2])
     own = matched and self_mask is True
     if matched:
-        _check_windows(spec, self_mask, {"mask_pos": mask_pos, "mask_neg": mask_neg}, x, y_pos, y_neg)
+        _check_sides(spec, self_mask, y_pos.shape[-2], y_neg.shape[-2])
     kernel_name, kernel = kernel, log_kernel(kernel)
+    given = [mask for mask in (mask_pos, mask_neg) if mask is not None]
+    has_mask_neg = mask_neg is not None
     mask_pos, y_pos = prepare_mask(mask_pos, x, y_pos, "mask_pos")
     mask_neg, y_neg = prepare_mask(_with_self_mask(mask_neg, self_mask, x, y_neg), x, y_neg, "mask_neg")
+    if matched and given and (check_finite or all(map(can_be_read, given))):
+        _check_window_counts(_used(mask_pos, y_pos), _used(mask_neg, y_neg), spec, own=own)
     if check_finite:
         require_finite(x=x, y_pos=y_pos, y_neg=y_neg)
         _check_own_columns(self_mask, y_neg.shape[-2])
@@ -138,8 +145,9 @@ def drift(
             columns = None
             if normalization == "symmetric":
                 windows_neg, windows_pos = window_layout(y_neg.shape[-2], y_pos.shape[-2], spec, own=own)
+                known = own and not has_mask_neg  # `log_k` contains them
                 columns = Columns(
-                    None if own else log_columns(kernel, y_neg, tau, windows_neg, mask_neg),
+                    None if known else _log_columns_neg(kernel, y_neg, tau, windows_neg, mask_neg),
                     log_columns(kernel, y_pos, tau, windows_pos, mask_pos),
                 )
             ratio = sharp_log_ratio(kernel_name, log_k, tau) if form == "potential" else None
@@ -156,10 +164,10 @@ def drift(
         else:
             weights = side_weights(log_k, y_neg.shape[-2], spec, generator=generator)
         has_pos, has_neg = ((side > -torch.inf).any(-1, keepdim=True) for side in (log_k_pos, log_k_neg))
-        T_pos, T_neg = weighted_mean(weights.gamma_pos, y_pos), weighted_mean(weights.gamma_neg, y_neg)
         if form == "potential":  # x + Σ_j ρ_j γ_j (y_j − x)
-            T_pos = x + T_pos - weights.gamma_pos.sum(-1, keepdim=True) * x
-            T_neg = x + T_neg - weights.gamma_neg.sum(-1, keepdim=True) * x
+            T_pos, T_neg = _shifted_mean(weights.gamma_pos, x, y_pos), _shifted_mean(weights.gamma_neg, x, y_neg)
+        else:
+            T_pos, T_neg = weighted_mean(weights.gamma_pos, y_pos), weighted_mean(weights.gamma_neg, y_neg)
         T_pos, T_neg = torch.where(has_pos, T_pos, x), torch.where(has_neg, T_neg, x)
         V = weights.log_mass.exp() * (T_pos - T_neg) if form == "product" else T_pos - T_neg
     dtype = torch.promote_types(x.dtype, torch.promote_types(y_pos.dtype, y_neg.dtype))
@@ -167,36 +175,97 @@ def drift(
         V=V.to(dtype),
         T_pos=T_pos.to(dtype),
         T_neg=T_neg.to(dtype),
-        n_eff_pos=effective_sample_size(weights.alpha_pos),
-        n_eff_neg=effective_sample_size(weights.alpha_neg),
+        n_eff_pos=weights.statistics_pos.n_eff,
+        n_eff_neg=weights.statistics_neg.n_eff,
         valid=(has_pos & has_neg).squeeze(-1),
         log_mass=weights.log_mass.squeeze(-1),
     )
 
 
-def _check_windows(
-    spec: FieldSpec, self_mask: bool | Tensor, masks: dict[str, Tensor | None], x: Tensor, y_pos: Tensor, y_neg: Tensor
+def _shifted_mean(gamma: Tensor, x: Tensor, y: Tensor) -> Float[Tensor, "*batch B D"]:
+    """Compute x + Σ_j γ_j (y_j − x) for weights of any sum, in the widest format.
+
+    For the form "potential" the weights are up to 1/τ². The difference of Σγy and x Σγ cancels, and it would be ∞ − ∞
+    far from the origin. Weights with Σ|γ| ≤ 1 keep both within the range of y and x; their factor comes last.
+    """
+    gamma, x = to_widest(gamma), to_widest(x)
+    factor = gamma.abs().sum(-1, keepdim=True).clamp_min(1).detach()  # any value gives the same result
+    share = gamma / factor
+    return x + factor * (weighted_mean(share, y) - share.sum(-1, keepdim=True) * x)
+
+
+def _check_sides(spec: FieldSpec, self_mask: bool | Tensor, n: int, m: int) -> None:
+    """Require a `self_mask` and sizes with which matched windows are defined."""
+    if not isinstance(self_mask, bool):
+        value = "a tensor of columns" if isinstance(self_mask, Tensor) else repr(self_mask)
+        fix = "pass True if y_neg[i] is x[i], and False otherwise"
+        raise UserError(f"is {value} with matched=True", "must be True or False", fix, field="self_mask")
+    require_sides(spec, n, m - int(self_mask), independent=not self_mask)
+
+
+def _used(mask: Tensor | None, y: Tensor) -> Tensor:
+    """Return the mask, or one that uses all references."""
+    return torch.ones(1, y.shape[-2], dtype=torch.bool, device=y.device) if mask is None else mask
+
+
+def _check_window_counts(
+    used_pos: Bool[Tensor, "*mask_pos n"], used_neg: Bool[Tensor, "*mask_neg m"], spec: FieldSpec, *, own: bool
 ) -> None:
-    """Require sizes and masks with which matched windows are defined. Reads the masks."""
-    if isinstance(self_mask, Tensor):
-        problem, fix = "is a tensor of columns with matched=True", "pass the negatives so that y_neg[i] is x[i]"
-        raise UserError(problem, "must be True or False", fix, field="self_mask")
-    m = y_neg.shape[-2] - int(self_mask)
-    require_sides(spec, y_pos.shape[-2], m, independent=not self_mask)
-    # Both sides must keep the same number of references in every window.
-    layout, counts = window_layout(y_neg.shape[-2], y_pos.shape[-2], spec, own=self_mask), []
-    for name, y, windows in zip(("mask_neg", "mask_pos"), (y_neg, y_pos), layout, strict=True):
-        mask = masks[name]
-        if mask is None:
-            continue
-        if self_mask or any(each is None for each in masks.values()):
-            allowed = "both sides must have masks, or none, and self_mask must be False"
-            raise UserError("is given with matched=True", allowed, "drop the masked references", field=name)
-        if not torch.compiler.is_compiling():
-            counts.append(count_per_window(broadcast_mask(mask, x, y, name), windows, name))
-    if len(counts) == 2 and bool((counts[0] != counts[1]).any()):
-        problem = "mask_pos and mask_neg leave windows of different sizes"
+    """Require that all windows of both sides keep the same number of references. Reads the masks.
+
+    Args:
+        used_pos: Which positives are used, [..., B or 1, n].
+        used_neg: Which negatives are used, [..., B or 1, m]; without the own column of each query if `own`.
+        spec: The options.
+        own: Whether query i is negative i.
+    """
+    m, n = used_neg.shape[-1], used_pos.shape[-1]
+    windows_neg, windows_pos = window_layout(m, n, spec, own=own)
+    if windows_neg.n < m:
+        used_neg = _take_others(used_neg)
+    counts_neg = count_per_window(used_neg, windows_neg, "mask_neg")
+    counts_pos = count_per_window(used_pos, windows_pos, "mask_pos")
+    differs = counts_pos != counts_neg
+    if bool(differs.any()):
+        pos, neg = (int(counts.expand_as(differs)[differs][0]) for counts in (counts_pos, counts_neg))
+        problem = f"the masks leave windows of {pos} positives and {neg} negatives"
         raise UserError(problem, "matched=True requires equal sizes", "mask equally many references per window")
+
+
+def _others(B: int, device: torch.device) -> Int[Tensor, "B others"]:
+    """Return the other queries of every query in cyclic order: i + 1, i + 2, …."""
+    return (torch.arange(B, device=device).unsqueeze(-1) + torch.arange(1, B, device=device)) % B
+
+
+def _take_others(used: Bool[Tensor, "*batch B B"]) -> Bool[Tensor, "*batch B others"]:
+    """Return the entries of the other queries in cyclic order."""
+    others = _others(used.shape[-1], used.device)
+    return used.gather(-1, others.expand(*used.shape[:-2], -1, -1))
+
+
+def _log_columns_neg(
+    kernel: LogKernel, y: Float[Tensor, "*batch m D"], tau: float | Tensor, windows: Windows, used: Tensor | None
+) -> Float[Tensor, "*batch B W s"]:
+    """Compute log Σ_{l≠j} k(y_l, y_j) over the negatives l that query i uses in the window of j.
+
+    Args:
+        kernel: The log-kernel.
+        y: Negatives [..., m, D].
+        tau: Temperature.
+        windows: The windows of the m negatives, or of the m − 1 others of each query in cyclic order.
+        used: Which negatives each query uses, [..., B or 1, m]; all if None.
+
+    Returns:
+        [..., B or 1, W, s]
+    """
+    m = y.shape[-2]
+    if used is None or windows.n == m:
+        return log_columns(kernel, y, tau, windows, used)
+    members = windows.split(_others(m, y.device))  # [m, W, s]
+    log_k = kernel(y, y, tau)[..., members.unsqueeze(-1), members.unsqueeze(-2)]  # [..., m, W, s, s]
+    unused = ~windows.split(_take_others(used)).unsqueeze(-1)
+    own = torch.eye(windows.size, dtype=torch.bool, device=y.device)
+    return logsumexp(log_k.masked_fill(unused | own, -math.inf), -2).squeeze(-2)
 
 
 def _with_self_mask(mask: Tensor | None, self_mask: bool | Tensor, x: Tensor, y_neg: Tensor) -> Tensor | None:

@@ -41,9 +41,9 @@ from typing import NamedTuple
 import torch
 
 from truedrift.axes import Bool, Float, Tensor
-from truedrift.centroids.estimator import Estimator, Standard
+from truedrift.centroids.estimator import Estimator
 from truedrift.centroids.matching import Windows, split_window_weights, window_weights
-from truedrift.field.affinity import SideWeights
+from truedrift.field.affinity import SideStatistics, SideWeights
 from truedrift.field.spec import FieldSpec
 from truedrift.kernels.kernel import LogKernel
 from truedrift.kernels.weights import logsumexp, logsumexp_and_leave_one_out, lowest_finite, softmax
@@ -226,7 +226,7 @@ def matched_side_weights(
         own: Whether query i is negative i, whose log-kernel is −∞.
         columns: Column sums among the references, for "symmetric".
         log_ratio: log k#/k in the shape of `log_k`, for the form "potential".
-        complete: Whether to compute α, and the masses if the form does not need them.
+        complete: Whether to compute statistics, and the masses if the form does not need them.
         generator: Random numbers for estimators that draw.
 
     Returns:
@@ -250,13 +250,21 @@ def matched_side_weights(
     )
     weights = matched_weights(*sides, spec.normalization, spec.form, generator, with_mass=complete)
     gamma = _join(weights, others)
-    alpha = None
-    if complete:
-        neg_plain, pos_plain = (side._replace(estimator=Standard()) for side in sides)
-        alpha = _join(matched_weights(neg_plain, pos_plain, spec.normalization, spec.form), others)
     log_mass = weights.log_mass.clamp_min(lowest_finite(log_k))
     largest = log_mass.amax(-2, keepdim=True).clamp_min(lowest_finite(log_k) / 2)
-    return SideWeights(neg, alpha, gamma, log_mass, largest)
+    statistics = None
+    if complete:
+        statistics_neg, statistics_pos = (_window_statistics(side, spec.normalization, generator) for side in sides)
+        statistics = statistics_neg, statistics_pos
+    return SideWeights(neg, None, gamma, log_mass, largest, statistics)
+
+
+def _window_statistics(side: Side, normalization: str, generator: torch.Generator | None) -> SideStatistics:
+    """Compute the statistics of every window and return their means over windows."""
+    log_w = _log_weights(side, normalization)
+    log_w = log_w if log_w.ndim > side.log_k.ndim else side.windows.split(log_w)
+    gamma = side.estimator.reweight(log_w, generator)
+    return SideStatistics(*(each.mean(-1) for each in SideStatistics.of_weights(softmax(log_w), gamma)))
 
 
 def _others(B: int, device: torch.device) -> Tensor:

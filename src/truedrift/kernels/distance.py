@@ -103,8 +103,8 @@ def _squared(x: Tensor, y: Tensor, method: Method, same: bool) -> Tensor:
 
 def _choose(method: Method, x: Tensor, y: Tensor) -> Method:
     """Return "exact" or "matmul"."""
-    require_choice("method", method, METHODS)
     if method != "auto":
+        require_choice("method", method, METHODS)
         return method
     D = x.shape[-1]
     small = D <= EXACT_UP_TO_DIMENSION or x.shape[-2] * y.shape[-2] * D <= EXACT_UP_TO_ELEMENTS
@@ -153,6 +153,8 @@ def _is_read_only(x: Tensor) -> bool:
 
 
 def _result_dtype(x: Tensor, y: Tensor) -> torch.dtype:
+    if x.dtype is y.dtype and x.dtype in (torch.float32, torch.float64):
+        return x.dtype
     return torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)
 
 

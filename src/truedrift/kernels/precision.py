@@ -55,9 +55,12 @@ def can_be_read(x: Tensor) -> bool:
     return not torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
+_UNCHANGED = nullcontext()
+
+
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
     """Return a context with autocast off on the device of x: a bfloat16 product would lose digits of the weights."""
     device = x.device.type
     if not torch.compiler.is_compiling() and not torch.is_autocast_enabled(device):
-        return nullcontext()
+        return _UNCHANGED
     return torch.autocast(device, enabled=False)

@@ -106,7 +106,10 @@ TELEMETRY: dict[str, tuple[tuple[str, ...], str, bool]] = {
 """Title → path in a line of the telemetry, explanation, and whether the axis begins at 0."""
 
 GAUGE = {
-    "n_eff": ("Effective references", "n_eff = 1/Σα², averaged over queries; the dotted line is n."),
+    "n_eff": (
+        "Effective references",
+        "n_eff = 1/Σα², averaged over queries and windows; the dotted line is the size of a centroid.",
+    ),
     "dominated": ("Dominated queries", "share of queries for which one reference has more than half of the weight."),
     "correction": ("Weight moved", "½Σ|γ − α|, the share of weight that the estimator moves; 0 for standard."),
 }
@@ -208,7 +211,7 @@ def gauge_charts(runs: Sequence[Run]) -> list[Chart]:
         One chart per indicator (n_eff, dominated queries, moved weight) and temperature, with the positive and the
         negative side of every run. Charts without values are left out.
     """
-    sizes = {run.config.batch.n for run in runs}
+    sizes = {run.config.references("positive") for run in runs}
     return _keep_values(
         Chart(
             title=f"{title}, τ = {tau:g}",

@@ -7,7 +7,7 @@ The tone of a finding decides its color. It is derived from `RunStatus` and `Run
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import product
+from itertools import compress, product
 
 from truedrift.evaluation.record import Protocol
 from truedrift.page.run_data import (
@@ -211,20 +211,51 @@ def rank_runs(runs: Sequence[Run]) -> list[Finding]:
         runs: The runs.
 
     Returns:
-        One finding with the distances from the smallest to the largest, if all runs have the same protocol.
+        One finding, if all runs have the same protocol: the run with the smallest distance, how much lower it is, and
+        the others from the smallest to the largest, each with the settings in which the runs differ.
     """
-    final = [(each.metrics.fid, run.name, each.protocol) for run in runs if (each := final_evaluation(run))]
+    final = [(each.metrics.fid, run, each.protocol) for run in runs if (each := final_evaluation(run))]
     if len(final) < len(runs) or len({protocol for *_, protocol in final}) > 1:
         return []
+    settings = describe_settings(runs)
     (least, best, protocol), *others = sorted(final, key=lambda each: each[0])
-    rest = ", ".join(f"{fid:.3g} ({name})" for fid, name, _ in others)
+    names = {run.name: f"{run.name} ({settings[run.name]})" if settings[run.name] else run.name for run in runs}
+    rest = ", ".join(f"{fid:.3g} for {names[run.name]}" for fid, run, _ in others)
+    next_fid = others[0][0]
+    gain = f", {1 - least / next_fid:.0%} lower than the next" if 0 <= least < next_fid else ""
     return [
         Finding(
             subject=COMPARISON,
-            sentence=f"{best} ends lowest in {protocol.distance_name}: {least:.3g}, against {rest}.",
+            sentence=f"{protocol.distance_name} at the end is {least:.3g} for {names[best.name]}{gain}: {rest}.",
             about="With one run each, differences may be due to chance; compare several seeds.",
         )
     ]
+
+
+def describe_settings(runs: Sequence[Run]) -> dict[str, str]:
+    """Describe the references and the field of every run.
+
+    Args:
+        runs: The runs.
+
+    Returns:
+        Name of a run → its positives, generated samples, fresh negatives, normalization, estimator and matching, as
+        far as the runs differ in them; an empty string if they do not differ.
+    """
+    parts = {}
+    for run in runs:
+        batch, objective = run.config.batch, run.config.objective
+        sides = dict.fromkeys((objective.estimator_pos, objective.estimator_neg))
+        parts[run.name] = (
+            pluralize(batch.n, "positive"),
+            pluralize(run.config.generated, "generated sample"),
+            pluralize(batch.fresh_negatives, "fresh negative"),
+            objective.normalization,
+            " and ".join(sides),
+            "matched" if objective.matched else "not matched",
+        )
+    differ = [len(set(column)) > 1 for column in zip(*parts.values(), strict=True)]
+    return {name: ", ".join(compress(each, differ)) for name, each in parts.items()}
 
 
 def _why_not_comparable(a: Run, b: Run) -> str:

@@ -224,7 +224,7 @@ def _gauge_row(run: Run, tau: float, side: str) -> Row:
     ]
     ratings = [rate_reliability(n_eff, dominated) for n_eff, dominated, _ in quantities]
     counts = [f"{ratings.count(each)} {each}" for each in ("green", "yellow", "red", "unknown") if each in ratings]
-    n = run.config.batch.n if side == "positive" else run.config.generated - 1 + run.config.batch.unconditional
+    n = run.config.references(side)
     n_eff, dominated, moved = quantities[-1]
     return [
         f"{tau:g}",

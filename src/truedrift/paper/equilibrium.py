@@ -13,6 +13,7 @@ fields away from q = p (`equilibrium_approach`), and part 5 measures the bias of
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,9 +29,9 @@ from truedrift.grids.options import Scale, StudyOptions
 from truedrift.paper.equilibrium_approach import Approach, approach_findings, approach_notes, study_approach
 from truedrift.paper.equilibrium_signals import GENERATED, TAU, Signal, measure_signals, signal_notes
 from truedrift.paper.equilibrium_sinkhorn import SinkhornBiases, sinkhorn_findings, sinkhorn_notes, study_sinkhorn
-from truedrift.paper.particles import Particles, energy_distance, move_by_every_field, particle_notes
+from truedrift.paper.particles import Particles, energy_distance, field_name, move_by_every_field, particle_notes
 from truedrift.records.provenance import Provenance, provenance
-from truedrift.report.figure import CLOUD, FRAME, INK, LOOKS, MUTED, POSITIVE, STANDARD, style_axes
+from truedrift.report.figure import CLOUD, FRAME, HALO, INK, LOOKS, MUTED, POSITIVE, STANDARD, style_axes
 from truedrift.report.item import Item
 from truedrift.report.table import Row, Scientific, Table
 
@@ -224,17 +225,48 @@ def table(record: Equilibrium) -> Table:
 
 
 def _notes(record: Equilibrium) -> list[str]:
-    """Return where the particles come to rest."""
+    """Return where the particles come to rest, and how wide they are around the modes."""
     steps = sum(count for _, count in record.stages)
     count, seeds = len(record.particles[0].points), len(record.particles[0].energy)
     heading = (
         f"Energy distance of {count:,} particles to the data, mean over the last third of {steps:,} steps "
         f"(n = {record.positives}, g = {record.generated}, τ = {record.particle_tau:g}, last step size "
-        f"{record.stages[-1][0]:g}; {count:,} independent draws: ±{record.energy_noise:.0e}): mean of {seeds} "
-        f"seed{'s' if seeds > 1 else ''}, smallest – largest, the ratio of standard deviations, and the change between "
-        "the two halves of that third."
+        f"{record.stages[-1][0]:g}; standard deviation over sets of {count:,} independent draws: "
+        f"{record.energy_noise:.0e}): mean of {seeds} seed{'s' if seeds > 1 else ''}, smallest – largest, the ratio of "
+        "standard deviations of the whole cloud, and the change between the two halves of that third with its standard "
+        "error."
     )
-    return [heading, *particle_notes(record.particles, record.energy_noise)]
+    widths = []
+    for each in record.particles:
+        ratio, outside = measure_modes(each.points)
+        widths.append(f"{field_name(each.estimator, each.matched)} {ratio:.2f} ({outside:.1%})")
+    modes = (
+        f"Within the modes (first seed): root mean square deviation from the nearest center, divided by that of the "
+        f"data, and in brackets the share beyond {FAR:g} standard deviations (data: {DATA_BEYOND:.1%}): "
+        f"{', '.join(widths)}."
+    )
+    return [heading, *particle_notes(record.particles), modes]
+
+
+FAR = 3
+"""Standard deviations of a mode beyond which a point counts as outside."""
+DATA_BEYOND = math.exp(-(FAR**2) / 2)
+"""Share of the data beyond: the distance to the center of a mode has a Rayleigh distribution."""
+
+
+def measure_modes(points: Sequence[Point]) -> tuple[float, float]:
+    """Measure how wide points lie around the nearest of the four modes.
+
+    Args:
+        points: Points in the plane.
+
+    Returns:
+        Root mean square of a coordinate's deviation from the center, divided by the standard deviation of a mode, and
+        the share of points beyond `FAR` standard deviations.
+    """
+    centers = torch.tensor(FOUR_MODES.means, dtype=torch.float64)
+    d = torch.cdist(torch.tensor(points, dtype=torch.float64), centers).amin(1) / FOUR_MODES.std
+    return float((d.square().mean() / 2).sqrt()), float((d > FAR).double().mean())
 
 
 def _screen_notes(record: Equilibrium) -> list[str]:
@@ -247,56 +279,68 @@ def _screen_notes(record: Equilibrium) -> list[str]:
     ]
 
 
-FIGURE_INCHES = (11.0, 3.2)
+FIGURE_INCHES = (11.0, 3.35)
 MATCHED = POSITIVE
-HALF_WIDTH = 0.98
+MARGIN = 0.03
+"""Distance of the outermost point of the planes from their frame."""
 DATA_POINTS = 2_048
+OUTLINED_POINTS = 320
+"""Number of data points that are outlined on top of samples."""
 
 
 def draw(record: Equilibrium) -> Figure:
     """Draw the push on the data, the particles of two fields over the data, and the push against the sizes."""
     figure = Figure(figsize=FIGURE_INCHES, facecolor="white")
-    panels = [figure.add_axes((0.006 + k * 0.2385, 0.105, 0.2275, 0.782)) for k in range(3)]
+    panels = [figure.add_axes((0.006 + k * 0.2385, 0.145, 0.2275, 0.747)) for k in range(3)]
     unmatched, matched = (record.find_particles("standard", on) for on in (False, True))
+    data = [(a, b) for a, b in FOUR_MODES.sample(DATA_POINTS, torch.Generator().manual_seed(0)).tolist()]
+    half_width = max(abs(value) for point in (*data, *unmatched.points, *matched.points) for value in point) + MARGIN
     # The data with the push on them
-    _draw_plane(panels[0], "The push on data itself", INK)
+    _draw_plane(panels[0], "The push on data itself", INK, half_width)
+    _draw_points(panels[0], data, CLOUD)
     (x, y), (u, v) = (zip(*each, strict=True) for each in zip(*record.arrows, strict=True))
     arrows: dict[str, Any] = {"angles": "xy", "scale_units": "xy", "scale": 0.85, "width": 0.0075, "zorder": 5}
     panels[0].quiver(x, y, u, v, color=STANDARD, **arrows)
     sizes = f"{record.positives} positives, {record.generated - 1} negatives"
-    _caption(panels[0], f"{sizes}: it points outward", STANDARD)
+    _caption(panels[0], f"{sizes}:\nit points outward", STANDARD)
     _label(panels[0], ("data", MUTED), ("mean push", STANDARD))
-    # The particles at rest, over the data
-    _draw_plane(panels[1], "Unmatched: samples too wide", STANDARD)
-    _draw_points(panels[1], unmatched.points, STANDARD)
-    _caption(panels[1], f"energy distance {unmatched.mean:.4f}", STANDARD)
-    _label(panels[1], ("data", MUTED), ("samples", STANDARD))
-    _draw_plane(panels[2], "Matched: samples on the data", MATCHED)
-    _draw_points(panels[2], matched.points, MATCHED)
-    _caption(panels[2], f"energy distance {max(matched.mean, 0):.4f}", MATCHED)
-    _label(panels[2], ("data", MUTED), ("samples", MATCHED))
-    _draw_bars(figure.add_axes((0.765, 0.205, 0.229, 0.682)), record)
+    # The particles, with outlines of data on top
+    for axes, each, title, color in (
+        (panels[1], unmatched, "Unmatched: pushed outward", STANDARD),
+        (panels[2], matched, "Matched: centered on the data", MATCHED),
+    ):
+        _draw_plane(axes, title, color, half_width)
+        _draw_points(axes, each.points, color)
+        _outline_points(axes, data[:OUTLINED_POINTS])
+        outside = f"beyond {FAR:g}σ: {measure_modes(each.points)[1]:.0%} (data {DATA_BEYOND:.0%})"
+        _caption(axes, f"energy distance {max(each.mean, 0):.4f}\n{outside}", color)
+        _label(axes, ("data (outlined)", INK), ("samples", color))
+    _draw_bars(figure.add_axes((0.765, 0.225, 0.229, 0.667)), record)
     return figure
 
 
-def _draw_plane(axes: Axes, title: str, color: str) -> None:
-    """Draw the data, and circles of one and two standard deviations around its modes."""
-    data = FOUR_MODES.sample(DATA_POINTS, torch.Generator().manual_seed(0))
-    _draw_points(axes, tuple((a, b) for a, b in data.tolist()), CLOUD, zorder=2)
+def _draw_plane(axes: Axes, title: str, color: str, half_width: float) -> None:
+    """Draw circles of 1, 2 and 3 standard deviations around the modes of the data."""
     for a, b in FOUR_MODES.means:
-        for k in (1, 2):
+        for k in range(1, FAR + 1):
             circle = Circle((a, b), k * FOUR_MODES.std, fill=False, edgecolor=INK, linewidth=0.7, zorder=4)
             axes.add_patch(circle)
-    limits = (-HALF_WIDTH, HALF_WIDTH)
+    limits = (-half_width, half_width)
     axes.set(xlim=limits, ylim=limits, xticks=[], yticks=[], aspect="equal")
     axes.set_title(title, fontsize=11, color=color, pad=5, fontweight="bold")
     for spine in axes.spines.values():
         spine.set(color=FRAME, linewidth=0.8)
 
 
-def _draw_points(axes: Axes, points: tuple[Point, ...], color: str, zorder: int = 3) -> None:
+def _draw_points(axes: Axes, points: Sequence[Point], color: str) -> None:
     x, y = zip(*points, strict=True)
-    axes.scatter(x, y, s=4, color=color, alpha=0.55, linewidths=0, zorder=zorder)
+    axes.scatter(x, y, s=4, color=color, alpha=0.55, linewidths=0, zorder=2)
+
+
+def _outline_points(axes: Axes, points: Sequence[Point]) -> None:
+    """Draw points as light disks with an outline."""
+    x, y = zip(*points, strict=True)
+    axes.scatter(x, y, s=5, facecolors=HALO, edgecolors=INK, linewidths=0.3, zorder=3)
 
 
 def _caption(axes: Axes, text: str, color: str) -> None:
@@ -327,26 +371,35 @@ def _draw_bars(axes: Axes, record: Equilibrium) -> None:
     axes.legend(fontsize=9, frameon=False, loc="upper left", handlelength=1.1, handletextpad=0.5)
 
 
+FEWEST_QUERIES = 50
+"""Number of queries of the part about q ≠ p from which on its numbers are findings."""
+
+
 def findings(record: Equilibrium) -> list[str]:
-    """Return what is left at equal distributions, and where the particles come to rest."""
+    """Return what is left at equal distributions, and where the particles come to rest.
+
+    Findings of the parts about q ≠ p and Sinkhorn plans need enough queries. At scale smoke they are left out.
+    """
     plain, abc = (record.push(record.particle_tau, name) for name in ("standard", "abc"))
     (few, many) = (record.sizes.index(sizes) for sizes in ((8, 7), (126, 7)))
     unmatched, matched = (record.find_particles("standard", on) for on in (False, True))
     zero = all(value == 0 for push in record.pushes for value in push.matched)
-    rest = all(each.is_stationary(record.energy_noise) for each in (unmatched, matched))
-    return [
+    rest = all(each.is_stationary for each in (unmatched, matched))
+    sentences = [
         f"126 positives and 7 negatives push {plain.unmatched[many] / plain.unmatched[few]:.1f} times as hard as 8 and "
         f"7 at equal distributions (standard, τ = {record.particle_tau:g}), "
         f"{abc.unmatched[many] / abc.unmatched[few]:.1f} times with ABC",
-        "matched references: the expected field at equal distributions is exactly 0 for every size, estimator and τ"
+        "matched references: the expected field at equal distributions, before division by the RMS of the batch, is "
+        "exactly 0 for every size, estimator and τ"
         if zero
         else "matched references leave a push at equal distributions, which contradicts the theorem",
         f"particles {'come to rest' if rest else 'are'} at an energy distance of {unmatched.mean:.1e}, with ABC at "
         f"{record.find_particles('abc', False).mean:.1e}, and with matched references at {matched.mean:.1e} "
-        f"({len(matched.points):,} draws from the data: ±{record.energy_noise:.0e})",
-        *approach_findings(record.approach),
-        *sinkhorn_findings(record.sinkhorn),
+        f"(standard deviation over sets of {len(matched.points):,} independent draws: {record.energy_noise:.0e})",
     ]
+    if record.approach.queries >= FEWEST_QUERIES:
+        sentences += [*approach_findings(record.approach), *sinkhorn_findings(record.sinkhorn)]
+    return sentences
 
 
 ITEM = Item(

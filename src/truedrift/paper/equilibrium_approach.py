@@ -176,11 +176,12 @@ def approach_notes(approach: Approach) -> list[str]:
     for each in approach.errors:
         cells = "; ".join(f"{e:.3f} ({s:.2f})" for e, s in zip(each.error, each.speed, strict=True))
         notes.append(f"{each.q}, {field_name(each.estimator, each.matched)}: {cells}")
-    seeds = len(approach.arrivals[0].steps)
+    count = len(approach.arrivals[0].steps)
+    seeds = "one seed" if count == 1 else f"mean of {count} seeds"
     notes.append(
         f"Steps x ← x + {approach.step_size:g} V until the energy distance of {approach.particles:,} particles is "
         f"first below {' and '.join(f'{each:g}' for each in approach.thresholds)} (n = {approach.positives}, "
-        f"g = {approach.generated}; mean of {seeds} seeds, at most {approach.largest_steps} steps)."
+        f"g = {approach.generated}; {seeds}, at most {approach.largest_steps} steps)."
     )
     for arrival in approach.arrivals:
         means = [arrival.mean(k) for k in range(len(approach.thresholds))]

@@ -292,27 +292,54 @@ DOT: dict[str, Any] = {"marker": "o", "linestyle": "none", "markersize": 4.5}
 
 
 def draw(record: ImageGrid) -> Figure:
-    """Draw the distance at the end of every run: one line per variant, one dot per seed, a bar at the mean."""
+    """Draw the distance at the end of every run: a block per field, a line per variant, a dot per seed, a bar at the
+    mean."""
     runs = by_variant(record)
-    height_inches = INCHES_PER_VARIANT * len(runs) + 1.0
+    lines = _lines(runs)
+    height_inches = INCHES_PER_VARIANT * len(lines) + 1.2
     figure = Figure(figsize=(WIDTH_INCHES, height_inches))
     axes = figure.subplots()
-    order = sorted(runs, key=lambda variant: (_parts(variant)[1], _parts(variant)[3], _sizes_key(variant), variant))
-    for height, variant in enumerate(reversed(order)):
-        _, _, estimator, matched = _parts(variant)
-        color = ABC if estimator == "abc" else STANDARD
+    for height, variant in enumerate(reversed(lines)):
+        if variant not in runs:  # the heading of a block
+            continue
+        color = ABC if _parts(variant)[2] == "abc" else STANDARD
         values = [end(run) for run in runs[variant].values()]
-        fill = color if matched else "white"
+        fill = color if has_equal_sides(variant) else "white"
         axes.plot(values, [height] * len(values), color=color, markerfacecolor=fill, markeredgewidth=0.9, **DOT)
         axes.plot([statistics.fmean(values)] * 2, [height - 0.38, height + 0.38], color=INK, linewidth=1.4)
     base = [end(run) for run in runs[base_variant(record)].values()]
     axes.axvline(statistics.fmean(base), color=MUTED, linewidth=0.8, linestyle=":")
     style_axes(axes, across=f"{record.protocol.distance_name} at the end of training (lower is better)")
-    axes.set_yticks(range(len(order)), [_label(variant) for variant in reversed(order)], fontsize=7)
+    axes.set_yticks(range(len(lines)), [_label(line) if line in runs else line for line in reversed(lines)], fontsize=7)
+    for label, line in zip(axes.get_yticklabels(), reversed(lines), strict=True):
+        label.set_fontweight("normal" if line in runs else "bold")
     axes.set_xlim(left=0)
-    legend_above(figure, _legend(), columns=4)
-    figure.subplots_adjust(left=0.31, right=0.98, bottom=0.5 / height_inches, top=1 - 0.42 / height_inches)
+    axes.set_ylim(-0.8, len(lines) - 0.2)
+    legend_above(figure, _legend(), columns=5)
+    top = 1 - 0.62 / height_inches
+    base_name = base_variant(record)
+    words = f"{SIZES_IN_WORDS}; dotted: {_parts(base_name)[1]} {' '.join(_label(base_name).split())}"
+    figure.text(0.5, 1 - 0.46 / height_inches, words, ha="center", fontsize=8.5, color=INK)
+    figure.subplots_adjust(left=0.25, right=0.98, bottom=0.5 / height_inches, top=top)
     return figure
+
+
+SIZES_IN_WORDS = "n/g + r: n positives and g generated samples per class, r fresh negatives"
+
+
+def has_equal_sides(variant: str) -> bool:
+    """Return whether both centroids have equally many references: matched windows, or as many fresh as positives."""
+    n, _, *fresh = _sizes_key(variant)
+    return _parts(variant)[3] or fresh == [n]
+
+
+def _lines(runs: Iterable[str]) -> list[str]:
+    """Return the names of the variants in blocks, each below the name of its field."""
+    lines: list[str] = []
+    for variant in sorted(runs, key=lambda each: (_parts(each)[1], has_equal_sides(each), _sizes_key(each), each)):
+        field = _parts(variant)[1]
+        lines += [variant] if field in lines else [field, variant]
+    return lines
 
 
 def _sizes_key(variant: str) -> tuple[int, ...]:
@@ -320,17 +347,18 @@ def _sizes_key(variant: str) -> tuple[int, ...]:
 
 
 def _label(variant: str) -> str:
-    sizes, field, estimator, matched = _parts(variant)
-    return f"{sizes}   {field}, {'ABC' if estimator == 'abc' else estimator}{', matched' if matched else ''}"
+    sizes, _, estimator, matched = _parts(variant)
+    return f"{sizes}   {'ABC' if estimator == 'abc' else estimator}{', matched' if matched else ''}"
 
 
 def _legend() -> list[Line2D]:
-    """Return the handles of the legend: colors for estimators, filled markers for matched references."""
+    """Return the handles of the legend: colors for estimators, filled markers for sides of equal size."""
     return [
         Line2D([], [], color=STANDARD, label="standard", **DOT),
         Line2D([], [], color=ABC, label="ABC", **DOT),
-        Line2D([], [], color=INK, markerfacecolor="white", label="not matched", **DOT),
-        Line2D([], [], color=INK, label="matched; bar: mean", **DOT),
+        Line2D([], [], color=INK, markerfacecolor="white", label="unequal sides", **DOT),
+        Line2D([], [], color=INK, label="equal sides (matched, or r = n)", **DOT),
+        Line2D([], [], color=INK, linewidth=1.4, label="mean"),
     ]
 
 

@@ -56,8 +56,8 @@ class Particles:
 
     @property
     def last_third(self) -> int:
-        """The number of snapshots in the last third of the steps, an even number."""
-        return max(2, len(self.energy[0]) // 6 * 2)
+        """The number of snapshots in the last third of the steps, an even number and at least 4."""
+        return max(4, len(self.energy[0]) // 6 * 2)
 
     @property
     def final(self) -> tuple[float, ...]:
@@ -72,25 +72,46 @@ class Particles:
     @property
     def change(self) -> float:
         """Mean energy distance of the last sixth of the snapshots minus that of the sixth before, over all seeds."""
-        half = self.last_third // 2
-        return _mean([_mean(each[-half:]) - _mean(each[-2 * half : -half]) for each in self.energy])
+        return _mean([_mean(last) - _mean(first) for first, last in self._halves])
 
-    def is_stationary(self, noise: float) -> bool:
-        """Return whether `change` is at most its noise, if one energy distance has the standard deviation `noise`.
+    @property
+    def change_error(self) -> float:
+        """Standard error of `change`, estimated from the snapshots themselves.
 
-        The snapshots of one seed are taken as one draw, because they depend on each other.
+        It is the larger of two estimates. One is from the means of consecutive snapshots in each half, because single
+        snapshots depend on each other. It misses changes that are slower than these means. The other, which includes
+        them, is from the differences between seeds; it needs two seeds.
         """
-        return abs(self.change) <= noise * math.sqrt(2 / len(self.energy))
+        batches = [_batch_means(half) for pair in self._halves for half in pair]
+        from_batches = 2 * _mean([_variance(means) / len(means) for means in batches])  # of the change of one seed
+        changes = [_mean(last) - _mean(first) for first, last in self._halves]
+        from_seeds = _variance(changes) if len(changes) > 1 else 0.0
+        return math.sqrt(max(from_batches, from_seeds) / len(changes))
+
+    @property
+    def is_stationary(self) -> bool:
+        """Whether `change` is at most two of its standard errors."""
+        return abs(self.change) <= 2 * self.change_error
+
+    @property
+    def _halves(self) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
+        """The snapshots of both halves of the last third, one pair per seed."""
+        half = self.last_third // 2
+        return [(each[-2 * half : -half], each[-half:]) for each in self.energy]
 
 
-def particle_notes(particles: Sequence[Particles], noise: float) -> list[str]:
+BATCHES = 3
+"""Number of means of consecutive snapshots in a half, or fewer if it has fewer snapshots."""
+
+
+def particle_notes(particles: Sequence[Particles]) -> list[str]:
     """Return where the particles of every field come to rest, one line each."""
     notes = []
     for each in particles:
-        ratio, rest = _mean(each.deviation_ratio), "at rest" if each.is_stationary(noise) else "still moving"
+        ratio, rest = _mean(each.deviation_ratio), "at rest" if each.is_stationary else "still moving"
         notes.append(
             f"{field_name(each.estimator, each.matched)}: {each.mean:.1e}, {min(each.final):.1e} – "
-            f"{max(each.final):.1e}, ratio {ratio:.3f}, change {each.change:+.0e} ({rest})"
+            f"{max(each.final):.1e}, ratio {ratio:.3f}, change {each.change:+.0e} ± {each.change_error:.0e} ({rest})"
         )
     return notes
 
@@ -102,6 +123,17 @@ def field_name(estimator: str, matched: bool) -> str:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
+
+
+def _variance(values: Sequence[float]) -> float:
+    return math.fsum((value - _mean(values)) ** 2 for value in values) / (len(values) - 1)
+
+
+def _batch_means(values: Sequence[float]) -> list[float]:
+    """Return the means of consecutive batches of equal size, without the first values if they do not divide."""
+    count = min(BATCHES, len(values))
+    size = len(values) // count
+    return [_mean(values[len(values) - k * size :][:size]) for k in range(count, 0, -1)]
 
 
 @dataclass(frozen=True)
