@@ -13,6 +13,7 @@ from truedrift.encoders import (
     DINOv2Options,
     EfficientNetLite0Options,
     Encoder,
+    GroupShape,
     PixelsOptions,
     build,
     efficientnet_lite0,
@@ -184,14 +185,16 @@ class BatchNormEncoder(Encoder):
 
 
 def test_an_encoder_freezes_its_network():
-    encoder = BatchNormEncoder(PixelsOptions(), sample_shape=(2,), network=torch.nn.BatchNorm1d(2), dimensions=(2,))
+    encoder = BatchNormEncoder(
+        PixelsOptions(), sample_shape=(2,), network=torch.nn.BatchNorm1d(2), groups=(GroupShape(2),)
+    )
     assert not encoder.network.training
     assert not encoder.network.weight.requires_grad
 
 
 def test_an_encoder_must_define_its_features():
     with pytest.raises(TypeError, match=r"abstract method '?features"):
-        Encoder(PixelsOptions(), sample_shape=(2,), network=torch.nn.Identity(), dimensions=(2,))
+        Encoder(PixelsOptions(), sample_shape=(2,), network=torch.nn.Identity(), groups=(GroupShape(2),))
 
 
 # ---- Stacking of groups ----

@@ -60,11 +60,11 @@ def test_activations_neither_vanish_nor_grow():
     assert all(0.2 < scale < 2 for scale in scales), scales
 
 
-@pytest.mark.parametrize("pooling", ["mean+std", "patches"])
+@pytest.mark.parametrize("pooling", ["mean+std", "patches", "pyramid"])
 def test_small_images_have_every_pooling(pooling):
     encoder = build(ConvNetOptions(pooling=pooling), sample_shape=(1, 8, 8))
     assert [g.shape[-1] for g in encoder(images(2, 1, 8, 8))] == list(encoder.dimensions)
-    with pytest.raises(ValueError, match="and the smallest feature map is 1×1; needs maps of at least 2×2"):
+    with pytest.raises(ValueError, match="and a feature map is 1×1; needs maps of at least 2×2"):
         build(ConvNetOptions(pooling=pooling), sample_shape=(1, 4, 4))
 
 

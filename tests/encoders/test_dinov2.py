@@ -165,7 +165,7 @@ def test_options_that_do_not_fit_the_network_are_refused(folder):
         build(options(folder, blocks=(3, 5)), sample_shape=(3, 32, 32))
     with pytest.raises(UserError, match="image_size is 40; must be a multiple of the patch size 14"):
         build(options(folder, image_size=40), sample_shape=(3, 32, 32))
-    with pytest.raises(UserError, match="the smallest feature map is 1×1"):
+    with pytest.raises(UserError, match="a feature map is 1×1"):
         build(options(folder, image_size=14, pooling="patches"), sample_shape=(3, 32, 32))
 
 

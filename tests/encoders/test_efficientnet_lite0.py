@@ -126,7 +126,10 @@ def test_damaged_weights_are_refused(cache):
         ({"taps": (2, 2)}, r"taps is \(2, 2\); must be strictly ascending integers ≥ 0 and ≤ 15"),
         ({"taps": (16,)}, r"taps is \(16,\); must be strictly ascending"),
         ({"taps": 3}, "taps is 3; must be one or more"),
-        ({"pooling": "max"}, "pooling is 'max'; must be one of 'mean', 'mean.std', 'patches'"),
+        (
+            {"pooling": "max"},
+            "pooling is 'max'; must be one of mean, mean.std, patches, locations, pyramid, or one per map",
+        ),
     ],
 )
 def test_wrong_options_name_the_field(options, message):
@@ -149,5 +152,5 @@ def test_wrong_samples_are_refused(shape, message):
 
 
 def test_a_map_of_one_pixel_has_no_quadrants():
-    with pytest.raises(ValueError, match="the smallest feature map is 1×1"):
+    with pytest.raises(ValueError, match="a feature map is 1×1"):
         build(EfficientNetLite0Options(image_size=32, pooling="patches"), sample_shape=(3, 32, 32))

@@ -51,15 +51,58 @@ def test_the_gradient_of_a_constant_map_is_finite_and_zero():
     assert torch.equal(zero.grad, torch.zeros_like(zero))
 
 
+def test_locations_are_the_pixels_row_by_row():
+    features = random_map(2, 3, 2, 4)
+    (group,) = pooling_module.pool_map(features, "locations")
+    assert group.shape == (2, 8, 3)
+    for place, (row, column) in enumerate((r, c) for r in range(2) for c in range(4)):
+        assert torch.equal(group[:, place], features[:, :, row, column])
+
+
+def literal_statistics(features, row, column, height, width):
+    """Mean and deviation [B, D] of a patch, by sums over its pixels."""
+    pixels = [features[:, :, r, c] for r in range(row, row + height) for c in range(column, column + width)]
+    mean = sum(pixels) / len(pixels)
+    return mean, (sum((pixel - mean) ** 2 for pixel in pixels) / len(pixels) + 1e-8).sqrt()
+
+
+@pytest.mark.parametrize(("height", "width", "sides"), [(8, 8, (2, 4)), (5, 7, (2, 4)), (4, 4, (2,)), (2, 2, ())])
+def test_the_pyramid_has_locations_patches_and_the_whole_map(height, width, sides):
+    features = random_map(2, 3, height, width)
+    (group,) = pooling_module.pool_map(features, "pyramid")
+    expected = [pooling_module.pool_map(features, "locations")[0]]
+    parts = [height * width]
+    for side in sides:
+        corners = [(r * side, c * side) for r in range(height // side) for c in range(width // side)]
+        patches = [literal_statistics(features, *corner, side, side) for corner in corners]
+        expected += [torch.stack(each, 1) for each in zip(*patches, strict=True)]
+        parts += [len(corners)] * 2
+    expected += [each.unsqueeze(1) for each in literal_statistics(features, 0, 0, height, width)]
+    torch.testing.assert_close(group, torch.cat(expected, 1), rtol=1e-9, atol=1e-9)
+    (shape,) = pooling_module.group_shapes([3], [(height, width)], ["pyramid"])
+    assert shape.parts == (*parts, 1, 1)
+    assert shape.size == group[0].numel()
+
+
 @pytest.mark.parametrize("pooling", pooling_module.POOLINGS)
-def test_groups_and_their_dimensions_agree(pooling):
-    groups = pooling_module.pool_maps([random_map(2, 3, 4, 4), random_map(2, 5, 2, 2)], pooling)
-    assert tuple(group.shape[-1] for group in groups) == pooling_module.group_dimensions((3, 5), pooling)
-    assert all(group.shape[0] == 2 for group in groups)
+def test_groups_and_their_shapes_agree(pooling):
+    poolings = (pooling, "mean")
+    groups = pooling_module.pool_maps([random_map(2, 3, 4, 4), random_map(2, 5, 2, 2)], poolings)
+    shapes = pooling_module.group_shapes((3, 5), [(4, 4), (2, 2)], poolings)
+    assert [group[0].numel() for group in groups] == [shape.size for shape in shapes]
+    assert [group.shape[-1] for group in groups] == [shape.dimension for shape in shapes]
     torch.testing.assert_close(groups[0], pooling_module.pool_map(random_map(2, 3, 4, 4), pooling)[0])
 
 
+def test_poolings_are_read_for_all_maps_or_one_by_one():
+    assert pooling_module.parse_poolings("locations, mean+std", 2) == ("locations", "mean+std")
+    with pytest.raises(ValueError, match="pooling is 'mean,max'; must be one of mean, "):
+        pooling_module.parse_poolings("mean,max", 2)
+    with pytest.raises(ValueError, match="pooling is 'mean,mean' with 3 maps; must be one name, or one per map"):
+        pooling_module.parse_poolings("mean,mean", 3)
+
+
 def test_a_single_pixel_has_only_a_mean():
-    pooling_module.require_map("mean", 1, 1)
-    with pytest.raises(ValueError, match="pooling is 'patches' and the smallest feature map is 2×1; needs maps of "):
-        pooling_module.require_map("patches", 2, 1)
+    pooling_module.require_maps(("mean", "locations"), [(1, 1), (1, 1)])
+    with pytest.raises(ValueError, match="pooling is 'patches' and a feature map is 2×1; needs maps of at least 2×2"):
+        pooling_module.require_maps(("mean", "patches"), [(1, 1), (2, 1)])

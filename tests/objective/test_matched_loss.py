@@ -88,20 +88,29 @@ def test_loss_and_gradient_are_those_of_the_loop(g, n, r, options, estimator, pa
 def test_sizes_that_allow_no_windows_are_rejected():
     gen, pos, fresh = batch(2, 6, 1)
     row = {"normalization": "row", "matched": True}
-    with pytest.raises(UserError, match="matched is True with 6 positives and 1 negatives per query"):
+    with pytest.raises(UserError, match="matched is True with 6 positives and 1 negative per query"):
         drift_loss(gen, pos, **row)
-    with pytest.raises(UserError, match="matched is True with 6 positives and 1 negatives per query"):
+    with pytest.raises(UserError, match="matched is True with 6 positives and 1 negative per query"):
         drift_loss(gen, pos, fresh_neg=fresh, **row)
 
 
 @pytest.mark.parametrize(
-    "options", [{"matched": True, "normalization": "row"}, {"normalization": "symmetric"}, {"fresh": True}], ids=str
+    ("options", "shown"),
+    [
+        ({"matched": True, "normalization": "row"}, "matched=True"),
+        ({"normalization": "symmetric"}, "normalization='symmetric'"),
+        ({"fresh": True}, "fresh negatives"),
+        ({"fresh": True, "matched": True}, "matched=True, fresh negatives"),
+    ],
 )
-def test_unconditional_negatives_are_rejected(options):
+def test_unconditional_negatives_are_rejected(options, shown):
     gen, pos, neg = batch(4, 6, 3)
     given = dict(options)
     fresh = neg if given.pop("fresh", False) else None
-    message = "unconditional negatives are given with .*; guidance moves the equilibrium on purpose; omit"
+    message = (
+        f"unconditional negatives are given with {shown}; guidance allows normalization 'row', .*; "
+        f"omit the unconditional negatives, or {shown}$"
+    )
     with pytest.raises(UserError, match=message):
         drift_loss(gen, pos, neg, fresh_neg=fresh, **given)
 

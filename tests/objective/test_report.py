@@ -281,3 +281,48 @@ def test_report_of_another_kernel_uses_its_weights():
     alpha = (-torch.cdist(gen, pos).square() / (2 * 0.5**2)).softmax(-1)
     n_eff = (1 / alpha.square().sum(-1)).mean(-1, keepdim=True)
     torch.testing.assert_close(report.n_eff_pos, n_eff, rtol=1e-9, atol=0)
+
+
+def literal_statistics(log_w, estimator):
+    """Return (n_eff, dominated, moved) of one window, from its log-weights as a list."""
+    top = max(log_w)
+    w = [math.exp(each - top) for each in log_w]
+    alpha = [each / sum(w) for each in w]
+    p_2 = sum(a * a for a in alpha)
+    gamma = alpha if estimator == "standard" else [a * (1 - p_2 + a) for a in alpha]
+    return 1 / p_2, float(max(alpha) > 0.5), sum(abs(a - c) for a, c in zip(alpha, gamma, strict=True)) / 2
+
+
+@pytest.mark.parametrize("estimator", ["standard", "abc"])
+@pytest.mark.parametrize("form", ["separate", "potential"])
+@pytest.mark.parametrize(("g", "n", "s"), [(4, 9, 3), (6, 5, 5), (6, 4, 4), (4, 7, 3)])
+def test_statistics_of_matched_weights_are_means_over_windows(g, n, s, form, estimator):
+    """Blocks, one window, leave-one-out windows of the negatives, and ring windows; a loop over all of them."""
+    gen, pos, _, _ = feature_groups(g, n)
+    gen, pos = gen[0, 0], pos[0, 0]
+    tau = 0.3
+    options = {"normalization": "row", "form": form, "matched": True, "feature_scale": "none"}
+    chosen = {"estimator_pos": estimator, "estimator_neg": estimator, "temperatures": (tau,)}
+    report = drift_loss(gen, pos, **options, **chosen).report
+
+    def log_weight(a, b):
+        r = math.dist(a, b)
+        sharp = math.log(tau * (r + tau)) if form == "potential" else 0.0
+        return sharp - r / tau
+
+    def windows(items):
+        step = math.gcd(len(items), s)
+        return [[items[(a + k) % len(items)] for k in range(s)] for a in range(0, len(items), step)]
+
+    x, y = gen.tolist(), pos.tolist()
+    sides = {
+        "pos": [[log_weight(a, b) for b in w] for a in x for w in windows(y)],
+        "neg": [[log_weight(a, b) for b in w] for i, a in enumerate(x) for w in windows(x[i + 1 :] + x[:i])],
+    }
+    for side, rows in sides.items():
+        means = [
+            sum(column) / len(rows) for column in zip(*(literal_statistics(r, estimator) for r in rows), strict=True)
+        ]
+        found = [getattr(report, f"{name}_{side}") for name in ("n_eff", "dominated", "correction")]
+        torch.testing.assert_close(torch.cat(found), torch.tensor(means, dtype=torch.float64), rtol=1e-9, atol=1e-12)
+        assert 1 <= means[0] <= s

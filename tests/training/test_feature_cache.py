@@ -73,18 +73,16 @@ def test_lookup_returns_the_stored_view_bit_for_bit(build_cache, monkeypatch):
     monkeypatch.setattr(feature_cache, "AT_ONCE", 10)  # 27 images in 10, 10 and 7
     samples, encoder = small_samples(), build_encoder(3, 5)
     path, _ = build_cache(samples, encoder)
-    cache = CachedFeatures(path, encoder.dimensions, CPU)
+    cache = CachedFeatures(path, CPU)
     batch = Batch(torch.tensor([26, 0, 3, 3, 9]), torch.tensor([True, False, False, True, True]))
     features = cache(batch)
-    assert features.shape == (5, 2, 5)
+    assert features.shape == (5, 8)
     content = np.load(path)
     assert content.dtype == np.float32
     model = samples.values.float() / 127.5 - 1
     for row, (index, mirrored) in enumerate(zip(batch.indices.tolist(), batch.mirrored.tolist(), strict=True)):
         stored = torch.from_numpy(content[int(mirrored), index])
-        assert torch.equal(features[row, 0, :3], stored[:3])
-        assert torch.equal(features[row, 1], stored[3:])
-        assert features[row, 0, 3:].tolist() == [0, 0]  # the narrower scale is padded
+        assert torch.equal(features[row], stored)
         image = model[index].flip(-1) if mirrored else model[index]
         expected = torch.cat([group[0] for group in encoder(image[None])])
         torch.testing.assert_close(stored, expected, rtol=1e-5, atol=1e-6)
@@ -93,7 +91,7 @@ def test_lookup_returns_the_stored_view_bit_for_bit(build_cache, monkeypatch):
 
 def test_file_is_memory_mapped(build_cache):
     path, _ = build_cache()
-    assert isinstance(CachedFeatures(path, (3, 5), CPU).views, np.memmap)
+    assert isinstance(CachedFeatures(path, CPU).views, np.memmap)
 
 
 def test_steps_with_cached_positives_have_the_same_gradients(monkeypatch, tmp_path):

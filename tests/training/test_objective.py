@@ -7,8 +7,9 @@ import torch
 from oracles.feature_groups import feature_groups
 
 from truedrift.centroids import ABC2, Jackknife
+from truedrift.encoders import GroupShape
 from truedrift.objective import abc_release_loss, drift_loss
-from truedrift.training import Objective, ObjectiveOptions
+from truedrift.training import BatchObjective, FeatureLayout, Objective, ObjectiveOptions
 
 OPTIONS = ObjectiveOptions(
     temperatures=(0.1, 0.5),
@@ -39,7 +40,8 @@ def test_every_option_reaches_drift_loss(u):
     weights = (1.0, 1.7)
     result = Objective(OPTIONS, weights)(gen, pos, neg, weight)
     options = dataclasses.asdict(OPTIONS)
-    del options["arithmetic"], options["pixels"]
+    for name in ("arithmetic", "pixels", "share_normalization", "locations"):
+        del options[name]
     loss, gradient = reference_loss(weights, gen, pos, neg, weight_neg=weight, **options)
     torch.testing.assert_close(result.loss, loss, rtol=1e-12, atol=0)
     torch.testing.assert_close(result.gradient, gradient, rtol=1e-12, atol=1e-15)
@@ -72,7 +74,8 @@ def test_custom_estimators_and_kernel_replace_the_named_ones():
 
     result = Objective(OPTIONS, (1.0, 1.0), estimator_pos=ABC2(), estimator_neg=Jackknife(), kernel=cauchy)(gen, pos)
     options = dataclasses.asdict(OPTIONS) | {"estimator_pos": "abc2", "estimator_neg": "jackknife", "kernel": cauchy}
-    del options["arithmetic"], options["pixels"]
+    for name in ("arithmetic", "pixels", "share_normalization", "locations"):
+        del options[name]
     loss, gradient = reference_loss((1.0, 1.0), gen, pos, **options)
     torch.testing.assert_close(result.gradient, gradient, rtol=1e-12, atol=1e-15)
     torch.testing.assert_close(result.loss, loss, rtol=1e-12, atol=0)
@@ -128,3 +131,85 @@ def test_energy_of_a_side_with_one_sample_is_unknown(arithmetic):
     assert objective(gen, pos).energy().isfinite().all()
     assert objective(gen[:, :, :1], pos).energy().isnan().all()
     assert objective(gen, pos[:, :, :1]).energy().isnan().all()
+
+
+# ---- Feature vectors of several groups ----
+
+MAPS = FeatureLayout((GroupShape(3, (4, 1)), GroupShape(2, (6,)), GroupShape(5)))
+POOLED = FeatureLayout((GroupShape(3), GroupShape(2)))
+
+
+def draw_vectors(rows, size, seed):
+    return torch.randn(2, rows, size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.2 * seed
+
+
+@pytest.mark.parametrize("layout", [MAPS, POOLED, FeatureLayout(POOLED.groups, together=False)])
+def test_vectors_are_split_and_joined(layout):
+    vectors = draw_vectors(4, layout.size, 0)
+    stacks = layout.stacks(vectors)
+    assert torch.equal(layout.join(stacks), vectors)
+    assert [sum(parts) for parts in layout.parts] == [len(stack) for stack in stacks]
+
+
+def test_every_problem_is_at_its_place():
+    """Group by group, problem by problem, coordinate by coordinate."""
+    vectors = draw_vectors(4, MAPS.size, 0)
+    position = 0
+    for group, stack in zip(MAPS.groups, MAPS.stacks(vectors), strict=True):
+        for problem in range(group.problems):
+            assert torch.equal(stack[problem], vectors[..., position : position + group.dimension])
+            position += group.dimension
+    assert position == MAPS.size
+
+
+def test_chosen_places_are_a_function_of_seed_and_step():
+    cpu = torch.device("cpu")
+    first, second, third = (MAPS.draw_places(3, 0, step, cpu) for step in (5, 5, 6))
+    assert first[2] is None  # a single problem
+    assert [len(each) for each in first[:2]] == [3 + 1, 3]  # 3 of 4 locations and the one of the second part; 3 of 6
+    assert all(torch.equal(a, b) for a, b in zip(first[:2], second[:2], strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(first[:2], third[:2], strict=True))
+    assert first[0][-1] == 4
+    seen = {int(place) for step in range(60) for place in MAPS.draw_places(1, 0, step, cpu)[1]}
+    assert seen == set(range(6))  # a place is missed with probability 1e-4
+    assert MAPS.draw_places(None, 0, 5, cpu) is None
+    assert POOLED.draw_places(1, 0, 5, cpu) is None
+
+
+@pytest.mark.parametrize("share", ["group", "map"])
+@pytest.mark.parametrize("locations", [None, 2])
+def test_loss_of_maps_is_the_sum_over_parts_of_means(share, locations):
+    """Compare with one call of `drift_loss` per part, which shares its scale only within the part."""
+    options = dataclasses.replace(OPTIONS, share_normalization=share, locations=locations)
+    gen, pos, neg = draw_vectors(4, MAPS.size, 0), draw_vectors(6, MAPS.size, 1), draw_vectors(3, MAPS.size, 2)[0]
+    weight = torch.tensor([[0.5], [1.5]], dtype=torch.float64).expand(2, 3)
+    result = BatchObjective(MAPS, options, seed=3)(gen, pos, neg, weight, step=7)
+    places = MAPS.draw_places(locations, 3, 7, gen.device) or [None] * 3
+    leaf = gen.clone().requires_grad_()
+    total, energies = 0.0, []
+    sides = zip(MAPS.stacks(leaf), MAPS.stacks(pos), MAPS.stacks(neg.expand(2, -1, -1)), strict=True)
+    for group, drawn, stacks in zip(MAPS.groups, places, sides, strict=True):
+        chosen = range(group.problems) if drawn is None else drawn.tolist()
+        start = 0
+        for size in group.parts:
+            members = [problem for problem in chosen if start <= problem < start + size]
+            start += size
+            part = [side[members] for side in stacks]
+            names = ("temperatures", "normalization", "form", "feature_scale")
+            out = drift_loss(
+                *part,
+                weight_neg=weight,
+                estimator_neg="standard",
+                share=(len(members),) if share == "map" else None,
+                **{name: getattr(options, name) for name in names},
+            )
+            total = total + out.loss.mean()
+            energies.append(out.report.energy.mean())
+    (gradient,) = torch.autograd.grad(total, leaf)
+    torch.testing.assert_close(result.loss, total.detach(), rtol=1e-10, atol=0)
+    torch.testing.assert_close(result.gradient, gradient, rtol=1e-8, atol=1e-13)
+    torch.testing.assert_close(result.energy(), torch.stack(energies), rtol=1e-9, atol=1e-12)
+    means = result.report_means()
+    assert means["force"].shape == (4, 2)
+    assert means["n_eff_pos"].shape == (2,)
+    assert means["spread"].shape == ()

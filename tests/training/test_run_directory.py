@@ -62,7 +62,13 @@ def test_directory_name_is_recipe_and_hash_of_the_identity():
     assert str(default.path) == f"runs/digits-{default.id}"
     identity = short_config().tree()
     del identity["cadence"], identity["evaluation"], identity["engine"]["micro_batch"], identity["engine"]["nonfinite"]
-    del identity["objective"]["matched"], identity["batch"]["fresh_negatives"]  # as before these options existed
+    # As before these options existed.
+    del identity["batch"]["fresh_negatives"], identity["encoder"]["pooling"], identity["encoders"]
+    del (
+        identity["objective"]["matched"],
+        identity["objective"]["share_normalization"],
+        identity["objective"]["locations"],
+    )
     assert default.id == run_id({"config": identity, "parts": {}})
     for setting in (
         "cadence.epochs=3",

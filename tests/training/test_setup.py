@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 import torch
-from oracles.small_run import CPU, build_small_step, convnet, small_config, small_samples
+from oracles.small_run import CPU, build_small_step, small_config, small_samples
 
 from truedrift.data import Samples
 from truedrift.distributed import resolve_device
@@ -32,14 +32,6 @@ def test_initial_weights_depend_only_on_the_seed():
     other = build_small_step(dataclasses.replace(small_config(), seed=4)).state.parameters[0]
     assert torch.equal(first, second)
     assert not torch.equal(first, other)
-
-
-def test_gradient_weights_of_scales_of_unequal_size():
-    step = build_small_step(dataclasses.replace(small_config(), encoder=convnet(3, 12)))
-    assert step.objective.weights == [2.0, 1.0]
-    options = {"feature_scale": "mean-distance"}
-    step = build_small_step(dataclasses.replace(small_config(objective=options), encoder=convnet(3, 12)))
-    assert step.objective.weights == [1.0, 1.0]
 
 
 BATCH_ERRORS = {
@@ -100,7 +92,7 @@ def test_points_are_their_own_features():
     config = dataclasses.replace(small_config(), encoder=PixelsOptions())
     step = build_small_step(config, points)
     batch = step.positives.batches.at(0)
-    assert torch.equal(step.positives.at(0)[0], points.values[batch.indices].double())
+    assert torch.equal(step.positives.at(0), points.values[batch.indices].double())
 
 
 # ---- Devices ----

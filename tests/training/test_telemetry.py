@@ -73,8 +73,10 @@ def test_metrics_equal_those_of_drift_loss(trained_run):
     step = build_setup(config, Parts(), load_samples(config, Parts()), resolve_device("cpu"), no_progress).step
     step(0)
     with torch.no_grad():
-        generated = step.features(draw_inputs(config, step.state.generator, 1)).transpose(0, 1).unflatten(1, (10, 3))
-    positives = step.positives.at(1)
+        (generated,) = step.objective.layout.stacks(
+            step.features(draw_inputs(config, step.state.generator, 1)).unflatten(0, (10, 3))
+        )
+    (positives,) = step.objective.layout.stacks(step.positives.at(1))
     options = config.objective
     single = [
         [
@@ -121,8 +123,9 @@ def test_energy_is_the_mean_over_the_steps_since_the_last_log(trained_run):
     for number in range(8):
         with torch.no_grad():
             drawn = step.features(draw_inputs(config, step.state.generator, number))
-        generated = drawn.transpose(0, 1).unflatten(1, (10, 3)).double().tolist()
-        positives = step.positives.at(number).double().tolist()
+        layout = step.objective.layout
+        generated = layout.stacks(drawn.unflatten(0, (10, 3)))[0].double().tolist()
+        positives = layout.stacks(step.positives.at(number))[0].double().tolist()
         energies.append(
             [statistics.fmean(literal_energy(generated[s][c], positives[s][c]) for c in range(10)) for s in range(3)]
         )

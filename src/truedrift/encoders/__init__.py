@@ -1,10 +1,11 @@
 """Frozen encoders from samples to feature groups, and stacking of groups of different sizes into one tensor."""
 
-from truedrift.encoders.base import Encoder, Pixels, PixelsOptions, gradient_weights, stack_padded
+from truedrift.encoders.base import Encoder, MapEncoder, Pixels, PixelsOptions, gradient_weights, stack_padded
 from truedrift.encoders.catalog import OPTIONS, EncoderOptions, build
 from truedrift.encoders.convnet import ConvNetOptions
 from truedrift.encoders.dinov2 import DINOv2Options
 from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0Options
+from truedrift.encoders.pooling import GroupShape
 
 __all__ = [
     "OPTIONS",
@@ -13,6 +14,8 @@ __all__ = [
     "EfficientNetLite0Options",
     "Encoder",
     "EncoderOptions",
+    "GroupShape",
+    "MapEncoder",
     "Pixels",
     "PixelsOptions",
     "build",

@@ -1,8 +1,9 @@
 """The interface of every encoder: x_s = φ_s(sample), s = 1 … S, a frozen network whose feature groups drift.
 
 The gradient passes through φ to the sample but never to weights: no parameter requires one, and normalization layers
-stay in evaluation mode. Every group is [B, D_s]; the sizes D_s are known before the first batch. The encoder `Pixels`
-returns the values themselves, flattened.
+stay in evaluation mode. A group is [B, D_s], or [B, P_s, D_s] for P_s drift problems, one per location of a feature map
+(`truedrift.encoders.pooling`); the shapes are known before the first batch. The encoder `Pixels` returns the values
+themselves, flattened.
 
 `stack_padded` puts groups of different D_s into one tensor [S, B, D], D = max D_s, for a loss that takes all groups at
 once. Zeros after a feature change no distance, but the RMS and the mean of the drift loss run over n·D numbers. With
@@ -25,6 +26,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
+from truedrift.encoders.pooling import GroupShape, group_shapes, parse_poolings, pool_maps, require_maps
 from truedrift.errors import UserError, require_choice, require_integer, require_sample_shape
 
 
@@ -111,7 +113,7 @@ def gradient_weights(dimensions: Sequence[int], feature_scale: str) -> list[floa
 
 
 class Encoder(nn.Module, ABC):
-    """Map values [B, *sample_shape] in [−1, 1] to feature groups, one tensor [B, D_s] per group. Always frozen.
+    """Map values [B, *sample_shape] in [−1, 1] to feature groups [B, D_s] or [B, P_s, D_s]. Always frozen.
 
     A subclass sets `options_type`, builds its network, passes it to `__init__`, and writes `features`.
 
@@ -119,22 +121,27 @@ class Encoder(nn.Module, ABC):
         options: Options of the encoder, part of its fingerprint.
         sample_shape: (D,) for points or (C, H, W) for images.
         network: The network; its parameters stop requiring gradients.
-        dimensions: D_s of every group.
+        groups: The shape of every group.
     """
 
     options_type: ClassVar[type[Any]]
 
     def __init__(
-        self, options: Any, *, sample_shape: Sequence[int], network: nn.Module, dimensions: Sequence[int]
+        self, options: Any, *, sample_shape: Sequence[int], network: nn.Module, groups: Sequence[GroupShape]
     ) -> None:
         super().__init__()
         require_sample_shape(sample_shape)
         self.options = options
         self.sample_shape: tuple[int, ...] = tuple(sample_shape)
-        self.dimensions: tuple[int, ...] = tuple(dimensions)
-        """D_s of every group."""
+        self.groups: tuple[GroupShape, ...] = tuple(groups)
+        """The shape of every group."""
         self.network = network.requires_grad_(False)
         self.eval()
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """D_s of every group."""
+        return tuple(group.dimension for group in self.groups)
 
     @abstractmethod
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
@@ -165,21 +172,70 @@ class Encoder(nn.Module, ABC):
         return digest.hexdigest()
 
 
+class MapEncoder(Encoder):
+    """An encoder whose features are feature maps, pooled as `options.pooling` says.
+
+    A subclass writes `maps`.
+
+    Args:
+        options: Options of the encoder with a field `pooling`.
+        sample_shape: (C, H, W).
+        network: The network; its parameters stop requiring gradients.
+        channels: D of every map.
+        sizes: (h, w) of every map.
+    """
+
+    def __init__(
+        self,
+        options: Any,
+        *,
+        sample_shape: Sequence[int],
+        network: nn.Module,
+        channels: Sequence[int],
+        sizes: Sequence[tuple[int, int]],
+    ) -> None:
+        poolings = parse_poolings(options.pooling, len(channels))
+        require_maps(poolings, sizes)
+        groups = group_shapes(channels, sizes, poolings)
+        super().__init__(options, sample_shape=sample_shape, network=network, groups=groups)
+        self.poolings = poolings
+
+    @abstractmethod
+    def maps(self, values: Tensor) -> list[Float[Tensor, "B D h w"]]:
+        """Compute the feature maps of values whose shape was checked."""
+
+    def features(self, values: Tensor) -> tuple[Tensor, ...]:
+        return pool_maps(self.maps(values), self.poolings)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PixelsOptions:
-    """Options of `Pixels`: none."""
+    """Options of `Pixels`."""
 
     kind: Literal["pixels"] = "pixels"
+    pooling: str = "none"
+    """`none` for all values as one vector; otherwise how an image becomes groups, see `truedrift.encoders.pooling`."""
+
+    def __post_init__(self) -> None:
+        if self.pooling != "none":
+            parse_poolings(self.pooling, 1)
 
 
 class Pixels(Encoder):
-    """The values themselves as one group, D = C·H·W for images: for points, and images small enough to compare."""
+    """The values themselves: as one group, D = C·H·W for images, or pooled like a feature map of C channels."""
 
     options_type: ClassVar[type[Any]] = PixelsOptions
 
     def __init__(self, options: PixelsOptions, *, sample_shape: Sequence[int]) -> None:
-        size = math.prod(sample_shape)
-        super().__init__(options, sample_shape=sample_shape, network=nn.Identity(), dimensions=(size,))
+        self.poolings = () if options.pooling == "none" else parse_poolings(options.pooling, 1)
+        if self.poolings:
+            require_image("pixels", sample_shape)
+            channels, height, width = sample_shape
+            require_maps(self.poolings, [(height, width)])
+            groups = group_shapes([channels], [(height, width)], self.poolings)
+        else:
+            groups = (GroupShape(math.prod(sample_shape)),)
+        super().__init__(options, sample_shape=sample_shape, network=nn.Identity(), groups=groups)
 
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
-        return (values.flatten(1),)
+        return pool_maps([values], self.poolings) if self.poolings else (values.flatten(1),)

@@ -23,9 +23,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import Encoder, require_image, require_integers
-from truedrift.encoders.pooling import POOLINGS, Pooling, group_dimensions, pool_maps, require_map
-from truedrift.errors import require_choice, require_integer
+from truedrift.encoders.base import MapEncoder, require_image, require_integers
+from truedrift.encoders.pooling import parse_poolings
+from truedrift.errors import require_integer
 from truedrift.seeding import stream
 
 SLOPE = 0.2
@@ -40,16 +40,16 @@ class ConvNetOptions:
     """Seed of the weights."""
     channels: tuple[int, ...] = (32, 64, 128)
     """Channels D_s of each stage."""
-    pooling: Pooling = "mean"
-    """How a feature map becomes groups: "mean", "mean+std" or "patches", see `truedrift.encoders.pooling`."""
+    pooling: str = "mean"
+    """How feature maps become groups, see `truedrift.encoders.pooling`: one name, or one per stage with commas."""
 
     def __post_init__(self) -> None:
         require_integer("seed", self.seed, 0, 0)
         require_integers("channels", self.channels, 1)
-        require_choice("pooling", self.pooling, POOLINGS)
+        parse_poolings(self.pooling, len(self.channels))
 
 
-class ConvNet(Encoder):
+class ConvNet(MapEncoder):
     """Encoder of images [B, C, H, W] of any number of channels and size; every pooling works from 8×8 on."""
 
     options_type: ClassVar[type[Any]] = ConvNetOptions
@@ -57,14 +57,10 @@ class ConvNet(Encoder):
     def __init__(self, options: ConvNetOptions, *, sample_shape: Sequence[int]) -> None:
         require_image("convnet", sample_shape)
         inputs, height, width = sample_shape
-        factor = 2 ** (len(options.channels) - 1)
-        require_map(options.pooling, -(-height // factor), -(-width // factor))  # rounded up, as the convolutions do
+        factors = [2**stage for stage in range(len(options.channels))]
+        sizes = [(-(-height // each), -(-width // each)) for each in factors]  # rounded up, as the convolutions do
         network = nn.ParameterList(_draw_kernels(inputs, options))
-        dimensions = group_dimensions(options.channels, options.pooling)
-        super().__init__(options, sample_shape=sample_shape, network=network, dimensions=dimensions)
-
-    def features(self, values: Tensor) -> tuple[Tensor, ...]:
-        return pool_maps(self.maps(values), self.options.pooling)
+        super().__init__(options, sample_shape=sample_shape, network=network, channels=options.channels, sizes=sizes)
 
     def maps(self, values: Float[Tensor, "B C H W"]) -> list[Tensor]:
         """Compute the feature map a_s of every stage."""

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import Encoder, require_image, require_integers
-from truedrift.encoders.pooling import POOLINGS, Pooling, group_dimensions, pool_maps, require_map
+from truedrift.encoders.base import MapEncoder, require_image, require_integers
+from truedrift.encoders.pooling import parse_poolings
 from truedrift.encoders.preprocessing import ImageNetNormalization, resize, rgb
 from truedrift.errors import UserError, import_package, require_choice, require_integer
 from truedrift.seeding import stream
@@ -48,8 +48,8 @@ class DINOv2Options:
     """Blocks whose output tokens are used, counted from 1; later blocks are not computed."""
     input_normalization: InputNormalization = "imagenet"
     """ImageNet statistics, or [−1, 1] as in the published code."""
-    pooling: Pooling = "mean"
-    """How a feature map becomes groups: "mean", "mean+std" or "patches", see `truedrift.encoders.pooling`."""
+    pooling: str = "mean"
+    """How feature maps become groups, see `truedrift.encoders.pooling`: one name, or one per block with commas."""
     random_weights: bool = False
     """Use random weights: for measuring speed and for tests, not for training."""
     seed: int = 0
@@ -59,14 +59,14 @@ class DINOv2Options:
         require_integer("image_size", self.image_size, 1, 98)
         require_integers("blocks", self.blocks, 1, ascending=True)
         require_choice("input_normalization", self.input_normalization, INPUT_NORMALIZATIONS)
-        require_choice("pooling", self.pooling, POOLINGS)
+        parse_poolings(self.pooling, len(self.blocks))
         require_integer("seed", self.seed, 0, 0)
         if self.random_weights and self.folder is not None:
             problem = f"is True and folder is {self.folder!r}"
             raise UserError(problem, "must not both be set", "remove one of the two", field="random_weights")
 
 
-class DINOv2(Encoder):
+class DINOv2(MapEncoder):
     """Encoder of square images with 1 or 3 channels."""
 
     options_type: ClassVar[type[Any]] = DINOv2Options
@@ -77,24 +77,24 @@ class DINOv2(Encoder):
         model = (_random_network if options.random_weights else _load_network)(transformers, options)
         _require_fit(options, model.config)
         grid = options.image_size // model.config.patch_size
-        require_map(options.pooling, grid, grid)
         super().__init__(
             options,
             sample_shape=sample_shape,
             network=FirstBlocks(model, options.blocks[-1]),
-            dimensions=group_dimensions([model.config.hidden_size] * len(options.blocks), options.pooling),
+            channels=[model.config.hidden_size] * len(options.blocks),
+            sizes=[(grid, grid)] * len(options.blocks),
         )
         self.grid = grid
         self.normalization = ImageNetNormalization()
 
-    def features(self, values: Tensor) -> tuple[Tensor, ...]:
+    def maps(self, values: Tensor) -> list[Tensor]:
         values = rgb(values)
         if self.options.input_normalization == "imagenet":
             values = self.normalization(values)
         states = self.network(resize(values, self.options.image_size))
         # Arrange the patch tokens on their grid; the first token is the class token.
         tokens = (states[block][:, 1:].transpose(1, 2) for block in self.options.blocks)
-        return pool_maps((each.unflatten(-1, (self.grid, self.grid)) for each in tokens), self.options.pooling)
+        return [each.unflatten(-1, (self.grid, self.grid)) for each in tokens]
 
 
 class FirstBlocks(nn.Module):

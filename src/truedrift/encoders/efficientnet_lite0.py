@@ -28,10 +28,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import Encoder, require_image, require_integers
-from truedrift.encoders.pooling import POOLINGS, Pooling, group_dimensions, pool_maps, require_map
+from truedrift.encoders.base import MapEncoder, require_image, require_integers
+from truedrift.encoders.pooling import parse_poolings
 from truedrift.encoders.preprocessing import ImageNetNormalization, resize, rgb
-from truedrift.errors import UserError, require_choice, require_integer
+from truedrift.errors import UserError, require_integer
 from truedrift.storage import cache_directory, read_tensors
 
 FETCH = "truedrift data fetch efficientnet-lite0"
@@ -125,8 +125,8 @@ class EfficientNetLite0Options:
     """Side to which images are resized, a multiple of 32."""
     taps: tuple[int, ...] = (0, 2, 4, 10, 15)
     """Blocks whose output maps are used, counted from 0; later blocks are not computed."""
-    pooling: Pooling = "mean"
-    """How a feature map becomes groups: "mean", "mean+std" or "patches", see `truedrift.encoders.pooling`."""
+    pooling: str = "mean"
+    """How feature maps become groups, see `truedrift.encoders.pooling`: one name, or one per tap with commas."""
 
     def __post_init__(self) -> None:
         require_integer("image_size", self.image_size, 32, 64)
@@ -134,34 +134,33 @@ class EfficientNetLite0Options:
             allowed = "must be a multiple of 32, the total stride of this network"
             raise UserError(f"is {self.image_size}", allowed, "pass for example 64, 96 or 128", field="image_size")
         require_integers("taps", self.taps, 0, len(CHANNELS) - 1, ascending=True)
-        require_choice("pooling", self.pooling, POOLINGS)
+        parse_poolings(self.pooling, len(self.taps))
 
 
-class EfficientNetLite0(Encoder):
+class EfficientNetLite0(MapEncoder):
     """Encoder of square images with 1 or 3 channels."""
 
     options_type: ClassVar[type[Any]] = EfficientNetLite0Options
 
     def __init__(self, options: EfficientNetLite0Options, *, sample_shape: Sequence[int]) -> None:
         require_image("efficientnet-lite0", sample_shape, square=True)
-        smallest = options.image_size // (2 * prod(STRIDES[: options.taps[-1] + 1]))
-        require_map(options.pooling, smallest, smallest)
         weights = read_tensors(weights_file())
         if weights is None:
             problem = f"the EfficientNet-Lite0 weights {str(weights_file())!r} are missing or damaged"
             raise UserError(problem, "must be in the cache", f"run {FETCH}")
-        channels = [CHANNELS[tap] for tap in options.taps]
+        sides = [options.image_size // (2 * prod(STRIDES[: tap + 1])) for tap in options.taps]
         super().__init__(
             options,
             sample_shape=sample_shape,
             network=LiteNetwork(weights, options.taps),
-            dimensions=group_dimensions(channels, options.pooling),
+            channels=[CHANNELS[tap] for tap in options.taps],
+            sizes=[(side, side) for side in sides],
         )
         self.normalization = ImageNetNormalization()
 
-    def features(self, values: Tensor) -> tuple[Tensor, ...]:
-        values = resize(self.normalization(rgb(values)), self.options.image_size)
-        return pool_maps(self.network(values), self.options.pooling)
+    def maps(self, values: Tensor) -> list[Tensor]:
+        maps: list[Tensor] = self.network(resize(self.normalization(rgb(values)), self.options.image_size))
+        return maps
 
 
 def weights_file() -> Path:

@@ -70,12 +70,12 @@ class EncoderExtractor(Extractor):
         self.name = f"encoder:{kind}"
         self.prepared = "points as they are" if len(sample_shape) == 1 else "uint8 → [−1, 1], then as in training"
         self.sha256 = encoder.fingerprint()
-        self.dimensions = sum(encoder.dimensions)
+        self.dimensions = sum(group.size for group in encoder.groups)
         self.device = device
         self._encoder = encoder.to(device)
 
     def extract(self, values: Tensor) -> ExtractedFeatures:
-        return ExtractedFeatures(torch.cat(self._encoder(to_model_range(values)), 1))
+        return ExtractedFeatures(torch.cat([group.flatten(1) for group in self._encoder(to_model_range(values))], 1))
 
 
 SIDE = 299

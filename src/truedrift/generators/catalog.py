@@ -4,14 +4,15 @@ from typing import Any
 
 from truedrift.errors import UserError
 from truedrift.generators.base import Generator
+from truedrift.generators.conv import ConvGenerator, ConvOptions
 from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
 from truedrift.generators.mlp import MLP, MLPOptions
 from truedrift.seeding import stream
 
-GeneratorOptions = MLPOptions | DriftDiTOptions
+GeneratorOptions = MLPOptions | ConvOptions | DriftDiTOptions
 """Options of any of the generators."""
 
-GENERATORS: dict[str, type[DriftDiT] | type[MLP]] = {each.architecture: each for each in (MLP, DriftDiT)}
+GENERATORS: dict[str, type[Generator]] = {each.architecture: each for each in (MLP, ConvGenerator, DriftDiT)}
 OPTIONS: dict[str, type[Any]] = {name: each.options_type for name, each in GENERATORS.items()}
 
 

@@ -1,6 +1,7 @@
 """Layers of the generators, and how each one draws its parameters.
 
     Linear       Xavier: U(−a, a), a = √(6 / (in + out));  or N(0, std²);  std = 0: zeros;  bias 0
+    Convolution  N(0, 1/inputs), or N(0, std²);  bias 0
     Embedding    N(0, std²)
     RMSNorm      g ⊙ x / √(mean x² + 10⁻⁶),  g = 1
     strength     (cos sω_j, sin sω_j),  ω_j = 10^{−j/h},  j = 0 … h − 1
@@ -24,6 +25,8 @@ from torch import nn
 from truedrift.axes import Float, Tensor
 
 EPSILON = 1e-6
+GROUPS = 8
+"""Largest number of groups of a group normalization."""
 LONGEST_PERIOD = 10.0
 """Longest period of the strength features, in units of 2π; strengths are numbers from 1 to 4."""
 
@@ -67,6 +70,27 @@ class Linear(SeededInit, nn.Linear):
 
 class PatchProjection(SeededInit, nn.Conv2d):
     """One linear map of every patch × patch square of an image: a convolution whose stride is its size."""
+
+
+class Convolution(SeededInit, nn.Conv2d):
+    """A convolution of odd size that keeps height and width."""
+
+    def __init__(self, inputs: int, outputs: int, *, size: int = 3, std: float | None = None) -> None:
+        super().__init__(inputs, outputs, size, padding=size // 2)
+        self.std = (inputs * size * size) ** -0.5 if std is None else std
+
+
+class ModulatedNorm(nn.Module):
+    """norm(h) (1 + a) + b with a group normalization without parameters and (a, b) = Linear(w)."""
+
+    def __init__(self, channels: int, condition: int) -> None:
+        super().__init__()
+        self.groups = math.gcd(channels, GROUPS)
+        self.modulation = Linear(condition, 2 * channels)
+
+    def forward(self, h: Float[Tensor, "B C h w"], w: Float[Tensor, "B D"]) -> Float[Tensor, "B C h w"]:
+        a, b = self.modulation(w).unsqueeze(-1).unsqueeze(-1).chunk(2, 1)
+        return torch.addcmul(b, F.group_norm(h, self.groups, eps=EPSILON), 1 + a)
 
 
 class Embedding(SeededInit, nn.Embedding):

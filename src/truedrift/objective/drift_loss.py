@@ -10,7 +10,7 @@ Use the report to monitor training.
 
 The arithmetic from features to gradient is in these files; the others only check arguments and set the precision:
 
-    drift_loss.py → feature_scale.py (common scale) → gram.py (products and gradient; or `_general_loss` below)
+    drift_loss.py → feature_scale.py (common scale) → gram.py (products and gradient), or general.py
       → field/batch.py (which columns are references) → field/affinity.py (log k → γ of both sides → C), or
       field/matching.py for windows → kernels/weights.py (softmax) → centroids/analytical.py (ABC)
 """
@@ -24,8 +24,7 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.centroids.analytical import ABC, StratifiedABC
-from truedrift.centroids.estimator import Estimator, Standard, weighted_mean
-from truedrift.centroids.matching import Windows
+from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS
 from truedrift.errors import (
     UserError,
@@ -37,17 +36,19 @@ from truedrift.errors import (
     require_same_dimension,
     require_temperatures,
 )
-from truedrift.field.affinity import log_kernels, mean_square, sum_normalized
-from truedrift.field.batch import batch_weights
 from truedrift.field.checks import make_field_spec, require_sides
-from truedrift.field.matching import Columns, log_columns, window_layout
 from truedrift.field.spec import FieldSpec, Form, Normalization
-from truedrift.kernels.kernel import LogKernel, log_kernel, sharp_log_ratio
+from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.kernels.precision import full_precision
-from truedrift.objective.feature_scale import FEATURE_SCALES, Features, FeatureScale, ScaledFeatures, scale
+from truedrift.objective.feature_scale import (
+    FEATURE_SCALES,
+    Features,
+    FeatureScale,
+    scale,
+)
+from truedrift.objective.general import general_loss
 from truedrift.objective.gram import gram_loss
 from truedrift.objective.report import DriftReport
-from truedrift.objective.terms import LossTerms
 
 Path = Literal["auto", "general", "gram"]
 
@@ -75,6 +76,7 @@ def drift_loss(
     feature_scale: FeatureScale = "standardize-l2",
     weight_neg: float | Tensor | None = None,
     scale_over_batch: bool = False,
+    share: Sequence[int] | None = None,
     matched: bool = False,
     fresh_neg: Float[Tensor, "*batch r D"] | None = None,
     kernel: str | LogKernel = "laplace",
@@ -97,7 +99,10 @@ def drift_loss(
         estimator_neg: Estimator of the negatives.
         feature_scale: "standardize-l2", "mean-distance" or "none", see `truedrift.objective.feature_scale`.
         weight_neg: Weight of `neg`, a number or a tensor that broadcasts to [..., u]; 1 by default.
-        scale_over_batch: Whether "mean-distance" takes one mean over all groups, as the official code does.
+        scale_over_batch: Whether "mean-distance" takes one mean over all groups.
+        share: Sizes of consecutive parts of the first leading dimension. All groups of a part share the mean distance
+            and the RMS of the field, as the locations of a feature map do in the official code. By default every group
+            has its own.
         matched: Whether both centroids are means over windows of the same number of references, the smaller of the
             numbers of positives and negatives. The expected field is then exactly 0 where generated and real features
             have the same distribution.
@@ -130,6 +135,7 @@ def drift_loss(
     spec = make_field_spec(normalization, form, estimator_pos, estimator_neg, matched)
     _check_options(temperatures, spec, feature_scale, scale_over_batch, kernel, path)
     _check_features(gen, pos, neg, weight_neg, fresh_neg)
+    _check_share(share, gen, scale_over_batch, path)
     m = gen.shape[-2] - 1 if fresh_neg is None else fresh_neg.shape[-2]
     require_sides(spec, pos.shape[-2], m, independent=fresh_neg is not None, unconditional=neg is not None)
     features = _join_features(gen, pos, neg, weight_neg, fresh_neg)
@@ -140,104 +146,17 @@ def drift_loss(
         require_positive("weight_neg", features.weight_neg, or_zero=True)
     # Choose the path and compute.
     if path == "auto":
-        fast = _gram_supports(spec, feature_scale, kernel) and not _inside_functorch(features)
+        fast = share is None and _gram_supports(spec, feature_scale, kernel) and not _inside_functorch(features)
         path = "gram" if fast else "general"
     with full_precision(gen):
         if path == "gram":
             terms = gram_loss(features, temperatures, spec, generator)
         else:
-            terms = _general_loss(features, temperatures, spec, feature_scale, scale_over_batch, kernel, generator)
+            scaled = scale(features, feature_scale, over_batch=scale_over_batch, share=share)
+            terms = general_loss(scaled, temperatures, spec, kernel, share, generator)
+            if feature_scale == "none":  # the report reads the positives later, when the caller may have changed them
+                terms = replace(terms, pos=features.pos.clone())
     return DriftLoss(terms.loss, DriftReport(terms, tuple(temperatures), spec))
-
-
-def _general_loss(
-    features: Features,
-    temperatures: Sequence[float],
-    spec: FieldSpec,
-    feature_scale: FeatureScale,
-    scale_over_batch: bool,
-    kernel: str | LogKernel,
-    generator: torch.Generator | None,
-) -> LossTerms:
-    """Compute the loss from its definition, step by step, for every option."""
-    # Scale the features; the target is computed from fixed ones.
-    scaled = scale(features, feature_scale, over_batch=scale_over_batch)
-    columns, d = scaled.features, scaled.distances
-    f = columns.gen
-    fixed = f.detach()  # forward-mode differentiation goes through no_grad
-    with torch.no_grad():
-        # log k → weights of both sides.
-        laplace = kernel == "laplace"
-        log_k = log_kernels(d, temperatures) if laplace else _custom_log_kernels(kernel, scaled, temperatures)
-        sums = _columns(kernel, scaled, temperatures, spec) if spec.normalization == "symmetric" else None
-        ratio = _sharp_log_ratios(kernel, log_k, temperatures) if spec.form == "potential" else None
-        weights = batch_weights(
-            log_k,
-            columns.negatives,
-            columns.weight_neg,
-            spec,
-            fresh=columns.fresh,
-            columns=sums,
-            log_ratio=ratio,
-            generator=generator,
-        )
-        # The field of every temperature, and their sum.
-        y_neg = fixed if columns.neg is None else torch.cat((fixed, columns.neg), -2)
-        V = _centroids(weights.gamma_pos, columns.pos) - _centroids(weights.gamma_neg, y_neg)
-        if spec.form == "potential":
-            V = V + weights.own() * fixed.unsqueeze(-3)
-        V = weights.relative_mass() * V if spec.form == "product" else V
-        total = sum_normalized(V)
-    # f − sg(f + V), but V is not added to f first, which would round it to the digits of f.
-    residual = f - fixed - total
-    return LossTerms(
-        loss=residual.square().mean((-2, -1)),
-        negatives=columns.negatives,
-        distances=d,
-        weight_neg=columns.weight_neg,
-        mean_square=mean_square(V)[..., 0, 0],
-        largest_log_mass=weights.log_scale(spec.form),
-        log_k=None if laplace else log_k,
-        pos=columns.pos.clone() if feature_scale == "none" else columns.pos,  # the caller may change it in place
-        unit=scaled.unit,
-        fresh=columns.fresh,
-        columns=sums,
-        log_ratio=ratio,
-    )
-
-
-def _centroids(gamma: Float[Tensor, "*batch T n m"], y: Float[Tensor, "*batch m D"]) -> Float[Tensor, "*batch T n D"]:
-    """Compute γ y of every temperature in one product, without copies of y."""
-    return weighted_mean(gamma.flatten(-3, -2), y).unflatten(-2, gamma.shape[-3:-1])
-
-
-def _custom_log_kernels(kernel: str | LogKernel, scaled: ScaledFeatures, temperatures: Sequence[float]) -> Tensor:
-    """Return log k [..., T, n, columns] of features on the scale of the distances that the paper's kernel uses."""
-    columns = scaled.features.map(lambda f: f.detach() / scaled.unit)
-    y = columns.concatenate()
-    function = log_kernel(kernel)
-    return torch.stack([function(columns.gen, y, tau) for tau in temperatures], -3)
-
-
-def _columns(
-    kernel: str | LogKernel, scaled: ScaledFeatures, temperatures: Sequence[float], spec: FieldSpec
-) -> Columns:
-    """Return the column sums [..., T, 1, W, s] among the references of every window."""
-    columns, function = scaled.features.map(lambda f: f.detach() / scaled.unit), log_kernel(kernel)
-    fresh = columns.neg if columns.fresh else None
-    m = columns.gen.shape[-2] if fresh is None else fresh.shape[-2]
-    windows_neg, windows_pos = window_layout(m, columns.pos.shape[-2], spec, own=fresh is None)
-
-    def sums(y: Tensor, windows: Windows) -> Tensor:
-        return torch.stack([log_columns(function, y, tau, windows) for tau in temperatures], -4)
-
-    return Columns(None if fresh is None else sums(fresh, windows_neg), sums(columns.pos, windows_pos))
-
-
-def _sharp_log_ratios(kernel: str | LogKernel, log_k: Tensor, temperatures: Sequence[float]) -> Tensor:
-    """Return log k#/k [..., T, n, columns]."""
-    tau = torch.tensor(temperatures, dtype=log_k.dtype).view(-1, 1, 1).to(log_k.device, non_blocking=True)
-    return sharp_log_ratio(kernel, log_k, tau)
 
 
 def _inside_functorch(features: Features) -> bool:
@@ -276,6 +195,21 @@ def _stratify(spec: FieldSpec, gen: Tensor, neg: Tensor) -> FieldSpec:
     n, u = gen.shape[-2], neg.shape[-2]
     strata = (torch.arange(n + u, device=gen.device) >= n).long()
     return replace(spec, estimator_neg=StratifiedABC(strata))
+
+
+def _check_share(share: Sequence[int] | None, gen: Tensor, scale_over_batch: bool, path: Path) -> None:
+    """Require parts of the first leading dimension, and options that allow them."""
+    if share is None:
+        return
+    P = gen.shape[0] if gen.ndim > 2 else 0
+    if not share or any(type(size) is not int or size < 1 for size in share) or sum(share) != P:
+        problem, fix = f"is {tuple(share)} with gen {list(gen.shape)}", f"pass for example ({max(1, P)},)"
+        raise UserError(
+            problem, "must be positive integers whose sum is the first leading dimension", fix, field="share"
+        )
+    if scale_over_batch or path == "gram":
+        other = "scale_over_batch" if scale_over_batch else "path='gram'"
+        raise UserError(f"is given with {other}", "these exclude each other", f"omit {other}", field="share")
 
 
 def _check_options(

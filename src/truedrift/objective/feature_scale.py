@@ -10,6 +10,10 @@
 fresh negatives; s is the weighted mean distance from the generated features to all columns. Gradients do not flow
 through these statistics. Unconditional negatives are transformed with μ and σ but not counted in them; they count with
 their weight in s.
+
+Groups may share statistics. The features of one feature map are groups [P, …] of P problems, one per location. They are
+in the same units, and a location at which little differs should not be enlarged to the size of the others. Then s, and
+the RMS of the field, are means over all groups of a part of the first dimension (`share_means`).
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from typing import Literal, get_args
 
 import torch
 
-from truedrift.axes import Tensor
+from truedrift.axes import Float, Tensor
 from truedrift.kernels.distance import pairwise_distance
 
 FeatureScale = Literal["standardize-l2", "mean-distance", "none"]
@@ -77,12 +81,44 @@ class ScaledFeatures:
     """The distance of two scaled features divided by the distance that enters the kernel."""
 
 
-def scale(features: Features, by: FeatureScale, *, over_batch: bool = False) -> ScaledFeatures:
-    """Scale features and compute their distances; `over_batch` takes one mean distance over all groups."""
+def share_means(values: Float[Tensor, "P ..."], parts: Sequence[int], keep: int = 0) -> Tensor:
+    """Compute means over all groups of a part.
+
+    Args:
+        values: One value per group, [P, ..., *kept].
+        parts: Sizes of consecutive parts of the first dimension, with sum P.
+        keep: The number of last dimensions over which no mean is taken.
+
+    Returns:
+        [P, 1, ..., 1, *kept], the mean of the part of every group.
+
+    Example:
+        >>> share_means(torch.tensor([[1.0, 3.0], [3.0, 5.0], [7.0, 7.0]]), (2, 1)).flatten()
+        tensor([3., 3., 7.])
+    """
+    inner = tuple(range(1, values.ndim - keep))
+    rows = values.mean(inner, keepdim=True) if inner else values
+    return torch.cat([part.mean(0, keepdim=True).expand_as(part) for part in rows.split(list(parts))])
+
+
+def scale(
+    features: Features, by: FeatureScale, *, over_batch: bool = False, share: Sequence[int] | None = None
+) -> ScaledFeatures:
+    """Scale features and compute their distances.
+
+    Args:
+        features: The features of every group.
+        by: One of `FEATURE_SCALES`.
+        over_batch: Whether "mean-distance" takes one mean over all groups.
+        share: Sizes of the parts of the first dimension over which "mean-distance" takes its means.
+
+    Returns:
+        The scaled features and their distances.
+    """
     if by == "standardize-l2":
         features = standardize_l2(features)
     if by == "mean-distance":
-        return mean_distance(features, over_batch=over_batch)
+        return mean_distance(features, over_batch=over_batch, share=share)
     return ScaledFeatures(features, features.distances())
 
 
@@ -124,12 +160,17 @@ def _normalize_l2(z: Tensor) -> Tensor:
     return torch.where(directed, z * torch.where(directed, square, 1).rsqrt(), 0)
 
 
-def mean_distance(features: Features, *, over_batch: bool = False) -> ScaledFeatures:
+def mean_distance(
+    features: Features, *, over_batch: bool = False, share: Sequence[int] | None = None
+) -> ScaledFeatures:
     """Scale to f / c with c = max(s/√D, 1e-3), and d / max(s, 1e-3), for the weighted mean distance s."""
     d = features.distances()
     weights = column_weights(features, d)
     dims = tuple(range(d.ndim)) if over_batch else (-2, -1)
-    s = (d * weights).mean(dims, keepdim=True) / weights.expand_as(d).mean(dims, keepdim=True)
+    total, count = (each.mean(dims, keepdim=True) for each in (d * weights, weights.expand_as(d)))
+    if share is not None:
+        total, count = share_means(total, share), share_means(count, share)
+    s = total / count
     c = (s * features.gen.shape[-1] ** -0.5).clamp_min(SMALLEST_SCALE)
     unit = features.gen.shape[-1] ** 0.5
     return ScaledFeatures(features.map(lambda f: f / c), d / s.clamp_min(SMALLEST_SCALE), unit)

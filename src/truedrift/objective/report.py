@@ -15,7 +15,6 @@ from truedrift.field.affinity import SideWeights, log_kernels
 from truedrift.field.batch import batch_weights
 from truedrift.field.spec import FieldSpec
 from truedrift.kernels.distance import pairwise_distance
-from truedrift.kernels.weights import DOMINATES_ABOVE, effective_sample_size
 from truedrift.objective.terms import LossTerms, positive_blocks
 
 
@@ -97,33 +96,33 @@ class DriftReport:
 
     @property
     def n_eff_pos(self) -> Tensor:
-        """[..., T] effective sample size of the positives, 1/Σα², mean over queries."""
-        return effective_sample_size(self._weights.alpha_pos).mean(-1)
+        """[..., T] effective sample size of the positives, 1/Σα², mean over queries, and over windows if matched."""
+        return self._weights.statistics_pos.n_eff.mean(-1)
 
     @property
     def n_eff_neg(self) -> Tensor:
-        """[..., T] effective sample size of the negatives, mean over queries."""
-        return effective_sample_size(self._weights.alpha_neg).mean(-1)
+        """[..., T] the same for negatives."""
+        return self._weights.statistics_neg.n_eff.mean(-1)
 
     @property
     def dominated_pos(self) -> Tensor:
-        """[..., T] share of queries for which one positive has more than half of the weight."""
-        return _dominated_share(self._weights.alpha_pos)
+        """[..., T] share of queries, or of their windows, for which one positive has more than half of the weight."""
+        return self._weights.statistics_pos.dominated.mean(-1)
 
     @property
     def dominated_neg(self) -> Tensor:
-        """[..., T] share of queries for which one negative has more than half of the weight."""
-        return _dominated_share(self._weights.alpha_neg)
+        """[..., T] the same for negatives."""
+        return self._weights.statistics_neg.dominated.mean(-1)
 
     @property
     def correction_pos(self) -> Tensor:
         """[..., T] share of the weight that the estimator moves between positives, Σ max(α − γ, 0) = ½ Σ|γ − α|."""
-        return _correction_share(self._weights.alpha_pos, self._weights.gamma_pos)
+        return self._weights.statistics_pos.correction.mean(-1)
 
     @property
     def correction_neg(self) -> Tensor:
         """[..., T] the same for negatives, mean over queries; 0 without negatives."""
-        return _correction_share(self._weights.alpha_neg, self._weights.gamma_neg)
+        return self._weights.statistics_neg.correction.mean(-1)
 
     @property
     def spread(self) -> Tensor:
@@ -142,8 +141,10 @@ class DriftReport:
         """[...] energy distance 2 E‖x − y‖ − E‖x − x′‖ − E‖y − y′‖ of generated and real features, over their mean
         distance.
 
-        It is an unbiased estimate of a distance between distributions: 0 in expectation where they are equal, positive
-        otherwise, for any number of samples. A single batch is noisy and may be negative; average over steps.
+        Its expectation is exactly 0 where both distributions are equal, for any number of samples. Elsewhere it is
+        positive, but it is a ratio and not unbiased there. With the feature scale "standardize-l2" it is small for
+        samples that are only too wide or too narrow, because unit features have no length. A single batch is noisy and
+        may be negative; average over steps.
         With many positives it is the mean over blocks of them (`positive_blocks`), so that its cost is linear in n.
         """
         return energy_distance(self._terms.distances, self._terms.negatives, self._distances_pos())
@@ -187,13 +188,3 @@ class DriftReport:
             complete=True,
             generator=generator,
         )
-
-
-def _dominated_share(alpha: Tensor) -> Tensor:
-    """Return the share of queries with a dominant weight."""
-    return (alpha.amax(-1) > DOMINATES_ABOVE).to(alpha.dtype).mean(-1)
-
-
-def _correction_share(alpha: Tensor, gamma: Tensor) -> Tensor:
-    """Return Σ max(α − γ, 0), mean over queries."""
-    return (alpha - gamma).clamp_min(0).sum(-1).mean(-1)

@@ -21,19 +21,21 @@ from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
 from truedrift.training.journal import MetricsLog, read_metrics
 from truedrift.training.load import LoadedGenerator, load_generator
 from truedrift.training.loop import NonFinite, NonFiniteMonitor, TrainingReport
+from truedrift.training.objective import BatchObjective, FeatureLayout, Objective
 from truedrift.training.pictures import image_grid, scatter_image, write_png
 from truedrift.training.run_directory import RunDirectory, lock_run, open_run
 from truedrift.training.setup import Parts, TrainingSetup, build_setup, load_samples
 from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD, StopSignal
 from truedrift.training.state import EMA, TrainingState, learning_rate
 from truedrift.training.status import RunStatus, run_status
-from truedrift.training.step import Objective, Step, StepResult
+from truedrift.training.step import Step, StepResult
 from truedrift.training.train import Training, load_training, replay, train
 
 __all__ = [
     "EMA",
     "EXIT_STATUS",
     "EXIT_STATUS_KEYBOARD",
+    "BatchObjective",
     "BatchOptions",
     "CachedFeatures",
     "CadenceOptions",
@@ -44,6 +46,7 @@ __all__ = [
     "DataOptions",
     "EngineOptions",
     "EvaluationOptions",
+    "FeatureLayout",
     "GeneratorInputs",
     "LoadedGenerator",
     "MetricsLog",

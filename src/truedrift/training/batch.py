@@ -6,24 +6,23 @@ processes. The strength a is uniform on [low, high], or p(a) ∝ a⁻³ by inver
 a = (low⁻² − u (low⁻² − high⁻²))^(−1/2).
 
 Features of real images are encoded in each step, or looked up if both views of every image are cached. Encoding is
-divided among the processes by rows and gathered; each process looks up all rows itself. With `objective.pixels` the
-scales are (φ_1(x), …, φ_S(x), x), since pooled features say little about position. Pixels of positives are read from
-the images in memory, so that the feature cache stays small.
+divided among the processes by rows and gathered; each process looks up all rows itself. Pixels of positives are read
+from the images in memory, so that the feature cache stays small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
+from torch import nn
 
 from truedrift import distributed
 from truedrift.axes import Float, Tensor
 from truedrift.data.class_batches import Batch, ClassBatches, gather_samples
 from truedrift.data.samples import Samples, to_model_range
-from truedrift.encoders.base import stack_padded
 from truedrift.generators.base import Generator
 from truedrift.seeding import stream
 from truedrift.training.config import ConditionOptions, RunConfig
@@ -124,11 +123,17 @@ def unconditional_weight(config: RunConfig, classes: int, step: int) -> Tensor:
 Encode = Callable[[Tensor], tuple[Tensor, ...]]
 
 
+def flatten_groups(groups: Sequence[Tensor]) -> Float[Tensor, "rows F"]:
+    """Join feature groups [rows, …] to one vector per sample, in float32 or wider."""
+    flat = [group.flatten(1).to(torch.promote_types(group.dtype, torch.float32)) for group in groups]
+    return flat[0] if len(flat) == 1 else torch.cat(flat, -1)
+
+
 class FeatureSource(Protocol):
     """A function from a batch of real images to their features."""
 
-    def __call__(self, batch: Batch) -> Float[Tensor, "rows S D"]:
-        """Return features [rows, S, D] for indices [rows]."""
+    def __call__(self, batch: Batch) -> Float[Tensor, "rows F"]:
+        """Return feature vectors [rows, F] for indices [rows]."""
         ...
 
 
@@ -144,15 +149,15 @@ class Positives:
     def __init__(self, batches: ClassBatches, lookup: FeatureSource, unconditional: int = 0) -> None:
         self.batches, self.lookup, self.unconditionals = batches, lookup, unconditional
 
-    def at(self, step: int) -> Float[Tensor, "S C n D"]:
+    def at(self, step: int) -> Float[Tensor, "C n F"]:
         """Return the positives of that step."""
         batch = self.batches.at(step)
         features = self.lookup(Batch(batch.indices.flatten(), batch.mirrored.flatten()))
-        return features.transpose(0, 1).unflatten(1, tuple(batch.indices.shape))
+        return features.unflatten(0, tuple(batch.indices.shape))
 
-    def unconditional(self, step: int) -> Float[Tensor, "S u D"]:
+    def unconditional(self, step: int) -> Float[Tensor, "u F"]:
         """Return the unconditional negatives of that step, images of any class."""
-        return self.lookup(self.batches.unconditional(step, self.unconditionals)).transpose(0, 1)
+        return self.lookup(self.batches.unconditional(step, self.unconditionals))
 
 
 class OnTheFlyFeatures:
@@ -172,7 +177,7 @@ class OnTheFlyFeatures:
         self.samples, self.encode, self.device, self.dtype, self.at_once = samples, encode, device, dtype, at_once
 
     @torch.no_grad()
-    def __call__(self, batch: Batch) -> Float[Tensor, "rows S D"]:
+    def __call__(self, batch: Batch) -> Float[Tensor, "rows F"]:
         total = len(batch.indices)
         start, end = distributed.row_range(total)
         own = Batch(batch.indices[start:end], batch.mirrored[start:end])
@@ -182,29 +187,27 @@ class OnTheFlyFeatures:
         return distributed.gather_rows(features, total)
 
     def _features(self, values: Tensor) -> Tensor:
-        groups = self.encode(to_model_range(values).to(self.dtype))
-        return stack_padded([f.to(torch.promote_types(f.dtype, torch.float32)) for f in groups]).transpose(0, 1)
+        return flatten_groups(self.encode(to_model_range(values).to(self.dtype)))
+
+
+class JoinedEncoder(nn.Module):
+    """Several encoders as one: the groups of the first come first."""
+
+    def __init__(self, encoders: Sequence[Encode]) -> None:
+        super().__init__()
+        self.encoders = list(encoders)
+        self.modules_of_encoders = nn.ModuleList(each for each in encoders if isinstance(each, nn.Module))
+
+    def forward(self, values: Tensor) -> tuple[Tensor, ...]:
+        return tuple(group for encode in self.encoders for group in encode(values))
 
 
 @dataclass(frozen=True)
-class EncoderWithPixels:
-    """An encoder with the pixels as one more scale."""
+class JoinedFeatures:
+    """Features of real images from several encoders."""
 
-    encode: Encode
+    lookups: Sequence[FeatureSource]
 
-    def __call__(self, values: Tensor) -> tuple[Tensor, ...]:
-        return (*self.encode(values), values.flatten(1))
-
-
-@dataclass(frozen=True)
-class FeaturesWithPixels:
-    """Features of real images with the pixels as one more scale."""
-
-    lookup: FeatureSource
-    samples: Samples
-
-    def __call__(self, batch: Batch) -> Float[Tensor, "rows S D"]:
-        features = self.lookup(batch)
-        values = to_device(gather_samples(self.samples.values, batch), features.device)
-        pixels = to_model_range(values).to(features.dtype).flatten(1)
-        return stack_padded((*features.unbind(1), pixels)).transpose(0, 1)
+    def __call__(self, batch: Batch) -> Float[Tensor, "rows F"]:
+        first, *others = (lookup(batch) for lookup in self.lookups)
+        return torch.cat((first, *(features.to(first.dtype) for features in others)), -1)

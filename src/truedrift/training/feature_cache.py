@@ -1,10 +1,10 @@
 """Features of every image and of its mirror image, encoded once, stored on disk and looked up by each step.
 
 With a frozen encoder and mirroring as the only augmentation, each image has two views, so the encoder has nothing to do
-for positives after the first run. The file is a float32 array [views, N, Σ D_s], memory-mapped: a step reads only the
-rows that it draws. The file name is a hash of the encoder's weights and options, the images, the precision and the
-version. The file `.sha256` holds the hash of its content, which is verified before use. One process builds the file,
-and others that need it wait.
+for positives after the first run. The file is an array [views, N, F], memory-mapped: a step reads only the rows that it
+draws. It is float32, and float16 for feature maps. The file name is a hash of the encoder's weights and options, the
+images, the precision and the version. The file `.sha256` holds the hash of its content, which is verified before use.
+One process builds the file, and others that need it wait.
 
 The file is written in pieces, and the file `.pieces` counts those on disk, so a process that is killed loses minutes of
 work and not hours: the next one continues after the last counted piece. After a write error, such as that of a full
@@ -30,11 +30,11 @@ from truedrift._version import __version__
 from truedrift.axes import Float, Tensor
 from truedrift.data.class_batches import Batch, gather_samples
 from truedrift.data.samples import Samples, to_model_range
-from truedrift.encoders.base import Encoder, stack_padded
+from truedrift.encoders.base import Encoder
 from truedrift.errors import UserError
 from truedrift.progress import Progress
 from truedrift.storage import write_atomically
-from truedrift.training.batch import Encode, to_device
+from truedrift.training.batch import Encode, flatten_groups, to_device
 
 SYNC_EVERY = 32
 """Pieces between two waits for the disk."""
@@ -89,6 +89,9 @@ def _count_path(path: Path) -> Path:
 if TYPE_CHECKING:
     import numpy as np
 
+DTYPES = {"<f2": 2, "<f4": 4}
+"""Bytes per number of the formats of a file."""
+
 AT_ONCE = 256
 """Images encoded at a time. It is fixed, so that the features do not depend on the batch size of a run."""
 
@@ -98,20 +101,18 @@ class CachedFeatures:
 
     Args:
         path: The file that `build_feature_cache` returned. It is memory-mapped.
-        dimensions: D_s of every scale, in the order of the file.
         device: The device to copy the features to.
     """
 
-    def __init__(self, path: Path, dimensions: Sequence[int], device: torch.device) -> None:
+    def __init__(self, path: Path, device: torch.device) -> None:
         import numpy as np  # noqa: PLC0415  an extra
 
         self.views: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        self.dimensions, self.device = list(dimensions), device
+        self.device = device
 
-    def __call__(self, batch: Batch) -> Float[Tensor, "rows S D"]:
+    def __call__(self, batch: Batch) -> Float[Tensor, "rows F"]:
         rows = self.views[batch.mirrored.long().numpy(), batch.indices.numpy()]
-        features = to_device(torch.from_numpy(rows), self.device)
-        return stack_padded(features.split(self.dimensions, -1)).transpose(0, 1)
+        return to_device(torch.from_numpy(rows), self.device).float()
 
 
 def build_feature_cache(
@@ -136,7 +137,7 @@ def build_feature_cache(
         progress: Called after every batch of 256 images.
 
     Returns:
-        A .npy file, float32 [views, N, Σ D_s]. There are two views if images may be mirrored, else one.
+        A .npy file [views, N, F], float32 or float16. There are two views if images may be mirrored, else one.
 
     Raises:
         UserError: If the file cannot be written.
@@ -212,9 +213,14 @@ class _Views:
     device: torch.device
     progress: Progress
 
+    @property
+    def dtype(self) -> str:
+        """float16 for feature maps, whose size matters more than their last digits, else float32."""
+        return "<f2" if any(group.problems > 1 for group in self.encoder.groups) else "<f4"
+
     def sizes(self) -> list[int]:
         """Return the bytes of every piece."""
-        row = 4 * sum(self.encoder.dimensions)
+        row = DTYPES[self.dtype] * sum(group.size for group in self.encoder.groups)
         return [len(self._header()), *(row * len(indices) for _, indices in self._batches())]
 
     def piece(self, number: int) -> bytes:
@@ -222,7 +228,7 @@ class _Views:
         if number == 0:
             return self._header()
         view, indices = self._batches()[number - 1]
-        features = self._features(view, torch.tensor(indices)).cpu().numpy().astype("<f4").tobytes()
+        features = self._features(view, torch.tensor(indices)).cpu().numpy().astype(self.dtype).tobytes()
         total = len(self.samples)
         self.progress(f"features of {self.samples.name}", view * total + indices[-1] + 1, self._count() * total)
         return features
@@ -238,13 +244,13 @@ class _Views:
     def _header(self) -> bytes:
         import numpy as np  # noqa: PLC0415  an extra
 
-        shape = (self._count(), len(self.samples), sum(self.encoder.dimensions))
+        shape = (self._count(), len(self.samples), sum(group.size for group in self.encoder.groups))
         header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": shape})
+        np.lib.format.write_array_header_1_0(header, {"descr": self.dtype, "fortran_order": False, "shape": shape})
         return header.getvalue()
 
     @torch.no_grad()
     def _features(self, view: int, indices: Tensor) -> Tensor:
         batch = Batch(indices, torch.full(indices.shape, bool(view)))
         values = to_model_range(gather_samples(self.samples.values, batch).to(self.device))
-        return torch.cat([f.float() for f in self.encode(values)], -1)
+        return flatten_groups(self.encode(values)).float()

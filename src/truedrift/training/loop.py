@@ -124,7 +124,7 @@ class Loop:
         self.run, self.setup, self.journal = run, setup, journal
         self.evaluate, self.progress, self.notify = evaluate, progress, notify
         self.config, self.state, self.device = run.config, setup.state, setup.step.device
-        self.energy = EnergyAverage(len(setup.step.objective.weights), self.device)
+        self.energy = EnergyAverage(setup.step.objective.scales, self.device)
         self.run_progress = self._synchronize(RunProgress() if journal is None else journal.progress)
         # On a CPU a check costs nothing, so that every step is checked.
         check_every = 1 if self.device.type == "cpu" else self.config.cadence.log_every

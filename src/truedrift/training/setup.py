@@ -5,8 +5,7 @@ resumed only with parts of the same names. The user must ensure that they are ot
 """
 
 import copy
-import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -20,8 +19,9 @@ from truedrift.centroids.estimator import Estimator
 from truedrift.data.class_batches import ClassBatches
 from truedrift.data.load import load
 from truedrift.data.samples import Samples
-from truedrift.encoders.base import Encoder, Pixels, gradient_weights
+from truedrift.encoders.base import Encoder, Pixels, PixelsOptions
 from truedrift.encoders.catalog import build as build_encoder
+from truedrift.encoders.pooling import GroupShape
 from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build as build_generator
@@ -30,16 +30,17 @@ from truedrift.progress import Progress
 from truedrift.storage import cache_directory
 from truedrift.training.batch import (
     Encode,
-    EncoderWithPixels,
     FeatureSource,
-    FeaturesWithPixels,
+    JoinedEncoder,
+    JoinedFeatures,
     OnTheFlyFeatures,
     Positives,
 )
 from truedrift.training.config import RunConfig
 from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
+from truedrift.training.objective import BatchObjective, FeatureLayout
 from truedrift.training.state import TrainingState
-from truedrift.training.step import DTYPES, Objective, Step, autocast
+from truedrift.training.step import DTYPES, Step, autocast
 
 # ---- Parts ----
 
@@ -69,7 +70,8 @@ class Parts:
     Args:
         samples: The training data.
         generator: A `Generator`, or any module with its attributes. A new run starts from its current weights.
-        encoder: Function of values [B, *sample_shape] in [−1, 1] to one tensor [B, D_s] per scale. A module is frozen.
+        encoder: Function of values [B, *sample_shape] in [−1, 1] to one tensor [B, D_s] per scale, or [B, P_s, D_s] for
+            a feature map with P_s locations. A module is frozen.
         kernel: Function (x, y, tau) → log k.
         estimator_pos: Estimator of the positive centroid.
         estimator_neg: Estimator of the negative centroid.
@@ -188,7 +190,7 @@ def build_setup(
         UserError: If the configuration, the parts and the data do not fit each other, the weights of the encoder are
             missing, or the feature cache cannot be written.
     """
-    precision, dtype = config.engine.precision, DTYPES[config.engine.precision]
+    dtype = DTYPES[config.engine.precision]
     _require_parts_allowed(config, parts)
 
     # Data.
@@ -202,34 +204,17 @@ def build_setup(
         _require_pure(generator, device, dtype)
     state = TrainingState(generator, config.optimizer, compiled=config.engine.compiled)
 
-    # Encoder and features of the positives.
-    encoder, dimensions = _build_encoder(config, parts, samples, device, dtype)
-    encode = _in_precision(encoder, precision, device)
-    features: FeatureSource
-    if _can_cache_features(config, encoder):
-        cache = build_feature_cache(
-            samples,
-            encoder,
-            encode,
-            directory=cache_directory("features"),
-            precision=precision,
-            device=device,
-            progress=progress,
-        )
-        features = CachedFeatures(cache, encoder.dimensions, device)
-    else:
-        features = OnTheFlyFeatures(samples, encode, device=device, dtype=dtype, at_once=config.engine.micro_batch)
+    # Encoders and features of the positives.
+    encoders, groups = _build_encoders(config, parts, samples, device, dtype)
+    sources = [_build_features(config, each, samples, device, progress) for each in encoders]
+    encoder = encoders[0] if len(encoders) == 1 else JoinedEncoder(encoders)
+    features = sources[0] if len(sources) == 1 else JoinedFeatures(sources)
 
     # Step.
-    pixels = config.objective.pixels
-    if pixels:
-        _require_not_pixels(encoder)
-    step_encoder: Any = EncoderWithPixels(encoder) if pixels else encoder
-    step_features: FeatureSource = FeaturesWithPixels(features, samples) if pixels else features
-    step_dimensions = (*dimensions, math.prod(samples.sample_shape)) if pixels else dimensions
-    objective = Objective(
+    objective = BatchObjective(
+        FeatureLayout(groups, together=config.objective.share_normalization == "group"),
         config.objective,
-        gradient_weights(step_dimensions, config.objective.feature_scale),
+        config.seed,
         estimator_pos=parts.estimator_pos,
         estimator_neg=parts.estimator_neg,
         kernel=parts.kernel,
@@ -237,8 +222,8 @@ def build_setup(
     step = Step(
         config=config,
         state=state,
-        encode=torch.compile(step_encoder) if config.engine.compiled else step_encoder,
-        positives=Positives(batches, step_features, config.batch.unconditional),
+        encode=torch.compile(encoder) if config.engine.compiled else encoder,
+        positives=Positives(batches, features, config.batch.unconditional),
         objective=objective,
         device=device,
     )
@@ -328,28 +313,68 @@ def _require_pure(generator: Generator, device: torch.device, dtype: torch.dtype
         )
 
 
-def _build_encoder(
+def _build_encoders(
     config: RunConfig, parts: Parts, samples: Samples, device: torch.device, dtype: torch.dtype
-) -> tuple[Any, Sequence[int]]:
-    """Return the encoder and the dimensions D_s of its scales."""
+) -> tuple[list[Any], tuple[GroupShape, ...]]:
+    """Return all encoders on the device, and the shapes of their groups."""
+    shape = samples.sample_shape
+    encoders: list[Any] = []
     if parts.encoder is None:
         with _errors_in_section("encoder"):
-            encoder = build_encoder(config.encoder, sample_shape=samples.sample_shape)
-        return encoder.to(device, dtype), encoder.dimensions
-    # Try the user's encoder on one sample of zeros.
-    given = parts.encoder
+            encoders.append(build_encoder(config.encoder, sample_shape=shape))
+        groups = [*encoders[0].groups]
+    else:
+        given, groups = _try_encoder(parts.encoder, samples, device, dtype)
+        encoders.append(given)
+    for number, options in enumerate(config.encoders):
+        with _errors_in_section(f"encoders[{number}]"):
+            encoders.append(build_encoder(options, sample_shape=shape))
+    if config.objective.pixels:
+        _require_not_pixels(encoders[0])
+        encoders.append(build_encoder(PixelsOptions(), sample_shape=shape))
+    for encoder in encoders[1:]:
+        groups += encoder.groups
+    return [each.to(device, dtype) if isinstance(each, Encoder) else each for each in encoders], tuple(groups)
+
+
+def _try_encoder(
+    encoder: Callable[[Tensor], tuple[Tensor, ...]], samples: Samples, device: torch.device, dtype: torch.dtype
+) -> tuple[Any, list[GroupShape]]:
+    """Return the user's encoder and the shapes of its groups, found with one sample of zeros."""
+    given = encoder
     if isinstance(given, nn.Module):
         given = given.requires_grad_(False).eval().to(device, dtype)
     with torch.no_grad():
         scales = given(torch.zeros(1, *samples.sample_shape, device=device, dtype=dtype))
-    rows = isinstance(scales, (tuple, list)) and [f for f in scales if isinstance(f, Tensor) and f.ndim == 2]
+    rows = isinstance(scales, (tuple, list)) and [f for f in scales if isinstance(f, Tensor) and f.ndim in (2, 3)]
     if not rows or len(rows) != len(scales) or not all(len(f) == 1 and f.is_floating_point() for f in rows):
         raise UserError(
             f"the encoder returned {_describe(scales)} for values [1, {', '.join(map(str, samples.sample_shape))}]",
-            "must be a tuple of real tensors [B, D], one per scale",
+            "must be a tuple of real tensors [B, D], or [B, P, D] for P locations",
             "flatten what it returns",
         )
-    return given, [f.shape[-1] for f in rows]
+    return given, [GroupShape(f.shape[-1], (1 if f.ndim == 2 else f.shape[1],)) for f in rows]
+
+
+def _build_features(
+    config: RunConfig, encoder: Any, samples: Samples, device: torch.device, progress: Progress
+) -> FeatureSource:
+    """Return the features of the positives: read from the cache if that saves work, else encoded in every step."""
+    engine = config.engine
+    encode = _in_precision(encoder, engine.precision, device)
+    if not _can_cache_features(config, encoder):
+        dtype = DTYPES[engine.precision]
+        return OnTheFlyFeatures(samples, encode, device=device, dtype=dtype, at_once=engine.micro_batch)
+    cache = build_feature_cache(
+        samples,
+        encoder,
+        encode,
+        directory=cache_directory("features"),
+        precision=engine.precision,
+        device=device,
+        progress=progress,
+    )
+    return CachedFeatures(cache, device)
 
 
 def _describe(value: Any) -> str:
@@ -378,7 +403,7 @@ def _can_cache_features(config: RunConfig, encoder: Any) -> bool:
 
 
 def _require_not_pixels(encoder: Any) -> None:
-    if isinstance(encoder, Pixels):
+    if isinstance(encoder, Pixels) and encoder.options.pooling == "none":
         raise UserError(
             "is true with encoder.kind pixels",
             "the features of that encoder are the pixels",

@@ -12,137 +12,25 @@ A loss or gradient that is not finite changes no weight. AdamW reads the flag on
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 
 from truedrift import distributed
 from truedrift.axes import Float, Tensor
-from truedrift.centroids.estimator import Estimator
-from truedrift.encoders.base import stack_padded
-from truedrift.kernels.kernel import LogKernel
-from truedrift.kernels.precision import full_precision
-from truedrift.objective.drift_loss import DriftLoss, drift_loss
-from truedrift.objective.feature_scale import Features, standardize_l2
-from truedrift.objective.published import abc_release_groups
-from truedrift.objective.report import DriftReport, distances_in_blocks, energy_distance
 from truedrift.seeding import stream
-from truedrift.training.batch import GeneratorInputs, Positives, draw_inputs, to_device, unconditional_weight
-from truedrift.training.config import ObjectiveOptions, RunConfig
+from truedrift.training.batch import (
+    GeneratorInputs,
+    Positives,
+    draw_inputs,
+    flatten_groups,
+    to_device,
+    unconditional_weight,
+)
+from truedrift.training.config import RunConfig
+from truedrift.training.objective import PER_TEMPERATURE, BatchLoss, BatchObjective
 from truedrift.training.state import TrainingState, learning_rate
 from truedrift.training.telemetry import finite_or_none
-
-RELEASE_ORDERS = {"standard": 0, "abc": 1, "abc2": 2}
-"""Estimators of the published arithmetic → the order of their correction."""
-
-
-@dataclass(frozen=True)
-class FeatureLoss:
-    """The loss of a batch and its gradient with respect to the features."""
-
-    loss: Tensor
-    """Scalar: the mean over classes and scales."""
-    gradient: Tensor
-    """Gradient [S, C, g, D] with respect to the generated features."""
-    report: Callable[[], DriftReport]
-    """Computes the diagnostics of the batch on demand, always in the stable arithmetic."""
-    energy: Callable[[], Tensor]
-    """Computes the energy distance [S] on demand, mean over classes; NaN if a side has one sample."""
-
-
-@dataclass(frozen=True)
-class Objective:
-    """The loss that the options describe; a kernel and estimators of the user replace the named ones."""
-
-    options: ObjectiveOptions
-    weights: Sequence[float]
-    """[S] factors of the gradients of the scales, whose features are padded to one dimension."""
-    estimator_pos: Estimator | None = None
-    estimator_neg: Estimator | None = None
-    kernel: LogKernel | None = None
-
-    def __call__(
-        self,
-        gen: Float[Tensor, "S C g D"],
-        pos: Float[Tensor, "S C n D"],
-        neg: Float[Tensor, "S C u D"] | None = None,
-        weight_neg: Float[Tensor, "C u"] | None = None,
-        generator: torch.Generator | None = None,
-        fresh_neg: Float[Tensor, "S C r D"] | None = None,
-    ) -> FeatureLoss:
-        """Compute loss and gradient of all classes and scales."""
-        with torch.enable_grad():
-            leaf = gen.detach().requires_grad_()
-            if self.options.arithmetic == "abc-release":
-                losses = self._release_losses(leaf, pos)
-                report = partial(self._report, gen.detach(), pos)
-                energy = partial(_release_energy, gen.detach(), pos)
-            else:
-                out = self._stable_loss(leaf, pos, neg, weight_neg, generator, fresh_neg)
-                losses, report = out.loss, partial(getattr, out, "report")
-                energy = partial(getattr, out.report, "energy")
-            # The loss is the mean over all groups, and each scale has its weight.
-            share = torch.tensor(self.weights, dtype=losses.dtype).div_(losses.numel()).view(-1, 1)
-            (gradient,) = torch.autograd.grad(losses, leaf, to_device(share, losses.device).expand_as(losses))
-        sides = min(gen.shape[-2], pos.shape[-2])
-        return FeatureLoss(losses.detach().mean(), gradient, report, partial(_mean_over_classes, energy, sides))
-
-    def _report(self, gen: Tensor, pos: Tensor) -> DriftReport:
-        return self._stable_loss(gen, pos, None, None, None).report
-
-    def _stable_loss(
-        self,
-        gen: Tensor,
-        pos: Tensor,
-        neg: Tensor | None,
-        weight_neg: Tensor | None,
-        generator: torch.Generator | None,
-        fresh_neg: Tensor | None = None,
-    ) -> DriftLoss:
-        options = self.options
-        return drift_loss(
-            gen,
-            pos,
-            neg,
-            temperatures=options.temperatures,
-            normalization=options.normalization,
-            form=options.form,
-            estimator_pos=self.estimator_pos or options.estimator_pos,
-            estimator_neg=self.estimator_neg or options.estimator_neg,
-            feature_scale=options.feature_scale,
-            weight_neg=weight_neg,
-            matched=options.matched,
-            fresh_neg=fresh_neg,
-            kernel=self.kernel or options.kernel,
-            generator=generator,
-        )
-
-    def _release_losses(self, gen: Tensor, pos: Tensor) -> Tensor:
-        """Compute the losses in the published arithmetic."""
-        options = self.options
-        return abc_release_groups(
-            gen,
-            pos,
-            temperatures=options.temperatures,
-            abc=RELEASE_ORDERS[options.estimator_pos],
-            abc_neg=RELEASE_ORDERS[options.estimator_neg],
-        )
-
-
-def _release_energy(gen: Tensor, pos: Tensor) -> Tensor:
-    """Return the energy distance [S, C] of unit features, the scale of the published arithmetic."""
-    with full_precision(gen):
-        features = standardize_l2(Features(gen.float(), pos.float()))
-        g = features.negatives
-        return energy_distance(features.distances(), g, distances_in_blocks(features.pos, g))
-
-
-def _mean_over_classes(energy: Callable[[], Tensor], smaller_side: int) -> Tensor:
-    """Return the mean [S] over classes of an energy distance [S, C], NaN if a side has no pair of samples."""
-    values = energy().mean(-1)
-    return values if smaller_side > 1 else values * torch.nan
-
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
 """Precision → dtype of weights and inputs. For bfloat16 autocast computes in bfloat16."""
@@ -152,7 +40,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.
 class StepResult:
     """The result of a step."""
 
-    features: FeatureLoss
+    features: BatchLoss
     gradient_norm: Tensor
     """Scalar: the norm before clipping."""
     finite: Tensor
@@ -167,9 +55,9 @@ class Step:
     state: TrainingState
     """The generator, its optimizer and its average, which the step changes."""
     encode: Callable[[Tensor], tuple[Tensor, ...]]
-    """Generated samples → one tensor [b, D_s] per scale."""
+    """Generated samples → one tensor [b, D_s] or [b, P_s, D_s] per group."""
     positives: Positives
-    objective: Objective
+    objective: BatchObjective
     device: torch.device
 
     def __call__(self, step: int) -> StepResult:
@@ -177,7 +65,7 @@ class Step:
         features = self.gradients(step)
         return self._update(step, features)
 
-    def gradients(self, step: int) -> FeatureLoss:
+    def gradients(self, step: int) -> BatchLoss:
         """Compute the gradients of step number `step` into the parameters, summed over processes."""
         engine = self.config.engine
         # Draw the inputs; this process takes its rows.
@@ -192,14 +80,14 @@ class Step:
         joined = distributed.gather_rows(torch.cat([f.detach() for f in features]), len(draws))
         loss = self._loss(joined, self.fresh_features(step), step)
         # Second half: the gradient of the weights, part by part.
-        gradients = loss.gradient.flatten(1, 2).transpose(0, 1)[start:end].split([len(part) for part in parts])
+        gradients = loss.gradient.flatten(0, 1)[start:end].split([len(part) for part in parts])
         for part, f, g in zip(parts, features, gradients, strict=True):
             (f if in_one_pass else self.features(part)).backward(g)
         distributed.all_reduce_sum([_gradient(parameter) for parameter in self.state.parameters])
         return loss
 
     @torch.no_grad()
-    def fresh_features(self, step: int) -> Float[Tensor, "N S D"] | None:
+    def fresh_features(self, step: int) -> Float[Tensor, "N F"] | None:
         """Return the features of the fresh negatives of all processes, or None if there are none."""
         if self.config.batch.fresh_negatives == 0:
             return None
@@ -209,31 +97,29 @@ class Step:
         parts = split_rows(draws.rows(start, end).to(self.device, DTYPES[engine.precision]), engine.micro_batch)
         return distributed.gather_rows(torch.cat([self.features(part) for part in parts]), len(draws))
 
-    def features(self, draws: GeneratorInputs) -> Float[Tensor, "b S D"]:
-        """Generate samples and return their features [b, S, D] in float32 or wider."""
+    def features(self, draws: GeneratorInputs) -> Float[Tensor, "b F"]:
+        """Generate samples and return their feature vectors [b, F] in float32 or wider."""
         with autocast(self.config.engine.precision, self.device):
             samples = self.state.call(draws.z, draws.labels, draws.strength, draws.style_ids)
-            features = stack_padded([f.to(torch.promote_types(f.dtype, torch.float32)) for f in self.encode(samples)])
-        return features.transpose(0, 1)
+            return flatten_groups(self.encode(samples))
 
-    def _loss(self, gen: Float[Tensor, "N S D"], fresh: Float[Tensor, "R S D"] | None, step: int) -> FeatureLoss:
+    def _loss(self, gen: Float[Tensor, "N F"], fresh: Float[Tensor, "R F"] | None, step: int) -> BatchLoss:
         generator, config = self.state.generator, self.config
-        by_class = gen.transpose(0, 1).unflatten(1, (generator.classes, -1))
+        by_class = gen.unflatten(0, (generator.classes, -1))
         if fresh is not None:
-            fresh = fresh.transpose(0, 1).unflatten(1, (generator.classes, -1))
+            fresh = fresh.unflatten(0, (generator.classes, -1))
         pos = self.positives.at(step).to(by_class.dtype)
         neg = weight = None
         if config.batch.unconditional > 0:
-            neg = self.positives.unconditional(step).to(by_class.dtype).unsqueeze(1)
-            neg = neg.expand(-1, generator.classes, -1, -1)
+            neg = self.positives.unconditional(step).to(by_class.dtype)
             weight = unconditional_weight(config, generator.classes, step).unsqueeze(-1)
             weight = to_device(weight, self.device, by_class.dtype).expand(-1, config.batch.unconditional)
         estimator_stream = torch.Generator(self.device).manual_seed(
             stream(config.seed, "estimator", step).initial_seed()
         )
-        return self.objective(by_class, pos, neg, weight, estimator_stream, fresh)
+        return self.objective(by_class, pos, neg, weight, estimator_stream, fresh, step=step)
 
-    def _update(self, step: int, features: FeatureLoss) -> StepResult:
+    def _update(self, step: int, features: BatchLoss) -> StepResult:
         parameters, options = self.state.parameters, self.config.optimizer
         limit = torch.inf if options.clip is None else options.clip
         norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
@@ -266,8 +152,6 @@ COLLAPSED_BELOW = 0.1
 
 A network with nearly zero initial output, such as DriftDiT, starts below this value and leaves it."""
 
-PER_TEMPERATURE = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
-
 
 def step_metrics(
     config: RunConfig, step: int, outcome: StepResult, energy: Mapping[str, Sequence[float]], skipped: int
@@ -276,10 +160,8 @@ def step_metrics(
 
     Lists have one entry per temperature, those of the energy distance since the last log one per scale.
     """
-    report = outcome.features.report()
-    force = report.force.mean(-2)  # [S, C, T] → [S, T]
-    spread = float(report.spread.mean())
-    means = {name: getattr(report, name).mean((0, 1)).tolist() for name in PER_TEMPERATURE}
+    means = outcome.features.report_means()
+    spread = float(means["spread"])
     metrics = {
         "step": step,
         "epoch": step / config.cadence.steps_per_epoch,
@@ -289,8 +171,7 @@ def step_metrics(
         "gradient_norm": float(outcome.gradient_norm),
         "learning_rate": learning_rate(config.optimizer, step - 1),
         "temperatures": list(config.objective.temperatures),
-        "force": force.tolist(),
-        **means,
+        **{name: means[name].tolist() for name in ("force", *PER_TEMPERATURE)},
         "spread": spread,
         "collapsed": spread < COLLAPSED_BELOW and step > config.optimizer.warmup_steps,
         "skipped": skipped,
