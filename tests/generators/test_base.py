@@ -8,7 +8,7 @@ import pytest
 import torch
 from oracles.generator_zoo import CLASSES, ZOO, inputs, make_generator, perturb
 
-from truedrift.generators import OPTIONS, DriftDiTOptions, Generator, MLPOptions, build
+from truedrift.generators import OPTIONS, ConvOptions, DriftDiTOptions, Generator, MLPOptions, UNetOptions, build
 
 EVERY = pytest.mark.parametrize("name", ZOO)
 
@@ -98,7 +98,7 @@ def test_float64_and_bfloat16_autocast_are_near_float32(name):
     torch.testing.assert_close(wide.float(), x, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["mlp images", "drift-dit"])
+@pytest.mark.parametrize("name", ["mlp images", "drift-dit", "conv", "unet"])
 def test_compiles_without_graph_breaks_with_gradients(name):
     torch.compiler.reset()
     generator = perturb(make_generator(name))
@@ -179,6 +179,14 @@ def test_the_mlp_starts_where_tanh_is_not_flat():
         (DriftDiTOptions, {"registers": -1}, "^registers is -1; must be an integer ≥ 0; "),
         (DriftDiTOptions, {"width": 30, "heads": 6}, "^width is 30 and heads is 6; "),  # RoPE needs pairs
         (DriftDiTOptions, {"style_draws": 0}, "^style_draws is 0 and style_entries is 64; "),
+        (ConvOptions, {"widths": ()}, "^widths is empty; must hold one or more integers; "),
+        (ConvOptions, {"widths": (8, 0)}, r"^widths\[1\] is 0; must be an integer ≥ 1; "),
+        (ConvOptions, {"noise": 0}, "^noise is 0; "),
+        (ConvOptions, {"embedding": 3}, "^embedding is 3; must be even"),
+        (UNetOptions, {"multipliers": ()}, "^multipliers is empty; must hold one or more integers; "),
+        (UNetOptions, {"multipliers": (1, -2)}, r"^multipliers\[1\] is -2; "),
+        (UNetOptions, {"blocks": 0}, "^blocks is 0; must be an integer ≥ 1; "),
+        (UNetOptions, {"condition": 7}, "^condition is 7; must be even"),
     ],
 )
 def test_options_are_checked(kind, values, message):
@@ -195,7 +203,24 @@ def test_options_are_checked(kind, values, message):
         (MLPOptions(), (2,), 0, "^classes is 0; must be an integer ≥ 1; "),
         (DriftDiTOptions(), (2,), 2, r"^patch is 4 and sample_shape is \(2,\); .*; .*an MLP"),
         (DriftDiTOptions(), (3, 32, 30), 2, r"^patch is 4 and sample_shape is \(3, 32, 30\); "),
-        ({"width": 3}, (2,), 2, "^options is a dict; must be one of MLPOptions, DriftDiTOptions; "),
+        (
+            ConvOptions(),
+            (2,),
+            2,
+            r'^sample_shape is \(2,\); the generator "conv" makes images \(C, H, W\); use .*"mlp"',
+        ),
+        (
+            UNetOptions(),
+            (2,),
+            2,
+            r'^sample_shape is \(2,\); the generator "unet" makes images \(C, H, W\); use .*"mlp"',
+        ),
+        (
+            {"width": 3},
+            (2,),
+            2,
+            "^options is a dict; must be one of MLPOptions, ConvOptions, UNetOptions, DriftDiTOptions; ",
+        ),
     ],
 )
 def test_impossible_sizes_are_refused(options, shape, classes, message):
@@ -203,8 +228,10 @@ def test_impossible_sizes_are_refused(options, shape, classes, message):
         build(options, sample_shape=shape, classes=classes, seed=0)
 
 
-def test_the_catalog_lists_both_generators():
-    assert {"mlp": MLPOptions, "drift-dit": DriftDiTOptions} == OPTIONS
+def test_the_catalog_lists_every_generator():
+    assert {"mlp": MLPOptions, "conv": ConvOptions, "unet": UNetOptions, "drift-dit": DriftDiTOptions} == OPTIONS
+    assert {options.kind for options, _ in ZOO.values()} == set(OPTIONS)  # every one passes the tests of this file
+    assert all(options().kind == name for name, options in OPTIONS.items())
 
 
 ALONE = """

@@ -88,7 +88,7 @@ DAMAGES = {
     "a list": (lambda f: (f / "config.json").write_text("[1]"), "does not name a known architecture "),
     "another kind": (
         lambda f: change_config(f, architecture="gan"),
-        r"does not name a known architecture \('gan'\); must name one of mlp, drift-dit",
+        r"does not name a known architecture \('gan'\); must name one of mlp, conv, unet, drift-dit",
     ),
     "no kind": (lambda f: change_config(f, architecture=["mlp"]), "does not name a known architecture "),
     "other options": (lambda f: change_config(f, options={"size": 3}), "options.size "),

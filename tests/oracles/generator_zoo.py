@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from truedrift.generators import DriftDiTOptions, Generator, MLPOptions, build
+from truedrift.generators import ConvOptions, DriftDiTOptions, Generator, MLPOptions, UNetOptions, build
 
 DIT = DriftDiTOptions(width=24, depth=2, heads=3, patch=2, registers=3, style_draws=5, style_entries=7)
 ZOO = {
@@ -20,6 +20,10 @@ ZOO = {
         DriftDiTOptions(width=16, depth=1, heads=2, patch=2, registers=0, style_draws=0, style_entries=0),
         (1, 4, 4),
     ),
+    "conv": (ConvOptions(widths=(8, 6), noise=5, condition=12, embedding=4), (3, 8, 12)),
+    "conv of gray images": (ConvOptions(widths=(6,), noise=3, condition=8, embedding=2), (1, 14, 14)),
+    "unet": (UNetOptions(width=6, multipliers=(1, 2), blocks=1, attention=4, condition=8), (3, 8, 6)),
+    "unet of odd size": (UNetOptions(width=4, multipliers=(2, 1, 1), blocks=2, condition=6), (1, 7, 5)),
 }
 CLASSES = 4
 

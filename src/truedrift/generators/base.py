@@ -172,3 +172,10 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
 
             file = hf_hub_download(repo_id=model_id, filename=WEIGHTS, **download_options)
         return cls._load_as_safetensor(model, str(file), map_location, strict)
+
+
+def require_image_shape(sample_shape: tuple[int, ...], architecture: str) -> None:
+    """Require (C, H, W), for a generator that makes images only."""
+    if len(sample_shape) != 3:
+        problem, allowed = f"sample_shape is {sample_shape}", f'the generator "{architecture}" makes images (C, H, W)'
+        raise UserError(problem, allowed, 'use the generator "mlp" for points')

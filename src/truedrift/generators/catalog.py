@@ -7,12 +7,15 @@ from truedrift.generators.base import Generator
 from truedrift.generators.conv import ConvGenerator, ConvOptions
 from truedrift.generators.drift_dit import DriftDiT, DriftDiTOptions
 from truedrift.generators.mlp import MLP, MLPOptions
+from truedrift.generators.unet import UNetGenerator, UNetOptions
 from truedrift.seeding import stream
 
-GeneratorOptions = MLPOptions | ConvOptions | DriftDiTOptions
+GeneratorOptions = MLPOptions | ConvOptions | UNetOptions | DriftDiTOptions
 """Options of any of the generators."""
 
-GENERATORS: dict[str, type[Generator]] = {each.architecture: each for each in (MLP, ConvGenerator, DriftDiT)}
+GENERATORS: dict[str, type[Generator]] = {
+    each.architecture: each for each in (MLP, ConvGenerator, UNetGenerator, DriftDiT)
+}
 OPTIONS: dict[str, type[Any]] = {name: each.options_type for name, each in GENERATORS.items()}
 
 

@@ -1,11 +1,13 @@
 """Layers of the generators, and how each one draws its parameters.
 
-    Linear       Xavier: U(−a, a), a = √(6 / (in + out));  or N(0, std²);  std = 0: zeros;  bias 0
-    Convolution  N(0, 1/inputs), or N(0, std²);  bias 0
-    Embedding    N(0, std²)
-    RMSNorm      g ⊙ x / √(mean x² + 10⁻⁶),  g = 1
-    strength     (cos sω_j, sin sω_j),  ω_j = 10^{−j/h},  j = 0 … h − 1
-    Attention    softmax(q kᵀ/√d) v with q, k ← RoPE(RMSNorm(q)), RoPE(RMSNorm(k)), per head
+    Linear         Xavier: U(−a, a), a = √(6 / (in + out));  or N(0, std²);  std = 0: zeros;  bias 0
+    Convolution    N(0, 1/inputs), or N(0, std²);  bias 0
+    ModulatedNorm  GroupNorm(h) (1 + a) + b,  (a, b) = Linear(w)
+    ResidualBlock  skip(h) + conv(silu(F(conv(silu(F(h)))))),  F a ModulatedNorm,  w the condition
+    Embedding      N(0, std²)
+    RMSNorm        g ⊙ x / √(mean x² + 10⁻⁶),  g = 1
+    strength       (cos sω_j, sin sω_j),  ω_j = 10^{−j/h},  j = 0 … h − 1
+    Attention      softmax(q kᵀ/√d) v with q, k ← RoPE(RMSNorm(q)), RoPE(RMSNorm(k)), per head
 
 Every layer draws on the CPU in float32 and copies, so the numbers are the same on every device and in every dtype.
 The layers of torch draw from the global random state in their constructor; these leave their memory uninitialized until
@@ -27,6 +29,12 @@ from truedrift.axes import Float, Tensor
 EPSILON = 1e-6
 GROUPS = 8
 """Largest number of groups of a group normalization."""
+OUTPUT_STD = 0.6
+"""Initial standard deviation of the values before tanh: images that differ, where tanh is not flat."""
+SILU_MEAN_SQUARE = 0.356
+"""E[silu(x)²] for x ~ N(0, 1)."""
+LABEL_STD = 0.3
+"""Initial standard deviation of the vector that a label adds to the condition of a convolutional generator."""
 LONGEST_PERIOD = 10.0
 """Longest period of the strength features, in units of 2π; strengths are numbers from 1 to 4."""
 
@@ -91,6 +99,42 @@ class ModulatedNorm(nn.Module):
     def forward(self, h: Float[Tensor, "B C h w"], w: Float[Tensor, "B D"]) -> Float[Tensor, "B C h w"]:
         a, b = self.modulation(w).unsqueeze(-1).unsqueeze(-1).chunk(2, 1)
         return torch.addcmul(b, F.group_norm(h, self.groups, eps=EPSILON), 1 + a)
+
+
+class ResidualBlock(nn.Module):
+    """skip(h) + conv(silu(F(conv(silu(F(h)))))) with 3×3 convolutions; skip is 1×1 if the channels change.
+
+    If `size` is set, the map is enlarged to it before the first 3×3 convolution. Norm, silu and skip come before that,
+    where they cost a quarter. For the skip this is the same function: interpolation and a 1×1 convolution commute.
+    """
+
+    def __init__(self, inside: int, outside: int, condition: int, *, size: tuple[int, int] | None = None) -> None:
+        super().__init__()
+        self.size = size
+        self.norm1, self.norm2 = ModulatedNorm(inside, condition), ModulatedNorm(outside, condition)
+        self.conv1, self.conv2 = Convolution(inside, outside), Convolution(outside, outside)
+        self.skip = Convolution(inside, outside, size=1) if inside != outside else nn.Identity()
+
+    def forward(self, h: Float[Tensor, "B C h w"], w: Float[Tensor, "B D"]) -> Float[Tensor, "B C2 h2 w2"]:
+        inside, skip = F.silu(self.norm1(h, w)), self.skip(h)
+        if self.size is not None:
+            inside, skip = enlarge(inside, self.size), enlarge(skip, self.size)
+        return skip + self.conv2(F.silu(self.norm2(self.conv1(inside), w)))
+
+
+def enlarge(h: Float[Tensor, "B C h w"], size: tuple[int, int]) -> Float[Tensor, "B C h2 w2"]:
+    """Interpolate a map to `size`, bilinearly: transposed convolutions and pixel shuffles leave a pattern of dots."""
+    return F.interpolate(h, size, mode="bilinear", align_corners=False)
+
+
+def image_convolution(width: int, channels: int) -> Convolution:
+    """Build the last layer of a generator: from silu(norm(h)) to values of standard deviation 0.6 before tanh.
+
+    Different noise gives different images from the start. A constant image would have gradients of 1/√ε through
+    normalization layers of an encoder.
+    """
+    # silu of a normalized map has a mean square of 0.36, over 9 · width inputs.
+    return Convolution(width, channels, std=OUTPUT_STD / (SILU_MEAN_SQUARE * 9 * width) ** 0.5)
 
 
 class Embedding(SeededInit, nn.Embedding):
