@@ -19,7 +19,8 @@ import torch
 from torch import Tensor
 
 from truedrift.training.batch import Positives
-from truedrift.training.step import FeatureLoss, Step, StepResult
+from truedrift.training.objective import BatchLoss
+from truedrift.training.step import Step, StepResult
 
 PARTS = (
     "generator, forward",
@@ -54,9 +55,9 @@ class Laps:
     def around(self, function: Callable[..., Any], name: str) -> Callable[..., Any]:
         """Return the function, with its time added to `name` and the time before it to "other"."""
 
-        def run(*arguments: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
             self.mark("other")
-            result = function(*arguments)
+            result = function(*arguments, **options)
             self.mark(name)
             return result
 
@@ -80,7 +81,7 @@ class MarkedStep(Step):
         self.laps.mark("optimizer and average")
         return outcome
 
-    def gradients(self, step: int) -> FeatureLoss:
+    def gradients(self, step: int) -> BatchLoss:
         loss = super().gradients(step)
         self.laps.mark("generator, backward")
         return loss

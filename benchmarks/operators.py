@@ -20,7 +20,7 @@ from benchmarks.results import Result
 from truedrift.encoders.base import gradient_weights
 from truedrift.objective import gram
 from truedrift.training.config import ObjectiveOptions
-from truedrift.training.step import Objective
+from truedrift.training.objective import Objective
 
 TITLE = "Operators dispatched by field and loss with gradient, 1 to 100 classes × 1 to 8 scales, n = 8, D = 64"
 CLASSES = (1, 10, 100)

@@ -77,21 +77,14 @@ def measure_cifar10() -> list[Result]:
     for n in (FEW, MANY):
         config = replace(built.config, batch=replace(built.config.batch, n=n))
         batches = type(built.positives.batches)(samples.labels, CIFAR_CLASSES, n=n, seed=0, flips=True)
-        shape = (2, len(samples), *feature_shape(built))
+        shape = (2, len(samples), built.objective.layout.size)
         table = torch.randn(shape, generator=stream(0, "benchmark-features"))
         steps[n] = replace(built, config=config, positives=Positives(batches, RandomFeatures(table)))
     return compare(f"cifar10, {CIFAR_CLASSES} classes, g = 8", steps, windows=1, repeats=1)
 
 
-def feature_shape(step: Step) -> tuple[int, int]:
-    """Return the number of scales and the dimension of the features of a step."""
-    with torch.no_grad():
-        scales = step.encode(torch.zeros(1, *step.state.generator.sample_shape))
-    return len(scales), max(scale.shape[-1] for scale in scales)
-
-
 class RandomFeatures:
-    """A table [views, N, S, D] of features in place of those of an encoder."""
+    """A table [views, N, F] of features in place of those of an encoder."""
 
     def __init__(self, table: Tensor) -> None:
         self.table = table

@@ -310,7 +310,7 @@ def test_help_gives_examples_that_run(arguments, capsys):
 @pytest.mark.parametrize("name", main_module.COMMANDS)
 def test_the_help_lists_each_command_with_the_first_line_of_its_own_help(name):
     first = main_module.command_class(name).__doc__.splitlines()[0]
-    assert f"\n  {name:12}{first}\n" in main_module.HELP
+    assert f"\n  {name:17}{first}\n" in main_module.HELP
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,16 @@ import subprocess
 import sys
 
 import pytest
+from PIL import Image
 
+from truedrift.cli import evaluate as evaluate_module
 from truedrift.cli import main
-from truedrift.evaluation import EvaluationRecord
+from truedrift.data import load, to_model_range
+from truedrift.evaluation import EvaluationRecord, NeighborsRecord, hold_out
+from truedrift.generators import Generator, MLPOptions
 from truedrift.records import read
 from truedrift.training import load_generator
+from truedrift.training.load import LoadedGenerator
 
 SMALL = (
     "generator.width=16",
@@ -150,3 +155,169 @@ def read_last(capsys, place, extractor):
     status, _, err = evaluate(capsys, place / "run", "--extractor", extractor, "--device", "cpu")
     assert status == 0, err
     return read(place / "run" / "evaluations.jsonl", EvaluationRecord)[-1]
+
+
+# Strengths
+
+
+def test_several_strengths_make_a_table_and_a_plot(capsys, place, tmp_path):
+    status, out, _ = evaluate(
+        capsys, place / "run", "--strength", 1, 4, 2.5, "--samples", 60, "--device", "cpu", "--out", tmp_path
+    )
+    assert status == 0
+    records = read(tmp_path / "evaluations.jsonl", EvaluationRecord)
+    assert [record.protocol.strength for record in records] == [1, 4, 2.5]
+    best = min(records, key=lambda record: record.metrics.fid)
+    lines = out.splitlines()
+    assert lines[1].split() == ["strength", "FD", "(digits)", "KID", "precision", "recall", "Inception", "Score"]
+    assert [line.split()[0] for line in lines[2:5]] == ["1", "2.5", "4"]
+    assert sum("**" in line for line in lines[2:5]) == 1
+    sentence = rf"Of the strengths 1, 2\.5 and 4, FD \(digits\) is smallest \(.+\) at {best.protocol.strength:g}"
+    assert re.match(sentence, lines[5])
+    assert "without guidance" in out
+    table = (tmp_path / "strengths.md").read_text()
+    assert table.count("\n| ") == 5
+    assert f"**{best.metrics.fid:.4g}**" in table
+    assert (tmp_path / "strengths.png").read_bytes().startswith(b"\x89PNG")
+    # Each row is what the command gives for that strength alone.
+    assert (
+        evaluate(capsys, place / "run", "--strength", 4, "--samples", 60, "--device", "cpu", "--out", tmp_path)[0] == 0
+    )
+    (*_, alone) = read(tmp_path / "evaluations.jsonl", EvaluationRecord)
+    assert alone.metrics == records[1].metrics
+    assert alone.metrics != records[0].metrics
+
+
+def test_one_strength_writes_no_table(capsys, place, tmp_path):
+    status, out, _ = evaluate(
+        capsys, place / "run", "--strength", 2, "--samples", 60, "--device", "cpu", "--out", tmp_path
+    )
+    assert status == 0
+    assert "strength 2, ema weights" in out
+    assert [path.name for path in tmp_path.iterdir()] == ["evaluations.jsonl"]
+
+
+# Nearest training images
+
+
+class Copier(Generator):
+    """Returns given images, one after the other."""
+
+    architecture = "copier"
+
+    def __init__(self, values):
+        super().__init__(MLPOptions(), noise_shape=(1,), sample_shape=(1, 8, 8), classes=10)
+        self.values, self.count = to_model_range(values), 0
+
+    def generate(self, z, labels, strength, style_ids):
+        self.count += len(z)
+        return self.values[self.count - len(z) : self.count]
+
+
+def neighbors_of(capsys, monkeypatch, place, out, values, *arguments):
+    """The record and the output of --neighbors for a generator that returns these images."""
+    loaded = LoadedGenerator(Copier(values), tuple("0123456789"), "copier")
+    monkeypatch.setattr(evaluate_module, "load_generator", lambda path, **options: loaded)
+    options = ("--neighbors", "--samples", len(values), "--device", "cpu", "--out", out)
+    status, text, err = evaluate(capsys, place / "run", *options, *arguments)
+    assert status == 0, err
+    return read(out / "evaluations.jsonl", NeighborsRecord)[-1], text
+
+
+def test_copies_of_training_images_are_reported(capsys, monkeypatch, place, tmp_path):
+    record, text = neighbors_of(capsys, monkeypatch, place, tmp_path, load("digits").values[:100])
+    assert record.is_suspicious
+    assert record.close == 100
+    sentence = r"Samples may be copies: 100 of 100 samples \(100\.0%\) are as close to .+ below 1e-6\."
+    assert re.search(sentence, text)
+    assert "features: digits, sha256 " in text
+    assert "the run was not trained on them" in text
+    for name in ("neighbors.png", "neighbor_distances.png"):
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+        assert f"written: {tmp_path / name}" in text
+    assert (record.protocol.train, record.protocol.compared, record.protocol.held_out) == (1437, 1437, 360)
+
+
+def test_new_images_are_not_reported_as_copies(capsys, monkeypatch, place, tmp_path):
+    values = load("digits", split="test").values
+    ids = hold_out_ids(values)
+    record, text = neighbors_of(
+        capsys, monkeypatch, place, tmp_path, values[ids], "--held-out", 180, "--extractor", "encoder:convnet"
+    )
+    assert not record.is_suspicious
+    assert "No sign of copies: " in text
+    assert (record.protocol.held_out, record.protocol.held_out_split) == (180, "test")
+    _, text = neighbors_of(capsys, monkeypatch, place, tmp_path, values[ids], "--extractor", "encoder:pixels")
+    assert "the run was trained on them" in text
+
+
+def hold_out_ids(values):
+    """The images of the test split that are not among the 180 held-out ones."""
+    _, held_out = hold_out(load("digits"), load("digits", split="test"), 180)
+    taken = {image.numpy().tobytes() for image in held_out.values}
+    return [i for i, image in enumerate(values) if image.numpy().tobytes() not in taken]
+
+
+def test_the_generator_of_a_run_is_compared(capsys, place, tmp_path):
+    status, out, _ = evaluate(capsys, place / "run", "--neighbors", "--device", "cpu", "--out", tmp_path)
+    assert status == 0
+    assert "200 samples  360 held-out" in out
+    assert out.startswith(f"{place / 'run'}, step 4, ema weights\n")
+
+
+def write_images(directory, values):
+    directory.mkdir(parents=True)
+    for number, image in enumerate(values):
+        Image.fromarray(image[0].numpy()).save(directory / f"{number:03}.png")
+
+
+def test_a_folder_without_a_test_split_holds_images_out(capsys, monkeypatch, place, tmp_path):
+    values = load("digits").values[:60]
+    write_images(tmp_path / "f", values)
+    arguments = ("--data", "folder", "--root", tmp_path / "f", "--extractor", "encoder:pixels")
+    record, text = neighbors_of(capsys, monkeypatch, place, tmp_path, values, *arguments)
+    assert (record.protocol.train, record.protocol.held_out, record.protocol.held_out_split) == (48, 12, "train")
+    assert "12 images held out of the comparison; there is no test split, so the run saw them" in text
+    assert record.close >= 48
+    assert record.is_suspicious
+
+
+def test_a_folder_with_a_test_split_uses_it(capsys, monkeypatch, place, tmp_path):
+    values = load("digits").values[:100]
+    write_images(tmp_path / "f" / "train", values[:60])
+    write_images(tmp_path / "f" / "test", values[60:])
+    arguments = ("--data", "folder", "--root", tmp_path / "f", "--extractor", "encoder:pixels")
+    record, _ = neighbors_of(capsys, monkeypatch, place, tmp_path, values[:60], *arguments)
+    assert (record.protocol.train, record.protocol.held_out, record.protocol.held_out_split) == (60, 40, "test")
+    assert record.close == 60
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--strength", "1", "1"], r"strength has a value twice \(1 1\); must be one or more different numbers; .*"),
+        (["--strength", "1", "-2"], "strength is -2.0; must be from 0 to 1e6; pass 1 to 4, as in training"),
+        (["--strength", "1", "2", "--neighbors"], "strength has 2 values with --neighbors; must be one; .*"),
+        (["--neighbors", "--split", "test"], "split is test with --neighbors; .*; leave --split out"),
+        (["--neighbors", "--samples", "0"], "samples is 0; must be at least 2 .*"),
+        (["--neighbors", "--held-out", "1"], "held-out is 1; must be an integer ≥ 2; pass for example 500"),
+    ],
+)
+def test_mistakes_with_strengths_and_neighbors_are_one_line(capsys, place, arguments, message):
+    status, out, err = evaluate(capsys, place / "run", *arguments, "--device", "cpu")
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert re.fullmatch(f"truedrift: error: {message}", line)
+
+
+def test_neighbors_refuse_several_processes_and_points(capsys, monkeypatch, place, tmp_path):
+    with monkeypatch.context() as patch:
+        patch.setenv("WORLD_SIZE", "2")
+        status, _, err = evaluate(capsys, place / "run", "--neighbors", "--device", "cpu")
+    assert (status, "there are 2 processes; --neighbors uses one; run it without torchrun" in err) == (2, True)
+    settings = ("cadence.epochs=1", "cadence.steps_per_epoch=2", "cadence.grid_every=none", "batch.n=4")
+    options = [each for one in settings for each in ("--set", one)]
+    assert main(["train", "toy", *options, "--device", "cpu", "--out", str(tmp_path / "toy")]) == 0
+    capsys.readouterr()
+    status, _, err = evaluate(capsys, tmp_path / "toy", "--neighbors", "--device", "cpu")
+    assert (status, "has points; --neighbors compares images; leave it out" in err) == (2, True)

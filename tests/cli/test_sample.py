@@ -84,6 +84,25 @@ def test_the_default_output_is_in_the_run_directory(capsys, digits):
     assert not [path for path in digits.iterdir() if path.name.startswith(".")]
 
 
+def test_an_average_is_selected_by_its_decay(capsys, tmp_path):
+    config = recipe("digits", settings=(*SMALL, "optimizer.more_ema=[0.5]"))
+    list(train(config, out=tmp_path / "run", device="cpu"))
+    found = arrays(capsys, tmp_path / "run", tmp_path / "half.npz", "--ema", 0.5, "--count", 10)["images"]
+    expected = to_uint8(sample(load_generator(tmp_path / "run", ema=0.5).generator, torch.arange(10), seed=0))
+    assert np.array_equal(found[..., 0], expected[:, 0].numpy())
+    main_average = arrays(capsys, tmp_path / "run", tmp_path / "main.npz", "--count", 10)["images"]
+    assert not np.array_equal(found, main_average)
+    named = arrays(capsys, tmp_path / "run", tmp_path / "named.npz", "--ema", 0.9, "--count", 10)["images"]
+    assert np.array_equal(named, main_average)
+    _, out, _ = run(capsys, tmp_path / "run", "--ema", 0.5)
+    assert out.endswith("sample-100-seed0-strength1-ema0.5.png\n")
+    status, _, err = run(capsys, tmp_path / "run", "--ema", 0.7)
+    assert (status, err) == (
+        2,
+        "truedrift: error: ema is 0.7; the run has averages with decay 0.9, 0.5; use one of these\n",
+    )
+
+
 def test_a_folder_has_one_png_per_sample(capsys, digits, tmp_path):
     status, _, _ = run(
         capsys, digits, "--form", "folder", "--count", 6, "--classes", 3, 7, "--out", tmp_path / "images"

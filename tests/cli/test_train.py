@@ -82,6 +82,42 @@ def test_output_names_the_run_and_the_next_command(capsys, directory):
     assert len(list((directory / "runs").iterdir())) == 2
 
 
+def test_classes_are_given_by_name(capsys, directory):
+    flag, setting = ("--classes", "3", "8"), ("--set", "data.classes=3,8")
+    assert read_config(capsys, "digits", *flag) == read_config(capsys, "digits", *setting)
+    assert read_config(capsys, "digits", *flag)["data"]["classes"] == ["3", "8"]
+    assert read_config(capsys, "digits", *flag, "--set", "data.classes=1")["data"]["classes"] == ["1"]
+    assert read_config(capsys, "digits", *flag, "--set", "data.classes=")["data"]["classes"] == []
+    names = '["upper right", "left"]'
+    assert read_config(capsys, "toy", "--set", f"data.classes={names}")["data"]["classes"] == ["upper right", "left"]
+    # The run has these classes.
+    status, _, _ = train(capsys, "digits", *flag, *set_flags(*SMALL), "--device", "cpu", "--out", "run")
+    assert status == 0
+    data = json.loads((directory / "run" / "config.json").read_text())["data"]
+    assert data["classes"] == ["3", "8"]
+    status, _, err = train(capsys, "digits", "--classes", "three", *set_flags(*SMALL), "--device", "cpu")
+    assert (status, err.splitlines()) == (
+        2,
+        [
+            "truedrift: error: data.classes contains 'three'; must be among 0, 1, 2, 3, 4, 5, 6, 7, 8, 9; "
+            "use these names"
+        ],
+    )
+
+
+def test_summary_has_the_distance_of_every_average(capsys):
+    settings = (*SMALL[:-1], "evaluation.samples=20", "optimizer.more_ema=0.5,0.9")
+    status, out, _ = train(capsys, "digits", *set_flags(*settings), "--device", "cpu", "--out", "run")
+    assert status == 0
+    (line,) = [line for line in out.splitlines() if line.startswith("distance: ")]
+    number = r"\d+\.\d\d"
+    assert re.fullmatch(
+        rf"distance: {number} by digits \(20 samples against 1437 of digits\), best {number}, "
+        rf"{number} with ema 0\.5, {number} with ema 0\.9",
+        line,
+    )
+
+
 def test_energy_distance_as_text():
     logged = {"energy": [0.0512, 0.0712], "energy_error": [0.002, 0.004]}
     assert train_module.describe_energy(logged) == "energy distance 0.0612 ± 0.003"
@@ -199,7 +235,7 @@ ERRORS = [
     ),
     (
         ["digits", "--config", "odd.json"],
-        r"batch\.m is unknown; known: n, generated, sampling, queue_size, unconditional, fresh_negatives; "
+        r"batch\.m is unknown; known: n, generated, labels, sampling, queue_size, unconditional, fresh_negatives; "
         r"use one of these",
     ),
     (

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from truedrift.data import Batch, ClassBatches, class_batches, gather_samples
+from truedrift.data.class_batches import draw_classes
 from truedrift.seeding import stream
 
 UNEQUAL = (7, 12, 5, 9)
@@ -100,18 +101,18 @@ def test_seeds_and_steps_differ():
     assert not torch.equal(images.at(0).indices, images.at(1).indices)
     assert not torch.equal(images.at(0).mirrored, images.at(1).mirrored)
     assert not torch.equal(images.at(0).indices, make_batches((500, 400), 64, seed=4).at(0).indices)
-    assert not torch.equal(images.at(0).indices, images.at(images.steps_per_pass).indices)  # another pass
+    assert not torch.equal(images.at(0).indices, images.at(images.rounds_per_pass).indices)  # another pass
 
 
 @hypothesis.given(counts=st.lists(st.integers(3, 15), min_size=1, max_size=5), n=st.integers(1, 3))
 def test_a_pass_has_no_repeats_and_covers_the_smallest_class(counts, n):
     batches = make_batches(tuple(counts), n)
-    assert batches.steps_per_pass == min(counts) // n
+    assert batches.rounds_per_pass == min(counts) // n
     labels = labels_of(counts)
-    seen = torch.cat([batches.at(step).indices for step in range(batches.steps_per_pass)], dim=-1)
+    seen = torch.cat([batches.at(step).indices for step in range(batches.rounds_per_pass)], dim=-1)
     for c, count in enumerate(counts):
         mine = seen[c].tolist()
-        assert len(set(mine)) == len(mine) == batches.steps_per_pass * n
+        assert len(set(mine)) == len(mine) == batches.rounds_per_pass * n
         assert (labels[seen[c]] == c).all()
         if count == min(counts) and count % n == 0:
             assert sorted(mine) == (labels == c).nonzero()[:, 0].tolist()
@@ -120,7 +121,7 @@ def test_a_pass_has_no_repeats_and_covers_the_smallest_class(counts, n):
 def test_all_images_are_drawn_equally_often_over_many_passes():
     batches = make_batches((10, 40), 5)
     passes = 300
-    seen = torch.stack([batches.at(step).indices for step in range(passes * batches.steps_per_pass)])
+    seen = torch.stack([batches.at(step).indices for step in range(passes * batches.rounds_per_pass)])
     assert (torch.bincount(seen[:, 0].flatten(), minlength=50)[labels_of((10, 40)) == 0] == passes).all()
     times = torch.bincount(seen[:, 1].flatten(), minlength=50)[labels_of((10, 40)) == 1]
     # 10 of 40 a pass: binomial(300, ¼), 75 ± 7.5; a false alarm in 3 000 seeds at 4.5 of them for 40 images.
@@ -204,6 +205,138 @@ def test_steps_and_sizes_out_of_range_are_refused():
         make_batches().at(-1)
     with pytest.raises(ValueError, match=r"u is 34; must be 0 to 33, .*; "):
         make_batches().unconditional(0, 34)
+
+
+# ---- Some of the classes per step ----
+
+
+@pytest.mark.parametrize("labels", [1, 2, 3, 5, 7])
+def test_classes_of_a_round_are_drawn_without_replacement(labels):
+    """A round of 7 // labels steps takes parts of one permutation; all processes and calls draw the same."""
+    for step in (0, 1, 5, 40):
+        drawn = draw_classes(7, labels, 3, step)
+        number, slot = divmod(step, 7 // labels)
+        order = torch.randperm(7, generator=stream(3, "classes", number)).tolist()
+        expected = sorted(order[slot * labels : slot * labels + labels]) if labels < 7 else list(range(7))
+        assert (drawn.classes.tolist(), drawn.round) == (expected, number)
+    rounds = [[draw_classes(7, labels, 3, step) for step in range(k, k + 7 // labels)] for k in (0, 7 // labels)]
+    for each in rounds:
+        together = torch.cat([draw.classes for draw in each])
+        assert len(together.unique()) == len(together) == 7 // labels * labels
+        assert len({draw.round for draw in each}) == 1
+    assert draw_classes(7, None, 3, 40).classes.tolist() == list(range(7))
+
+
+def test_all_classes_are_drawn_equally_often():
+    """Each of 30 classes is in a step with probability 4/30; binomial(2100, 4/30) per class is at most that wide.
+
+    The largest of 30 deviations exceeds 4.9 standard errors in 3·10⁻⁵ of the seeds.
+    """
+    steps = 2100
+    times = torch.bincount(torch.cat([draw_classes(30, 4, 0, step).classes for step in range(steps)]), minlength=30)
+    assert (times - steps * 4 / 30).abs().max() < 4.9 * (steps * (4 / 30) * (26 / 30)) ** 0.5
+    # Pairs of classes are together as often as in independent draws: no class has a fixed partner.
+    together = sum(
+        bool(torch.isin(torch.tensor([0, 1]), draw_classes(30, 4, 0, step).classes).all()) for step in range(steps)
+    )
+    expected = steps * (4 * 3) / (30 * 29)
+    assert abs(together - expected) < 5 * expected**0.5
+
+
+def own_permutation(counts, seed, number, c):
+    """Return class c in pass `number` by the definition with `labels`: a random stream per class and pass."""
+    members = [i for i, label in enumerate(labels_of(counts).tolist()) if label == c]
+    order = torch.randperm(len(members), generator=stream(seed, "positives of class", number, c))
+    return [members[k] for k in order.tolist()]
+
+
+@pytest.mark.parametrize("labels", [1, 2, 3])
+def test_positives_of_drawn_classes_agree_with_the_definition(labels):
+    n, per_pass = 2, min(UNEQUAL) // 2
+    batches = make_batches(UNEQUAL, n, classes_per_step=labels)
+    for step in (0, 1, 2, 7, 3):
+        drawn = draw_classes(4, labels, 3, step)
+        number, slot = divmod(drawn.round, per_pass)
+        expected = [own_permutation(UNEQUAL, 3, number, c)[slot * n : slot * n + n] for c in drawn.classes.tolist()]
+        batch = batches.at(step)
+        assert batch.indices.tolist() == expected
+        assert batch.mirrored.shape == (labels, n)
+        assert torch.equal(labels_of(UNEQUAL)[batch.indices], drawn.classes[:, None].expand(-1, n))
+
+
+@pytest.mark.parametrize(("n", "size"), [(2, 4), (3, 1), (2, 256)])
+def test_the_queue_of_drawn_classes_agrees_with_the_definition(n, size):
+    counts = (1, 3, 12, 5)
+    batches = make_batches(counts, n, sampling="queue", queue_size=size, classes_per_step=2)
+    for step in (0, 1, 5, 20, 4):
+        drawn = draw_classes(4, 2, 3, step)
+        places = torch.randint(size, (2, n), generator=stream(3, "queue", step)).tolist()
+        for row, c in enumerate(drawn.classes.tolist()):
+            positions = [divmod(n * drawn.round + place, counts[c]) for place in places[row]]
+            expected = [own_permutation(counts, 3, number, c)[offset] for number, offset in positions]
+            assert batches.at(step).indices[row].tolist() == expected
+
+
+@pytest.mark.parametrize("sampling", ["without-replacement", "queue"])
+def test_as_many_labels_as_classes_is_the_default(sampling):
+    every, chosen = (make_batches(sampling=sampling, classes_per_step=labels) for labels in (None, 4))
+    for step in (0, 3, 8):
+        assert torch.equal(every.at(step).indices, chosen.at(step).indices)
+        assert torch.equal(every.at(step).mirrored, chosen.at(step).mirrored)
+
+
+def test_a_pass_of_drawn_classes_has_no_repeats_and_covers_a_class():
+    """With one class of two per step, a round has two steps and a pass of 6 // 2 rounds has six."""
+    batches = make_batches((6, 6), 2, classes_per_step=1)
+    for first in (0, 6):
+        seen = torch.cat([batches.at(step).indices.flatten() for step in range(first, first + 6)])
+        assert sorted(seen.tolist()) == list(range(12))
+
+
+@pytest.mark.parametrize("sampling", ["without-replacement", "queue"])
+def test_the_work_of_a_step_does_not_grow_with_the_classes(monkeypatch, sampling):
+    """With 8 labels of 1,000 classes: one permutation per class and pass of the step, and nothing is cached."""
+    counts = (40,) * 1000
+    batches = make_batches(counts, 4, sampling=sampling, queue_size=16, classes_per_step=8)
+    drawn = []
+    monkeypatch.setattr(class_batches, "stream", lambda *key: drawn.append(key[1]) or stream(*key))
+    before = {name: value.numel() for name, value in vars(batches).items() if isinstance(value, torch.Tensor)}
+    for step in range(10):
+        assert batches.at(step).indices.shape == (8, 4)
+    assert drawn.count("positives") == 0
+    assert drawn.count("positives of class") <= 10 * 8 * (2 if sampling == "queue" else 1)
+    assert before == {name: value.numel() for name, value in vars(batches).items() if isinstance(value, torch.Tensor)}
+    assert max(before.values()) == 40_000
+
+
+@pytest.mark.parametrize("sampling", ["without-replacement", "queue"])
+def test_memory_of_unbalanced_classes_is_that_of_the_images(monkeypatch, sampling):
+    """300 classes of one image and one of 9,000: padding to the largest class would be 2.7 million entries."""
+    counts = (*[1] * 300, 9000)
+    largest = []
+    rand = torch.rand
+    monkeypatch.setattr(class_batches, "KEYS_AT_ONCE", 20_000)
+    monkeypatch.setattr(torch, "rand", lambda *a, **k: largest.append(rand(*a, **k)) or largest[-1])
+    batches = make_batches(counts, 1, sampling=sampling, flips=False, queue_size=64)
+    batches.at(0)
+    kept = [value for value in vars(batches).values() if isinstance(value, torch.Tensor)]
+    assert max(value.numel() for value in kept) <= 301 * 66 + 2 * 9300
+    assert max(keys.numel() for keys in largest) <= 20_000
+
+
+@pytest.mark.parametrize("at_once", [1, 13, 25])
+def test_blocks_of_sorting_keys_do_not_change_the_images(monkeypatch, at_once):
+    expected = [make_batches().at(step).indices for step in (0, 9)]
+    queue = make_batches(sampling="queue").at(3).indices
+    monkeypatch.setattr(class_batches, "KEYS_AT_ONCE", at_once)
+    assert all(torch.equal(make_batches().at(step).indices, each) for step, each in zip((0, 9), expected, strict=True))
+    assert torch.equal(make_batches(sampling="queue").at(3).indices, queue)
+
+
+@pytest.mark.parametrize("labels", [0, 5])
+def test_impossible_numbers_of_labels_are_refused(labels):
+    with pytest.raises(ValueError, match=rf"labels is {labels}; must be 1 to 4, the number of classes; set a smaller"):
+        make_batches(classes_per_step=labels)
 
 
 def test_the_queue_draws_more_than_a_class_has():

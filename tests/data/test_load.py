@@ -144,3 +144,12 @@ def test_the_cache_directory_follows_the_environment(monkeypatch, tmp_path):
     assert cache_directory() == tmp_path / ".cache" / "truedrift"
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert cache_directory() == tmp_path / ".cache" / "truedrift"
+
+
+def test_some_classes_of_any_split():
+    every, chosen = load("digits", split="test"), load("digits", split="test", classes=("8", "3"))
+    assert chosen.classes == ("8", "3")
+    assert len(chosen) == int(((every.labels == 8) | (every.labels == 3)).sum())
+    assert torch.equal(chosen.values[chosen.labels == 1], every.values[every.labels == 3])
+    with pytest.raises(ValueError, match=r"classes contains 'eight'; must be among 0, 1, "):
+        load("digits", classes=("eight",))

@@ -90,3 +90,35 @@ def test_the_digest_depends_on_values_labels_classes_and_shapes():
 def test_inconsistent_samples_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         images(**changes)
+
+
+def test_selected_classes_are_renumbered_in_the_order_of_their_names():
+    labels = torch.tensor([2, 0, 1, 2, 0])
+    every = images(5, labels=labels, classes=("a", "b", "c"))
+    chosen = every.select_classes(["c", "a"])
+    assert chosen.classes == ("c", "a")
+    assert chosen.labels.tolist() == [0, 1, 0, 1]  # samples keep their order
+    assert torch.equal(chosen.values, every.values[[0, 1, 3, 4]])
+    assert (chosen.name, chosen.flips) == ("few (c, a)", True)
+    digests = {each.digest() for each in (every, chosen, every.select_classes(["a", "c"]), every.select_classes("abc"))}
+    assert len(digests) == 3  # all classes in their order are the whole data set
+    assert every.select_classes("abc").digest() == every.digest()
+
+
+def test_name_of_many_selected_classes_is_short():
+    names = tuple(map(str, range(30)))
+    every = images(30, labels=torch.arange(30), classes=names)
+    assert every.select_classes(names[:11]).name == "few (11 of 30 classes)"
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a", "x"], r"^classes contains 'x'; must be among a, b; use these names$"),
+        (["b", "a", "b"], r"^classes contains 'b' twice; must name every class at most once; leave it out$"),
+        ([], r"^classes is empty; must be among a, b; "),
+    ],
+)
+def test_classes_that_cannot_be_selected_are_refused(names, message):
+    with pytest.raises(ValueError, match=message):
+        images().select_classes(names)

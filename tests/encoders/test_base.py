@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,12 +15,15 @@ from truedrift.encoders import (
     EfficientNetLite0Options,
     Encoder,
     GroupShape,
+    OwnEncoderOptions,
     PixelsOptions,
+    ResNetOptions,
     build,
     efficientnet_lite0,
     gradient_weights,
     stack_padded,
 )
+from truedrift.encoders.resnet import ResNet, initialize_weights, save_encoder
 from truedrift.objective import drift_loss
 from truedrift.options import from_dict
 from truedrift.storage import write_tensors
@@ -29,6 +33,7 @@ EVERY = {
     "convnet": ConvNetOptions(channels=(4, 6)),
     "dinov2": DINOv2Options(random_weights=True, blocks=(1,), image_size=28),
     "efficientnet-lite0": EfficientNetLite0Options(taps=(1, 3)),
+    "own": OwnEncoderOptions(run="own", taps=(1, 2)),  # in the working directory of the tests of this module
 }
 
 
@@ -37,7 +42,16 @@ def cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRUEDRIFT_CACHE", str(tmp_path_factory.mktemp("cache")))
         write_tensors(efficientnet_lite0.weights_file(), random_weights())
+        patch.chdir(tmp_path_factory.mktemp("runs"))
+        write_own_encoder(Path("own"))
         yield
+
+
+def write_own_encoder(run):
+    layout = ResNetOptions(width=8, blocks=(1, 1))
+    network = ResNet(3, layout)
+    initialize_weights(network, torch.Generator().manual_seed(0))
+    save_encoder(run, network.state_dict(), layout, (3, 16, 16))
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,12 @@
 """A run directory written line by line, without training: every number on the page is known beforehand."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from PIL import Image
 
-from truedrift.evaluation import EvaluationRecord, Metrics, Protocol
+from truedrift.evaluation import EvaluationRecord, Metrics, NeighborsProtocol, NeighborsRecord, Protocol
 from truedrift.recipes import PAPER_FIELD, recipe
 from truedrift.records import append, provenance
 
@@ -129,3 +130,42 @@ def write_evaluation(run, fid, step=300, **protocol):
         provenance=provenance(seed=0, wall_seconds=1.0),
     )
     append(run / "evaluations.jsonl", record)
+
+
+def neighbors_record(**changed):
+    """A record of `truedrift evaluate --neighbors`: held-out images at 10 … 20, samples 5 farther."""
+    record = NeighborsRecord(
+        run="mine",
+        step=300,
+        protocol=NeighborsProtocol(
+            extractor="inception",
+            extractor_sha256=PROTOCOL["extractor_sha256"],
+            prepared="uint8",
+            dimensions=2048,
+            independent=True,
+            samples=200,
+            seed=0,
+            strength=1.0,
+            weights="ema",
+            data="cifar10",
+            train=50_000,
+            compared=2600,
+            held_out=500,
+            held_out_split="test",
+        ),
+        threshold=10.1,
+        close=2,
+        close_held_out=5,
+        p_value=0.75,
+        quantiles=tuple(15 + k / 10 for k in range(101)),
+        held_out_quantiles=tuple(10 + k / 10 for k in range(101)),
+        seconds=1.0,
+        provenance=provenance(seed=0, wall_seconds=1.0),
+    )
+    return replace(record, **changed)
+
+
+def write_neighbors(run, **changed):
+    """Append a line and write a picture as `truedrift evaluate --neighbors` does."""
+    append(run / "evaluations.jsonl", neighbors_record(**changed))
+    Image.new("RGB", (1400, 1700)).save(run / "neighbors.png")

@@ -28,6 +28,7 @@ REFERENCES = {
     "fresh": ({"fresh_negatives": 5}, {}),
     "fresh, matched": ({"n": 6, "fresh_negatives": 3}, {"matched": True}),
     "matched": ({}, {"normalization": "row", "matched": True}),
+    "two of three classes": ({"labels": 2, "unconditional": 4}, {}),
 }
 """Options of batch and objective. The 15 and 9 fresh negatives of three classes are not a multiple of 2."""
 
@@ -57,7 +58,7 @@ def cached_positives(step: Step, directory: Path) -> Positives:
     path = build_feature_cache(samples, encoder, lambda values: encoder(values.double()), **options)
     batch = step.config.batch
     batches = ClassBatches(samples.labels, 3, n=batch.n, seed=step.config.seed, flips=samples.flips)
-    return Positives(batches, CachedFeatures(path, CPU), batch.unconditional)
+    return Positives(batches, CachedFeatures(path, encoder, CPU), batch.unconditional)
 
 
 def build_step_with_few_rows() -> Step:

@@ -31,7 +31,12 @@ class LiteralRun:
         self.average = [p.detach().clone() for p in self.theta]
         options = config.batch
         self.batches = ClassBatches(
-            samples.labels, len(samples.classes), n=options.n, seed=config.seed, flips=samples.flips
+            samples.labels,
+            len(samples.classes),
+            n=options.n,
+            seed=config.seed,
+            flips=samples.flips,
+            classes_per_step=options.labels,
         )
 
     def image(self, index: int, mirrored: bool) -> Tensor:
@@ -47,12 +52,15 @@ class LiteralRun:
 
         `hidden_drift_as` introduces a mistake that tests must detect: samples with hidden labels drift as that class.
         """
-        config, classes = self.config, len(self.samples.classes)
+        config = self.config
+        drawn = self.batches.classes_at(step).classes
         draws = draw_inputs(config, self.generator, step)
         generated_samples = self.generator(draws.z.double(), draws.labels, draws.strength.double(), draws.style_ids)
-        member = torch.arange(classes).repeat_interleave(config.generated)
+        member = drawn.repeat_interleave(config.generated)
+        hidden = draws.labels == len(self.samples.classes)
+        assert torch.equal(draws.labels[~hidden], member[~hidden])
         if hidden_drift_as is not None:
-            member[draws.labels == classes] = hidden_drift_as
+            member[hidden] = hidden_drift_as
         batch = self.batches.at(step)
         u, unconditional, negatives = config.batch.unconditional, None, None
         if u:
@@ -60,13 +68,15 @@ class LiteralRun:
             negatives = self.features(unconditional.indices, unconditional.mirrored)
         fresh_negatives = self.fresh_features(step)
         losses = []
-        for c in range(classes):
-            gen, pos = self.encode(generated_samples[member == c]), self.features(batch.indices[c], batch.mirrored[c])
-            strength = draws.strength[c * config.generated].double()
+        for row, c in enumerate(drawn.tolist()):
+            assert (self.samples.labels[batch.indices[row]] == c).all()
+            gen = self.encode(generated_samples[member == c])
+            pos = self.features(batch.indices[row], batch.mirrored[row])
+            strength = draws.strength[row * config.generated].double()
             weight = (strength - 1) * (config.generated - 1) / u if u else None
             for s in range(len(gen)):
                 if fresh_negatives is not None or config.objective.matched:
-                    fresh = None if fresh_negatives is None else fresh_negatives[s][c]
+                    fresh = None if fresh_negatives is None else fresh_negatives[s][row]
                     losses.append(self.matched_loss(gen[s], pos[s], fresh))
                     continue
                 sides = [gen[s][None, None], pos[s][None, None], negatives[s][None, None] if u else None]
@@ -85,8 +95,8 @@ class LiteralRun:
         return torch.stack(losses).mean()
 
     def fresh_features(self, step: int) -> list[Tensor] | None:
-        """Features [classes, r, D] of the fresh negatives at every scale, sample by sample; constants."""
-        r, classes = self.config.batch.fresh_negatives, len(self.samples.classes)
+        """Features [classes of the step, r, D] of the fresh negatives at every scale, by sample; constants."""
+        r = self.config.batch.fresh_negatives
         if r == 0:
             return None
         draws = draw_inputs(self.config, self.generator, step, fresh=True)
@@ -97,7 +107,7 @@ class LiteralRun:
                     draws.z.double(), draws.labels, draws.strength.double(), draws.style_ids, strict=True
                 )
             ]
-        return [torch.cat(scale).view(classes, r, -1) for scale in zip(*rows, strict=True)]
+        return [torch.cat(scale).unflatten(0, (-1, r)) for scale in zip(*rows, strict=True)]
 
     def matched_loss(self, gen: Tensor, pos: Tensor, fresh: Tensor | None) -> Tensor:
         """Loss of one group of standardized unit features, by loops over windows, queries and references."""

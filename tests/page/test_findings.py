@@ -4,7 +4,16 @@ import json
 from dataclasses import replace
 
 import pytest
-from oracles.handmade_run import HISTORY, METRICS, PROTOCOL, evaluation, telemetry, write_evaluation, write_run
+from oracles.handmade_run import (
+    HISTORY,
+    METRICS,
+    PROTOCOL,
+    evaluation,
+    telemetry,
+    write_evaluation,
+    write_neighbors,
+    write_run,
+)
 
 from truedrift.page import (
     Finding,
@@ -47,7 +56,7 @@ def test_the_finding_of_a_run(make_run):
     assert finding.tone is Tone.GOOD
     assert finding.about == (
         "FID in 2048 features of inception (0123456789ab; uint8, bilinear to 299×299); 5,000 samples, labels balanced, "
-        "seed 7, ema weights, against 1,797 of digits (test)"
+        "seed 7, strength 1.5, ema weights, against 1,797 of digits (test)"
     )
 
 
@@ -87,6 +96,29 @@ def test_the_last_evaluation_of_each_protocol_after_the_training_is_reported(tmp
     assert "50,000 samples" in third.about
     (path / "evaluations.jsonl").write_text("{}\n")
     assert describe_runs([read_run(path, "mine")])[-1].sentence == "1 line of evaluations.jsonl cannot be read."
+
+
+def test_several_strengths_are_one_finding(tmp_path):
+    path = write_run(tmp_path / "mine")
+    for strength, fid in ((1.0, 14.0), (1.5, 9.0), (2.0, 11.0), (1.5, 12.0)):
+        write_evaluation(path, fid, strength=strength)
+    _, finding = describe_runs([read_run(path, "mine")])
+    assert finding.sentence == (
+        "FID 11, precision 0.625, recall 0.375 at step 300, by truedrift evaluate. "
+        "Of the strengths 1, 1.5 and 2, FID is smallest (11) at 2, the largest one, so larger ones may be better."
+    )
+    assert "strength 2, ema weights" in finding.about
+
+
+def test_possible_copies_are_a_note(tmp_path):
+    path = write_run(tmp_path / "mine")
+    write_neighbors(path, close=50, p_value=1e-9)
+    assert describe_runs([read_run(path, "mine")])[-1].tone is Tone.NOTE
+    write_neighbors(path)  # the last record counts
+    _, finding = describe_runs([read_run(path, "mine")])
+    assert finding.tone is Tone.PLAIN
+    assert finding.sentence.startswith("No sign of copies: 2 of 200 samples (1.0%)")
+    assert finding.about.startswith("Distances in 2048 features of inception")
 
 
 def test_a_run_that_was_evaluated_later_is_not_called_not_evaluated(tmp_path):

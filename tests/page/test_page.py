@@ -16,7 +16,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
-from oracles.handmade_run import HISTORY, HOSTILE, METRICS, PROTOCOL, evaluation, telemetry, write_run
+from oracles.handmade_run import (
+    HISTORY,
+    HOSTILE,
+    METRICS,
+    PROTOCOL,
+    evaluation,
+    neighbors_record,
+    telemetry,
+    write_evaluation,
+    write_neighbors,
+    write_run,
+)
 from PIL import Image
 
 from truedrift.page import Finding, Tone, render_page, write_page
@@ -232,6 +243,49 @@ def test_earlier_pictures_are_chosen_evenly():
     assert [step for step, _ in page_module.choose_evenly(pictures)] == [0, 200, 400, 600]
     assert page_module.choose_evenly(pictures[:2]) == pictures[:2]
     assert page_module.choose_evenly([]) == []
+
+
+# Strengths and nearest training images
+
+
+def test_a_run_that_was_only_trained_has_no_such_section(tmp_path):
+    path = write_run(tmp_path / "mine")
+    write_evaluation(path, 12.0)
+    assert 'id="evaluation"' not in page_of([path], tmp_path)
+
+
+def test_strengths_are_shown_as_a_table_and_a_figure(tmp_path):
+    path = write_run(tmp_path / "mine")
+    for strength, fid in ((1.0, 14.0), (1.5, 9.0), (2.0, 11.0)):
+        write_evaluation(path, fid, strength=strength)
+    page = page_of([path], tmp_path)
+    section = page[page.index('<section id="evaluation">') : page.index('<section id="configuration">')]
+    assert "<td><strong>9</strong></td>" in section
+    assert section.count("<tr>") == 4
+    assert section.count("<img ") == 1
+    assert '<a href="#evaluation">' in page
+
+
+def test_nearest_training_images_are_shown_with_their_distances(tmp_path):
+    path = write_run(tmp_path / "<img src=x>")
+    record = neighbors_record()
+    write_neighbors(path, protocol=replace(record.protocol, extractor=HOSTILE, data=HOSTILE))
+    page = page_of([path, write_run(tmp_path / "other")], tmp_path)
+    section = page[page.index('<section id="evaluation">') : page.index('<section id="configuration">')]
+    assert "No sign of copies: 2 of 200 samples (1.0%)" in section
+    assert section.count("<img ") == 2
+    assert "<img src=x" not in page
+    assert "other" not in re.sub('"data:[^"]*"', "", section)
+
+
+def test_a_missing_picture_of_nearest_training_images_is_a_sentence(tmp_path):
+    path = write_run(tmp_path / "mine")
+    write_neighbors(path)
+    (path / "neighbors.png").unlink()
+    page = page_of([path], tmp_path)
+    section = page[page.index('<section id="evaluation">') : page.index('<section id="configuration">')]
+    assert "This picture is damaged." in section
+    assert section.count("<img ") == 1
 
 
 # Many runs

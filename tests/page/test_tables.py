@@ -84,7 +84,7 @@ def test_final_numbers_are_those_of_the_runs_with_all_their_digits(pair):
 def test_the_protocol_is_a_note_after_the_runs_that_it_evaluated(pair, tmp_path):
     (note,) = final_table(pair).notes
     assert note.startswith("mine, other: FID in 2048 features of inception (0123456789ab; uint8, ")
-    assert "5,000 samples, labels balanced, seed 7, ema weights, against 1,797 of digits (test)." in note
+    assert "5,000 samples, labels balanced, seed 7, strength 1.5, ema weights, against 1,797 of digits (test)." in note
     other = write_run(tmp_path / "m", metrics=(evaluation(300, 3.0, PROTOCOL | {"extractor": "digits"}),))
     runs = [pair[0], read_run(other, "m")]
     _, second = final_table(runs).notes

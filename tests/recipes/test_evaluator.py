@@ -5,9 +5,12 @@ import json
 import pytest
 import torch
 
+from truedrift import generators
+from truedrift.data import load
 from truedrift.evaluation import evaluate
+from truedrift.page.run_data import read_run
 from truedrift.recipes import RECIPES, build_evaluator, load_reference_data, recipe
-from truedrift.training import load_generator, train
+from truedrift.training import Parts, load_generator, load_samples, train
 
 CPU = torch.device("cpu")
 SMALL = (
@@ -82,6 +85,43 @@ def test_reference_data_is_a_fixed_part_of_the_split():
         config.data, small_config("evaluation.split=test", "evaluation.reference=9999").evaluation, seed=0
     )
     assert len(split) == 360
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_run_on_some_classes_is_compared_with_these(split):
+    config = small_config("data.classes=3,8", f"evaluation.split={split}")
+    for samples in (load_samples(config, Parts()), None):
+        evaluator = build_evaluator(config, device=CPU, samples=samples)
+        assert evaluator.data.classes == ("3", "8")
+        assert evaluator.data.digest() == load("digits", split=split, classes=("3", "8")).digest()
+        protocol = evaluator(untrained(config), 0)["protocol"]
+        assert protocol["reference"] == "digits (3, 8)"
+        assert protocol["reference_count"] == len(load("digits", split=split, classes=("3", "8")))
+
+
+def untrained(config):
+    return generators.build(config.generator, sample_shape=(1, 8, 8), classes=2, seed=0)
+
+
+def test_every_average_is_evaluated(tmp_path):
+    """By its own weights; the main one decides which checkpoint is the best."""
+    config = small_config("optimizer.ema=0.9", "optimizer.more_ema=0.5,0.99", "optimizer.warmup_steps=1")
+    evaluator = build_evaluator(config, device=CPU)
+    for _ in train(config, out=tmp_path / "run", device="cpu", evaluate=evaluator):
+        pass
+    evaluations = read_evaluations(tmp_path / "run")
+    assert [sorted(entry["more_ema"]) for entry in evaluations] == [["0.5", "0.99"]] * 3
+    last = evaluations[-1]
+    for decay, numbers in ((0.9, last["evaluation"]), *((float(d), n) for d, n in last["more_ema"].items())):
+        generator = load_generator(tmp_path / "run", ema=decay).generator
+        metrics, _ = evaluate(generator, evaluator.reference, evaluator.extractor, samples=60, seed=0)
+        assert numbers == pytest.approx(vars(metrics), rel=1e-9)
+    fids = [last["evaluation"]["fid"], *(numbers["fid"] for numbers in last["more_ema"].values())]
+    assert len(set(fids)) == 3
+    # The page reads the evaluations of the main average.
+    assert [each.metrics.fid for each in read_run(tmp_path / "run", "run").evaluations] == [
+        entry["evaluation"]["fid"] for entry in evaluations
+    ]
 
 
 def test_building_an_evaluator_does_no_work(tmp_path):

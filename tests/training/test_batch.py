@@ -14,6 +14,7 @@ from oracles.training_step import LiteralRun
 
 from truedrift import distributed, encoders, generators, seeding
 from truedrift.data import Batch, ClassBatches
+from truedrift.data.class_batches import draw_classes
 from truedrift.encoders import PixelsOptions
 from truedrift.errors import UserError
 from truedrift.generators import DriftDiTOptions, MLPOptions
@@ -106,6 +107,28 @@ def test_rows_are_indexed_by_global_sample_id():
     assert [len(part) for part in parts] == [6, 7, 7]
 
 
+@pytest.mark.parametrize("fresh", [False, True])
+def test_samples_of_the_drawn_classes_only(fresh):
+    """The labels are those of the classes whose positives the step has; the other draws are those of fewer classes."""
+    batch = {"generated": 4, "labels": 2, "fresh_negatives": 3}
+    config = small_config(batch=batch, condition={"label_dropout": 0.0})
+    per_class = 3 if fresh else 4
+    seen = set()
+    for step in range(6):
+        inputs = draw_inputs(config, STYLED, step, fresh=fresh)
+        classes = draw_classes(5, 2, config.seed, step).classes
+        assert inputs.labels.tolist() == [c for c in classes.tolist() for _ in range(per_class)]
+        assert (inputs.z.shape, inputs.style_ids.shape) == ((2 * per_class, *STYLED.noise_shape), (2 * per_class, 4))
+        assert inputs.strength.shape == (2 * per_class,)
+        seen |= set(inputs.labels.tolist())
+    assert seen == set(range(5))
+
+
+def test_hidden_labels_of_drawn_classes_are_the_null_class():
+    config = small_config(batch={"labels": 2}, condition={"label_dropout": 1.0})
+    assert set(draw_inputs(config, MLP, 0).labels.tolist()) == {5}
+
+
 def test_dtypes_of_the_run():
     d = draw_inputs(build_config(), STYLED, 0)
     wide = d.to(CPU, torch.float64)
@@ -153,6 +176,49 @@ def test_inverse_cube_strength():
     assert float(a.double().mean()) == pytest.approx(1.6, abs=5 * 0.66 / math.sqrt(20_000))
 
 
+def test_inverse_fifth_strength():
+    """p(a) ∝ a⁻⁵ on [1, 4]: F(a) = (1 − a⁻⁴)/(1 − 4⁻⁴), mean (4/3)(1 − 4⁻³)/(1 − 4⁻⁴) = 1.3176."""
+    a = draw_inputs(build_config(generated=4000, strength_law="inverse-fifth"), MLP, 0).strength
+    assert 1 <= float(a.min()) < float(a.max()) <= 4
+    assert distribution_distance(a, lambda v: (1 - v**-4) / (1 - 4.0**-4)) < allowed_distance(len(a))
+    assert distribution_distance(a, lambda v: (1 - v**-2) / (1 - 1 / 16)) > 10 * allowed_distance(len(a))
+    mean = 4 / 3 * (1 - 4.0**-3) / (1 - 4.0**-4)
+    deviation = math.sqrt(2 * (1 - 4.0**-2) / (1 - 4.0**-4) - mean**2)
+    assert float(a.double().mean()) == pytest.approx(mean, abs=5 * deviation / math.sqrt(20_000))
+
+
+@pytest.mark.parametrize(
+    ("law", "distribution"),
+    [
+        ("uniform", lambda v: (v - 1) / 3),
+        ("inverse-cube", lambda v: (1 - v**-2) / (1 - 1 / 16)),
+        ("inverse-fifth", lambda v: (1 - v**-4) / (1 - 4.0**-4)),
+    ],
+)
+def test_fraction_of_strengths_at_the_lowest(law, distribution):
+    """A fraction f is exactly low, 5 standard errors of a mean; the others have the law."""
+    for fraction in (0.25, 0.5):
+        config = build_config(generated=4000, strength_law=law, strength_one_fraction=fraction)
+        a = draw_inputs(config, MLP, 0).strength
+        at_low = float((a == 1).double().mean())
+        assert at_low == pytest.approx(fraction, abs=5 * math.sqrt(fraction * (1 - fraction) / len(a)))
+        others = a[a > 1]
+        assert distribution_distance(others, distribution) < allowed_distance(len(others))
+        assert distribution_distance(a, distribution) > 10 * allowed_distance(len(a))  # negative control
+    for fraction, expected in ((0.0, 0), (1.0, 20_000)):
+        config = build_config(generated=4000, strength_law=law, strength_one_fraction=fraction)
+        assert int((draw_inputs(config, MLP, 0).strength == 1).sum()) == pytest.approx(expected, abs=2)
+
+
+def test_fraction_at_the_lowest_strength_is_of_the_labels_with_guidance():
+    """With unconditional negatives a strength is drawn per class: half of the classes have no guidance."""
+    config = build_config(unconditional=6, strength_one_fraction=0.5)
+    a = batch_module.strengths(config, 4000, 0).view(4000, -1)
+    assert (a == a[:, :1]).all()
+    assert float((a[:, 0] == 1).double().mean()) == pytest.approx(0.5, abs=5 * 0.5 / math.sqrt(4000))
+    assert torch.equal(batch_module.unconditional_weight(config, 4000, 0) == 0, a[:, 0] == 1)
+
+
 def test_style_ids_are_uniform():
     ids = draw_inputs(build_config(generated=2000), STYLED, 0).style_ids
     assert ids.shape == (10_000, 4)
@@ -163,7 +229,7 @@ def test_style_ids_are_uniform():
     assert draw_inputs(build_config(), MLP, 0).style_ids.shape == (20, 0)
 
 
-@pytest.mark.parametrize("law", ["uniform", "inverse-cube"])
+@pytest.mark.parametrize("law", ["uniform", "inverse-cube", "inverse-fifth"])
 def test_equal_strength_bounds_give_that_strength(law):
     config = build_config(strength_low=1.5, strength_high=1.5, strength_law=law)
     torch.testing.assert_close(draw_inputs(config, MLP, 0).strength, torch.full((20,), 1.5))

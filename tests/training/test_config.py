@@ -154,11 +154,13 @@ def is_small(value):
 BUILT_OPTIONS = [
     (path, kind)
     for path, kind in OPTIONS
-    if kind not in ("dinov2", "efficientnet-lite0") and path[0] not in ("cadence", "optimizer", "condition")
+    if kind not in ("dinov2", "efficientnet-lite0", "own") and path[0] not in ("cadence", "optimizer", "condition")
 ]
 """Options of encoders that need files are left out, and sections from which nothing is built."""
 SMALL_SECTIONS = {
     "mlp": {"kind": "mlp", "width": 8, "depth": 1},
+    "conv": {"kind": "conv", "widths": [4, 2], "noise": 4, "condition": 4, "embedding": 2},
+    "unet": {"kind": "unet", "width": 2, "multipliers": [1, 2], "blocks": 1, "condition": 4},
     "drift-dit": {"kind": "drift-dit", "width": 8, "depth": 1, "heads": 2},
     "pixels": {"kind": "pixels"},
     "convnet": {"kind": "convnet", "channels": [2, 2]},
@@ -326,6 +328,35 @@ def test_default_configuration_is_valid():
     assert validated_config(RunConfig()) == RunConfig()
     with pytest.raises(UserError, match=r"^batch.n is 0; "):
         validated_config(RunConfig(batch=BatchOptions(n=0)))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            ("optimizer.schedule=cosine", "optimizer.warmup_steps=10", "cadence.epochs=2", "cadence.steps_per_epoch=5"),
+            r"^optimizer.warmup_steps is 10 with optimizer.schedule cosine and 10 steps; must be below the number",
+        ),
+        (("optimizer.more_ema=0.5,0.9,0.5",), r"^optimizer.more_ema contains 0.5, which is given twice or is "),
+        (("optimizer.ema=0.9", "optimizer.more_ema=[0.9]"), r"^optimizer.more_ema contains 0.9, .*; leave it out"),
+        (
+            ("condition.strength_one_fraction=1", "batch.unconditional=4", "objective.matched=false"),
+            r"^condition.strength_one_fraction is 1 with batch.unconditional 4; must be below 1",
+        ),
+    ],
+)
+def test_options_of_the_optimizer_and_the_strength_must_agree(settings, message):
+    with pytest.raises(UserError, match=message):
+        recipe("digits", settings=settings)
+
+
+def test_positives_seen_with_some_classes():
+    config = recipe("digits", given={"n": 8}, settings=("batch.labels=3",))
+    assert config.classes_per_step(10) == 3
+    assert [config.positives_seen(step, 10) for step in (0, 1, 10)] == [0, 2, 24]
+    every = recipe("digits", given={"n": 8})
+    assert every.classes_per_step(10) == 10
+    assert every.positives_seen(7, 10) == every.positives_seen(7) == 56
 
 
 # ---- Unequal numbers of positives and negatives ----

@@ -52,7 +52,7 @@ def test_loss_and_gradients_equal_those_of_one_process(results, size):
     """Every normalization, feature scale, guidance and source; 15 and 4 rows are not multiples of both 2 and 3."""
     (one,) = results(1)
     names = [name for name in one if name.endswith((" loss", " gradient"))]
-    assert len(names) == 2 * (len(CASES) + len(REFERENCES)) + 4 == 2 * (3 * 3 * 2 * 2 + 3) + 4
+    assert len(names) == 2 * (len(CASES) + len(REFERENCES)) + 4 == 2 * (3 * 3 * 2 * 2 + 4) + 4
     for rank, actual in enumerate(results(size)):
         for name in names:
             assert relative_error(actual[name], one[name]) <= 1e-12, (rank, name)

@@ -8,6 +8,7 @@ import errno
 import fcntl
 import os
 import resource
+import shutil
 
 import numpy as np
 import pytest
@@ -73,7 +74,7 @@ def test_lookup_returns_the_stored_view_bit_for_bit(build_cache, monkeypatch):
     monkeypatch.setattr(feature_cache, "AT_ONCE", 10)  # 27 images in 10, 10 and 7
     samples, encoder = small_samples(), build_encoder(3, 5)
     path, _ = build_cache(samples, encoder)
-    cache = CachedFeatures(path, CPU)
+    cache = CachedFeatures(path, encoder, CPU)
     batch = Batch(torch.tensor([26, 0, 3, 3, 9]), torch.tensor([True, False, False, True, True]))
     features = cache(batch)
     assert features.shape == (5, 8)
@@ -89,9 +90,40 @@ def test_lookup_returns_the_stored_view_bit_for_bit(build_cache, monkeypatch):
     assert not torch.equal(features[2], features[3])  # the two views of one image
 
 
+@pytest.mark.parametrize(("pooling", "numbers"), [("locations", 3 * 64 + 5 * 16), ("pyramid", 3 * 64 + 5 * 16)])
+def test_feature_maps_are_stored_as_float16_and_pooled_after_reading(build_cache, pooling, numbers):
+    """The pyramid has more numbers than the maps, so that the maps are stored."""
+    samples = small_samples()
+    options = dataclasses.replace(convnet(3, 5), pooling=pooling)
+    encoder = build(options, sample_shape=(1, 8, 8))
+    stored = type("Stored", (), {"__call__": lambda self, values: encoder.encode_stored(values)})()
+    directory_options = {"precision": "float32", "device": CPU, "progress": no_progress}
+    path = build_feature_cache(samples, encoder, stored, directory=build_cache(samples)[0].parent, **directory_options)
+    content = np.load(path)
+    assert (content.dtype, content.shape) == (np.float16, (2, 27, numbers))
+    batch = Batch(torch.tensor([26, 0, 3]), torch.tensor([True, False, True]))
+    features = CachedFeatures(path, encoder, CPU)(batch)
+    model = samples.values.float() / 127.5 - 1
+    for row, (index, mirrored) in enumerate(zip(batch.indices.tolist(), batch.mirrored.tolist(), strict=True)):
+        image = model[index].flip(-1) if mirrored else model[index]
+        expected = torch.cat([group[0].flatten() for group in encoder(image[None])])
+        torch.testing.assert_close(features[row], expected, rtol=2e-3, atol=2e-3)
+        other = torch.cat([group[0].flatten() for group in encoder(model[index][None])])
+        assert mirrored == (not torch.allclose(features[row], other, rtol=2e-3, atol=2e-3))
+
+
+def test_too_little_space_is_said_before_encoding(build_cache, monkeypatch):
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    with pytest.raises(
+        UserError, match=r"features of small take 0.0 MB and .* has 0.0 MB left; must fit on the disk; "
+    ):
+        build_cache()
+
+
 def test_file_is_memory_mapped(build_cache):
     path, _ = build_cache()
-    assert isinstance(CachedFeatures(path, CPU).views, np.memmap)
+    assert isinstance(CachedFeatures(path, build_encoder(3, 5), CPU).views, np.memmap)
 
 
 def test_steps_with_cached_positives_have_the_same_gradients(monkeypatch, tmp_path):
@@ -318,7 +350,7 @@ def test_progress_is_reported(tmp_path, monkeypatch):
         progress=lambda *arguments: calls.append(arguments),
         **options,
     )
-    assert calls == [("features of small", done, 54) for done in (20, 27, 47, 54)]
+    assert calls == [("features of small (0.0 MB)", done, 54) for done in (20, 27, 47, 54)]
 
 
 # ---- write_resumable ----

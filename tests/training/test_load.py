@@ -45,6 +45,38 @@ def test_default_weights_are_the_average(trained_run):
     assert (images["ema"] - images["model"]).abs().max() > 1e-3
 
 
+@pytest.fixture(scope="module")
+def run_with_averages(tmp_path_factory):
+    out = tmp_path_factory.mktemp("averages") / "run"
+    run(short_config("digits", "optimizer.more_ema=0.5,0.95"), out)
+    return out
+
+
+@pytest.mark.parametrize(("ema", "file"), [(None, "ema"), (0.8, "ema"), (0.5, "ema-0.5"), (0.95, "ema-0.95")])
+def test_average_is_selected_by_its_decay(run_with_averages, ema, file):
+    loaded = load_generator(run_with_averages, ema=ema)
+    saved = load_saved_weights(run_with_averages, file)
+    assert all(torch.equal(value, saved[name]) for name, value in loaded.generator.state_dict().items())
+    assert loaded.source == f"{run_with_averages}, step 8, {file} weights"
+    others = [load_saved_weights(run_with_averages, other) for other in ("ema", "ema-0.5", "ema-0.95") if other != file]
+    assert not any(torch.equal(saved["first.weight"], other["first.weight"]) for other in others)
+
+
+def test_average_that_the_run_does_not_have_is_rejected(run_with_averages, trained_run, tmp_path):
+    message = r"^ema is 0\.9; the run has averages with decay 0\.8, 0\.5, 0\.95; use one of these$"
+    with pytest.raises(UserError, match=message):
+        load_generator(run_with_averages, ema=0.9)
+    with pytest.raises(UserError, match=r"^ema is 0\.5; the run has averages with decay 0\.8; "):
+        load_generator(trained_run, ema=0.5)
+    with pytest.raises(
+        UserError, match=r"^ema is 0\.5 with the weights model; only averages have a decay; leave it out"
+    ):
+        load_generator(run_with_averages, weights="model", ema=0.5)
+    load_generator(trained_run).generator.save_pretrained(tmp_path / "saved")
+    with pytest.raises(UserError, match=r"^ema is 0\.5 and '.*saved' is a folder of weights; "):
+        load_generator(tmp_path / "saved", ema=0.5)
+
+
 def test_float64_run_is_loaded_as_float32(tmp_path):
     run(short_config("digits", "engine.precision=float64"), tmp_path)
     assert {value.dtype for value in load_saved_weights(tmp_path, "ema").values()} == {torch.float64}

@@ -84,6 +84,7 @@ def test_raise_is_the_default_and_records_the_batch(tmp_path, parts, batches):
     assert incident["mirrored"] == batch.mirrored.tolist()
     assert incident["positives"] != batches.at(STEP + 1).indices.tolist()
     assert incident["generated"] == 30
+    assert "labels" not in incident  # all of them
     saved = load_newest(tmp_path)
     assert saved.step == 3
     assert all_finite(saved.tensors)
@@ -94,6 +95,20 @@ def test_incident_records_unconditional_negatives(tmp_path, parts, batches):
     with pytest.raises(NonFinite, match="step 4"):
         run(short_config("digits", "batch.unconditional=4", "condition.strength_high=4"), tmp_path, parts=parts)
     assert read_incident(tmp_path)["unconditional"] == batches.unconditional(STEP, 4).indices.tolist()
+
+
+def test_incident_records_the_classes_of_the_step(tmp_path):
+    samples = load("digits")
+    chosen = ClassBatches(samples.labels, 10, n=3, seed=0, flips=samples.flips, classes_per_step=4)
+    index = int(chosen.at(STEP).indices[2, 1])
+    assert all(index not in chosen.at(step).indices for step in range(STEP))
+    encoder = NaNForImage(samples.values[index].flatten().float() / 127.5 - 1)
+    with pytest.raises(NonFinite, match="step 4"):
+        run(short_config("digits", "batch.labels=4"), tmp_path, parts=Parts(encoder=encoder))
+    incident = read_incident(tmp_path)
+    assert incident["labels"] == chosen.classes_at(STEP).classes.tolist()
+    assert [samples.labels[row].unique().tolist() for row in incident["positives"]] == [[c] for c in incident["labels"]]
+    assert incident["generated"] == 12
 
 
 def test_skip_continues_and_counts_the_step(tmp_path, parts):

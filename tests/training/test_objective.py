@@ -8,7 +8,7 @@ from oracles.feature_groups import feature_groups
 
 from truedrift.centroids import ABC2, Jackknife
 from truedrift.encoders import GroupShape
-from truedrift.objective import abc_release_loss, drift_loss
+from truedrift.objective import abc_release_loss, drift_loss, official_loss
 from truedrift.training import BatchObjective, FeatureLayout, Objective, ObjectiveOptions
 
 OPTIONS = ObjectiveOptions(
@@ -213,3 +213,46 @@ def test_loss_of_maps_is_the_sum_over_parts_of_means(share, locations):
     assert means["force"].shape == (4, 2)
     assert means["n_eff_pos"].shape == (2,)
     assert means["spread"].shape == ()
+
+
+OFFICIAL = ObjectiveOptions(
+    arithmetic="official",
+    temperatures=(0.1, 0.5),
+    estimator_pos="standard",
+    estimator_neg="standard",
+    feature_scale="mean-distance",
+    share_normalization="map",
+)
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_official_arithmetic_takes_classes_and_locations_of_a_part_as_one_batch(guided):
+    """The sum over parts of the mean of `official_loss`, which the golden numbers of the official code check."""
+    gen, pos = draw_vectors(4, MAPS.size, 0), draw_vectors(6, MAPS.size, 1)
+    neg = draw_vectors(3, MAPS.size, 2)[0] if guided else None
+    weight = torch.tensor([[0.5], [1.5]], dtype=torch.float64).expand(2, 3) if guided else None
+    result = BatchObjective(MAPS, OFFICIAL)(gen, pos, neg, weight)
+    leaf = gen.clone().requires_grad_()
+    total, start = 0.0, 0
+    for group in MAPS.groups:
+        for size in group.parts:
+            columns = slice(start, start + size * group.dimension)
+            start += size * group.dimension
+
+            def problems(side, columns=columns, D=group.dimension):  # [size · C, rows, D], locations first
+                return torch.cat([side[..., columns].unflatten(-1, (-1, D))[:, :, p] for p in range(size)])  # noqa: B023
+
+            loss = official_loss(
+                problems(leaf),
+                problems(pos),
+                None if neg is None else problems(neg.expand(2, -1, -1)),
+                weight_neg=None if weight is None else weight.repeat(size, 1),
+                temperatures=OFFICIAL.temperatures,
+            )
+            total = total + loss.mean()
+    (gradient,) = torch.autograd.grad(total, leaf)
+    torch.testing.assert_close(result.loss, total.detach(), rtol=1e-10, atol=0)
+    torch.testing.assert_close(result.gradient, gradient, rtol=1e-9, atol=1e-13)
+    stable = BatchObjective(MAPS, dataclasses.replace(OFFICIAL, arithmetic="stable"))(gen, pos, neg, weight)
+    torch.testing.assert_close(result.energy(), stable.energy())
+    assert not torch.allclose(result.gradient, stable.gradient, rtol=0.01)  # its clamps are active

@@ -28,7 +28,13 @@ VARIANTS = {
         "digits",
         ("batch.n=6", "batch.fresh_negatives=3", "objective.matched=true", "objective.normalization=row"),
     ),
+    "two classes per step": ("digits", ("batch.labels=2", "batch.unconditional=4", "condition.strength_high=4")),
+    "labels, queue": ("digits", ("batch.labels=3", "batch.sampling=queue", "batch.queue_size=40")),
+    "cosine": ("digits", ("optimizer.schedule=cosine",)),
+    "several averages": ("digits", ("optimizer.more_ema=0.5,0.95",)),
+    "three classes": ("digits", ("data.classes=7,0,3",)),
     "cached features": ("digits", ("encoder.kind=convnet", "encoder.channels=4,6")),
+    "convolutions": ("digits", ('generator={"kind": "conv", "widths": [6, 4], "noise": 4, "condition": 6}',)),
     "transformer": ("digits", ('generator={"kind": "drift-dit", "width": 8, "depth": 1, "heads": 2}',)),
 }
 

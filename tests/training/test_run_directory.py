@@ -64,6 +64,9 @@ def test_directory_name_is_recipe_and_hash_of_the_identity():
     del identity["cadence"], identity["evaluation"], identity["engine"]["micro_batch"], identity["engine"]["nonfinite"]
     # As before these options existed.
     del identity["batch"]["fresh_negatives"], identity["encoder"]["pooling"], identity["encoders"]
+    del identity["data"]["classes"], identity["batch"]["labels"], identity["condition"]["strength_one_fraction"]
+    for name in ("schedule", "final_fraction", "more_ema"):
+        del identity["optimizer"][name]
     del (
         identity["objective"]["matched"],
         identity["objective"]["share_normalization"],
@@ -95,6 +98,60 @@ def test_other_configuration_is_rejected_with_the_differences(trained_run):
         "choose another directory with --out"
     )
     assert read_files(trained_run) == before
+
+
+def test_length_of_a_cosine_run_is_part_of_its_identity(tmp_path):
+    """The learning rates depend on it; with the constant schedule a run may be continued."""
+    cosine = "optimizer.schedule=cosine"
+    messages = []
+    run(short_config("digits", cosine), tmp_path / "run", notify=messages.append)
+    assert messages[0] == (
+        f"digits: 8 steps with a cosine schedule, which fixes the length of the run in {tmp_path / 'run'}"
+    )
+    before = read_files(tmp_path / "run")
+    longer = short_config("digits", cosine, "cadence.epochs=6")
+    with pytest.raises(UserError) as caught:
+        run(longer, tmp_path / "run")
+    assert str(caught.value) == (
+        f"{str(tmp_path / 'run')!r} holds another run, which differs in steps of the cosine schedule (8 and 12); "
+        "must have the same configuration and data; choose another directory with --out"
+    )
+    assert read_files(tmp_path / "run") == before
+    # The directory of another length has another name; other options of the cadence may change.
+    ids = [
+        train_module.run_directory(short_config("digits", cosine, *settings), Parts(), None).id
+        for settings in (
+            (),
+            ("cadence.epochs=6",),
+            ("cadence.log_every=7",),
+            ("cadence.epochs=2", "cadence.steps_per_epoch=4"),
+        )
+    ]
+    assert ids[0] == ids[2] == ids[3] != ids[1]
+    # Negative control: the constant schedule.
+    run(short_config("digits"), tmp_path / "constant")
+    assert run(short_config("digits", "cadence.epochs=6"), tmp_path / "constant")[-1].step == 12
+
+
+def test_further_averages_and_classes_are_part_of_the_identity(tmp_path):
+    run(short_config("digits", "optimizer.more_ema=[0.5]"), tmp_path)
+    with pytest.raises(UserError, match=r"differs in optimizer.more_ema \(\[0.5\] and None\)"):
+        run(short_config("digits"), tmp_path)
+    with pytest.raises(UserError, match=r"differs in data.classes \(None and \['3'\]\); data.classes \(\['0', "):
+        run(short_config("digits", "optimizer.more_ema=[0.5]", "data.classes=3"), tmp_path)
+
+
+def test_directory_of_an_earlier_version_is_resumed(tmp_path):
+    """Its config.json has none of the options that were added, and the checkpoint has one average."""
+    config = short_config("digits")
+    run(config, tmp_path, progress=at_step(3, send_signal))
+    tree = json.loads((tmp_path / "config.json").read_text())
+    del tree["config"]["data"]["classes"], tree["config"]["batch"]["labels"]
+    for name in ("schedule", "final_fraction", "more_ema"):
+        del tree["config"]["optimizer"][name]
+    (tmp_path / "config.json").write_text(json.dumps(tree))
+    assert open_run(tmp_path).id == train_module.run_directory(config, Parts(), None).id
+    assert run(config, tmp_path)[-1].complete
 
 
 def test_other_configuration_is_rejected_before_any_work(trained_run, monkeypatch):

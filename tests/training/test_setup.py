@@ -40,6 +40,10 @@ BATCH_ERRORS = {
         {"batch": {"unconditional": 28}},
         "batch.unconditional is 28; .* 27, the number of images",
     ),
+    "too many labels": (
+        {"batch": {"labels": 4}},
+        "batch.labels is 4; must be 1 to 3, the number of classes; set a smaller number, or none for all",
+    ),
 }
 
 
@@ -65,6 +69,44 @@ def test_missing_data_error_names_the_option():
         load_samples(config, Parts())
     samples = small_samples()
     assert load_samples(config, Parts(samples=samples)) is samples
+
+
+def test_some_classes_of_the_data_are_loaded():
+    config = dataclasses.replace(RunConfig(), data=dataclasses.replace(RunConfig().data, classes=("7", "0")))
+    every, chosen = load_samples(RunConfig(), Parts()), load_samples(config, Parts())
+    assert (chosen.classes, chosen.name) == (("7", "0"), "digits (7, 0)")
+    assert torch.equal(chosen.values[chosen.labels == 0], every.values[every.labels == 7])
+    assert torch.equal(chosen.values[chosen.labels == 1], every.values[every.labels == 0])
+    assert chosen.digest() != every.digest()
+    # Also of samples that are a Python object.
+    data = dataclasses.replace(RunConfig().data, classes=("c",))
+    few = load_samples(dataclasses.replace(RunConfig(), data=data), Parts(samples=small_samples()))
+    assert (len(few), few.classes) == (9, ("c",))
+
+
+def test_unknown_class_error_lists_the_classes():
+    config = dataclasses.replace(RunConfig(), data=dataclasses.replace(RunConfig().data, classes=("7", "cat")))
+    with pytest.raises(UserError) as caught:
+        load_samples(config, Parts())
+    assert str(caught.value) == (
+        "data.classes contains 'cat'; must be among 0, 1, 2, 3, 4, 5, 6, 7, 8, 9; use these names"
+    )
+
+
+def test_a_thousand_classes_train():
+    """Three steps with eight of 1,000 classes: no tensor of the step has a row per class."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(3000) % 1000
+    samples = Samples(
+        torch.randn(3000, 2, generator=generator), labels, tuple(map(str, range(1000))), "points", flips=False
+    )
+    config = small_config(batch={"n": 3, "generated": 4, "labels": 8}, engine={"precision": "float32"})
+    step = build_small_step(dataclasses.replace(config, encoder=PixelsOptions()), samples)
+    for number in range(3):
+        outcome = step(number)
+        assert bool(outcome.finite)
+        assert outcome.features.gradient.shape == (8, 4, 2)
+        assert step.positives.at(number).shape == (8, 3, 2)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import math
 
 import pytest
 import torch
@@ -98,6 +99,35 @@ def test_average_equals_its_formula():
         torch.testing.assert_close(actual.detach(), wanted, rtol=1e-12, atol=1e-12)
 
 
+def test_further_averages_equal_those_of_other_runs():
+    """An average with decay β is that of a run whose main decay is β; the weights do not depend on it."""
+    runs = [
+        build_small_step(small_config(optimizer={"ema": ema, "more_ema": more}))
+        for ema, more in ((0.8, (0.5, 0.99)), (0.5, ()), (0.99, ()))
+    ]
+    for step in runs:
+        for number in range(4):
+            step(number)
+    several, half, slow = (step.state.tensors() for step in runs)
+    assert set(several) == {"generator", "ema", "ema-0.5", "ema-0.99", "optimizer"}
+    for file, expected in (("ema-0.5", half["ema"]), ("ema-0.99", slow["ema"]), ("generator", half["generator"])):
+        assert all(torch.equal(several[file][name], tensor) for name, tensor in expected.items()), file
+    assert not torch.equal(several["ema-0.5"]["first.weight"], several["ema"]["first.weight"])  # negative control
+
+
+def test_further_averages_are_restored():
+    config = small_config(optimizer={"ema": 0.8, "more_ema": (0.5, 1e-05)})
+    saved, resumed = build_small_step(config), build_small_step(config)
+    saved(0)
+    resumed.state.load(clone_tensors(saved.state.tensors()))
+    for step in (saved, resumed):
+        step(1)
+    expected, actual = saved.state.tensors(), resumed.state.tensors()
+    assert "ema-1e-05" in actual
+    for file, tensors in expected.items():
+        assert all(torch.equal(actual[file][name], tensor) for name, tensor in tensors.items()), file
+
+
 def test_frozen_parameters_are_unchanged_and_unused_ones_decay():
     """Weight decay must not change frozen parameters."""
     generator = build_partly_frozen()
@@ -163,3 +193,43 @@ def test_linear_warm_up():
 def test_constant_learning_rate_without_warm_up(warmup_steps):
     options = OptimizerOptions(warmup_steps=warmup_steps, learning_rate=0.3)
     assert {learning_rate(options, step) for step in range(3)} == {0.3}
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 30])
+@pytest.mark.parametrize("fraction", [0.0, 0.1])
+def test_cosine_schedule(warmup, fraction):
+    """Against its definition: a line up, then half a cosine that ends at f·lr at the last step."""
+    options = OptimizerOptions(warmup_steps=warmup, learning_rate=0.3, schedule="cosine", final_fraction=fraction)
+    steps = 200
+    rates = [learning_rate(options, step, steps) for step in range(steps)]
+    peak = max(warmup, 1) - 1  # the first step at the full learning rate
+    assert rates[peak] == 0.3
+    for step, rate in enumerate(rates):
+        if step <= peak:
+            assert rate == pytest.approx(0.3 * (step + 1) / (peak + 1))
+        else:
+            angle = math.pi * (step - peak) / (steps - 1 - peak)
+            assert rate == pytest.approx(0.3 * (fraction + (1 - fraction) * math.cos(angle / 2) ** 2), abs=1e-12)
+    assert rates[-1] == pytest.approx(0.3 * fraction, abs=1e-15)
+    assert all(a > b for a, b in itertools.pairwise(rates[peak:]))
+    assert learning_rate(options, steps + 5, steps) == rates[-1]
+
+
+def test_cosine_schedule_needs_the_length_of_the_run():
+    options = OptimizerOptions(warmup_steps=2, schedule="cosine")
+    assert learning_rate(options, 1) == options.learning_rate  # the warm-up does not depend on it
+    with pytest.raises(UserError, match=r"^optimizer.schedule is cosine and the number of steps is not given; "):
+        learning_rate(options, 2)
+
+
+def test_steps_use_the_schedule():
+    """Weight decay alone moves a parameter without gradient by the factor 1 − lr_t·λ, for 4 steps of the run."""
+    options = {"schedule": "cosine", "final_fraction": 0.5, "warmup_steps": 1, "weight_decay": 2.0}
+    step = build_small_step(small_config(optimizer=options), parts=Parts(generator=build_partly_frozen()))
+    weight = step.state.generator.unused.weight
+    expected = weight.detach().clone()
+    for number in range(4):
+        step(number)
+        expected = expected * (1 - 2 * learning_rate(step.config.optimizer, number, 4))
+    torch.testing.assert_close(weight.detach(), expected, rtol=1e-12, atol=0)
+    assert learning_rate(step.config.optimizer, 3, 4) == 0.005

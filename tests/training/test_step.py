@@ -41,6 +41,26 @@ def test_gradients_equal_the_formulas(normalization, feature_scale, u):
         assert relative_error(parameter.grad, g) < 1e-8
 
 
+@pytest.mark.parametrize("labels", [1, 2])
+@pytest.mark.parametrize(
+    "batch", [{}, {"unconditional": 3}, {"fresh_negatives": 5}], ids=["unguided", "guided", "fresh negatives"]
+)
+def test_gradients_of_some_classes_equal_the_formulas(batch, labels):
+    options = {"feature_scale": "standardize-l2", "estimator_neg": "standard", "estimator_pos": "standard"}
+    config = small_config(objective=options, batch=batch | {"labels": labels})
+    step = build_small_step(config)
+    run = build_literal_run(config, step)
+    chosen = [run.batches.classes_at(number).classes.tolist() for number in range(4)]
+    assert len({tuple(each) for each in chosen}) > 1
+    for number in range(2):
+        loss = run.loss(number)
+        expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, run.theta)])
+        assert float(step.gradients(number).loss) == pytest.approx(float(loss.detach()), rel=1e-9)
+        assert relative_error(gradient_vector(step, number), expected) < 1e-8
+    every = build_small_step(small_config(objective=options, batch=batch))  # negative control
+    assert relative_error(gradient_vector(every, 1), expected) > 0.1
+
+
 @pytest.mark.parametrize("clip", [0.05, 100.0], ids=["clipped", "not clipped"])
 def test_steps_equal_textbook_adamw_with_warm_up_clipping_and_average(clip):
     config = small_config(optimizer={"clip": clip, "ema": 0.8, "weight_decay": 0.3, "warmup_steps": 3})

@@ -27,6 +27,7 @@ from truedrift.training import (
     read_metrics,
     telemetry,
 )
+from truedrift.training import loop as loop_module
 
 ENERGY = ("energy", "energy_error")
 LISTS = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
@@ -276,6 +277,23 @@ def test_nonfinite_values_become_none_and_are_not_written_to_tensorboard():
         "evaluation/fid": 3.5,
         "collapsed": 1.0,
     }
+
+
+def test_numbers_of_several_averages_have_tags():
+    metrics = {"step": 3, "evaluation": {"fid": 3.5}, "more_ema": {"0.5": {"fid": 2.5, "kid": None}}, "protocol": {}}
+    assert dict(telemetry.tensorboard_scalars(metrics)) == {"evaluation/fid": 3.5, "more_ema/0.5/fid": 2.5}
+
+
+def test_images_and_positives_of_some_classes_are_counted(tmp_path, monkeypatch):
+    """Two of ten classes per step: 2 · 3 images per step, and a tenth of two steps' positives per class."""
+    counted = []
+    monkeypatch.setattr(loop_module, "timing", lambda images, since, device: counted.append(images) or {})
+    run(short_config("digits", "batch.labels=2", "cadence.log_every=4"), tmp_path)
+    assert counted == [4 * 2 * 3, 4 * 2 * 3]
+    assert [line["positives_seen"] for line in read_metrics(tmp_path / "metrics.jsonl")] == [
+        3 * 4 * 2 // 10,
+        3 * 8 * 2 // 10,
+    ]
 
 
 def test_toy_has_one_scale(tmp_path):

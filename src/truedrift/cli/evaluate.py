@@ -1,5 +1,7 @@
-"""`truedrift evaluate RUN`: FID, KID, precision, recall and Inception Score, each with its protocol."""
+"""`truedrift evaluate RUN`: metrics with their protocol, a sweep over strengths, or the nearest training images."""
 
+import math
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,22 +14,39 @@ import tyro
 
 from truedrift import distributed
 from truedrift.cli.progress import ProgressDisplay, is_rank_zero
+from truedrift.data.folder import has_test_split
 from truedrift.data.samples import Samples
 from truedrift.distributed import resolve_device
 from truedrift.errors import UserError, require_integer
-from truedrift.evaluation.catalog import build_extractor, default_extractor
-from truedrift.evaluation.evaluate import evaluate
+from truedrift.evaluation.catalog import build_extractor, default_extractor, independent_extractor
+from truedrift.evaluation.evaluate import evaluate, generate_batches
+from truedrift.evaluation.neighbors import NeighborsProtocol, find_neighbors, hold_out, summarize_neighbors
 from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord
 from truedrift.evaluation.reference import compute_reference
 from truedrift.options import validated
 from truedrift.recipes.evaluator import load_reference_data
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append, writable_directory
+from truedrift.report.evaluations import (
+    NEIGHBOR_DISTANCES,
+    NEIGHBORS,
+    STRENGTHS,
+    neighbor_distances_figure,
+    neighbors_figure,
+    neighbors_summary,
+    strengths_figure,
+    strengths_table,
+    write_figure,
+)
 from truedrift.report.screens import evaluation_summary
+from truedrift.storage import write_atomically
 from truedrift.training.config import DataOptions, RunConfig
 from truedrift.training.load import LoadedGenerator, Weights, load_generator
 from truedrift.training.run_directory import is_run, open_run
 from truedrift.training.setup import memory_errors_as_user_errors
+
+NEIGHBOR_SAMPLES = 200
+"""Number of samples of --neighbors, if --samples is not given."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +57,15 @@ class Evaluate:
     processes change the results by rounding only. Features of the data are computed once and cached. Results are
     appended to RUN/evaluations.jsonl. Several processes: torchrun --nproc-per-node 2 -m truedrift evaluate RUN.
 
+    --neighbors finds the nearest training images of samples instead, and compares their distances with those of
+    held-out images. It writes two pictures to RUN. Several values of --strength make a table and a plot in RUN.
+
     Try it:
       truedrift evaluate runs/digits-0123456789ab
       truedrift evaluate runs/cifar10-0123456789ab --extractor inception --samples 50000
       truedrift evaluate runs/fashion-mnist-0123456789ab --extractor encoder:convnet --samples 5000
+      truedrift evaluate runs/cifar10-0123456789ab --strength 1 1.5 2 3
+      truedrift evaluate runs/digits-0123456789ab --neighbors
     """
 
     run: Annotated[Path, tyro.conf.Positional]
@@ -51,7 +75,8 @@ class Evaluate:
     """inception (standard FID), abc-release (as in the published code), digits, or encoder:NAME."""
 
     samples: int | None = None
-    """Number of samples; if not given, the value in the run's configuration (50 000 for CIFAR)."""
+    """Number of samples; if not given, the value in the run's configuration (50 000 for CIFAR), or 200 with
+    --neighbors."""
 
     data: str | None = None
     """Name of the data set to compare with; if not given, the data set of the run."""
@@ -63,19 +88,30 @@ class Evaluate:
     """Split of the data; if not given, the split in the run's configuration (usually train, as in the literature)."""
 
     reference: int | None = None
-    """Number of reference samples from that split, chosen with a fixed seed; if not given, the run's value, or all."""
+    """Number of reference samples from that split, chosen with a fixed seed; if not given, the run's value, or all.
+    With --neighbors: number of training images whose features are compared; if not given, all for digits,
+    encoder:pixels and encoder:convnet, else 2000."""
 
     seed: int | None = None
     """Seed of noise and styles."""
 
-    strength: float = 1.0
-    """Guidance strength, an input of the generator."""
+    strength: tuple[float, ...] = (1.0,)
+    """Guidance strength, an input of the generator. Several values are evaluated one after the other."""
+
+    neighbors: bool = False
+    """Find the nearest training images of samples, in features that the run was not trained on."""
+
+    held_out: int = 500
+    """Number of held-out images for --neighbors, from the test split; without one, up to a fifth of the images."""
 
     batch: int = 256
     """Samples per batch."""
 
     weights: Weights = "ema"
     """ema: averaged weights; model: weights of the last step."""
+
+    ema: float | None = None
+    """Decay of the average: optimizer.ema, the default, or one of optimizer.more_ema."""
 
     device: str = "auto"
     """auto, cpu, cuda or mps."""
@@ -86,65 +122,190 @@ class Evaluate:
     def prepare(self) -> Callable[[], str]:
         """Check the options; those of the run's configuration apply where a flag is not given."""
         require_integer("batch", self.batch, 1, 256)
-        if not 0 <= self.strength <= 1e6:
-            fix = "pass 1 to 4, as in training"
-            raise UserError(f"is {self.strength}", "must be from 0 to 1e6", fix, field="strength")
+        require_integer("held-out", self.held_out, 2, 500)
+        self._require_strengths()
         config = open_run(self.run).config if is_run(self.run) else RunConfig()
         flags = {name: getattr(self, name) for name in ("extractor", "samples", "split", "reference", "seed")}
+        if self.neighbors:
+            self._require_one_process()
+            flags |= {"samples": NEIGHBOR_SAMPLES if self.samples is None else self.samples, "split": "train"}
+            config = replace(config, evaluation=replace(config.evaluation, extractor=None, reference=None))
         given = {name: value for name, value in flags.items() if value is not None}
         options = validated(replace(config.evaluation, **given))
-        data = config.data if self.data is None else DataOptions(name=self.data)
+        data = config.data if self.data in (None, config.data.name) else DataOptions(name=self.data)
         if self.root is not None:
             data = replace(data, root=str(self.root))
-        return partial(_evaluate, self, replace(config, evaluation=options, data=data), resolve_device(self.device))
+        work = _find_neighbors if self.neighbors else _evaluate
+        return partial(work, self, replace(config, evaluation=options, data=data), resolve_device(self.device))
+
+    @property
+    def weights_name(self) -> str:
+        """The weights, as they are written to the protocol."""
+        return self.weights if self.ema is None else f"ema {self.ema!r}"
+
+    def _require_strengths(self) -> None:
+        """Require one or more different strengths, and exactly one with --neighbors."""
+        for strength in self.strength:
+            if not 0 <= strength <= 1e6:  # also NaN
+                fix = "pass 1 to 4, as in training"
+                raise UserError(f"is {strength}", "must be from 0 to 1e6", fix, field="strength")
+        if not self.strength or len(set(self.strength)) < len(self.strength):
+            listed = " ".join(f"{each:g}" for each in self.strength)
+            problem = f"has a value twice ({listed})" if listed else "has no value"
+            raise UserError(problem, "must be one or more different numbers", "pass for example 1 2", field="strength")
+        if self.neighbors and len(self.strength) > 1:
+            problem = f"has {len(self.strength)} values with --neighbors"
+            raise UserError(problem, "must be one", "run the command once per strength", field="strength")
+
+    def _require_one_process(self) -> None:
+        """Require what --neighbors needs: the default split and a single process."""
+        if self.split is not None:
+            problem = f"is {self.split} with --neighbors"
+            raise UserError(problem, "the train and test splits are compared", "leave --split out", field="split")
+        processes = os.environ.get("WORLD_SIZE", "1")
+        if processes != "1":
+            raise UserError(f"there are {processes} processes", "--neighbors uses one", "run it without torchrun")
 
 
 def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str:
-    """Load the generator and the data, evaluate, append the record and return the summary; only rank 0 writes."""
+    """Load the generator and the data, evaluate, append the records and return the summary; only rank 0 writes."""
     options = config.evaluation
     trained, data = _load(command, config)
     name = options.extractor or default_extractor(data.sample_shape)
     out = writable_directory(command.out or command.run)
-    # Evaluate.
+    # Evaluate at every strength.
     started = time.monotonic()
     extractor = build_extractor(name, sample_shape=data.sample_shape, device=device)
     rank_zero = is_rank_zero()
+    records = []
     with (
         memory_errors_as_user_errors("pass a smaller --batch"),
         distributed.process_group(extractor.device),
         ProgressDisplay(quiet=not rank_zero) as progress,
     ):
         reference = compute_reference(data, extractor, split=options.split, progress=progress)
-        metrics, protocol = evaluate(
-            trained.generator.to(extractor.device),
-            reference,
-            extractor,
-            samples=options.samples,
-            seed=options.seed,
-            strength=command.strength,
-            batch=command.batch,
-            weights=command.weights,
-            progress=progress,
-        )
+        generator = trained.generator.to(extractor.device)
+        for strength in command.strength:
+            metrics, protocol = evaluate(
+                generator,
+                reference,
+                extractor,
+                samples=options.samples,
+                seed=options.seed,
+                strength=strength,
+                batch=command.batch,
+                weights=command.weights_name,
+                progress=progress,
+            )
+            # Record the numbers with their protocol.
+            seconds = time.monotonic() - started
+            record = EvaluationRecord(
+                run=command.run.resolve().name,
+                step=trained.step,
+                metrics=metrics,
+                protocol=protocol,
+                seconds=seconds,
+                provenance=provenance(seed=options.seed, wall_seconds=seconds),
+            )
+            records.append(record)
+            if rank_zero:
+                append(out / EVALUATIONS, record)
+            started = time.monotonic()
     if not rank_zero:
         return ""
-    # Record the numbers with their protocol.
+    text = evaluation_summary(records[0]) if len(records) == 1 else _write_sweep(records, config, command, out)
+    return f"{trained.source}\n{text}\nwritten: {out / EVALUATIONS}"
+
+
+def _write_sweep(records: list[EvaluationRecord], config: RunConfig, command: Evaluate, out: Path) -> str:
+    """Write the table and the figure of several strengths, and return them as text."""
+    sweep = [(record.metrics, record.protocol) for record in records]
+    table = strengths_table(sweep)
+    if is_run(command.run) and config.batch.unconditional == 0:
+        note = (
+            "The run was trained without guidance (batch.unconditional is 0): the strength had no effect on its loss."
+        )
+        table = replace(table, notes=[*table.notes, note])
+    write_atomically(out / f"{STRENGTHS}.md", table.markdown().encode())
+    write_figure(strengths_figure(sweep), out / f"{STRENGTHS}.png")
+    seconds = math.fsum(record.seconds for record in records)
+    files = "\n".join(f"written: {out / STRENGTHS}.{kind}" for kind in ("md", "png"))
+    return "\n".join([*table.aligned(), *table.notes, f"time: {seconds:.0f} s", files])
+
+
+def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) -> str:
+    """Find the nearest training images of samples, append the record, write the pictures and return the summary."""
+    options = config.evaluation
+    trained, train = _load(command, replace(config, evaluation=replace(options, reference=None)))
+    if not train.is_images:
+        raise UserError(f"{train.name} has points", "--neighbors compares images", "leave it out")
+    test = None
+    if config.data.name != "folder" or has_test_split(Path(config.data.root or "")):
+        test = load_reference_data(config.data, replace(options, split="test", reference=None), seed=config.seed)
+    compared, held_out = hold_out(train, test, command.held_out)
+    # Choose features that the run was not trained on.
+    kinds = {each.kind for each in (config.encoder, *config.encoders)} if is_run(command.run) else set()
+    kinds |= {"pixels"} if is_run(command.run) and config.objective.pixels else set()
+    name = options.extractor or independent_extractor(train.sample_shape, kinds)
+    out = writable_directory(command.out or command.run)
+    # Find the neighbors.
+    started = time.monotonic()
+    extractor = build_extractor(name, sample_shape=train.sample_shape, device=device)
+    (strength,) = command.strength
+    with memory_errors_as_user_errors("pass a smaller --batch"), ProgressDisplay() as progress:
+        generator = trained.generator.to(extractor.device)
+        batches = generate_batches(
+            generator, options.samples, seed=options.seed, strength=strength, batch=command.batch
+        )
+        generated = torch.cat([values for _, values in batches])
+        found = find_neighbors(
+            generated,
+            compared,
+            held_out,
+            extractor,
+            reference=options.reference,
+            batch=min(command.batch, 64),
+            progress=progress,
+        )
+    # Record the distances and draw the pictures.
     seconds = time.monotonic() - started
-    record = EvaluationRecord(
+    protocol = NeighborsProtocol(
+        extractor=extractor.name,
+        extractor_sha256=extractor.sha256,
+        prepared=extractor.prepared,
+        dimensions=extractor.dimensions,
+        independent=name.removeprefix("encoder:") not in kinds,
+        samples=options.samples,
+        seed=options.seed,
+        strength=strength,
+        weights=command.weights_name,
+        data=train.name,
+        train=len(compared),
+        compared=found.compared,
+        held_out=len(held_out),
+        held_out_split="train" if test is None else "test",
+    )
+    record = summarize_neighbors(
+        found,
         run=command.run.resolve().name,
         step=trained.step,
-        metrics=metrics,
         protocol=protocol,
         seconds=seconds,
         provenance=provenance(seed=options.seed, wall_seconds=seconds),
     )
     append(out / EVALUATIONS, record)
-    return f"{trained.source}\n{evaluation_summary(record)}\nwritten: {out / EVALUATIONS}"
+    files = [
+        out / EVALUATIONS,
+        write_figure(neighbors_figure(generated, compared.values, found), out / NEIGHBORS),
+        write_figure(neighbor_distances_figure(record), out / NEIGHBOR_DISTANCES),
+    ]
+    written = "\n".join(f"written: {path}" for path in files)
+    return f"{trained.source}\n{neighbors_summary(record)}\n{written}"
 
 
 def _load(command: Evaluate, config: RunConfig) -> tuple[LoadedGenerator, Samples]:
     """Load the generator and the data to compare with, whose shapes must be equal."""
-    trained = load_generator(command.run, weights=command.weights)
+    trained = load_generator(command.run, weights=command.weights, ema=command.ema)
     if command.data is None and not is_run(command.run):
         problem = f"{str(command.run)!r} is a folder of weights"
         raise UserError(problem, "the data set to compare with must be given", "add for example --data cifar10")

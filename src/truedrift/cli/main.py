@@ -34,6 +34,8 @@ COMMANDS: dict[str, str] = {
     "train": "truedrift.cli.train:Train",
     "sample": "truedrift.cli.sample:Sample",
     "evaluate": "truedrift.cli.evaluate:Evaluate",
+    "train-encoder": "truedrift.cli.train_encoder:TrainEncoder",
+    "evaluate-encoder": "truedrift.cli.evaluate_encoder:EvaluateEncoder",
     "recipes": "truedrift.cli.recipes:Recipes",
     "data": "truedrift.cli.data:Data",
     "bias": "truedrift.cli.bias:Bias",
@@ -50,17 +52,19 @@ usage: truedrift COMMAND [OPTIONS]    truedrift COMMAND --help    truedrift --ve
 One-step generative models trained by drifting, with centroids whose minibatch bias is corrected.
 
 commands:
-  demo        Compute the exact bias and the push on data, train digits with three fields, and write one HTML page.
-  train       Train a one-step generator by drifting; the same command resumes it.
-  sample      Draw samples from a run or a folder of weights: a grid, a folder of images or an .npz file.
-  evaluate    Evaluate a run: FID, KID, precision, recall and Inception Score, each with its protocol.
-  recipes     List the recipes, or print one of them in full.
-  data        List data sets and weights, or download them into the cache and verify their hashes.
-  bias        Compute the exact bias of the centroid of n references, for a named toy or your own pool.
-  diagnose    Estimate the bias of your centroid, and the n you need, from your own features or weights.
-  reproduce   Compute and draw a figure or table of the paper, or an additional study.
-  report      Write figures, tables and one HTML page from existing records and runs.
-  convert     Convert a published DriftDiT checkpoint (.pt, .pth, .safetensors) to config.json + safetensors.
+  demo             Compute the exact bias and the push on data, train digits with three fields, and write one HTML page.
+  train            Train a one-step generator by drifting; the same command resumes it.
+  sample           Draw samples from a run or a folder of weights: a grid, a folder of images or an .npz file.
+  evaluate         Evaluate a run: FID, KID, precision, recall and Inception Score, each with its protocol.
+  train-encoder    Train an encoder on images, without labels or with them; the same command resumes it.
+  evaluate-encoder Evaluate encoders: k nearest neighbors and a linear probe on their features, in one table.
+  recipes          List the recipes, or print one of them in full.
+  data             List data sets and weights, or download them into the cache and verify their hashes.
+  bias             Compute the exact bias of the centroid of n references, for a named toy or your own pool.
+  diagnose         Estimate the bias of your centroid, and the n you need, from your own features or weights.
+  reproduce        Compute and draw a figure or table of the paper, or an additional study.
+  report           Write figures, tables and one HTML page from existing records and runs.
+  convert          Convert a published DriftDiT checkpoint (.pt, .pth, .safetensors) to config.json + safetensors.
 
 examples:
   truedrift demo

@@ -60,6 +60,9 @@ class Sample:
     weights: Weights = "ema"
     """ema: averaged weights; model: weights of the last step."""
 
+    ema: float | None = None
+    """Decay of the average: optimizer.ema, the default, or one of optimizer.more_ema."""
+
     device: str = "auto"
     """auto, cpu, cuda or mps."""
 
@@ -89,6 +92,8 @@ def _file_stem(options: Sample) -> str:
     if len(classes) > LONGEST_NAME:
         classes = f"-classes-{hashlib.sha256(classes.encode(errors='replace')).hexdigest()[:8]}"
     weights = "" if options.weights == "ema" else f"-{options.weights}-weights"
+    if options.ema is not None:
+        weights = f"-ema{options.ema!r}"
     stem = f"sample-{options.count}-seed{options.seed}-strength{options.strength:g}{weights}{classes}"
     return stem.replace("/", "_").replace(" ", "_")
 
@@ -96,7 +101,7 @@ def _file_stem(options: Sample) -> str:
 def _sample(options: Sample, path: Path, device: torch.device) -> str:
     """Load the generator, draw the samples and write them; return the summary."""
     # Load the generator, and check the options that depend on it.
-    trained = load_generator(options.run, weights=options.weights)
+    trained = load_generator(options.run, weights=options.weights, ema=options.ema)
     classes = [_class_number(trained, name) for name in options.classes] or list(range(len(trained.classes)))
     if options.form == "folder" and len(trained.generator.sample_shape) != 3:
         raise UserError("the samples are points", "--form folder is for images", "pass --form npz")

@@ -1,8 +1,8 @@
 """`truedrift train RECIPE`: train a one-step generator, or resume the training."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -14,6 +14,8 @@ import tyro
 from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay, is_rank_zero
 from truedrift.distributed import resolve_device
+from truedrift.encoders.pooling import POOLINGS
+from truedrift.encoders.resnet import OwnEncoderOptions, hash_encoder
 from truedrift.errors import UserError, error_text
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
@@ -40,7 +42,9 @@ class Train:
       truedrift train digits --estimator standard --seed 1
       truedrift train toy --data two-moons --set objective.temperatures=0.1,0.5
       truedrift train digits --n 64 --set batch.generated=8 --set batch.fresh_negatives=64
+      truedrift train digits --classes 3 8
       truedrift train digits --n 16 --print-config
+      truedrift train folder --data photos --encoder runs/encoder-folder-0123456789ab
     """
 
     recipe: Annotated[str, tyro.conf.Positional]
@@ -57,6 +61,12 @@ class Train:
 
     data: str | None = None
     """Directory or archive of the data; for the recipe toy, the name of a toy."""
+
+    encoder: Path | None = None
+    """Run directory of `truedrift train-encoder`, whose encoder gives the features; if not given, the recipe's."""
+
+    classes: tuple[str, ...] = ()
+    """Names of the classes to train on; all classes of the data set if not given."""
 
     config: Path | None = None
     """JSON file, as written by --print-config, whose options override those of the recipe."""
@@ -77,10 +87,26 @@ class Train:
         """Check the configuration and the device."""
         given = {"n": self.n, "seed": self.seed, "estimator": self.estimator, "data": self.data}
         tree = {} if self.config is None else _read_config(self.config)
-        config = recipe(self.recipe, given=given, tree=tree, settings=self.set)
+        classes = (f"data.classes={json.dumps(self.classes)}",) if self.classes else ()
+        config = recipe(self.recipe, given=given, tree=tree, settings=() if self.encoder else (*classes, *self.set))
+        if self.encoder is not None:
+            own = _own_encoder(self.encoder, getattr(config.encoder, "pooling", "mean"))
+            config = recipe(self.recipe, given=given, tree=tree, settings=(own, *classes, *self.set))
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
         return partial(_train, config, self.out, resolve_device(self.device))
+
+
+def _own_encoder(run: Path, pooling: str) -> str:
+    """Return the setting of the encoder in a run directory, with its weights, so that no others can resume the run."""
+    try:
+        weights = hash_encoder(run)
+    except UserError as error:
+        raise error.in_section("encoder") from None
+    # Another pooling, such as one per map separated by commas, is for the maps of the recipe's own encoder.
+    pooling = pooling if pooling in POOLINGS else "locations"
+    encoder = OwnEncoderOptions(run=str(run.absolute()), weights=weights, pooling=pooling)
+    return f"encoder={json.dumps(asdict(encoder))}"
 
 
 def _read_config(path: Path) -> dict[str, Any]:
@@ -106,12 +132,33 @@ def _train(config: RunConfig, out: Path | None, device: torch.device) -> str:
     training = load_training(config, out=out, device=device)
     evaluate = build_evaluator(config, device=device, samples=training.samples, progress=progress)
     # Take the steps.
+    reports = training.reports(evaluate=evaluate, progress=progress, notify=progress.print_message)
+    last = follow_training(reports, progress, describe_energy)
+    return _summary(config, last) if is_rank_zero() else ""
+
+
+def follow_training(
+    reports: Iterable[TrainingReport], progress: ProgressDisplay, describe: Callable[[Mapping[str, Any]], str]
+) -> TrainingReport:
+    """Take the steps of a run and show its progress.
+
+    Args:
+        reports: The reports of the run, which take the steps as they are requested.
+        progress: The display.
+        describe: Returns a short text on the metrics, which is shown beside the progress.
+
+    Returns:
+        The last report of a complete run.
+
+    Raises:
+        CommandExit: If a signal stopped the run, or a step was not finite.
+    """
     last: TrainingReport | None = None
     with progress:
         try:
-            for report in training.reports(evaluate=evaluate, progress=progress, notify=progress.print_message):
+            for report in reports:
                 last = report
-                progress.set_note("training", describe_energy(report.metrics))
+                progress.set_note("training", describe(report.metrics))
         except NonFinite as failure:
             raise CommandExit(str(failure), status=1) from None
     # Describe how it ended.
@@ -121,7 +168,7 @@ def _train(config: RunConfig, out: Path | None, device: torch.device) -> str:
         status = EXIT_STATUS_KEYBOARD if last.interrupted == "SIGINT" else EXIT_STATUS
         message = f"{last.interrupted}: saved at step {last.step} of {last.steps} in {last.directory}"
         raise CommandExit(f"{message}; run the same command again to continue", status=status)
-    return _summary(config, last) if is_rank_zero() else ""
+    return last
 
 
 def _summary(config: RunConfig, last: TrainingReport) -> str:
@@ -164,8 +211,11 @@ def _evaluation_line(directory: Path) -> tuple[str, ...]:
     protocol, numbers = evaluated[-1]["protocol"], evaluated[-1]["evaluation"]
     by = f"{protocol['samples']} samples against {protocol['reference_count']} of {protocol['reference']}"
     best = min(entry["evaluation"]["fid"] for entry in evaluated)
+    others = evaluated[-1].get("more_ema", {}).items()
+    more = "".join(f", {_format_number(each['fid'])} with ema {decay}" for decay, each in others)
     return (
-        f"distance: {_format_number(numbers['fid'])} by {protocol['extractor']} ({by}), best {_format_number(best)}",
+        f"distance: {_format_number(numbers['fid'])} by {protocol['extractor']} ({by}), best {_format_number(best)}"
+        + more,
     )
 
 

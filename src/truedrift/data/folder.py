@@ -89,6 +89,11 @@ def read_folder(root: Path, *, split: str = "train", image_size: int | None = No
     return Samples(values, labels, ("all",) if names == ["."] else tuple(names), "folder", flips=True)
 
 
+def has_test_split(root: Path) -> bool:
+    """Return whether a folder of images has the splits train and test."""
+    return "test" in _find_splits(root)
+
+
 def _find_splits(root: Path) -> dict[str, Path]:
     """Return the folder of each existing split."""
     if not root.is_dir():

@@ -4,7 +4,7 @@ Toys are a fixed pool of 10 000 points per split, a pure function of (name, spli
 are. If a data set is missing, the message contains the command that fetches it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +42,13 @@ NAMES = (*TOYS, "digits", *images.IDX, *images.CIFAR, "folder")
 
 
 def load(
-    name: str, *, split: str = "train", root: Path | None = None, seed: int = 0, image_size: int | None = None
+    name: str,
+    *,
+    split: str = "train",
+    root: Path | None = None,
+    seed: int = 0,
+    image_size: int | None = None,
+    classes: Sequence[str] = (),
 ) -> Samples:
     """Load the samples of a data set.
 
@@ -53,6 +59,7 @@ def load(
             cache, then the directories of system packages.
         seed: Seed of the toys; other data sets ignore it.
         image_size: Side to which the images of a folder are cropped and resized; not allowed for other data sets.
+        classes: Names of the classes to load, in the order of their labels; all classes if empty.
 
     Returns:
         Images as bytes [N, C, H, W], or for toys 10 000 points [N, 2] per split, with one label per sample.
@@ -65,6 +72,11 @@ def load(
         >>> samples.values.shape, samples.classes
         (torch.Size([10000, 2]), ('upper', 'lower'))
     """
+    samples = _load_all_classes(name, split, root, seed, image_size)
+    return samples.select_classes(classes) if classes else samples
+
+
+def _load_all_classes(name: str, split: str, root: Path | None, seed: int, image_size: int | None) -> Samples:
     require_choice("the data set", name, NAMES)
     require_choice("split", split, SPLITS)
     if root is not None and not root.exists():

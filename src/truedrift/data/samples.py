@@ -5,7 +5,8 @@ b = round(127.5 (x + 1)), clamped. Images stay bytes in memory; only batches are
 """
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -62,12 +63,60 @@ class Samples:
         """Whether the values are images."""
         return self.values.dtype == torch.uint8
 
+    def select_classes(self, names: Sequence[str]) -> "Samples":
+        """Return the samples of some classes.
+
+        Args:
+            names: Names of the classes. Class `names[k]` gets the label k. The samples keep their order.
+
+        Returns:
+            The samples of these classes. Their names are added to the name of the data set, for protocols and messages.
+
+        Raises:
+            UserError: If there is no such class, or a name is given twice.
+
+        Example:
+            >>> samples = Samples(torch.zeros(3, 2), torch.tensor([0, 1, 2]), ("a", "b", "c"), "points", flips=False)
+            >>> chosen = samples.select_classes(["c", "a"])
+            >>> chosen.labels, chosen.name
+            (tensor([1, 0]), 'points (c, a)')
+        """
+        _require_classes(names, self.classes)
+        numbers = torch.full((len(self.classes),), -1)
+        numbers[[self.classes.index(name) for name in names]] = torch.arange(len(names))
+        labels = numbers[self.labels]
+        chosen = labels >= 0
+        listed = ", ".join(names) if len(names) <= LISTED else f"{len(names)} of {len(self.classes)} classes"
+        return replace(
+            self,
+            values=self.values[chosen],
+            labels=labels[chosen],
+            classes=tuple(names),
+            name=f"{self.name} ({listed})",
+        )
+
     def digest(self) -> str:
         """Compute the sha256 of values, labels and classes in hexadecimal, to identify the data of a run."""
         sha256 = hashlib.sha256(repr((list(self.values.shape), str(self.values.dtype), self.classes)).encode())
         for tensor in (self.values, self.labels):
             sha256.update(tensor.contiguous().numpy().tobytes() if tensor.numel() else b"")
         return sha256.hexdigest()
+
+
+LISTED = 10
+"""Largest number of classes that are listed in the name of a selection."""
+
+
+def _require_classes(names: Sequence[str], classes: Sequence[str]) -> None:
+    """Require names of existing classes, at least one, each once."""
+    unknown = [name for name in names if name not in classes]
+    if unknown or not names:
+        problem = f"contains {unknown[0]!r}" if unknown else "is empty"
+        raise UserError(problem, f"must be among {', '.join(classes)}", "use these names", field="classes")
+    repeated = [name for k, name in enumerate(names) if name in names[:k]]
+    if repeated:
+        problem = f"contains {repeated[0]!r} twice"
+        raise UserError(problem, "must name every class at most once", "leave it out", field="classes")
 
 
 def to_model_range(values: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from truedrift.encoders.convnet import ConvNetOptions
 from truedrift.encoders.dinov2 import DINOv2Options
 from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0Options
 from truedrift.encoders.pooling import GroupShape
+from truedrift.encoders.resnet import OwnEncoderOptions, ResNetOptions, hash_encoder
 
 __all__ = [
     "OPTIONS",
@@ -16,9 +17,12 @@ __all__ = [
     "EncoderOptions",
     "GroupShape",
     "MapEncoder",
+    "OwnEncoderOptions",
     "Pixels",
     "PixelsOptions",
+    "ResNetOptions",
     "build",
     "gradient_weights",
+    "hash_encoder",
     "stack_padded",
 ]

@@ -149,12 +149,29 @@ class Encoder(nn.Module, ABC):
 
     def forward(self, values: Tensor) -> tuple[Tensor, ...]:
         """Compute the feature groups of `values` in the dtype of the weights."""
+        return self.features(self.prepare(values))
+
+    def prepare(self, values: Tensor) -> Tensor:
+        """Check the shape of values, and cast them to the dtype of the weights."""
         if tuple(values.shape[1:]) != self.sample_shape:
             allowed = f"must have shape [B, {', '.join(map(str, self.sample_shape))}], which this encoder was built for"
             fix = "build one for that sample_shape"
             raise UserError(f"has shape {list(values.shape)}", allowed, fix, field="values")
         weight = next(self.network.parameters(), None)
-        return self.features(values if weight is None else values.to(weight.dtype))
+        return values if weight is None else values.to(weight.dtype)
+
+    @property
+    def stored_size(self) -> int:
+        """Numbers per sample that a cache of features keeps."""
+        return sum(group.size for group in self.groups)
+
+    def encode_stored(self, values: Tensor) -> tuple[Tensor, ...]:
+        """Compute what a cache of features keeps: the groups, or the feature maps if these are smaller."""
+        return self(values)  # type: ignore[no-any-return]
+
+    def read_stored(self, rows: Float[Tensor, "B M"]) -> tuple[Tensor, ...]:
+        """Compute the groups, in vectors [B, …], from what `encode_stored` computed, flattened and joined."""
+        return (rows,)
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode, also as part of a model that trains."""
@@ -199,6 +216,8 @@ class MapEncoder(Encoder):
         groups = group_shapes(channels, sizes, poolings)
         super().__init__(options, sample_shape=sample_shape, network=network, groups=groups)
         self.poolings = poolings
+        self.map_shapes = [(D, *size) for D, size in zip(channels, sizes, strict=True)]
+        """(D, h, w) of every map."""
 
     @abstractmethod
     def maps(self, values: Tensor) -> list[Float[Tensor, "B D h w"]]:
@@ -206,6 +225,25 @@ class MapEncoder(Encoder):
 
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
         return pool_maps(self.maps(values), self.poolings)
+
+    @property
+    def stores_maps(self) -> bool:
+        """Whether the maps have fewer numbers than the groups, as with "pyramid"."""
+        return sum(map(math.prod, self.map_shapes)) < sum(group.size for group in self.groups)
+
+    @property
+    def stored_size(self) -> int:
+        return sum(map(math.prod, self.map_shapes)) if self.stores_maps else super().stored_size
+
+    def encode_stored(self, values: Tensor) -> tuple[Tensor, ...]:
+        return tuple(self.maps(self.prepare(values))) if self.stores_maps else self(values)
+
+    def read_stored(self, rows: Float[Tensor, "B M"]) -> tuple[Tensor, ...]:
+        if not self.stores_maps:
+            return (rows,)
+        flat = rows.split([math.prod(shape) for shape in self.map_shapes], -1)
+        maps = [each.unflatten(-1, shape) for each, shape in zip(flat, self.map_shapes, strict=True)]
+        return pool_maps(maps, self.poolings)
 
 
 @dataclass(frozen=True, kw_only=True)

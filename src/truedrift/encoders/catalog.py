@@ -7,12 +7,13 @@ from truedrift.encoders.base import Encoder, Pixels, PixelsOptions
 from truedrift.encoders.convnet import ConvNet, ConvNetOptions
 from truedrift.encoders.dinov2 import DINOv2, DINOv2Options
 from truedrift.encoders.efficientnet_lite0 import EfficientNetLite0, EfficientNetLite0Options
+from truedrift.encoders.resnet import OwnEncoder, OwnEncoderOptions
 from truedrift.errors import UserError
 
-EncoderOptions = PixelsOptions | ConvNetOptions | EfficientNetLite0Options | DINOv2Options
+EncoderOptions = PixelsOptions | ConvNetOptions | EfficientNetLite0Options | DINOv2Options | OwnEncoderOptions
 """Options of any of the encoders."""
 
-_ENCODERS: tuple[type[Any], ...] = (Pixels, ConvNet, DINOv2, EfficientNetLite0)
+_ENCODERS: tuple[type[Any], ...] = (Pixels, ConvNet, DINOv2, EfficientNetLite0, OwnEncoder)
 
 OPTIONS: dict[str, type[Any]] = {each.options_type.kind: each.options_type for each in _ENCODERS}
 """Options type of every encoder by name."""

@@ -34,6 +34,11 @@ def build_inception(device: torch.device) -> Extractor:
     return TorchFidelityInception(device) if find_spec("torch_fidelity") else ScriptedInception(device)
 
 
+def inception_is_present() -> bool:
+    """Return whether the network is installed or downloaded."""
+    return find_spec("torch_fidelity") is not None or (cache_directory("inception") / FILE.name).is_file()
+
+
 class ScriptedInception(Extractor):
     """The network from the downloaded TorchScript file."""
 

@@ -63,8 +63,7 @@ def compute_reference(
         raise UserError(problem, "must have at least 2", "choose another split")
     extractor.load(progress)
     digest = _hash_values(samples)
-    key = "/".join((FORMAT, extractor.name, extractor.prepared, extractor.sha256, digest, str(COMPARED)))
-    path = cache_directory("references") / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.safetensors"
+    path = _cache_path(extractor, digest, str(COMPARED))
 
     # All processes read the cache, or all compute.
     tensors = read_tensors(path)
@@ -77,6 +76,56 @@ def compute_reference(
             cache_tensors(path, tensors)
     moments = Moments(tensors["count"], tensors["mean"], tensors["scatter"]).to("cpu")
     return Reference(samples.name, split, len(samples), digest, moments, tensors["kept"].cpu())
+
+
+def compute_features(
+    samples: Samples,
+    extractor: Extractor,
+    *,
+    batch: int = 64,
+    cached: bool = True,
+    progress: Progress = no_progress,
+) -> Float[Tensor, "N D"]:
+    """Compute the features of all samples in one process, or read them from the cache.
+
+    Args:
+        samples: The data. Their features must fit into memory.
+        extractor: The network that gives the features.
+        batch: Samples per batch.
+        cached: Read and write the cache.
+        progress: A callback for long computations.
+
+    Returns:
+        float32 features on the CPU, in the order of the samples.
+    """
+    extractor.load(progress)
+    path = _cache_path(extractor, _hash_values(samples), "features")
+    tensors = read_tensors(path) if cached else None
+    if tensors is not None:
+        return tensors["features"]
+    # Continue where an earlier process stopped, and save every minute.
+    partial = path.with_name(f"{path.stem}.part.safetensors")
+    saved = read_tensors(partial) if cached else None
+    parts = [torch.empty(0, extractor.dimensions) if saved is None else saved["features"]]
+    last_save = time.monotonic()
+    for start in range(sum(map(len, parts)), len(samples), batch):
+        values = samples.values[start : start + batch]
+        parts.append(extractor(values).features.float().cpu())
+        progress(f"features of {samples.name}", start + len(values), len(samples))
+        if cached and time.monotonic() - last_save > SAVE_EVERY_SECONDS:
+            cache_tensors(partial, {"features": torch.cat(parts)})
+            last_save = time.monotonic()
+    features = torch.cat(parts)
+    if cached:
+        cache_tensors(path, {"features": features})
+        remove_tensors(partial)
+    return features
+
+
+def _cache_path(extractor: Extractor, digest: str, content: str) -> Path:
+    """Return the file in the cache for the values with this hash and what is stored about them."""
+    key = "/".join((FORMAT, extractor.name, extractor.prepared, extractor.sha256, digest, content))
+    return cache_directory("references") / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.safetensors"
 
 
 def _hash_values(samples: Samples) -> str:

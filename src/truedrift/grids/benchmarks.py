@@ -25,7 +25,14 @@ from truedrift.errors import UserError, require_choice
 from truedrift.evaluation.catalog import EXTRACTORS
 from truedrift.grids.options import Scale, StudyOptions
 from truedrift.recipes.overrides import recipe
-from truedrift.recipes.recipes import CIFAR10_EPOCHS, CIFAR10_SEEDS, CIFAR100_EPOCHS, CIFAR100_SEEDS, PAPER_FIELD
+from truedrift.recipes.recipes import (
+    CIFAR10_EPOCHS,
+    CIFAR10_SEEDS,
+    CIFAR100_EPOCHS,
+    CIFAR100_SEEDS,
+    PAPER_FIELD,
+    POOLED_FEATURES,
+)
 from truedrift.training.config import RunConfig
 
 SMOKE_SHARE = 32
@@ -51,7 +58,8 @@ class BenchmarkSetting:
     def config(self, *, n: int, seed: int, **objective: Any) -> RunConfig:
         """Return the configuration of the run with n references and this seed; further options are of the objective."""
         evaluation = {**self.options["evaluation"], "extractor": self.extractor}
-        field = {"batch": PAPER_FIELD["batch"], "objective": {**PAPER_FIELD["objective"], **objective}}
+        objective = {**self.options.get("objective", {}), **PAPER_FIELD["objective"], **objective}
+        field = {"batch": PAPER_FIELD["batch"], "objective": objective}
         tree: dict[str, Any] = {**self.options, **field, "evaluation": evaluation}
         if self.positives is not None:
             steps, cadence = self.positives // n, self.options["cadence"]
@@ -92,6 +100,8 @@ CIFAR10_CPU = replace(
     recipe="cifar10-cpu",
     positives=12_800,
     options={
+        **POOLED_FEATURES,
+        "condition": {"label_dropout": 0.1},
         "optimizer": {"ema": 0.98, "warmup_steps": 20},
         "cadence": SMALL | {"checkpoint_every": 40},
         "evaluation": {"samples": 1_000},

@@ -80,12 +80,12 @@ def _run(task: Task, path: Path, evaluations: dict[int, dict[str, Any]]) -> Imag
         evaluations=tuple(
             EvaluatedStep(
                 step=step,
-                positives_seen=config.positives_seen(step),
+                positives_seen=config.positives_seen(step, len(data["classes"])),
                 metrics=_parse(Metrics, entry["evaluation"], path),
             )
             for step, entry in sorted(evaluations.items())
         ),
-        step_seconds=_fastest_step_seconds(path, config.generated * len(data["classes"])),
+        step_seconds=_fastest_step_seconds(path, config.generated * config.classes_per_step(len(data["classes"]))),
     )
 
 

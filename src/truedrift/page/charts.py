@@ -159,7 +159,8 @@ def evaluation_charts(runs: Sequence[Run]) -> list[Chart]:
 
     def points(run: Run, distance: str, metric: str) -> list[Point]:
         shown = [each for each in run.evaluations if each.protocol.distance_name == distance]
-        return [(run.config.positives_seen(each.step or 0), number_at(vars(each.metrics), metric)) for each in shown]
+        seen = [run.config.positives_seen(each.step or 0, len(run.classes)) for each in shown]
+        return [(x, number_at(vars(each.metrics), metric)) for x, each in zip(seen, shown, strict=True)]
 
     return _keep_values(
         Chart(

@@ -15,10 +15,12 @@ from truedrift.page.run_data import (
     Run,
     best_evaluation,
     final_evaluations,
+    group_strengths,
     is_overview,
     number_at,
     pluralize,
 )
+from truedrift.report.evaluations import describe_best_strength, describe_neighbors, describe_neighbors_protocol
 from truedrift.report.screens import share
 from truedrift.training.status import RunStatus, last_event
 
@@ -91,13 +93,37 @@ def describe_problems(problems: Sequence[str], subject: str = UNREADABLE) -> lis
 
 
 def _describe_one_run(run: Run) -> list[Finding]:
-    """Return the finding of the training, one per protocol of `truedrift evaluate`, and the problems."""
-    later = [
-        Finding(subject=run.name, sentence=_describe_evaluation(each), about=describe_protocol(each.protocol))
-        for each in final_evaluations(run)
-        if not each.in_training
+    """Return the findings of the training, of `truedrift evaluate` and of nearest training images, and the problems."""
+    later = [each for each in final_evaluations(run) if not each.in_training]
+    return [
+        describe_training(run),
+        *(_describe_strengths(run, group) for group in group_strengths(later)),
+        *_describe_neighbors(run),
+        *describe_problems(run.problems, run.name),
     ]
-    return [describe_training(run), *later, *describe_problems(run.problems, run.name)]
+
+
+def _describe_strengths(run: Run, group: Sequence[Evaluation]) -> Finding:
+    """Describe an evaluation, or the best one of several strengths."""
+    best = min(group, key=lambda each: each.metrics.fid)
+    sentence = _describe_evaluation(best)
+    if len(group) > 1:
+        sentence += f" {describe_best_strength([(each.metrics, each.protocol) for each in group])}"
+    return Finding(subject=run.name, sentence=sentence, about=describe_protocol(best.protocol))
+
+
+def _describe_neighbors(run: Run) -> list[Finding]:
+    """Return the finding of the nearest training images, if there is one; a NOTE if samples may be copies."""
+    if run.neighbors is None:
+        return []
+    return [
+        Finding(
+            subject=run.name,
+            sentence=describe_neighbors(run.neighbors),
+            tone=Tone.NOTE if run.neighbors.is_suspicious else Tone.PLAIN,
+            about=f"{describe_neighbors_protocol(run.neighbors.protocol)}.",
+        )
+    ]
 
 
 def describe_training(run: Run) -> Finding:
@@ -162,7 +188,7 @@ def describe_protocol(protocol: Protocol) -> str:
     return (
         f"{protocol.distance_name} in {protocol.dimensions} features of {protocol.extractor} "
         f"({protocol.extractor_sha256[:12]}; {protocol.prepared}); {protocol.samples:,} samples, "
-        f"labels {protocol.labels}, seed {protocol.seed}, {protocol.weights} weights, "
+        f"labels {protocol.labels}, seed {protocol.seed}, strength {protocol.strength:g}, {protocol.weights} weights, "
         f"against {protocol.reference_count:,} of {protocol.reference} ({protocol.split})"
     )
 

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from truedrift._version import __version__
+from truedrift.evaluation.record import Metrics, Protocol
 from truedrift.page import tables
 from truedrift.page.charts import (
     Chart,
@@ -35,6 +36,7 @@ from truedrift.page.run_data import (
     Run,
     describe_drawn,
     find_differences,
+    find_sweeps,
     is_overview,
     pluralize,
     read_runs,
@@ -43,6 +45,13 @@ from truedrift.page.run_data import (
 )
 from truedrift.paper.catalog import find_item
 from truedrift.records.provenance import Provenance
+from truedrift.report.evaluations import (
+    describe_neighbors,
+    describe_neighbors_protocol,
+    neighbor_distances_figure,
+    strengths_figure,
+    strengths_table,
+)
 from truedrift.report.figure import save_figure, set_paper_fonts
 from truedrift.report.table import cell_text, is_bold
 from truedrift.storage import write_atomically
@@ -53,6 +62,8 @@ FIGURE_DPI, PAGE_DPI = 200, 110
 """Pixels per inch of an item's figure in the file, and on the page."""
 LARGE, SMALL = 720, 224
 """Widths of sample pictures in pixels."""
+NEIGHBORS_WIDTH = 960
+"""Width of the picture of nearest training images in pixels."""
 EARLIER_PICTURES = 4
 """Number of sample pictures from before the end of training."""
 
@@ -143,6 +154,7 @@ def render_page(title: str, records: Sequence[Any], runs: Sequence[Run], *, prob
         drawn=drawn,
         is_overview=is_overview(runs),
         charts=charts,
+        evaluated=[run for run in drawn if run.neighbors or find_sweeps(run)],
         differences=find_differences(runs),
         version=__version__,
         data=chart_data([item.label for item, _ in items], [*chain(*charts.values())]),
@@ -166,9 +178,11 @@ def load_template() -> Any:
     """Compile page.html.j2, with the functions that it calls."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    images = (embed_charts, embed_figure, embed_pictures)
+    images = (embed_charts, embed_figure, embed_neighbors, embed_pictures, neighbor_distances_figure, strengths_figure)
     texts = (cell_text, describe_drawn, describe_origin, is_bold, pluralize)
-    environment.globals |= {"tables": tables} | {function.__name__: function for function in (*images, *texts)}
+    evaluations = (describe_neighbors, describe_neighbors_protocol, strengths_table, sweeps)
+    functions = (*images, *texts, *evaluations)
+    environment.globals |= {"tables": tables} | {function.__name__: function for function in functions}
     return environment.from_string(read_resource("page.html.j2"))
 
 
@@ -241,6 +255,20 @@ def embed_pictures(run: Run) -> list[tuple[str, PageImage | None]]:
         (f"Step {step:,}{more}", embed_picture(path, width, f"Samples of {run.name} at step {step}"))
         for (step, path), width, more in shown
     ]
+
+
+def embed_neighbors(run: Run) -> PageImage | None:
+    """Embed the picture of samples beside their nearest training images; None if it is missing or damaged."""
+    if run.neighbors_picture is None:
+        return None
+    return embed_picture(
+        run.neighbors_picture, NEIGHBORS_WIDTH, f"Samples of {run.name} beside their nearest training images"
+    )
+
+
+def sweeps(run: Run) -> list[list[tuple[Metrics, Protocol]]]:
+    """Return the metrics and protocols of each sweep over strengths."""
+    return [[(each.metrics, each.protocol) for each in sweep] for sweep in find_sweeps(run)]
 
 
 def choose_evenly(pictures: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:

@@ -3,7 +3,8 @@
     config.json        configuration, data, version and commit; must be readable
     metrics.jsonl      telemetry and the evaluations made during training
     history.jsonl      started, interrupted, resumed, complete
-    evaluations.jsonl  evaluations made afterward by `truedrift evaluate`
+    evaluations.jsonl  evaluations made afterward by `truedrift evaluate`, and nearest training images
+    neighbors.png      samples beside their nearest training images
     samples/           step-N.png
 
 A process that was killed, or a full disk, may leave any file but config.json missing or truncated. Unreadable
@@ -13,14 +14,16 @@ parts are left out and described in `Run.problems`.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from truedrift.errors import UserError
+from truedrift.evaluation.neighbors import NeighborsRecord
 from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord, Metrics, Protocol
 from truedrift.options import from_dict
 from truedrift.records.store import read_lenient
+from truedrift.report.evaluations import NEIGHBORS
 from truedrift.storage import parse_json_line
 from truedrift.training.config import RunConfig
 from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, SAMPLES, open_run
@@ -64,6 +67,10 @@ class Run:
     pictures: Sequence[tuple[int, Path]]
     """Step and file, ordered by step."""
     problems: Sequence[str]
+    neighbors: NeighborsRecord | None = None
+    """The last record of `truedrift evaluate --neighbors`."""
+    neighbors_picture: Path | None = None
+    """Its picture."""
 
     @property
     def last(self) -> Mapping[str, Any]:
@@ -128,6 +135,7 @@ def read_run(path: Path, name: str) -> Run:
     tree = json.loads((path / CONFIG).read_text(encoding="utf-8"))
     problems: list[str] = []
     lines = _read_lines(path / METRICS, problems)
+    later_evaluations, neighbors = _read_later_evaluations(path / EVALUATIONS, problems)
     return Run(
         name=name,
         config=opened.config,
@@ -137,7 +145,7 @@ def read_run(path: Path, name: str) -> Run:
         commit=tree.get("commit") or "unknown",
         telemetry=[line for line in lines if number_at(line, "positives_seen") is not None],
         evaluations=_parse_evaluations(lines, problems),
-        later_evaluations=_read_later_evaluations(path / EVALUATIONS, problems),
+        later_evaluations=later_evaluations,
         history=_read_lines(path / HISTORY, problems),
         pictures=sorted(
             (int(match[1]), picture)
@@ -145,6 +153,8 @@ def read_run(path: Path, name: str) -> Run:
             if (match := re.fullmatch(r"step-(\d+)\.png", picture.name))
         ),
         problems=problems,
+        neighbors=neighbors,
+        neighbors_picture=path / NEIGHBORS if (path / NEIGHBORS).is_file() else None,
     )
 
 
@@ -177,15 +187,20 @@ def _parse_evaluations(lines: Sequence[Mapping[str, Any]], problems: list[str]) 
     return evaluations
 
 
-def _read_later_evaluations(path: Path, problems: list[str]) -> list[Evaluation]:
+def _read_later_evaluations(path: Path, problems: list[str]) -> tuple[list[Evaluation], NeighborsRecord | None]:
+    """Return the evaluations of `truedrift evaluate`, and the last record of nearest training images."""
     if not path.is_file():
-        return []
-    records, unreadable = read_lenient(path, EvaluationRecord)
+        return [], None
+    records, unreadable = read_lenient(path, EvaluationRecord, NeighborsRecord)  # type: ignore[arg-type]
     if unreadable:
         problems.append(f"{pluralize(len(unreadable), 'line')} of {path.name} cannot be read.")
-    return [
-        Evaluation(step=each.step, metrics=each.metrics, protocol=each.protocol, in_training=False) for each in records
+    evaluations = [
+        Evaluation(step=each.step, metrics=each.metrics, protocol=each.protocol, in_training=False)
+        for each in records
+        if isinstance(each, EvaluationRecord)
     ]
+    neighbors = [each for each in records if isinstance(each, NeighborsRecord)]
+    return evaluations, neighbors[-1] if neighbors else None
 
 
 def number_at(entry: Any, *path: str | int) -> float | None:
@@ -220,6 +235,27 @@ def best_evaluation(run: Run) -> Evaluation | None:
 def final_evaluations(run: Run) -> list[Evaluation]:
     """Return the last evaluation during training, then the last one per protocol of `truedrift evaluate`."""
     return [*run.evaluations[-1:], *{each.protocol: each for each in run.later_evaluations}.values()]
+
+
+def group_strengths(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
+    """Group evaluations that differ in the guidance strength only.
+
+    Args:
+        evaluations: Evaluations in the order of the file.
+
+    Returns:
+        Groups in the order of their first evaluation, each with the last evaluation per strength.
+    """
+    groups: dict[tuple[int | None, Protocol], dict[float, Evaluation]] = {}
+    for each in evaluations:
+        key = each.step, replace(each.protocol, strength=0.0)
+        groups.setdefault(key, {})[each.protocol.strength] = each
+    return [list(group.values()) for group in groups.values()]
+
+
+def find_sweeps(run: Run) -> list[list[Evaluation]]:
+    """Return the sweeps over strengths that `truedrift evaluate` made of a run, with two strengths or more each."""
+    return [group for group in group_strengths(run.later_evaluations) if len(group) > 1]
 
 
 # Options

@@ -87,10 +87,10 @@ def load_reference_data(
     """Load the data that samples are compared with: a split, or a random part of it.
 
     Args:
-        data: The data set.
+        data: The data set, and which of its classes.
         options: The split, and how many of its samples to take (`reference`; None: all).
         seed: The seed of toys. The random part does not depend on it.
-        train: The split `train`, if it is loaded already.
+        train: The split `train` of these classes, if it is loaded already.
 
     Returns:
         The samples, in the order of the data set.
@@ -102,7 +102,14 @@ def load_reference_data(
         samples = train
     else:
         root = None if data.root is None else Path(data.root)
-        samples = load(data.name, split=options.split, root=root, seed=seed, image_size=data.image_size)
+        samples = load(
+            data.name,
+            split=options.split,
+            root=root,
+            seed=seed,
+            image_size=data.image_size,
+            classes=data.classes,
+        )
     if options.reference is None or options.reference >= len(samples):
         return samples
     ids = torch.randperm(len(samples), generator=stream(0, "reference images"))[: options.reference].sort().values

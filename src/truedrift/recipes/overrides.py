@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from truedrift.errors import UserError, require_choice
-from truedrift.recipes.recipes import cifar10, cifar10_cpu, cifar100, digits, fashion_mnist, folder, toy
+from truedrift.recipes.recipes import cifar10, cifar10_cpu, cifar10_own, cifar100, digits, fashion_mnist, folder, toy
 from truedrift.training.config import RunConfig, config_from_dict
 
 RECIPES: dict[str, Callable[..., RunConfig]] = {
@@ -15,6 +15,7 @@ RECIPES: dict[str, Callable[..., RunConfig]] = {
     "fashion-mnist": fashion_mnist,
     "folder": folder,
     "cifar10-cpu": cifar10_cpu,
+    "cifar10-own": cifar10_own,
     "cifar10": cifar10,
     "cifar100": cifar100,
 }
@@ -25,7 +26,8 @@ DESCRIPTIONS: dict[str, str] = {
     "digits": "scikit-learn's 8×8 digits, an MLP, features are the pixels: minutes on two cores",
     "fashion-mnist": "Fashion-MNIST (28×28, gray), an MLP, features are the pixels: minutes on two cores",
     "folder": "your own images, resized to 32×32; one folder per class below --data DIR, or all in DIR",
-    "cifar10-cpu": "CIFAR-10 on a CPU: a small DriftDiT, features of EfficientNet-Lite0 and pixels: hours",
+    "cifar10-cpu": "CIFAR-10 on a CPU: a convolutional generator, feature maps of EfficientNet-Lite0 and pixels: hours",
+    "cifar10-own": "cifar10-cpu with an encoder of your own, --encoder RUN of train-encoder: nothing pretrained",
     "cifar10": "CIFAR-10 as in the paper, n = 8, 16, 32 or 64; for a GPU",
     "cifar100": "CIFAR-100 as in the paper, n = 8, 16 or 32; for a GPU",
 }
@@ -38,6 +40,9 @@ FLAG_PATHS: dict[str, tuple[tuple[str, ...], ...]] = {
     "data": (("data", "name"), ("data", "root")),
 }
 """The options that each argument of a recipe sets."""
+
+NAME_LISTS = (("data", "classes"),)
+"""Options that are lists of names. In a setting, a,b is such a list; a name may look like a number."""
 
 
 def recipe(
@@ -84,9 +89,30 @@ def recipe(
     # Overrides
     given_options = _select(defaults, [path for key in arguments for path in FLAG_PATHS[key]])
     merged = _merge(_merge(defaults, tree or {}), given_options)
+    return config_from_dict(apply_settings(merged, settings))
+
+
+def apply_settings(tree: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """Return the options with some of them replaced.
+
+    Args:
+        tree: Options as nested dictionaries.
+        settings: Single options as "section.option=value". A section of another `kind` replaces the whole section.
+
+    Returns:
+        New dictionaries; values are not checked.
+
+    Raises:
+        UserError: If a setting has another form.
+
+    Example:
+        >>> apply_settings({"seed": 0, "batch": {"n": 8}}, ["batch.n=16"])
+        {'seed': 0, 'batch': {'n': 16}}
+    """
+    merged = dict(tree)
     for setting in settings:
         merged = _merge(merged, _parse_setting(setting))
-    return config_from_dict(merged)
+    return merged
 
 
 def _select(tree: Mapping[str, Any], paths: Sequence[tuple[str, ...]]) -> dict[str, Any]:
@@ -121,10 +147,17 @@ def _parse_setting(text: str) -> dict[str, Any]:
         raise UserError(
             f"the setting is {text!r}", "must be section.option=value", "write for example optimizer.clip=1.0"
         )
-    tree: Any = _parse_value(value.strip())
+    tree: Any = _parse_names(value.strip()) if tuple(names) in NAME_LISTS else _parse_value(value.strip())
     for name in reversed(names):
         tree = {name: tree}
     return dict(tree)
+
+
+def _parse_names(text: str) -> Any:
+    """Parse a list of names: JSON if it begins with a bracket, else names with commas between them."""
+    if text.startswith("["):
+        return _parse_value(text)
+    return [name.strip() for name in text.split(",")] if text else []
 
 
 def _parse_value(text: str) -> Any:

@@ -17,6 +17,7 @@ from truedrift.training.config import (
     validated_config,
     warn_of_sizes,
 )
+from truedrift.training.encoder_run import EncoderConfig, train_encoder
 from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
 from truedrift.training.journal import MetricsLog, read_metrics
 from truedrift.training.load import LoadedGenerator, load_generator
@@ -44,6 +45,7 @@ __all__ = [
     "ConditionOptions",
     "DamagedCheckpoint",
     "DataOptions",
+    "EncoderConfig",
     "EngineOptions",
     "EvaluationOptions",
     "FeatureLayout",
@@ -86,6 +88,7 @@ __all__ = [
     "run_status",
     "scatter_image",
     "train",
+    "train_encoder",
     "validated_config",
     "warn_of_sizes",
     "write_png",

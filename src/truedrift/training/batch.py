@@ -1,9 +1,10 @@
 """The inputs of a step: noise, style, strength and labels of generated samples, and features of real images.
 
-Generated samples have global ids: id c·g + i is the i-th sample of class c. Every process draws the inputs of the whole
-batch, a pure function of (seed, step), and takes its own rows, so that the samples do not depend on the number of
-processes. The strength a is uniform on [low, high], or p(a) ∝ a⁻³ by inversion:
-a = (low⁻² − u (low⁻² − high⁻²))^(−1/2).
+Generated samples have global ids: id k·g + i is the i-th sample of the k-th class of the step. Every process draws the
+inputs of the whole batch, a pure function of (seed, step), and takes its own rows, so that the samples do not depend on
+the number of processes. The strength a is uniform on [low, high], or p(a) ∝ a^(−m−1) with m = 2 or 4 by inversion:
+a = (low⁻ᵐ − u (low⁻ᵐ − high⁻ᵐ))^(−1/m). With probability f = `strength_one_fraction` it is low: u < f gives low, and
+other u give the quantile at (u − f)/(1 − f).
 
 Features of real images are encoded in each step, or looked up if both views of every image are cached. Encoding is
 divided among the processes by rows and gathered; each process looks up all rows itself. Pixels of positives are read
@@ -21,7 +22,7 @@ from torch import nn
 
 from truedrift import distributed
 from truedrift.axes import Float, Tensor
-from truedrift.data.class_batches import Batch, ClassBatches, gather_samples
+from truedrift.data.class_batches import Batch, ClassBatches, draw_classes, gather_samples
 from truedrift.data.samples import Samples, to_model_range
 from truedrift.generators.base import Generator
 from truedrift.seeding import stream
@@ -74,32 +75,37 @@ def draw_inputs(config: RunConfig, generator: Generator, step: int, *, fresh: bo
     """Draw the inputs of all samples of a step.
 
     Args:
-        config: The configuration: seed, generated samples per class g, label dropout, and the law of the strength.
-        generator: The generator, which gives the number of classes C and the shapes of noise and styles.
+        config: The configuration: seed, classes per step C', generated samples per class g, label dropout, and the law
+            of the strength.
+        generator: The generator, which gives the number of all classes and the shapes of noise and styles.
         step: The number of the step, counted from 0.
         fresh: Draw the fresh negatives of the step instead, independent samples of the same law.
 
     Returns:
-        Inputs of C·g samples, class by class, on the CPU: noise [C·g, *noise_shape], labels [C·g], strength [C·g] and
-        style ids [C·g, K].
+        Inputs of C'·g samples, class by class, on the CPU: noise [C'·g, *noise_shape], labels [C'·g], strength [C'·g]
+        and style ids [C'·g, K].
     """
     per_class = config.batch.fresh_negatives if fresh else config.generated
     prefix = "fresh " if fresh else ""
-    total = generator.classes * per_class
-    labels = torch.arange(generator.classes).repeat_interleave(per_class)
+    classes = draw_classes(generator.classes, config.batch.labels, config.seed, step).classes
+    total = len(classes) * per_class
+    labels = classes.repeat_interleave(per_class)
     dropout = stream(config.seed, f"{prefix}label-dropout", step)
     hidden = torch.rand(total, generator=dropout) < config.condition.label_dropout
     style_shape, entries = (total, generator.style_draws), max(1, generator.style_entries)
     return GeneratorInputs(
         z=torch.randn(total, *generator.noise_shape, generator=stream(config.seed, f"{prefix}noise", step)),
         labels=torch.where(hidden, generator.classes, labels),
-        strength=strengths(config, generator.classes, step, fresh=fresh),
+        strength=strengths(config, len(classes), step, fresh=fresh),
         style_ids=torch.randint(entries, style_shape, generator=stream(config.seed, f"{prefix}style", step)),
     )
 
 
 def strengths(config: RunConfig, classes: int, step: int, *, fresh: bool = False) -> Tensor:
-    """Draw strengths [classes · g], one per sample; one per class if it sets the weight of unconditional negatives."""
+    """Draw strengths [classes · g], one per sample; one per class if it sets the weight of unconditional negatives.
+
+    `classes` is the number of classes of the step.
+    """
     per_class = config.batch.fresh_negatives if fresh else config.generated
     shared = config.batch.unconditional > 0
     purpose = "fresh strength" if fresh else "strength"
@@ -108,14 +114,29 @@ def strengths(config: RunConfig, classes: int, step: int, *, fresh: bool = False
 
 
 def _strength_quantile(u: Tensor, condition: ConditionOptions) -> Tensor:
+    """Return the strength a with F(a) = u; `strength_low` where u is below its probability."""
+    low, fraction = condition.strength_low, condition.strength_one_fraction
+    if fraction == 0:
+        return _law_quantile(u, condition)
+    others = ((u - fraction) / max(1 - fraction, 1e-12)).clamp(0, 1)
+    return torch.where(u < fraction, low, _law_quantile(others, condition))
+
+
+def _law_quantile(u: Tensor, condition: ConditionOptions) -> Tensor:
     low, high = condition.strength_low, condition.strength_high
     if condition.strength_law == "uniform":
         return low + (high - low) * u
-    return (low**-2 - u * (low**-2 - high**-2)).rsqrt()
+    if condition.strength_law == "inverse-cube":
+        return (low**-2 - u * (low**-2 - high**-2)).rsqrt()
+    # high⁻⁴ may be lost in float32.
+    return (low**-4 - u.double() * (low**-4 - high**-4)).pow(-1 / 4).clamp(low, high).to(u.dtype)
 
 
 def unconditional_weight(config: RunConfig, classes: int, step: int) -> Tensor:
-    """Return w_u [classes] = (a − 1)(g − 1)/u: a total weight of (a − 1) times that of the other generated samples."""
+    """Return w_u [classes] = (a − 1)(g − 1)/u: a total weight of (a − 1) times that of the other generated samples.
+
+    `classes` is the number of classes of the step.
+    """
     a = strengths(config, classes, step).view(classes, -1)[:, 0]
     return (a - 1) * (config.generated - 1) / config.batch.unconditional
 

@@ -41,16 +41,20 @@ class DataOptions:
     """A directory or archive; none for the cache of `truedrift data fetch`."""
     image_size: Annotated[int, Within(4, 1024)] | None = None
     """Height and width to which images of a folder are resized; other data sets have their own size."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes to train on, in the order of their labels; all classes if empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BatchOptions:
-    """The samples of a step: n positives and `generated` generated samples per class."""
+    """The samples of a step: n positives and `generated` generated samples per class of the step."""
 
     n: Size = 8
     """Positives per class, over all processes: the n of the paper."""
     generated: Size | None = None
     """Generated samples per class; n by default."""
+    labels: Size | None = None
+    """Number of classes in a step, drawn without replacement; none for all classes."""
     sampling: Literal["without-replacement", "queue"] = "without-replacement"
     """`queue` draws with replacement from the latest `queue_size` images of the class, as the published code does."""
     queue_size: Size = 256
@@ -73,8 +77,9 @@ class ObjectiveOptions:
     """Estimator of the centroid of the positives."""
     estimator_neg: Estimator = "abc"
     """Estimator of the centroid of the negatives."""
-    arithmetic: Literal["stable", "abc-release"] = "stable"
-    """`abc-release` is the arithmetic of the published code, which underflows at small temperatures; for studies."""
+    arithmetic: Literal["stable", "abc-release", "official"] = "stable"
+    """`abc-release` is the arithmetic of the code released with the ABC paper, which underflows at small temperatures;
+    `official` is that of the official drifting models, with its own normalization and no correction."""
     normalization: Normalization = "bidirectional"
     """row, bidirectional or bidirectional-loo, see `truedrift.field.affinity`; symmetric or sinkhorn, see
     `truedrift.field.matching`."""
@@ -106,25 +111,34 @@ class ConditionOptions:
     """Smallest guidance strength."""
     strength_high: Annotated[float, Within(1, 100)] = 4.0
     """Largest guidance strength, at least `strength_low`."""
-    strength_law: Literal["uniform", "inverse-cube"] = "uniform"
-    """Distribution of the strength a: uniform, or p(a) ∝ a⁻³. Drawn per sample, or per class if there are
+    strength_law: Literal["uniform", "inverse-cube", "inverse-fifth"] = "uniform"
+    """Distribution of the strength a: uniform, p(a) ∝ a⁻³, or p(a) ∝ a⁻⁵. Drawn per sample, or per class if there are
     unconditional negatives."""
+    strength_one_fraction: Annotated[float, Within(0, 1)] = 0.0
+    """Probability that a strength is exactly `strength_low`, usually 1: no guidance."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerOptions:
-    """AdamW with a linear warm-up, and an exponential moving average of the weights."""
+    """AdamW with a learning-rate schedule, and exponential moving averages of the weights."""
 
     learning_rate: Annotated[float, Within(0, 10, above=True)] = 2e-4
     beta1: Annotated[float, Within(0, 0.9999)] = 0.9
     beta2: Annotated[float, Within(0, 0.999999)] = 0.95
     weight_decay: Annotated[float, Within(0, 10)] = 0.01
     warmup_steps: Annotated[int, Within(0, 2**31 - 1)] = 2000
-    """Steps until the learning rate is reached."""
+    """Steps until the learning rate is reached, on a straight line."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """What follows the warm-up: the constant learning rate, or half a cosine down to `final_fraction` of it at the last
+    step. With `cosine` the length of a run determines its steps, so that a run of another length is another run."""
+    final_fraction: Annotated[float, Within(0, 1)] = 0.01
+    """Learning rate of the last step of the schedule `cosine`, relative to `learning_rate`."""
     clip: Annotated[float, Within(0, 1e9, above=True)] | None = 2.0
     """Largest norm of the gradient; none for no clipping."""
     ema: Annotated[float, Within(0, 0.9999999)] = 0.999
     """Decay of the average per step; 0 for no averaging."""
+    more_ema: tuple[Annotated[float, Within(0, 0.9999999)], ...] = ()
+    """Decays of further averages, which are saved and evaluated besides the main one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,15 +243,33 @@ class RunConfig:
             return min(pos, neg)
         return pos if side == "positive" else neg
 
-    def positives_seen(self, step: int) -> int:
-        """Return the positives per class after that many steps, the paper's measure of progress."""
-        return self.batch.n * step
+    def classes_per_step(self, classes: int) -> int:
+        """Return how many of that many classes a step has."""
+        return self.batch.labels or classes
+
+    def positives_seen(self, step: int, classes: int | None = None) -> int:
+        """Return the positives per class after that many steps, the paper's measure of progress.
+
+        Args:
+            step: The number of steps.
+            classes: The number of all classes. It is needed if a step has only some of them (`batch.labels`); the
+                result is then a mean over the classes. None: every step has all classes.
+
+        Returns:
+            n per step, times the fraction of the classes that a step has, rounded down.
+        """
+        if classes is None:
+            return self.batch.n * step
+        return self.batch.n * step * self.classes_per_step(classes) // classes
 
 
 ADDED_OPTIONS: dict[str, dict[str, Any]] = {
-    "batch": {"fresh_negatives": 0},
+    "data": {"classes": ()},
+    "batch": {"fresh_negatives": 0, "labels": None},
     "objective": {"matched": False, "share_normalization": "group", "locations": None},
     "encoder": {"pooling": "none"},
+    "condition": {"strength_one_fraction": 0.0},
+    "optimizer": {"schedule": "constant", "final_fraction": 0.01, "more_ema": ()},
 }
 """Options that older configurations do not have, with their defaults, which do what was done before."""
 
@@ -246,18 +278,27 @@ def identity(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a configuration that determines the steps.
 
     The length of a run, what it writes and when, its evaluation, its micro-batches, and its reaction to non-finite
-    steps may change from one start to the next.
+    steps may change from one start to the next. The learning rates of the schedule `cosine` depend on the number of
+    steps, so that it is part of the identity of such a run.
     """
     engine = {name: value for name, value in tree["engine"].items() if name not in ("micro_batch", "nonfinite")}
     kept = {name: value for name, value in tree.items() if name not in ("cadence", "evaluation")} | {"engine": engine}
+    if tree["optimizer"].get("schedule") == "cosine":
+        # The name is for the message about a directory with a run of another length.
+        kept["steps of the cosine schedule"] = tree["cadence"]["epochs"] * tree["cadence"]["steps_per_epoch"]
     return drop_added_defaults(kept)
 
 
 def drop_added_defaults(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration without options that earlier versions did not have, where they have their defaults."""
     sections = {
-        section: {name: value for name, value in tree[section].items() if value != options.get(name, object())}
+        section: {
+            name: value
+            for name, value in tree[section].items()
+            if (tuple(value) if isinstance(value, list) else value) != options.get(name, object())  # lists are JSON
+        }
         for section, options in ADDED_OPTIONS.items()
+        if section in tree  # runs of `train-encoder` have some of the sections
     }
     kept = {name: value for name, value in tree.items() if name != "encoders" or value}
     return {**kept, **sections}
@@ -305,11 +346,15 @@ def config_from_dict(tree: Mapping[str, Any]) -> RunConfig:
     for number, encoder in enumerate(config.encoders):
         _require_sizes(f"encoders[{number}]", encoder)
     _require_strengths(config.condition)
+    _require_schedule(config)
+    _require_different_averages(config.optimizer)
     _require_sides(config)
     if config.batch.unconditional > 0:
         _require_guidance(config)
     if config.objective.arithmetic == "abc-release":
         _require_release(config)
+    if config.objective.arithmetic == "official":
+        _require_official(config)
     return config
 
 
@@ -384,6 +429,30 @@ def _require_strengths(condition: ConditionOptions) -> None:
         )
 
 
+def _require_schedule(config: RunConfig) -> None:
+    """Require that the schedule `cosine` has steps after its warm-up."""
+    warmup, steps = config.optimizer.warmup_steps, config.cadence.steps
+    if config.optimizer.schedule == "cosine" and warmup >= steps:
+        raise UserError(
+            f"is {warmup} with optimizer.schedule cosine and {steps} steps",
+            "must be below the number of steps of the run",
+            "set fewer, or set optimizer.schedule=constant",
+            field="optimizer.warmup_steps",
+        )
+
+
+def _require_different_averages(optimizer: OptimizerOptions) -> None:
+    decays = (optimizer.ema, *optimizer.more_ema)
+    repeated = [decay for k, decay in enumerate(decays) if decay in decays[:k]]
+    if repeated:
+        raise UserError(
+            f"contains {repeated[0]}, which is given twice or is optimizer.ema",
+            "the decays of all averages must differ",
+            "leave it out",
+            field="optimizer.more_ema",
+        )
+
+
 def _require_sides(config: RunConfig) -> None:
     """Require that normalization, form, matching and the sizes of both sides agree."""
     objective, batch = config.objective, config.batch
@@ -421,7 +490,8 @@ def warn_of_sizes(config: RunConfig) -> str | None:
     """Return a warning about the numbers of positives and negatives: a field that is not zero, or windows that overlap.
 
     The paper's own setting, as many positives as generated samples, is not reported: there g − 1 negatives differ from
-    n positives by one. Guidance moves the equilibrium on purpose and is not reported either.
+    n positives by one. Guidance moves the equilibrium on purpose and is not reported either, and neither are feature
+    maps, whose runs end far from the equilibrium.
 
     Args:
         config: A valid configuration.
@@ -434,7 +504,8 @@ def warn_of_sizes(config: RunConfig) -> str | None:
         return _warn_of_overlap(n, fresh or config.generated - 1)
     m = fresh or config.generated - 1
     has_equal_sides = n == m and (fresh or objective.normalization in ("row", "symmetric"))
-    if config.batch.unconditional > 0 or has_equal_sides or (n == config.generated and not fresh):
+    has_maps = objective.share_normalization == "map"
+    if config.batch.unconditional > 0 or has_maps or has_equal_sides or (n == config.generated and not fresh):
         return None
     sides = " and ".join(
         f"{count} {noun}{'' if count == 1 else 's'}"
@@ -490,7 +561,15 @@ def _require_guidance(config: RunConfig) -> None:
             "set batch.generated to 2 or more",
             field="batch.generated",
         )
-    if config.condition.strength_high == 1:
+    condition = config.condition
+    if condition.strength_one_fraction == 1 and condition.strength_low == 1:
+        raise UserError(
+            f"is 1 {setting}",
+            "must be below 1, since unconditional negatives have weight 0 at strength 1",
+            "set for example condition.strength_one_fraction=0.5",
+            field="condition.strength_one_fraction",
+        )
+    if condition.strength_high == 1:
         raise UserError(
             f"is 1 {setting}",
             "must be above 1, since unconditional negatives have weight 0 at strength 1",
@@ -511,18 +590,38 @@ def _require_release(config: RunConfig) -> None:
         "estimator_neg": ("standard", "abc", "abc2"),
     }
     for name, allowed in allowed_values.items():
-        _require_release_value(f"objective.{name}", getattr(objective, name), allowed)
-    _require_release_value("objective.matched", objective.matched, (False,))
-    _require_release_value("batch.unconditional", config.batch.unconditional, (0,))
-    _require_release_value("batch.fresh_negatives", config.batch.fresh_negatives, (0,))
-    _require_release_value("engine.precision", config.engine.precision, ("float32", "bfloat16"))
+        _require_value("abc-release", f"objective.{name}", getattr(objective, name), allowed)
+    _require_value("abc-release", "objective.matched", objective.matched, (False,))
+    _require_value("abc-release", "batch.unconditional", config.batch.unconditional, (0,))
+    _require_value("abc-release", "batch.fresh_negatives", config.batch.fresh_negatives, (0,))
+    _require_value("abc-release", "engine.precision", config.engine.precision, ("float32", "bfloat16"))
 
 
-def _require_release_value(field: str, value: object, allowed: tuple[object, ...]) -> None:
+def _require_official(config: RunConfig) -> None:
+    """Require the options of the official arithmetic, which is one fixed formula."""
+    objective, allowed = (
+        config.objective,
+        {
+            "normalization": "bidirectional",
+            "form": "product",
+            "feature_scale": "mean-distance",
+            "kernel": "laplace",
+            "estimator_pos": "standard",
+            "estimator_neg": "standard",
+            "share_normalization": "map",
+            "matched": False,
+        },
+    )
+    for name, value in allowed.items():
+        _require_value("official", f"objective.{name}", getattr(objective, name), (value,))
+    _require_value("official", "batch.fresh_negatives", config.batch.fresh_negatives, (0,))
+
+
+def _require_value(arithmetic: str, field: str, value: object, allowed: tuple[object, ...]) -> None:
     if value not in allowed:
         names = " or ".join(map(repr, allowed))
         raise UserError(
-            f"is {value!r} with objective.arithmetic abc-release",
+            f"is {value!r} with objective.arithmetic {arithmetic}",
             f"must be {names}",
             f"set {field}, or set objective.arithmetic=stable",
             field=field,

@@ -1,9 +1,10 @@
 """Features of every image and of its mirror image, encoded once, stored on disk and looked up by each step.
 
 With a frozen encoder and mirroring as the only augmentation, each image has two views, so the encoder has nothing to do
-for positives after the first run. The file is an array [views, N, F], memory-mapped: a step reads only the rows that it
-draws. It is float32, and float16 for feature maps. The file name is a hash of the encoder's weights and options, the
-images, the precision and the version. The file `.sha256` holds the hash of its content, which is verified before use.
+for positives after the first run. The file is an array [views, N, M], memory-mapped: a step reads only the rows that it
+draws. It is float32, and float16 for feature maps. With "pyramid" the maps are stored, which are smaller than the
+groups, and pooled after reading. The file name is a hash of the encoder's weights and options, the images, the
+precision and the version. The file `.sha256` holds the hash of its content, which is verified before use.
 One process builds the file, and others that need it wait.
 
 The file is written in pieces, and the file `.pieces` counts those on disk, so a process that is killed loses minutes of
@@ -17,6 +18,7 @@ import contextlib
 import hashlib
 import io
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedRandom
@@ -101,18 +103,20 @@ class CachedFeatures:
 
     Args:
         path: The file that `build_feature_cache` returned. It is memory-mapped.
+        encoder: The encoder, which pools feature maps if the file holds them.
         device: The device to copy the features to.
     """
 
-    def __init__(self, path: Path, device: torch.device) -> None:
+    def __init__(self, path: Path, encoder: Encoder, device: torch.device) -> None:
         import numpy as np  # noqa: PLC0415  an extra
 
         self.views: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-        self.device = device
+        self.encoder, self.device = encoder, device
 
+    @torch.no_grad()
     def __call__(self, batch: Batch) -> Float[Tensor, "rows F"]:
         rows = self.views[batch.mirrored.long().numpy(), batch.indices.numpy()]
-        return to_device(torch.from_numpy(rows), self.device).float()
+        return flatten_groups(self.encoder.read_stored(to_device(torch.from_numpy(rows), self.device).float()))
 
 
 def build_feature_cache(
@@ -130,7 +134,7 @@ def build_feature_cache(
     Args:
         samples: The images.
         encoder: The encoder, whose fingerprint and dimensions describe the file.
-        encode: The encoder as a function that computes in the precision of the run.
+        encode: `encoder.encode_stored` as a function that computes in the precision of the run.
         directory: Where the file is. It is made if it is missing.
         precision: The precision of the run, part of the key of the file.
         device: Where features are computed.
@@ -140,7 +144,7 @@ def build_feature_cache(
         A .npy file [views, N, F], float32 or float16. There are two views if images may be mirrored, else one.
 
     Raises:
-        UserError: If the file cannot be written.
+        UserError: If the disk has too little space, or the file cannot be written.
     """
     name = "/".join((__version__, encoder.fingerprint(), samples.digest(), precision, str(samples.flips)))
     path = directory / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.npy"
@@ -150,7 +154,9 @@ def build_feature_cache(
         directory.mkdir(parents=True, exist_ok=True)
         with _lock_cache(path) as locked:
             if not _is_complete(path):  # another process may have built it meanwhile
-                _build(path, _Views(samples, encoder, encode, device, progress), locked=locked)
+                views = _Views(samples, encoder, encode, device, progress)
+                _require_space(path, sum(views.sizes()), samples.name)
+                _build(path, views, locked=locked)
     except OSError as error:
         raise UserError(
             f"features of {samples.name} cannot be cached in {str(directory)!r} ({error.strerror or error})",
@@ -158,6 +164,29 @@ def build_feature_cache(
             "set TRUEDRIFT_CACHE to another directory, or set engine.cached_positives=false",
         ) from None
     return path
+
+
+def _require_space(path: Path, size: int, name: str) -> None:
+    """Require free space on the disk for the part of the file that is not yet written."""
+    unfinished = path.with_suffix(".writing")
+    written = unfinished.stat().st_size if unfinished.exists() else 0
+    free = shutil.disk_usage(path.parent).free
+    if size - written > free:
+        raise UserError(
+            f"features of {name} take {format_size(size)} and {str(path.parent)!r} has {format_size(free)} left",
+            "must fit on the disk",
+            "set TRUEDRIFT_CACHE to another directory, choose fewer taps, or set engine.cached_positives=false",
+        )
+
+
+def format_size(size: int) -> str:
+    """Write a number of bytes.
+
+    Example:
+        >>> format_size(2_350_000_000), format_size(4_000)
+        ('2.4 GB', '0.0 MB')
+    """
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
 @contextlib.contextmanager
@@ -220,7 +249,7 @@ class _Views:
 
     def sizes(self) -> list[int]:
         """Return the bytes of every piece."""
-        row = DTYPES[self.dtype] * sum(group.size for group in self.encoder.groups)
+        row = DTYPES[self.dtype] * self.encoder.stored_size
         return [len(self._header()), *(row * len(indices) for _, indices in self._batches())]
 
     def piece(self, number: int) -> bytes:
@@ -230,7 +259,8 @@ class _Views:
         view, indices = self._batches()[number - 1]
         features = self._features(view, torch.tensor(indices)).cpu().numpy().astype(self.dtype).tobytes()
         total = len(self.samples)
-        self.progress(f"features of {self.samples.name}", view * total + indices[-1] + 1, self._count() * total)
+        label = f"features of {self.samples.name} ({format_size(sum(self.sizes()))})"
+        self.progress(label, view * total + indices[-1] + 1, self._count() * total)
         return features
 
     def _count(self) -> int:
@@ -244,7 +274,7 @@ class _Views:
     def _header(self) -> bytes:
         import numpy as np  # noqa: PLC0415  an extra
 
-        shape = (self._count(), len(self.samples), sum(group.size for group in self.encoder.groups))
+        shape = (self._count(), len(self.samples), self.encoder.stored_size)
         header = io.BytesIO()
         np.lib.format.write_array_header_1_0(header, {"descr": self.dtype, "fortran_order": False, "shape": shape})
         return header.getvalue()

@@ -168,7 +168,6 @@ class RunJournal:
             "skipped": progress.skipped,
             "best": progress.best,
             "metrics": {name: value for name, value in progress.metrics.items() if name != "timing"},
-            "positives_seen": self.run.config.positives_seen(progress.step),
             "energy": progress.energy,
         }
         saved = checkpoint.Checkpoint(progress.step, self.state.tensors(), facts)
@@ -235,4 +234,8 @@ class RunJournal:
         step, steps = self.progress.step, self.run.config.cadence.steps
         if step >= steps:
             return f"all {steps} steps are already done"
-        return f"resuming at step {step} of {steps} steps" if step else f"{self.run.config.recipe}: {steps} steps"
+        if step:
+            return f"resuming at step {step} of {steps} steps"
+        fixed = self.run.config.optimizer.schedule == "cosine"  # a longer run would be another run
+        schedule = " with a cosine schedule, which fixes the length of the run" if fixed else ""
+        return f"{self.run.config.recipe}: {steps} steps{schedule}"

@@ -9,7 +9,9 @@ from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build
 from truedrift.generators.pretrained import from_pretrained
 from truedrift.training import checkpoint
+from truedrift.training.config import OptimizerOptions
 from truedrift.training.run_directory import is_run, open_run
+from truedrift.training.state import average_file
 
 Weights = Literal["ema", "model"]
 
@@ -27,12 +29,15 @@ class LoadedGenerator:
     """The step of the checkpoint, if the weights come from a run."""
 
 
-def load_generator(path: Path, *, weights: Weights = "ema", generator: Generator | None = None) -> LoadedGenerator:
+def load_generator(
+    path: Path, *, weights: Weights = "ema", ema: float | None = None, generator: Generator | None = None
+) -> LoadedGenerator:
     """Load a generator from the newest valid checkpoint of a run, or from a folder of `save_pretrained`.
 
     Args:
         path: The run directory or the folder.
         weights: `ema` for the averaged weights of a run, `model` for the current ones.
+        ema: Decay of the average, `optimizer.ema` or one of `optimizer.more_ema`; None for `optimizer.ema`.
         generator: A module to load the weights into. It is required if the run was trained with a generator of the
             user's own (`Parts.generator`).
 
@@ -42,10 +47,16 @@ def load_generator(path: Path, *, weights: Weights = "ema", generator: Generator
     Raises:
         UserError: If there are no such weights, or they do not fit the generator.
     """
+    if ema is not None and weights == "model":
+        raise UserError(f"is {ema} with the weights model", "only averages have a decay", "leave it out", field="ema")
     if not is_run(path):
+        if ema is not None:
+            problem = f"is {ema} and {str(path)!r} is a folder of weights"
+            raise UserError(problem, "only runs have several averages", "leave it out", field="ema")
         loaded = generator or from_pretrained(path)
         return LoadedGenerator(loaded.eval(), tuple(map(str, range(loaded.classes))), str(path))
     run = open_run(path)
+    source = _weights_file(run.config.optimizer, weights, ema)
     # Load the newest checkpoint.
     latest = checkpoint.latest_checkpoint(run.checkpoints, run=run.id)
     if latest.checkpoint is None:
@@ -62,14 +73,26 @@ def load_generator(path: Path, *, weights: Weights = "ema", generator: Generator
             )
         shape = tuple(run.data["sample_shape"])
         generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
-    _load(generator, latest.checkpoint, weights, path)
-    step = latest.checkpoint.step
-    return LoadedGenerator(generator.float().eval(), classes, f"{path}, step {step}, {weights} weights", step)
+    _load(generator, latest.checkpoint, source, path)
+    step, name = latest.checkpoint.step, "model" if weights == "model" else source
+    return LoadedGenerator(generator.float().eval(), classes, f"{path}, step {step}, {name} weights", step)
 
 
-def _load(generator: Generator, saved: checkpoint.Checkpoint, weights: Weights, path: Path) -> None:
+def _weights_file(optimizer: OptimizerOptions, weights: Weights, ema: float | None) -> str:
+    """Return the file of the checkpoint that holds these weights, without its suffix."""
+    if weights == "model":
+        return "generator"
+    if ema is None or ema == optimizer.ema:
+        return "ema"
+    if ema not in optimizer.more_ema:
+        decays = ", ".join(map(str, (optimizer.ema, *optimizer.more_ema)))
+        raise UserError(f"is {ema}", f"the run has averages with decay {decays}", "use one of these", field="ema")
+    return average_file(ema)
+
+
+def _load(generator: Generator, saved: checkpoint.Checkpoint, file: str, path: Path) -> None:
     try:
-        generator.load_state_dict(dict(saved.tensors[{"ema": "ema", "model": "generator"}[weights]]))
+        generator.load_state_dict(dict(saved.tensors[file]))
     except (RuntimeError, KeyError) as error:
         raise UserError(
             f"the weights of {str(path)!r} do not fit the generator ({' '.join(str(error).split())[:200]})",

@@ -71,6 +71,8 @@ def record_incident(path: Path, config: RunConfig, step: int, positives: Positiv
         "mirrored": batch.mirrored.tolist(),
         "generated": config.generated * len(batch.indices),
     }
+    if config.batch.labels is not None:
+        incident["labels"] = positives.batches.classes_at(step).classes.tolist()
     if config.batch.unconditional > 0:
         incident["unconditional"] = positives.batches.unconditional(step, config.batch.unconditional).indices.tolist()
     path.parent.mkdir(exist_ok=True)
@@ -78,10 +80,11 @@ def record_incident(path: Path, config: RunConfig, step: int, positives: Positiv
 
 
 Evaluate = Callable[[Generator, int], Mapping[str, Any]]
-"""A function of the averaged generator and the step. It returns numbers by name.
+"""A function of an averaged generator and the step. It returns numbers by name.
 
 The number `fid`, if present, decides which checkpoint is the best. The entry `protocol`, if present, is not a number;
-it describes how the numbers were computed and is written with them."""
+it describes how the numbers were computed and is written with them. The numbers of further averages
+(`optimizer.more_ema`) are written under `more_ema`, by decay; they have the same protocol."""
 
 SIGNAL_CHECK_STEPS = 10
 """Steps between two checks of the signals of all processes on GPUs."""
@@ -130,6 +133,7 @@ class Loop:
         check_every = 1 if self.device.type == "cpu" else self.config.cadence.log_every
         self.monitor = NonFiniteMonitor(check_every, self.device)
         self._since, self._images = time.monotonic(), 0
+        self._classes = len(setup.samples.classes)
 
     def reports(self, stop: StopSignal) -> Iterator[TrainingReport]:
         """Take the remaining steps; yield a report at every logged step and at the end."""
@@ -176,7 +180,7 @@ class Loop:
         outcome = self.setup.step(current.step)
         self.monitor.record(current.step, outcome.finite)
         self.energy.add(outcome.features.energy())
-        self._images += self.config.generated * len(self.setup.samples.classes)
+        self._images += self.config.generated * self.config.classes_per_step(self._classes)
         current.step += 1
         self.progress("training", current.step, self.config.cadence.steps)
         return outcome
@@ -227,7 +231,8 @@ class Loop:
     def _log(self, outcome: StepResult) -> None:
         current = self.run_progress
         was_collapsed = current.metrics.get("collapsed", False)
-        metrics = step_metrics(self.config, current.step, outcome, self.energy.metrics(), current.skipped)
+        energy = self.energy.metrics()
+        metrics = step_metrics(self.config, current.step, outcome, energy, current.skipped, self._classes)
         self.energy.reset()
         current.metrics = metrics | {"timing": timing(self._images, self._since, self.device)}
         self._since, self._images = time.monotonic(), 0
@@ -249,12 +254,16 @@ class Loop:
     def _evaluate(self) -> None:
         if self.evaluate is None or not self._evaluation_due():
             return
-        current = self.run_progress
-        result = dict(self.evaluate(self.state.average.generator, current.step))
-        protocol = {"protocol": result.pop("protocol")} if "protocol" in result else {}
-        numbers = {name: None if value is None else float(value) for name, value in result.items()}
+        current, state = self.run_progress, self.state
+        numbers, protocol = _call_evaluate(self.evaluate, state.average.generator, current.step)
+        entry: dict[str, Any] = {"step": current.step, "evaluation": numbers}
+        if state.more_averages:
+            entry["more_ema"] = {
+                f"{decay!r}": _call_evaluate(self.evaluate, average.generator, current.step)[0]
+                for decay, average in state.more_averages.items()
+            }
         if self.journal is not None:
-            self.journal.write(finite_or_none({"step": current.step, "evaluation": numbers} | protocol))
+            self.journal.write(finite_or_none(entry | protocol))
         current.record_fid(numbers.get("fid"))
 
     def _write_picture(self) -> None:
@@ -263,3 +272,12 @@ class Loop:
             path = self.run.path / SAMPLES / f"step-{step:08d}.png"
             with write_errors_as_user_errors(self.run.path):
                 write_sample_picture(self.state.average.generator, self.setup.samples, self.device, path)
+
+
+def _call_evaluate(
+    evaluate: Evaluate, generator: Generator, step: int
+) -> tuple[dict[str, float | None], dict[str, Any]]:
+    """Return the numbers of a generator, and {"protocol": …} if the function gave one."""
+    result = dict(evaluate(generator, step))
+    protocol = {"protocol": result.pop("protocol")} if "protocol" in result else {}
+    return {name: None if value is None else float(value) for name, value in result.items()}, protocol

@@ -27,7 +27,7 @@ from truedrift.kernels.kernel import LogKernel
 from truedrift.kernels.precision import full_precision
 from truedrift.objective.drift_loss import DriftLoss, drift_loss
 from truedrift.objective.feature_scale import Features, standardize_l2
-from truedrift.objective.published import abc_release_groups
+from truedrift.objective.published import abc_release_groups, official_loss
 from truedrift.objective.report import DriftReport, distances_in_blocks, energy_distance
 from truedrift.seeding import stream
 from truedrift.training.batch import to_device
@@ -76,12 +76,18 @@ class Objective:
         fresh_neg: Float[Tensor, "S C r D"] | None = None,
     ) -> FeatureLoss:
         """Compute loss and gradient of all classes and scales."""
+        report: Callable[[], DriftReport]
+        energy: Callable[[], Tensor]
         with torch.enable_grad():
             leaf = gen.detach().requires_grad_()
             if self.options.arithmetic == "abc-release":
                 losses = self._release_losses(leaf, pos)
                 report = partial(self._report, gen.detach(), pos)
                 energy = partial(_release_energy, gen.detach(), pos)
+            elif self.options.arithmetic == "official":
+                losses = self._official_losses(leaf, pos, neg, weight_neg)
+                report = partial(self._report, gen.detach(), pos, neg, weight_neg)
+                energy = lambda: report().energy  # noqa: E731  computed on demand
             else:
                 out = self._stable_loss(leaf, pos, neg, weight_neg, generator, fresh_neg)
                 losses, report = out.loss, partial(getattr, out, "report")
@@ -95,8 +101,10 @@ class Objective:
         sides = min(gen.shape[-2], pos.shape[-2])
         return FeatureLoss(loss, gradient, report, partial(_mean_over_classes, energy, sides))
 
-    def _report(self, gen: Tensor, pos: Tensor) -> DriftReport:
-        return self._stable_loss(gen, pos, None, None, None).report
+    def _report(
+        self, gen: Tensor, pos: Tensor, neg: Tensor | None = None, weight_neg: Tensor | None = None
+    ) -> DriftReport:
+        return self._stable_loss(gen, pos, neg, weight_neg, None).report
 
     def _stable_loss(
         self,
@@ -125,6 +133,26 @@ class Objective:
             kernel=self.kernel or options.kernel,
             generator=generator,
         )
+
+    def _official_losses(
+        self, gen: Tensor, pos: Tensor, neg: Tensor | None, weight_neg: Tensor | None
+    ) -> Float[Tensor, "S C"]:
+        """Compute the losses in the official arithmetic: the classes and locations of a part are one batch."""
+        assert self.share is not None  # checked with the configuration
+        sizes, losses = list(self.share), []
+        negatives = [None] * len(sizes) if neg is None else neg.split(sizes)
+        for gen_part, pos_part, neg_part in zip(gen.split(sizes), pos.split(sizes), negatives, strict=True):
+            labels = gen_part.shape[:2]
+            weight = None if weight_neg is None else weight_neg.expand(*labels, -1).flatten(0, 1)
+            loss = official_loss(
+                gen_part.flatten(0, 1),
+                pos_part.flatten(0, 1),
+                None if neg_part is None else neg_part.flatten(0, 1),
+                weight_neg=weight,
+                temperatures=self.options.temperatures,
+            )
+            losses.append(loss.unflatten(0, labels))
+        return torch.cat(losses)
 
     def _release_losses(self, gen: Tensor, pos: Tensor) -> Tensor:
         """Compute the losses in the published arithmetic."""

@@ -129,7 +129,11 @@ class RunDirectory:
     @property
     def id(self) -> str:
         """Hash of everything that determines a step. Checkpoints carry it."""
-        return run_id({"config": identity(self.config.tree()), "parts": dict(self.parts)})
+        return run_id({"config": self.identity(self.config.tree()), "parts": dict(self.parts)})
+
+    def identity(self, tree: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the part of a configuration that determines the steps."""
+        return identity(tree)
 
     @property
     def checkpoints(self) -> Path:
@@ -139,7 +143,7 @@ class RunDirectory:
     def require_same_run(self, samples: Samples) -> None:
         """Require that the directory is missing, empty, or holds a run of this configuration and data."""
         if (self.path / CONFIG).exists():
-            _require_same(self.path, _read_config(self.path), self._describe(samples))
+            self._require_same(_read_config(self.path), self._describe(samples))
         elif self.path.is_dir():
             self._require_empty()
 
@@ -181,6 +185,24 @@ class RunDirectory:
             "classes": list(samples.classes),
         }
         return {"schema": SCHEMA, "config": self.config.tree(), "parts": dict(self.parts), "data": data}
+
+    def _require_same(self, written: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+        differing = differences(self._identities(written), _as_json(self._identities(wanted)))
+        if differing:
+            listed = "; ".join(each.removeprefix("config.") for each in differing[:6])
+            raise UserError(
+                f"{str(self.path)!r} holds another run, which differs in {listed}",
+                "must have the same configuration and data",
+                "choose another directory with --out",
+            )
+
+    def _identities(self, tree: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what must agree between two descriptions of one run."""
+        try:
+            config = self.identity(tree["config"])
+        except (KeyError, AttributeError, TypeError) as error:
+            raise _unreadable_config(self.path / CONFIG, error) from None
+        return {"config": config, "parts": tree["parts"], "data": tree["data"]}
 
     def _require_empty(self) -> None:
         """Refuse a directory that holds something else. Hidden files and a lock do not count."""
@@ -284,23 +306,3 @@ def _unreadable_config(file: Path, error: Exception) -> UserError:
 
 def _as_json(tree: Any) -> Any:
     return json.loads(json.dumps(tree))
-
-
-def _require_same(path: Path, written: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    differing = differences(_identity(path, written), _as_json(_identity(path, wanted)))
-    if differing:
-        listed = "; ".join(each.removeprefix("config.") for each in differing[:6])
-        raise UserError(
-            f"{str(path)!r} holds another run, which differs in {listed}",
-            "must have the same configuration and data",
-            "choose another directory with --out",
-        )
-
-
-def _identity(path: Path, tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what must agree between two descriptions of one run."""
-    try:
-        config = identity(tree["config"])
-    except (KeyError, AttributeError, TypeError) as error:
-        raise _unreadable_config(path / CONFIG, error) from None
-    return {"config": config, "parts": tree["parts"], "data": tree["data"]}

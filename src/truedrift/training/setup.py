@@ -36,7 +36,7 @@ from truedrift.training.batch import (
     OnTheFlyFeatures,
     Positives,
 )
-from truedrift.training.config import RunConfig
+from truedrift.training.config import DataOptions, RunConfig
 from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
 from truedrift.training.objective import BatchObjective, FeatureLayout
 from truedrift.training.state import TrainingState
@@ -112,22 +112,32 @@ def load_samples(config: RunConfig, parts: Parts) -> Samples:
 
     Args:
         config: The configuration, which names the data set.
-        parts: If it has samples, these are returned.
+        parts: If it has samples, these are used.
 
     Returns:
-        The split "train".
+        The split "train", or those of its classes that `data.classes` names.
 
     Raises:
-        UserError: If the data set is missing or damaged.
+        UserError: If the data set is missing or damaged, or has no such class.
     """
-    if parts.samples is not None:
-        return parts.samples
-    options = config.data
+    if parts.samples is None:
+        return load_data(config.data, seed=config.seed)
+    return _select_classes(parts.samples, config.data)
+
+
+def _select_classes(samples: Samples, options: DataOptions) -> Samples:
+    with _errors_in_section("data"):
+        return samples.select_classes(options.classes) if options.classes else samples
+
+
+def load_data(options: DataOptions, *, seed: int) -> Samples:
+    """Load the split "train" of a data set, or some of its classes; `seed` is that of toys."""
     root = None if options.root is None else Path(options.root)
     try:
-        return load(options.name, root=root, seed=config.seed, image_size=options.image_size)
+        samples = load(options.name, root=root, seed=seed, image_size=options.image_size)
     except UserError as error:
         raise error.with_prefix(f"data.name {options.name}") from None
+    return _select_classes(samples, options)
 
 
 _CPU_MEMORY_ERRORS = (
@@ -166,7 +176,7 @@ class TrainingSetup:
     step: Step
 
     @property
-    def state(self) -> TrainingState:
+    def state(self) -> TrainingState[Generator]:
         """The state that the step changes."""
         return self.step.state
 
@@ -233,9 +243,9 @@ def build_setup(
 def _require_parts_allowed(config: RunConfig, parts: Parts) -> None:
     """Refuse a kernel or an estimator with the published arithmetic, which is one fixed formula."""
     given = [name for name in ("kernel", "estimator_pos", "estimator_neg") if getattr(parts, name) is not None]
-    if given and config.objective.arithmetic == "abc-release":
+    if given and config.objective.arithmetic != "stable":
         raise UserError(
-            f"the part {given[0]} is given with objective.arithmetic abc-release",
+            f"the part {given[0]} is given with objective.arithmetic {config.objective.arithmetic}",
             "that arithmetic has its own kernel and estimators",
             "set objective.arithmetic=stable",
         )
@@ -269,6 +279,7 @@ def _build_batches(config: RunConfig, samples: Samples) -> ClassBatches:
             sampling=options.sampling,
             queue_size=options.queue_size,
             names=samples.classes,
+            classes_per_step=options.labels,
         )
 
 
@@ -361,20 +372,19 @@ def _build_features(
 ) -> FeatureSource:
     """Return the features of the positives: read from the cache if that saves work, else encoded in every step."""
     engine = config.engine
-    encode = _in_precision(encoder, engine.precision, device)
     if not _can_cache_features(config, encoder):
-        dtype = DTYPES[engine.precision]
+        encode, dtype = _in_precision(encoder, engine.precision, device), DTYPES[engine.precision]
         return OnTheFlyFeatures(samples, encode, device=device, dtype=dtype, at_once=engine.micro_batch)
     cache = build_feature_cache(
         samples,
         encoder,
-        encode,
+        _in_precision(encoder.encode_stored, engine.precision, device),
         directory=cache_directory("features"),
         precision=engine.precision,
         device=device,
         progress=progress,
     )
-    return CachedFeatures(cache, device)
+    return CachedFeatures(cache, encoder, device)
 
 
 def _describe(value: Any) -> str:

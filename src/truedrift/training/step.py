@@ -104,15 +104,16 @@ class Step:
             return flatten_groups(self.encode(samples))
 
     def _loss(self, gen: Float[Tensor, "N F"], fresh: Float[Tensor, "R F"] | None, step: int) -> BatchLoss:
-        generator, config = self.state.generator, self.config
-        by_class = gen.unflatten(0, (generator.classes, -1))
+        config = self.config
+        classes = config.classes_per_step(self.state.generator.classes)
+        by_class = gen.unflatten(0, (classes, -1))
         if fresh is not None:
-            fresh = fresh.unflatten(0, (generator.classes, -1))
+            fresh = fresh.unflatten(0, (classes, -1))
         pos = self.positives.at(step).to(by_class.dtype)
         neg = weight = None
         if config.batch.unconditional > 0:
             neg = self.positives.unconditional(step).to(by_class.dtype)
-            weight = unconditional_weight(config, generator.classes, step).unsqueeze(-1)
+            weight = unconditional_weight(config, classes, step).unsqueeze(-1)
             weight = to_device(weight, self.device, by_class.dtype).expand(-1, config.batch.unconditional)
         estimator_stream = torch.Generator(self.device).manual_seed(
             stream(config.seed, "estimator", step).initial_seed()
@@ -124,7 +125,7 @@ class Step:
         limit = torch.inf if options.clip is None else options.clip
         norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
         finite = torch.isfinite(norm) & torch.isfinite(features.loss)
-        self.state.advance(learning_rate(options, step), finite)
+        self.state.advance(learning_rate(options, step, self.config.cadence.steps), finite)
         return StepResult(features, norm, finite)
 
 
@@ -154,22 +155,28 @@ A network with nearly zero initial output, such as DriftDiT, starts below this v
 
 
 def step_metrics(
-    config: RunConfig, step: int, outcome: StepResult, energy: Mapping[str, Sequence[float]], skipped: int
+    config: RunConfig,
+    step: int,
+    outcome: StepResult,
+    energy: Mapping[str, Sequence[float]],
+    skipped: int,
+    classes: int | None = None,
 ) -> dict[str, Any]:
     """Return the metrics after `step` steps, all functions of the state.
 
-    Lists have one entry per temperature, those of the energy distance since the last log one per scale.
+    Lists have one entry per temperature, those of the energy distance since the last log one per scale. `classes` is
+    the number of all classes, for the positives seen.
     """
     means = outcome.features.report_means()
     spread = float(means["spread"])
     metrics = {
         "step": step,
         "epoch": step / config.cadence.steps_per_epoch,
-        "positives_seen": config.positives_seen(step),
+        "positives_seen": config.positives_seen(step, classes),
         **energy,
         "loss": float(outcome.features.loss),
         "gradient_norm": float(outcome.gradient_norm),
-        "learning_rate": learning_rate(config.optimizer, step - 1),
+        "learning_rate": learning_rate(config.optimizer, step - 1, config.cadence.steps),
         "temperatures": list(config.objective.temperatures),
         **{name: means[name].tolist() for name in ("force", *PER_TEMPERATURE)},
         "spread": spread,

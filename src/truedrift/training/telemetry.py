@@ -126,7 +126,7 @@ def _flatten_tags(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         elif name in PER_SCALE:
             yield from ((f"{name}/scale-{s}", each) for s, each in enumerate(value))
         elif isinstance(value, Mapping):
-            yield from ((f"{name}/{key}", each) for key, each in value.items())
+            yield from ((f"{name}/{tag}", each) for tag, each in _flatten_tags(value))
         elif isinstance(value, list):
             yield from ((f"{name}/{tau}", each) for tau, each in zip(taus, value, strict=True))
         else:

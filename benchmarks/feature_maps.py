@@ -1,0 +1,58 @@
+"""A step with feature maps: convolutional generator, EfficientNet-Lite0 at 64 px, every location a drift problem.
+
+The images are random, which costs the same as real data. The encoder has the weights of `truedrift data fetch
+efficientnet-lite0` if they are in the cache, and random ones otherwise, which cost the same. Features of the positives
+are cached. The bound is for all 340 locations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks.laps import mark_parts, time_parts
+from benchmarks.results import Result
+from benchmarks.steps import build_step, random_images, temporary_cache
+from tests.oracles.lite_network import random_weights
+from truedrift.encoders import efficientnet_lite0
+from truedrift.recipes.recipes import cifar10_cpu
+from truedrift.storage import write_tensors
+from truedrift.training.config import RunConfig
+
+TITLE = "Step with feature maps, EfficientNet-Lite0 at 64 px, 10 classes, n = 64, g = 16"
+CLASSES, IMAGES_PER_CLASS = 10, 64
+
+
+def configuration(*, locations: int | None, pooling: str = "locations") -> RunConfig:
+    """Return the recipe cifar10-cpu with n = 64 and g = 16."""
+    recipe = cifar10_cpu(n=64)
+    return replace(
+        recipe,
+        encoder=replace(recipe.encoder, pooling=pooling),
+        encoders=(),
+        batch=replace(recipe.batch, generated=16, labels=None),
+        objective=replace(recipe.objective, locations=locations, matched=False, pixels=False),
+    )
+
+
+def measure(repeats: int = 3) -> list[Result]:
+    """Measure the share of field and loss, with all locations, with 16 per map, and with the pyramid."""
+    samples = random_images(CLASSES, IMAGES_PER_CLASS)
+    variants = {
+        "all 340 locations": configuration(locations=None),
+        "16 locations per map": configuration(locations=16),
+        "pyramid, 16 per map and statistic": configuration(locations=16, pooling="pyramid"),
+    }
+    with temporary_cache():
+        write_tensors(efficientnet_lite0.weights_file(), random_weights())
+        steps = {name: mark_parts(build_step(config, samples)) for name, config in variants.items()}
+        seconds = time_parts(steps, repeats=repeats)
+    results = []
+    for name, parts in seconds.items():
+        total = sum(parts.values())
+        bound = ("≤", 15) if name.startswith("all") else (None, None)
+        results += [
+            Result(f"{name}: field and loss", 100 * parts["field and loss"] / total, "% of the step", *bound),
+            Result(f"{name}: positives", 100 * parts["positives"] / total, "% of the step"),
+            Result(f"{name}: generated images", CLASSES * 16 / total, "per second"),
+        ]
+    return results

@@ -1,0 +1,189 @@
+"""`truedrift train-encoder` and `truedrift train --encoder` as a user runs them."""
+
+import json
+import os
+import re
+import signal
+from importlib import import_module
+
+import pytest
+import torch
+from PIL import Image
+
+from truedrift.cli import main
+from truedrift.encoders import hash_encoder
+from truedrift.training import read_metrics
+
+progress_module = import_module("truedrift.cli.progress")
+
+SMALL = ("network.width=8", "network.blocks=1,1", "autoencoder.batch=8", "cadence.log_every=2")
+SHORT = (
+    'generator={"kind": "mlp", "width": 16, "depth": 1}',
+    "batch.n=3",
+    "batch.generated=3",
+    "objective.matched=false",
+    "cadence.epochs=1",
+    "cadence.steps_per_epoch=2",
+    "cadence.grid_every=none",
+    "evaluation.extractor=none",
+)
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def set_flags(*settings):
+    return [flag for setting in settings for flag in ("--set", setting)]
+
+
+def command(capsys, *arguments):
+    status = main(list(map(str, arguments)))
+    output = capsys.readouterr()
+    return status, output.out, output.err
+
+
+def train_encoder(capsys, *arguments):
+    return command(capsys, "train-encoder", *arguments, *set_flags(*SMALL), "--device", "cpu")
+
+
+def write_images(folder, sides=(20, 30), count=6):
+    """Write two classes of noise."""
+    for label in ("cats", "dogs"):
+        (folder / label).mkdir(parents=True)
+        for number in range(count):
+            pixels = torch.randint(256, (*sides, 3), generator=torch.Generator().manual_seed(number)).to(torch.uint8)
+            Image.fromarray(pixels.numpy()).save(folder / label / f"{number}.png")
+    return folder
+
+
+def test_output_names_the_run_and_the_next_commands(capsys, directory):
+    arguments = ("digits", "--steps", 4, "--classifier-steps", 2)
+    status, out, err = train_encoder(capsys, *arguments)
+    assert status == 0
+    (run,) = (directory / "runs").iterdir()
+    assert re.fullmatch(r"encoder-digits-[0-9a-f]{12}", run.name)
+    assert err == f"truedrift: encoder-digits: 6 steps in runs/{run.name}\n"
+    first, loss, encoder, evaluate, train = out.splitlines()
+    assert first == "complete: 6 steps, 48 images seen"
+    assert re.fullmatch(r"mean square error of masked pixels [\d.]+, accuracy [\d.]+%", loss)
+    assert encoder == f"encoder:  runs/{run.name}/encoder.safetensors"
+    assert evaluate == f"next:     truedrift evaluate-encoder runs/{run.name} pixels"
+    assert train == f"          truedrift train digits --encoder runs/{run.name}"
+    assert [line["step"] for line in read_metrics(run / "metrics.jsonl")] == [2, 4, 6]
+    # The same command finds the run.
+    status, repeated, err = train_encoder(capsys, *arguments)
+    assert (status, repeated) == (0, out)
+    assert err == f"truedrift: all 6 steps are already done in runs/{run.name}\n"
+
+
+def test_a_signal_saves_and_the_same_command_resumes(capsys, directory, monkeypatch):
+    train_encoder(capsys, "digits", "--steps", 6, "--out", "whole")
+    show = progress_module.ProgressDisplay.__call__
+
+    def interrupt(self, what, done, total):
+        show(self, what, done, total)
+        if done == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(progress_module.ProgressDisplay, "__call__", interrupt)
+        status, out, err = train_encoder(capsys, "digits", "--steps", 6, "--out", "stopped")
+    assert (status, out) == (75, "")
+    message = "SIGTERM: saved at step 3 of 6 in stopped; run the same command again to continue"
+    assert err.splitlines()[-1] == f"truedrift: {message}"
+    status, _, err = train_encoder(capsys, "digits", "--steps", 6, "--out", "stopped")
+    assert (status, err) == (0, "truedrift: resuming at step 3 of 6 steps in stopped\n")
+    assert hash_encoder(directory / "stopped") == hash_encoder(directory / "whole")
+
+
+def test_a_folder_is_trained_and_then_used_by_train(capsys, directory):
+    """From images of the user to a generator whose features are those of the user's own encoder."""
+    write_images(directory / "photos")
+    status, out, _ = train_encoder(
+        capsys, "--data", "photos", "--image-size", 16, "--steps", 2, "--out", "encoder", "--seed", 1
+    )
+    assert status == 0
+    assert out.splitlines()[-1] == f"          truedrift train folder --data {directory}/photos --encoder encoder"
+    config = json.loads((directory / "encoder" / "config.json").read_text())["config"]
+    assert config["data"]["image_size"] == 16
+    flags = set_flags("data.image_size=16", "encoder.taps=1,2", *SHORT)
+    status, _, err = command(
+        capsys,
+        *("train", "folder", "--data", "photos", "--encoder", "encoder"),
+        *flags,
+        "--device",
+        "cpu",
+        "--out",
+        "gen",
+    )
+    assert status == 0, err
+    used = json.loads((directory / "gen" / "config.json").read_text())["config"]["encoder"]
+    assert (used["kind"], used["run"]) == ("own", str(directory / "encoder"))
+    assert used["weights"] == hash_encoder(directory / "encoder")
+
+
+def test_an_encoder_of_the_settings(capsys, directory):
+    """`--set encoder.kind=own --set encoder.run=RUN` is enough; --encoder also fixes the weights and keeps pooling."""
+    train_encoder(capsys, "digits", "--steps", 1, "--out", "encoder")
+    settings = set_flags("encoder.kind=own", "encoder.run=encoder", "encoder.taps=1,2", *SHORT)
+    assert command(capsys, "train", "digits", *settings, "--device", "cpu", "--out", "gen")[0] == 0
+    status, out, _ = command(capsys, "train", "digits", "--encoder", "encoder", "--print-config")
+    encoder = json.loads(out)["encoder"]
+    assert (status, encoder["pooling"], encoder["weights"]) == (0, "locations", hash_encoder(directory / "encoder"))
+    tree = {"encoder": {"kind": "convnet", "pooling": "patches"}}
+    (directory / "options.json").write_text(json.dumps(tree))
+    _, out, _ = command(capsys, "train", "digits", "--encoder", "encoder", "--config", "options.json", "--print-config")
+    assert json.loads(out)["encoder"]["pooling"] == "patches"
+
+
+def test_a_run_is_not_resumed_with_other_weights(capsys):
+    train_encoder(capsys, "digits", "--steps", 1, "--out", "encoder")
+    flags = ("train", "digits", "--encoder", "encoder", *set_flags("encoder.taps=1,2", *SHORT), "--out", "gen")
+    assert command(capsys, *flags, "--device", "cpu")[0] == 0
+    train_encoder(capsys, "digits", "--steps", 2, "--out", "encoder")
+    status, _, err = command(capsys, *flags, "--device", "cpu")
+    assert status == 2
+    assert re.search("'gen' holds another run, which differs in encoder.weights", err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "no images were given; must be a data set or a directory; pass for example cifar10 or --data DIR"),
+        (("two-moons",), "the data set is 'two-moons'; must be one of 'digits', "),
+        (("digits", "--steps", "0"), "cadence.autoencoder_steps is 0; must be at least 1"),
+        (("digits", "--set", "network.width=9"), "network.width is 9; must be a multiple of 8"),
+        (("digits", "--set", "network.depth=9"), "network.depth is unknown; known: width, blocks"),
+        (("digits", "--image-size", "16"), "an image size was given for digits"),
+        (("--data", "nowhere"), "nowhere' does not exist; must be a directory or an archive"),
+    ],
+)
+def test_mistakes_are_one_line(capsys, directory, arguments, message):
+    status, out, err = command(capsys, "train-encoder", *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert len(err.splitlines()) == 1
+    assert not (directory / "runs").exists()
+
+
+def test_an_unfinished_or_missing_encoder_is_refused(capsys, directory):
+    status, _, err = command(capsys, "train", "digits", "--encoder", "nowhere")
+    assert status == 2
+    assert "encoder.run is 'nowhere', which does not exist; must be the directory of a complete run" in err
+    (directory / "half").mkdir()
+    status, _, err = command(capsys, "train", "digits", "--encoder", "half")
+    assert status == 2
+    assert "encoder.run is 'half', where encoder.safetensors is missing or damaged" in err
+
+
+def test_print_config(capsys, directory):
+    arguments = ("digits", "--seed", 3, "--set", "optimizer.ema=0.9", "--print-config")
+    status, out, err = command(capsys, "train-encoder", *arguments)
+    tree = json.loads(out)
+    assert (status, err) == (0, "")
+    assert (tree["seed"], tree["optimizer"]["ema"], tree["data"]["name"]) == (3, 0.9, "digits")
+    assert list(directory.iterdir()) == []
