@@ -14,7 +14,8 @@ import torch
 from truedrift.data.samples import Samples
 from truedrift.progress import no_progress
 from truedrift.seeding import stream
-from truedrift.training.config import RunConfig, validated_config
+from truedrift.training.config import RunConfig
+from truedrift.training.config_checks import validated_config
 from truedrift.training.setup import Parts, build_setup
 from truedrift.training.step import Step
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from truedrift.errors import UserError, require_choice
 from truedrift.recipes.recipes import cifar10, cifar10_cpu, cifar10_own, cifar100, digits, fashion_mnist, folder, toy
-from truedrift.training.config import RunConfig, config_from_dict
+from truedrift.training.config import RunConfig
+from truedrift.training.config_checks import config_from_dict
 
 RECIPES: dict[str, Callable[..., RunConfig]] = {
     "toy": toy,

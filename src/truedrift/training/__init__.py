@@ -12,11 +12,9 @@ from truedrift.training.config import (
     ObjectiveOptions,
     OptimizerOptions,
     RunConfig,
-    config_from_dict,
     run_id,
-    validated_config,
-    warn_of_sizes,
 )
+from truedrift.training.config_checks import config_from_dict, validated_config, warn_of_sizes
 from truedrift.training.encoder_run import EncoderConfig, train_encoder
 from truedrift.training.feature_cache import CachedFeatures, build_feature_cache
 from truedrift.training.journal import MetricsLog, read_metrics

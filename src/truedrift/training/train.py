@@ -19,7 +19,8 @@ from truedrift.distributed import resolve_device
 from truedrift.errors import UserError
 from truedrift.progress import Progress, no_progress
 from truedrift.training import checkpoint
-from truedrift.training.config import RunConfig, validated_config, warn_of_sizes
+from truedrift.training.config import RunConfig
+from truedrift.training.config_checks import validated_config, warn_of_sizes
 from truedrift.training.journal import Notify, RunJournal
 from truedrift.training.loop import Evaluate, Loop, TrainingReport
 from truedrift.training.run_directory import RunDirectory, lock_run, open_run
