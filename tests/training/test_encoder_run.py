@@ -11,7 +11,7 @@ from short_runs import SimulatedCrash, at_step, crash, send_signal
 from truedrift.data import load
 from truedrift.encoders import OwnEncoderOptions, ResNetOptions, build, hash_encoder
 from truedrift.options import from_dict
-from truedrift.training import NonFinite, TrainingState, checkpoint
+from truedrift.training import NonFinite, TrainingState, checkpoint, open_run
 from truedrift.training.autoencoder import MaskedAutoencoder
 from truedrift.training.encoder_run import EncoderConfig, EncoderRun, EncoderStep, train_encoder
 
@@ -150,6 +150,14 @@ def test_the_start_of_the_classifier_cannot_change_after_it(tmp_path):
     with pytest.raises(ValueError, match=r"cadence.autoencoder_steps is 7 and the run in .* has taken 8 steps with 5"):
         run(make_config(autoencoder_steps=7), tmp_path)
     run(make_config(classifier_steps=4), tmp_path)
+
+
+def test_a_run_of_an_encoder_is_not_a_run_of_a_generator(tmp_path):
+    run(make_config(), tmp_path)
+    with pytest.raises(
+        ValueError, match=r"is a run of train-encoder; must be a run of train; pass it to train with --enc"
+    ):
+        open_run(tmp_path)
 
 
 def test_with_a_cosine_schedule_another_length_is_another_run(tmp_path):

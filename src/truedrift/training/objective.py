@@ -87,7 +87,7 @@ class Objective:
             elif self.options.arithmetic == "official":
                 losses = self._official_losses(leaf, pos, neg, weight_neg)
                 report = partial(self._report, gen.detach(), pos, neg, weight_neg)
-                energy = lambda: report().energy  # noqa: E731  computed on demand
+                energy = partial(_energy_of, report)
             else:
                 out = self._stable_loss(leaf, pos, neg, weight_neg, generator, fresh_neg)
                 losses, report = out.loss, partial(getattr, out, "report")
@@ -172,6 +172,11 @@ def _release_energy(gen: Tensor, pos: Tensor) -> Tensor:
         features = standardize_l2(Features(gen.float(), pos.float()))
         g = features.negatives
         return energy_distance(features.distances(), g, distances_in_blocks(features.pos, g))
+
+
+def _energy_of(report: Callable[[], DriftReport]) -> Tensor:
+    """Return the energy distance [S, C] of a report that is computed on demand."""
+    return report().energy
 
 
 def _mean_over_classes(energy: Callable[[], Tensor], smaller_side: int) -> Tensor:

@@ -241,6 +241,9 @@ def open_run(path: Path) -> RunDirectory:
         UserError: If the directory is not a run, or its config.json is damaged or of another schema.
     """
     tree = _read_config(path)
+    if "network" in (tree.get("config") or {}):
+        problem = f"{str(path)!r} is a run of train-encoder"
+        raise UserError(problem, "must be a run of train", "pass it to train with --encoder")
     try:
         config = from_dict(RunConfig, tree["config"])
         data = {"classes": list(tree["data"]["classes"]), "sample_shape": list(tree["data"]["sample_shape"])}
