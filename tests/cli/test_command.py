@@ -18,6 +18,7 @@ from PIL import Image
 
 import truedrift
 from truedrift.cli import main
+from truedrift.generators import pretrained_names
 from truedrift.paper import equilibrium, fig_bias_loglog, fig_illustration
 from truedrift.records import read
 from truedrift.training import lock_run
@@ -86,6 +87,8 @@ def test_demo_draws_all_figures_and_prints_their_numbers(tmp_path, capsys, monke
     assert f"energy distance of {push.find_particles('standard', False).mean:.1e}, with ABC" in printed
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "Figure equilibrium" in page
+    for name in pretrained_names():
+        assert f'alt="Samples of {name}"' in page
     green, red, blue, teal = (0x01, 0x71, 0x00), (0xD6, 0x45, 0x41), (0x00, 0x77, 0xCC), (0x1B, 0x8A, 0x7A)
     for name, expected in (
         ("fig_illustration", {green, red, blue}),

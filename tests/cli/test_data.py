@@ -8,6 +8,7 @@ import pytest
 
 from truedrift.cli import main
 from truedrift.data import REMOTE_ASSETS, PinnedFile, RemoteAsset, Source
+from truedrift.generators import find_pretrained, pretrained_names
 
 CONTENT = b"content"
 
@@ -62,6 +63,8 @@ def test_the_list_shows_size_source_and_presence(capsys, cache, arguments):
     assert " present " in line_of(out, "little")
     assert " – " in line_of(out, "away")
     assert max(map(len, out.splitlines()[:-2])) <= 120
+    for name in pretrained_names():
+        assert f" {name} {find_pretrained(name).summary} " in " ".join(out.split())
 
 
 def test_several_names_and_names_that_need_no_fetching(capsys):

@@ -4,6 +4,8 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -12,7 +14,7 @@ from truedrift.cli import evaluate as evaluate_module
 from truedrift.cli import main
 from truedrift.data import load, to_model_range
 from truedrift.evaluation import EvaluationRecord, NeighborsRecord, hold_out
-from truedrift.generators import Generator, MLPOptions
+from truedrift.generators import Generator, MLPOptions, find_pretrained
 from truedrift.records import read
 from truedrift.training import load_generator
 from truedrift.training.load import LoadedGenerator
@@ -78,6 +80,22 @@ def weights(place, tmp_path):
     """A folder of the weights of the run."""
     load_generator(place / "run").generator.save_pretrained(tmp_path / "weights")
     return tmp_path / "weights"
+
+
+def test_a_pretrained_model_is_evaluated_as_its_run_was(capsys, place, tmp_path, monkeypatch):
+    """Data, extractor and split are those of the run. Fewer samples change precision, recall and score little."""
+    monkeypatch.chdir(tmp_path)
+    (recorded, *_) = find_pretrained("pretrained:digits").record["evaluations"]
+    status, out, _ = evaluate(capsys, "pretrained:digits", "--samples", 500, "--device", "cpu")
+    assert status == 0
+    written = Path("runs/pretrained-digits/evaluations.jsonl")
+    assert (out.splitlines()[0], out.splitlines()[-1]) == ("pretrained:digits", f"written: {written}")
+    (record,) = read(written, EvaluationRecord)
+    assert (record.run, record.step) == ("pretrained:digits", None)
+    changed = {"samples": 500, "extractor_sha256": recorded["protocol"]["extractor_sha256"]}  # of this machine
+    assert asdict(record.protocol) | changed == recorded["protocol"] | {"samples": 500}
+    for name, tolerance in (("precision", 0.06), ("recall", 0.06), ("inception_score", 0.3)):
+        assert getattr(record.metrics, name) == pytest.approx(recorded["metrics"][name], abs=tolerance)
 
 
 def test_a_folder_of_weights_is_compared_with_the_given_data(capsys, place, weights):

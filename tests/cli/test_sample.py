@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from PIL import Image
 
 from truedrift.cli import main
 from truedrift.data import to_uint8
-from truedrift.generators import DriftDiT, DriftDiTOptions, sample
+from truedrift.generators import DriftDiT, DriftDiTOptions, pretrained_names, sample
 from truedrift.recipes import recipe
 from truedrift.training import Parts, load_generator, train
 
@@ -221,6 +222,41 @@ def test_a_converted_checkpoint_can_be_sampled(capsys, tmp_path):
     assert np.array_equal(found["images"], to_uint8(expected).permute(0, 2, 3, 1).numpy())
     assert found["labels"].tolist() == [5] * 6 + [2] * 6
     assert found["images"].std() > 1
+
+
+def test_a_pretrained_model_is_sampled_with_every_option(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    model = load_generator(Path("pretrained:digits"))
+    found = arrays(capsys, "pretrained:digits", tmp_path / "a.npz", "--classes", 3, 7, "--count", 6, "--seed", 5)
+    expected = sample(model.generator, torch.tensor([3, 3, 3, 7, 7, 7]), seed=5)
+    assert np.array_equal(found["images"], to_uint8(expected).permute(0, 2, 3, 1).numpy())
+    assert found["labels"].tolist() == [3, 3, 3, 7, 7, 7]
+    out = Path("runs/pretrained-digits")
+    for arguments, name in (
+        ((), "sample-100-seed0-strength1.png"),
+        (("--form", "folder", "--count", 2, "--classes", 1), "sample-2-seed0-strength1-1"),
+    ):
+        status, printed, err = run(capsys, "pretrained:digits", *arguments)
+        assert (status, err) == (0, "")
+        assert printed.splitlines()[0].startswith(f"{100 if not arguments else 2} samples of pretrained:digits, ")
+        assert printed.splitlines()[1] == f"written: {out / name}"
+        assert (tmp_path / out / name).exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz", "runs"]
+
+
+def test_an_unknown_pretrained_model_is_one_line(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(capsys, "pretrained:cats")
+    names = ", ".join(pretrained_names())
+    message = f"'pretrained:cats' is not a pretrained model; available: {names}; pass one of these"
+    assert (status, out, err) == (2, "", f"truedrift: error: {message}\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_help_names_the_pretrained_models(capsys):
+    assert main(["sample", "--help"]) == 0
+    printed = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
+    assert f"a pretrained model of the package: {', '.join(pretrained_names())}; or a folder" in printed
 
 
 class Mine(DriftDiT):

@@ -2,16 +2,24 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from huggingface_hub import PyTorchModelHubMixin
 from oracles.generator_zoo import ZOO, inputs, make_generator, perturb
-from safetensors.torch import save_file
+from PIL import Image
+from safetensors.torch import load_file, save_file
 
-from truedrift.generators import MLP, DriftDiT, from_pretrained
+from truedrift.data import load, to_model_range
+from truedrift.errors import UserError
+from truedrift.generators import MLP, DriftDiT, find_pretrained, from_pretrained, pretrained, pretrained_names, sample
+from truedrift.generators.sampling import balanced_labels
+from truedrift.training.pictures import grid_columns, image_grid
 
 EVERY = pytest.mark.parametrize("name", ZOO)
 
@@ -137,3 +145,93 @@ def test_no_pickle_is_read_even_if_there_is_one(folder):
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
     with pytest.raises(ValueError, match=r"has no model\.safetensors"):
         from_pretrained(folder)
+
+
+# Models in the package
+
+MODEL = pytest.mark.parametrize("name", pretrained_names())
+
+
+@MODEL
+def test_a_model_of_the_package_is_float16_on_disk_and_float32_in_memory(name):
+    model, generator = find_pretrained(name), from_pretrained(name)
+    assert not generator.training
+    saved = load_file(model.folder / "model.safetensors")
+    assert {value.dtype for value in saved.values()} == {torch.float16}
+    for key, value in generator.state_dict().items():
+        assert value.dtype == torch.float32
+        assert torch.equal(value, saved[key].float())
+    assert sum(value.numel() for value in generator.parameters()) == model.record["parameters"]
+    assert len(model.classes) == generator.classes
+    assert list(generator.sample_shape) == model.record["sample_shape"]
+    by_folder = from_pretrained(model.folder)  # the folder is one of `save_pretrained`
+    assert all(torch.equal(a, b) for a, b in zip(by_folder.parameters(), generator.parameters(), strict=True))
+
+
+@MODEL
+def test_the_files_of_a_model_are_small(name):
+    sizes = {path.name: path.stat().st_size for path in find_pretrained(name).folder.iterdir()}
+    assert set(sizes) == {"README.md", "config.json", "model.safetensors", "record.json", "samples.png"}
+    assert sizes.pop("model.safetensors") < 10_000_000
+    assert sizes.pop("samples.png") <= 60_000
+    assert max(sizes.values()) < 20_000
+
+
+@MODEL
+def test_samples_are_those_of_the_float32_weights_within_the_recorded_difference(name):
+    """samples.png was drawn with the float32 weights of the run."""
+    model = find_pretrained(name)
+    count, largest = model.record["picture_samples"], model.record["rounding"]["largest"]
+    with Image.open(model.folder / "samples.png") as image:
+        expected = torch.from_numpy(np.array(image)).int()
+
+    def difference(seed):
+        labels = balanced_labels(range(len(model.classes)), count)
+        drawn = image_grid(sample(from_pretrained(name), labels, seed=seed), grid_columns(count, len(model.classes)))
+        return (drawn.int() - expected).abs()
+
+    assert int(difference(0).max()) <= largest + 1  # products of another processor are rounded differently
+    assert largest <= 2
+    assert float((difference(1) > largest + 1).float().mean()) > 0.2
+
+
+def test_samples_of_a_class_look_like_its_name():
+    """The nearest real digit has the class that the label says, as it does for 99 % of real digits."""
+    real, labels = load("digits"), torch.arange(10).repeat(30)
+    images = sample(from_pretrained("pretrained:digits"), labels, seed=3)
+    nearest = torch.cdist(images.flatten(1), to_model_range(real.values).flatten(1)).argmin(-1)
+    names = find_pretrained("pretrained:digits").classes
+    found = [names[label] == real.classes[real.labels[k]] for label, k in zip(labels, nearest, strict=True)]
+    assert sum(found) / len(found) > 0.9
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """A copy of the models in the package, which can be damaged."""
+    shutil.copytree(pretrained.MODELS, tmp_path / "models")
+    monkeypatch.setattr(pretrained, "MODELS", tmp_path / "models")
+    return tmp_path / "models"
+
+
+def test_one_changed_bit_of_the_weights_is_found(models):
+    weights = models / "digits" / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    from_pretrained("pretrained:digits")
+    content[-1000] ^= 1
+    weights.write_bytes(content)
+    message = r"^the weights of 'pretrained:digits' have sha256 \w{12}…; must be \w{12}…; .* install truedrift again$"
+    with pytest.raises(UserError, match=message):
+        from_pretrained("pretrained:digits")
+    from_pretrained(models / "digits")  # nothing but the hash tells the difference
+
+
+@pytest.mark.parametrize("name", ["pretrained:cats", "pretrained:", "pretrained:../models/digits", "pretrained:Digits"])
+def test_an_unknown_model_is_one_line_with_the_names_of_the_others(models, name):
+    (models / "empty").mkdir()
+    shutil.copytree(models / "digits", models / "another")
+    names = [f"pretrained:{path.name}" for path in sorted(models.iterdir()) if path.name != "empty"]
+    message = re.escape(f"{name!r} is not a pretrained model; available: {', '.join(names)}; pass one of these")
+    for find in (find_pretrained, from_pretrained):
+        with pytest.raises(UserError, match=f"^{message}$"):
+            find(name)
+    assert find_pretrained("pretrained:another").folder == models / "another"

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shutil
 from dataclasses import dataclass, replace
 from html import unescape
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
@@ -30,11 +32,14 @@ from oracles.handmade_run import (
 )
 from PIL import Image
 
-from truedrift.page import Finding, Tone, render_page, write_page
+from truedrift.cli import main
+from truedrift.page import Finding, Tone, read_run, render_page, write_page
 from truedrift.page import page as page_module
 from truedrift.paper import fig_illustration
+from truedrift.recipes import build_evaluator, recipe
 from truedrift.records import Provenance, with_command
 from truedrift.report import Scientific, Table
+from truedrift.training import train
 
 ORIGIN = Provenance(
     version="9.9",
@@ -245,13 +250,67 @@ def test_earlier_pictures_are_chosen_evenly():
     assert page_module.choose_evenly([]) == []
 
 
-# Strengths and nearest training images
+# Averages, strengths and nearest training images
 
 
 def test_a_run_that_was_only_trained_has_no_such_section(tmp_path):
     path = write_run(tmp_path / "mine")
     write_evaluation(path, 12.0)
     assert 'id="evaluation"' not in page_of([path], tmp_path)
+
+
+@pytest.fixture(scope="module")
+def run_with_averages(tmp_path_factory):
+    """Twelve steps of the digits with three averages, which were evaluated on the way and at the end."""
+    out = tmp_path_factory.mktemp("averages") / "run"
+    settings = ("generator.width=16", "generator.depth=1", "batch.n=3", "optimizer.warmup_steps=1", "optimizer.ema=0.9")
+    cadence = ("cadence.epochs=6", "cadence.steps_per_epoch=2", "cadence.grid_every=none", "evaluation.samples=60")
+    config = recipe("digits", settings=(*settings, "optimizer.more_ema=0.99,0.5", *cadence))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRUEDRIFT_CACHE", str(out.parent / "cache"))
+        evaluator = build_evaluator(config, device=torch.device("cpu"))
+        assert list(train(config, out=out, device="cpu", evaluate=evaluator))[-1].complete
+        yield out
+
+
+def rows_of_averages(page):
+    """The rows of the table of averages: decay, distance, KID, …."""
+    section = page[page.index('<section id="evaluation">') : page.index('<section id="configuration">')]
+    rows = re.findall(r'<tr>\s*<th scope="row">(.*?)</tr>', section, re.DOTALL)
+    return [re.sub(r"\s*<[^>]*>\s*", " ", row).split() for row in rows]
+
+
+def test_every_average_of_a_trained_run_is_shown(run_with_averages, tmp_path):
+    page = page_of([run_with_averages], tmp_path)
+    lines = [json.loads(line) for line in (run_with_averages / "metrics.jsonl").read_text().splitlines()]
+    line = [line for line in lines if "evaluation" in line][-1]
+    metrics = {"0.5": line["more_ema"]["0.5"], "0.9": line["evaluation"], "0.99": line["more_ema"]["0.99"]}
+    expected = [[decay, f"{each['fid']:.4g}", f"{each['kid']:.3g}"] for decay, each in metrics.items()]
+    assert [row[:3] for row in rows_of_averages(page)] == expected
+    assert len({row[1] for row in expected}) == 3
+    best = min(metrics, key=lambda decay: metrics[decay]["fid"])
+    assert f"<td><strong>{metrics[best]['fid']:.4g}</strong></td>" in page
+    assert f"is smallest ({metrics[best]['fid']:.4g}) at {best}" in page
+    assert "Metrics by decay of the averaged weights at step 12." in page
+
+
+def test_evaluations_of_the_command_are_added_to_the_averages(run_with_averages, tmp_path, capsys):
+    """The weights of the step are decay 0. Another protocol is not compared, and the same average is not repeated."""
+    copy = shutil.copytree(run_with_averages, tmp_path / "run")
+    for arguments in (["--weights", "model"], ["--ema", "0.99"], ["--ema", "0.9", "--samples", "50"]):
+        assert main(["evaluate", str(copy), *arguments]) == 0, capsys.readouterr().err
+    (before,), (after,) = (page_module.averages_tables(read_run(path, "run")) for path in (run_with_averages, copy))
+    assert [row[0] for row in after.rows] == ["0", "0.5", "0.9", "0.99"]
+    assert [row[1].value for row in after.rows[1:]] == pytest.approx([row[1].value for row in before.rows], rel=1e-9)
+    assert after.rows[0][1].value not in [row[1].value for row in before.rows]
+
+
+def test_one_average_and_averages_of_earlier_steps_are_not_shown(tmp_path):
+    lines = [evaluation(step, 2.0) | {"more_ema": {"0.5": evaluation(step, 1.0)["evaluation"]}} for step in (100, 200)]
+    lines[-1]["more_ema"]["0.5"] |= {"fid": None}  # it diverged
+    assert 'id="evaluation"' not in page_of([write_run(tmp_path / "mine", metrics=lines)], tmp_path)
+    shown = page_of([write_run(tmp_path / "shown", metrics=lines[:1])], tmp_path)
+    assert [row[:2] for row in rows_of_averages(shown)] == [["0.5", "1"], [f"{recipe('digits').optimizer.ema}", "2"]]
 
 
 def test_strengths_are_shown_as_a_table_and_a_figure(tmp_path):

@@ -123,6 +123,7 @@ def test_a_wrong_value_in_any_field_still_gives_a_page(wrong, tmp_path):
     lines += [evaluation(100, wrong), evaluation(100, 1.0, protocol=wrong), {"step": 1, "evaluation": wrong}]
     lines += [evaluation(200, 1.0, **{name: wrong}) for name in ("kid", "kid_deviation", "precision")]
     lines += [{"step": wrong, "evaluation": {"fid": 1.0}}]
+    lines += [evaluation(300, 1.0) | {"more_ema": more} for more in (wrong, {"0.5": wrong}, {"x": {"fid": wrong}})]
     history = [HISTORY[3] | {name: wrong} for name in HISTORY[0]]
     path = write_run(tmp_path / "mine", metrics=lines, history=history)
     page = write_page(tmp_path / "page.html", title="t", records=[], runs=[path]).read_text()

@@ -8,6 +8,7 @@ from oracles.handmade_run import PROTOCOL, evaluation, neighbors_record
 
 from truedrift.evaluation import Metrics, Neighbors, Protocol
 from truedrift.report.evaluations import (
+    averages_table,
     describe_best_strength,
     describe_neighbors,
     describe_neighbors_protocol,
@@ -62,6 +63,23 @@ def test_the_plot_has_the_distances_in_the_order_of_the_strengths(tmp_path):
     assert [each.get_label() for each in figure.axes[1].lines] == ["precision", "recall"]
     assert len(strengths_figure(sweep((1.0, 5.0), (2.0, 4.0), precision=None, recall=None)).axes) == 1
     assert write_figure(figure, tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_averages_are_ordered_by_their_decay():
+    evaluated = sweep((1.5, 6.0), (1.5, 5.0), (1.5, 4.0))
+    table = averages_table(dict(zip((0.9999999, 0.0, 0.5), evaluated, strict=True)), 1200)
+    assert [[row[0], row[1].value, row[1].bold] for row in table.rows] == [
+        ["0", 5.0, False],
+        ["0.5", 4.0, True],
+        ["0.9999999", 6.0, False],
+    ]
+    assert "at step 1,200." in table.caption
+    assert table.notes[0] == "Of the decays 0, 0.5 and 0.9999999, FID is smallest (4) at 0.5."
+    assert table.notes[1] == "Decay 0: the weights of the step, without an average."
+    assert table.notes[2].startswith("5,000 samples with strength 1.5 and seed 7, against 1,797 of digits (test)")
+    two = averages_table(dict(zip((0.9, 0.5), evaluated, strict=False)), None)
+    assert two.notes[0].startswith("Of the decays 0.5 and 0.9, FID is smallest (5) at 0.5.")
+    assert len(two.notes) == 2
 
 
 # Nearest training images

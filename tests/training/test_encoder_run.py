@@ -120,6 +120,14 @@ def test_lost_state_changes_the_outcome(tmp_path, monkeypatch, uninterrupted, lo
     assert run_outcome(make_config(), tmp_path)[1] != uninterrupted[1]
 
 
+def test_resume_with_a_warm_up_of_the_average(tmp_path, uninterrupted):
+    config = make_config(optimizer={"ema_warmup": True})
+    run(config, tmp_path / "whole")
+    run(config, tmp_path / "resumed", progress=at_step(4, send_signal))
+    run(config, tmp_path / "resumed")
+    assert hash_encoder(tmp_path / "resumed") == hash_encoder(tmp_path / "whole") != uninterrupted[3]
+
+
 def test_a_complete_run_is_unchanged(tmp_path):
     first = run_outcome(make_config(), tmp_path)
     (last,) = run(make_config(), tmp_path)

@@ -1,6 +1,7 @@
 """`load_generator`: averaged or current weights of the newest valid checkpoint, or of a folder of weights."""
 
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,8 +9,9 @@ from short_runs import at_step, run, send_signal, short_config
 from torch import nn
 
 from truedrift.errors import UserError
-from truedrift.generators import MLP, MLPOptions, sample
+from truedrift.generators import MLP, MLPOptions, from_pretrained, sample
 from truedrift.training import Parts, latest_checkpoint, load_generator, open_run
+from truedrift.training.load import load_config
 
 OPTIONS = MLPOptions(width=16, depth=1, noise=4, embedding=4)
 LABELS = torch.arange(10)
@@ -95,6 +97,29 @@ def test_folder_of_saved_weights_is_loaded(tmp_path, trained_run):
     loaded = load_generator(tmp_path / "saved")
     assert torch.equal(sample(loaded.generator, LABELS, seed=3), sample(generator, LABELS, seed=3))
     assert loaded.classes == tuple("0123456789")
+
+
+def test_model_of_the_package_has_class_names_and_one_set_of_weights():
+    name = Path("pretrained:digits")
+    loaded = load_generator(name)
+    assert (loaded.classes, loaded.source, loaded.step) == (tuple("0123456789"), "pretrained:digits", None)
+    assert torch.equal(
+        sample(loaded.generator, LABELS, seed=3), sample(from_pretrained("pretrained:digits"), LABELS, seed=3)
+    )
+    for options, problem in (({"weights": "model"}, "weights is model"), ({"ema": 0.5}, r"ema is 0\.5")):
+        with pytest.raises(
+            UserError, match=f"^{problem} and 'pretrained:digits' is a pretrained model; .*; leave it out"
+        ):
+            load_generator(name, **options)
+
+
+def test_configuration_of_a_generator(trained_run, tmp_path):
+    assert load_config(trained_run) == open_run(trained_run).config
+    assert load_config(Path("pretrained:digits")).data.name == "digits"
+    load_generator(trained_run).generator.save_pretrained(tmp_path / "saved")
+    assert load_config(tmp_path / "saved") is None
+    with pytest.raises(UserError, match="'pretrained:cats' is not a pretrained model; available: pretrained:"):
+        load_config(Path("pretrained:cats"))
 
 
 class GeneratorWithBuffer(MLP):

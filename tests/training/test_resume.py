@@ -10,7 +10,7 @@ import torch
 from kills import read_outcome
 from short_runs import SimulatedCrash, at_step, crash, run, run_outcome, send_signal, short_config
 
-from truedrift.training import TrainingState, checkpoint
+from truedrift.training import EMA, TrainingState, checkpoint
 
 STEPS = 8
 VARIANTS = {
@@ -32,6 +32,7 @@ VARIANTS = {
     "labels, queue": ("digits", ("batch.labels=3", "batch.sampling=queue", "batch.queue_size=40")),
     "cosine": ("digits", ("optimizer.schedule=cosine",)),
     "several averages": ("digits", ("optimizer.more_ema=0.5,0.95",)),
+    "warm-up of averages": ("digits", ("optimizer.more_ema=0.5,0.95", "optimizer.ema_warmup=true")),
     "three classes": ("digits", ("data.classes=7,0,3",)),
     "cached features": ("digits", ("encoder.kind=convnet", "encoder.channels=4,6")),
     "convolutions": ("digits", ('generator={"kind": "conv", "widths": [6, 4], "noise": 4, "condition": 6}',)),
@@ -132,6 +133,18 @@ def test_checkpoint_without_the_energy_distance_is_resumed(tmp_path, monkeypatch
     for line in expected_lines:
         del line["energy"], line["energy_error"]
     assert lines == expected_lines
+
+
+def test_updates_of_averages_are_counted_over_processes(tmp_path, monkeypatch, uninterrupted):
+    """Negative control of the warm-up: a count of this process gives other averages, and the same weights."""
+    config, update = build_variant("warm-up of averages"), EMA.update
+    expected = uninterrupted("warm-up of averages")
+    assert expected.state != uninterrupted("several averages").state
+    run_until(config, tmp_path, 3)
+    monkeypatch.setattr(EMA, "update", lambda self, step: update(self, step - 3))
+    found = run_outcome(config, tmp_path)
+    assert found.metrics == expected.metrics
+    assert found.state != expected.state
 
 
 LOST_STATE = {

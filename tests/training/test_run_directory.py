@@ -65,7 +65,7 @@ def test_directory_name_is_recipe_and_hash_of_the_identity():
     # As before these options existed.
     del identity["batch"]["fresh_negatives"], identity["encoder"]["pooling"], identity["encoders"]
     del identity["data"]["classes"], identity["batch"]["labels"], identity["condition"]["strength_one_fraction"]
-    for name in ("schedule", "final_fraction", "more_ema"):
+    for name in ("schedule", "final_fraction", "more_ema", "ema_warmup"):
         del identity["optimizer"][name]
     del (
         identity["objective"]["matched"],
@@ -83,8 +83,9 @@ def test_directory_name_is_recipe_and_hash_of_the_identity():
         assert train_module.run_directory(short_config("digits", setting), Parts(), None).id == default.id
     others = [short_config("digits", "seed=1"), short_config("digits", "optimizer.ema=0.81"), short_config("toy")]
     others.append(short_config("digits", "batch.fresh_negatives=3"))
+    others.append(short_config("digits", "optimizer.ema_warmup=true"))
     ids = {default.id, *(train_module.run_directory(other, Parts(), None).id for other in others)}
-    assert len({*ids, train_module.run_directory(short_config(), Parts(kernel=abs), None).id}) == 6
+    assert len({*ids, train_module.run_directory(short_config(), Parts(kernel=abs), None).id}) == 7
 
 
 def test_other_configuration_is_rejected_with_the_differences(trained_run):
@@ -147,7 +148,7 @@ def test_directory_of_an_earlier_version_is_resumed(tmp_path):
     run(config, tmp_path, progress=at_step(3, send_signal))
     tree = json.loads((tmp_path / "config.json").read_text())
     del tree["config"]["data"]["classes"], tree["config"]["batch"]["labels"]
-    for name in ("schedule", "final_fraction", "more_ema"):
+    for name in ("schedule", "final_fraction", "more_ema", "ema_warmup"):
         del tree["config"]["optimizer"][name]
     (tmp_path / "config.json").write_text(json.dumps(tree))
     assert open_run(tmp_path).id == train_module.run_directory(config, Parts(), None).id

@@ -12,6 +12,7 @@ from torch import nn
 from truedrift.errors import UserError
 from truedrift.generators import Generator, MLPOptions, build
 from truedrift.training import EMA, OptimizerOptions, Parts, TrainingState, learning_rate
+from truedrift.training.state import average_decay
 
 OPTIONS = OptimizerOptions(warmup_steps=0, learning_rate=0.05, ema=0.9, weight_decay=0.5)
 
@@ -90,7 +91,7 @@ def test_average_equals_its_formula():
         with torch.no_grad():
             for parameter in generator.parameters():
                 parameter.add_(number + 1)
-        average.update()
+        average.update(number)
         parameters = list(generator.parameters())
         expected = [0.75 * a + 0.25 * parameter.detach() for a, parameter in zip(expected, parameters, strict=True)]
     assert not average.generator.training
@@ -113,6 +114,40 @@ def test_further_averages_equal_those_of_other_runs():
     for file, expected in (("ema-0.5", half["ema"]), ("ema-0.99", slow["ema"]), ("generator", half["generator"])):
         assert all(torch.equal(several[file][name], tensor) for name, tensor in expected.items()), file
     assert not torch.equal(several["ema-0.5"]["first.weight"], several["ema"]["first.weight"])  # negative control
+
+
+def literal_averages(history, decay, *, first=1):
+    """Average float64 vectors of weights with the decay min(decay, (1 + t)/(10 + t)); update t = 1 has the second."""
+    average = history[0].clone()
+    for t, weights in enumerate(history[1:], start=first):
+        beta = min(decay, (1 + t) / (10 + t))
+        average = beta * average + (1 - beta) * weights
+    return average
+
+
+def test_warm_up_of_all_averages_equals_a_loop():
+    """The decay 0.5 is reached at t = 8 and 0.8 at t = 35, so that every branch of the minimum is taken."""
+    options = {"ema": 0.8, "more_ema": (0.5, 0.0, 0.99), "ema_warmup": True}
+    step = build_small_step(small_config(optimizer=options))
+    state = step.state
+
+    def weights(generator):
+        return torch.cat([parameter.detach().flatten() for parameter in generator.parameters()])
+
+    history = [weights(state.generator).clone()]
+    for number in range(40):
+        step(number)
+        history.append(weights(state.generator).clone())
+    for decay, average in {0.8: state.average, **state.more_averages}.items():
+        actual = weights(average.generator)
+        torch.testing.assert_close(actual, literal_averages(history, decay), rtol=1e-12, atol=1e-12)
+        # Negative controls: an update counted from 0, and no warm-up.
+        if decay > 0.5:
+            assert not torch.allclose(actual, literal_averages(history, decay, first=0), rtol=1e-9, atol=1e-9)
+            assert not torch.allclose(actual, literal_averages(history, decay, first=10**9), rtol=1e-4, atol=1e-4)
+    # The weight of the initial weights in the average 0.99: Π β_t instead of 0.99⁴⁰ = 0.67.
+    assert math.prod(average_decay(0.99, number, warmup=True) for number in range(40)) < 1e-7
+    assert average_decay(0.99, 0) == 0.99
 
 
 def test_further_averages_are_restored():

@@ -1,5 +1,6 @@
 """`truedrift data list` and `truedrift data fetch NAME…`: data sets and weights in the cache."""
 
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from truedrift.data.images import find_idx
 from truedrift.data.load import NAMES
 from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
 from truedrift.errors import UserError
+from truedrift.generators.pretrained import find_pretrained, pretrained_names
 from truedrift.storage import cache_directory
 
 BUILT_IN = tuple(name for name in NAMES if name not in REMOTE_ASSETS)
@@ -71,7 +73,14 @@ def _fetch_all(names: tuple[str, ...]) -> str:
 def _list_assets() -> str:
     assets = "\n".join(map(_describe_asset, REMOTE_ASSETS.values()))
     built_in = f"no download needed: {', '.join(BUILT_IN[:-1])}, and {BUILT_IN[-1]} (--data DIR)"
-    return f"{assets}\n\n{built_in}\ncache: {cache_directory()}"
+    models = "\n".join(map(_describe_model, pretrained_names()))
+    return f"{assets}\n\nin the package, for truedrift sample NAME:\n{models}\n\n{built_in}\ncache: {cache_directory()}"
+
+
+def _describe_model(name: str) -> str:
+    indent = " " * 19
+    summary = textwrap.fill(find_pretrained(name).summary, 115, initial_indent=indent, subsequent_indent=indent)
+    return f"{name}\n{summary}"
 
 
 def _describe_asset(asset: RemoteAsset) -> str:

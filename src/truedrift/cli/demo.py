@@ -9,6 +9,7 @@ from pathlib import Path
 from truedrift.cli.progress import ProgressDisplay
 from truedrift.cli.runs import explain_stop
 from truedrift.errors import require_integer
+from truedrift.generators.pretrained import find_pretrained, pretrained_names
 from truedrift.grids.local import Pool
 from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import Plan, Task, run_path
@@ -43,8 +44,8 @@ class Demo:
     Part 2 is fig:bias_loglog at the paper's full scale, computed without Monte Carlo. Part 3 is the study equilibrium
     at scale smoke, with few queries and particles: the push of the field on data itself, and where samples end with and
     without matched references. Part 4 trains and evaluates digits three times from the same seed: with the paper's 8
-    positives, standard and ABC, and with 126 positives in matched windows. The page is one self-contained file that
-    needs no network.
+    positives, standard and ABC, and with 126 positives in matched windows. The page also shows samples of the
+    pretrained models of the package. It is one self-contained file that needs no network.
 
     Try it:
       truedrift demo
@@ -98,7 +99,8 @@ def _demo(options: fig_illustration.Options, out: Path, epochs: int, command: st
         append(out / RECORDS, record)
     texts = [*(render_record(record, out) for record in records), *(f"run: {run}" for run in runs)]
     texts.append(render_runs(runs, out))
-    page = write_page(out / PAGE, title=TITLE, records=records, runs=runs)
+    models = [find_pretrained(name) for name in pretrained_names()]
+    page = write_page(out / PAGE, title=TITLE, records=records, runs=runs, models=models)
     return "\n\n".join(filter(None, (*texts, f"records: {out / RECORDS}", f"page: {page}")))
 
 

@@ -13,6 +13,7 @@ import torch
 import tyro
 
 from truedrift import distributed
+from truedrift.axes import Tensor
 from truedrift.cli.progress import ProgressDisplay, is_rank_zero
 from truedrift.data.folder import has_test_split
 from truedrift.data.samples import Samples
@@ -20,7 +21,14 @@ from truedrift.distributed import resolve_device
 from truedrift.errors import UserError, require_integer
 from truedrift.evaluation.catalog import build_extractor, default_extractor, independent_extractor
 from truedrift.evaluation.evaluate import evaluate, generate_batches
-from truedrift.evaluation.neighbors import NeighborsProtocol, find_neighbors, hold_out, summarize_neighbors
+from truedrift.evaluation.neighbors import (
+    Neighbors,
+    NeighborsProtocol,
+    NeighborsRecord,
+    find_neighbors,
+    hold_out,
+    summarize_neighbors,
+)
 from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord
 from truedrift.evaluation.reference import compute_reference
 from truedrift.options import validated
@@ -41,8 +49,7 @@ from truedrift.report.evaluations import (
 from truedrift.report.screens import evaluation_summary
 from truedrift.storage import write_atomically
 from truedrift.training.config import DataOptions, RunConfig
-from truedrift.training.load import LoadedGenerator, Weights, load_generator
-from truedrift.training.run_directory import is_run, open_run
+from truedrift.training.load import LoadedGenerator, Weights, load_config, load_generator, output_directory
 from truedrift.training.setup import memory_errors_as_user_errors
 
 NEIGHBOR_SAMPLES = 200
@@ -66,10 +73,12 @@ class Evaluate:
       truedrift evaluate runs/fashion-mnist-0123456789ab --extractor encoder:convnet --samples 5000
       truedrift evaluate runs/cifar10-0123456789ab --strength 1 1.5 2 3
       truedrift evaluate runs/digits-0123456789ab --neighbors
+      truedrift evaluate pretrained:digits
     """
 
     run: Annotated[Path, tyro.conf.Positional]
-    """Run directory; or, with --data, a folder written by `truedrift convert` or save_pretrained."""
+    """Run directory, or a pretrained model such as pretrained:digits; or, with --data, a folder written by `truedrift
+    convert` or save_pretrained."""
 
     extractor: str | None = None
     """inception (standard FID), abc-release (as in the published code), digits, or encoder:NAME."""
@@ -117,14 +126,14 @@ class Evaluate:
     """auto, cpu, cuda or mps."""
 
     out: Path | None = None
-    """Directory of evaluations.jsonl; the run directory if not given."""
+    """Directory of evaluations.jsonl; if not given, the run directory, or runs/pretrained-NAME."""
 
     def prepare(self) -> Callable[[], str]:
         """Check the options; those of the run's configuration apply where a flag is not given."""
         require_integer("batch", self.batch, 1, 256)
         require_integer("held-out", self.held_out, 2, 500)
         self._require_strengths()
-        config = open_run(self.run).config if is_run(self.run) else RunConfig()
+        config = load_config(self.run) or RunConfig()
         flags = {name: getattr(self, name) for name in ("extractor", "samples", "split", "reference", "seed")}
         if self.neighbors:
             self._require_one_process()
@@ -172,7 +181,7 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
     options = config.evaluation
     trained, data = _load(command, config)
     name = options.extractor or default_extractor(data.sample_shape)
-    out = writable_directory(command.out or command.run)
+    out = writable_directory(command.out or output_directory(command.run))
     # Evaluate at every strength.
     started = time.monotonic()
     extractor = build_extractor(name, sample_shape=data.sample_shape, device=device)
@@ -221,7 +230,7 @@ def _write_sweep(records: list[EvaluationRecord], config: RunConfig, command: Ev
     """Write the table and the figure of several strengths, and return them as text."""
     sweep = [(record.metrics, record.protocol) for record in records]
     table = strengths_table(sweep)
-    if is_run(command.run) and config.batch.unconditional == 0:
+    if load_config(command.run) and config.batch.unconditional == 0:
         note = (
             "The run was trained without guidance (batch.unconditional is 0): the strength had no effect on its loss."
         )
@@ -235,19 +244,16 @@ def _write_sweep(records: list[EvaluationRecord], config: RunConfig, command: Ev
 
 def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) -> str:
     """Find the nearest training images of samples, append the record, write the pictures and return the summary."""
+    # Load the generator and the images, and choose features that the run was not trained on.
     options = config.evaluation
     trained, train = _load(command, replace(config, evaluation=replace(options, reference=None)))
     if not train.is_images:
         raise UserError(f"{train.name} has points", "--neighbors compares images", "leave it out")
-    test = None
-    if config.data.name != "folder" or has_test_split(Path(config.data.root or "")):
-        test = load_reference_data(config.data, replace(options, split="test", reference=None), seed=config.seed)
+    test = _load_test_images(config)
     compared, held_out = hold_out(train, test, command.held_out)
-    # Choose features that the run was not trained on.
-    kinds = {each.kind for each in (config.encoder, *config.encoders)} if is_run(command.run) else set()
-    kinds |= {"pixels"} if is_run(command.run) and config.objective.pixels else set()
+    kinds = _trained_feature_kinds(command, config)
     name = options.extractor or independent_extractor(train.sample_shape, kinds)
-    out = writable_directory(command.out or command.run)
+    out = writable_directory(command.out or output_directory(command.run))
     # Find the neighbors.
     started = time.monotonic()
     extractor = build_extractor(name, sample_shape=train.sample_shape, device=device)
@@ -258,16 +264,11 @@ def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) 
             generator, options.samples, seed=options.seed, strength=strength, batch=command.batch
         )
         generated = torch.cat([values for _, values in batches])
+        batch = min(command.batch, 64)
         found = find_neighbors(
-            generated,
-            compared,
-            held_out,
-            extractor,
-            reference=options.reference,
-            batch=min(command.batch, 64),
-            progress=progress,
+            generated, compared, held_out, extractor, reference=options.reference, batch=batch, progress=progress
         )
-    # Record the distances and draw the pictures.
+    # Record the distances with their protocol, and draw the pictures.
     seconds = time.monotonic() - started
     protocol = NeighborsProtocol(
         extractor=extractor.name,
@@ -293,20 +294,40 @@ def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) 
         seconds=seconds,
         provenance=provenance(seed=options.seed, wall_seconds=seconds),
     )
+    return f"{trained.source}\n{_write_neighbors(record, found, generated, compared, out)}"
+
+
+def _write_neighbors(record: NeighborsRecord, found: Neighbors, generated: Tensor, train: Samples, out: Path) -> str:
+    """Append the record, draw the pictures and return the summary."""
     append(out / EVALUATIONS, record)
     files = [
         out / EVALUATIONS,
-        write_figure(neighbors_figure(generated, compared.values, found), out / NEIGHBORS),
+        write_figure(neighbors_figure(generated, train.values, found), out / NEIGHBORS),
         write_figure(neighbor_distances_figure(record), out / NEIGHBOR_DISTANCES),
     ]
     written = "\n".join(f"written: {path}" for path in files)
-    return f"{trained.source}\n{neighbors_summary(record)}\n{written}"
+    return f"{neighbors_summary(record)}\n{written}"
+
+
+def _load_test_images(config: RunConfig) -> Samples | None:
+    """Return the test split; None for a folder without one."""
+    if config.data.name == "folder" and not has_test_split(Path(config.data.root or "")):
+        return None
+    return load_reference_data(config.data, replace(config.evaluation, split="test", reference=None), seed=config.seed)
+
+
+def _trained_feature_kinds(command: Evaluate, config: RunConfig) -> set[str]:
+    """Return the kinds of encoders whose features the run was trained on; none for a folder of weights."""
+    if load_config(command.run) is None:
+        return set()
+    kinds: set[str] = {each.kind for each in (config.encoder, *config.encoders)}
+    return kinds | {"pixels"} if config.objective.pixels else kinds
 
 
 def _load(command: Evaluate, config: RunConfig) -> tuple[LoadedGenerator, Samples]:
     """Load the generator and the data to compare with, whose shapes must be equal."""
     trained = load_generator(command.run, weights=command.weights, ema=command.ema)
-    if command.data is None and not is_run(command.run):
+    if command.data is None and load_config(command.run) is None:
         problem = f"{str(command.run)!r} is a folder of weights"
         raise UserError(problem, "the data set to compare with must be given", "add for example --data cifar10")
     data = load_reference_data(config.data, config.evaluation, seed=config.seed)

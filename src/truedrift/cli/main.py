@@ -54,7 +54,7 @@ One-step generative models trained by drifting, with centroids whose minibatch b
 commands:
   demo             Compute the exact bias and the push on data, train digits with three fields, and write one HTML page.
   train            Train a one-step generator by drifting; the same command resumes it.
-  sample           Draw samples from a run or a folder of weights: a grid, a folder of images or an .npz file.
+  sample           Draw samples from a run or pretrained weights: a grid, a folder of images or an .npz file.
   evaluate         Evaluate a run: FID, KID, precision, recall and Inception Score, each with its protocol.
   train-encoder    Train an encoder on images, without labels or with them; the same command resumes it.
   evaluate-encoder Evaluate encoders: k nearest neighbors and a linear probe on their features, in one table.
@@ -68,6 +68,7 @@ commands:
 
 examples:
   truedrift demo
+  truedrift sample pretrained:digits
   truedrift bias four-modes --tau 0.1 --n 8 64 512
   truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64
   truedrift train digits

@@ -1,4 +1,4 @@
-"""`truedrift sample RUN`: draw samples from a trained generator, in one step each."""
+"""`truedrift sample RUN`: draw samples from a trained generator or a pretrained model, in one step each."""
 
 import hashlib
 from collections.abc import Callable
@@ -12,32 +12,37 @@ import tyro
 
 from truedrift.distributed import resolve_device
 from truedrift.errors import UserError
+from truedrift.generators.pretrained import pretrained_names
 from truedrift.generators.sampling import balanced_labels, sample
 from truedrift.records.store import writable_directory
-from truedrift.training.load import LoadedGenerator, Weights, load_generator
+from truedrift.training.load import LoadedGenerator, Weights, load_generator, output_directory
 from truedrift.training.pictures import require_writable_file, write_samples
 from truedrift.training.setup import memory_errors_as_user_errors
 
 LARGEST_COUNT = 10_000_000
 LONGEST_NAME = 60
+RUN_HELP = (
+    f"Run directory; or a pretrained model of the package: {', '.join(pretrained_names())}; "
+    "or a folder written by truedrift convert or save_pretrained."
+)
 ENDINGS = {"grid": ".png", "folder": "", "npz": ".npz"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Draw samples from a run or a folder of weights: a grid, a folder of images or an .npz file.
+    """Draw samples from a run or pretrained weights: a grid, a folder of images or an .npz file.
 
     A sample is a function of its number, the seed, the class and the strength. It does not depend on the other samples
     or on the batch size.
 
     Try it:
+      truedrift sample pretrained:digits
       truedrift sample runs/digits-0123456789ab
       truedrift sample runs/digits-0123456789ab --classes 3 7 --count 64 --seed 1
       truedrift sample runs/digits-0123456789ab --form npz --count 50000
     """
 
-    run: Annotated[Path, tyro.conf.Positional]
-    """Run directory, or a folder written by `truedrift convert` or save_pretrained."""
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(help=RUN_HELP)]
 
     form: Literal["grid", "folder", "npz"] = "grid"
     """grid: one PNG; folder: one PNG per sample, one folder per class; npz: arrays `images` and `labels`."""
@@ -67,7 +72,7 @@ class Sample:
     """auto, cpu, cuda or mps."""
 
     out: Path | None = None
-    """File, or new or empty folder, to write; inside the run directory if not given."""
+    """File, or new or empty folder, to write; if not given, inside the run directory, or runs/pretrained-NAME."""
 
     def prepare(self) -> Callable[[], str]:
         """Check the options and the output path."""
@@ -77,7 +82,7 @@ class Sample:
         if not 0 <= self.strength <= 1e6:
             fix = "pass 1 to 4, as in training"
             raise UserError(f"is {self.strength}", "must be from 0 to 1e6", fix, field="strength")
-        path = self.out or self.run / f"{_file_stem(self)}{ENDINGS[self.form]}"
+        path = self.out or output_directory(self.run) / f"{_file_stem(self)}{ENDINGS[self.form]}"
         if self.form != "folder":
             require_writable_file(path)
         elif path.is_dir() and any(path.iterdir()):

@@ -53,7 +53,9 @@ class ScriptedInception(Extractor):
             self._network = torch.jit.load(str(path), map_location=device).eval()
 
     def extract(self, values: Tensor) -> ExtractedFeatures:
-        return ExtractedFeatures(self._network((resize_like_tensorflow1(rgb(values).float(), SIDE) - 128) / 128))
+        images = (resize_like_tensorflow1(rgb(values).float(), SIDE) - 128) / 128
+        # With channels last, a CPU takes a sixth less time.
+        return ExtractedFeatures(self._network(images.contiguous(memory_format=torch.channels_last)))
 
 
 class TorchFidelityInception(Extractor):

@@ -25,7 +25,7 @@ class Protocol:
     seed: int
     strength: float
     weights: str
-    """"ema" or "model"."""
+    """"ema", "ema 0.99" for another average of the run, or "model"."""
     reference: str
     """The name of the data set."""
     split: str

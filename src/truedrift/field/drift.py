@@ -112,16 +112,9 @@ def drift(
     """
     # Check the input and prepare the masks.
     spec = make_field_spec(normalization, form, estimator_pos, estimator_neg, matched)
-    require_temperature(tau)
-    require_features("x", x, "B, D")
-    require_features("y_pos", y_pos, "n, D")
-    require_features("y_neg", y_neg, "m, D")
-    require_same_dimension(x=x, y_pos=y_pos, y_neg=y_neg)
-    require_broadcastable("x, y_pos, y_neg", x.shape[:-2], y_pos.shape[:-2], y_neg.shape[:-2])
+    _check_input(x, y_pos, y_neg, tau, spec, self_mask)
     own = matched and self_mask is True
-    if matched:
-        _check_sides(spec, self_mask, y_pos.shape[-2], y_neg.shape[-2])
-    kernel_name, kernel = kernel, log_kernel(kernel)
+    kernel_function = log_kernel(kernel)
     given = [mask for mask in (mask_pos, mask_neg) if mask is not None]
     has_mask_neg = mask_neg is not None
     mask_pos, y_pos = prepare_mask(mask_pos, x, y_pos, "mask_pos")
@@ -129,46 +122,28 @@ def drift(
     if matched and given and (check_finite or all(map(can_be_read, given))):
         _check_window_counts(_used(mask_pos, y_pos), _used(mask_neg, y_neg), spec, own=own)
     if check_finite:
-        require_finite(x=x, y_pos=y_pos, y_neg=y_neg)
-        _check_own_columns(self_mask, y_neg.shape[-2])
-        require_positive("tau", tau)
+        _check_values(x, y_pos, y_neg, tau, self_mask)
     # log k → weights of both sides → centroids → V.
     with full_precision(x):
-        log_k_pos = apply_mask(kernel(x, y_pos, tau), mask_pos)
-        log_k_neg = apply_mask(kernel(x, y_neg, tau), mask_neg)
+        log_k_pos = apply_mask(kernel_function(x, y_pos, tau), mask_pos)
+        log_k_neg = apply_mask(kernel_function(x, y_neg, tau), mask_neg)
         if check_finite:
             require_log_kernel(log_k_pos)
             require_log_kernel(log_k_neg)
-        leading = torch.broadcast_shapes(log_k_neg.shape[:-1], log_k_pos.shape[:-1])
-        log_k = torch.cat([side.expand(*leading, side.shape[-1]) for side in (log_k_neg, log_k_pos)], -1)
+        log_k, m = _join_sides(log_k_neg, log_k_pos), y_neg.shape[-2]
         if spec.per_side:
             columns = None
             if normalization == "symmetric":
-                windows_neg, windows_pos = window_layout(y_neg.shape[-2], y_pos.shape[-2], spec, own=own)
-                known = own and not has_mask_neg  # `log_k` contains them
-                columns = Columns(
-                    None if known else _log_columns_neg(kernel, y_neg, tau, windows_neg, mask_neg),
-                    log_columns(kernel, y_pos, tau, windows_pos, mask_pos),
-                )
-            ratio = sharp_log_ratio(kernel_name, log_k, tau) if form == "potential" else None
+                known = own and not has_mask_neg  # `log_k` contains those of the negatives
+                columns = _columns(kernel_function, y_pos, y_neg, tau, spec, mask_pos, mask_neg, own=own, known=known)
+            ratio = sharp_log_ratio(kernel, log_k, tau) if form == "potential" else None
             weights = matched_side_weights(
-                log_k,
-                y_neg.shape[-2],
-                spec,
-                own=own,
-                columns=columns,
-                log_ratio=ratio,
-                complete=True,
-                generator=generator,
+                log_k, m, spec, own=own, columns=columns, log_ratio=ratio, complete=True, generator=generator
             )
         else:
-            weights = side_weights(log_k, y_neg.shape[-2], spec, generator=generator)
-        has_pos, has_neg = ((side > -torch.inf).any(-1, keepdim=True) for side in (log_k_pos, log_k_neg))
-        if form == "potential":  # x + Σ_j ρ_j γ_j (y_j − x)
-            T_pos, T_neg = _shifted_mean(weights.gamma_pos, x, y_pos), _shifted_mean(weights.gamma_neg, x, y_neg)
-        else:
-            T_pos, T_neg = weighted_mean(weights.gamma_pos, y_pos), weighted_mean(weights.gamma_neg, y_neg)
-        T_pos, T_neg = torch.where(has_pos, T_pos, x), torch.where(has_neg, T_neg, x)
+            weights = side_weights(log_k, m, spec, generator=generator)
+        T_pos, has_pos = _side_centroid(weights.gamma_pos, x, y_pos, log_k_pos, form)
+        T_neg, has_neg = _side_centroid(weights.gamma_neg, x, y_neg, log_k_neg, form)
         V = weights.log_mass.exp() * (T_pos - T_neg) if form == "product" else T_pos - T_neg
     dtype = torch.promote_types(x.dtype, torch.promote_types(y_pos.dtype, y_neg.dtype))
     return Drift(
@@ -180,6 +155,63 @@ def drift(
         valid=(has_pos & has_neg).squeeze(-1),
         log_mass=weights.log_mass.squeeze(-1),
     )
+
+
+def _check_input(
+    x: Tensor, y_pos: Tensor, y_neg: Tensor, tau: float | Tensor, spec: FieldSpec, self_mask: bool | Tensor
+) -> None:
+    """Require a temperature, shapes that fit each other, and sides that can be matched if they are."""
+    require_temperature(tau)
+    require_features("x", x, "B, D")
+    require_features("y_pos", y_pos, "n, D")
+    require_features("y_neg", y_neg, "m, D")
+    require_same_dimension(x=x, y_pos=y_pos, y_neg=y_neg)
+    require_broadcastable("x, y_pos, y_neg", x.shape[:-2], y_pos.shape[:-2], y_neg.shape[:-2])
+    if spec.matched:
+        _check_sides(spec, self_mask, y_pos.shape[-2], y_neg.shape[-2])
+
+
+def _check_values(x: Tensor, y_pos: Tensor, y_neg: Tensor, tau: float | Tensor, self_mask: bool | Tensor) -> None:
+    """Require finite samples, columns of `self_mask` that exist, and a positive temperature. Reads the values."""
+    require_finite(x=x, y_pos=y_pos, y_neg=y_neg)
+    _check_own_columns(self_mask, y_neg.shape[-2])
+    require_positive("tau", tau)
+
+
+def _join_sides(
+    log_k_neg: Float[Tensor, "*#batch B m"], log_k_pos: Float[Tensor, "*#batch B n"]
+) -> Float[Tensor, "*batch B columns"]:
+    """Return the log-kernels over columns [neg | pos]."""
+    leading = torch.broadcast_shapes(log_k_neg.shape[:-1], log_k_pos.shape[:-1])
+    return torch.cat([side.expand(*leading, side.shape[-1]) for side in (log_k_neg, log_k_pos)], -1)
+
+
+def _columns(
+    kernel: LogKernel,
+    y_pos: Float[Tensor, "*batch_pos n D"],
+    y_neg: Float[Tensor, "*batch_neg m D"],
+    tau: float | Tensor,
+    spec: FieldSpec,
+    mask_pos: Tensor | None,
+    mask_neg: Tensor | None,
+    *,
+    own: bool,
+    known: bool,
+) -> Columns:
+    """Compute the column sums among the references of each side; not those of the negatives if they are known."""
+    windows_neg, windows_pos = window_layout(y_neg.shape[-2], y_pos.shape[-2], spec, own=own)
+    neg = None if known else _log_columns_neg(kernel, y_neg, tau, windows_neg, mask_neg)
+    return Columns(neg, log_columns(kernel, y_pos, tau, windows_pos, mask_pos))
+
+
+def _side_centroid(
+    gamma: Tensor, x: Tensor, y: Tensor, log_k: Float[Tensor, "*batch B n"], form: Form
+) -> tuple[Tensor, Bool[Tensor, "*batch B 1"]]:
+    """Return the centroid of a side, x where the query uses no reference of it, and whether it uses one."""
+    has_reference = (log_k > -torch.inf).any(-1, keepdim=True)
+    # The form "potential": x + Σ_j ρ_j γ_j (y_j − x).
+    T = _shifted_mean(gamma, x, y) if form == "potential" else weighted_mean(gamma, y)
+    return torch.where(has_reference, T, x), has_reference
 
 
 def _shifted_mean(gamma: Tensor, x: Tensor, y: Tensor) -> Float[Tensor, "*batch B D"]:

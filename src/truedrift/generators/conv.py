@@ -35,6 +35,8 @@ from truedrift.generators.layers import (
     strength_features,
 )
 
+LAYOUT = torch.channels_last
+"""Memory format of the maps. Bilinear interpolation on a CPU is ten times faster if channels are last."""
 SMALLEST_SIDE = 4
 """Smallest height and width of the first map, except for smaller images."""
 
@@ -121,8 +123,8 @@ class ConvGenerator(Generator):
         features = strength_features(strength.to(dtype), self.options.embedding)
         hidden = F.silu(self.hidden(torch.cat((z, self.label(labels), features), -1)))
         w = F.silu(self.condition(hidden) + self.label_condition(labels))
-        # Maps. Bilinear interpolation on a CPU is ten times faster if channels are last.
-        h = self.first(z).unflatten(1, (-1, *self.grid)).contiguous(memory_format=torch.channels_last)
+        # Maps.
+        h = self.first(z).unflatten(1, (-1, *self.grid)).contiguous(memory_format=LAYOUT)
         for block in self.blocks:
             h = block(h, w)
         return self.last(F.silu(self.norm(h, w))).tanh().contiguous()

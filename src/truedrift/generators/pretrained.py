@@ -1,13 +1,18 @@
-"""Loading of saved generators, and of the weights in a published checkpoint.
+"""Loading of saved generators, of the models in the package, and of the weights in a published checkpoint.
 
 `generator.save_pretrained(folder)` writes config.json and model.safetensors (huggingface_hub's mixin).
 config.json names the architecture, so `from_pretrained` needs no class. Defects of a folder are reported in one line.
+
+The package contains such folders, truedrift/pretrained/NAME, whose models are called `pretrained:NAME`. Their weights
+are float16 and become float32 on loading. record.json has the names of the classes, the hash of the weights, and how
+they were trained and evaluated. README.md says the same in words. `tools/add_pretrained.py` writes such a folder.
 
 A published checkpoint is a state dict, or state dicts under names such as `model`, `ema`, `ema_model`, `state_dict`,
 `generator`, nested in any way and flattened to dotted names. The text before the name of a DriftDiT's first tensor is
 the name of one set of weights. A set is an average if a word of its name says so; averages are preferred.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -26,18 +31,96 @@ from truedrift.generators.catalog import GENERATORS
 from truedrift.generators.drift_dit import DriftDiT
 from truedrift.quarantine import convert_pickle
 
+PREFIX = "pretrained:"
+"""Beginning of the names of the models in the package."""
+MODELS = Path(__file__).parents[1] / "pretrained"
+"""Directory of the package with one folder per model."""
+RECORD = "record.json"
 
-def from_pretrained(folder: Path | str) -> Generator:
-    """Load the generator saved in a local folder, in float32 on the CPU.
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainedModel:
+    """A model in the package."""
+
+    name: str
+    """With the prefix, as in `pretrained:digits`."""
+    folder: Path
+    """The folder of config.json, model.safetensors, record.json, README.md and samples.png."""
+    record: Mapping[str, Any]
+    """The content of record.json."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of their labels."""
+        return tuple(self.record["classes"])
+
+    @property
+    def summary(self) -> str:
+        """One line on data, network and metrics, without a period at its end."""
+        return str(self.record["summary"])
+
+    def require_hash(self) -> None:
+        """Require that the weights are those of the record."""
+        found, expected = hashlib.sha256((self.folder / WEIGHTS).read_bytes()).hexdigest(), self.record["sha256"]
+        if found != expected:
+            problem = f"the weights of {self.name!r} have sha256 {found[:12]}…"
+            raise UserError(problem, f"must be {expected[:12]}…", "the file is damaged; install truedrift again")
+
+
+def pretrained_names() -> tuple[str, ...]:
+    """Return the names of the models in the package.
+
+    Returns:
+        Names such as `pretrained:digits`, in alphabetical order.
+
+    Example:
+        >>> "pretrained:digits" in pretrained_names()
+        True
+    """
+    return tuple(f"{PREFIX}{path.parent.name}" for path in sorted(MODELS.glob(f"*/{RECORD}")))
+
+
+def is_pretrained(source: Path | str) -> bool:
+    """Return whether this is the name of a model in the package, known or not, and not a path."""
+    return str(source).startswith(PREFIX)
+
+
+def find_pretrained(source: Path | str) -> PretrainedModel:
+    """Find a model in the package and read its record. Its weights are not read.
 
     Args:
-        folder: A folder written by `save_pretrained` or `truedrift convert`. Nothing is downloaded.
+        source: The name, as in `pretrained:digits`.
+
+    Returns:
+        The model with its folder and its record.
+
+    Raises:
+        UserError: If the package has no such model.
+
+    Example:
+        >>> find_pretrained("pretrained:digits").classes
+        ('0', '1', '2', '3', '4', '5', '6', '7', '8', '9')
+    """
+    name, names = str(source), pretrained_names()
+    if name not in names:
+        raise UserError(f"{name!r} is not a pretrained model", f"available: {', '.join(names)}", "pass one of these")
+    folder = MODELS / name.removeprefix(PREFIX)
+    record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+    return PretrainedModel(name=name, folder=folder, record=record)
+
+
+def from_pretrained(folder: Path | str) -> Generator:
+    """Load the generator saved in a local folder, or a model in the package, in float32 on the CPU.
+
+    Args:
+        folder: A folder written by `save_pretrained` or `truedrift convert`, or a name such as `pretrained:digits`.
+            Nothing is downloaded.
 
     Returns:
         The generator in evaluation mode. Its class follows from config.json.
 
     Raises:
-        UserError: If the folder is missing, incomplete or damaged.
+        UserError: If the folder is missing, incomplete or damaged, or the package has no such model.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -49,6 +132,10 @@ def from_pretrained(folder: Path | str) -> Generator:
         >>> type(loaded).__name__, loaded.sample_shape, loaded.classes
         ('MLP', (2,), 3)
     """
+    if is_pretrained(folder):
+        model = find_pretrained(folder)
+        model.require_hash()
+        folder = model.folder
     folder = Path(folder)
     allowed, fix = "must be a folder that save_pretrained or truedrift convert wrote", "save or convert it again"
     # Find the architecture.

@@ -21,6 +21,8 @@ from PIL import Image
 
 from truedrift._version import __version__
 from truedrift.evaluation.record import Metrics, Protocol
+from truedrift.generators.pretrained import PretrainedModel, from_pretrained
+from truedrift.generators.sampling import balanced_labels, sample
 from truedrift.page import tables
 from truedrift.page.charts import (
     Chart,
@@ -35,6 +37,7 @@ from truedrift.page.findings import Finding, describe_problems, describe_runs, g
 from truedrift.page.run_data import (
     Run,
     describe_drawn,
+    find_averages,
     find_differences,
     find_sweeps,
     is_overview,
@@ -46,6 +49,7 @@ from truedrift.page.run_data import (
 from truedrift.paper.catalog import find_item
 from truedrift.records.provenance import Provenance
 from truedrift.report.evaluations import (
+    averages_table,
     describe_neighbors,
     describe_neighbors_protocol,
     neighbor_distances_figure,
@@ -53,8 +57,9 @@ from truedrift.report.evaluations import (
     strengths_table,
 )
 from truedrift.report.figure import save_figure, set_paper_fonts
-from truedrift.report.table import cell_text, is_bold
+from truedrift.report.table import Table, cell_text, is_bold
 from truedrift.storage import write_atomically
+from truedrift.training.pictures import image_grid
 
 PAGE = "report.html"
 """File name of the page."""
@@ -66,10 +71,20 @@ NEIGHBORS_WIDTH = 960
 """Width of the picture of nearest training images in pixels."""
 EARLIER_PICTURES = 4
 """Number of sample pictures from before the end of training."""
+MODEL_COLUMNS = 8
+"""Samples per class of a pretrained model."""
+MODEL_ROWS = 10
+"""Largest number of classes of a pretrained model in its picture."""
 
 
 def write_page(
-    path: Path, *, title: str, records: Sequence[Any], runs: Sequence[Path], problems: Sequence[str] = ()
+    path: Path,
+    *,
+    title: str,
+    records: Sequence[Any],
+    runs: Sequence[Path],
+    problems: Sequence[str] = (),
+    models: Sequence[PretrainedModel] = (),
 ) -> Path:
     """Write the page of these records and run directories atomically.
 
@@ -79,11 +94,12 @@ def write_page(
         records: Records of the paper's items.
         runs: Run directories.
         problems: Sentences on what could not be read.
+        models: Pretrained models, whose samples are drawn for the page.
 
     Returns:
         The path.
     """
-    html = render_page(title, records, sort_runs(read_runs(runs)), problems=problems)
+    html = render_page(title, records, sort_runs(read_runs(runs)), problems=problems, models=models)
     write_atomically(path, html.encode(errors="replace"))  # a file name may contain bytes that are not UTF-8
     return path
 
@@ -112,7 +128,14 @@ def render_runs(paths: Sequence[Path], directory: Path) -> str:
     return "\n".join(f"written: {path}" for path in chain(*written))
 
 
-def render_page(title: str, records: Sequence[Any], runs: Sequence[Run], *, problems: Sequence[str] = ()) -> str:
+def render_page(
+    title: str,
+    records: Sequence[Any],
+    runs: Sequence[Run],
+    *,
+    problems: Sequence[str] = (),
+    models: Sequence[PretrainedModel] = (),
+) -> str:
     """Render the HTML of records and runs.
 
     Args:
@@ -120,6 +143,7 @@ def render_page(title: str, records: Sequence[Any], runs: Sequence[Run], *, prob
         records: Records of the paper's items.
         runs: Runs as `read_runs` returns them.
         problems: Sentences on what could not be read.
+        models: Pretrained models, whose samples are drawn for the page.
 
     Returns:
         The HTML.
@@ -150,11 +174,12 @@ def render_page(title: str, records: Sequence[Any], runs: Sequence[Run], *, prob
         subtitle=f"{', '.join(counts) or 'nothing'}; {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         findings=group_by_subject(findings),
         items=items,
+        models=models,
         runs=runs,
         drawn=drawn,
         is_overview=is_overview(runs),
         charts=charts,
-        evaluated=[run for run in drawn if run.neighbors or find_sweeps(run)],
+        evaluated=[run for run in drawn if run.neighbors or find_averages(run) or find_sweeps(run)],
         differences=find_differences(runs),
         version=__version__,
         data=chart_data([item.label for item, _ in items], [*chain(*charts.values())]),
@@ -178,10 +203,11 @@ def load_template() -> Any:
     """Compile page.html.j2, with the functions that it calls."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    images = (embed_charts, embed_figure, embed_neighbors, embed_pictures, neighbor_distances_figure, strengths_figure)
+    images = (embed_charts, embed_figure, embed_model, embed_neighbors, embed_pictures)
+    figures = (neighbor_distances_figure, strengths_figure)
     texts = (cell_text, describe_drawn, describe_origin, is_bold, pluralize)
-    evaluations = (describe_neighbors, describe_neighbors_protocol, strengths_table, sweeps)
-    functions = (*images, *texts, *evaluations)
+    evaluations = (averages_tables, describe_neighbors, describe_neighbors_protocol, strengths_table, sweeps)
+    functions = (*images, *figures, *texts, *evaluations)
     environment.globals |= {"tables": tables} | {function.__name__: function for function in functions}
     return environment.from_string(read_resource("page.html.j2"))
 
@@ -246,7 +272,7 @@ def embed_pictures(run: Run) -> list[tuple[str, PageImage | None]]:
     """Embed the last picture large and a few earlier ones small, with their captions; None if one is damaged."""
     if not run.pictures:
         return []
-    rows = f"; rows are {', '.join(run.classes[:20])}"[:200] if len(run.classes) > 1 else ""
+    rows = _describe_rows(run.classes[:20])
     shown = [
         (run.pictures[-1], LARGE, f", averaged weights, the same noise in every picture{rows}"),
         *((picture, SMALL, "") for picture in choose_evenly(run.pictures[:-1])),
@@ -257,6 +283,25 @@ def embed_pictures(run: Run) -> list[tuple[str, PageImage | None]]:
     ]
 
 
+def _describe_rows(classes: Sequence[str]) -> str:
+    """Continue a caption with the classes of the rows, if there are several."""
+    return f"; rows are {', '.join(classes)}"[:200] if len(classes) > 1 else ""
+
+
+def embed_model(model: PretrainedModel) -> tuple[str, PageImage]:
+    """Draw samples of a pretrained model, one row per class, with their caption."""
+    classes = model.classes[:MODEL_ROWS]
+    labels = balanced_labels(range(len(classes)), len(classes) * MODEL_COLUMNS)
+    images = sample(from_pretrained(model.name), labels, seed=0)
+    picture = image_grid(images, MODEL_COLUMNS)
+    file = io.BytesIO()
+    Image.fromarray(picture.numpy()).save(file, format="PNG", optimize=True)
+    height, width, _ = picture.shape
+    address = _data_address("png", file.getvalue())
+    shown = PageImage(source=address, alt=f"Samples of {model.name}", width=width, height=height)
+    return f"Samples with seed 0, one step each{_describe_rows(classes)}", shown
+
+
 def embed_neighbors(run: Run) -> PageImage | None:
     """Embed the picture of samples beside their nearest training images; None if it is missing or damaged."""
     if run.neighbors_picture is None:
@@ -264,6 +309,16 @@ def embed_neighbors(run: Run) -> PageImage | None:
     return embed_picture(
         run.neighbors_picture, NEIGHBORS_WIDTH, f"Samples of {run.name} beside their nearest training images"
     )
+
+
+def averages_tables(run: Run) -> list[Table]:
+    """Return the tables of averages of the weights, one per evaluated step and protocol with several of them."""
+    groups = find_averages(run)
+    steps = [next(iter(averages.values())).step for averages in groups]
+    return [
+        averages_table({decay: (each.metrics, each.protocol) for decay, each in averages.items()}, step)
+        for averages, step in zip(groups, steps, strict=True)
+    ]
 
 
 def sweeps(run: Run) -> list[list[tuple[Metrics, Protocol]]]:

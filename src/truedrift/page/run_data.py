@@ -33,6 +33,8 @@ LARGEST, SMALLEST = 1e100, 1e-100
 """Magnitudes outside this range overflow or underflow in the arithmetic of axes."""
 MOST_RUNS = 6
 """Number of runs that are shown one by one; there is one line color per run."""
+AVERAGE = "ema"
+"""Weights of the main average in a protocol. Those of another average are "ema" with its decay, such as "ema 0.99"."""
 SEED = "seed"
 """The option in which repeated runs of one configuration differ."""
 
@@ -67,6 +69,8 @@ class Run:
     pictures: Sequence[tuple[int, Path]]
     """Step and file, ordered by step."""
     problems: Sequence[str]
+    average_evaluations: Sequence[Evaluation] = ()
+    """Made during training, of the further averages (`optimizer.more_ema`). Their protocols name the decay."""
     neighbors: NeighborsRecord | None = None
     """The last record of `truedrift evaluate --neighbors`."""
     neighbors_picture: Path | None = None
@@ -135,6 +139,7 @@ def read_run(path: Path, name: str) -> Run:
     tree = json.loads((path / CONFIG).read_text(encoding="utf-8"))
     problems: list[str] = []
     lines = _read_lines(path / METRICS, problems)
+    evaluations, average_evaluations = _parse_evaluations(lines, problems)
     later_evaluations, neighbors = _read_later_evaluations(path / EVALUATIONS, problems)
     return Run(
         name=name,
@@ -144,7 +149,8 @@ def read_run(path: Path, name: str) -> Run:
         version=tree.get("version", "unknown"),
         commit=tree.get("commit") or "unknown",
         telemetry=[line for line in lines if number_at(line, "positives_seen") is not None],
-        evaluations=_parse_evaluations(lines, problems),
+        evaluations=evaluations,
+        average_evaluations=average_evaluations,
         later_evaluations=later_evaluations,
         history=_read_lines(path / HISTORY, problems),
         pictures=sorted(
@@ -170,21 +176,32 @@ def _read_lines(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     return entries
 
 
-def _parse_evaluations(lines: Sequence[Mapping[str, Any]], problems: list[str]) -> list[Evaluation]:
-    """Return the evaluations made during training. A generator that diverged has no distance and is left out."""
-    evaluations, unreadable = [], 0
+def _parse_evaluations(
+    lines: Sequence[Mapping[str, Any]], problems: list[str]
+) -> tuple[list[Evaluation], list[Evaluation]]:
+    """Return the evaluations made during training: those of the main average, and those of further averages.
+
+    A generator that diverged has no distance and is left out.
+    """
+    main: list[Evaluation] = []
+    further: list[Evaluation] = []
+    unreadable = 0
     for line in lines:
-        metrics = line.get("evaluation")
-        if not isinstance(metrics, dict) or metrics.get("fid") is None:
-            continue
-        tree = {"step": line.get("step"), "metrics": metrics, "protocol": line.get("protocol"), "in_training": True}
-        try:
-            evaluations.append(from_dict(Evaluation, tree))
-        except UserError:
-            unreadable += 1
+        protocol, more = line.get("protocol"), line.get("more_ema")
+        found = [(main, line.get("evaluation"), protocol)]
+        if isinstance(more, dict) and isinstance(protocol, dict):  # these have the protocol of the main average
+            found += [(further, each, protocol | {"weights": f"{AVERAGE} {decay}"}) for decay, each in more.items()]
+        for averages, metrics, own_protocol in found:
+            if not isinstance(metrics, dict) or metrics.get("fid") is None:
+                continue
+            tree = {"step": line.get("step"), "metrics": metrics, "protocol": own_protocol, "in_training": True}
+            try:
+                averages.append(from_dict(Evaluation, tree))
+            except UserError:
+                unreadable += 1
     if unreadable:
         problems.append(f"{pluralize(unreadable, 'evaluation')} in {METRICS} cannot be read.")
-    return evaluations
+    return main, further
 
 
 def _read_later_evaluations(path: Path, problems: list[str]) -> tuple[list[Evaluation], NeighborsRecord | None]:
@@ -256,6 +273,36 @@ def group_strengths(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]
 def find_sweeps(run: Run) -> list[list[Evaluation]]:
     """Return the sweeps over strengths that `truedrift evaluate` made of a run, with two strengths or more each."""
     return [group for group in group_strengths(run.later_evaluations) if len(group) > 1]
+
+
+def find_averages(run: Run) -> list[dict[float, Evaluation]]:
+    """Find evaluations that differ only in the average of the weights.
+
+    Args:
+        run: A run as `read_run` returns it.
+
+    Returns:
+        Groups of two averages or more, each as decay → evaluation; decay 0 is no average. The last step that was
+        evaluated during training comes first, then what `truedrift evaluate` added.
+    """
+    last = [each.step for each in run.evaluations[-1:]]
+    in_training = [each for each in (*run.evaluations[-1:], *run.average_evaluations) if each.step in last]
+    groups: dict[tuple[int | None, Protocol], dict[float, Evaluation]] = {}
+    for each in (*in_training, *run.later_evaluations):
+        decay = _parse_decay(each.protocol.weights, run.config)
+        if decay is not None:
+            groups.setdefault((each.step, replace(each.protocol, weights="")), {})[decay] = each
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _parse_decay(weights: str, config: RunConfig) -> float | None:
+    """Return the decay of the weights of a protocol; 0 for weights that are no average, None if it is not known."""
+    if weights in (AVERAGE, "model"):
+        return float(config.optimizer.ema) if weights == AVERAGE else 0.0
+    try:
+        return float(weights.removeprefix(f"{AVERAGE} "))
+    except ValueError:
+        return None
 
 
 # Options

@@ -1,10 +1,10 @@
-"""Evaluations as text, tables and figures: a sweep over guidance strengths, and the nearest training images of samples.
+"""Evaluations as text, tables and figures: guidance strengths, averages of the weights, and nearest training images.
 
 The command `truedrift evaluate` writes them to the run directory, and the page of a run shows them.
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,8 @@ NEIGHBOR_DISTANCES = "neighbor_distances.png"
 WIDTH = 6.6  # inches
 DPI = 220
 Evaluated = tuple[Metrics, Protocol]
+NamedRow = tuple[str, Evaluated]
+"""What a row of a table is about, such as a strength, and its evaluation."""
 
 
 def write_figure(figure: Figure, path: Path) -> Path:
@@ -55,6 +57,49 @@ def _show_text_as_it_is(figure: Figure) -> None:
         text.set_parse_math(False)
 
 
+# Metrics side by side
+
+
+def _metrics_table(
+    rows: Sequence[NamedRow], best: Evaluated, *, column: str, caption: str, label: str, notes: Sequence[str]
+) -> Table:
+    """Return a table of metrics, with the distance of `best` in bold; `column` is the header of the names.
+
+    A score that is not defined has no column.
+    """
+    protocol = best[1]
+    has_score = any(metrics.inception_score is not None for _, (metrics, _) in rows)
+
+    def row(name: str, each: Evaluated) -> Row:
+        metrics = each[0]
+        deviation = metrics.inception_score_deviation if split_count(protocol.samples) > 1 else None
+        score = MeanCell(metrics.inception_score, deviation, None, ".3g")
+        return [
+            name,
+            Number(metrics.fid, ".4g", bold=each is best),
+            MeanCell(metrics.kid, metrics.kid_deviation, None, ".3g"),
+            Number(metrics.precision, ".3f"),
+            Number(metrics.recall, ".3f"),
+            *([score] if has_score else []),
+        ]
+
+    header = (column, protocol.distance_name, "KID", "precision", "recall", *(["Inception Score"] if has_score else []))
+    groups = [[row(*each) for each in rows]]
+    return Table(caption=caption, label=label, header=header, groups=groups, notes=notes)
+
+
+def _describe_best(rows: Sequence[NamedRow], best: Evaluated, noun: str) -> str:
+    """State which of two or more rows in increasing order is the best; `noun` is what they are, such as strength."""
+    names = [name for name, _ in rows]
+    distance, fid = best[1].distance_name, best[0].fid
+    listed = f"{', '.join(names[:-1])} and {names[-1]}"
+    if len({metrics.fid for _, (metrics, _) in rows}) == 1:
+        return f"{distance} is {fid:.4g} at all {noun}s: {listed}."
+    position = next(k for k, (_, each) in enumerate(rows) if each is best)
+    more = ", the largest one, so larger ones may be better" if position == len(rows) - 1 else ""
+    return f"Of the {noun}s {listed}, {distance} is smallest ({fid:.4g}) at {names[position]}{more}."
+
+
 # Strengths
 
 
@@ -72,13 +117,12 @@ def describe_best_strength(sweep: Sequence[Evaluated]) -> str:
     Returns:
         The sentence. It says so if all distances are equal, or if the best strength is the last one of the sweep.
     """
-    metrics, protocol = best_strength(sweep)
-    name, strengths = protocol.distance_name, sorted(each.strength for _, each in sweep)
-    listed = f"{', '.join(f'{each:g}' for each in strengths[:-1])} and {strengths[-1]:g}"
-    if len({each.fid for each, _ in sweep}) == 1:
-        return f"{name} is {metrics.fid:.4g} at all strengths: {listed}."
-    more = ", the largest one, so larger ones may be better" if protocol.strength == strengths[-1] else ""
-    return f"Of the strengths {listed}, {name} is smallest ({metrics.fid:.4g}) at {protocol.strength:g}{more}."
+    return _describe_best(_by_strength(sweep), best_strength(sweep), "strength")
+
+
+def _by_strength(sweep: Sequence[Evaluated]) -> list[NamedRow]:
+    """Return the evaluations in increasing order, each with its strength."""
+    return [(f"{each[1].strength:g}", each) for each in sorted(sweep, key=lambda each: each[1].strength)]
 
 
 def strengths_table(sweep: Sequence[Evaluated]) -> Table:
@@ -92,33 +136,12 @@ def strengths_table(sweep: Sequence[Evaluated]) -> Table:
     """
     best = best_strength(sweep)
     protocol = best[1]
-    has_score = any(metrics.inception_score is not None for metrics, _ in sweep)
-
-    def row(each: Evaluated) -> Row:
-        metrics, strength = each[0], each[1].strength
-        deviation = metrics.inception_score_deviation if split_count(protocol.samples) > 1 else None
-        score = MeanCell(metrics.inception_score, deviation, None, ".3g")
-        return [
-            f"{strength:g}",
-            Number(metrics.fid, ".4g", bold=each is best),
-            MeanCell(metrics.kid, metrics.kid_deviation, None, ".3g"),
-            Number(metrics.precision, ".3f"),
-            Number(metrics.recall, ".3f"),
-            *([score] if has_score else []),
-        ]
-
-    return Table(
+    return _metrics_table(
+        _by_strength(sweep),
+        best,
+        column="strength",
         caption="Metrics by guidance strength. All strengths have the same noise and labels.",
         label="tab:strengths",
-        header=(
-            "strength",
-            protocol.distance_name,
-            "KID",
-            "precision",
-            "recall",
-            *(["Inception Score"] if has_score else []),
-        ),
-        groups=[[row(each) for each in sorted(sweep, key=lambda each: each[1].strength)]],
         notes=[
             describe_best_strength(sweep),
             f"{protocol.samples:,} samples with {protocol.weights} weights and seed {protocol.seed}, against "
@@ -171,6 +194,38 @@ def strengths_figure(sweep: Sequence[Evaluated]) -> Figure:
     panels[1].set_ylim(-0.03, 1.03)
     panels[1].legend(frameon=False, fontsize=8)
     return figure
+
+
+# Averages
+
+
+def averages_table(averages: Mapping[float, Evaluated], step: int | None) -> Table:
+    """Return one row per average of the weights, with the smallest distance in bold.
+
+    Args:
+        averages: Decay → evaluation, two or more that differ in the average only. Decay 0 is no average.
+        step: The step of the checkpoint.
+
+    Returns:
+        The table, with the protocol as a note. A metric that is not defined has no column.
+    """
+    rows = [(f"{decay!r}" if decay else "0", averages[decay]) for decay in sorted(averages)]
+    best = min(averages.values(), key=lambda each: each[0].fid)
+    protocol = best[1]
+    when = "" if step is None else f" at step {step:,}"
+    return _metrics_table(
+        rows,
+        best,
+        column="decay",
+        caption=f"Metrics by decay of the averaged weights{when}. All averages have the same noise and labels.",
+        label="tab:averages",
+        notes=[
+            _describe_best(rows, best, "decay"),
+            *(["Decay 0: the weights of the step, without an average."] if 0 in averages else []),
+            f"{protocol.samples:,} samples with strength {protocol.strength:g} and seed {protocol.seed}, against "
+            f"{protocol.reference_count:,} of {protocol.reference} ({protocol.split}).",
+        ],
+    )
 
 
 # Nearest training images

@@ -135,6 +135,9 @@ class OptimizerOptions:
     """Decay of the average per step; 0 for no averaging."""
     more_ema: tuple[Annotated[float, Within(0, 0.9999999)], ...] = ()
     """Decays of further averages, which are saved and evaluated besides the main one."""
+    ema_warmup: bool = False
+    """Reduce the decay of update t = 1, 2, … of every average to (1 + t)/(10 + t) where that is smaller, so that short
+    runs are not dominated by the initial weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +268,7 @@ ADDED_OPTIONS: dict[str, dict[str, Any]] = {
     "objective": {"matched": False, "share_normalization": "group", "locations": None},
     "encoder": {"pooling": "none"},
     "condition": {"strength_one_fraction": 0.0},
-    "optimizer": {"schedule": "constant", "final_fraction": 0.01, "more_ema": ()},
+    "optimizer": {"schedule": "constant", "final_fraction": 0.01, "more_ema": (), "ema_warmup": False},
 }
 """Options that older configurations do not have, with their defaults, which do what was done before."""
 

@@ -150,7 +150,7 @@ class EncoderStep:
         )
         # Update weights and average.
         finite = torch.isfinite(norm) & torch.isfinite(result.loss)
-        self.state.advance(learning_rate(options, step, config.cadence.steps), finite)
+        self.state.advance(step, learning_rate(options, step, config.cadence.steps), finite)
         return AutoencoderLoss(*(each.detach() for each in result)), norm, finite
 
     def classifier_weight(self, step: int) -> float:

@@ -1,4 +1,4 @@
-"""Load the generator of a run, or of a folder of saved weights."""
+"""Load the generator of a run, of a folder of saved weights, or of a model in the package."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,9 +7,10 @@ from typing import Literal
 from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build
-from truedrift.generators.pretrained import from_pretrained
+from truedrift.generators.pretrained import PREFIX, find_pretrained, from_pretrained, is_pretrained
+from truedrift.options import from_dict
 from truedrift.training import checkpoint
-from truedrift.training.config import OptimizerOptions
+from truedrift.training.config import OptimizerOptions, RunConfig
 from truedrift.training.run_directory import is_run, open_run
 from truedrift.training.state import average_file
 
@@ -22,9 +23,9 @@ class LoadedGenerator:
 
     generator: Generator
     classes: tuple[str, ...]
-    """Names of the classes; "0", "1", … if the weights come from a folder."""
+    """Names of the classes; "0", "1", … if the weights come from a folder of the user."""
     source: str
-    """The folder, or the run with step and weights, for messages."""
+    """The folder, the name of the model in the package, or the run with step and weights, for messages."""
     step: int | None = None
     """The step of the checkpoint, if the weights come from a run."""
 
@@ -32,10 +33,10 @@ class LoadedGenerator:
 def load_generator(
     path: Path, *, weights: Weights = "ema", ema: float | None = None, generator: Generator | None = None
 ) -> LoadedGenerator:
-    """Load a generator from the newest valid checkpoint of a run, or from a folder of `save_pretrained`.
+    """Load a generator from the newest valid checkpoint of a run, a folder of `save_pretrained`, or the package.
 
     Args:
-        path: The run directory or the folder.
+        path: The run directory, the folder, or a name such as `pretrained:digits`.
         weights: `ema` for the averaged weights of a run, `model` for the current ones.
         ema: Decay of the average, `optimizer.ema` or one of `optimizer.more_ema`; None for `optimizer.ema`.
         generator: A module to load the weights into. It is required if the run was trained with a generator of the
@@ -49,6 +50,13 @@ def load_generator(
     """
     if ema is not None and weights == "model":
         raise UserError(f"is {ema} with the weights model", "only averages have a decay", "leave it out", field="ema")
+    if is_pretrained(path):
+        if ema is not None or weights == "model":
+            field, value = ("weights", weights) if ema is None else ("ema", ema)
+            problem = f"is {value} and {str(path)!r} is a pretrained model"
+            raise UserError(problem, "it has one set of weights, an average", "leave it out", field=field)
+        loaded = generator or from_pretrained(path)
+        return LoadedGenerator(loaded.eval(), find_pretrained(path).classes, str(path))
     if not is_run(path):
         if ema is not None:
             problem = f"is {ema} and {str(path)!r} is a folder of weights"
@@ -76,6 +84,30 @@ def load_generator(
     _load(generator, latest.checkpoint, source, path)
     step, name = latest.checkpoint.step, "model" if weights == "model" else source
     return LoadedGenerator(generator.float().eval(), classes, f"{path}, step {step}, {name} weights", step)
+
+
+def load_config(path: Path) -> RunConfig | None:
+    """Return the configuration that a generator was trained with.
+
+    Args:
+        path: A run directory, a folder of `save_pretrained`, or a name such as `pretrained:digits`.
+
+    Returns:
+        The configuration; None for a folder, which does not say how it was trained.
+    """
+    if is_pretrained(path):
+        return from_dict(RunConfig, find_pretrained(path).record["config"])
+    return open_run(path).config if is_run(path) else None
+
+
+def output_directory(path: Path) -> Path:
+    """Return where files about a generator are written: its own directory, or runs/pretrained-NAME.
+
+    Example:
+        >>> print(output_directory(Path("runs/mine")), output_directory(Path("pretrained:digits")))
+        runs/mine runs/pretrained-digits
+    """
+    return Path("runs") / f"pretrained-{str(path).removeprefix(PREFIX)}" if is_pretrained(path) else path
 
 
 def _weights_file(optimizer: OptimizerOptions, weights: Weights, ema: float | None) -> str:

@@ -3,6 +3,8 @@
     learning rate   lr_t = lr · min(1, (t + 1)/W), a linear warm-up over W steps; t = 0 is the first step
     cosine          after the warm-up, lr_t = lr · (f + (1 − f)(1 + cos(π (t + 1 − W)/(T − W)))/2), f · lr at t = T − 1
     average         θ̄ ← θ̄ + (1 − β)(θ − θ̄) after every step; samples are drawn from the averaged weights
+    ema_warmup      β_t = min(β, (1 + t)/(10 + t)) in place of β at update t = 1, 2, …, so that a short run forgets its
+                    initial weights
 
 The state is written to disk and restored bit for bit.
 """
@@ -56,6 +58,25 @@ def learning_rate(options: OptimizerOptions, step: int, steps: int | None = None
     return options.learning_rate * (fraction + (1 - fraction) * (1 + math.cos(math.pi * progress)) / 2)
 
 
+def average_decay(decay: float, step: int, *, warmup: bool = False) -> float:
+    """Return the decay of the average after a step.
+
+    Args:
+        decay: The decay β of the average.
+        step: The number of the step, counted from 0; its update has t = step + 1.
+        warmup: Whether β_t = min(β, (1 + t)/(10 + t)), the option `optimizer.ema_warmup`.
+
+    Returns:
+        β, or β_t with `warmup`.
+
+    Example:
+        >>> [average_decay(0.75, step, warmup=True) for step in (0, 7, 98)]
+        [0.18181818181818182, 0.5, 0.75]
+    """
+    t = step + 1
+    return min(decay, (1 + t) / (10 + t)) if warmup else decay
+
+
 Network = TypeVar("Network", bound=nn.Module)
 """A generator, or the autoencoder that trains an encoder."""
 
@@ -68,18 +89,20 @@ class EMA(Generic[Network]):
     Args:
         generator: The network that is trained. The average starts at its current weights.
         decay: β of θ̄ ← θ̄ + (1 − β)(θ − θ̄); 0 copies the weights at every update.
+        warmup: Whether the first updates have smaller decays, see `average_decay`.
     """
 
-    def __init__(self, generator: Network, decay: float) -> None:
+    def __init__(self, generator: Network, decay: float, *, warmup: bool = False) -> None:
         self.generator = copy.deepcopy(generator, {id(buffer): buffer for buffer in generator.buffers()})
         self.generator.requires_grad_(False).eval()
         self._averages = list(self.generator.parameters())
         self._parameters = list(generator.parameters())
-        self._move_averages = get_ema_multi_avg_fn(decay)
+        self._decay, self._warmup = decay, warmup
 
-    def update(self) -> None:
-        """Move the averages toward the current parameters."""
-        self._move_averages(self._averages, self._parameters, 0)
+    def update(self, step: int) -> None:
+        """Move the averages toward the current parameters, after step number `step`, counted from 0."""
+        move_averages = get_ema_multi_avg_fn(average_decay(self._decay, step, warmup=self._warmup))
+        move_averages(self._averages, self._parameters, 0)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return parameters and buffers by name."""
@@ -113,8 +136,8 @@ class TrainingState(Generic[Network]):
         self.call = torch.compile(generator) if compiled else generator
         trained = {name: each for name, each in generator.named_parameters() if each.requires_grad}
         self.names, self.parameters = list(trained), list(trained.values())
-        self.average = EMA(generator, options.ema)
-        self.more_averages = {decay: EMA(generator, decay) for decay in options.more_ema}
+        self.average = EMA(generator, options.ema, warmup=options.ema_warmup)
+        self.more_averages = {decay: EMA(generator, decay, warmup=options.ema_warmup) for decay in options.more_ema}
         self.optimizer = torch.optim.AdamW(
             self.parameters,
             lr=options.learning_rate,
@@ -123,15 +146,21 @@ class TrainingState(Generic[Network]):
             fused=True,
         )
 
-    def advance(self, learning_rate: float, finite: Tensor) -> None:
-        """Take one AdamW step with the current gradients and update the averages; skip AdamW if `finite` is False."""
+    def advance(self, step: int, learning_rate: float, finite: Tensor) -> None:
+        """Take one AdamW step with the current gradients and update the averages; skip AdamW if `finite` is False.
+
+        Args:
+            step: The number of the step, counted from 0.
+            learning_rate: Its learning rate.
+            finite: Scalar: whether loss and gradient are finite.
+        """
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         # The interface of GradScaler: the fused step reads this flag on the device.
         self.optimizer.found_inf = (~finite).to(torch.float32)  # type: ignore[attr-defined]
         self.optimizer.step()
         for average in (self.average, *self.more_averages.values()):
-            average.update()
+            average.update(step)
 
     def tensors(self) -> Tensors:
         """Return all tensors by file and name."""

@@ -125,7 +125,7 @@ class Step:
         limit = torch.inf if options.clip is None else options.clip
         norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
         finite = torch.isfinite(norm) & torch.isfinite(features.loss)
-        self.state.advance(learning_rate(options, step, self.config.cadence.steps), finite)
+        self.state.advance(step, learning_rate(options, step, self.config.cadence.steps), finite)
         return StepResult(features, norm, finite)
 
 
