@@ -24,7 +24,7 @@ from benchmarks.steps import build_step, random_images, step_runner, temporary_c
 from benchmarks.timing import best_window_medians
 from truedrift.data.class_batches import Batch
 from truedrift.data.samples import Samples
-from truedrift.recipes.recipes import digits, fashion_mnist
+from truedrift.recipes.recipes import digits, fashion_mnist_pixels
 from truedrift.seeding import stream
 from truedrift.training.batch import Positives
 from truedrift.training.config import RunConfig
@@ -42,7 +42,7 @@ def measure(windows: int = 3) -> list[Result]:
     data, images = load_samples(digits(), Parts()), random_gray_images(10, MANY)
     cases = {
         "digits": (data, digits(), {8: 133, 32: 124}),
-        "fashion-mnist": (images, fashion_mnist(), {8: 497, 32: 496}),
+        "fashion-mnist": (images, fashion_mnist_pixels(), {8: 497, 32: 496}),
     }
     results = []
     for name, (samples, recipe, sizes) in cases.items():

@@ -111,7 +111,7 @@ def test_own_recipes_are_matched_in_disjoint_windows():
         config = recipe(name)
         if name in ("cifar10", "cifar100"):
             assert recipe(name, tree=PAPER_FIELD) == config
-        elif name in ("cifar10-cpu", "cifar10-own", "folder"):
+        elif name in ("fashion-mnist", "cifar10-cpu", "cifar10-own", "folder"):
             assert (config.objective.matched, config.objective.normalization) == (False, "bidirectional")
         else:
             assert config.objective.matched
@@ -133,6 +133,7 @@ SHAPES = {
     "toy": (2,),
     "digits": (1, 8, 8),
     "fashion-mnist": (1, 28, 28),
+    "fashion-mnist-pixels": (1, 28, 28),
     "folder": (3, 32, 32),
     "cifar10-cpu": (3, 32, 32),
     "cifar10-own": (3, 32, 32),

@@ -1,15 +1,21 @@
 """ConvGenerator: upsampling blocks of convolutions from a noise vector to an image.
 
-    w  = silu(Linear(silu(Linear([z | label | cos, sin of the strength]))) + v_label)
-    h  = Linear(z), a map of widths[0] channels and about 4×4 pixels
-    h ← block_0(h);   h ← block_l(h),  l = 1 … L, about twice the size each time
-    x  = tanh(conv(silu(norm(h))))
+    w     = silu(Linear(silu(Linear([z | label | cos, sin of the strength]))) + v_label)
+    h     = Linear(z), a map of widths[0] channels and about 4×4 pixels
+    h     ← block_0(h);   h ← block_l(enlarge(h)),  l = 1 … L, about twice the size each time
+    x     = tanh(conv(h))
+    block   skip(h) + F(conv(F(conv(h)))),  F(h) = silu(GroupNorm(h) (1 + a) + b),  (a, b) = Linear(w)
 
-Each map has half the height and width of the next one, rounded up: 4, 8, 16, 32, or 4, 7, 14, 28. Blocks are
-`ResidualBlock`, in which w scales and shifts the normalized maps.
+Each map has half the height and width of the next one, rounded up: 4, 8, 16, 32, or 4, 7, 14, 28. Maps are enlarged by
+repeating pixels, except for the last one, which is interpolated: convolutions remove the blocks of repeated pixels
+inside the network, but not at its end.
 
 The label enters twice: as an input of w, and as a vector v_label that is added inside w. With the first alone, classes
 stay mixed in short runs.
+
+Three choices decide how fast cars appear in short runs (KID after 330 steps of one class, one seed: 0.08): norms before
+the convolutions instead of after them give 0.19 to 0.22, interpolation at every level 0.14, and initial weights of
+variance 1/inputs instead of 1/(3 · inputs) 0.14.
 """
 
 from __future__ import annotations  # else the hub mixin reads the options itself
@@ -22,16 +28,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from truedrift.axes import Tensor
+from truedrift.axes import Float, Tensor
 from truedrift.errors import UserError, require_integer
 from truedrift.generators.base import Generator, require_image_shape
 from truedrift.generators.layers import (
     LABEL_STD,
+    Convolution,
     Embedding,
     Linear,
     ModulatedNorm,
-    ResidualBlock,
-    image_convolution,
+    enlarge,
     strength_features,
 )
 
@@ -103,17 +109,17 @@ class ConvGenerator(Generator):
         widths = [options.widths[min(level, len(options.widths) - 1)] for level in range(len(sizes))]
         # Condition.
         self.label = Embedding(classes + 1, options.embedding, std=1.0)
-        self.hidden = Linear(options.noise + 2 * options.embedding, options.condition)
-        self.condition = Linear(options.condition, options.condition)
+        self.hidden = _linear(options.noise + 2 * options.embedding, options.condition)
+        self.condition = _linear(options.condition, options.condition)
         self.label_condition = Embedding(classes + 1, options.condition, std=LABEL_STD)
         # Maps.
-        self.first = Linear(options.noise, widths[0] * math.prod(self.grid), std=options.noise**-0.5)
-        self.blocks = nn.ModuleList([ResidualBlock(widths[0], widths[0], options.condition)])
+        self.first = _linear(options.noise, widths[0] * math.prod(self.grid))
+        self.blocks = nn.ModuleList([UpsamplingBlock(widths[0], widths[0], options.condition)])
         for level in range(1, len(sizes)):
-            block = ResidualBlock(widths[level - 1], widths[level], options.condition, size=sizes[level])
+            mode = "bilinear" if level == len(sizes) - 1 else "nearest"
+            block = UpsamplingBlock(widths[level - 1], widths[level], options.condition, size=sizes[level], mode=mode)
             self.blocks.append(block)
-        self.norm = ModulatedNorm(widths[-1], options.condition)
-        self.last = image_convolution(widths[-1], self.sample_shape[0])
+        self.last = _convolution(widths[-1], self.sample_shape[0])
         self.initialize(generator)
 
     def generate(self, z: Tensor, labels: Tensor, strength: Tensor, style_ids: Tensor) -> Tensor:
@@ -127,7 +133,48 @@ class ConvGenerator(Generator):
         h = self.first(z).unflatten(1, (-1, *self.grid)).contiguous(memory_format=LAYOUT)
         for block in self.blocks:
             h = block(h, w)
-        return self.last(F.silu(self.norm(h, w))).tanh().contiguous()
+        return self.last(h).tanh().contiguous()
+
+
+class UpsamplingBlock(nn.Module):
+    """skip(h) + F(conv(F(conv(h)))) of an enlarged map, with 3×3 convolutions; skip is 1×1 if the channels change.
+
+    Args:
+        inside: Channels of h.
+        outside: Channels of the result.
+        condition: Dimension of w.
+        size: Height and width to which h is enlarged first; None keeps its size.
+        mode: "nearest" or "bilinear".
+    """
+
+    def __init__(
+        self, inside: int, outside: int, condition: int, *, size: tuple[int, int] | None = None, mode: str = "nearest"
+    ) -> None:
+        super().__init__()
+        self.size, self.mode = size, mode
+        self.conv1, self.conv2 = _convolution(inside, outside), _convolution(outside, outside)
+        self.norm1, self.norm2 = (ModulatedNorm(outside, condition, std=_initial_std(condition)) for _ in range(2))
+        self.skip = _convolution(inside, outside, size=1) if inside != outside else nn.Identity()
+
+    def forward(self, h: Float[Tensor, "B C h w"], w: Float[Tensor, "B D"]) -> Float[Tensor, "B C2 h2 w2"]:
+        skip = self.skip(h)  # before it is enlarged, where it costs a quarter; both commute
+        if self.size is not None:
+            h, skip = enlarge(h, self.size, self.mode), enlarge(skip, self.size, self.mode)
+        h = F.silu(self.norm1(self.conv1(h), w))
+        return skip + F.silu(self.norm2(self.conv2(h), w))
+
+
+def _initial_std(inputs: int) -> float:
+    """Return the standard deviation 1/√(3 · inputs), that of the layers of torch."""
+    return (3 * inputs) ** -0.5
+
+
+def _linear(inputs: int, outputs: int) -> Linear:
+    return Linear(inputs, outputs, std=_initial_std(inputs))
+
+
+def _convolution(inputs: int, outputs: int, *, size: int = 3) -> Convolution:
+    return Convolution(inputs, outputs, size=size, std=_initial_std(inputs * size * size))
 
 
 def map_sizes(sample_shape: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -91,10 +91,10 @@ class Convolution(SeededInit, nn.Conv2d):
 class ModulatedNorm(nn.Module):
     """norm(h) (1 + a) + b with a group normalization without parameters and (a, b) = Linear(w)."""
 
-    def __init__(self, channels: int, condition: int) -> None:
+    def __init__(self, channels: int, condition: int, *, std: float | None = None) -> None:
         super().__init__()
         self.groups = math.gcd(channels, GROUPS)
-        self.modulation = Linear(condition, 2 * channels)
+        self.modulation = Linear(condition, 2 * channels, std=std)
 
     def forward(self, h: Float[Tensor, "B C h w"], w: Float[Tensor, "B D"]) -> Float[Tensor, "B C h w"]:
         a, b = self.modulation(w).unsqueeze(-1).unsqueeze(-1).chunk(2, 1)
@@ -102,29 +102,22 @@ class ModulatedNorm(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """skip(h) + conv(silu(F(conv(silu(F(h)))))) with 3×3 convolutions; skip is 1×1 if the channels change.
+    """skip(h) + conv(silu(F(conv(silu(F(h)))))) with 3×3 convolutions; skip is 1×1 if the channels change."""
 
-    If `size` is set, the map is enlarged to it before the first 3×3 convolution. Norm, silu and skip come before that,
-    where they cost a quarter. For the skip this is the same function: interpolation and a 1×1 convolution commute.
-    """
-
-    def __init__(self, inside: int, outside: int, condition: int, *, size: tuple[int, int] | None = None) -> None:
+    def __init__(self, inside: int, outside: int, condition: int) -> None:
         super().__init__()
-        self.size = size
         self.norm1, self.norm2 = ModulatedNorm(inside, condition), ModulatedNorm(outside, condition)
         self.conv1, self.conv2 = Convolution(inside, outside), Convolution(outside, outside)
         self.skip = Convolution(inside, outside, size=1) if inside != outside else nn.Identity()
 
     def forward(self, h: Float[Tensor, "B C h w"], w: Float[Tensor, "B D"]) -> Float[Tensor, "B C2 h2 w2"]:
-        inside, skip = F.silu(self.norm1(h, w)), self.skip(h)
-        if self.size is not None:
-            inside, skip = enlarge(inside, self.size), enlarge(skip, self.size)
-        return skip + self.conv2(F.silu(self.norm2(self.conv1(inside), w)))
+        h, skip = self.conv1(F.silu(self.norm1(h, w))), self.skip(h)
+        return skip + self.conv2(F.silu(self.norm2(h, w)))
 
 
-def enlarge(h: Float[Tensor, "B C h w"], size: tuple[int, int]) -> Float[Tensor, "B C h2 w2"]:
-    """Interpolate a map to `size`, bilinearly: transposed convolutions and pixel shuffles leave a pattern of dots."""
-    return F.interpolate(h, size, mode="bilinear", align_corners=False)
+def enlarge(h: Float[Tensor, "B C h w"], size: tuple[int, int], mode: str = "bilinear") -> Float[Tensor, "B C h2 w2"]:
+    """Interpolate a map to `size`. Transposed convolutions and pixel shuffles would leave a pattern of dots."""
+    return F.interpolate(h, size, mode=mode)
 
 
 def image_convolution(width: int, channels: int) -> Convolution:

@@ -84,7 +84,7 @@ DIGITS = BenchmarkSetting(
 FASHION = replace(
     DIGITS,
     data="fashion-mnist",
-    recipe="fashion-mnist",
+    recipe="fashion-mnist-pixels",
     seeds=(0, 1, 2),
     positives=81_920,
     options={
@@ -102,7 +102,13 @@ CIFAR10_CPU = replace(
     options={
         **POOLED_FEATURES,
         "condition": {"label_dropout": 0.1},
-        "optimizer": {"ema": 0.98, "warmup_steps": 20},
+        "optimizer": {
+            "learning_rate": 1e-3,
+            "schedule": "constant",
+            "ema": 0.98,
+            "ema_warmup": False,
+            "warmup_steps": 20,
+        },
         "cadence": SMALL | {"checkpoint_every": 40},
         "evaluation": {"samples": 1_000},
     },
