@@ -110,7 +110,7 @@ def test_a_folder_is_trained_and_then_used_by_train(capsys, directory):
     assert out.splitlines()[-1] == f"          truedrift train folder --data {directory}/photos --encoder encoder"
     config = json.loads((directory / "encoder" / "config.json").read_text())["config"]
     assert config["data"]["image_size"] == 16
-    flags = set_flags("data.image_size=16", "encoder.taps=1,2", *SHORT)
+    flags = set_flags("data.image_size=16", "encoder.taps=1,2", "optimizer.warmup_steps=1", *SHORT)
     status, _, err = command(
         capsys,
         *("train", "folder", "--data", "photos", "--encoder", "encoder"),

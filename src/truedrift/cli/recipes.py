@@ -32,7 +32,8 @@ class Recipes:
 
 
 def _list_recipes() -> str:
-    lines = [f"{name:15}{description}" for name, description in DESCRIPTIONS.items()]
+    width = max(map(len, DESCRIPTIONS)) + 2
+    lines = [f"{name:{width}}{description}" for name, description in DESCRIPTIONS.items()]
     return "\n".join((*lines, "", "truedrift train RECIPE trains one; truedrift recipes RECIPE prints it in full"))
 
 
