@@ -191,7 +191,9 @@ def _feature_maps(recipe: str, data: DataOptions, n: int, seed: int, estimator: 
             locations=16,
         ),
         condition=ConditionOptions(label_dropout=0.0, strength_high=1.0),
-        optimizer=OptimizerOptions(learning_rate=1.5e-3, warmup_steps=50, schedule="cosine", ema=0.998, ema_warmup=True),
+        optimizer=OptimizerOptions(
+            learning_rate=1.5e-3, warmup_steps=50, schedule="cosine", ema=0.998, ema_warmup=True
+        ),
         cadence=HOURS,
         evaluation=FEW,
     )
