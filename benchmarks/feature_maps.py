@@ -27,7 +27,7 @@ def configuration(*, locations: int | None, pooling: str = "locations") -> RunCo
     recipe = cifar10_cpu(n=64)
     return replace(
         recipe,
-        encoder=replace(recipe.encoder, pooling=pooling),
+        encoder=replace(recipe.encoder, image_size=64, pooling=pooling),
         encoders=(),
         batch=replace(recipe.batch, generated=16, labels=None),
         objective=replace(recipe.objective, locations=locations, matched=False, pixels=False),
