@@ -232,7 +232,7 @@ NETWORK = "the network efficientnet-lite0, which computes the features of cifar1
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["tab:nothing"], r"item is 'tab:nothing'; must be one of .*'matching', 'all'; choose one of these"),
+        (["tab:nothing"], r"item is 'tab:nothing'; must be one of .*'images', 'all'; choose one of these"),
         (
             ["fig:nothing"],
             r"item is 'fig:nothing'; must be one of 'fig:illustration', .*'all'; choose one of these",

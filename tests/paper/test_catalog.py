@@ -21,6 +21,7 @@ def test_every_image_experiment_has_an_item():
         "arithmetic",
         "fig:ablation_trajectory",
         "fig:convergence",
+        "images",
         "matching",
         "tab:cifar100",
         "tab:main_results",

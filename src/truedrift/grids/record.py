@@ -1,7 +1,7 @@
 """The record of a grid of image runs: the evaluations of every run, and the protocol that they share.
 
 Each record serves one item: `tab:main_results`, `fig:convergence`, `tab:samples_to_fid`, `fig:ablation_trajectory`,
-`tab:cifar100`, `arithmetic`, `temperature-sweep` and `matching` are all made from such grids.
+`tab:cifar100`, `arithmetic`, `temperature-sweep`, `matching` and `images` are all made from such grids.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from truedrift.errors import UserError
 from truedrift.evaluation.record import Metrics, Protocol
 from truedrift.records.provenance import Provenance
 
-OWN_SIZES = ("matching",)
+OWN_SIZES = ("matching", "images")
 """Items whose variants have each their own n."""
 
 

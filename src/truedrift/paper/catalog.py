@@ -37,6 +37,7 @@ ITEMS: Mapping[str, str] = {
     "arithmetic": "arithmetic",
     "temperature-sweep": "temperature_sweep",
     "matching": "matching",
+    "images": "images",
     "digits": "digits",
     "bias": "pool_bias",
 }
@@ -55,9 +56,10 @@ GRIDS: Mapping[str, str] = {
     "arithmetic": "arithmetic",
     "temperature-sweep": "temperature_sweep",
     "matching": "matching",
+    "images": "images",
 }
 """Label → module with the function `tasks`, which returns the runs of the grid."""
-DATA_SETS = {"tab:cifar100": ("cifar100",), "matching": ("digits", "fashion-mnist")}
+DATA_SETS = {"tab:cifar100": ("cifar100",), "matching": ("digits", "fashion-mnist"), "images": ("cifar10",)}
 """Label of a grid → its data sets, where these are not `IMAGES`."""
 REPRODUCIBLE = (*STUDIES, *GRIDS)
 """All labels that `truedrift reproduce` accepts."""
