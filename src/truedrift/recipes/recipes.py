@@ -119,8 +119,6 @@ FEW = EvaluationOptions(samples=2000, reference=5000)
 MAPS = EfficientNetLite0Options(image_size=96, taps=(2, 4, 10, 15), pooling="pyramid")
 """Feature maps at 1/4, 1/8, 1/16 and 1/32 of 96 pixels, with all statistics of the official set."""
 
-HOURS = CadenceOptions(epochs=30, steps_per_epoch=100, log_every=20, checkpoint_every=100, grid_every=100)
-
 
 def fashion_mnist_pixels(
     *, n: int = 496, seed: int = 0, estimator: Estimator = "abc", data: str | None = None
@@ -143,18 +141,18 @@ def fashion_mnist_pixels(
 
 def fashion_mnist(*, n: int = 96, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
     """Return the recipe of Fashion-MNIST (28×28, gray): a convolutional generator, feature maps, pixels."""
-    config = _feature_maps("fashion-mnist", DataOptions(name="fashion-mnist", root=data), n, seed, estimator)
+    options = DataOptions(name="fashion-mnist", root=data)
+    config = _feature_maps("fashion-mnist", options, n, seed, estimator, epochs=50)
     return dataclasses.replace(
         config,
         generator=ConvOptions(widths=(128, 64, 48, 24)),
         encoder=dataclasses.replace(MAPS, image_size=64),
-        cadence=dataclasses.replace(config.cadence, epochs=50),
     )
 
 
 def cifar10_cpu(*, n: int = 96, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
     """Return the recipe of CIFAR-10 on a CPU: a convolutional generator, feature maps, pixels."""
-    return _feature_maps("cifar10-cpu", DataOptions(name="cifar10", root=data), n, seed, estimator)
+    return _feature_maps("cifar10-cpu", DataOptions(name="cifar10", root=data), n, seed, estimator, epochs=170)
 
 
 def cifar10_own(*, n: int = 96, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
@@ -166,10 +164,11 @@ def cifar10_own(*, n: int = 96, seed: int = 0, estimator: Estimator = "abc", dat
 def folder(*, n: int = 60, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
     """Return the recipe of the user's images, 32×32: one folder per class in `data`, or one class."""
     root = None if data is None else str(Path(data).absolute())
-    return _feature_maps("folder", DataOptions(name="folder", root=root, image_size=32), n, seed, estimator)
+    options = DataOptions(name="folder", root=root, image_size=32)
+    return _feature_maps("folder", options, n, seed, estimator, epochs=55)
 
 
-def _feature_maps(recipe: str, data: DataOptions, n: int, seed: int, estimator: Estimator) -> RunConfig:
+def _feature_maps(recipe: str, data: DataOptions, n: int, seed: int, estimator: Estimator, *, epochs: int) -> RunConfig:
     """Return a recipe for CPUs with a convolutional generator and the maps of EfficientNet-Lite0.
 
     Positives cost little, because their features are cached: there may be many of them. A step has one class, since
@@ -194,7 +193,7 @@ def _feature_maps(recipe: str, data: DataOptions, n: int, seed: int, estimator: 
         optimizer=OptimizerOptions(
             learning_rate=1.5e-3, warmup_steps=50, schedule="cosine", ema=0.998, ema_warmup=True
         ),
-        cadence=HOURS,
+        cadence=CadenceOptions(epochs=epochs, steps_per_epoch=100, log_every=20, checkpoint_every=100, grid_every=250),
         evaluation=FEW,
     )
 
