@@ -33,6 +33,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.data.class_batches import Batch, gather_samples
 from truedrift.data.samples import Samples, to_model_range
 from truedrift.encoders.base import Encoder
+from truedrift.encoders.pooling import Places
 from truedrift.errors import UserError
 from truedrift.progress import Progress
 from truedrift.storage import write_atomically
@@ -94,6 +95,9 @@ if TYPE_CHECKING:
 DTYPES = {"<f2": 2, "<f4": 4}
 """Bytes per number of the formats of a file."""
 
+FORMAT = "channels last"
+"""Part of the key of a file: how the numbers of an image are ordered."""
+
 AT_ONCE = 256
 """Images encoded at a time. It is fixed, so that the features do not depend on the batch size of a run."""
 
@@ -112,11 +116,12 @@ class CachedFeatures:
 
         self.views: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         self.encoder, self.device = encoder, device
+        self.groups = encoder.groups
 
     @torch.no_grad()
-    def __call__(self, batch: Batch) -> Float[Tensor, "rows F"]:
-        rows = self.views[batch.mirrored.long().numpy(), batch.indices.numpy()]
-        return flatten_groups(self.encoder.read_stored(to_device(torch.from_numpy(rows), self.device).float()))
+    def __call__(self, batch: Batch, places: Places | None = None) -> Float[Tensor, "rows F"]:
+        rows = torch.from_numpy(self.views[batch.mirrored.long().numpy(), batch.indices.numpy()])
+        return flatten_groups(self.encoder.read_stored(to_device(rows, self.device).float(), places))
 
 
 def build_feature_cache(
@@ -146,7 +151,7 @@ def build_feature_cache(
     Raises:
         UserError: If the disk has too little space, or the file cannot be written.
     """
-    name = "/".join((__version__, encoder.fingerprint(), samples.digest(), precision, str(samples.flips)))
+    name = "/".join((__version__, FORMAT, encoder.fingerprint(), samples.digest(), precision, str(samples.flips)))
     path = directory / f"{hashlib.sha256(name.encode()).hexdigest()[:24]}.npy"
     if _is_complete(path):
         return path
