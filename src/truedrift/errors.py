@@ -99,6 +99,27 @@ def require_integer(field: str, value: object, minimum: int, example: int) -> No
         raise UserError(f"is {value!r}", f"must be an integer ≥ {minimum}", f"pass for example {example}", field=field)
 
 
+def require_integers(
+    field: str, value: object, minimum: int, maximum: int | None = None, *, ascending: bool = False
+) -> None:
+    """Require one or more integers from `minimum` to `maximum`, strictly ascending if asked for."""
+    if not isinstance(value, (tuple, list)) or not value:
+        raise UserError(f"is {value!r}", "must be one or more integers", "pass for example 2,4,8", field=field)
+    for position, number in enumerate(value):
+        require_integer(f"{field}[{position}]", number, minimum, max(minimum, 1))
+    if ascending and (list(value) != sorted(set(value)) or (maximum is not None and value[-1] > maximum)):
+        upper = "" if maximum is None else f" and ≤ {maximum}"
+        allowed = f"must be strictly ascending integers ≥ {minimum}{upper}"
+        raise UserError(f"is {value!r}", allowed, "sort them and pass each one once", field=field)
+
+
+def require_even(field: str, value: int, example: int) -> None:
+    """Require an even integer, for features that are half cosines and half sines."""
+    if value % 2:
+        allowed = "must be even, half for cosines and half for sines"
+        raise UserError(f"is {value}", allowed, f"pass for example {example}", field=field)
+
+
 def require_file(path: Path, suffixes: Collection[str]) -> None:
     """Require an existing file with one of these extensions."""
     allowed = f"must be a file that ends in {', '.join(suffixes)}"

@@ -179,11 +179,11 @@ def test_the_mlp_starts_where_tanh_is_not_flat():
         (DriftDiTOptions, {"registers": -1}, "^registers is -1; must be an integer ≥ 0; "),
         (DriftDiTOptions, {"width": 30, "heads": 6}, "^width is 30 and heads is 6; "),  # RoPE needs pairs
         (DriftDiTOptions, {"style_draws": 0}, "^style_draws is 0 and style_entries is 64; "),
-        (ConvOptions, {"widths": ()}, "^widths is empty; must hold one or more integers; "),
+        (ConvOptions, {"widths": ()}, r"^widths is \(\); must be one or more integers; "),
         (ConvOptions, {"widths": (8, 0)}, r"^widths\[1\] is 0; must be an integer ≥ 1; "),
         (ConvOptions, {"noise": 0}, "^noise is 0; "),
         (ConvOptions, {"embedding": 3}, "^embedding is 3; must be even"),
-        (UNetOptions, {"multipliers": ()}, "^multipliers is empty; must hold one or more integers; "),
+        (UNetOptions, {"multipliers": ()}, r"^multipliers is \(\); must be one or more integers; "),
         (UNetOptions, {"multipliers": (1, -2)}, r"^multipliers\[1\] is -2; "),
         (UNetOptions, {"blocks": 0}, "^blocks is 0; must be an integer ≥ 1; "),
         (UNetOptions, {"condition": 7}, "^condition is 7; must be even"),

@@ -35,21 +35,7 @@ from truedrift.encoders.pooling import (
     require_maps,
     select_problems,
 )
-from truedrift.errors import UserError, require_choice, require_integer, require_sample_shape
-
-
-def require_integers(
-    field: str, value: object, minimum: int, maximum: int | None = None, *, ascending: bool = False
-) -> None:
-    """Require one or more integers from `minimum` to `maximum`, strictly ascending if asked for."""
-    if not isinstance(value, (tuple, list)) or not value:
-        raise UserError(f"is {value!r}", "must be one or more integers", "pass them as a tuple", field=field)
-    for position, number in enumerate(value):
-        require_integer(f"{field}[{position}]", number, minimum, max(minimum, 1))
-    if ascending and (list(value) != sorted(set(value)) or (maximum is not None and value[-1] > maximum)):
-        upper = "" if maximum is None else f" and ≤ {maximum}"
-        allowed = f"must be strictly ascending integers ≥ {minimum}{upper}"
-        raise UserError(f"is {value!r}", allowed, "sort them and pass each one once", field=field)
+from truedrift.errors import UserError, require_choice, require_sample_shape
 
 
 def require_image(encoder: str, sample_shape: Sequence[int], *, square: bool = False) -> None:

@@ -18,10 +18,10 @@ import torch
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import MapEncoder, require_image, require_integers
+from truedrift.encoders.base import MapEncoder, require_image
 from truedrift.encoders.pooling import parse_poolings
 from truedrift.encoders.preprocessing import ImageNetNormalization, resize, rgb
-from truedrift.errors import UserError, import_package, require_choice, require_integer
+from truedrift.errors import UserError, import_package, require_choice, require_integer, require_integers
 from truedrift.seeding import stream
 
 REPOSITORY = "facebook/dinov2-small"

@@ -28,10 +28,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import MapEncoder, require_image, require_integers
+from truedrift.encoders.base import MapEncoder, require_image
 from truedrift.encoders.pooling import parse_poolings
 from truedrift.encoders.preprocessing import ImageNetNormalization, resize, rgb
-from truedrift.errors import UserError, require_integer
+from truedrift.errors import UserError, require_integer, require_integers
 from truedrift.storage import cache_directory, read_tensors
 
 FETCH = "truedrift data fetch efficientnet-lite0"

@@ -23,9 +23,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.base import MapEncoder, require_image, require_integers
+from truedrift.encoders.base import MapEncoder, require_image
 from truedrift.encoders.pooling import parse_poolings
-from truedrift.errors import UserError, require_integer
+from truedrift.errors import UserError, require_integer, require_integers
 from truedrift.storage import hash_tensors, read_tensors, write_tensors
 
 WEIGHTS = "encoder.safetensors"

@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import UserError, require_integer
+from truedrift.errors import require_even, require_integer, require_integers
 from truedrift.generators.base import Generator, require_image_shape
 from truedrift.generators.layers import (
     LABEL_STD,
@@ -64,14 +64,8 @@ class ConvOptions:
     def __post_init__(self) -> None:
         for name, example in (("noise", 64), ("condition", 256), ("embedding", 32)):
             require_integer(name, getattr(self, name), 1, example)
-        if not self.widths:
-            allowed = "must hold one or more integers"
-            raise UserError("is empty", allowed, "pass for example 192,96,64,32", field="widths")
-        for position, width in enumerate(self.widths):
-            require_integer(f"widths[{position}]", width, 1, 64)
-        if self.embedding % 2:
-            allowed = "must be even, half for cosines and half for sines"
-            raise UserError(f"is {self.embedding}", allowed, "pass for example 32", field="embedding")
+        require_integers("widths", self.widths, 1)
+        require_even("embedding", self.embedding, 32)
 
 
 class ConvGenerator(Generator):

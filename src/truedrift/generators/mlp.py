@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import UserError, require_integer
+from truedrift.errors import require_even, require_integer
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import Embedding, Linear, RMSNorm, strength_features
 
@@ -39,9 +39,7 @@ class MLPOptions:
     def __post_init__(self) -> None:
         for name, example in (("width", 512), ("depth", 3), ("noise", 64), ("embedding", 32)):
             require_integer(name, getattr(self, name), 1, example)
-        if self.embedding % 2:
-            allowed = "must be even, half for cosines and half for sines"
-            raise UserError(f"is {self.embedding}", allowed, "pass for example 32", field="embedding")
+        require_even("embedding", self.embedding, 32)
 
 
 class MLP(Generator):

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import UserError, require_integer
+from truedrift.errors import require_even, require_integer, require_integers
 from truedrift.generators.base import Generator, require_image_shape
 from truedrift.generators.layers import (
     LABEL_STD,
@@ -59,14 +59,8 @@ class UNetOptions:
     def __post_init__(self) -> None:
         for name, example in (("width", 128), ("blocks", 2), ("attention", 16), ("condition", 128)):
             require_integer(name, getattr(self, name), 1, example)
-        if not self.multipliers:
-            allowed = "must hold one or more integers"
-            raise UserError("is empty", allowed, "pass for example 1,2,2,2", field="multipliers")
-        for position, multiplier in enumerate(self.multipliers):
-            require_integer(f"multipliers[{position}]", multiplier, 1, 2)
-        if self.condition % 2:
-            allowed = "must be even, half for cosines and half for sines"
-            raise UserError(f"is {self.condition}", allowed, "pass for example 128", field="condition")
+        require_integers("multipliers", self.multipliers, 1)
+        require_even("condition", self.condition, 128)
 
 
 class UNetGenerator(Generator):
