@@ -97,6 +97,9 @@ def test_an_average_is_selected_by_its_decay(capsys, tmp_path):
     assert np.array_equal(named, main_average)
     _, out, _ = run(capsys, tmp_path / "run", "--ema", 0.5)
     assert out.endswith("sample-100-seed0-strength1-ema0.5.png\n")
+    step = load_generator(tmp_path / "run").step
+    _, out, _ = run(capsys, tmp_path / "run", "--step", step)
+    assert out.endswith(f"sample-100-seed0-strength1-step{step}.png\n")
     status, _, err = run(capsys, tmp_path / "run", "--ema", 0.7)
     assert (status, err) == (
         2,

@@ -1,6 +1,7 @@
 """`load_generator`: averaged or current weights of the newest valid checkpoint, or of a folder of weights."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,27 @@ def test_average_that_the_run_does_not_have_is_rejected(run_with_averages, train
     load_generator(trained_run).generator.save_pretrained(tmp_path / "saved")
     with pytest.raises(UserError, match=r"^ema is 0\.5 and '.*saved' is a folder of weights; "):
         load_generator(tmp_path / "saved", ema=0.5)
+
+
+def test_step_selects_the_checkpoint(trained_run, tmp_path):
+    steps = sorted(int(path.name.removeprefix("step-")) for path in (trained_run / "checkpoints").glob("step-*"))
+    assert len(steps) > 1
+    first = load_generator(trained_run, step=steps[0])
+    assert first.step == steps[0]
+    assert load_generator(trained_run, step=steps[-1]).step == load_generator(trained_run).step == 8
+    # The same weights as in a run that has no newer checkpoint.
+    copied = tmp_path / "copied"
+    shutil.copytree(trained_run, copied)
+    for step in steps[1:]:
+        shutil.rmtree(copied / "checkpoints" / f"step-{step:08d}")
+    expected = load_generator(copied).generator.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in first.generator.state_dict().items())
+    listed = ", ".join(map(str, steps))
+    message = f"step is 3000; the run has checkpoints of the steps {listed}; use one of these, or train with cadence"
+    with pytest.raises(UserError, match=message):
+        load_generator(trained_run, step=3000)
+    with pytest.raises(UserError, match=r"step is 8 and 'pretrained:digits' is not a run directory; only runs have"):
+        load_generator(Path("pretrained:digits"), step=8)
 
 
 def test_float64_run_is_loaded_as_float32(tmp_path):

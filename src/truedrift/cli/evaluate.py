@@ -122,6 +122,9 @@ class Evaluate:
     ema: float | None = None
     """Decay of the average: optimizer.ema, the default, or one of optimizer.more_ema."""
 
+    step: int | None = None
+    """Step of the checkpoint; the newest if not given. A run keeps more checkpoints with cadence.keep_every."""
+
     device: str = "auto"
     """auto, cpu, cuda or mps."""
 
@@ -326,7 +329,7 @@ def _trained_feature_kinds(command: Evaluate, config: RunConfig) -> set[str]:
 
 def _load(command: Evaluate, config: RunConfig) -> tuple[LoadedGenerator, Samples]:
     """Load the generator and the data to compare with, whose shapes must be equal."""
-    trained = load_generator(command.run, weights=command.weights, ema=command.ema)
+    trained = load_generator(command.run, weights=command.weights, ema=command.ema, step=command.step)
     if command.data is None and load_config(command.run) is None:
         problem = f"{str(command.run)!r} is a folder of weights"
         raise UserError(problem, "the data set to compare with must be given", "add for example --data cifar10")

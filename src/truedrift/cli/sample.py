@@ -68,6 +68,9 @@ class Sample:
     ema: float | None = None
     """Decay of the average: optimizer.ema, the default, or one of optimizer.more_ema."""
 
+    step: int | None = None
+    """Step of the checkpoint; the newest if not given. A run keeps more checkpoints with cadence.keep_every."""
+
     device: str = "auto"
     """auto, cpu, cuda or mps."""
 
@@ -99,6 +102,8 @@ def _file_stem(options: Sample) -> str:
     weights = "" if options.weights == "ema" else f"-{options.weights}-weights"
     if options.ema is not None:
         weights = f"-ema{options.ema!r}"
+    if options.step is not None:
+        weights += f"-step{options.step}"
     stem = f"sample-{options.count}-seed{options.seed}-strength{options.strength:g}{weights}{classes}"
     return stem.replace("/", "_").replace(" ", "_")
 
@@ -106,7 +111,7 @@ def _file_stem(options: Sample) -> str:
 def _sample(options: Sample, path: Path, device: torch.device) -> str:
     """Load the generator, draw the samples and write them; return the summary."""
     # Load the generator, and check the options that depend on it.
-    trained = load_generator(options.run, weights=options.weights, ema=options.ema)
+    trained = load_generator(options.run, weights=options.weights, ema=options.ema, step=options.step)
     classes = [_class_number(trained, name) for name in options.classes] or list(range(len(trained.classes)))
     if options.form == "folder" and len(trained.generator.sample_shape) != 3:
         raise UserError("the samples are points", "--form folder is for images", "pass --form npz")

@@ -11,7 +11,7 @@ from truedrift.generators.pretrained import PREFIX, find_pretrained, from_pretra
 from truedrift.options import from_dict
 from truedrift.training import checkpoint
 from truedrift.training.config import OptimizerOptions, RunConfig
-from truedrift.training.run_directory import is_run, open_run
+from truedrift.training.run_directory import RunDirectory, is_run, open_run
 from truedrift.training.state import average_file
 
 Weights = Literal["ema", "model"]
@@ -31,14 +31,20 @@ class LoadedGenerator:
 
 
 def load_generator(
-    path: Path, *, weights: Weights = "ema", ema: float | None = None, generator: Generator | None = None
+    path: Path,
+    *,
+    weights: Weights = "ema",
+    ema: float | None = None,
+    step: int | None = None,
+    generator: Generator | None = None,
 ) -> LoadedGenerator:
-    """Load a generator from the newest valid checkpoint of a run, a folder of `save_pretrained`, or the package.
+    """Load a generator from a checkpoint of a run, a folder of `save_pretrained`, or the package.
 
     Args:
         path: The run directory, the folder, or a name such as `pretrained:digits`.
         weights: `ema` for the averaged weights of a run, `model` for the current ones.
         ema: Decay of the average, `optimizer.ema` or one of `optimizer.more_ema`; None for `optimizer.ema`.
+        step: The step of the checkpoint; None for the newest valid one.
         generator: A module to load the weights into. It is required if the run was trained with a generator of the
             user's own (`Parts.generator`).
 
@@ -50,6 +56,9 @@ def load_generator(
     """
     if ema is not None and weights == "model":
         raise UserError(f"is {ema} with the weights model", "only averages have a decay", "leave it out", field="ema")
+    if step is not None and (is_pretrained(path) or not is_run(path)):
+        problem = f"is {step} and {str(path)!r} is not a run directory"
+        raise UserError(problem, "only runs have checkpoints", "leave it out", field="step")
     if is_pretrained(path):
         if ema is not None or weights == "model":
             field, value = ("weights", weights) if ema is None else ("ema", ema)
@@ -65,11 +74,7 @@ def load_generator(
         return LoadedGenerator(loaded.eval(), tuple(map(str, range(loaded.classes))), str(path))
     run = open_run(path)
     source = _weights_file(run.config.optimizer, weights, ema)
-    # Load the newest checkpoint.
-    latest = checkpoint.latest_checkpoint(run.checkpoints, run=run.id)
-    if latest.checkpoint is None:
-        problem = f"no valid checkpoint ({'; '.join(latest.skipped)})" if latest.skipped else "no checkpoint yet"
-        raise UserError(f"the run {str(path)!r} has {problem}", "must have at least one", "train it further")
+    saved = _load_checkpoint(run, step)
     # Build the generator.
     classes = tuple(run.data["classes"])
     if generator is None:
@@ -81,9 +86,25 @@ def load_generator(
             )
         shape = tuple(run.data["sample_shape"])
         generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
-    _load(generator, latest.checkpoint, source, path)
-    step, name = latest.checkpoint.step, "model" if weights == "model" else source
-    return LoadedGenerator(generator.float().eval(), classes, f"{path}, step {step}, {name} weights", step)
+    _load(generator, saved, source, path)
+    name = "model" if weights == "model" else source
+    return LoadedGenerator(generator.float().eval(), classes, f"{path}, step {saved.step}, {name} weights", saved.step)
+
+
+def _load_checkpoint(run: RunDirectory, step: int | None) -> checkpoint.Checkpoint:
+    """Load the checkpoint of a step, or the newest valid one."""
+    if step is not None:
+        kept = checkpoint.steps(run.checkpoints)
+        if step not in kept:
+            allowed = f"the run has checkpoints of the steps {', '.join(map(str, kept)) or 'none'}"
+            fix = "use one of these, or train with cadence.keep_every"
+            raise UserError(f"is {step}", allowed, fix, field="step")
+        return checkpoint.load(run.checkpoints / checkpoint.directory_name(step), run=run.id)
+    latest = checkpoint.latest_checkpoint(run.checkpoints, run=run.id)
+    if latest.checkpoint is None:
+        problem = f"no valid checkpoint ({'; '.join(latest.skipped)})" if latest.skipped else "no checkpoint yet"
+        raise UserError(f"the run {str(run.path)!r} has {problem}", "must have at least one", "train it further")
+    return latest.checkpoint
 
 
 def load_config(path: Path) -> RunConfig | None:
