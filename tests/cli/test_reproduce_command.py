@@ -216,11 +216,12 @@ def test_all_skips_items_without_data(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(command, "_reproduce_item", lambda item, *rest: done.append(item) or item)
     status, out, _ = reproduce(capsys, "all", "--scale", "smoke", "--device", "cpu")
     assert status == 0
-    assert set(catalog.REPRODUCIBLE) - set(done) == {"tab:cifar100"}
-    assert re.fullmatch(
-        r"tab:cifar100 is skipped: .*; run truedrift data fetch inception efficientnet-lite0 cifar100",
-        out.splitlines()[-1],
-    )
+    data_sets = {"tab:cifar100": "cifar100", "images": "cifar10"}
+    assert set(catalog.REPRODUCIBLE) - set(done) == set(data_sets)
+    for line, (item, data) in zip(out.splitlines()[-3::2], data_sets.items(), strict=True):
+        assert re.fullmatch(
+            rf"{item} is skipped: .*; run truedrift data fetch inception efficientnet-lite0 {data}", line
+        )
 
 
 GRIDS = re.escape(", ".join(catalog.GRIDS))

@@ -70,7 +70,7 @@ def test_the_generator_improves(name, shown_by):
     require_improvement(distances(shown_by(name)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [NAMES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in NAMES[1:])])
 def test_without_the_two_lines_the_loop_gives_other_numbers(name, shown_by, tmp_path):
     before, count = MARKED.subn("", source_of(name))
     assert count == 2
