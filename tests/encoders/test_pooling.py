@@ -84,36 +84,6 @@ def test_the_pyramid_has_locations_patches_and_the_whole_map(height, width, side
     assert shape.size == group[0].numel()
 
 
-@pytest.mark.parametrize("size", [(6, 6), (9, 5), (3, 3), (2, 7)])
-@pytest.mark.parametrize("name", ["locations", "pyramid"])
-def test_chosen_problems_equal_those_of_the_whole_map(name, size):
-    features = random_map(3, 4, *size)
-    (whole,) = pooling_module.pool_map(features, name)
-    (shape,) = pooling_module.group_shapes([4], [size], [name])
-    generator = torch.Generator().manual_seed(1)
-    places = tuple(torch.randperm(count, generator=generator)[:5] for count in shape.parts)  # in any order
-    (chosen,) = pooling_module.pool_map(features, name, places)
-    assert chosen.shape == (3, sum(min(5, count) for count in shape.parts), 4)
-    position = start = 0
-    for count, part in zip(shape.parts, places, strict=True):
-        for number in part.tolist():
-            torch.testing.assert_close(chosen[:, position], whole[:, start + number], rtol=1e-12, atol=1e-12)
-            position += 1
-        start += count
-    (selected,) = pooling_module.select_problems([whole], [shape], [places])
-    torch.testing.assert_close(selected, chosen, rtol=1e-12, atol=1e-12)
-
-
-def test_places_belong_to_groups_and_not_to_maps():
-    """The first map has two groups without places."""
-    maps = [random_map(2, 3, 4, 4), random_map(2, 5, 3, 3)]
-    places = [None, None, (torch.tensor([7, 2]),)]
-    groups = pooling_module.pool_maps(maps, ["mean+std", "locations"], places)
-    whole = pooling_module.pool_maps(maps, ["mean+std", "locations"])
-    assert torch.equal(groups[0], whole[0])
-    assert torch.equal(groups[2], whole[2][:, [7, 2]])
-
-
 @pytest.mark.parametrize("pooling", pooling_module.POOLINGS)
 def test_groups_and_their_shapes_agree(pooling):
     poolings = (pooling, "mean")

@@ -16,11 +16,10 @@ import torch
 from oracles.small_run import CPU, build_small_step, convnet, small_config, small_samples
 
 from truedrift.data import Batch, Samples
-from truedrift.encoders import PixelsOptions, build
+from truedrift.encoders import build
 from truedrift.errors import UserError
 from truedrift.progress import no_progress
-from truedrift.training import CachedFeatures, FeatureLayout, OnTheFlyFeatures, build_feature_cache, feature_cache
-from truedrift.training.batch import JoinedFeatures
+from truedrift.training import CachedFeatures, build_feature_cache, feature_cache
 
 
 class RecordingEncoder:
@@ -109,26 +108,6 @@ def test_feature_maps_are_stored_as_float16_and_pooled_after_reading(tmp_path, p
         torch.testing.assert_close(features[row], expected, rtol=2e-3, atol=2e-3)
         other = torch.cat([group[0].flatten() for group in encoder(model[index][None])])
         assert mirrored == (not torch.allclose(features[row], other, rtol=2e-3, atol=2e-3))
-
-
-@pytest.mark.parametrize("pooling", ["locations", "pyramid"])
-def test_chosen_problems_are_those_of_the_whole_vector(tmp_path, pooling):
-    samples = small_samples()
-    encoder = build(dataclasses.replace(convnet(3, 5), pooling=pooling), sample_shape=(1, 8, 8))
-    options = {"directory": tmp_path, "precision": "float32", "device": CPU, "progress": no_progress}
-    cached = CachedFeatures(build_feature_cache(samples, encoder, encoder.encode_stored, **options), encoder, CPU)
-    encoded = OnTheFlyFeatures(samples, encoder, device=CPU, dtype=torch.float32, at_once=None, groups=encoder.groups)
-    pixels = build(PixelsOptions(pooling="pyramid"), sample_shape=(1, 8, 8))
-    others = OnTheFlyFeatures(samples, pixels, device=CPU, dtype=torch.float32, at_once=2, groups=pixels.groups)
-    batch = Batch(torch.tensor([26, 0, 3]), torch.tensor([True, False, True]))
-    for lookup in (cached, encoded, JoinedFeatures([cached, others])):
-        layout = FeatureLayout(tuple(lookup.groups))
-        places = layout.draw_places(3, 0, 4, CPU)
-        whole = layout.stacks(lookup(batch).unsqueeze(0), places)
-        chosen = layout.chosen(places).stacks(lookup(batch, places).unsqueeze(0))
-        assert [each.shape for each in chosen] == [each.shape for each in whole]
-        for a, b in zip(chosen, whole, strict=True):
-            torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_too_little_space_is_said_before_encoding(build_cache, monkeypatch):
@@ -242,7 +221,7 @@ def test_killed_build_is_continued(build_cache, tmp_path, start, monkeypatch, sy
         sys.path.insert(0, sys.argv[1])
         from pathlib import Path
         from oracles.small_run import CPU, convnet, small_samples
-        from truedrift.encoders import PixelsOptions, build
+        from truedrift.encoders import build
         from truedrift.progress import no_progress
         from truedrift.training import feature_cache
 
@@ -279,7 +258,7 @@ def test_second_process_waits_for_the_first(build_cache, tmp_path, start):
         sys.path.insert(0, sys.argv[1])
         from pathlib import Path
         from oracles.small_run import CPU, convnet, small_samples
-        from truedrift.encoders import PixelsOptions, build
+        from truedrift.encoders import build
         from truedrift.progress import no_progress
         from truedrift.training import build_feature_cache
 

@@ -166,26 +166,14 @@ def test_chosen_places_are_a_function_of_seed_and_step():
     cpu = torch.device("cpu")
     first, second, third = (MAPS.draw_places(3, 0, step, cpu) for step in (5, 5, 6))
     assert first[2] is None  # a single problem
-    # 3 of 4 locations and the one of the second part; 3 of 6.
-    assert [[len(part) for part in each] for each in first[:2]] == [[3, 1], [3]]
-    numbers = [[shape.numbers(drawn[k]) for k, shape in enumerate(MAPS.groups[:2])] for drawn in (first, second, third)]
-    assert all(torch.equal(a, b) for a, b in zip(numbers[0], numbers[1], strict=True))
-    assert any(not torch.equal(a, b) for a, b in zip(numbers[0], numbers[2], strict=True))
-    assert numbers[0][0][-1] == 4
-    seen = {int(place) for step in range(60) for place in MAPS.draw_places(1, 0, step, cpu)[1][0]}
+    assert [len(each) for each in first[:2]] == [3 + 1, 3]  # 3 of 4 locations and the one of the second part; 3 of 6
+    assert all(torch.equal(a, b) for a, b in zip(first[:2], second[:2], strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(first[:2], third[:2], strict=True))
+    assert first[0][-1] == 4
+    seen = {int(place) for step in range(60) for place in MAPS.draw_places(1, 0, step, cpu)[1]}
     assert seen == set(range(6))  # a place is missed with probability 1e-4
     assert MAPS.draw_places(None, 0, 5, cpu) is None
     assert POOLED.draw_places(1, 0, 5, cpu) is None
-
-
-def choose(vectors, places):
-    """Return the features of the chosen problems, coordinate by coordinate."""
-    columns, start = [], 0
-    for group, drawn in zip(MAPS.groups, places, strict=True):
-        problems = range(group.problems) if drawn is None else group.numbers(drawn).tolist()
-        columns += [start + problem * group.dimension + d for problem in problems for d in range(group.dimension)]
-        start += group.size
-    return vectors[..., columns]
 
 
 @pytest.mark.parametrize("share", ["group", "map"])
@@ -195,16 +183,13 @@ def test_loss_of_maps_is_the_sum_over_parts_of_means(share, locations):
     options = dataclasses.replace(OPTIONS, share_normalization=share, locations=locations)
     gen, pos, neg = draw_vectors(4, MAPS.size, 0), draw_vectors(6, MAPS.size, 1), draw_vectors(3, MAPS.size, 2)[0]
     weight = torch.tensor([[0.5], [1.5]], dtype=torch.float64).expand(2, 3)
-    objective = BatchObjective(MAPS, options, seed=3)
-    places = objective.draw_places(7, gen.device)
-    chosen_pos, chosen_neg = (side if places is None else choose(side, places) for side in (pos, neg))
-    result = objective(gen, chosen_pos, chosen_neg, weight, places=places)
-    places = places or [None] * 3
+    result = BatchObjective(MAPS, options, seed=3)(gen, pos, neg, weight, step=7)
+    places = MAPS.draw_places(locations, 3, 7, gen.device) or [None] * 3
     leaf = gen.clone().requires_grad_()
     total, energies = 0.0, []
     sides = zip(MAPS.stacks(leaf), MAPS.stacks(pos), MAPS.stacks(neg.expand(2, -1, -1)), strict=True)
     for group, drawn, stacks in zip(MAPS.groups, places, sides, strict=True):
-        chosen = range(group.problems) if drawn is None else group.numbers(drawn).tolist()
+        chosen = range(group.problems) if drawn is None else drawn.tolist()
         start = 0
         for size in group.parts:
             members = [problem for problem in chosen if start <= problem < start + size]

@@ -26,15 +26,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from truedrift.axes import Float, Tensor
-from truedrift.encoders.pooling import (
-    GroupShape,
-    Places,
-    group_shapes,
-    parse_poolings,
-    pool_maps,
-    require_maps,
-    select_problems,
-)
+from truedrift.encoders.pooling import GroupShape, group_shapes, parse_poolings, pool_maps, require_maps
 from truedrift.errors import UserError, require_choice, require_sample_shape
 
 
@@ -162,18 +154,13 @@ class Encoder(nn.Module, ABC):
     def encode_stored(self, values: Tensor) -> tuple[Tensor, ...]:
         """Compute what a cache of features keeps: the groups, or the feature maps if these are smaller.
 
-        The channels of a map are next to each other, so that some locations can be read quickly.
+        The channels of a map are next to each other, with which pooling is twice as fast.
         """
         return self(values)  # type: ignore[no-any-return]
 
-    def read_stored(self, rows: Float[Tensor, "B M"], places: Places | None = None) -> tuple[Tensor, ...]:
-        """Compute the groups, in vectors [B, …], from what `encode_stored` computed, flattened and joined.
-
-        `places` chooses problems of every group; None stands for all of them.
-        """
-        if places is None:
-            return (rows,)
-        return select_problems(rows.split([group.size for group in self.groups], -1), self.groups, places)
+    def read_stored(self, rows: Float[Tensor, "B M"]) -> tuple[Tensor, ...]:
+        """Compute the groups, in vectors [B, …], from what `encode_stored` computed, flattened and joined."""
+        return (rows,)
 
     def train(self, mode: bool = True) -> Self:
         """Stay in evaluation mode, also as part of a model that trains."""
@@ -242,15 +229,15 @@ class MapEncoder(Encoder):
             return super().encode_stored(values)
         return tuple(each.permute(0, 2, 3, 1) for each in self.maps(self.prepare(values)))  # [B, h, w, D]
 
-    def read_stored(self, rows: Float[Tensor, "B M"], places: Places | None = None) -> tuple[Tensor, ...]:
+    def read_stored(self, rows: Float[Tensor, "B M"]) -> tuple[Tensor, ...]:
         if not self.stores_maps:
-            return super().read_stored(rows, places)
+            return super().read_stored(rows)
         flat = rows.split([math.prod(shape) for shape in self.map_shapes], -1)
         maps = [
             each.unflatten(-1, (height, width, D)).permute(0, 3, 1, 2)
             for each, (D, height, width) in zip(flat, self.map_shapes, strict=True)
         ]
-        return pool_maps(maps, self.poolings, places)
+        return pool_maps(maps, self.poolings)
 
 
 @dataclass(frozen=True, kw_only=True)

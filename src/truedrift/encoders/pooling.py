@@ -13,15 +13,11 @@ of its own, whose positives are the features of real images at the same place. T
 problems per map, in parts: all locations are one part, and each statistic of a size of patches is another. A size of
 patches that would cover the whole map is left out, and so are rows and columns that fill no patch.
 
-A step may need only some problems of each part. `pool_map` with `places` computes no others, which is much less work
-for many positives.
-
 ε = 1e-8 keeps the gradient of the standard deviation finite (it is 0) where a map is constant. Quadrants of an odd side
 share its middle line (adaptive 2×2 average). A map of tokens is pooled on its grid in the same way.
 """
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -37,11 +33,6 @@ EPSILON = 1e-8
 """ε inside the root: the standard deviation of a constant map is 1e-4."""
 PATCHES = (2, 4)
 """Sides of the patches of "pyramid"."""
-
-GroupPlaces = tuple[Tensor, ...]
-"""Problems of one group: for every part of it, their numbers within the part."""
-Places = Sequence[GroupPlaces | None]
-"""Problems of every group; None for all problems of a group."""
 
 _GROUPS: dict[Pooling, int] = {"mean": 1, "mean+std": 2, "patches": 4, "locations": 1, "pyramid": 1}
 
@@ -69,18 +60,13 @@ class GroupShape(NamedTuple):
         """Numbers per sample."""
         return self.problems * self.dimension
 
-    def numbers(self, places: "GroupPlaces") -> Tensor:
-        """Return the numbers of these problems among all problems of the group."""
-        starts = accumulate(self.parts, initial=0)
-        return torch.cat([start + chosen for start, chosen in zip(starts, places, strict=False)])
 
-
-def pool_map(features: Float[Tensor, "B D h w"], pooling: Pooling, places: GroupPlaces | None = None) -> list[Tensor]:
-    """Pool one feature map to its groups; `places` chooses problems of "locations" and "pyramid"."""
+def pool_map(features: Float[Tensor, "B D h w"], pooling: Pooling) -> list[Tensor]:
+    """Pool one feature map to its groups."""
     if pooling == "locations":
-        return [_locations(features) if places is None else _locations_at(features, *places)]
+        return [_locations(features)]
     if pooling == "pyramid":
-        return [_pyramid(features) if places is None else _pyramid_at(features, places)]
+        return [_pyramid(features)]
     if pooling == "patches":
         return list(F.adaptive_avg_pool2d(features, 2).flatten(2).unbind(-1))
     if pooling == "mean":
@@ -90,34 +76,10 @@ def pool_map(features: Float[Tensor, "B D h w"], pooling: Pooling, places: Group
     return [mean.flatten(1), (variance + EPSILON).sqrt()]
 
 
-def pool_maps(
-    maps: Iterable[Float[Tensor, "B D h w"]],
-    poolings: Sequence[Pooling],
-    places: Places | None = None,
-) -> tuple[Tensor, ...]:
-    """Pool several maps, each by its own pooling; all groups of the first map come first.
-
-    `places` has an entry for every group, None for all of its problems.
-    """
-    groups: list[Tensor] = []
-    for features, pooling in zip(maps, poolings, strict=True):
-        groups += pool_map(features, pooling, None if places is None else places[len(groups)])
-    return tuple(groups)
-
-
-def select_problems(groups: Sequence[Tensor], shapes: Sequence[GroupShape], places: Places) -> tuple[Tensor, ...]:
-    """Return the chosen problems of groups [B, …] with these shapes that were computed as a whole.
-
-    Example:
-        >>> (chosen,) = select_problems([torch.arange(5.0).view(1, 5, 1)], [GroupShape(1, (4, 1))], [(
-        ...     torch.tensor([1, 3]), torch.tensor([0])
-        ... )])
-        >>> chosen.flatten()
-        tensor([1., 3., 4.])
-    """
+def pool_maps(maps: Iterable[Float[Tensor, "B D h w"]], poolings: Sequence[Pooling]) -> tuple[Tensor, ...]:
+    """Pool several maps, each by its own pooling; all groups of the first map come first."""
     return tuple(
-        group if chosen is None else group.view(len(group), -1, shape.dimension).index_select(1, shape.numbers(chosen))
-        for group, shape, chosen in zip(groups, shapes, places, strict=True)
+        group for features, pooling in zip(maps, poolings, strict=True) for group in pool_map(features, pooling)
     )
 
 
@@ -173,38 +135,6 @@ def _pyramid(features: Float[Tensor, "B D h w"]) -> Float[Tensor, "B P D"]:
         variance = (F.avg_pool2d(square, shape) - mean.square()).clamp_min(0)
         groups += [_locations(mean), _locations((variance + EPSILON).sqrt())]
     return torch.cat(groups, 1)
-
-
-def _locations_at(features: Float[Tensor, "B D h w"], chosen: Tensor) -> Float[Tensor, "B k D"]:
-    """Return the features of some locations."""
-    return _locations(features).index_select(1, chosen)
-
-
-def _pyramid_at(features: Float[Tensor, "B D h w"], places: GroupPlaces) -> Float[Tensor, "B k D"]:
-    """Return the chosen problems of `_pyramid`."""
-    height, width = features.shape[-2:]
-    pixels = _locations(features)
-    locations, *others = places
-    groups = [pixels.index_select(1, locations)]
-    for position, side in enumerate((*_patch_sides(height, width), None)):
-        means, deviations = others[2 * position : 2 * position + 2]
-        groups.append(_patches_at(pixels, means, side, width).mean(2))
-        patches = _patches_at(pixels, deviations, side, width)
-        variance = (patches.square().mean(2) - patches.mean(2).square()).clamp_min(0)
-        groups.append((variance + EPSILON).sqrt())
-    return torch.cat(groups, 1)
-
-
-def _patches_at(
-    pixels: Float[Tensor, "B hw D"], chosen: Tensor, side: int | None, width: int
-) -> Float[Tensor, "B k side² D"]:
-    """Return the pixels of some patches, which are numbered row by row; side None: the whole map is one patch."""
-    if side is None:
-        return pixels.unsqueeze(1).expand(-1, len(chosen), -1, -1)
-    inside = torch.arange(side, device=chosen.device)
-    corner = chosen // (width // side) * side * width + chosen % (width // side) * side
-    numbers = corner.unsqueeze(-1) + (inside.unsqueeze(-1) * width + inside).flatten()
-    return pixels.index_select(1, numbers.flatten()).unflatten(1, numbers.shape)
 
 
 def _patch_sides(height: int, width: int) -> tuple[int, ...]:

@@ -69,7 +69,7 @@ SMOKE = (RECIPE, "standard instead of ABC")
 
 def images_per_step(variant: str) -> int:
     """Return the number of images that a step of a variant generates."""
-    labels = VARIANTS[variant].get("batch", {}).get("labels", 1)
+    labels = VARIANTS.get(variant, {}).get("batch", {}).get("labels", 1)  # a record may have others
     return GENERATED * (len(CLASSES) if labels is None else labels)
 
 

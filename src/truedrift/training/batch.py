@@ -24,7 +24,6 @@ from truedrift import distributed
 from truedrift.axes import Float, Tensor
 from truedrift.data.class_batches import Batch, ClassBatches, draw_classes, gather_samples
 from truedrift.data.samples import Samples, to_model_range
-from truedrift.encoders.pooling import GroupShape, Places, select_problems
 from truedrift.generators.base import Generator
 from truedrift.seeding import stream
 from truedrift.training.config import ConditionOptions, RunConfig
@@ -154,13 +153,8 @@ def flatten_groups(groups: Sequence[Tensor]) -> Float[Tensor, "rows F"]:
 class FeatureSource(Protocol):
     """A function from a batch of real images to their features."""
 
-    @property
-    def groups(self) -> Sequence[GroupShape]:
-        """The shapes of the feature groups."""
-        ...
-
-    def __call__(self, batch: Batch, places: Places | None = None) -> Float[Tensor, "rows F"]:
-        """Return feature vectors [rows, F] for indices [rows], of the problems `places` of each group if given."""
+    def __call__(self, batch: Batch) -> Float[Tensor, "rows F"]:
+        """Return feature vectors [rows, F] for indices [rows]."""
         ...
 
 
@@ -176,15 +170,15 @@ class Positives:
     def __init__(self, batches: ClassBatches, lookup: FeatureSource, unconditional: int = 0) -> None:
         self.batches, self.lookup, self.unconditionals = batches, lookup, unconditional
 
-    def at(self, step: int, places: Places | None = None) -> Float[Tensor, "C n F"]:
-        """Return the positives of that step, of the problems `places` of each group if given."""
+    def at(self, step: int) -> Float[Tensor, "C n F"]:
+        """Return the positives of that step."""
         batch = self.batches.at(step)
-        features = self.lookup(Batch(batch.indices.flatten(), batch.mirrored.flatten()), places)
+        features = self.lookup(Batch(batch.indices.flatten(), batch.mirrored.flatten()))
         return features.unflatten(0, tuple(batch.indices.shape))
 
-    def unconditional(self, step: int, places: Places | None = None) -> Float[Tensor, "u F"]:
+    def unconditional(self, step: int) -> Float[Tensor, "u F"]:
         """Return the unconditional negatives of that step, images of any class."""
-        return self.lookup(self.batches.unconditional(step, self.unconditionals), places)
+        return self.lookup(self.batches.unconditional(step, self.unconditionals))
 
 
 class OnTheFlyFeatures:
@@ -196,35 +190,25 @@ class OnTheFlyFeatures:
         device: Where features are computed.
         dtype: The dtype of the values that are encoded.
         at_once: Images encoded at a time, to limit memory; None: all images of this process.
-        groups: The shapes of the feature groups, needed to choose problems.
     """
 
     def __init__(
-        self,
-        samples: Samples,
-        encode: Encode,
-        *,
-        device: torch.device,
-        dtype: torch.dtype,
-        at_once: int | None,
-        groups: Sequence[GroupShape] = (),
+        self, samples: Samples, encode: Encode, *, device: torch.device, dtype: torch.dtype, at_once: int | None
     ) -> None:
         self.samples, self.encode, self.device, self.dtype, self.at_once = samples, encode, device, dtype, at_once
-        self.groups = groups
 
     @torch.no_grad()
-    def __call__(self, batch: Batch, places: Places | None = None) -> Float[Tensor, "rows F"]:
+    def __call__(self, batch: Batch) -> Float[Tensor, "rows F"]:
         total = len(batch.indices)
         start, end = distributed.row_range(total)
         own = Batch(batch.indices[start:end], batch.mirrored[start:end])
         values = to_device(gather_samples(self.samples.values, own), self.device)
-        parts = [self._features(part, places) for part in values.split(self.at_once or max(1, len(values)))]
+        parts = [self._features(part) for part in values.split(self.at_once or max(1, len(values)))]
         features = parts[0] if len(parts) == 1 else torch.cat(parts)
         return distributed.gather_rows(features, total)
 
-    def _features(self, values: Tensor, places: Places | None) -> Tensor:
-        groups = self.encode(to_model_range(values).to(self.dtype))
-        return flatten_groups(groups if places is None else select_problems(groups, self.groups, places))
+    def _features(self, values: Tensor) -> Tensor:
+        return flatten_groups(self.encode(to_model_range(values).to(self.dtype)))
 
 
 class JoinedEncoder(nn.Module):
@@ -245,17 +229,6 @@ class JoinedFeatures:
 
     lookups: Sequence[FeatureSource]
 
-    @property
-    def groups(self) -> Sequence[GroupShape]:
-        """The shapes of the groups of all encoders."""
-        return [group for lookup in self.lookups for group in lookup.groups]
-
-    def __call__(self, batch: Batch, places: Places | None = None) -> Float[Tensor, "rows F"]:
-        parts = []
-        start = 0
-        for lookup in self.lookups:
-            end = start + len(lookup.groups)
-            parts.append(lookup(batch, None if places is None else places[start:end]))
-            start = end
-        first, *others = parts
+    def __call__(self, batch: Batch) -> Float[Tensor, "rows F"]:
+        first, *others = (lookup(batch) for lookup in self.lookups)
         return torch.cat((first, *(features.to(first.dtype) for features in others)), -1)

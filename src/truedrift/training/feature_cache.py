@@ -33,7 +33,6 @@ from truedrift.axes import Float, Tensor
 from truedrift.data.class_batches import Batch, gather_samples
 from truedrift.data.samples import Samples, to_model_range
 from truedrift.encoders.base import Encoder
-from truedrift.encoders.pooling import Places
 from truedrift.errors import UserError
 from truedrift.progress import Progress
 from truedrift.storage import write_atomically
@@ -116,12 +115,11 @@ class CachedFeatures:
 
         self.views: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
         self.encoder, self.device = encoder, device
-        self.groups = encoder.groups
 
     @torch.no_grad()
-    def __call__(self, batch: Batch, places: Places | None = None) -> Float[Tensor, "rows F"]:
-        rows = torch.from_numpy(self.views[batch.mirrored.long().numpy(), batch.indices.numpy()])
-        return flatten_groups(self.encoder.read_stored(to_device(rows, self.device).float(), places))
+    def __call__(self, batch: Batch) -> Float[Tensor, "rows F"]:
+        rows = self.views[batch.mirrored.long().numpy(), batch.indices.numpy()]
+        return flatten_groups(self.encoder.read_stored(to_device(torch.from_numpy(rows), self.device).float()))
 
 
 def build_feature_cache(

@@ -15,13 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.centroids.estimator import Estimator
 from truedrift.encoders.base import gradient_weights, stack_padded
-from truedrift.encoders.pooling import GroupPlaces, GroupShape, Places
+from truedrift.encoders.pooling import GroupShape
 from truedrift.kernels.kernel import LogKernel
 from truedrift.kernels.precision import full_precision
 from truedrift.objective.drift_loss import DriftLoss, drift_loss
@@ -220,7 +221,7 @@ class FeatureLayout:
         return [(1,) * len(self.groups)] if self.padded else [group.parts for group in self.groups]
 
     def stacks(
-        self, features: Float[Tensor, "C rows F"], places: Places | None = None
+        self, features: Float[Tensor, "C rows F"], places: Sequence[Tensor | None] | None = None
     ) -> list[Float[Tensor, "S C rows D"]]:
         """Return the tensors of the groups; of the problems `places` of each group, if given."""
         split = features.split([group.size for group in self.groups], -1)
@@ -231,12 +232,12 @@ class FeatureLayout:
         for k, (group, values) in enumerate(zip(self.groups, split, strict=True)):
             problems = values.unflatten(-1, (group.problems, group.dimension))
             chosen = None if places is None else places[k]
-            problems = problems if chosen is None else problems.index_select(2, group.numbers(chosen))
+            problems = problems if chosen is None else problems.index_select(2, chosen)
             stacks.append(problems.permute(2, 0, 1, 3).contiguous())
         return stacks
 
     def join(
-        self, stacks: Sequence[Float[Tensor, "S C rows D"]], places: Places | None = None
+        self, stacks: Sequence[Float[Tensor, "S C rows D"]], places: Sequence[Tensor | None] | None = None
     ) -> Float[Tensor, "C rows F"]:
         """Return features from the tensors of the groups, the inverse of `stacks`; 0 where no problem was chosen."""
         if self.padded:
@@ -248,38 +249,28 @@ class FeatureLayout:
             problems, chosen = stack.permute(1, 2, 0, 3), None if places is None else places[k]
             if chosen is not None:
                 whole = problems.new_zeros(*problems.shape[:2], group.problems, group.dimension)
-                problems = whole.index_copy_(2, group.numbers(chosen), problems)
+                problems = whole.index_copy_(2, chosen, problems)
             joined.append(problems.flatten(2))
         return torch.cat(joined, -1)
 
-    def draw_places(self, limit: int | None, seed: int, step: int, device: torch.device) -> Places | None:
+    def draw_places(self, limit: int | None, seed: int, step: int, device: torch.device) -> list[Tensor | None] | None:
         """Draw at most `limit` problems of every part, a pure function of (seed, step); None for all problems."""
         if limit is None or self.padded:
             return None
         generator = stream(seed, "locations", step)
         return [_draw_places(group.parts, limit, generator, device) for group in self.groups]
 
-    def chosen(self, places: Places | None) -> FeatureLayout:
-        """Return the layout of features that hold the problems `places` only."""
-        if places is None:
-            return self
-        groups = zip(self.groups, places, strict=True)
-        return FeatureLayout(
-            tuple(
-                group if chosen is None else GroupShape(group.dimension, tuple(map(len, chosen)))
-                for group, chosen in groups
-            ),
-            together=False,
-        )
 
-
-def _draw_places(
-    parts: Sequence[int], limit: int, generator: torch.Generator, device: torch.device
-) -> GroupPlaces | None:
+def _draw_places(parts: Sequence[int], limit: int, generator: torch.Generator, device: torch.device) -> Tensor | None:
     """Draw at most `limit` problems of every part of a group, in ascending order; None for all problems."""
     if max(parts) <= limit:
         return None
-    return tuple(to_device(torch.randperm(size, generator=generator)[:limit].sort().values, device) for size in parts)
+    starts = accumulate(parts, initial=0)
+    chosen = [
+        start + torch.randperm(size, generator=generator)[:limit].sort().values
+        for start, size in zip(starts, parts, strict=False)
+    ]
+    return to_device(torch.cat(chosen), device)
 
 
 PER_TEMPERATURE = ("n_eff_pos", "n_eff_neg", "dominated_pos", "dominated_neg", "correction_pos", "correction_neg")
@@ -332,10 +323,6 @@ class BatchObjective:
     estimator_neg: Estimator | None = None
     kernel: LogKernel | None = None
 
-    def draw_places(self, step: int, device: torch.device) -> Places | None:
-        """Draw the problems of a step, or None for all of them."""
-        return self.layout.draw_places(self.options.locations, self.seed, step, device)
-
     @property
     def scales(self) -> int:
         """K, the number of parts with an energy distance."""
@@ -350,23 +337,17 @@ class BatchObjective:
         generator: torch.Generator | None = None,
         fresh_neg: Float[Tensor, "C r F"] | None = None,
         *,
-        places: Places | None = None,
+        step: int = 0,
     ) -> BatchLoss:
-        """Compute loss and gradient.
-
-        With `places`, of these problems alone: `gen` and `fresh_neg` have all problems, and `pos` and `neg` only those.
-        """
+        """Compute loss and gradient; `step` chooses the locations."""
         # Split the vectors into the tensors of the groups.
-        layout, chosen = self.layout, self.layout.chosen(places)
-        parts, empty = chosen.parts, [None] * len(chosen.parts)
+        layout, limit = self.layout, self.options.locations
+        places = layout.draw_places(limit, self.seed, step, gen.device)
+        parts = layout.parts if limit is None else [[min(size, limit) for size in each] for each in layout.parts]
         if neg is not None:
             neg = neg.expand(len(gen), -1, -1)
-        sides = [
-            layout.stacks(gen, places),
-            chosen.stacks(pos),
-            empty if neg is None else chosen.stacks(neg),
-            empty if fresh_neg is None else layout.stacks(fresh_neg, places),
-        ]
+        empty = [None] * len(parts)
+        sides = [layout.stacks(side, places) if side is not None else empty for side in (gen, pos, neg, fresh_neg)]
         # The loss of every tensor.
         stacks = [
             self._objective(part)(gen_k, pos_k, neg_k, weight_neg, generator, fresh_k)  # type: ignore[arg-type]

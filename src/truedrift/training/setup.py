@@ -5,10 +5,9 @@ resumed only with parts of the same names. The user must ensure that they are ot
 """
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -217,16 +216,13 @@ def build_setup(
 
     # Encoders and features of the positives.
     encoders, groups = _build_encoders(config, parts, samples, device, dtype)
-    sources = [
-        _build_features(config, each, shapes, samples, device, progress)
-        for each, shapes in zip(encoders, groups, strict=True)
-    ]
+    sources = [_build_features(config, each, samples, device, progress) for each in encoders]
     encoder = encoders[0] if len(encoders) == 1 else JoinedEncoder(encoders)
     features = sources[0] if len(sources) == 1 else JoinedFeatures(sources)
 
     # Step.
     objective = BatchObjective(
-        FeatureLayout(tuple(chain.from_iterable(groups)), together=config.objective.share_normalization == "group"),
+        FeatureLayout(groups, together=config.objective.share_normalization == "group"),
         config.objective,
         config.seed,
         estimator_pos=parts.estimator_pos,
@@ -330,16 +326,16 @@ def _require_pure(generator: Generator, device: torch.device, dtype: torch.dtype
 
 def _build_encoders(
     config: RunConfig, parts: Parts, samples: Samples, device: torch.device, dtype: torch.dtype
-) -> tuple[list[Any], list[Sequence[GroupShape]]]:
-    """Return all encoders on the device, and the shapes of the groups of each."""
+) -> tuple[list[Any], tuple[GroupShape, ...]]:
+    """Return all encoders on the device, and the shapes of their groups."""
     shape = samples.sample_shape
     encoders: list[Any] = []
     if parts.encoder is None:
         with _errors_in_section("encoder"):
             encoders.append(build_encoder(config.encoder, sample_shape=shape))
-        shapes = encoders[0].groups
+        groups = [*encoders[0].groups]
     else:
-        given, shapes = _try_encoder(parts.encoder, samples, device, dtype)
+        given, groups = _try_encoder(parts.encoder, samples, device, dtype)
         encoders.append(given)
     for number, options in enumerate(config.encoders):
         with _errors_in_section(f"encoders[{number}]"):
@@ -347,8 +343,9 @@ def _build_encoders(
     if config.objective.pixels:
         _require_not_pixels(encoders[0])
         encoders.append(build_encoder(PixelsOptions(), sample_shape=shape))
-    groups = [shapes, *(encoder.groups for encoder in encoders[1:])]
-    return [each.to(device, dtype) if isinstance(each, Encoder) else each for each in encoders], groups
+    for encoder in encoders[1:]:
+        groups += encoder.groups
+    return [each.to(device, dtype) if isinstance(each, Encoder) else each for each in encoders], tuple(groups)
 
 
 def _try_encoder(
@@ -371,18 +368,13 @@ def _try_encoder(
 
 
 def _build_features(
-    config: RunConfig,
-    encoder: Any,
-    groups: Sequence[GroupShape],
-    samples: Samples,
-    device: torch.device,
-    progress: Progress,
+    config: RunConfig, encoder: Any, samples: Samples, device: torch.device, progress: Progress
 ) -> FeatureSource:
     """Return the features of the positives: read from the cache if that saves work, else encoded in every step."""
     engine = config.engine
     if not _can_cache_features(config, encoder):
         encode, dtype = _in_precision(encoder, engine.precision, device), DTYPES[engine.precision]
-        return OnTheFlyFeatures(samples, encode, device=device, dtype=dtype, at_once=engine.micro_batch, groups=groups)
+        return OnTheFlyFeatures(samples, encode, device=device, dtype=dtype, at_once=engine.micro_batch)
     cache = build_feature_cache(
         samples,
         encoder,

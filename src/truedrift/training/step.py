@@ -109,17 +109,16 @@ class Step:
         by_class = gen.unflatten(0, (classes, -1))
         if fresh is not None:
             fresh = fresh.unflatten(0, (classes, -1))
-        places = self.objective.draw_places(step, self.device)
-        pos = self.positives.at(step, places).to(by_class.dtype)
+        pos = self.positives.at(step).to(by_class.dtype)
         neg = weight = None
         if config.batch.unconditional > 0:
-            neg = self.positives.unconditional(step, places).to(by_class.dtype)
+            neg = self.positives.unconditional(step).to(by_class.dtype)
             weight = unconditional_weight(config, classes, step).unsqueeze(-1)
             weight = to_device(weight, self.device, by_class.dtype).expand(-1, config.batch.unconditional)
         estimator_stream = torch.Generator(self.device).manual_seed(
             stream(config.seed, "estimator", step).initial_seed()
         )
-        return self.objective(by_class, pos, neg, weight, estimator_stream, fresh, places=places)
+        return self.objective(by_class, pos, neg, weight, estimator_stream, fresh, step=step)
 
     def _update(self, step: int, features: BatchLoss) -> StepResult:
         parameters, options = self.state.parameters, self.config.optimizer
