@@ -31,8 +31,8 @@ from truedrift.training.config import RunConfig
 
 CLASSES = ("automobile", "horse", "ship")
 GENERATED = 16
-IMAGES_PER_RUN = 16_000
-"""Generated images per run: 1,000 steps of one class."""
+IMAGES_PER_RUN = 12_000
+"""Generated images per run: 750 steps of one class."""
 SMOKE_IMAGES = 160
 REFERENCE = 3_000
 """Real images in the evaluation."""
