@@ -104,8 +104,9 @@ class Evaluate:
     seed: int | None = None
     """Seed of noise and styles."""
 
-    strength: tuple[float, ...] = (1.0,)
-    """Guidance strength, an input of the generator. Several values are evaluated one after the other."""
+    strength: tuple[float, ...] = ()
+    """Guidance strength, an input of the generator; the smallest strength of its training if not given. Several values
+    are evaluated one after the other."""
 
     neighbors: bool = False
     """Find the nearest training images of samples, in features that the run was not trained on."""
@@ -156,14 +157,13 @@ class Evaluate:
         return self.weights if self.ema is None else f"ema {self.ema!r}"
 
     def _require_strengths(self) -> None:
-        """Require one or more different strengths, and exactly one with --neighbors."""
+        """Require different strengths, and at most one with --neighbors."""
         for strength in self.strength:
             if not 0 <= strength <= 1e6:  # also NaN
                 fix = "pass 1 to 4, as in training"
                 raise UserError(f"is {strength}", "must be from 0 to 1e6", fix, field="strength")
-        if not self.strength or len(set(self.strength)) < len(self.strength):
-            listed = " ".join(f"{each:g}" for each in self.strength)
-            problem = f"has a value twice ({listed})" if listed else "has no value"
+        if len(set(self.strength)) < len(self.strength):
+            problem = f"has a value twice ({' '.join(f'{each:g}' for each in self.strength)})"
             raise UserError(problem, "must be one or more different numbers", "pass for example 1 2", field="strength")
         if self.neighbors and len(self.strength) > 1:
             problem = f"has {len(self.strength)} values with --neighbors"
@@ -197,7 +197,7 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
     ):
         reference = compute_reference(data, extractor, split=options.split, progress=progress)
         generator = trained.generator.to(extractor.device)
-        for strength in command.strength:
+        for strength in command.strength or (config.condition.strength_low,):
             metrics, protocol = evaluate(
                 generator,
                 reference,
@@ -260,7 +260,7 @@ def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) 
     # Find the neighbors.
     started = time.monotonic()
     extractor = build_extractor(name, sample_shape=train.sample_shape, device=device)
-    (strength,) = command.strength
+    strength = command.strength[0] if command.strength else config.condition.strength_low
     with memory_errors_as_user_errors("pass a smaller --batch"), ProgressDisplay() as progress:
         generator = trained.generator.to(extractor.device)
         batches = generate_batches(

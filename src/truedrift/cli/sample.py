@@ -15,7 +15,7 @@ from truedrift.errors import UserError
 from truedrift.generators.pretrained import pretrained_names
 from truedrift.generators.sampling import balanced_labels, sample
 from truedrift.records.store import writable_directory
-from truedrift.training.load import LoadedGenerator, Weights, load_generator, output_directory
+from truedrift.training.load import LoadedGenerator, Weights, default_strength, load_generator, output_directory
 from truedrift.training.pictures import require_writable_file, write_samples
 from truedrift.training.setup import memory_errors_as_user_errors
 
@@ -53,8 +53,8 @@ class Sample:
     classes: tuple[str, ...] = ()
     """Names or numbers of classes; all classes if not given."""
 
-    strength: float = 1.0
-    """Guidance strength, an input of the generator."""
+    strength: float | None = None
+    """Guidance strength, an input of the generator; the smallest strength of its training if not given."""
 
     seed: int = 0
     """Seed of the noise."""
@@ -82,19 +82,20 @@ class Sample:
         for name, value in (("count", self.count), ("batch", self.batch)):
             if not 1 <= value <= LARGEST_COUNT:
                 raise UserError(f"is {value}", f"must be from 1 to {LARGEST_COUNT}", "use the default", field=name)
-        if not 0 <= self.strength <= 1e6:
+        strength = default_strength(self.run) if self.strength is None else self.strength
+        if not 0 <= strength <= 1e6:
             fix = "pass 1 to 4, as in training"
-            raise UserError(f"is {self.strength}", "must be from 0 to 1e6", fix, field="strength")
-        path = self.out or output_directory(self.run) / f"{_file_stem(self)}{ENDINGS[self.form]}"
+            raise UserError(f"is {strength}", "must be from 0 to 1e6", fix, field="strength")
+        path = self.out or output_directory(self.run) / f"{_file_stem(self, strength)}{ENDINGS[self.form]}"
         if self.form != "folder":
             require_writable_file(path)
         elif path.is_dir() and any(path.iterdir()):
             problem = f"{str(path)!r} is not empty"
             raise UserError(problem, "must be a new or empty folder", "pass another one with --out")
-        return partial(_sample, self, path, resolve_device(self.device))
+        return partial(_sample, self, strength, path, resolve_device(self.device))
 
 
-def _file_stem(options: Sample) -> str:
+def _file_stem(options: Sample, strength: float) -> str:
     """Return a file name with the options in it; a long list of classes is replaced by its hash."""
     classes = "-".join(("", *options.classes)) if options.classes else ""
     if len(classes) > LONGEST_NAME:
@@ -104,11 +105,11 @@ def _file_stem(options: Sample) -> str:
         weights = f"-ema{options.ema!r}"
     if options.step is not None:
         weights += f"-step{options.step}"
-    stem = f"sample-{options.count}-seed{options.seed}-strength{options.strength:g}{weights}{classes}"
+    stem = f"sample-{options.count}-seed{options.seed}-strength{strength:g}{weights}{classes}"
     return stem.replace("/", "_").replace(" ", "_")
 
 
-def _sample(options: Sample, path: Path, device: torch.device) -> str:
+def _sample(options: Sample, strength: float, path: Path, device: torch.device) -> str:
     """Load the generator, draw the samples and write them; return the summary."""
     # Load the generator, and check the options that depend on it.
     trained = load_generator(options.run, weights=options.weights, ema=options.ema, step=options.step)
@@ -120,7 +121,7 @@ def _sample(options: Sample, path: Path, device: torch.device) -> str:
     labels = balanced_labels(classes, options.count, equal=options.form == "grid")
     with memory_errors_as_user_errors("pass a smaller --batch or --count"):
         values = sample(
-            trained.generator, labels, seed=options.seed, strength=options.strength, batch=options.batch, device=device
+            trained.generator, labels, seed=options.seed, strength=strength, batch=options.batch, device=device
         )
     # Write them.
     try:
@@ -128,7 +129,7 @@ def _sample(options: Sample, path: Path, device: torch.device) -> str:
     except OSError as error:
         problem = f"the samples cannot be written to {str(path)!r} ({error.strerror or error})"
         raise UserError(problem, "must be writable and have space", "pass another path with --out") from None
-    inputs = f"strength {options.strength:g}, seed {options.seed}"
+    inputs = f"strength {strength:g}, seed {options.seed}"
     return f"{len(labels)} samples of {trained.source}, {inputs}\nwritten: {path}"
 
 

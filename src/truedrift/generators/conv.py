@@ -60,6 +60,8 @@ class ConvOptions:
     """Dimension of the condition w."""
     embedding: int = 32
     """Dimension of the label embedding, and number of strength features; even."""
+    label_vector: bool = True
+    """Add the vector v_label inside w. Without it the label is only one of the inputs of w."""
 
     def __post_init__(self) -> None:
         for name, example in (("noise", 64), ("condition", 256), ("embedding", 32)):
@@ -105,7 +107,9 @@ class ConvGenerator(Generator):
         self.label = Embedding(classes + 1, options.embedding, std=1.0)
         self.hidden = _linear(options.noise + 2 * options.embedding, options.condition)
         self.condition = _linear(options.condition, options.condition)
-        self.label_condition = Embedding(classes + 1, options.condition, std=LABEL_STD)
+        self.label_condition = (
+            Embedding(classes + 1, options.condition, std=LABEL_STD) if options.label_vector else None
+        )
         # Maps.
         self.first = _linear(options.noise, widths[0] * math.prod(self.grid))
         self.blocks = nn.ModuleList([UpsamplingBlock(widths[0], widths[0], options.condition)])
@@ -122,7 +126,8 @@ class ConvGenerator(Generator):
         z = z.to(dtype)
         features = strength_features(strength.to(dtype), self.options.embedding)
         hidden = F.silu(self.hidden(torch.cat((z, self.label(labels), features), -1)))
-        w = F.silu(self.condition(hidden) + self.label_condition(labels))
+        w = self.condition(hidden)
+        w = F.silu(w if self.label_condition is None else w + self.label_condition(labels))
         # Maps.
         h = self.first(z).unflatten(1, (-1, *self.grid)).contiguous(memory_format=LAYOUT)
         for block in self.blocks:

@@ -52,6 +52,10 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "objective": {"normalization": "row", "form": "separate", "matched": True},
     },
     "32 positives": {"batch": {"n": 32}},
+    "guidance of strength 1.5": {
+        "batch": {"unconditional": 16},
+        "condition": {"strength_low": 1.5, "strength_high": 1.5},
+    },
     "all classes in every step": {"batch": {"labels": None}},
     # Features.
     "encoder at 64 px": {"encoder": {"image_size": 64}},
@@ -59,6 +63,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "global means": GLOBAL_MEANS,
     # Generator and optimizer.
     "wider generator": {"generator": {"widths": (256, 128, 96, 48)}},
+    "label only as an input": {"generator": {"label_vector": False}},
     "DriftDiT": {"generator": POOLED_FEATURES["generator"]},
     "DriftDiT, global means": POOLED_FEATURES,
     "constant learning rate": {"optimizer": {"schedule": "constant"}},

@@ -34,13 +34,21 @@ class RunEvaluator:
         options: Number and seed of the generated samples, and the split to name in the protocol.
         data: The samples to compare with, as `load_reference_data` returns them.
         extractor: The network that gives the features.
+        strength: The guidance strength of the samples.
         progress: A callback for the computation of the reference.
     """
 
     def __init__(
-        self, options: EvaluationOptions, data: Samples, extractor: Extractor, *, progress: Progress = no_progress
+        self,
+        options: EvaluationOptions,
+        data: Samples,
+        extractor: Extractor,
+        *,
+        strength: float = 1.0,
+        progress: Progress = no_progress,
     ) -> None:
         self.options, self.data, self.extractor, self.progress = options, data, extractor, progress
+        self.strength = strength
 
     @cached_property
     def reference(self) -> Reference:
@@ -49,7 +57,12 @@ class RunEvaluator:
 
     def __call__(self, generator: Generator, step: int) -> Mapping[str, Any]:
         metrics, protocol = evaluate(
-            generator, self.reference, self.extractor, samples=self.options.samples, seed=self.options.seed
+            generator,
+            self.reference,
+            self.extractor,
+            samples=self.options.samples,
+            seed=self.options.seed,
+            strength=self.strength,
         )
         return dataclasses.asdict(metrics) | {"protocol": dataclasses.asdict(protocol)}
 
@@ -78,7 +91,8 @@ def build_evaluator(
     except UserError as error:
         raise error.with_prefix(f"data.name {config.data.name}") from None
     extractor = build_extractor(config.evaluation.extractor, sample_shape=data.sample_shape, device=device)
-    return RunEvaluator(config.evaluation, data, extractor, progress=progress)
+    strength = config.condition.strength_low
+    return RunEvaluator(config.evaluation, data, extractor, strength=strength, progress=progress)
 
 
 def load_reference_data(

@@ -121,6 +121,19 @@ def load_config(path: Path) -> RunConfig | None:
     return open_run(path).config if is_run(path) else None
 
 
+def default_strength(path: Path) -> float:
+    """Return the guidance strength at which samples are drawn if none is given.
+
+    Args:
+        path: A run directory, a folder of `save_pretrained`, or a name such as `pretrained:digits`.
+
+    Returns:
+        The smallest strength of the training; 1 for a folder.
+    """
+    config = load_config(path)
+    return 1.0 if config is None else config.condition.strength_low
+
+
 def output_directory(path: Path) -> Path:
     """Return where files about a generator are written: its own directory, or runs/pretrained-NAME.
 

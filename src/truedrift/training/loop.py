@@ -271,7 +271,13 @@ class Loop:
         if self.journal is not None and every is not None and (step % every == 0 or step == last):
             path = self.run.path / SAMPLES / f"step-{step:08d}.png"
             with write_errors_as_user_errors(self.run.path):
-                write_sample_picture(self.state.average.generator, self.setup.samples, self.device, path)
+                write_sample_picture(
+                    self.state.average.generator,
+                    self.setup.samples,
+                    self.device,
+                    path,
+                    strength=self.config.condition.strength_low,
+                )
 
 
 def _call_evaluate(

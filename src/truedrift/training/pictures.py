@@ -1,6 +1,6 @@
 """Pictures and files of samples: one row of images per class, or a scatter plot of points in the plane.
 
-The picture of a run at a step uses the same noise every time, the averaged weights, and strength 1.
+The picture of a run at a step uses the same noise every time, the averaged weights, and the smallest strength.
 """
 
 import math
@@ -131,17 +131,19 @@ SEED = 0
 IMAGES_PER_CLASS, LARGEST_CLASS_COUNT, POINTS = 10, 20, 2000
 
 
-def write_sample_picture(generator: Generator, samples: Samples, device: torch.device, path: Path) -> Path:
+def write_sample_picture(
+    generator: Generator, samples: Samples, device: torch.device, path: Path, *, strength: float = 1.0
+) -> Path:
     """Write a picture of samples of the generator."""
     classes = len(samples.classes)
     if samples.is_images:
         rows = min(classes, LARGEST_CLASS_COUNT)
         count = IMAGES_PER_CLASS**2 if classes == 1 else rows * IMAGES_PER_CLASS
         labels = torch.arange(rows).repeat_interleave(count // rows)
-        images = sample(generator, labels, seed=SEED, device=device)
+        images = sample(generator, labels, seed=SEED, strength=strength, device=device)
         return write_png(image_grid(images, grid_columns(count, rows)), path)
     labels = torch.arange(POINTS) % classes
-    points = sample(generator, labels, seed=SEED, device=device)
+    points = sample(generator, labels, seed=SEED, strength=strength, device=device)
     return write_png(scatter_image(points[:, :2], labels, samples.values[:POINTS, :2]), path)
 
 
