@@ -181,6 +181,8 @@ def _choice(choices: tuple[Any, ...], value: Any, where: str) -> Any:
 
 
 def _tuple(parts: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    if parts[-1] is Ellipsis and type(value) in (int, float):  # one number, as in optimizer.more_ema=0.999
+        value = [value]
     if not isinstance(value, (list, tuple)):
         raise UserError(f"is {_short_repr(value)}", "must be a list", "write it as [a, b]", field=where)
     kinds = parts[:1] * len(value) if parts[-1] is Ellipsis else parts

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from truedrift.encoders import MapEncoder, PixelsOptions
 from truedrift.encoders import pooling as pooling_module
 
 
@@ -106,3 +107,40 @@ def test_a_single_pixel_has_only_a_mean():
     pooling_module.require_maps(("mean", "locations"), [(1, 1), (1, 1)])
     with pytest.raises(ValueError, match="pooling is 'patches' and a feature map is 2×1; needs maps of at least 2×2"):
         pooling_module.require_maps(("mean", "patches"), [(1, 1), (2, 1)])
+
+
+class Constant(MapEncoder):
+    """An encoder whose only map is the image, in bfloat16 as under autocast."""
+
+    options_type = PixelsOptions
+
+    def __init__(self):
+        super().__init__(
+            PixelsOptions(pooling="pyramid"),
+            sample_shape=(3, 8, 8),
+            network=torch.nn.Identity(),
+            channels=[3],
+            sizes=[(8, 8)],
+        )
+
+    def maps(self, values):
+        return [values.bfloat16()]
+
+
+def test_maps_in_bfloat16_are_pooled_in_float32():
+    """Deviations far below the mean, as in trained networks. In bfloat16 the gradient has nothing in common with it."""
+    values = 4 + 0.2 * torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    values = values.bfloat16().float()  # no rounding of the values themselves
+    weights = torch.randn(2, 200, 3, generator=torch.Generator().manual_seed(1))
+
+    def gradient(pool, x):
+        x = x.clone().requires_grad_()
+        (group,) = pool(x)
+        (group * weights.to(group.dtype)[:, : group.shape[1]]).sum().backward()
+        return x.grad.double().flatten()
+
+    expected = gradient(lambda x: pooling_module.pool_map(x, "pyramid"), values.double())
+    found = gradient(Constant(), values)
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
+    rounded = gradient(lambda x: pooling_module.pool_map(x.bfloat16(), "pyramid"), values)  # negative control
+    assert torch.cosine_similarity(rounded, expected, dim=0) < 0.9

@@ -103,6 +103,21 @@ def test_stages_after_the_last_tap_are_not_built(run):
     assert encoder.dimensions == (8,)
 
 
+@pytest.mark.parametrize(("stages", "taps"), [(1, (1,)), (2, (1, 2)), (3, (1, 2, 3)), (4, (2, 3, 4)), (5, (2, 3, 4))])
+def test_default_taps_exist(tmp_path, stages, taps):
+    """The last three stages of up to four. With more stages they stay what they were in existing runs."""
+    layout = ResNetOptions(width=8, blocks=(1,) * stages)
+    network = ResNet(SHAPE[0], layout)
+    initialize_weights(network, torch.Generator().manual_seed(0))
+    save_encoder(tmp_path, network.state_dict(), layout, SHAPE)
+    encoder = build(OwnEncoderOptions(run=str(tmp_path)), sample_shape=SHAPE)
+    assert encoder.options.taps == taps
+    with torch.no_grad():
+        maps = network(images())
+    for found, tap in zip(encoder(images()), taps, strict=True):
+        torch.testing.assert_close(found, maps[tap].mean((-2, -1)))
+
+
 def test_sizes_that_are_no_power_of_two_are_rounded_up(tmp_path):
     shape = (3, 7, 9)
     run = save_network(tmp_path / "odd", make_network(), shape)
@@ -122,7 +137,7 @@ def test_the_hash_names_the_weights(tmp_path, run):
 
 
 def test_runs_that_cannot_be_used_are_refused(tmp_path, run):
-    with pytest.raises(ValueError, match="run is not set; must be the directory of a run of truedrift train-encoder"):
+    with pytest.raises(ValueError, match=r"run is not set; must be the directory of a complete run .*; pass --encoder"):
         build(OwnEncoderOptions(), sample_shape=SHAPE)
     with pytest.raises(ValueError, match=r"run is '.*missing', which does not exist; .*; pass the path"):
         build(OwnEncoderOptions(run=str(tmp_path / "missing")), sample_shape=SHAPE)

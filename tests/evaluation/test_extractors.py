@@ -11,6 +11,7 @@ from truedrift.data import load, to_model_range
 from truedrift.encoders import ConvNetOptions, build
 from truedrift.evaluation import EXTRACTORS, build_extractor, default_extractor, inception
 from truedrift.evaluation import digits_classifier as digits_module
+from truedrift.evaluation.inception_network import Convolution, InceptionNetwork
 from truedrift.storage import cache_directory
 
 CPU = torch.device("cpu")
@@ -55,6 +56,30 @@ def test_inception_features_agree_with_recorded_values():
     found = build_extractor("inception", sample_shape=COLOR, device=CPU)(images)
     assert found.probabilities is None
     assert float((found.features - expected).norm() / expected.norm()) < 1e-3
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated")
+def test_inception_network_computes_the_program_of_the_file():
+    file = cache_directory("inception") / "default_1.pt"
+    if not file.exists():
+        pytest.skip("the FID network is not in the cache: run truedrift data fetch inception")
+    program = torch.jit.load(str(file)).eval()
+    images = torch.rand(2, 3, 299, 299, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    with torch.no_grad():
+        expected, found = program(images), InceptionNetwork.from_program(program)(images)
+    assert float((found - expected).norm() / expected.norm()) < 1e-5
+
+
+def test_average_before_and_after_a_convolution_are_the_same():
+    """The order in which the network takes averages of 3×3 pixels, with a bias and at the border."""
+    generator = torch.Generator().manual_seed(0)
+    values, weight, bias = (
+        torch.randn(shape, generator=generator, dtype=torch.float64) for shape in ((2, 5, 6, 7), (3, 5, 1, 1), (3,))
+    )
+    network = InceptionNetwork({"conv": Convolution(weight, bias, 1, (0, 0))})
+    pooled = torch.nn.functional.avg_pool2d(values, 3, 1, 1, count_include_pad=False)
+    expected = torch.nn.functional.conv2d(pooled, weight, bias).relu()
+    assert_close(network._average_branch("conv", values), expected, rtol=0, atol=1e-12)
 
 
 def test_a_file_with_another_hash_is_not_opened(tmp_path, monkeypatch):

@@ -302,3 +302,28 @@ def test_a_record_survives_its_file(digits, tmp_path):
     assert read(tmp_path / "evaluations.jsonl", NeighborsRecord) == [record]
     assert (tmp_path / "evaluations.jsonl").stat().st_size < 5000
     assert list(record.quantiles) == sorted(record.quantiles)
+
+
+@pytest.mark.parametrize("reference", [None, 300])
+def test_mirrored_copies_are_found_if_training_mirrors_images(digits, reference):
+    train, held_out, _ = digits
+    chosen = torch.randperm(len(train), generator=torch.Generator().manual_seed(2))[:100]
+    mirrored = train.values[chosen].flip(-1)
+    found = find_neighbors(mirrored, dataclasses.replace(train, flips=True), held_out, Sums(), reference=reference)
+    assert summarize(found).is_suspicious
+    assert found.ids[:, 0].equal(chosen)
+    assert float(found.distances[:, 0].max()) < 1e-3
+    assert all(len(set(row)) == len(row) for row in found.ids.tolist())
+    assert (found.distances.diff(dim=1) >= 0).all()
+    without = find_neighbors(mirrored, train, held_out, Sums(), reference=reference)  # negative control
+    assert not summarize(without).is_suspicious
+
+
+def test_distance_of_a_mirrored_comparison_is_the_smaller_one(digits):
+    train, held_out, others = digits
+    train = dataclasses.replace(train, flips=True)
+    found = find_neighbors(others, train, held_out, Sums())
+    matrix, y = Sums().matrix, train.values.float().flatten(1)
+    for queries, distances in ((others, found.distances[:, 0]), (held_out.values, found.held_out)):
+        views = [torch.cdist(view.float().flatten(1) @ matrix, y @ matrix) for view in (queries, queries.flip(-1))]
+        assert_close(torch.minimum(*views).amin(1), distances, rtol=1e-4, atol=1e-2)

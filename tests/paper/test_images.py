@@ -24,7 +24,7 @@ def record():
         [
             with_kid(run(images.RECIPE, 96, 0, [80.0]), 0.06, 0.32),
             with_kid(run(images.RECIPE, 96, 1, [90.0]), 0.08, 0.48),
-            with_kid(run("32 positives", 32, 0, [70.0]), 0.05, 0.32),
+            with_kid(run("wider generator", 96, 0, [70.0]), 0.05, 0.32),
             with_kid(run("all classes in every step", 96, 0, [200.0]), 0.2, 0.96),
         ],
     )
@@ -78,7 +78,7 @@ def test_table_has_the_mean_over_seeds_and_the_time_per_image():
 
 def test_finding_names_better_variants_and_the_worst():
     assert images.findings(record()) == [
-        "KID of the recipe: 0.070; smaller: 32 positives (0.050); worst: all classes in every step (0.200)"
+        "KID of the recipe: 0.070; smaller: wider generator (0.050); worst: all classes in every step (0.200)"
     ]
 
 
@@ -87,5 +87,5 @@ def test_figure_has_a_line_per_variant_with_the_smallest_on_top():
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "all classes in every step",
         images.RECIPE,
-        "32 positives",
+        "wider generator",
     ]

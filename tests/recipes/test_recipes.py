@@ -162,3 +162,29 @@ def test_recipe_takes_a_step(name, tmp_path, monkeypatch):
     assert bool(outcome.finite)
     changed = [not torch.equal(a, b) for a, b in zip(step.state.parameters, before, strict=True)]
     assert any(changed)  # only the last layer of a transformer, whose gates start at 0
+
+
+def test_length_of_the_run_follows_the_classes():
+    def steps(*classes, **options):
+        return recipe("cifar10-cpu", given={"classes": classes or None}, **options).cadence.steps
+
+    assert [steps(), steps("automobile"), steps("automobile", "horse", "ship")] == [16_500, 3_000, 6_000]
+    assert recipe("cifar10-cpu", given={"classes": ("cat",)}).data.classes == ("cat",)
+    assert steps("cat", settings=["cadence.epochs=2"]) == 200
+    assert steps("cat", tree={"cadence": {"epochs": 3}}) == 300
+
+
+def test_every_recipe_takes_classes():
+    config = recipe("digits", given={"classes": ("3", "7")})
+    assert (config.data.classes, config.cadence) == (("3", "7"), recipe("digits").cadence)
+
+
+@pytest.mark.parametrize(
+    ("setting", "found"),
+    [
+        ("optimizer.more_ema=0.9", lambda config: config.optimizer.more_ema == (0.9,)),
+        ("objective.temperatures=1", lambda config: config.objective.temperatures == (1.0,)),
+    ],
+)
+def test_one_number_is_a_list(setting, found):
+    assert found(recipe("digits", settings=[setting]))

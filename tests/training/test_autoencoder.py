@@ -41,6 +41,13 @@ def test_a_batch_is_a_function_of_seed_and_step():
         assert not torch.equal(a.mask, other.mask)
 
 
+def test_a_small_data_set_is_a_whole_batch():
+    for size, count in ((3, 3), (11, 11), (20, 11)):
+        options = AutoencoderOptions(batch=size)
+        assert options.images_per_step(11) == count
+        assert len(draw_batch(make_samples(11), options, seed=0, step=2).images) == count
+
+
 def test_a_pass_repeats_no_image_and_keeps_labels():
     samples = make_samples()
     batches = [draw_batch(samples, STILL, seed=0, step=step) for step in range(2)]  # 11 // 4 steps per pass

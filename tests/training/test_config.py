@@ -105,9 +105,9 @@ def is_clear_error(message, path):
 
 
 def is_kept(config, path, value):
-    """Return whether the option has that value, and the configuration survives JSON."""
+    """Return whether the option has that value, and the configuration survives JSON. One number is also a list."""
     restored = recipe("digits", tree=json.loads(json.dumps(config.tree(), allow_nan=False)))
-    return to_lists(value_at(config.tree(), path)) == to_lists(value) and restored == config
+    return to_lists(value_at(config.tree(), path)) in (to_lists(value), [value]) and restored == config
 
 
 @every_option
@@ -246,6 +246,14 @@ def paper_digits(tree=None, settings=()):
 
 
 CONFLICTS = {
+    "objective.share_normalization": {
+        "objective": {
+            "arithmetic": "abc-release",
+            "feature_scale": "standardize-l2",
+            "share_normalization": "map",
+        }
+    },
+    "encoders[0]": {"encoder": {"kind": "pixels"}, "encoders": [{"kind": "pixels"}]},
     "condition.strength_low": {"condition": {"strength_low": 3, "strength_high": 2}},
     "objective.estimator_neg": {"batch": {"unconditional": 2}, "objective": {"estimator_neg": "jackknife"}},
     "batch.generated": {"batch": {"unconditional": 2, "generated": 1}},
@@ -429,3 +437,16 @@ def test_warning_of_windows_that_overlap():
     )
     assert [warning(n) for n in (98, 7, 8, 5)] == [None] * 4
     assert warning(100, "batch.fresh_negatives=64").endswith("set batch.n=64")
+
+
+def test_message_of_a_fixed_arithmetic_names_everything_to_set():
+    with pytest.raises(UserError) as caught:
+        recipe("digits", settings=["objective.arithmetic=official"])
+    assert str(caught.value) == (
+        "objective.normalization is 'row' with objective.arithmetic official; must be 'bidirectional'; set "
+        "objective.normalization=bidirectional objective.form=product objective.estimator_pos=standard "
+        "objective.estimator_neg=standard objective.share_normalization=map objective.matched=false, "
+        "or set objective.arithmetic=stable"
+    )
+    fix = str(caught.value).split("; set ")[1].split(", or")[0]
+    assert recipe("digits", settings=["objective.arithmetic=official", *fix.split()]).objective.arithmetic == "official"

@@ -13,7 +13,14 @@ from truedrift.encoders import OwnEncoderOptions, ResNetOptions, build, hash_enc
 from truedrift.options import from_dict
 from truedrift.training import NonFinite, TrainingState, checkpoint, open_run
 from truedrift.training.autoencoder import MaskedAutoencoder
-from truedrift.training.encoder_run import EncoderConfig, EncoderRun, EncoderStep, train_encoder
+from truedrift.training.encoder_run import (
+    EncoderConfig,
+    EncoderRun,
+    EncoderStep,
+    encoder_config_from_dict,
+    train_encoder,
+)
+from truedrift.training.journal import RunJournal
 
 STEPS = 8
 SHAPE = (1, 8, 8)
@@ -190,6 +197,40 @@ def test_metrics_and_files(tmp_path, uninterrupted):
     assert checkpoint.steps(tmp_path / "checkpoints") == (6, 8)
 
 
+def take_digits(count):
+    """Return the first digits."""
+    return load("digits").take(torch.arange(count))
+
+
+def test_images_are_counted_as_they_are_drawn(tmp_path, monkeypatch):
+    """A step of a data set that is smaller than the batch has as many images as the data set."""
+    counted = []
+    monkeypatch.setattr(
+        "truedrift.training.encoder_run.timing", lambda images, since, device: counted.append(images) or {}
+    )
+    config = encoder_config_from_dict(make_config().tree() | {"autoencoder": {"batch": 64}})
+    reports = run(config, tmp_path, samples=take_digits(30))
+    assert [report.metrics["images_seen"] for report in reports] == [60, 120, 180, 240]
+    assert counted == [60, 60, 60, 60]
+
+
+def test_a_signal_while_a_step_is_logged_is_for_the_next_step(tmp_path, monkeypatch, uninterrupted):
+    """An interrupted run has saved the step that it reports."""
+    write = RunJournal.write
+
+    def interrupt(self, metrics):
+        write(self, metrics)
+        if metrics["step"] == 2:
+            send_signal()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunJournal, "write", interrupt)
+        last = run(make_config(), tmp_path)[-1]
+    assert (last.step, last.interrupted) == (3, "SIGTERM")
+    assert checkpoint.steps(tmp_path / "checkpoints") == (3,)
+    assert run_outcome(make_config(), tmp_path) == uninterrupted
+
+
 def test_the_encoder_has_the_averaged_weights(tmp_path):
     config = make_config()
     run(config, tmp_path)
@@ -236,3 +277,25 @@ def test_points_are_refused(tmp_path):
         train_encoder(make_config(), samples=load("two-moons"), out=tmp_path)
     with pytest.raises(ValueError, match=r"masked is 0\.0; must be greater than 0 and at most 1"):
         from_dict(EncoderConfig, {"autoencoder": {"masked": 0}})
+
+
+def test_a_cosine_schedule_needs_steps_after_its_warm_up(tmp_path):
+    run(make_config(optimizer={"schedule": "cosine", "warmup_steps": 7}), tmp_path)
+    with pytest.raises(
+        ValueError, match=r"optimizer.warmup_steps is 8 with optimizer.schedule cosine and 8 steps; must be below"
+    ):
+        train_encoder(make_config(optimizer={"schedule": "cosine", "warmup_steps": 8}), out=tmp_path)
+
+
+def test_further_averages_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"optimizer.more_ema is \(0.9, 0.99\); must be empty, .*; leave it out"):
+        train_encoder(make_config(optimizer={"more_ema": [0.9, 0.99]}), out=tmp_path)
+
+
+def test_a_classifier_needs_two_classes(tmp_path):
+    """Labels count, not names: a class may be without images."""
+    digits = load("digits")
+    zeros = digits.take((digits.labels == 0).nonzero().flatten())
+    with pytest.raises(ValueError, match=r"cadence.classifier_steps is 3 and digits has 1 class; a classifier needs"):
+        train_encoder(make_config(), samples=zeros, out=tmp_path)
+    run(make_config(classifier_steps=0), tmp_path, samples=zeros)

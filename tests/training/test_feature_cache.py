@@ -7,6 +7,7 @@ import dataclasses
 import errno
 import fcntl
 import os
+import re
 import resource
 import shutil
 
@@ -348,7 +349,7 @@ def test_progress_is_reported(tmp_path, monkeypatch):
         progress=lambda *arguments: calls.append(arguments),
         **options,
     )
-    assert calls == [("features of small (0.0 MB)", done, 54) for done in (20, 27, 47, 54)]
+    assert calls == [("features of small", done, 54) for done in (20, 27, 47, 54)]
 
 
 # ---- write_resumable ----
@@ -443,3 +444,21 @@ def test_remove_unfinished_removes_file_and_count(write_file, tmp_path):
     feature_cache.remove_unfinished(write_file.path)
     feature_cache.remove_unfinished(write_file.path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_size_and_free_space_are_said_before_encoding(tmp_path):
+    messages = []
+
+    def encode(values):
+        assert len(messages) == 1
+        return encoder(values)
+
+    encoder = build_encoder(3, 5)
+    options = {"directory": tmp_path, "precision": "float32", "device": CPU, "progress": no_progress}
+    build_feature_cache(small_samples(), encoder, encode, notify=messages.append, **options)
+    size = 2 * len(small_samples()) * encoder.stored_size * 4 / 1e6
+    assert re.fullmatch(
+        rf"encoding .+ once: {size:.1f} MB in {re.escape(str(tmp_path))}, which has [\d.]+ .B left", messages[0]
+    )
+    build_feature_cache(small_samples(), encoder, encode, notify=messages.append, **options)
+    assert len(messages) == 1  # the file is there

@@ -256,3 +256,17 @@ def test_official_arithmetic_takes_classes_and_locations_of_a_part_as_one_batch(
     stable = BatchObjective(MAPS, dataclasses.replace(OFFICIAL, arithmetic="stable"))(gen, pos, neg, weight)
     torch.testing.assert_close(result.energy(), stable.energy())
     assert not torch.allclose(result.gradient, stable.gradient, rtol=0.01)  # its clamps are active
+
+
+def test_official_energy_is_that_of_the_report():
+    gen, pos, neg, weight = draw_groups(3)
+    options = dataclasses.replace(
+        OPTIONS,
+        arithmetic="official",
+        estimator_pos="standard",
+        normalization="bidirectional",
+        form="product",
+        share_normalization="map",
+    )
+    result = Objective(options, (1.0, 1.0), share=(2,), weigh_loss=True)(gen, pos, neg, weight)
+    torch.testing.assert_close(result.energy(), result.report().energy.mean(-1), rtol=1e-6, atol=1e-9)

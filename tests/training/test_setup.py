@@ -179,3 +179,24 @@ def test_pixels_are_never_cached(monkeypatch, tmp_path):
     config = small_config(engine={"precision": "float32", "cached_positives": True})
     build_small_step(dataclasses.replace(config, encoder=PixelsOptions()))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("mirror", [True, False])
+def test_mirroring_can_be_chosen(mirror):
+    data = dataclasses.replace(RunConfig().data, mirror=mirror)
+    samples = load_samples(dataclasses.replace(RunConfig(), data=data), Parts())
+    assert samples.flips is mirror  # digits are not mirrored by default
+    photos = load_samples(dataclasses.replace(RunConfig(), data=data), Parts(samples=small_samples()))
+    assert photos.flips is mirror
+
+
+def test_points_cannot_be_mirrored():
+    config = RunConfig(data=dataclasses.replace(RunConfig().data, name="two-moons", mirror=True))
+    with pytest.raises(UserError, match=r"^data.mirror is true and the samples are points; only images"):
+        load_samples(config, Parts())
+
+
+def test_number_of_locations_needs_locations():
+    config = small_config(objective={"locations": 4})
+    with pytest.raises(UserError, match=r"objective.locations is 4 and no feature group has locations; .*; set"):
+        build_small_step(config)

@@ -268,3 +268,9 @@ def test_steps_use_the_schedule():
         expected = expected * (1 - 2 * learning_rate(step.config.optimizer, number, 4))
     torch.testing.assert_close(weight.detach(), expected, rtol=1e-12, atol=0)
     assert learning_rate(step.config.optimizer, 3, 4) == 0.005
+
+
+def test_a_schedule_of_warm_up_steps_alone_keeps_its_last_rate():
+    options = OptimizerOptions(learning_rate=0.5, schedule="cosine", warmup_steps=5, final_fraction=0.1)
+    assert learning_rate(options, 4, 5) == 0.5
+    assert learning_rate(options, 5, 5) == pytest.approx(0.05)

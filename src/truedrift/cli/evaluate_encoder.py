@@ -1,27 +1,33 @@
 """`truedrift evaluate-encoder NAME…`: k nearest neighbors and a linear probe on the features of encoders."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import tyro
 
 from truedrift.cli.progress import ProgressDisplay
+from truedrift.data.folder import has_test_split
 from truedrift.data.load import load
 from truedrift.data.samples import Samples
 from truedrift.distributed import resolve_device
 from truedrift.encoders.catalog import OPTIONS, EncoderOptions, build
 from truedrift.encoders.resnet import OwnEncoderOptions
 from truedrift.errors import UserError, require_integer
+from truedrift.evaluation.neighbors import hold_out
 from truedrift.evaluation.probe import NEIGHBORS, ProbeResult, choose_samples, probe_encoder
+from truedrift.options import from_dict
+from truedrift.recipes.overrides import apply_settings
 from truedrift.report.table import MeanCell, Row, Table
 from truedrift.seeding import require_seed
 from truedrift.training.setup import memory_errors_as_user_errors
 
 NAMED = tuple(kind for kind in OPTIONS if kind != "own")
+FIXED = {"kind", "run"}
+"""Options that the name of an encoder determines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +36,15 @@ class EvaluateEncoder:
 
     Features are the means of the encoder's maps, standardized. Both accuracies are of the same test images and use the
     same labeled images of the train split, so that encoders can be compared. The number after ± is the standard error
-    over test images.
+    over test images. Without a test split, as in most folders, up to a fifth of the images of each class is held out;
+    an encoder that was trained on the same folder has seen them.
 
     Try it:
       truedrift evaluate-encoder pixels convnet efficientnet-lite0
       truedrift evaluate-encoder runs/encoder-cifar10-0123456789ab pixels --train 10000 --test 2000
       truedrift evaluate-encoder pixels convnet --data digits
+      truedrift evaluate-encoder efficientnet-lite0 --set image_size=96 --set taps=2,4,10,15
+      truedrift evaluate-encoder runs/encoder-folder-0123456789ab pixels --data folder --root photos --image-size 32
     """
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional]
@@ -54,13 +63,16 @@ class EvaluateEncoder:
     """Labeled images of the split train."""
 
     test: int = 500
-    """Images of the split test."""
+    """Images of the split test, or images to hold out of a folder without one."""
 
     neighbors: int = NEIGHBORS
     """k of the nearest neighbors."""
 
     seed: int = 0
     """Seed of the choice of images."""
+
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """An option as option=value, for every encoder that has it; may be repeated."""
 
     batch: int = 250
     """Images that pass through the encoder at a time."""
@@ -76,7 +88,7 @@ class EvaluateEncoder:
         encoders = {name: _find_encoder(name) for name in self.names}
         if not encoders:
             raise UserError("no encoder was given", f"available: {', '.join(NAMED)}", "pass one or more, or a run")
-        return partial(_evaluate, self, encoders, resolve_device(self.device))
+        return partial(_evaluate, self, _set_options(encoders, self.set), resolve_device(self.device))
 
 
 def _find_encoder(name: str) -> EncoderOptions:
@@ -90,14 +102,42 @@ def _find_encoder(name: str) -> EncoderOptions:
     return OwnEncoderOptions(run=name)
 
 
+def _set_options(encoders: dict[str, EncoderOptions], settings: Sequence[str]) -> dict[str, EncoderOptions]:
+    """Return the encoders with every setting applied to those that have its option."""
+    # Require that each setting is for one of the encoders.
+    known = {name: {each.name for each in fields(options)} - FIXED for name, options in encoders.items()}
+    available = sorted(set().union(*known.values()))
+    pairs = [(_option_name(setting), setting) for setting in settings]
+    for option, setting in pairs:
+        if option not in available:
+            problem = f"the setting {setting!r} fits none of the encoders {', '.join(encoders)}"
+            raise UserError(problem, f"their options are {', '.join(available)}", "choose one of these")
+    # Apply them.
+    changed: dict[str, EncoderOptions] = {}
+    for name, options in encoders.items():
+        kind: type[Any] = type(options)
+        fitting = [setting for option, setting in pairs if option in known[name]]
+        try:
+            changed[name] = from_dict(kind, apply_settings(asdict(options), fitting))
+        except UserError as error:
+            raise error.with_prefix(name) from None
+    return changed
+
+
+def _option_name(setting: str) -> str:
+    """Return the option of "option=value"."""
+    try:
+        (option,) = apply_settings({}, [setting])
+    except UserError:
+        raise UserError(
+            f"the setting is {setting!r}", "must be option=value", "write for example image_size=96"
+        ) from None
+    return option
+
+
 def _evaluate(command: EvaluateEncoder, encoders: dict[str, EncoderOptions], device: torch.device) -> str:
     """Evaluate the encoders one after the other; return the table."""
-    train, test = (
-        choose_samples(
-            load(command.data, split=split, root=command.root, image_size=command.image_size), count, command.seed
-        )
-        for split, count in (("train", command.train), ("test", command.test))
-    )
+    train, test, is_held_out = _load_images(command)
     results = {}
     with memory_errors_as_user_errors("pass a smaller --batch"), ProgressDisplay() as progress:
         for name, options in encoders.items():
@@ -106,7 +146,19 @@ def _evaluate(command: EvaluateEncoder, encoders: dict[str, EncoderOptions], dev
             results[name] = probe_encoder(
                 encoder, train, test, neighbors=command.neighbors, batch=command.batch, progress=report
             )
-    return "\n".join((*_table(results).aligned(), "", _describe_protocol(command, train, test)))
+    has_own = any(isinstance(options, OwnEncoderOptions) for options in encoders.values())
+    tested = _describe_tested(command.data, len(test), is_held_out=is_held_out, has_own=has_own)
+    return "\n".join((*_table(results).aligned(), "", f"{tested}, {_describe_protocol(command, train)}"))
+
+
+def _load_images(command: EvaluateEncoder) -> tuple[Samples, Samples, bool]:
+    """Load training and test images; return them, and whether the latter were held out, without a test split."""
+    read = partial(load, command.data, root=command.root, image_size=command.image_size)
+    train = read(split="train")
+    is_held_out = command.data == "folder" and command.root is not None and not has_test_split(command.root)
+    train, test = hold_out(train, None, max(2, command.test)) if is_held_out else (train, read(split="test"))
+    chosen = (choose_samples(train, command.train, command.seed), choose_samples(test, command.test, command.seed))
+    return *chosen, is_held_out
 
 
 def _report(progress: ProgressDisplay, name: str, what: str, done: float, total: float) -> None:
@@ -126,6 +178,16 @@ def _accuracy(result: ProbeResult, accuracy: float) -> MeanCell:
     return MeanCell(100 * accuracy, 100 * result.error(accuracy), result.test, spec=".1f")
 
 
-def _describe_protocol(command: EvaluateEncoder, train: Samples, test: Samples) -> str:
-    images = f"{len(test)} test images of {command.data}, {len(train)} labeled training images"
-    return f"{images}, {len(train.classes)} classes; k = {command.neighbors}, cosine; seed {command.seed}"
+def _describe_tested(data: str, count: int, *, is_held_out: bool, has_own: bool) -> str:
+    """Describe the images that were classified."""
+    if not is_held_out:
+        return f"{count} test images of {data}"
+    seen = " (an encoder that was trained on this folder has seen them)" if has_own else ""
+    return f"{count} images held out of {data}, which has no test split{seen}"
+
+
+def _describe_protocol(command: EvaluateEncoder, train: Samples) -> str:
+    """Describe the labeled images and the options."""
+    images = f"{len(train)} labeled training images, {len(train.classes)} classes"
+    settings = "".join(f"; {setting}" for setting in command.set)
+    return f"{images}; k = {command.neighbors}, cosine; seed {command.seed}{settings}"

@@ -85,13 +85,13 @@ class Train:
 
     def prepare(self) -> Callable[[], str]:
         """Check the configuration and the device."""
-        given = {"n": self.n, "seed": self.seed, "estimator": self.estimator, "data": self.data}
+        flags = {"n": self.n, "seed": self.seed, "estimator": self.estimator, "data": self.data}
+        given: dict[str, Any] = {**flags, "classes": self.classes or None}
         tree = {} if self.config is None else _read_config(self.config)
-        classes = (f"data.classes={json.dumps(self.classes)}",) if self.classes else ()
-        config = recipe(self.recipe, given=given, tree=tree, settings=() if self.encoder else (*classes, *self.set))
+        config = recipe(self.recipe, given=given, tree=tree, settings=() if self.encoder else self.set)
         if self.encoder is not None:
             own = _own_encoder(self.encoder, getattr(config.encoder, "pooling", "mean"))
-            config = recipe(self.recipe, given=given, tree=tree, settings=(own, *classes, *self.set))
+            config = recipe(self.recipe, given=given, tree=tree, settings=(own, *self.set))
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
         return partial(_train, config, self.out, resolve_device(self.device))
@@ -210,13 +210,11 @@ def _evaluation_line(directory: Path) -> tuple[str, ...]:
         return ()
     protocol, numbers = evaluated[-1]["protocol"], evaluated[-1]["evaluation"]
     by = f"{protocol['samples']} samples against {protocol['reference_count']} of {protocol['reference']}"
-    best = min(entry["evaluation"]["fid"] for entry in evaluated)
+    best = _format_number(min(entry["evaluation"]["fid"] for entry in evaluated))
     others = evaluated[-1].get("more_ema", {}).items()
     more = "".join(f", {_format_number(each['fid'])} with ema {decay}" for decay, each in others)
-    return (
-        f"distance: {_format_number(numbers['fid'])} by {protocol['extractor']} ({by}), best {_format_number(best)}"
-        + more,
-    )
+    distance = _format_number(numbers["fid"])
+    return (f"distance: {distance} by {protocol['extractor']} ({by}), best so far {best}{more}",)
 
 
 def _format_number(value: float | None) -> str:

@@ -1,8 +1,9 @@
 """`truedrift train-encoder`: train an encoder on images, or resume the training."""
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,13 +17,16 @@ from truedrift.data.load import NAMES, TOYS
 from truedrift.distributed import resolve_device
 from truedrift.encoders.resnet import WEIGHTS
 from truedrift.errors import UserError, require_choice
-from truedrift.options import from_dict
 from truedrift.recipes.overrides import RECIPES, apply_settings
-from truedrift.training.encoder_run import EncoderConfig, train_encoder
+from truedrift.training.config import DataOptions
+from truedrift.training.encoder_run import EncoderConfig, encoder_config_from_dict, train_encoder
+from truedrift.training.setup import load_data
 
 DATA_SETS = tuple(name for name in NAMES if name not in TOYS)
 FOLDER_SIZE = 32
 """Default height and width of the images of a folder."""
+OWN_RECIPES = {"cifar10": "cifar10-own", "mnist": "fashion-mnist"}
+"""Recipes of data sets that have no recipe of their name for an encoder of one's own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +78,7 @@ class TrainEncoder:
 
     def prepare(self) -> Callable[[], str]:
         """Check the configuration and the device."""
-        config = from_dict(EncoderConfig, apply_settings(EncoderConfig().tree(), (*self._settings(), *self.set)))
+        config = encoder_config_from_dict(apply_settings(EncoderConfig().tree(), (*self._settings(), *self.set)))
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
         return partial(_train, config, self.out, resolve_device(self.device))
@@ -101,14 +105,18 @@ class TrainEncoder:
 def _train(config: EncoderConfig, out: Path | None, device: torch.device) -> str:
     """Train to the end or to a signal; return the summary."""
     progress = ProgressDisplay()
-    reports = train_encoder(config, out=out, device=device, progress=progress, notify=progress.print_message)
+    samples = load_data(config.data, seed=config.seed)
+    reports = train_encoder(
+        config, samples=samples, out=out, device=device, progress=progress, notify=progress.print_message
+    )
     last = follow_training(reports, progress, _describe_loss)
+    first, *others = _next_commands(config.data, last.directory, samples.labels.unique(return_counts=True)[1].tolist())
     lines = (
-        f"complete: {last.steps} steps, {config.images_seen(last.steps)} images seen",
+        f"complete: {last.steps} steps, {last.metrics.get('images_seen', 0)} images seen",
         _describe_loss(last.metrics),
         f"encoder:  {last.directory / WEIGHTS}",
-        f"next:     truedrift evaluate-encoder {last.directory} pixels",
-        f"          truedrift train {_recipe_name(config)} --encoder {last.directory}",
+        f"next:     {first}",
+        *(f"          {command}" for command in others),
     )
     return "\n".join(lines)
 
@@ -119,9 +127,32 @@ def _describe_loss(metrics: Mapping[str, Any]) -> str:
     return text + (f", accuracy {metrics['accuracy']:.1%}" if "accuracy" in metrics else "")
 
 
-def _recipe_name(config: EncoderConfig) -> str:
-    """Return a recipe for the same images, with its --data if it needs one."""
-    name = config.data.name
-    if name == "folder":
-        return f"folder --data {config.data.root}"
-    return "cifar10-own" if name == "cifar10" else name if name in RECIPES else "RECIPE"
+def _next_commands(data: DataOptions, run: Path, class_sizes: Sequence[int]) -> list[str]:
+    """Return the commands that evaluate the encoder and train a generator with it, both on the same images."""
+    commands = [_train_words(data, run, min(class_sizes))]
+    if len(class_sizes) > 1:  # without classes there is no accuracy
+        commands.insert(0, _evaluate_words(data, run))
+    return [shlex.join(words) for words in commands]
+
+
+def _evaluate_words(data: DataOptions, run: Path) -> list[str]:
+    """Return the command `evaluate-encoder` for these images."""
+    words = ["truedrift", "evaluate-encoder", str(run), "pixels", "--data", data.name]
+    words += [] if data.root is None else ["--root", data.root]
+    return words if data.image_size is None else [*words, "--image-size", str(data.image_size)]
+
+
+def _train_words(data: DataOptions, run: Path, smallest_class: int) -> list[str]:
+    """Return the command `train` for these images: a recipe, and the options in which its data differ."""
+    name = OWN_RECIPES.get(data.name, data.name)
+    recipe = RECIPES[name]()
+    words = ["truedrift", "train", name]
+    words += [] if data.root is None else ["--data", data.root]
+    words += ["--classes", *data.classes] if data.classes else []
+    words += ["--set", f"batch.n={smallest_class}"] if smallest_class < recipe.batch.n else []
+    for option in fields(data):
+        value = getattr(data, option.name)
+        if option.name not in ("root", "classes") and value != getattr(recipe.data, option.name):
+            text = value if isinstance(value, str) else "none" if value is None else json.dumps(value)
+            words += ["--set", f"data.{option.name}={text}"]
+    return [*words, "--encoder", str(run)]

@@ -63,6 +63,22 @@ class Samples:
         """Whether the values are images."""
         return self.values.dtype == torch.uint8
 
+    def take(self, ids: Tensor) -> "Samples":
+        """Return the samples at these positions, in their order.
+
+        Args:
+            ids: int64 [K].
+
+        Returns:
+            K samples.
+
+        Example:
+            >>> samples = Samples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("a", "b"), "points", flips=False)
+            >>> samples.take(torch.tensor([2, 0])).labels
+            tensor([1, 0])
+        """
+        return replace(self, values=self.values[ids], labels=self.labels[ids])
+
     def select_classes(self, names: Sequence[str]) -> "Samples":
         """Return the samples of some classes.
 

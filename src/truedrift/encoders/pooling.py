@@ -131,7 +131,7 @@ def _pyramid(features: Float[Tensor, "B D h w"]) -> Float[Tensor, "B P D"]:
     for side in sides:
         shape = features.shape[-2:] if side is None else (side, side)
         mean = F.avg_pool2d(features, shape)
-        # E[a²] − E[a]² in the precision of the features is enough: deviations are not near 0 in a trained network.
+        # E[a²] − E[a]² in float32 is enough: deviations are not near 0 in a trained network.
         variance = (F.avg_pool2d(square, shape) - mean.square()).clamp_min(0)
         groups += [_locations(mean), _locations((variance + EPSILON).sqrt())]
     return torch.cat(groups, 1)

@@ -14,7 +14,7 @@ holds encoder.safetensors: the averaged weights, the layout of the network and t
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -32,6 +32,8 @@ WEIGHTS = "encoder.safetensors"
 """The file in the run directory."""
 GROUP = 8
 """Channels per group of the normalizations."""
+DEFAULT_TAPS = (2, 3, 4)
+"""The last three of the four stages that a network has by default."""
 _LAYOUT, _SHAPE = "layout", "sample_shape"
 """Names of two integer tensors beside the weights: width and blocks per stage; shape of the images."""
 
@@ -170,8 +172,9 @@ class OwnEncoderOptions:
     kind: Literal["own"] = "own"
     run: str = ""
     """Directory of a complete run of `truedrift train-encoder`."""
-    taps: tuple[int, ...] = (2, 3, 4)
-    """Stages whose maps are used; 0 is the first convolution. Later stages are not computed."""
+    taps: tuple[int, ...] = DEFAULT_TAPS
+    """Stages whose maps are used; 0 is the first convolution. Later stages are not computed. For a network of fewer
+    than four stages, 2, 3, 4 stands for its last three stages, or for all of them if there are fewer."""
     pooling: str = "mean"
     """How feature maps become groups, see `truedrift.encoders.pooling`: one name, or one per tap with commas."""
     weights: str | None = None
@@ -190,18 +193,16 @@ class OwnEncoder(MapEncoder):
     def __init__(self, options: OwnEncoderOptions, *, sample_shape: Sequence[int]) -> None:
         require_image("own", sample_shape)
         if not options.run:
-            fix = "set it to the path that `truedrift train-encoder` printed"
-            raise UserError("is not set", "must be the directory of a run of truedrift train-encoder", fix, field="run")
+            allowed = "must be the directory of a complete run of truedrift train-encoder"
+            raise UserError("is not set", allowed, "pass --encoder RUN", field="run")
         tensors = read_encoder(Path(options.run))
         _require_weights(options, tensors)
         width, *blocks = tensors.pop(_LAYOUT).tolist()
         _require_shape(options, tuple(tensors.pop(_SHAPE).tolist()), tuple(sample_shape))
-        layout, last = ResNetOptions(width=width, blocks=tuple(blocks)), max(options.taps)
-        if last > len(blocks):
-            problem, fix = f"is {options.taps}", "leave out the larger ones"
-            raise UserError(problem, f"must be from 0 to {len(blocks)}, the stages of this run", fix, field="taps")
+        layout = ResNetOptions(width=width, blocks=tuple(blocks))
+        options = replace(options, taps=_choose_taps(options.taps, len(blocks)))
         # Build the stages that are needed.
-        network = ResNet(sample_shape[0], layout, last)
+        network = ResNet(sample_shape[0], layout, max(options.taps))
         network.load_state_dict({name: tensors[name] for name in network.state_dict()})
         super().__init__(
             options,
@@ -214,6 +215,16 @@ class OwnEncoder(MapEncoder):
     def maps(self, values: Float[Tensor, "B C H W"]) -> list[Tensor]:
         maps = self.network(values)
         return [maps[tap] for tap in self.options.taps]
+
+
+def _choose_taps(taps: tuple[int, ...], stages: int) -> tuple[int, ...]:
+    """Return the taps of a network of that many stages: those that are given, or the last three for the default."""
+    if taps == DEFAULT_TAPS and stages < max(DEFAULT_TAPS):
+        return tuple(range(max(1, stages - 2), stages + 1))
+    if max(taps) > stages:
+        problem, fix = f"is {taps}", "leave out the larger ones"
+        raise UserError(problem, f"must be from 0 to {stages}, the stages of this run", fix, field="taps")
+    return taps
 
 
 def _map_size(sample_shape: Sequence[int], tap: int) -> tuple[int, int]:
@@ -232,4 +243,5 @@ def _require_weights(options: OwnEncoderOptions, tensors: Mapping[str, Tensor]) 
 def _require_shape(options: OwnEncoderOptions, trained: tuple[int, ...], wanted: tuple[int, ...]) -> None:
     if trained != wanted:
         problem = f"the encoder in {options.run!r} was trained on images {trained} and the samples are {wanted}"
-        raise UserError(problem, "both must have the same shape", "train an encoder on images of that shape")
+        fix = "use the data set and the image size that it was trained on, or train an encoder on these images"
+        raise UserError(problem, "both must have the same shape", fix)

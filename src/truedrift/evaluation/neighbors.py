@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Literal
@@ -177,14 +178,10 @@ def hold_out(train: Samples, test: Samples | None, count: int) -> tuple[Samples,
         problem = f"{source.name} has {len(source)} images to hold out from"
         raise UserError(problem, "must have at least 2, or 5 per class without a test split", "use more images")
     if test is not None:
-        return train, _choose(test, chosen)
+        return train, test.take(chosen)
     kept = torch.ones(len(train), dtype=torch.bool)
     kept[chosen] = False
-    return _choose(train, kept.nonzero().flatten()), _choose(train, chosen)
-
-
-def _choose(samples: Samples, ids: Int[Tensor, " K"]) -> Samples:
-    return dataclasses.replace(samples, values=samples.values[ids], labels=samples.labels[ids])
+    return train.take(kept.nonzero().flatten()), train.take(chosen)
 
 
 # ---- Distances ----
@@ -215,6 +212,9 @@ def find_neighbors(
     progress: Progress = no_progress,
 ) -> Neighbors:
     """Find the nearest training images of samples and of held-out images, in the features of an extractor.
+
+    If training mirrors images (`train.flips`), so does the comparison: the distance of an image is the smaller one of
+    itself and of its mirror image.
 
     Args:
         generated: Samples as bytes [N, C, H, W].
@@ -247,32 +247,56 @@ def find_neighbors(
     if reference is None:
         reference = len(train) if extractor.name in CHEAP else FEW
     require_integer("reference", reference, 1, FEW)
+    views = partial(_views, mirrored=train.flips)
+    samples = Samples(generated, torch.zeros(len(generated), dtype=torch.long), ("samples",), "samples", flips=False)
     # A random part of the training images, and the nearest ones in pixels.
     order = torch.randperm(len(train), generator=stream(0, "training images"))
     parts = [order[:reference].sort().values]
     if reference < len(train):
-        for queries in (held_out.values, generated):
-            nearest, _ = search_nearest(queries.flatten(1), train.values.flatten(1), 1, progress=progress)
+        for queries in (held_out, samples):
+            pixels = torch.cat([view.values.flatten(1) for view in views(queries)])
+            nearest, _ = search_nearest(pixels, train.values.flatten(1), 1, progress=progress)
             known = torch.cat(parts)
             parts.append(torch.tensor(sorted(set(nearest.flatten().tolist()) - set(known.tolist())), dtype=torch.long))
     # Features. Those that depend on the samples are not worth a file in the cache.
     extractor.load(progress)
-    ids, total, done = torch.cat(parts), sum(map(len, parts)) + len(held_out) + len(generated), 0
-    features: list[Tensor] = []
-    for values, is_cached in (
-        *((_choose(train, part), number < 2) for number, part in enumerate(parts)),
-        (held_out, True),
-        (dataclasses.replace(train, values=generated, labels=torch.zeros(len(generated), dtype=torch.long)), False),
-    ):
+    images = [
+        *((train.take(part), number < 2) for number, part in enumerate(parts)),
+        *((view, True) for view in views(held_out)),
+        *((view, False) for view in views(samples)),
+    ]
+    total, done, features = sum(len(each) for each, _ in images), 0, []
+    for each, is_cached in images:
         report = partial(_report_part, progress, done, total)
-        features.append(compute_features(values, extractor, batch=batch, cached=is_cached, progress=report))
-        done += len(values)
-    *train_parts, held_out_features, sample_features = features
-    train_features = torch.cat(train_parts)
+        features.append(compute_features(each, extractor, batch=batch, cached=is_cached, progress=report))
+        done += len(each)
     # Distances.
-    nearest, distances = search_nearest(sample_features, train_features, SHOWN)
-    _, held_out_distances = search_nearest(held_out_features, train_features, 1)
+    ids, train_features = torch.cat(parts), torch.cat(features[: len(parts)])
+    rest = features[len(parts) :]
+    _, held_out_distances = _nearest_of_views(rest[: len(rest) // 2], train_features, 1)
+    nearest, distances = _nearest_of_views(rest[len(rest) // 2 :], train_features, SHOWN)
     return Neighbors(ids=ids[nearest], distances=distances, held_out=held_out_distances.flatten(), compared=len(ids))
+
+
+def _views(samples: Samples, *, mirrored: bool) -> list[Samples]:
+    """Return the images, and their mirror images if `mirrored`."""
+    if not mirrored:
+        return [samples]
+    return [samples, dataclasses.replace(samples, values=samples.values.flip(-1))]
+
+
+def _nearest_of_views(
+    views: Sequence[Float[Tensor, "N D"]], references: Float[Tensor, "R D"], k: int
+) -> tuple[Int[Tensor, "N k"], Float[Tensor, "N k"]]:
+    """Search the k nearest references of every query by the smallest distance of its views."""
+    found = [search_nearest(view, references, k) for view in views]
+    ids, distances = (torch.cat(each, 1) for each in zip(*found, strict=True))
+    distances, order = distances.sort(dim=1, stable=True)
+    ids = ids.gather(1, order)
+    # A reference may be near in several views: keep the first place of each.
+    repeated = (ids.unsqueeze(2) == ids.unsqueeze(1)).tril(-1).any(2)
+    kept = repeated.sort(dim=1, stable=True).indices[:, :k]
+    return ids.gather(1, kept), distances.gather(1, kept)
 
 
 def _report_part(progress: Progress, before: int, total: int, what: str, done: float, _: float) -> None:

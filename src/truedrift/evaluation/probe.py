@@ -11,7 +11,6 @@ Both accuracies are of the same test samples, so they can be compared between en
 errors √(p (1 − p)/N) of N test samples is noise.
 """
 
-import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,7 +66,7 @@ def choose_samples(samples: Samples, count: int, seed: int = 0) -> Samples:
     """
     require_integer("count", count, 1, 500)
     ids = torch.randperm(len(samples), generator=stream(seed, "probe"))[:count]
-    return dataclasses.replace(samples, values=samples.values[ids], labels=samples.labels[ids])
+    return samples.take(ids)
 
 
 def probe_encoder(

@@ -51,7 +51,6 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "batch": {"n": 90},
         "objective": {"normalization": "row", "form": "separate", "matched": True},
     },
-    "32 positives": {"batch": {"n": 32}},
     "guidance of strength 1.5": {
         "batch": {"unconditional": 16},
         "condition": {"strength_low": 1.5, "strength_high": 1.5},
@@ -59,7 +58,6 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "all classes in every step": {"batch": {"labels": None}},
     # Features.
     "encoder at 64 px": {"encoder": {"image_size": 64}},
-    "without pixels": {"encoders": ()},
     "global means": GLOBAL_MEANS,
     # Generator and optimizer.
     "wider generator": {"generator": {"widths": (256, 128, 96, 48)}},

@@ -127,4 +127,4 @@ def load_reference_data(
     if options.reference is None or options.reference >= len(samples):
         return samples
     ids = torch.randperm(len(samples), generator=stream(0, "reference images"))[: options.reference].sort().values
-    return dataclasses.replace(samples, values=samples.values[ids], labels=samples.labels[ids])
+    return samples.take(ids)

@@ -85,7 +85,7 @@ class AutoencoderOptions:
     """The images of a step and the loss."""
 
     batch: Annotated[int, Within(1, 65_536)] = 64
-    """Images per step."""
+    """Images per step; all images of the data set if there are fewer."""
     patch: Annotated[int, Within(1, 64)] = 2
     """Side of the masked patches in pixels."""
     masked: Annotated[float, Within(0, 1, above=True)] = 0.5
@@ -94,6 +94,10 @@ class AutoencoderOptions:
     """Images are shifted by up to this many pixels in each direction."""
     classifier_weight: Annotated[float, Within(0, 1000, above=True)] = 0.1
     """λ, the weight of the cross-entropy in the classifier steps."""
+
+    def images_per_step(self, images: int) -> int:
+        """Return the number of images of a step: `batch`, or all images of the data set if there are fewer."""
+        return min(self.batch, images)
 
 
 class ImageBatch(NamedTuple):
@@ -123,7 +127,7 @@ def draw_batch(samples: Samples, options: AutoencoderOptions, *, seed: int, step
         (torch.Size([5, 1, 8, 8]), torch.Size([5]), torch.Size([5, 1, 8, 8]))
     """
     # Positions in the permutation of this pass.
-    count = min(options.batch, len(samples))
+    count = options.images_per_step(len(samples))
     number, slot = divmod(step, len(samples) // count)
     order = torch.randperm(len(samples), generator=stream(seed, "encoder images", number))
     chosen = order[slot * count : (slot + 1) * count]

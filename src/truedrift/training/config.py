@@ -39,6 +39,8 @@ class DataOptions:
     """Height and width to which images of a folder are resized; other data sets have their own size."""
     classes: tuple[str, ...] = ()
     """Names of the classes to train on, in the order of their labels; all classes if empty."""
+    mirror: bool | None = None
+    """Mirror half of the training images; none for the default of the data set: photographs are, digits are not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +265,7 @@ class RunConfig:
 
 
 ADDED_OPTIONS: dict[str, dict[str, Any]] = {
-    "data": {"classes": ()},
+    "data": {"classes": (), "mirror": None},
     "batch": {"fresh_negatives": 0, "labels": None},
     "objective": {"matched": False, "share_normalization": "group", "locations": None},
     "generator": {"label_vector": True},

@@ -41,15 +41,14 @@ def config_from_dict(tree: Mapping[str, Any]) -> RunConfig:
     for number, encoder in enumerate(config.encoders):
         _require_sizes(f"encoders[{number}]", encoder)
     _require_strengths(config.condition)
-    _require_schedule(config)
+    require_schedule(config.optimizer, config.cadence.steps)
+    _require_different_encoders(config)
     _require_different_averages(config.optimizer)
     _require_sides(config)
     if config.batch.unconditional > 0:
         _require_guidance(config)
-    if config.objective.arithmetic == "abc-release":
-        _require_release(config)
-    if config.objective.arithmetic == "official":
-        _require_official(config)
+    if config.objective.arithmetic != "stable":
+        _require_values(config, RELEASE if config.objective.arithmetic == "abc-release" else OFFICIAL)
     return config
 
 
@@ -124,16 +123,37 @@ def _require_strengths(condition: ConditionOptions) -> None:
         )
 
 
-def _require_schedule(config: RunConfig) -> None:
-    """Require that the schedule `cosine` has steps after its warm-up."""
-    warmup, steps = config.optimizer.warmup_steps, config.cadence.steps
-    if config.optimizer.schedule == "cosine" and warmup >= steps:
+def require_schedule(optimizer: OptimizerOptions, steps: int) -> None:
+    """Require that the schedule `cosine` has steps after its warm-up.
+
+    Args:
+        optimizer: The options of the schedule.
+        steps: The number of steps of the run.
+
+    Raises:
+        UserError: If the warm-up takes all of them.
+    """
+    warmup = optimizer.warmup_steps
+    if optimizer.schedule == "cosine" and warmup >= steps:
         raise UserError(
             f"is {warmup} with optimizer.schedule cosine and {steps} steps",
             "must be below the number of steps of the run",
             "set fewer, or set optimizer.schedule=constant",
             field="optimizer.warmup_steps",
         )
+
+
+def _require_different_encoders(config: RunConfig) -> None:
+    """Require that no features are counted twice."""
+    encoders = (config.encoder, *config.encoders)
+    for number, options in enumerate(config.encoders):
+        if options in encoders[: number + 1]:
+            raise UserError(
+                f"is {options.kind} with the options of an earlier encoder",
+                "all encoders must differ",
+                "leave it out",
+                field=f"encoders[{number}]",
+            )
 
 
 def _require_different_averages(optimizer: OptimizerOptions) -> None:
@@ -273,51 +293,53 @@ def _require_guidance(config: RunConfig) -> None:
         )
 
 
-def _require_release(config: RunConfig) -> None:
-    """Require the options of the published arithmetic, which is one fixed formula."""
-    objective = config.objective
-    allowed_values: dict[str, tuple[str, ...]] = {
-        "normalization": ("bidirectional",),
-        "form": ("product",),
-        "feature_scale": ("standardize-l2",),
-        "kernel": ("laplace",),
-        "estimator_pos": ("standard", "abc", "abc2"),
-        "estimator_neg": ("standard", "abc", "abc2"),
-    }
-    for name, allowed in allowed_values.items():
-        _require_value("abc-release", f"objective.{name}", getattr(objective, name), allowed)
-    _require_value("abc-release", "objective.matched", objective.matched, (False,))
-    _require_value("abc-release", "batch.unconditional", config.batch.unconditional, (0,))
-    _require_value("abc-release", "batch.fresh_negatives", config.batch.fresh_negatives, (0,))
-    _require_value("abc-release", "engine.precision", config.engine.precision, ("float32", "bfloat16"))
+RELEASE: Mapping[str, tuple[object, ...]] = {
+    "objective.normalization": ("bidirectional",),
+    "objective.form": ("product",),
+    "objective.feature_scale": ("standardize-l2",),
+    "objective.kernel": ("laplace",),
+    "objective.estimator_pos": ("abc", "standard", "abc2"),
+    "objective.estimator_neg": ("abc", "standard", "abc2"),
+    "objective.share_normalization": ("group",),
+    "objective.matched": (False,),
+    "batch.unconditional": (0,),
+    "batch.fresh_negatives": (0,),
+    "engine.precision": ("float32", "bfloat16"),
+}
+OFFICIAL: Mapping[str, tuple[object, ...]] = {
+    "objective.normalization": ("bidirectional",),
+    "objective.form": ("product",),
+    "objective.feature_scale": ("mean-distance",),
+    "objective.kernel": ("laplace",),
+    "objective.estimator_pos": ("standard",),
+    "objective.estimator_neg": ("standard",),
+    "objective.share_normalization": ("map",),
+    "objective.matched": (False,),
+    "batch.fresh_negatives": (0,),
+}
+"""Options of the arithmetics that are one fixed formula, with the values that they allow, the usual one first."""
 
 
-def _require_official(config: RunConfig) -> None:
-    """Require the options of the official arithmetic, which is one fixed formula."""
-    objective, allowed = (
-        config.objective,
-        {
-            "normalization": "bidirectional",
-            "form": "product",
-            "feature_scale": "mean-distance",
-            "kernel": "laplace",
-            "estimator_pos": "standard",
-            "estimator_neg": "standard",
-            "share_normalization": "map",
-            "matched": False,
-        },
-    )
-    for name, value in allowed.items():
-        _require_value("official", f"objective.{name}", getattr(objective, name), (value,))
-    _require_value("official", "batch.fresh_negatives", config.batch.fresh_negatives, (0,))
-
-
-def _require_value(arithmetic: str, field: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
-        names = " or ".join(map(repr, allowed))
+def _require_values(config: RunConfig, allowed: Mapping[str, tuple[object, ...]]) -> None:
+    """Require values that the arithmetic allows; the message names everything that has to be set."""
+    values = {field: _value_at(config, field) for field in allowed}
+    wrong = [field for field, value in values.items() if value not in allowed[field]]
+    if wrong:
+        first = wrong[0]
+        settings = " ".join(f"{field}={_format_setting(allowed[field][0])}" for field in wrong)
         raise UserError(
-            f"is {value!r} with objective.arithmetic {arithmetic}",
-            f"must be {names}",
-            f"set {field}, or set objective.arithmetic=stable",
-            field=field,
+            f"is {values[first]!r} with objective.arithmetic {config.objective.arithmetic}",
+            f"must be {' or '.join(map(repr, allowed[first]))}",
+            f"set {settings}, or set objective.arithmetic=stable",
+            field=first,
         )
+
+
+def _value_at(config: RunConfig, field: str) -> object:
+    section, name = field.split(".")
+    return getattr(getattr(config, section), name)
+
+
+def _format_setting(value: object) -> str:
+    """Write a value as a setting of the command line."""
+    return str(value).lower() if isinstance(value, bool) else str(value)

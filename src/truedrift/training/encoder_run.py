@@ -32,6 +32,7 @@ from truedrift.training.autoencoder import (
     draw_batch,
 )
 from truedrift.training.config import Count, DataOptions, OptimizerOptions, drop_added_defaults
+from truedrift.training.config_checks import require_schedule
 from truedrift.training.journal import Notify, RunJournal
 from truedrift.training.loop import NonFinite, NonFiniteMonitor, TrainingReport
 from truedrift.training.run_directory import CONFIG, RunDirectory, lock_run, write_errors_as_user_errors
@@ -89,9 +90,34 @@ class EncoderConfig:
         """Return the configuration as nested dictionaries that can be written as JSON."""
         return asdict(self)
 
-    def images_seen(self, step: int) -> int:
-        """Return the number of images after that many steps, each counted as often as it was drawn."""
-        return self.autoencoder.batch * step
+
+def encoder_config_from_dict(tree: Mapping[str, Any]) -> EncoderConfig:
+    """Build a configuration from nested dictionaries.
+
+    Args:
+        tree: Options by section and name, as `EncoderConfig.tree` returns them. Missing options take their defaults.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        UserError: If an option is unknown, has a wrong type or value, does not agree with another one, or has no effect
+            on an encoder.
+
+    Example:
+        >>> encoder_config_from_dict({"cadence": {"autoencoder_steps": 200}}).cadence.steps
+        200
+    """
+    config = from_dict(EncoderConfig, tree)
+    require_schedule(config.optimizer, config.cadence.steps)
+    if config.optimizer.more_ema:
+        raise UserError(
+            f"is {config.optimizer.more_ema}",
+            "must be empty, since an encoder has one average, that of optimizer.ema",
+            "leave it out",
+            field="optimizer.more_ema",
+        )
+    return config
 
 
 @dataclass(frozen=True)
@@ -136,6 +162,11 @@ class EncoderStep:
     samples: Samples
     device: torch.device
 
+    @property
+    def images_per_step(self) -> int:
+        """Number of images of a step."""
+        return self.config.autoencoder.images_per_step(len(self.samples))
+
     def __call__(self, step: int) -> tuple[AutoencoderLoss, Tensor, Tensor]:
         """Take step number `step`, counted from 0; return loss, norm of the gradient, and whether both are finite."""
         config, options = self.config, self.config.optimizer
@@ -163,7 +194,7 @@ class EncoderStep:
         """Return the metrics after `step` steps, all functions of the state."""
         metrics = {
             "step": step,
-            "images_seen": self.config.images_seen(step),
+            "images_seen": step * self.images_per_step,
             "loss": float(result.loss),
             "reconstruction": float(result.reconstruction),
             "gradient_norm": float(norm),
@@ -211,77 +242,130 @@ def train_encoder(
         ...     [report.step for report in train_encoder(config, out=Path(out), device="cpu")]
         [2]
     """
-    config, where = from_dict(EncoderConfig, config.tree()), resolve_device(device)
+    config, where = encoder_config_from_dict(config.tree()), resolve_device(device)
     samples = samples or load_data(config.data, seed=config.seed)
     if not samples.is_images:
         problem = f"{samples.name} has points of shape {samples.sample_shape}"
         raise UserError(problem, "an encoder is trained on images", "choose a data set of images")
+    _require_classes(config.cadence.classifier_steps, samples)
     run = EncoderRun(Path(out or ""), config, {})
     if out is None:
         run = replace(run, path=Path("runs") / f"{config.recipe}-{run.id}")
     return _take_steps(run, samples, where, progress, notify or _ignore)
 
 
+def _require_classes(steps: int, samples: Samples) -> None:
+    """Require two classes or more if there are classifier steps."""
+    classes = int(samples.labels.unique().numel())
+    if steps > 0 and classes < 2:
+        raise UserError(
+            f"is {steps} and {samples.name} has {classes} class",
+            "a classifier needs two or more",
+            "leave it out, or use images with classes, such as one folder per class",
+            field="cadence.classifier_steps",
+        )
+
+
 def _take_steps(
     run: EncoderRun, samples: Samples, device: torch.device, progress: Progress, notify: Notify
 ) -> Iterator[TrainingReport]:
-    """Take the remaining steps, and write the encoder at the end."""
-    config, cadence = run.config, run.config.cadence
+    """Open the run, take its remaining steps, and write the encoder at the end."""
     with ExitStack() as stack:
         stack.enter_context(memory_errors_as_user_errors("set a smaller autoencoder.batch or network.width"))
         stop = stack.enter_context(StopSignal())
-        # Lock the directory, build the network and load the newest checkpoint.
+        # Lock the directory.
         run.require_same_run(samples)
         stack.enter_context(lock_run(run.path))
         run.write_config(samples)
-        network = MaskedAutoencoder(
-            config.network, sample_shape=samples.sample_shape, classes=len(samples.classes), seed=config.seed
-        )
-        step = EncoderStep(config, TrainingState(network.to(device), config.optimizer), samples, device)
+        # Build the network and load the newest checkpoint.
+        step = _build_step(run.config, samples, device)
         journal = stack.enter_context(closing(RunJournal(run, step.state, notify)))
         # Take the remaining steps.
-        current, since, images = journal.progress, time.monotonic(), 0
-        monitor = NonFiniteMonitor(1 if device.type == "cpu" else cadence.log_every, device)
+        yield from EncoderLoop(run, step, journal, progress).reports(stop)
+
+
+def _build_step(config: EncoderConfig, samples: Samples, device: torch.device) -> EncoderStep:
+    """Build the network with its initial weights, and its step."""
+    network = MaskedAutoencoder(
+        config.network, sample_shape=samples.sample_shape, classes=len(samples.classes), seed=config.seed
+    )
+    return EncoderStep(config, TrainingState(network.to(device), config.optimizer), samples, device)
+
+
+class EncoderLoop:
+    """The remaining steps of a run: take, check, log and save them, and write the encoder at the end."""
+
+    def __init__(self, run: EncoderRun, step: EncoderStep, journal: RunJournal, progress: Progress) -> None:
+        self.run, self.step, self.journal, self.progress = run, step, journal, progress
+        self.cadence, self.run_progress = run.config.cadence, journal.progress
+        # On a CPU a check costs nothing, so that every step is checked.
+        check_every = 1 if step.device.type == "cpu" else self.cadence.log_every
+        self.monitor = NonFiniteMonitor(check_every, step.device)
+        self._since, self._images = time.monotonic(), 0
+
+    def reports(self, stop: StopSignal) -> Iterator[TrainingReport]:
+        """Take the remaining steps; yield a report at every logged step and at the end."""
+        current, cadence = self.run_progress, self.cadence
         while current.step < cadence.steps:
-            result, norm, finite = step(current.step)
-            monitor.record(current.step, finite)
-            current.step, images = current.step + 1, images + config.autoencoder.batch
-            progress("training", current.step, cadence.steps)
-            is_last = current.step == cadence.steps
+            # Take a step. A signal that comes later than this is for the next one.
+            result, norm = self._take_step()
+            is_last, signal = current.step == cadence.steps, stop.received
             logs = current.step % cadence.log_every == 0 or is_last
-            saves = current.step % cadence.checkpoint_every == 0 or is_last or stop.received is not None
+            saves = current.step % cadence.checkpoint_every == 0 or is_last or signal is not None
             # Check, log, save.
-            if saves or current.step % monitor.every == 0:
-                _require_finite(monitor, current.step)
+            if saves or current.step % self.monitor.every == 0:
+                self._require_finite()
             if logs:
-                current.metrics = step.metrics(current.step, result, norm) | {"timing": timing(images, since, device)}
-                journal.write(current.metrics)
-                since, images = time.monotonic(), 0
+                self._log(result, norm)
             if saves:
-                journal.save()
+                self.journal.save()
             # Report.
-            report = TrainingReport(run.path, current.step, cadence.steps, current.metrics, stop.received)
-            if stop.received is not None:
-                run.append_history("interrupted", step=current.step, signal=stop.received)
-                yield report
+            if signal is not None:
+                self.run.append_history("interrupted", step=current.step, signal=signal)
+                yield self._report(signal)
                 return
             if logs and not is_last:
-                yield report
+                yield self._report()
         # Write the encoder.
-        with write_errors_as_user_errors(run.path):
-            weights = step.state.average.generator.encoder.state_dict()
-            save_encoder(run.path, weights, config.network, samples.sample_shape)
-        run.append_history("complete", step=current.step)
-        yield TrainingReport(run.path, current.step, cadence.steps, current.metrics)
+        self._write_encoder()
+        self.run.append_history("complete", step=current.step)
+        yield self._report()
 
+    def _take_step(self) -> tuple[AutoencoderLoss, Tensor]:
+        """Take a step; return loss and norm of the gradient."""
+        current = self.run_progress
+        result, norm, finite = self.step(current.step)
+        self.monitor.record(current.step, finite)
+        self._images += self.step.images_per_step
+        current.step += 1
+        self.progress("training", current.step, self.cadence.steps)
+        return result, norm
 
-def _require_finite(monitor: NonFiniteMonitor, step: int) -> None:
-    """Stop if a step since the last check was not finite."""
-    for number in monitor.nonfinite_steps(step - 1):
-        raise NonFinite(
-            f"step {number}: loss or gradient is not finite; no weight was changed; "
-            "set a smaller optimizer.learning_rate and start again in another directory"
-        )
+    def _require_finite(self) -> None:
+        """Stop if a step since the last check was not finite."""
+        for number in self.monitor.nonfinite_steps(self.run_progress.step - 1):
+            raise NonFinite(
+                f"step {number}: loss or gradient is not finite; no weight was changed; "
+                "set a smaller optimizer.learning_rate and start again in another directory"
+            )
+
+    def _log(self, result: AutoencoderLoss, norm: Tensor) -> None:
+        """Write the metrics of the current step."""
+        current = self.run_progress
+        speed = timing(self._images, self._since, self.step.device)
+        current.metrics = self.step.metrics(current.step, result, norm) | {"timing": speed}
+        self.journal.write(current.metrics)
+        self._since, self._images = time.monotonic(), 0
+
+    def _write_encoder(self) -> None:
+        """Write the averaged weights of the encoder."""
+        weights = self.step.state.average.generator.encoder.state_dict()
+        with write_errors_as_user_errors(self.run.path):
+            save_encoder(self.run.path, weights, self.run.config.network, self.step.samples.sample_shape)
+
+    def _report(self, signal: str | None = None) -> TrainingReport:
+        current = self.run_progress
+        return TrainingReport(self.run.path, current.step, self.cadence.steps, current.metrics, signal)
 
 
 def _ignore(message: str) -> None:

@@ -131,6 +131,7 @@ def build_feature_cache(
     precision: str,
     device: torch.device,
     progress: Progress,
+    notify: Callable[[str], None] | None = None,
 ) -> Path:
     """Return the file of all features; build it if it is missing or damaged.
 
@@ -142,9 +143,11 @@ def build_feature_cache(
         precision: The precision of the run, part of the key of the file.
         device: Where features are computed.
         progress: Called after every batch of 256 images.
+        notify: Called with a message on the size of the file before it is built.
 
     Returns:
-        A .npy file [views, N, F], float32 or float16. There are two views if images may be mirrored, else one.
+        A .npy file [views, N, M], float32 or float16, with what `encoder.encode_stored` computes. There are two views
+        if images may be mirrored, else one.
 
     Raises:
         UserError: If the disk has too little space, or the file cannot be written.
@@ -158,7 +161,11 @@ def build_feature_cache(
         with _lock_cache(path) as locked:
             if not _is_complete(path):  # another process may have built it meanwhile
                 views = _Views(samples, encoder, encode, device, progress)
-                _require_space(path, sum(views.sizes()), samples.name)
+                size = sum(views.sizes())
+                free = _require_space(path, size, samples.name)
+                if notify is not None:
+                    place = f"{format_size(size)} in {path.parent}, which has {format_size(free)} left"
+                    notify(f"encoding {samples.name} once: {place}")
                 _build(path, views, locked=locked)
     except OSError as error:
         raise UserError(
@@ -169,8 +176,8 @@ def build_feature_cache(
     return path
 
 
-def _require_space(path: Path, size: int, name: str) -> None:
-    """Require free space on the disk for the part of the file that is not yet written."""
+def _require_space(path: Path, size: int, name: str) -> int:
+    """Require free space on the disk for the part of the file that is not yet written; return the free bytes."""
     unfinished = path.with_suffix(".writing")
     written = unfinished.stat().st_size if unfinished.exists() else 0
     free = shutil.disk_usage(path.parent).free
@@ -180,6 +187,7 @@ def _require_space(path: Path, size: int, name: str) -> None:
             "must fit on the disk",
             "set TRUEDRIFT_CACHE to another directory, choose fewer taps, or set engine.cached_positives=false",
         )
+    return free
 
 
 def format_size(size: int) -> str:
@@ -262,8 +270,7 @@ class _Views:
         view, indices = self._batches()[number - 1]
         features = self._features(view, torch.tensor(indices)).cpu().numpy().astype(self.dtype).tobytes()
         total = len(self.samples)
-        label = f"features of {self.samples.name} ({format_size(sum(self.sizes()))})"
-        self.progress(label, view * total + indices[-1] + 1, self._count() * total)
+        self.progress(f"features of {self.samples.name}", view * total + indices[-1] + 1, self._count() * total)
         return features
 
     def _count(self) -> int:

@@ -87,7 +87,7 @@ def load_generator(
         shape = tuple(run.data["sample_shape"])
         generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
     _load(generator, saved, source, path)
-    name = "model" if weights == "model" else source
+    name = weights if ema is None else f"ema {ema!r}"
     return LoadedGenerator(generator.float().eval(), classes, f"{path}, step {saved.step}, {name} weights", saved.step)
 
 

@@ -42,7 +42,7 @@ class FeatureLoss:
     """The loss of a batch and its gradient with respect to the features."""
 
     loss: Tensor
-    """Scalar: the mean over classes and scales."""
+    """Scalar: the mean over classes and scales, or for feature maps the sum over parts of their means."""
     gradient: Tensor
     """Gradient [S, C, g, D] with respect to the generated features."""
     report: Callable[[], DriftReport]
@@ -87,7 +87,7 @@ class Objective:
             elif self.options.arithmetic == "official":
                 losses = self._official_losses(leaf, pos, neg, weight_neg)
                 report = partial(self._report, gen.detach(), pos, neg, weight_neg)
-                energy = partial(_energy_of, report)
+                energy = partial(_plain_energy, gen.detach(), pos)
             else:
                 out = self._stable_loss(leaf, pos, neg, weight_neg, generator, fresh_neg)
                 losses, report = out.loss, partial(getattr, out, "report")
@@ -174,9 +174,11 @@ def _release_energy(gen: Tensor, pos: Tensor) -> Tensor:
         return energy_distance(features.distances(), g, distances_in_blocks(features.pos, g))
 
 
-def _energy_of(report: Callable[[], DriftReport]) -> Tensor:
-    """Return the energy distance [S, C] of a report that is computed on demand."""
-    return report().energy
+def _plain_energy(gen: Tensor, pos: Tensor) -> Tensor:
+    """Return the energy distance [S, C] of features as they are: a common factor does not change it."""
+    with full_precision(gen):
+        features = Features(gen, pos)
+        return energy_distance(features.distances(), features.negatives, distances_in_blocks(pos, gen.shape[-2]))
 
 
 def _mean_over_classes(energy: Callable[[], Tensor], smaller_side: int) -> Tensor:

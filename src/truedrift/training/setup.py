@@ -5,9 +5,9 @@ resumed only with parts of the same names. The user must ensure that they are ot
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -115,19 +115,25 @@ def load_samples(config: RunConfig, parts: Parts) -> Samples:
         parts: If it has samples, these are used.
 
     Returns:
-        The split "train", or those of its classes that `data.classes` names.
+        The split "train", or those of its classes that `data.classes` names; mirrored as `data.mirror` says.
 
     Raises:
         UserError: If the data set is missing or damaged, or has no such class.
     """
     if parts.samples is None:
         return load_data(config.data, seed=config.seed)
-    return _select_classes(parts.samples, config.data)
+    return _apply_data_options(parts.samples, config.data)
 
 
-def _select_classes(samples: Samples, options: DataOptions) -> Samples:
+def _apply_data_options(samples: Samples, options: DataOptions) -> Samples:
+    """Return the samples of the chosen classes, mirrored or not."""
     with _errors_in_section("data"):
-        return samples.select_classes(options.classes) if options.classes else samples
+        if options.classes:
+            samples = samples.select_classes(options.classes)
+        if options.mirror and not samples.is_images:
+            problem = "is true and the samples are points"
+            raise UserError(problem, "only images can be mirrored", "leave it out", field="mirror")
+    return samples if options.mirror is None else replace(samples, flips=options.mirror)
 
 
 def load_data(options: DataOptions, *, seed: int) -> Samples:
@@ -137,7 +143,7 @@ def load_data(options: DataOptions, *, seed: int) -> Samples:
         samples = load(options.name, root=root, seed=seed, image_size=options.image_size)
     except UserError as error:
         raise error.with_prefix(f"data.name {options.name}") from None
-    return _select_classes(samples, options)
+    return _apply_data_options(samples, options)
 
 
 _CPU_MEMORY_ERRORS = (
@@ -182,7 +188,12 @@ class TrainingSetup:
 
 
 def build_setup(
-    config: RunConfig, parts: Parts, samples: Samples, device: torch.device, progress: Progress
+    config: RunConfig,
+    parts: Parts,
+    samples: Samples,
+    device: torch.device,
+    progress: Progress,
+    notify: Callable[[str], None] | None = None,
 ) -> TrainingSetup:
     """Build everything that the configuration names, on the device.
 
@@ -192,6 +203,7 @@ def build_setup(
         samples: The training data.
         device: The device of the networks.
         progress: Called while features of positives are encoded for the cache, which may take minutes.
+        notify: Called with messages for the user.
 
     Returns:
         The data and the step. The generator has its initial weights; no checkpoint is loaded.
@@ -216,7 +228,8 @@ def build_setup(
 
     # Encoders and features of the positives.
     encoders, groups = _build_encoders(config, parts, samples, device, dtype)
-    sources = [_build_features(config, each, samples, device, progress) for each in encoders]
+    _require_locations(config, groups)
+    sources = [_build_features(config, each, samples, device, progress, notify) for each in encoders]
     encoder = encoders[0] if len(encoders) == 1 else JoinedEncoder(encoders)
     features = sources[0] if len(sources) == 1 else JoinedFeatures(sources)
 
@@ -348,6 +361,17 @@ def _build_encoders(
     return [each.to(device, dtype) if isinstance(each, Encoder) else each for each in encoders], tuple(groups)
 
 
+def _require_locations(config: RunConfig, groups: Sequence[GroupShape]) -> None:
+    """Refuse a number of locations where no feature group has any."""
+    if config.objective.locations is not None and all(group.problems == 1 for group in groups):
+        raise UserError(
+            f"is {config.objective.locations} and no feature group has locations",
+            "needs the pooling locations or pyramid",
+            "set objective.locations=none, or encoder.pooling=pyramid",
+            field="objective.locations",
+        )
+
+
 def _try_encoder(
     encoder: Callable[[Tensor], tuple[Tensor, ...]], samples: Samples, device: torch.device, dtype: torch.dtype
 ) -> tuple[Any, list[GroupShape]]:
@@ -368,7 +392,12 @@ def _try_encoder(
 
 
 def _build_features(
-    config: RunConfig, encoder: Any, samples: Samples, device: torch.device, progress: Progress
+    config: RunConfig,
+    encoder: Any,
+    samples: Samples,
+    device: torch.device,
+    progress: Progress,
+    notify: Callable[[str], None] | None,
 ) -> FeatureSource:
     """Return the features of the positives: read from the cache if that saves work, else encoded in every step."""
     engine = config.engine
@@ -383,6 +412,7 @@ def _build_features(
         precision=engine.precision,
         device=device,
         progress=progress,
+        notify=notify,
     )
     return CachedFeatures(cache, encoder, device)
 

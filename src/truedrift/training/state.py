@@ -53,7 +53,7 @@ def learning_rate(options: OptimizerOptions, step: int, steps: int | None = None
             "pass steps, or set optimizer.schedule=constant",
             field="optimizer.schedule",
         )
-    progress = min(1.0, (step + 1 - warmup) / (steps - warmup))
+    progress = min(1.0, (step + 1 - warmup) / max(1, steps - warmup))
     fraction = options.final_fraction
     return options.learning_rate * (fraction + (1 - fraction) * (1 + math.cos(math.pi * progress)) / 2)
 

@@ -48,7 +48,9 @@ class Training:
             # Build the networks and the feature cache, which may take minutes.
             run.require_same_run(self.samples)
             try:
-                setup = build_setup(run.config, self.parts, self.samples, self.device, _interruptible(progress, stop))
+                setup = build_setup(
+                    run.config, self.parts, self.samples, self.device, _interruptible(progress, stop), notify
+                )
             except InterruptedBeforeStart as signal:
                 yield TrainingReport(run.path, 0, run.config.cadence.steps, {}, str(signal))
                 return
