@@ -79,7 +79,7 @@ def test_average_before_and_after_a_convolution_are_the_same():
     network = InceptionNetwork({"conv": Convolution(weight, bias, 1, (0, 0))})
     pooled = torch.nn.functional.avg_pool2d(values, 3, 1, 1, count_include_pad=False)
     expected = torch.nn.functional.conv2d(pooled, weight, bias).relu()
-    assert_close(network._average_branch("conv", values), expected, rtol=0, atol=1e-12)
+    assert_close(network._apply_average("conv", values), expected, rtol=0, atol=1e-12)
 
 
 def test_a_file_with_another_hash_is_not_opened(tmp_path, monkeypatch):

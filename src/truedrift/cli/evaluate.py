@@ -250,10 +250,7 @@ def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) 
     # Load the generator and the images, and choose features that the run was not trained on.
     options = config.evaluation
     trained, train = _load(command, replace(config, evaluation=replace(options, reference=None)))
-    if not train.is_images:
-        raise UserError(f"{train.name} has points", "--neighbors compares images", "leave it out")
-    test = _load_test_images(config)
-    compared, held_out = hold_out(train, test, command.held_out)
+    images = _load_neighbor_images(command, config, train)
     kinds = _trained_feature_kinds(command, config)
     name = options.extractor or independent_extractor(train.sample_shape, kinds)
     out = writable_directory(command.out or output_directory(command.run))
@@ -267,9 +264,14 @@ def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) 
             generator, options.samples, seed=options.seed, strength=strength, batch=command.batch
         )
         generated = torch.cat([values for _, values in batches])
-        batch = min(command.batch, 64)
         found = find_neighbors(
-            generated, compared, held_out, extractor, reference=options.reference, batch=batch, progress=progress
+            generated,
+            images.compared,
+            images.held_out,
+            extractor,
+            reference=options.reference,
+            batch=min(command.batch, 64),
+            progress=progress,
         )
     # Record the distances with their protocol, and draw the pictures.
     seconds = time.monotonic() - started
@@ -284,10 +286,10 @@ def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) 
         strength=strength,
         weights=command.weights_name,
         data=train.name,
-        train=len(compared),
+        train=len(images.compared),
         compared=found.compared,
-        held_out=len(held_out),
-        held_out_split="train" if test is None else "test",
+        held_out=len(images.held_out),
+        held_out_split=images.held_out_split,
     )
     record = summarize_neighbors(
         found,
@@ -297,7 +299,25 @@ def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) 
         seconds=seconds,
         provenance=provenance(seed=options.seed, wall_seconds=seconds),
     )
-    return f"{trained.source}\n{_write_neighbors(record, found, generated, compared, out)}"
+    return f"{trained.source}\n{_write_neighbors(record, found, generated, images.compared, out)}"
+
+
+@dataclass(frozen=True)
+class NeighborImages:
+    """The real images of --neighbors."""
+
+    compared: Samples
+    held_out: Samples
+    held_out_split: Literal["train", "test"]
+
+
+def _load_neighbor_images(command: Evaluate, config: RunConfig, train: Samples) -> NeighborImages:
+    """Return the training images to compare with, and the held-out images: of the test split if there is one."""
+    if not train.is_images:
+        raise UserError(f"{train.name} has points", "--neighbors compares images", "leave it out")
+    test = _load_test_images(config)
+    compared, held_out = hold_out(train, test, command.held_out)
+    return NeighborImages(compared, held_out, "train" if test is None else "test")
 
 
 def _write_neighbors(record: NeighborsRecord, found: Neighbors, generated: Tensor, train: Samples, out: Path) -> str:

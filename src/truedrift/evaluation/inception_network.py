@@ -76,57 +76,57 @@ class InceptionNetwork:
         # Stem: 299 → 147 → 73 → 35 pixels.
         x = images.contiguous(memory_format=LAYOUT)
         for name in ("conv", "conv_1", "conv_2"):
-            x = self._layer(name, x)
+            x = self._apply_layer(name, x)
         x = _halve(x)
         for name in ("conv_3", "conv_4"):
-            x = self._layer(name, x)
+            x = self._apply_layer(name, x)
         x = _halve(x)
         # Blocks at 35, 17 and 8 pixels.
         for block in ("mixed", "mixed_1", "mixed_2"):
-            x = self._block(block, x)
-        x = torch.cat((self._layer("mixed_3.conv", x), self._chain("mixed_3.tower", x), _halve(x)), 1)
+            x = self._apply_block(block, x)
+        x = torch.cat((self._apply_layer("mixed_3.conv", x), self._apply_chain("mixed_3.tower", x), _halve(x)), 1)
         for block in ("mixed_4", "mixed_5", "mixed_6", "mixed_7"):
-            x = self._block(block, x)
-        x = torch.cat((self._chain("mixed_8.tower", x), self._chain("mixed_8.tower_1", x), _halve(x)), 1)
-        x = self._wide_block("mixed_9", x, self._average_branch)
-        x = self._wide_block("mixed_10", x, self._maximum_branch)
+            x = self._apply_block(block, x)
+        x = torch.cat((self._apply_chain("mixed_8.tower", x), self._apply_chain("mixed_8.tower_1", x), _halve(x)), 1)
+        x = self._apply_pair_block("mixed_9", x, self._apply_average)
+        x = self._apply_pair_block("mixed_10", x, self._apply_maximum)
         return x.mean((-2, -1))
 
-    def _layer(self, name: str, x: Tensor) -> Tensor:
+    def _apply_layer(self, name: str, x: Tensor) -> Tensor:
         """Apply a convolution and ReLU."""
         return self.convolutions[name](x).relu_()
 
-    def _chain(self, prefix: str, x: Tensor) -> Tensor:
+    def _apply_chain(self, prefix: str, x: Tensor) -> Tensor:
         """Apply the layers PREFIX.conv, PREFIX.conv_1, … one after the other."""
-        x, number = self._layer(f"{prefix}.conv", x), 1
+        x, number = self._apply_layer(f"{prefix}.conv", x), 1
         while (name := f"{prefix}.conv_{number}") in self.convolutions:
-            x, number = self._layer(name, x), number + 1
+            x, number = self._apply_layer(name, x), number + 1
         return x
 
-    def _average_branch(self, name: str, x: Tensor) -> Tensor:
+    def _apply_average(self, name: str, x: Tensor) -> Tensor:
         """Average 3×3 pixels and convolve 1×1, in the cheaper order."""
         return F.avg_pool2d(self.convolutions[name](x), 3, 1, 1, count_include_pad=False).relu_()
 
-    def _maximum_branch(self, name: str, x: Tensor) -> Tensor:
+    def _apply_maximum(self, name: str, x: Tensor) -> Tensor:
         """Take the maximum of 3×3 pixels and convolve 1×1."""
-        return self._layer(name, F.max_pool2d(x, 3, 1, 1))
+        return self._apply_layer(name, F.max_pool2d(x, 3, 1, 1))
 
-    def _block(self, prefix: str, x: Tensor) -> Tensor:
+    def _apply_block(self, prefix: str, x: Tensor) -> Tensor:
         """Apply a block A or C."""
-        towers = (self._chain(f"{prefix}.{tower}", x) for tower in ("tower", "tower_1"))
-        pooled = self._average_branch(f"{prefix}.tower_2.conv", x)
-        return torch.cat((self._layer(f"{prefix}.conv", x), *towers, pooled), 1)
+        towers = (self._apply_chain(f"{prefix}.{tower}", x) for tower in ("tower", "tower_1"))
+        pooled = self._apply_average(f"{prefix}.tower_2.conv", x)
+        return torch.cat((self._apply_layer(f"{prefix}.conv", x), *towers, pooled), 1)
 
-    def _wide_block(self, prefix: str, x: Tensor, pool: Callable[[str, Tensor], Tensor]) -> Tensor:
+    def _apply_pair_block(self, prefix: str, x: Tensor, pool: Callable[[str, Tensor], Tensor]) -> Tensor:
         """Apply a block E."""
-        tower = self._layer(f"{prefix}.tower_conv", x)
-        tower_1 = self._layer(f"{prefix}.tower_1_conv_1", self._layer(f"{prefix}.tower_1_conv", x))
+        tower = self._apply_layer(f"{prefix}.tower_conv", x)
+        tower_1 = self._apply_layer(f"{prefix}.tower_1_conv_1", self._apply_layer(f"{prefix}.tower_1_conv", x))
         pairs = [
-            self._layer(f"{prefix}.{name}_mixed_conv{end}", inside)
+            self._apply_layer(f"{prefix}.{name}_mixed_conv{end}", inside)
             for name, inside in (("tower", tower), ("tower_1", tower_1))
             for end in ("", "_1")
         ]
-        return torch.cat((self._layer(f"{prefix}.conv", x), *pairs, pool(f"{prefix}.tower_2_conv", x)), 1)
+        return torch.cat((self._apply_layer(f"{prefix}.conv", x), *pairs, pool(f"{prefix}.tower_2_conv", x)), 1)
 
 
 def _halve(x: Tensor) -> Tensor:

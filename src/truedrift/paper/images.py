@@ -43,6 +43,13 @@ GLOBAL_MEANS: Mapping[str, Any] = {
     "encoders": (),
     "objective": {"pixels": True, "share_normalization": "group", "locations": None},
 }
+
+
+def guidance(strength: float) -> Mapping[str, Any]:
+    """Return the options of guidance by 16 unconditional negatives, always with this strength."""
+    return {"batch": {"unconditional": 16}, "condition": {"strength_low": strength, "strength_high": strength}}
+
+
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     RECIPE: {},
     # Field.
@@ -51,10 +58,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "batch": {"n": 90},
         "objective": {"normalization": "row", "form": "separate", "matched": True},
     },
-    "guidance of strength 1.5": {
-        "batch": {"unconditional": 16},
-        "condition": {"strength_low": 1.5, "strength_high": 1.5},
-    },
+    "guidance of strength 1.5": guidance(1.5),
+    "guidance of strength 2": guidance(2.0),
     "all classes in every step": {"batch": {"labels": None}},
     # Features.
     "encoder at 64 px": {"encoder": {"image_size": 64}},
