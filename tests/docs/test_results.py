@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from truedrift.evaluation import EvaluationRecord
 from truedrift.grids import ImageGrid, StudyOptions
 from truedrift.paper import (
     app_temperature,
@@ -291,3 +292,18 @@ def test_overhead_matches_the_record():
     assert f"eager {seconds[0]}, with ABC {seconds[1]}, compiled {seconds[2]} and {seconds[3]}" in REPRODUCE
     assert record.provenance.commit
     assert not record.provenance.commit.endswith("-dirty")
+
+
+TRAINING = " ".join((DOCS / "training.md").read_text(encoding="utf-8").split())
+
+
+def test_results_of_the_recipes_are_those_of_the_records():
+    seeds = [each.metrics.fid for each in read(DOCS / "results" / "digits_seeds.jsonl", EvaluationRecord)]
+    assert "is {:.3f}, {:.3f} and {:.3f} with 10,000 samples".format(*seeds) in TRAINING
+    assert max(seeds) <= 0.25
+    (cars,) = read(DOCS / "results" / "cars.jsonl", EvaluationRecord)
+    assert f"KID is {cars.metrics.kid:.3f} ± {cars.metrics.kid_deviation:.3f} with the standard" in TRAINING
+    (ten,) = read(DOCS / "results" / "cifar10_cpu.jsonl", EvaluationRecord)
+    distance = f"FID is {ten.metrics.fid:.1f} with {ten.protocol.samples:,} samples"
+    kid = f"KID {ten.metrics.kid:.4f} ± {ten.metrics.kid_deviation:.4f}"
+    assert f"{distance} and {ten.protocol.reference_count:,} images, and {kid}" in TRAINING

@@ -22,8 +22,8 @@ def record():
     return grid(
         "images",
         [
-            with_kid(run(images.RECIPE, 96, 0, [80.0]), 0.06, 0.32),
-            with_kid(run(images.RECIPE, 96, 1, [90.0]), 0.08, 0.48),
+            with_kid(run(images.BASE, 96, 0, [80.0]), 0.06, 0.32),
+            with_kid(run(images.BASE, 96, 1, [90.0]), 0.08, 0.48),
             with_kid(run("wider generator", 96, 0, [70.0]), 0.05, 0.32),
             with_kid(run("all classes in every step", 96, 0, [200.0]), 0.2, 0.96),
         ],
@@ -44,7 +44,7 @@ def test_all_variants_generate_equally_many_images_of_the_same_classes():
 def test_variants_change_what_their_name_says():
     plan = plan_grid("images", StudyOptions(scale="cpu", seeds=1))
     by_name = {task.variant: task.config for task in plan.tasks}
-    own = by_name[images.RECIPE]
+    own = by_name[images.BASE]
     assert by_name["matched references"].objective.matched
     assert by_name["standard instead of ABC"].objective.estimator_neg == "standard"
     assert by_name["global means"].encoder.pooling == "mean"
@@ -67,7 +67,7 @@ def test_the_study_has_no_paper_scale():
 
 def test_table_has_the_mean_over_seeds_and_the_time_per_image():
     lines = images.table(record()).markdown().splitlines()
-    (own,) = (line for line in lines if line.startswith(f"| {images.RECIPE} "))
+    (own,) = (line for line in lines if line.startswith(f"| {images.BASE} "))
     assert "0.070 ± 0.010" in own
     assert "85.0 ± 5.0" in own
     cells = [cell.strip() for cell in own.strip("|").split("|")]
@@ -78,7 +78,7 @@ def test_table_has_the_mean_over_seeds_and_the_time_per_image():
 
 def test_finding_names_better_variants_and_the_worst():
     assert images.findings(record()) == [
-        "KID of the recipe: 0.070; smaller: wider generator (0.050); worst: all classes in every step (0.200)"
+        "KID of the base: 0.070; smaller: wider generator (0.050); worst: all classes in every step (0.200)"
     ]
 
 
@@ -86,6 +86,6 @@ def test_figure_has_a_line_per_variant_with_the_smallest_on_top():
     (axes,) = images.draw(record()).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [
         "all classes in every step",
-        images.RECIPE,
+        images.BASE,
         "wider generator",
     ]

@@ -1,8 +1,8 @@
 """`images`, our own study: which options of `cifar10-cpu` make recognizable images?
 
-Every variant differs from the recipe in one respect. All train on the same classes of CIFAR-10 and generate equally
-many images, so that their times differ only by the cost per image. They are judged by KID, because the FID of few
-samples has a large bias.
+Every variant differs in one respect from the base, which is the recipe without guidance. All train on the same classes
+of CIFAR-10 and generate equally many images, so that their times differ only by the cost per image. They are compared
+by KID, because the FID of few samples has a large bias.
 
 | number       | is                                                                            |
 |--------------|-------------------------------------------------------------------------------|
@@ -37,7 +37,11 @@ SMOKE_IMAGES = 160
 REFERENCE = 3_000
 """Real images in the evaluation."""
 
-RECIPE = "the recipe"
+BASE = "base"
+NO_GUIDANCE: Mapping[str, Mapping[str, Any]] = {
+    "batch": {"unconditional": 0},
+    "condition": {"strength_low": 1.0, "strength_high": 1.0},
+}
 GLOBAL_MEANS: Mapping[str, Any] = {
     "encoder": {"pooling": "mean"},
     "encoders": (),
@@ -51,7 +55,7 @@ def guidance(strength: float) -> Mapping[str, Any]:
 
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    RECIPE: {},
+    BASE: {},
     # Field.
     "standard instead of ABC": {"objective": {"estimator_pos": "standard", "estimator_neg": "standard"}},
     "matched references": {
@@ -71,8 +75,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "DriftDiT, global means": POOLED_FEATURES,
     "constant learning rate": {"optimizer": {"schedule": "constant"}},
 }
-"""Name of a variant → the options in which it differs from the recipe."""
-SMOKE = (RECIPE, "standard instead of ABC")
+"""Name of a variant → the options in which it differs from the base."""
+SMOKE = (BASE, "standard instead of ABC")
 
 
 def images_per_step(variant: str) -> int:
@@ -88,6 +92,7 @@ def config_of(variant: str, benchmark: BenchmarkSetting, seed: int) -> RunConfig
     steps = images // images_per_step(variant)
     tree: dict[str, Any] = {
         **changes,
+        **{section: {**options, **changes.get(section, {})} for section, options in NO_GUIDANCE.items()},
         "data": {"classes": CLASSES},
         "optimizer": {"warmup_steps": min(50, steps // 4), **changes.get("optimizer", {})},
         "cadence": {
@@ -189,10 +194,10 @@ def draw(record: ImageGrid) -> Figure:
     axes = figure.subplots()
     for height, name in enumerate(names):
         values = [kernel_distance(run) for run in runs[name]]
-        color = ABC if name == RECIPE else MUTED
+        color = ABC if name == BASE else MUTED
         axes.plot(values, [height] * len(values), color=color, marker="o", linestyle="none", markersize=5)
-    if RECIPE in runs:
-        axes.axvline(mean_kid(runs[RECIPE]), color=ABC, linewidth=0.8, linestyle=":")
+    if BASE in runs:
+        axes.axvline(mean_kid(runs[BASE]), color=ABC, linewidth=0.8, linestyle=":")
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_xlim(left=0)
     axes.set_ylim(-0.7, len(names) - 0.3)
@@ -202,14 +207,14 @@ def draw(record: ImageGrid) -> Figure:
 
 
 def findings(record: ImageGrid) -> list[str]:
-    """Return one sentence: KID of the recipe, and the variants that are better and worse."""
+    """Return one sentence: KID of the base, the variants with a smaller one, and the worst."""
     means = {variant: mean_kid(runs) for variant, runs in by_variant(record).items()}
-    own = means.pop(RECIPE, None)
+    own = means.pop(BASE, None)
     if own is None:
         return []
     worst = max(means, key=means.__getitem__)
     better = [f"{name} ({mean:.3f})" for name, mean in means.items() if mean < own]
-    return [f"KID of {RECIPE}: {own:.3f}; smaller: {', '.join(better) or 'none'}; worst: {worst} ({means[worst]:.3f})"]
+    return [f"KID of the base: {own:.3f}; smaller: {', '.join(better) or 'none'}; worst: {worst} ({means[worst]:.3f})"]
 
 
 ITEM = Item(
