@@ -19,7 +19,7 @@ COUNTS = {
     "arithmetic": (24, 60, 36),
     "temperature-sweep": (20, 50, 30),
     "matching": (10, 98, None),
-    "images": (4, 36, None),
+    "images": (4, 42, None),
 }
 """Number of runs at smoke (two seeds), cpu (five seeds) and paper (three seeds; None: no such scale); CIFAR-100 has one
 seed."""

@@ -174,6 +174,24 @@ def test_length_of_the_run_follows_the_classes():
     assert steps("cat", tree={"cadence": {"epochs": 3}}) == 300
 
 
+def test_several_classes_are_guided(tmp_path):
+    for name in ("car", "horse", ".hidden"):
+        (tmp_path / name).mkdir()
+    for given, guided, steps in (
+        ({"data": str(tmp_path)}, True, 4_500),
+        ({"data": str(tmp_path), "classes": ("car",)}, False, 3_000),
+        ({"data": str(tmp_path / "car")}, False, 3_000),
+        ({"data": str(tmp_path / "missing")}, False, 3_000),
+    ):
+        config = recipe("folder", given=given)
+        assert (config.batch.unconditional > 0) is guided, given
+        assert (config.condition.strength_low > 1) is guided, given
+        assert config.condition.strength_low == config.condition.strength_high
+        assert config.cadence.steps == steps, given
+    assert recipe("cifar10-cpu").batch.unconditional > 0
+    assert recipe("cifar10-cpu", given={"classes": ("cat",)}).batch.unconditional == 0
+
+
 def test_every_recipe_takes_classes():
     config = recipe("digits", given={"classes": ("3", "7")})
     assert (config.data.classes, config.cadence) == (("3", "7"), recipe("digits").cadence)

@@ -89,6 +89,19 @@ def read_folder(root: Path, *, split: str = "train", image_size: int | None = No
     return Samples(values, labels, ("all",) if names == ["."] else tuple(names), "folder", flips=True)
 
 
+def count_class_folders(root: Path) -> int:
+    """Return the number of class folders; 1 for a folder of images, or if there is no such directory.
+
+    Args:
+        root: The directory, as for `read_folder`. Its images are not read.
+
+    Returns:
+        The number of classes, if the folder can be read.
+    """
+    splits = _find_splits(root) if root.is_dir() else {"train": root}
+    return max(1, sum(each.is_dir() for each in _list_visible(splits["train"])))
+
+
 def has_test_split(root: Path) -> bool:
     """Return whether a folder of images has the splits train and test."""
     return "test" in _find_splits(root)

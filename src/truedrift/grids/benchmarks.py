@@ -101,7 +101,7 @@ CIFAR10_CPU = replace(
     positives=12_800,
     options={
         **POOLED_FEATURES,
-        "condition": {"label_dropout": 0.1},
+        "condition": {"label_dropout": 0.1, "strength_low": 1.0, "strength_high": 1.0},
         "optimizer": {
             "learning_rate": 1e-3,
             "schedule": "constant",

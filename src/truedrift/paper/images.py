@@ -64,6 +64,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     },
     "guidance of strength 1.5": guidance(1.5),
     "guidance of strength 2": guidance(2.0),
+    "guidance of strength 3": guidance(3.0),
     "all classes in every step": {"batch": {"labels": None}},
     # Features.
     "encoder at 64 px": {"encoder": {"image_size": 64}},

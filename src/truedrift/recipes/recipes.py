@@ -14,9 +14,10 @@ positives gave less recognizable images than all positives at once.
 
 `estimator` sets both sides. Options such as `--set objective.estimator_neg=standard` give the paper's ablation.
 
-Recipes without unconditional negatives train at strength 1 only. The strength has no effect on their loss. A network
-that is trained with several strengths would still learn a weak dependence on them, and strength 1, at which samples are
-drawn, would be at the edge of the range.
+`cifar10-cpu` and `folder` are guided if there are several classes. The other recipes of our own have no unconditional
+negatives and train at strength 1 only, since the strength has no effect on their loss. A network that is trained with
+several strengths would still learn a weak dependence on them, and strength 1, at which samples are drawn, would be at
+the edge of the range.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from truedrift.data.folder import count_class_folders
 from truedrift.data.load import TOYS
 from truedrift.encoders.base import PixelsOptions
 from truedrift.encoders.dinov2 import DINOv2Options
@@ -47,7 +49,7 @@ from truedrift.training.config import (
 )
 
 PAPER_FIELD: Mapping[str, Mapping[str, Any]] = {
-    "batch": {"generated": None, "fresh_negatives": 0, "labels": None},
+    "batch": {"generated": None, "fresh_negatives": 0, "labels": None, "unconditional": 0},
     "objective": {"normalization": "bidirectional", "form": "product", "matched": False},
 }
 """Options of the paper's field, for `recipe(…, tree=PAPER_FIELD)`: equally many samples on both sides, no windows, all
@@ -150,10 +152,6 @@ def fashion_mnist(*, n: int = 96, seed: int = 0, estimator: Estimator = "abc", d
     )
 
 
-EPOCHS_PER_CLASS = 15
-"""Epochs of `cifar10_cpu` per class, and as many for the start."""
-
-
 def cifar10_cpu(
     *,
     n: int = 96,
@@ -162,13 +160,9 @@ def cifar10_cpu(
     data: str | None = None,
     classes: tuple[str, ...] = (),
 ) -> RunConfig:
-    """Return the recipe of CIFAR-10 on a CPU: a convolutional generator, feature maps, pixels.
-
-    The length of the run grows with the number of classes: 3,000 steps for one class, 16,500 for all ten.
-    """
+    """Return the recipe of CIFAR-10 on a CPU: a convolutional generator, feature maps, pixels."""
     options = DataOptions(name="cifar10", root=data, classes=classes)
-    epochs = EPOCHS_PER_CLASS * (1 + (len(classes) or 10))
-    return _feature_maps("cifar10-cpu", options, n, seed, estimator, epochs=epochs)
+    return _photographs("cifar10-cpu", options, n, seed, estimator, classes=len(classes) or 10)
 
 
 def cifar10_own(
@@ -184,11 +178,42 @@ def cifar10_own(
     return dataclasses.replace(config, recipe="cifar10-own", encoder=OwnEncoderOptions(pooling="pyramid"))
 
 
-def folder(*, n: int = 60, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
+def folder(
+    *,
+    n: int = 60,
+    seed: int = 0,
+    estimator: Estimator = "abc",
+    data: str | None = None,
+    classes: tuple[str, ...] = (),
+) -> RunConfig:
     """Return the recipe of the user's images, 32×32: one folder per class in `data`, or one class."""
-    root = None if data is None else str(Path(data).absolute())
-    options = DataOptions(name="folder", root=root, image_size=32)
-    return _feature_maps("folder", options, n, seed, estimator, epochs=55)
+    root = None if data is None else Path(data).absolute()
+    options = DataOptions(name="folder", root=None if root is None else str(root), image_size=32, classes=classes)
+    count = len(classes) or (1 if root is None else count_class_folders(root))
+    return _photographs("folder", options, n, seed, estimator, classes=count)
+
+
+EPOCHS_PER_CLASS, MOST_CLASSES = 15, 20
+GUIDANCE_STRENGTH, UNCONDITIONAL = 2.0, 16
+
+
+def _photographs(recipe: str, data: DataOptions, n: int, seed: int, estimator: Estimator, *, classes: int) -> RunConfig:
+    """Return a recipe for photographs of some classes, 32×32.
+
+    The run has 1,500 steps, and 1,500 more per class up to 20 classes. With several classes it is guided: images of
+    all classes repel a little, so that samples look more like their class (study `images`).
+    """
+    epochs = EPOCHS_PER_CLASS * (1 + min(classes, MOST_CLASSES))
+    config = _feature_maps(recipe, data, n, seed, estimator, epochs=epochs)
+    if classes == 1:
+        return config
+    return dataclasses.replace(
+        config,
+        batch=dataclasses.replace(config.batch, unconditional=UNCONDITIONAL),
+        condition=dataclasses.replace(
+            config.condition, strength_low=GUIDANCE_STRENGTH, strength_high=GUIDANCE_STRENGTH
+        ),
+    )
 
 
 def _feature_maps(recipe: str, data: DataOptions, n: int, seed: int, estimator: Estimator, *, epochs: int) -> RunConfig:
