@@ -18,6 +18,7 @@ from truedrift.paper import (
     fig_ablation_trajectory,
     fig_bias_loglog,
     guidance,
+    images,
     matching,
     normalization,
     tab_baselines,
@@ -82,7 +83,7 @@ def rows_below(header):
 
 
 @pytest.mark.parametrize(
-    "name", ["tab_main_results", "fig_ablation_trajectory", "arithmetic", "temperature_sweep", "matching"]
+    "name", ["tab_main_results", "fig_ablation_trajectory", "arithmetic", "temperature_sweep", "matching", "images"]
 )
 def test_grids_still_plan_the_runs_of_the_records(name):
     """The id of a run is a hash of its configuration: another default of a recipe must not change a finished study."""
@@ -307,3 +308,19 @@ def test_results_of_the_recipes_are_those_of_the_records():
     distance = f"FID is {ten.metrics.fid:.1f} with {ten.protocol.samples:,} samples"
     kid = f"KID {ten.metrics.kid:.4f} ± {ten.metrics.kid_deviation:.4f}"
     assert f"{distance} and {ten.protocol.reference_count:,} images, and {kid}" in TRAINING
+    for each in read(DOCS / "results" / "cifar10_strengths.jsonl", EvaluationRecord):
+        of = each.metrics
+        cells = f"{each.protocol.strength:g} | {of.fid:.1f} | {of.kid:.3f} | {of.precision:.3f} | {of.recall:.3f}"
+        assert f"| {cells} |" in TRAINING
+
+
+def test_options_of_images_match_the_record():
+    (record,) = read(DOCS / "results" / "images.jsonl", ImageGrid)
+    assert not record.provenance.commit.endswith("-dirty")
+    rows = [line for line in images.table(record).markdown().splitlines() if line.startswith("|")]
+    assert "\n".join(rows) in (DOCS / "training.md").read_text(encoding="utf-8")
+    # What the recipe is based on: guidance helps, and more of it does not.
+    kid = {variant: images.mean_kid(runs) for variant, runs in images.by_variant(record).items()}
+    fid = {run.variant: images.frechet_distance(run) for run in record.runs}
+    assert kid["guidance of strength 2"] < kid["guidance of strength 1.5"] < kid[images.BASE]
+    assert min(fid, key=fid.__getitem__) == "guidance of strength 2"

@@ -1,6 +1,7 @@
 """Run directories → one record with the evaluations of every run of a plan."""
 
 import time
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -90,12 +91,18 @@ def _run(task: Task, path: Path, evaluations: dict[int, dict[str, Any]]) -> Imag
 
 
 def _common_protocol(plan: Plan, runs: Path, evaluations: dict[str, dict[int, dict[str, Any]]]) -> Protocol:
-    """Return the protocol of all evaluations; require that there is only one, as others cannot be compared."""
+    """Return the protocol of all evaluations; require that there is only one, as others cannot be compared.
+
+    The strength belongs to the run, which was trained for it: the protocol has that of the first run.
+    """
     protocols: dict[Protocol, Path] = {}
+    strength: float | None = None
     for task in plan.tasks:
         run = run_path(task, runs)
         for entry in evaluations[task.id].values():
-            protocols.setdefault(_parse(Protocol, entry.get("protocol"), run), run)
+            protocol = _parse(Protocol, entry.get("protocol"), run)
+            strength = protocol.strength if strength is None else strength
+            protocols.setdefault(replace(protocol, strength=strength), run)
     if len(protocols) > 1:
         first, second, *_ = protocols.values()
         raise UserError(
