@@ -112,7 +112,7 @@ def test_summary_has_the_distance_of_every_average(capsys):
     (line,) = [line for line in out.splitlines() if line.startswith("distance: ")]
     number = r"\d+\.\d\d"
     assert re.fullmatch(
-        rf"distance: {number} by digits \(20 samples against 1437 of digits\), best {number}, "
+        rf"distance: {number} by digits \(20 samples against 1437 of digits\), best so far {number}, "
         rf"{number} with ema 0\.5, {number} with ema 0\.9",
         line,
     )

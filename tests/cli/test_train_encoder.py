@@ -70,7 +70,7 @@ def read_next_commands(out):
     return [words[1:] for words in commands]
 
 
-def write_images(folder, sides=(20, 30), count=6, labels=("cats", "dogs")):
+def write_images(folder, sides=(20, 30), count=8, labels=("cats", "dogs")):
     """Write noise, two classes of it by default."""
     for label in labels:
         (folder / label).mkdir(parents=True)
@@ -165,7 +165,7 @@ def test_a_small_data_set_counts_the_images_that_it_has(capsys, directory):
     arguments = ("--data", "photos", "--steps", 4, "--set", "autoencoder.batch=64", "--image-size", 8)
     flags = set_flags(*(each for each in SMALL if "batch" not in each))
     _, out, err = command(capsys, "train-encoder", *arguments, *flags, "--out", "encoder", "--device", "cpu")
-    assert out.startswith("complete: 4 steps, 48 images seen"), err
+    assert out.startswith("complete: 4 steps, 64 images seen"), err
     assert read_metrics(directory / "encoder" / "metrics.jsonl")[-1]["images_seen"] == 48
 
 
@@ -196,7 +196,7 @@ def test_a_folder_is_trained_and_then_used_by_train(capsys, directory):
         capsys, "--data", "photos", "--image-size", 16, "--steps", 2, "--out", "encoder", "--seed", 1
     )
     assert status == 0
-    options = "--set batch.n=6 --set data.image_size=16 --encoder encoder"
+    options = "--set batch.n=8 --set data.image_size=16 --encoder encoder"
     assert out.splitlines()[-1] == f"          truedrift train folder --data {directory}/photos {options}"
     config = json.loads((directory / "encoder" / "config.json").read_text())["config"]
     assert config["data"]["image_size"] == 16

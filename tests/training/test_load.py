@@ -60,7 +60,7 @@ def test_average_is_selected_by_its_decay(run_with_averages, ema, file):
     loaded = load_generator(run_with_averages, ema=ema)
     saved = load_saved_weights(run_with_averages, file)
     assert all(torch.equal(value, saved[name]) for name, value in loaded.generator.state_dict().items())
-    assert loaded.source == f"{run_with_averages}, step 8, {file} weights"
+    assert loaded.source == f"{run_with_averages}, step 8, {'ema' if ema is None else f'ema {ema}'} weights"
     others = [load_saved_weights(run_with_averages, other) for other in ("ema", "ema-0.5", "ema-0.95") if other != file]
     assert not any(torch.equal(saved["first.weight"], other["first.weight"]) for other in others)
 
