@@ -160,13 +160,13 @@ def test_every_data_set_has_next_commands(capsys, directory, name):
 
 
 def test_a_small_data_set_counts_the_images_that_it_has(capsys, directory):
-    """Four steps of 12 images, although the batch is 64."""
+    """Four steps of 16 images, although the batch is 64."""
     write_images(directory / "photos")
     arguments = ("--data", "photos", "--steps", 4, "--set", "autoencoder.batch=64", "--image-size", 8)
     flags = set_flags(*(each for each in SMALL if "batch" not in each))
     _, out, err = command(capsys, "train-encoder", *arguments, *flags, "--out", "encoder", "--device", "cpu")
     assert out.startswith("complete: 4 steps, 64 images seen"), err
-    assert read_metrics(directory / "encoder" / "metrics.jsonl")[-1]["images_seen"] == 48
+    assert read_metrics(directory / "encoder" / "metrics.jsonl")[-1]["images_seen"] == 64
 
 
 def test_a_signal_saves_and_the_same_command_resumes(capsys, directory, monkeypatch):
