@@ -9,8 +9,8 @@ that every run on CIFAR-10 sees 6.24 million positives per class.
 `toy`, `digits` and `fashion-mnist-pixels` use matched references: n positives are a multiple of g − 1 and form windows
 of g − 1, the number of negatives of a generated sample, so that the expected field is 0 at equal distributions
 (`truedrift reproduce matching` measures what this brings). `PAPER_FIELD` is what the paper does instead. The recipes
-with feature maps have its normalization too: far from the data, where short runs of photographs end, windows of 15
-positives gave less recognizable images than all positives at once.
+with feature maps have its normalization too: far from the data, where short runs of photographs end, matching made no
+difference (study `images`), and it cannot be combined with guidance.
 
 `estimator` sets both sides. Options such as `--set objective.estimator_neg=standard` give the paper's ablation.
 

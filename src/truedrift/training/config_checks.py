@@ -196,7 +196,7 @@ def _require_matched_sizes(config: RunConfig) -> None:
         raise UserError(
             f"is {batch.unconditional} with objective.matched",
             "must be 0, since guidance moves the equilibrium on purpose",
-            "set objective.matched=false",
+            "set objective.matched=false, or batch.unconditional=0",
             field="batch.unconditional",
         )
 
