@@ -344,16 +344,18 @@ def test_a_full_disk_is_one_line(capsys, digits, tmp_path, monkeypatch, form):
     assert not list(tmp_path.rglob("*.npz")) + list(tmp_path.rglob("*.writing"))
 
 
-def test_default_strength_is_the_smallest_of_the_training(capsys, tmp_path):
-    settings = (*SMALL, "condition.strength_low=1.5", "condition.strength_high=2", "cadence.grid_every=12")
-    list(train(recipe("digits", settings=settings), out=tmp_path / "run", device="cpu"))
+@pytest.mark.parametrize(("wanted", "strength"), [("null", 1.5), (1.75, 1.75), (1.2, 1.5), (5, 2)])
+def test_default_strength_is_in_the_range_of_the_training(capsys, tmp_path, wanted, strength):
+    options = ("condition.strength_low=1.5", "condition.strength_high=2", f"evaluation.strength={wanted}")
+    config = recipe("digits", settings=(*SMALL, *options, "cadence.grid_every=12"))
+    list(train(config, out=tmp_path / "run", device="cpu"))
     found = arrays(capsys, tmp_path / "run", tmp_path / "default.npz", "--count", 100)
-    given = arrays(capsys, tmp_path / "run", tmp_path / "given.npz", "--count", 100, "--strength", 1.5)
+    given = arrays(capsys, tmp_path / "run", tmp_path / "given.npz", "--count", 100, "--strength", strength)
     other = arrays(capsys, tmp_path / "run", tmp_path / "other.npz", "--count", 100, "--strength", 1)
     assert np.array_equal(found["images"], given["images"])
     assert not np.array_equal(found["images"], other["images"])
     # The picture of the run has the same samples.
     _, out, _ = run(capsys, tmp_path / "run")
-    assert out.endswith("sample-100-seed0-strength1.5.png\n")
-    picture = (tmp_path / "run" / "samples" / "step-00000012.png").read_bytes()
-    assert (tmp_path / "run" / "sample-100-seed0-strength1.5.png").read_bytes() == picture
+    name = f"sample-100-seed0-strength{strength:g}.png"
+    assert out.endswith(f"{name}\n")
+    assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "run/samples/step-00000012.png").read_bytes()

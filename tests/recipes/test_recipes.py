@@ -185,8 +185,8 @@ def test_several_classes_are_guided(tmp_path):
     ):
         config = recipe("folder", given=given)
         assert (config.batch.unconditional > 0) is guided, given
-        assert (config.condition.strength_low > 1) is guided, given
-        assert config.condition.strength_low == config.condition.strength_high
+        assert (config.condition.strength_high > 1) is guided, given
+        assert config.sample_strength == (2 if guided else 1), given
         assert config.cadence.steps == steps, given
     assert recipe("cifar10-cpu").batch.unconditional > 0
     assert recipe("cifar10-cpu", given={"classes": ("cat",)}).batch.unconditional == 0

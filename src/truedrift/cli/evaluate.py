@@ -21,6 +21,7 @@ from truedrift.distributed import resolve_device
 from truedrift.errors import UserError, require_integer
 from truedrift.evaluation.catalog import build_extractor, default_extractor, independent_extractor
 from truedrift.evaluation.evaluate import evaluate, generate_batches
+from truedrift.evaluation.extractors import Extractor
 from truedrift.evaluation.neighbors import (
     Neighbors,
     NeighborsProtocol,
@@ -105,7 +106,7 @@ class Evaluate:
     """Seed of noise and styles."""
 
     strength: tuple[float, ...] = ()
-    """Guidance strength, an input of the generator; the smallest strength of its training if not given. Several values
+    """Guidance strength, an input of the generator; evaluation.strength of its training if not given. Several values
     are evaluated one after the other."""
 
     neighbors: bool = False
@@ -197,7 +198,7 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
     ):
         reference = compute_reference(data, extractor, split=options.split, progress=progress)
         generator = trained.generator.to(extractor.device)
-        for strength in command.strength or (config.condition.strength_low,):
+        for strength in command.strength or (config.sample_strength,):
             metrics, protocol = evaluate(
                 generator,
                 reference,
@@ -251,13 +252,12 @@ def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) 
     options = config.evaluation
     trained, train = _load(command, replace(config, evaluation=replace(options, reference=None)))
     images = _load_neighbor_images(command, config, train)
-    kinds = _trained_feature_kinds(command, config)
-    name = options.extractor or independent_extractor(train.sample_shape, kinds)
+    name = options.extractor or independent_extractor(train.sample_shape, _trained_feature_kinds(command, config))
     out = writable_directory(command.out or output_directory(command.run))
     # Find the neighbors.
     started = time.monotonic()
     extractor = build_extractor(name, sample_shape=train.sample_shape, device=device)
-    strength = command.strength[0] if command.strength else config.condition.strength_low
+    strength = command.strength[0] if command.strength else config.sample_strength
     with memory_errors_as_user_errors("pass a smaller --batch"), ProgressDisplay() as progress:
         generator = trained.generator.to(extractor.device)
         batches = generate_batches(
@@ -275,27 +275,11 @@ def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) 
         )
     # Record the distances with their protocol, and draw the pictures.
     seconds = time.monotonic() - started
-    protocol = NeighborsProtocol(
-        extractor=extractor.name,
-        extractor_sha256=extractor.sha256,
-        prepared=extractor.prepared,
-        dimensions=extractor.dimensions,
-        independent=name.removeprefix("encoder:") not in kinds,
-        samples=options.samples,
-        seed=options.seed,
-        strength=strength,
-        weights=command.weights_name,
-        data=train.name,
-        train=len(images.compared),
-        compared=found.compared,
-        held_out=len(images.held_out),
-        held_out_split=images.held_out_split,
-    )
     record = summarize_neighbors(
         found,
         run=command.run.resolve().name,
         step=trained.step,
-        protocol=protocol,
+        protocol=_neighbors_protocol(command, config, strength, extractor, images, found),
         seconds=seconds,
         provenance=provenance(seed=options.seed, wall_seconds=seconds),
     )
@@ -318,6 +302,33 @@ def _load_neighbor_images(command: Evaluate, config: RunConfig, train: Samples) 
     test = _load_test_images(config)
     compared, held_out = hold_out(train, test, command.held_out)
     return NeighborImages(compared, held_out, "train" if test is None else "test")
+
+
+def _neighbors_protocol(
+    command: Evaluate,
+    config: RunConfig,
+    strength: float,
+    extractor: Extractor,
+    images: NeighborImages,
+    found: Neighbors,
+) -> NeighborsProtocol:
+    """Return how samples were generated, and what they were compared with."""
+    return NeighborsProtocol(
+        extractor=extractor.name,
+        extractor_sha256=extractor.sha256,
+        prepared=extractor.prepared,
+        dimensions=extractor.dimensions,
+        independent=extractor.name.removeprefix("encoder:") not in _trained_feature_kinds(command, config),
+        samples=config.evaluation.samples,
+        seed=config.evaluation.seed,
+        strength=strength,
+        weights=command.weights_name,
+        data=images.compared.name,
+        train=len(images.compared),
+        compared=found.compared,
+        held_out=len(images.held_out),
+        held_out_split=images.held_out_split,
+    )
 
 
 def _write_neighbors(record: NeighborsRecord, found: Neighbors, generated: Tensor, train: Samples, out: Path) -> str:

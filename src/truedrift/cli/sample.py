@@ -54,7 +54,7 @@ class Sample:
     """Names or numbers of classes; all classes if not given."""
 
     strength: float | None = None
-    """Guidance strength, an input of the generator; the smallest strength of its training if not given."""
+    """Guidance strength, an input of the generator; evaluation.strength of its training if not given."""
 
     seed: int = 0
     """Seed of the noise."""

@@ -91,8 +91,7 @@ def build_evaluator(
     except UserError as error:
         raise error.with_prefix(f"data.name {config.data.name}") from None
     extractor = build_extractor(config.evaluation.extractor, sample_shape=data.sample_shape, device=device)
-    strength = config.condition.strength_low
-    return RunEvaluator(config.evaluation, data, extractor, strength=strength, progress=progress)
+    return RunEvaluator(config.evaluation, data, extractor, strength=config.sample_strength, progress=progress)
 
 
 def load_reference_data(

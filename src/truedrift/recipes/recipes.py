@@ -194,14 +194,15 @@ def folder(
 
 
 EPOCHS_PER_CLASS, MOST_CLASSES = 15, 20
-GUIDANCE_STRENGTH, UNCONDITIONAL = 2.0, 16
+UNCONDITIONAL = 16
 
 
 def _photographs(recipe: str, data: DataOptions, n: int, seed: int, estimator: Estimator, *, classes: int) -> RunConfig:
     """Return a recipe for photographs of some classes, 32×32.
 
     The run has 1,500 steps, and 1,500 more per class up to 20 classes. With several classes it is guided: images of
-    all classes repel a little, so that samples look more like their class (study `images`).
+    all classes repel a little, so that samples look more like their class (study `images`). The strength is an input
+    of the generator, from 1 (no guidance) to 3; samples have 2 if nothing else is asked for.
     """
     epochs = EPOCHS_PER_CLASS * (1 + min(classes, MOST_CLASSES))
     config = _feature_maps(recipe, data, n, seed, estimator, epochs=epochs)
@@ -210,9 +211,8 @@ def _photographs(recipe: str, data: DataOptions, n: int, seed: int, estimator: E
     return dataclasses.replace(
         config,
         batch=dataclasses.replace(config.batch, unconditional=UNCONDITIONAL),
-        condition=dataclasses.replace(
-            config.condition, strength_low=GUIDANCE_STRENGTH, strength_high=GUIDANCE_STRENGTH
-        ),
+        condition=dataclasses.replace(config.condition, strength_low=1.0, strength_high=3.0),
+        evaluation=dataclasses.replace(config.evaluation, strength=2.0),
     )
 
 

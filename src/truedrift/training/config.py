@@ -197,6 +197,9 @@ class EvaluationOptions:
     """Number of images of that split, chosen by a fixed seed, to save time on a CPU; none for all."""
     seed: Annotated[int, Within(0, 2**31 - 1)] = 0
     """Seed of noise and styles."""
+    strength: Annotated[float, Within(1, 100)] | None = None
+    """Guidance strength of evaluations, pictures and samples, limited to the strengths of the training; none for the
+    smallest of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,6 +239,12 @@ class RunConfig:
     def generated(self) -> int:
         """Generated samples per class."""
         return self.batch.generated or self.batch.n
+
+    @property
+    def sample_strength(self) -> float:
+        """Guidance strength of evaluations, pictures and samples."""
+        low, high, wanted = self.condition.strength_low, self.condition.strength_high, self.evaluation.strength
+        return low if wanted is None else min(max(wanted, low), high)
 
     def references(self, side: str) -> int:
         """Return the references of a centroid of the side "positive" or "negative", those of one window if matched."""

@@ -128,10 +128,10 @@ def default_strength(path: Path) -> float:
         path: A run directory, a folder of `save_pretrained`, or a name such as `pretrained:digits`.
 
     Returns:
-        The smallest strength of the training; 1 for a folder.
+        `RunConfig.sample_strength` of its training; 1 for a folder.
     """
     config = load_config(path)
-    return 1.0 if config is None else config.condition.strength_low
+    return 1.0 if config is None else config.sample_strength
 
 
 def output_directory(path: Path) -> Path:

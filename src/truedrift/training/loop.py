@@ -276,7 +276,7 @@ class Loop:
                     self.setup.samples,
                     self.device,
                     path,
-                    strength=self.config.condition.strength_low,
+                    strength=self.config.sample_strength,
                 )
 
 
