@@ -60,7 +60,7 @@ from truedrift.generators.sampling import balanced_labels, sample
 from truedrift.options import from_dict
 from truedrift.page.run_data import Evaluation, Run, final_evaluations, read_run
 from truedrift.recipes.overrides import recipe
-from truedrift.report.evaluations import describe_neighbors
+from truedrift.report.neighbors import describe_neighbors
 from truedrift.report.screens import share
 from truedrift.report.table import format_number
 from truedrift.storage import write_atomically

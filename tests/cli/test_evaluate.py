@@ -15,8 +15,9 @@ from truedrift.cli import main
 from truedrift.data import load, to_model_range
 from truedrift.evaluation import EvaluationRecord, NeighborsRecord, hold_out
 from truedrift.generators import Generator, MLPOptions, find_pretrained
+from truedrift.recipes import recipe
 from truedrift.records import read
-from truedrift.training import load_generator
+from truedrift.training import load_generator, train
 from truedrift.training.load import LoadedGenerator
 
 SMALL = (
@@ -206,6 +207,30 @@ def test_several_strengths_make_a_table_and_a_plot(capsys, place, tmp_path):
     assert alone.metrics != records[0].metrics
 
 
+def test_several_steps_make_a_table_and_a_plot(capsys, tmp_path):
+    options = ("cadence.epochs=1", "cadence.steps_per_epoch=12", "cadence.checkpoint_every=4", "cadence.keep_every=4")
+    list(train(recipe("digits", settings=(*options, "cadence.grid_every=none")), out=tmp_path / "run", device="cpu"))
+    arguments = (tmp_path / "run", "--samples", 60, "--device", "cpu")
+    status, out, _ = evaluate(capsys, *arguments, "--step", 12, 4, 8)
+    assert status == 0
+    assert f"{tmp_path / 'run'}, 3 steps, ema weights" in out
+    assert [line.split()[0] for line in out.splitlines()[2:5]] == ["4", "8", "12"]
+    assert "guidance" not in out
+    table = (tmp_path / "run" / "steps.md").read_text()
+    assert table.count("\n| ") == 5
+    assert (tmp_path / "run" / "steps.png").read_bytes().startswith(b"\x89PNG")
+    # Each row is what the command gives for that step alone.
+    assert evaluate(capsys, *arguments, "--step", 8)[0] == 0
+    records = read(tmp_path / "run" / "evaluations.jsonl", EvaluationRecord)
+    assert [record.step for record in records] == [12, 4, 8, 8]
+    assert records[3].metrics == records[2].metrics != records[1].metrics
+    # A missing one is named before anything is computed.
+    status, _, err = evaluate(capsys, *arguments, "--step", 4, 5)
+    assert status == 2
+    assert "step is 5; the run has checkpoints of the steps 4, 8, 12;" in err
+    assert len(read(tmp_path / "run" / "evaluations.jsonl", EvaluationRecord)) == 4
+
+
 def test_one_strength_writes_no_table(capsys, place, tmp_path):
     status, out, _ = evaluate(
         capsys, place / "run", "--strength", 2, "--samples", 60, "--device", "cpu", "--out", tmp_path
@@ -316,6 +341,9 @@ def test_a_folder_with_a_test_split_uses_it(capsys, monkeypatch, place, tmp_path
         (["--strength", "1", "1"], r"strength has a value twice \(1 1\); must be one or more different numbers; .*"),
         (["--strength", "1", "-2"], "strength is -2.0; must be from 0 to 1e6; pass 1 to 4, as in training"),
         (["--strength", "1", "2", "--neighbors"], "strength has 2 values with --neighbors; must be one; .*"),
+        (["--step", "6", "6"], r"step has a value twice \(6 6\); must be one or more different numbers; .*"),
+        (["--step", "6", "12", "--neighbors"], "step has 2 values with --neighbors; must be one; .*"),
+        (["--step", "6", "12", "--strength", "1", "2"], "step has 2 values, and --strength has 2; only one of .*"),
         (["--neighbors", "--split", "test"], "split is test with --neighbors; .*; leave --split out"),
         (["--neighbors", "--samples", "0"], "samples is 0; must be at least 2 .*"),
         (["--neighbors", "--held-out", "1"], "held-out is 1; must be an integer ≥ 2; pass for example 500"),

@@ -35,10 +35,12 @@ from PIL import Image
 from truedrift.cli import main
 from truedrift.page import Finding, Tone, read_run, render_page, write_page
 from truedrift.page import page as page_module
+from truedrift.page.run_data import find_sweeps
 from truedrift.paper import fig_illustration
 from truedrift.recipes import build_evaluator, recipe
 from truedrift.records import Provenance, with_command
 from truedrift.report import Scientific, Table
+from truedrift.report.sweeps import sweep_table
 from truedrift.training import train
 
 ORIGIN = Provenance(
@@ -299,7 +301,7 @@ def test_evaluations_of_the_command_are_added_to_the_averages(run_with_averages,
     copy = shutil.copytree(run_with_averages, tmp_path / "run")
     for arguments in (["--weights", "model"], ["--ema", "0.99"], ["--ema", "0.9", "--samples", "50"]):
         assert main(["evaluate", str(copy), *arguments]) == 0, capsys.readouterr().err
-    (before,), (after,) = (page_module.averages_tables(read_run(path, "run")) for path in (run_with_averages, copy))
+    before, after = (sweep_table(find_sweeps(read_run(path, "run"))[0]) for path in (run_with_averages, copy))
     assert [row[0] for row in after.rows] == ["0", "0.5", "0.9", "0.99"]
     assert [row[1].value for row in after.rows[1:]] == pytest.approx([row[1].value for row in before.rows], rel=1e-9)
     assert after.rows[0][1].value not in [row[1].value for row in before.rows]
@@ -323,6 +325,20 @@ def test_strengths_are_shown_as_a_table_and_a_figure(tmp_path):
     assert section.count("<tr>") == 4
     assert section.count("<img ") == 1
     assert '<a href="#evaluation">' in page
+
+
+def test_steps_are_shown_as_a_table_and_a_figure(tmp_path):
+    """The last step counts as the result, in whatever order the steps were evaluated."""
+    path = write_run(tmp_path / "mine")
+    for step, fid in ((300, 9.0), (100, 14.0), (200, 11.0)):
+        write_evaluation(path, fid, step=step)
+    page = page_of([path], tmp_path)
+    section = page[page.index('<section id="evaluation">') : page.index('<section id="configuration">')]
+    assert re.findall(r"<bdi>(\d+)</bdi></th>", section) == ["100", "200", "300"]
+    assert "Metrics by training step." in section
+    assert section.count("<img ") == 1
+    assert "FID 9, precision" in page
+    assert "FID 11, precision" not in page
 
 
 def test_nearest_training_images_are_shown_with_their_distances(tmp_path):

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -36,18 +37,16 @@ from truedrift.options import validated
 from truedrift.recipes.evaluator import load_reference_data
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append, writable_directory
-from truedrift.report.evaluations import (
+from truedrift.report.figure import write_figure
+from truedrift.report.neighbors import (
     NEIGHBOR_DISTANCES,
     NEIGHBORS,
-    STRENGTHS,
     neighbor_distances_figure,
     neighbors_figure,
     neighbors_summary,
-    strengths_figure,
-    strengths_table,
-    write_figure,
 )
 from truedrift.report.screens import evaluation_summary
+from truedrift.report.sweeps import Sweep, sweep_figure, sweep_table
 from truedrift.storage import write_atomically
 from truedrift.training.config import DataOptions, RunConfig
 from truedrift.training.load import LoadedGenerator, Weights, load_config, load_generator, output_directory
@@ -66,13 +65,15 @@ class Evaluate:
     appended to RUN/evaluations.jsonl. Several processes: torchrun --nproc-per-node 2 -m truedrift evaluate RUN.
 
     --neighbors finds the nearest training images of samples instead, and compares their distances with those of
-    held-out images. It writes two pictures to RUN. Several values of --strength make a table and a plot in RUN.
+    held-out images. It writes two pictures to RUN. Several values of --strength or of --step make a table and a plot in
+    RUN.
 
     Try it:
       truedrift evaluate runs/digits-0123456789ab
       truedrift evaluate runs/cifar10-0123456789ab --extractor inception --samples 50000
       truedrift evaluate runs/fashion-mnist-0123456789ab --extractor encoder:convnet --samples 5000
       truedrift evaluate runs/cifar10-0123456789ab --strength 1 1.5 2 3
+      truedrift evaluate runs/cifar10-0123456789ab --step 39000 78000 117000 --samples 5000
       truedrift evaluate runs/digits-0123456789ab --neighbors
       truedrift evaluate pretrained:digits
     """
@@ -124,8 +125,9 @@ class Evaluate:
     ema: float | None = None
     """Decay of the average: optimizer.ema, the default, or one of optimizer.more_ema."""
 
-    step: int | None = None
-    """Step of the checkpoint; the newest if not given. A run keeps more checkpoints with cadence.keep_every."""
+    step: tuple[int, ...] = ()
+    """Step of the checkpoint; the newest if not given. A run keeps more checkpoints with cadence.keep_every. Several
+    values are evaluated one after the other."""
 
     device: str = "auto"
     """auto, cpu, cuda or mps."""
@@ -137,7 +139,7 @@ class Evaluate:
         """Check the options; those of the run's configuration apply where a flag is not given."""
         require_integer("batch", self.batch, 1, 256)
         require_integer("held-out", self.held_out, 2, 500)
-        self._require_strengths()
+        self._require_sweep()
         config = load_config(self.run) or RunConfig()
         flags = {name: getattr(self, name) for name in ("extractor", "samples", "split", "reference", "seed")}
         if self.neighbors:
@@ -157,18 +159,23 @@ class Evaluate:
         """The weights, as they are written to the protocol."""
         return self.weights if self.ema is None else f"ema {self.ema!r}"
 
-    def _require_strengths(self) -> None:
-        """Require different strengths, and at most one with --neighbors."""
+    def _require_sweep(self) -> None:
+        """Require different strengths and different steps, several of one kind only, and none with --neighbors."""
         for strength in self.strength:
             if not 0 <= strength <= 1e6:  # also NaN
                 fix = "pass 1 to 4, as in training"
                 raise UserError(f"is {strength}", "must be from 0 to 1e6", fix, field="strength")
-        if len(set(self.strength)) < len(self.strength):
-            problem = f"has a value twice ({' '.join(f'{each:g}' for each in self.strength)})"
-            raise UserError(problem, "must be one or more different numbers", "pass for example 1 2", field="strength")
-        if self.neighbors and len(self.strength) > 1:
-            problem = f"has {len(self.strength)} values with --neighbors"
-            raise UserError(problem, "must be one", "run the command once per strength", field="strength")
+        for name in ("strength", "step"):
+            values: tuple[float, ...] = getattr(self, name)
+            if len(set(values)) < len(values):
+                problem = f"has a value twice ({' '.join(f'{each:g}' for each in values)})"
+                raise UserError(problem, "must be one or more different numbers", "leave one of them out", field=name)
+            if self.neighbors and len(values) > 1:
+                problem = f"has {len(values)} values with --neighbors"
+                raise UserError(problem, "must be one", f"run the command once per {name}", field=name)
+        if len(self.strength) > 1 and len(self.step) > 1:
+            problem = f"has {len(self.step)} values, and --strength has {len(self.strength)}"
+            raise UserError(problem, "only one of them may have several", "run the command once per step", field="step")
 
     def _require_one_process(self) -> None:
         """Require what --neighbors needs: the default split and a single process."""
@@ -183,10 +190,11 @@ class Evaluate:
 def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str:
     """Load the generator and the data, evaluate, append the records and return the summary; only rank 0 writes."""
     options = config.evaluation
-    trained, data = _load(command, config)
+    data = _load_data(command, config)
+    loaded = [_load_generator(command, step, data) for step in command.step or (None,)]
     name = options.extractor or default_extractor(data.sample_shape)
     out = writable_directory(command.out or output_directory(command.run))
-    # Evaluate at every strength.
+    # Evaluate every step at every strength.
     started = time.monotonic()
     extractor = build_extractor(name, sample_shape=data.sample_shape, device=device)
     rank_zero = is_rank_zero()
@@ -197,10 +205,9 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
         ProgressDisplay(quiet=not rank_zero) as progress,
     ):
         reference = compute_reference(data, extractor, split=options.split, progress=progress)
-        generator = trained.generator.to(extractor.device)
-        for strength in command.strength or (config.sample_strength,):
+        for trained, strength in product(loaded, command.strength or (config.sample_strength,)):
             metrics, protocol = evaluate(
-                generator,
+                trained.generator.to(extractor.device),
                 reference,
                 extractor,
                 samples=options.samples,
@@ -227,22 +234,29 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
     if not rank_zero:
         return ""
     text = evaluation_summary(records[0]) if len(records) == 1 else _write_sweep(records, config, command, out)
-    return f"{trained.source}\n{text}\nwritten: {out / EVALUATIONS}"
+    several = f"{command.run}, {len(loaded)} steps, {command.weights_name} weights"
+    source = several if len(loaded) > 1 else loaded[0].source
+    return f"{source}\n{text}\nwritten: {out / EVALUATIONS}"
 
 
 def _write_sweep(records: list[EvaluationRecord], config: RunConfig, command: Evaluate, out: Path) -> str:
-    """Write the table and the figure of several strengths, and return them as text."""
-    sweep = [(record.metrics, record.protocol) for record in records]
-    table = strengths_table(sweep)
-    if load_config(command.run) and config.batch.unconditional == 0:
+    """Write the table and the figure of several strengths or steps, and return them as text."""
+    if len(command.step) > 1:
+        sweep = Sweep("step", {record.step or 0: (record.metrics, record.protocol) for record in records})
+    else:
+        by_strength = {record.protocol.strength: (record.metrics, record.protocol) for record in records}
+        sweep = Sweep("strength", by_strength, records[0].step)
+    table = sweep_table(sweep)
+    if sweep.quantity == "strength" and load_config(command.run) and config.batch.unconditional == 0:
         note = (
             "The run was trained without guidance (batch.unconditional is 0): the strength had no effect on its loss."
         )
         table = replace(table, notes=[*table.notes, note])
-    write_atomically(out / f"{STRENGTHS}.md", table.markdown().encode())
-    write_figure(strengths_figure(sweep), out / f"{STRENGTHS}.png")
+    path = out / sweep.file_name
+    write_atomically(path.with_suffix(".md"), table.markdown().encode())
+    write_figure(sweep_figure(sweep), path.with_suffix(".png"))
     seconds = math.fsum(record.seconds for record in records)
-    files = "\n".join(f"written: {out / STRENGTHS}.{kind}" for kind in ("md", "png"))
+    files = "\n".join(f"written: {path}.{kind}" for kind in ("md", "png"))
     return "\n".join([*table.aligned(), *table.notes, f"time: {seconds:.0f} s", files])
 
 
@@ -250,7 +264,8 @@ def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) 
     """Find the nearest training images of samples, append the record, write the pictures and return the summary."""
     # Load the generator and the images, and choose features that the run was not trained on.
     options = config.evaluation
-    trained, train = _load(command, replace(config, evaluation=replace(options, reference=None)))
+    train = _load_data(command, replace(config, evaluation=replace(options, reference=None)))
+    trained = _load_generator(command, command.step[0] if command.step else None, train)
     images = _load_neighbor_images(command, config, train)
     name = options.extractor or independent_extractor(train.sample_shape, _trained_feature_kinds(command, config))
     out = writable_directory(command.out or output_directory(command.run))
@@ -358,15 +373,19 @@ def _trained_feature_kinds(command: Evaluate, config: RunConfig) -> set[str]:
     return kinds | {"pixels"} if config.objective.pixels else kinds
 
 
-def _load(command: Evaluate, config: RunConfig) -> tuple[LoadedGenerator, Samples]:
-    """Load the generator and the data to compare with, whose shapes must be equal."""
-    trained = load_generator(command.run, weights=command.weights, ema=command.ema, step=command.step)
+def _load_data(command: Evaluate, config: RunConfig) -> Samples:
+    """Load the data to compare with."""
     if command.data is None and load_config(command.run) is None:
         problem = f"{str(command.run)!r} is a folder of weights"
         raise UserError(problem, "the data set to compare with must be given", "add for example --data cifar10")
-    data = load_reference_data(config.data, config.evaluation, seed=config.seed)
+    return load_reference_data(config.data, config.evaluation, seed=config.seed)
+
+
+def _load_generator(command: Evaluate, step: int | None, data: Samples) -> LoadedGenerator:
+    """Load the generator of a step, whose samples must have the shape of the data."""
+    trained = load_generator(command.run, weights=command.weights, ema=command.ema, step=step)
     if tuple(trained.generator.sample_shape) != data.sample_shape:
         problem = f"samples of the generator have shape {tuple(trained.generator.sample_shape)}"
         allowed = f"must be {data.sample_shape}, the shape of {data.name}"
         raise UserError(problem, allowed, "pass the data set that the generator was trained on")
-    return trained, data
+    return trained

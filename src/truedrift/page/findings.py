@@ -20,8 +20,9 @@ from truedrift.page.run_data import (
     number_at,
     pluralize,
 )
-from truedrift.report.evaluations import describe_best_strength, describe_neighbors, describe_neighbors_protocol
+from truedrift.report.neighbors import describe_neighbors, describe_neighbors_protocol
 from truedrift.report.screens import share
+from truedrift.report.sweeps import Sweep, describe_best
 from truedrift.training.status import RunStatus, last_event
 
 MOST_NAMES = 5
@@ -103,13 +104,17 @@ def _describe_one_run(run: Run) -> list[Finding]:
     ]
 
 
-def _describe_strengths(run: Run, group: Sequence[Evaluation]) -> Finding:
+def _describe_strengths(run: Run, sweep: Sweep) -> Finding:
     """Describe an evaluation, or the best one of several strengths."""
-    best = min(group, key=lambda each: each.metrics.fid)
-    sentence = _describe_evaluation(best)
-    if len(group) > 1:
-        sentence += f" {describe_best_strength([(each.metrics, each.protocol) for each in group])}"
-    return Finding(subject=run.name, sentence=sentence, about=describe_protocol(best.protocol))
+    metrics, protocol = sweep.evaluated[sweep.best]
+    step = "" if sweep.step is None else f" at step {sweep.step:,}"
+    sentence = (
+        f"{protocol.distance_name} {metrics.fid:.3g}, precision {share(metrics.precision)}, "
+        f"recall {share(metrics.recall)}{step}, by truedrift evaluate."
+    )
+    if len(sweep.evaluated) > 1:
+        sentence += f" {describe_best(sweep)}"
+    return Finding(subject=run.name, sentence=sentence, about=describe_protocol(protocol))
 
 
 def _describe_neighbors(run: Run) -> list[Finding]:
@@ -173,14 +178,6 @@ def describe_status(run: Run, *, briefly: bool = False) -> str:
         RunStatus.UNFINISHED: ("not complete", f": {logged:,.0f} of {steps:,} steps are logged"),
     }[run.status]
     return status if briefly else status + more
-
-
-def _describe_evaluation(each: Evaluation) -> str:
-    step = "" if each.step is None else f" at step {each.step:,}"
-    return (
-        f"{each.protocol.distance_name} {each.metrics.fid:.3g}, precision {share(each.metrics.precision)}, "
-        f"recall {share(each.metrics.recall)}{step}, by truedrift evaluate."
-    )
 
 
 def describe_protocol(protocol: Protocol) -> str:

@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from truedrift._version import __version__
-from truedrift.evaluation.record import Metrics, Protocol
 from truedrift.generators.pretrained import PretrainedModel, from_pretrained
 from truedrift.generators.sampling import balanced_labels, sample
 from truedrift.page import tables
@@ -37,7 +36,6 @@ from truedrift.page.findings import Finding, describe_problems, describe_runs, g
 from truedrift.page.run_data import (
     Run,
     describe_drawn,
-    find_averages,
     find_differences,
     find_sweeps,
     is_overview,
@@ -48,16 +46,10 @@ from truedrift.page.run_data import (
 )
 from truedrift.paper.catalog import find_item
 from truedrift.records.provenance import Provenance
-from truedrift.report.evaluations import (
-    averages_table,
-    describe_neighbors,
-    describe_neighbors_protocol,
-    neighbor_distances_figure,
-    strengths_figure,
-    strengths_table,
-)
 from truedrift.report.figure import save_figure, set_paper_fonts
-from truedrift.report.table import Table, cell_text, is_bold
+from truedrift.report.neighbors import describe_neighbors, describe_neighbors_protocol, neighbor_distances_figure
+from truedrift.report.sweeps import sweep_figure, sweep_table
+from truedrift.report.table import cell_text, is_bold
 from truedrift.storage import write_atomically
 from truedrift.training.pictures import image_grid
 
@@ -179,7 +171,7 @@ def render_page(
         drawn=drawn,
         is_overview=is_overview(runs),
         charts=charts,
-        evaluated=[run for run in drawn if run.neighbors or find_averages(run) or find_sweeps(run)],
+        evaluated=[run for run in drawn if run.neighbors or find_sweeps(run)],
         differences=find_differences(runs),
         version=__version__,
         data=chart_data([item.label for item, _ in items], [*chain(*charts.values())]),
@@ -204,9 +196,9 @@ def load_template() -> Any:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     images = (embed_charts, embed_figure, embed_model, embed_neighbors, embed_pictures)
-    figures = (neighbor_distances_figure, strengths_figure)
+    figures = (neighbor_distances_figure, sweep_figure)
     texts = (cell_text, describe_drawn, describe_origin, is_bold, pluralize)
-    evaluations = (averages_tables, describe_neighbors, describe_neighbors_protocol, strengths_table, sweeps)
+    evaluations = (describe_neighbors, describe_neighbors_protocol, find_sweeps, sweep_table)
     functions = (*images, *figures, *texts, *evaluations)
     environment.globals |= {"tables": tables} | {function.__name__: function for function in functions}
     return environment.from_string(read_resource("page.html.j2"))
@@ -309,21 +301,6 @@ def embed_neighbors(run: Run) -> PageImage | None:
     return embed_picture(
         run.neighbors_picture, NEIGHBORS_WIDTH, f"Samples of {run.name} beside their nearest training images"
     )
-
-
-def averages_tables(run: Run) -> list[Table]:
-    """Return the tables of averages of the weights, one per evaluated step and protocol with several of them."""
-    groups = find_averages(run)
-    steps = [next(iter(averages.values())).step for averages in groups]
-    return [
-        averages_table({decay: (each.metrics, each.protocol) for decay, each in averages.items()}, step)
-        for averages, step in zip(groups, steps, strict=True)
-    ]
-
-
-def sweeps(run: Run) -> list[list[tuple[Metrics, Protocol]]]:
-    """Return the metrics and protocols of each sweep over strengths."""
-    return [[(each.metrics, each.protocol) for each in sweep] for sweep in find_sweeps(run)]
 
 
 def choose_evenly(pictures: Sequence[tuple[int, Path]]) -> list[tuple[int, Path]]:

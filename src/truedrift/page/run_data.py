@@ -13,7 +13,7 @@ parts are left out and described in `Run.problems`.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,8 @@ from truedrift.evaluation.neighbors import NeighborsRecord
 from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord, Metrics, Protocol
 from truedrift.options import from_dict
 from truedrift.records.store import read_lenient
-from truedrift.report.evaluations import NEIGHBORS
+from truedrift.report.neighbors import NEIGHBORS
+from truedrift.report.sweeps import Quantity, Sweep
 from truedrift.storage import parse_json_line
 from truedrift.training.config import RunConfig
 from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, SAMPLES, open_run
@@ -250,49 +251,59 @@ def best_evaluation(run: Run) -> Evaluation | None:
 
 
 def final_evaluations(run: Run) -> list[Evaluation]:
-    """Return the last evaluation during training, then the last one per protocol of `truedrift evaluate`."""
-    return [*run.evaluations[-1:], *{each.protocol: each for each in run.later_evaluations}.values()]
+    """Return the last evaluation during training, then per protocol that of the last step by `truedrift evaluate`."""
+    last = {each.protocol: each for each in sorted(run.later_evaluations, key=lambda each: each.step or 0)}
+    in_order = dict.fromkeys(each.protocol for each in run.later_evaluations)
+    return [*run.evaluations[-1:], *(last[protocol] for protocol in in_order)]
 
 
-def group_strengths(evaluations: Sequence[Evaluation]) -> list[list[Evaluation]]:
-    """Group evaluations that differ in the guidance strength only.
-
-    Args:
-        evaluations: Evaluations in the order of the file.
-
-    Returns:
-        Groups in the order of their first evaluation, each with the last evaluation per strength.
-    """
-    groups: dict[tuple[int | None, Protocol], dict[float, Evaluation]] = {}
-    for each in evaluations:
-        key = each.step, replace(each.protocol, strength=0.0)
-        groups.setdefault(key, {})[each.protocol.strength] = each
-    return [list(group.values()) for group in groups.values()]
-
-
-def find_sweeps(run: Run) -> list[list[Evaluation]]:
-    """Return the sweeps over strengths that `truedrift evaluate` made of a run, with two strengths or more each."""
-    return [group for group in group_strengths(run.later_evaluations) if len(group) > 1]
-
-
-def find_averages(run: Run) -> list[dict[float, Evaluation]]:
-    """Find evaluations that differ only in the average of the weights.
+def find_sweeps(run: Run) -> list[Sweep]:
+    """Find evaluations that differ in one quantity only: the average of the weights, the strength, or the step.
 
     Args:
         run: A run as `read_run` returns it.
 
     Returns:
-        Groups of two averages or more, each as decay → evaluation; decay 0 is no average. The last step that was
-        evaluated during training comes first, then what `truedrift evaluate` added.
+        Sweeps of two values or more, by quantity in this order. Those over averages begin with the last step that was
+        evaluated during training; all others are of `truedrift evaluate`. An evaluation that was repeated counts once,
+        as the last one.
     """
     last = [each.step for each in run.evaluations[-1:]]
     in_training = [each for each in (*run.evaluations[-1:], *run.average_evaluations) if each.step in last]
-    groups: dict[tuple[int | None, Protocol], dict[float, Evaluation]] = {}
-    for each in (*in_training, *run.later_evaluations):
-        decay = _parse_decay(each.protocol.weights, run.config)
-        if decay is not None:
-            groups.setdefault((each.step, replace(each.protocol, weights="")), {})[decay] = each
-    return [group for group in groups.values() if len(group) > 1]
+    later = run.later_evaluations
+    sweeps = [
+        *_group("decay", (*in_training, *later), lambda each: _parse_decay(each.protocol.weights, run.config)),
+        *group_strengths(later),
+        *_group("step", later, lambda each: each.step),
+    ]
+    return [sweep for sweep in sweeps if len(sweep.evaluated) > 1]
+
+
+def group_strengths(evaluations: Sequence[Evaluation]) -> list[Sweep]:
+    """Group evaluations that differ in the guidance strength only, in the order of the first of each group."""
+    return _group("strength", evaluations, lambda each: each.protocol.strength)
+
+
+COMMON_PROTOCOL: Mapping[Quantity, Callable[[Protocol], Protocol]] = {
+    "strength": lambda protocol: replace(protocol, strength=0.0),
+    "decay": lambda protocol: replace(protocol, weights=""),
+    "step": lambda protocol: protocol,
+}
+"""What evaluations that differ in a quantity only have in common."""
+
+
+def _group(
+    quantity: Quantity, evaluations: Sequence[Evaluation], value: Callable[[Evaluation], float | None]
+) -> list[Sweep]:
+    """Group evaluations that differ in a quantity only. Those without a value are left out."""
+    groups: dict[tuple[int | None, Protocol], dict[float, tuple[Metrics, Protocol]]] = {}
+    for each in evaluations:
+        own = value(each)
+        if own is None:
+            continue
+        key = None if quantity == "step" else each.step, COMMON_PROTOCOL[quantity](each.protocol)
+        groups.setdefault(key, {})[own] = each.metrics, each.protocol
+    return [Sweep(quantity, group, step) for (step, _), group in groups.items()]
 
 
 def _parse_decay(weights: str, config: RunConfig) -> float | None:

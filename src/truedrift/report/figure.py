@@ -1,5 +1,6 @@
 """What all figures share: the paper's colors and markers, the style of axes, and writing a figure to files."""
 
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.ticker import NullLocator
+
+from truedrift.storage import write_atomically
 
 TARGET = "#017100"
 """T*, a diamond."""
@@ -73,6 +76,28 @@ def set_paper_fonts(figure: Figure) -> Figure:
     for text in figure.findobj(Text):
         text.set(family="STIXGeneral", math_fontfamily="stix")
     return figure
+
+
+def show_text_as_it_is(figure: Figure) -> None:
+    """Turn formulas off: a name from a file may contain a dollar sign."""
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+
+
+def write_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG, completely or not at all.
+
+    Args:
+        figure: The figure.
+        path: The file. Its directory must exist.
+
+    Returns:
+        The same path.
+    """
+    content = io.BytesIO()
+    set_paper_fonts(figure).savefig(content, format="png", dpi=220, facecolor="white")
+    write_atomically(path, content.getvalue(), sync=False)
+    return path
 
 
 def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
