@@ -65,7 +65,7 @@ from truedrift.report.screens import share
 from truedrift.report.table import format_number
 from truedrift.storage import write_atomically
 from truedrift.training.config import RunConfig
-from truedrift.training.load import load_generator
+from truedrift.training.load import default_strength, load_generator
 from truedrift.training.pictures import grid_columns, image_grid
 from truedrift.training.run_directory import open_run
 from truedrift.training.status import RunStatus, last_event, wall_seconds
@@ -74,7 +74,7 @@ CARD, PICTURE = "README.md", "samples.png"
 LARGEST_DIFFERENCE = 2
 """Gray levels of 255, which nobody sees. float16 gives 1 on MLPs and convolutional networks, bfloat16 gives 3."""
 ROUNDING_SAMPLES = 500
-LARGEST_PICTURE_BYTES = 60_000
+LARGEST_PICTURE_BYTES = 300_000
 MOST_COLUMNS = 10
 """Samples per class in the picture, if they fit into the bytes."""
 
@@ -136,9 +136,10 @@ def add_model(
     # Load the averaged weights, and round a copy to float16.
     loaded = load_generator(run, ema=ema)
     rounded = copy.deepcopy(loaded.generator).half()
-    images = _draw(loaded.generator, ROUNDING_SAMPLES)
-    rounding = compare_rounded(images, _draw(copy.deepcopy(rounded).float(), ROUNDING_SAMPLES))
-    picture, count = draw_picture(loaded.generator)
+    strength = default_strength(run)
+    images = _draw(loaded.generator, ROUNDING_SAMPLES, strength)
+    rounding = compare_rounded(images, _draw(copy.deepcopy(rounded).float(), ROUNDING_SAMPLES, strength))
+    picture, count = draw_picture(loaded.generator, strength)
     models.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=models, prefix=".adding-") as scratch:
         folder = Path(scratch) / name
@@ -166,8 +167,13 @@ def add_model(
 
 def write_card(folder: Path, record: Mapping[str, Any]) -> None:
     """Write record.json and README.md, with command and summary of this version of the recipes and of the text."""
-    command = train_command(recipe(record["config"]["recipe"], tree=record["config"]))
-    record = {**record, "command": command, "summary": summarize(record)}
+    config = recipe(record["config"]["recipe"], tree=record["config"])
+    record = {
+        **record,
+        "command": train_command(config),
+        "summary": summarize(record),
+        "strength": config.sample_strength,
+    }
     text = json.dumps(record, indent=2, ensure_ascii=False, sort_keys=True, allow_nan=False)
     write_atomically(folder / RECORD, f"{text}\n".encode())
     write_atomically(folder / CARD, render_card(record).encode())
@@ -176,11 +182,11 @@ def write_card(folder: Path, record: Mapping[str, Any]) -> None:
 # ---- Samples ----
 
 
-def _draw(generator: Generator, count: int) -> Tensor:
+def _draw(generator: Generator, count: int, strength: float) -> Tensor:
     """Draw images as bytes, as `truedrift sample --count` does for all classes."""
     if len(generator.sample_shape) != 3:
         raise UserError("the samples are points", "models of the package make images", "choose another run")
-    return to_uint8(sample(generator, balanced_labels(range(generator.classes), count), seed=0))
+    return to_uint8(sample(generator, balanced_labels(range(generator.classes), count), seed=0, strength=strength))
 
 
 def compare_rounded(images: Tensor, rounded: Tensor) -> dict[str, Any]:
@@ -205,13 +211,13 @@ def compare_rounded(images: Tensor, rounded: Tensor) -> dict[str, Any]:
     return {"samples": len(images), "largest": largest, "changed": round(changed, 5)}
 
 
-def draw_picture(generator: Generator) -> tuple[bytes, int]:
+def draw_picture(generator: Generator, strength: float) -> tuple[bytes, int]:
     """Draw a grid with one row per class and as many columns as fit into the bytes; return the PNG and its samples."""
     classes = generator.classes
     for columns in range(MOST_COLUMNS, 0, -1):
         count = columns * (columns if classes == 1 else classes)
         labels = balanced_labels(range(classes), count)
-        picture = image_grid(sample(generator, labels, seed=0), grid_columns(count, classes))
+        picture = image_grid(sample(generator, labels, seed=0, strength=strength), grid_columns(count, classes))
         file = BytesIO()
         Image.fromarray(picture.numpy()).save(file, format="PNG", optimize=True)
         if file.tell() <= LARGEST_PICTURE_BYTES:
@@ -270,9 +276,10 @@ def _final_evaluations(run: Run, steps: int, weights: str) -> list[Evaluation]:
     by_samples = sorted(found, key=lambda each: each.protocol.samples)
     largest = {replace(each.protocol, samples=0): each for each in by_samples}.values()
 
-    def order(each: Evaluation) -> tuple[bool, bool, int]:
-        of = each.protocol
-        return of.extractor != "inception", of.split != run.config.evaluation.split, -of.reference_count
+    def order(each: Evaluation) -> tuple[bool, bool, bool, int]:
+        of, config = each.protocol, run.config
+        other_strength, other_split = of.strength != config.sample_strength, of.split != config.evaluation.split
+        return of.extractor != "inception", other_strength, other_split, -of.reference_count
 
     return sorted(largest, key=order)
 
@@ -355,6 +362,7 @@ def render_card(record: Mapping[str, Any]) -> str:
         "samples": f"images {record['sample_shape']} (channels, height, width) in [−1, 1]",
         "network": f"{ARCHITECTURES[record['architecture']]}, {record['parameters']:,} parameters",
         "features in training": ", ".join(record["features"]),
+        **_describe_guidance(record),
         "command": f"`{record['command']}`",
         "run": f"{record['run']}, {record['steps']:,} steps, averaged weights (decay {record['decay']:g})",
         "time": f"{_format_duration(record['seconds'])} ({record['seconds']:,.0f} s), ended {record['time']}",
@@ -405,6 +413,15 @@ def render_card(record: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _describe_guidance(record: Mapping[str, Any]) -> dict[str, str]:
+    """Return the strengths of a model that was trained with guidance."""
+    config = record["config"]
+    if config["batch"]["unconditional"] == 0:
+        return {}
+    low, high = config["condition"]["strength_low"], config["condition"]["strength_high"]
+    return {"guidance": f"strengths from {low:g} to {high:g} (`--strength`), {record['strength']:g} if none is given"}
 
 
 def _evaluations(record: Mapping[str, Any]) -> Iterator[tuple[Metrics, Protocol]]:

@@ -7,8 +7,10 @@ import shlex
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from truedrift.cli import main
 from truedrift.data import to_uint8
@@ -18,6 +20,7 @@ from truedrift.generators import find_pretrained, from_pretrained, pretrained, p
 from truedrift.recipes import recipe
 from truedrift.records import read
 from truedrift.training import load_generator, open_run
+from truedrift.training.pictures import image_grid
 
 ROOT = Path(__file__).parents[2]
 MODEL = pytest.mark.parametrize("name", pretrained_names())
@@ -89,6 +92,20 @@ def test_record_and_weights_are_those_of_the_run(run, tmp_path):
     images, rounded = (to_uint8(sample(each, labels, seed=7)) for each in (loaded.generator, from_pretrained(folder)))
     assert (images.int() - rounded.int()).abs().max() <= max(1, record["rounding"]["largest"])
     assert not torch.equal(loaded.generator.first.weight, from_pretrained(folder).first.weight)
+
+
+def test_a_guided_run_is_shown_at_its_default_strength(tmp_path):
+    guided = ("batch.unconditional=4", "objective.matched=false", "condition.strength_high=3", "evaluation.strength=2")
+    run = train(tmp_path / "run", *guided)
+    folder = tool.add_model(run, "mine", models=tmp_path / "models")
+    record = json.loads((folder / "record.json").read_text())
+    assert record["strength"] == 2
+    assert record["evaluations"][0]["protocol"]["strength"] == 2
+    card = (folder / "README.md").read_text()
+    assert "| guidance | strengths from 1 to 3 (`--strength`), 2 if none is given |" in card
+    images = sample(load_generator(run).generator, torch.arange(10).repeat_interleave(10), seed=0, strength=2.0)
+    with Image.open(folder / "samples.png") as picture:
+        assert np.array_equal(np.array(picture), image_grid(images, 10).numpy())
 
 
 def test_cards_are_written_again_from_their_records(run, tmp_path, monkeypatch, capsys):

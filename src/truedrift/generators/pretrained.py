@@ -55,6 +55,11 @@ class PretrainedModel:
         return tuple(self.record["classes"])
 
     @property
+    def strength(self) -> float:
+        """Guidance strength at which samples are drawn if none is given."""
+        return float(self.record["strength"])
+
+    @property
     def summary(self) -> str:
         """One line on data, network and metrics, without a period at its end."""
         return str(self.record["summary"])

@@ -284,7 +284,7 @@ def embed_model(model: PretrainedModel) -> tuple[str, PageImage]:
     """Draw samples of a pretrained model, one row per class, with their caption."""
     classes = model.classes[:MODEL_ROWS]
     labels = balanced_labels(range(len(classes)), len(classes) * MODEL_COLUMNS)
-    images = sample(from_pretrained(model.name), labels, seed=0)
+    images = sample(from_pretrained(model.name), labels, seed=0, strength=model.strength)
     picture = image_grid(images, MODEL_COLUMNS)
     file = io.BytesIO()
     Image.fromarray(picture.numpy()).save(file, format="PNG", optimize=True)
