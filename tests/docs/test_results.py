@@ -308,10 +308,14 @@ def test_results_of_the_recipes_are_those_of_the_records():
     distance = f"FID is {ten.metrics.fid:.1f} with {ten.protocol.samples:,} samples"
     kid = f"KID {ten.metrics.kid:.4f} ± {ten.metrics.kid_deviation:.4f}"
     assert f"{distance} and {ten.protocol.reference_count:,} images, and {kid}" in TRAINING
-    for each in read(DOCS / "results" / "cifar10_strengths.jsonl", EvaluationRecord):
+    (unguided,) = read(DOCS / "results" / "cifar10_unguided.jsonl", EvaluationRecord)
+    assert f"a run of {unguided.step:,} steps had KID {unguided.metrics.kid:.4f}" in TRAINING
+    strengths = read(DOCS / "results" / "cifar10_strengths.jsonl", EvaluationRecord)
+    steps = read(DOCS / "results" / "cifar10_steps.jsonl", EvaluationRecord)
+    rows = [(f"{each.protocol.strength:g}", each) for each in strengths] + [(f"{each.step:,}", each) for each in steps]
+    for name, each in rows:
         of = each.metrics
-        cells = f"{each.protocol.strength:g} | {of.fid:.1f} | {of.kid:.3f} | {of.precision:.3f} | {of.recall:.3f}"
-        assert f"| {cells} |" in TRAINING
+        assert f"| {name} | {of.fid:.1f} | {of.kid:.3f} | {of.precision:.3f} | {of.recall:.3f} |" in TRAINING
 
 
 def test_options_of_images_match_the_record():

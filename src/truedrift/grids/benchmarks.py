@@ -110,7 +110,7 @@ CIFAR10_CPU = replace(
             "warmup_steps": 20,
         },
         "cadence": SMALL | {"checkpoint_every": 40},
-        "evaluation": {"samples": 1_000},
+        "evaluation": {"samples": 1_000, "strength": None},
     },
     extractor="inception",  # training uses EfficientNet-Lite0, which would favor its own features
 )

@@ -281,6 +281,7 @@ ADDED_OPTIONS: dict[str, dict[str, Any]] = {
     "encoder": {"pooling": "none"},
     "condition": {"strength_one_fraction": 0.0},
     "optimizer": {"schedule": "constant", "final_fraction": 0.01, "more_ema": (), "ema_warmup": False},
+    "evaluation": {"strength": None},
 }
 """Options that older configurations do not have, with their defaults, which do what was done before."""
 
