@@ -146,7 +146,7 @@ def fashion_mnist(*, n: int = 96, seed: int = 0, estimator: Estimator = "abc", d
     options = DataOptions(name="fashion-mnist", root=data)
     config = _feature_maps("fashion-mnist", options, n, seed, estimator, epochs=50)
     return dataclasses.replace(
-        config,
+        _guide(config),
         generator=ConvOptions(widths=(128, 64, 48, 24)),
         encoder=dataclasses.replace(MAPS, image_size=64),
     )
@@ -200,14 +200,19 @@ UNCONDITIONAL = 16
 def _photographs(recipe: str, data: DataOptions, n: int, seed: int, estimator: Estimator, *, classes: int) -> RunConfig:
     """Return a recipe for photographs of some classes, 32×32.
 
-    The run has 1,500 steps, and 1,500 more per class up to 20 classes. With several classes it is guided: images of
-    all classes repel a little, so that samples look more like their class (study `images`). The strength is an input
-    of the generator, from 1 (no guidance) to 3; samples have 2 if nothing else is asked for.
+    The run has 1,500 steps, and 1,500 more per class up to 20 classes. With several classes it is guided (study
+    `images`).
     """
     epochs = EPOCHS_PER_CLASS * (1 + min(classes, MOST_CLASSES))
     config = _feature_maps(recipe, data, n, seed, estimator, epochs=epochs)
-    if classes == 1:
-        return config
+    return config if classes == 1 else _guide(config)
+
+
+def _guide(config: RunConfig) -> RunConfig:
+    """Return the recipe with guidance: images of all classes repel, and samples look more like their class.
+
+    The strength is an input of the generator, from 1 (no guidance) to 3; samples have 2 if nothing else is asked for.
+    """
     return dataclasses.replace(
         config,
         batch=dataclasses.replace(config.batch, unconditional=UNCONDITIONAL),
