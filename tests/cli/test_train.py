@@ -6,6 +6,7 @@ import sys
 from importlib import import_module
 
 import pytest
+from PIL import Image
 
 from truedrift.cli import main
 from truedrift.data import load
@@ -103,6 +104,31 @@ def test_classes_are_given_by_name(capsys, directory):
             "use these names"
         ],
     )
+
+
+@pytest.mark.parametrize("name", ["fashion-mnist", "cifar10-cpu", "cifar10-own", "folder"])
+def test_guidance_follows_the_classes_however_they_are_given(capsys, directory, name):
+    for classes, guided in ((["a"], False), (["a", "b"], True)):
+        (directory / "config.json").write_text(json.dumps({"data": {"classes": classes}}))
+        sources = (
+            ("--classes", *classes),
+            ("--set", f"data.classes={','.join(classes)}"),
+            ("--config", directory / "config.json"),
+            ("--classes", "c", "d", "e", "--set", f"data.classes={','.join(classes)}"),
+        )
+        configs = [read_config(capsys, name, *source) for source in sources]
+        assert all(config == configs[0] for config in configs)
+        assert (configs[0]["batch"]["unconditional"] > 0) == guided
+
+
+def test_length_follows_the_folder_however_it_is_given(capsys, directory):
+    for name in ("car", "ship"):
+        (directory / "photos" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8)).save(directory / "photos" / name / "1.png")
+    photos = directory / "photos"
+    flag, setting = ("--data", photos), ("--set", f"data.root={photos}")
+    assert read_config(capsys, "folder", *flag) == read_config(capsys, "folder", *setting)
+    assert read_config(capsys, "folder", *flag)["cadence"]["epochs"] == 45
 
 
 def test_summary_has_the_distance_of_every_average(capsys):

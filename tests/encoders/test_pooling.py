@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from truedrift.encoders import MapEncoder, PixelsOptions
+from truedrift.encoders import MapEncoder, Pixels, PixelsOptions
 from truedrift.encoders import pooling as pooling_module
 
 
@@ -61,20 +61,24 @@ def test_locations_are_the_pixels_row_by_row():
 
 
 def literal_statistics(features, row, column, height, width):
-    """Mean and deviation [B, D] of a patch, by sums over its pixels."""
-    pixels = [features[:, :, r, c] for r in range(row, row + height) for c in range(column, column + width)]
+    """Mean and deviation [B, D] of a patch, by sums over its pixels; a patch at the border may be smaller."""
+    rows, columns = range(features.shape[2])[row : row + height], range(features.shape[3])[column : column + width]
+    pixels = [features[:, :, r, c] for r in rows for c in columns]
     mean = sum(pixels) / len(pixels)
     return mean, (sum((pixel - mean) ** 2 for pixel in pixels) / len(pixels) + 1e-8).sqrt()
 
 
-@pytest.mark.parametrize(("height", "width", "sides"), [(8, 8, (2, 4)), (5, 7, (2, 4)), (4, 4, (2,)), (2, 2, ())])
+@pytest.mark.parametrize(
+    ("height", "width", "sides"),
+    [(8, 8, (2, 4)), (6, 6, (2, 4)), (5, 7, (2, 4)), (4, 4, (2,)), (3, 3, (2,)), (2, 2, ())],
+)
 def test_the_pyramid_has_locations_patches_and_the_whole_map(height, width, sides):
     features = random_map(2, 3, height, width)
     (group,) = pooling_module.pool_map(features, "pyramid")
     expected = [pooling_module.pool_map(features, "locations")[0]]
     parts = [height * width]
     for side in sides:
-        corners = [(r * side, c * side) for r in range(height // side) for c in range(width // side)]
+        corners = [(r, c) for r in range(0, height, side) for c in range(0, width, side)]
         patches = [literal_statistics(features, *corner, side, side) for corner in corners]
         expected += [torch.stack(each, 1) for each in zip(*patches, strict=True)]
         parts += [len(corners)] * 2
@@ -83,6 +87,17 @@ def test_the_pyramid_has_locations_patches_and_the_whole_map(height, width, side
     (shape,) = pooling_module.group_shapes([3], [(height, width)], ["pyramid"])
     assert shape.parts == (*parts, 1, 1)
     assert shape.size == group[0].numel()
+
+
+@pytest.mark.parametrize("height", range(2, 10))
+def test_every_location_changes_every_part_of_the_pyramid(height):
+    features = random_map(1, 1, height, height).requires_grad_()
+    (group,) = pooling_module.pool_map(features, "pyramid")
+    (shape,) = pooling_module.group_shapes([1], [(height, height)], ["pyramid"])
+    for part, values in enumerate(group.split(shape.parts, 1)):
+        (gradient,) = torch.autograd.grad(values.square().sum(), features, retain_graph=True)
+        if part % 2 == 1 or part == 0:  # locations and means; the deviation of a single location is constant
+            assert (gradient != 0).all(), part
 
 
 @pytest.mark.parametrize("pooling", pooling_module.POOLINGS)
@@ -140,7 +155,9 @@ def test_maps_in_bfloat16_are_pooled_in_float32():
         return x.grad.double().flatten()
 
     expected = gradient(lambda x: pooling_module.pool_map(x, "pyramid"), values.double())
-    found = gradient(Constant(), values)
-    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
+    pixels = Pixels(PixelsOptions(pooling="pyramid"), sample_shape=(3, 8, 8))
+    for pool in (Constant(), lambda x: pixels.features(x.bfloat16())):
+        found = gradient(pool, values)
+        torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02 * float(expected.abs().max()))
     rounded = gradient(lambda x: pooling_module.pool_map(x.bfloat16(), "pyramid"), values)  # negative control
     assert torch.cosine_similarity(rounded, expected, dim=0) < 0.9

@@ -213,9 +213,7 @@ class MapEncoder(Encoder):
         """Compute the feature maps of values whose shape was checked."""
 
     def features(self, values: Tensor) -> tuple[Tensor, ...]:
-        # Pooled in float32 or wider: E[a²] − E[a]² in bfloat16 would be rounding alone.
-        maps = [each.to(torch.promote_types(each.dtype, torch.float32)) for each in self.maps(values)]
-        return pool_maps(maps, self.poolings)
+        return pool_maps(self.maps(values), self.poolings)
 
     @property
     def stores_maps(self) -> bool:

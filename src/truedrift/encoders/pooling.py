@@ -10,13 +10,16 @@
 
 The first three say little about where things are. With the last two, every location and every patch is a drift problem
 of its own, whose positives are the features of real images at the same place. They return one group [B, P, D] of P
-problems per map, in parts: all locations are one part, and each statistic of a size of patches is another. A size of
-patches that would cover the whole map is left out, and so are rows and columns that fill no patch.
+problems per map, in parts: all locations are one part, and each statistic of a size of patches is another. Patches at
+the right and lower border are smaller if the side of the map is not a multiple of theirs. A size of patches that would
+cover the whole map is left out.
 
-ε = 1e-8 keeps the gradient of the standard deviation finite (it is 0) where a map is constant. Quadrants of an odd side
-share its middle line (adaptive 2×2 average). A map of tokens is pooled on its grid in the same way.
+Maps are pooled in float32 or wider: E[a²] − E[a]² in bfloat16 would be rounding alone. ε = 1e-8 keeps the gradient of
+the standard deviation finite (it is 0) where a map is constant. Quadrants of an odd side share its middle line
+(adaptive 2×2 average). A map of tokens is pooled on its grid in the same way.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, get_args
 
@@ -77,9 +80,10 @@ def pool_map(features: Float[Tensor, "B D h w"], pooling: Pooling) -> list[Tenso
 
 
 def pool_maps(maps: Iterable[Float[Tensor, "B D h w"]], poolings: Sequence[Pooling]) -> tuple[Tensor, ...]:
-    """Pool several maps, each by its own pooling; all groups of the first map come first."""
+    """Pool several maps in float32 or wider, each by its own pooling; all groups of the first map come first."""
+    wide = (features.to(torch.promote_types(features.dtype, torch.float32)) for features in maps)
     return tuple(
-        group for features, pooling in zip(maps, poolings, strict=True) for group in pool_map(features, pooling)
+        group for features, pooling in zip(wide, poolings, strict=True) for group in pool_map(features, pooling)
     )
 
 
@@ -130,9 +134,9 @@ def _pyramid(features: Float[Tensor, "B D h w"]) -> Float[Tensor, "B P D"]:
     square = features.square()
     for side in sides:
         shape = features.shape[-2:] if side is None else (side, side)
-        mean = F.avg_pool2d(features, shape)
+        mean = F.avg_pool2d(features, shape, ceil_mode=True)
         # E[a²] − E[a]² in float32 is enough: deviations are not near 0 in a trained network.
-        variance = (F.avg_pool2d(square, shape) - mean.square()).clamp_min(0)
+        variance = (F.avg_pool2d(square, shape, ceil_mode=True) - mean.square()).clamp_min(0)
         groups += [_locations(mean), _locations((variance + EPSILON).sqrt())]
     return torch.cat(groups, 1)
 
@@ -147,6 +151,6 @@ def _parts(height: int, width: int, pooling: Pooling) -> tuple[int, ...]:
     if pooling == "locations":
         return (height * width,)
     if pooling == "pyramid":
-        patches = [(height // side) * (width // side) for side in _patch_sides(height, width)]
+        patches = [math.ceil(height / side) * math.ceil(width / side) for side in _patch_sides(height, width)]
         return (height * width, *(count for each in (*patches, 1) for count in (each, each)))
     return (1,)

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from truedrift.errors import UserError, require_choice
@@ -93,6 +93,7 @@ def recipe(
     parameters = inspect.signature(function).parameters
     if "classes" not in parameters and "classes" in arguments:  # every data set has classes, also in other recipes
         settings = (f"data.classes={json.dumps(arguments.pop('classes'))}", *settings)
+    arguments |= _data_arguments(parameters, arguments, tree or {}, settings)
     unknown = [key for key in arguments if key not in parameters]
     if unknown:
         raise UserError(
@@ -107,6 +108,26 @@ def recipe(
     given_options = _select(defaults, [path for key in arguments for path in FLAG_PATHS[key]])
     merged = _merge(_merge(defaults, tree or {}), given_options)
     return config_from_dict(apply_settings(merged, settings))
+
+
+def _data_arguments(
+    parameters: Collection[str], given: Mapping[str, Any], tree: Mapping[str, Any], settings: Sequence[str]
+) -> dict[str, Any]:
+    """Return the classes and the directory of the data where they were given as options, not as arguments.
+
+    Length and guidance of a recipe with the argument `classes` depend on them.
+    """
+    found: dict[str, Any] = {}
+    if "classes" not in parameters:
+        return found
+    for options, overrides in ((tree, False), (apply_settings({}, settings), True)):
+        data = options.get("data")
+        for argument, option in (("classes", "classes"), ("data", "root")):
+            value = data.get(option) if isinstance(data, Mapping) else None
+            right_type = isinstance(value, str if option == "root" else (list, tuple))
+            if value and right_type and (overrides or argument not in given):
+                found[argument] = value if option == "root" else tuple(value)
+    return found
 
 
 def apply_settings(tree: Mapping[str, Any], settings: Sequence[str]) -> dict[str, Any]:

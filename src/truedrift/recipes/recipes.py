@@ -14,10 +14,10 @@ difference (study `images`), and it cannot be combined with guidance.
 
 `estimator` sets both sides. Options such as `--set objective.estimator_neg=standard` give the paper's ablation.
 
-`cifar10-cpu` and `folder` are guided if there are several classes. The other recipes of our own have no unconditional
-negatives and train at strength 1 only, since the strength has no effect on their loss. A network that is trained with
-several strengths would still learn a weak dependence on them, and strength 1, at which samples are drawn, would be at
-the edge of the range.
+The recipes with feature maps are guided if there are several classes. The other recipes of our own have no
+unconditional negatives and train at strength 1 only, since the strength has no effect on their loss. A network that is
+trained with several strengths would still learn a weak dependence on them, and strength 1, at which samples are drawn,
+would be at the edge of the range.
 """
 
 import dataclasses
@@ -141,12 +141,19 @@ def fashion_mnist_pixels(
     )
 
 
-def fashion_mnist(*, n: int = 96, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
+def fashion_mnist(
+    *,
+    n: int = 96,
+    seed: int = 0,
+    estimator: Estimator = "abc",
+    data: str | None = None,
+    classes: tuple[str, ...] = (),
+) -> RunConfig:
     """Return the recipe of Fashion-MNIST (28×28, gray): a convolutional generator, feature maps, pixels."""
-    options = DataOptions(name="fashion-mnist", root=data)
+    options = DataOptions(name="fashion-mnist", root=data, classes=classes)
     config = _feature_maps("fashion-mnist", options, n, seed, estimator, epochs=50)
     return dataclasses.replace(
-        _guide(config),
+        config if len(classes) == 1 else _guide(config),
         generator=ConvOptions(widths=(128, 64, 48, 24)),
         encoder=dataclasses.replace(MAPS, image_size=64),
     )
