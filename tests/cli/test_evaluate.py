@@ -124,7 +124,7 @@ RUN = "must be a run directory or a folder of weights; pass the path that .+ pri
             "samples is 1; must be at least 2 and at most 10000000; set samples to an allowed value",
         ),
         (["RUN", "--batch", "0"], "batch is 0; must be an integer ≥ 1; pass for example 256"),
-        (["RUN", "--strength", "-1"], "strength is -1.0; must be from 0 to 1e6; pass 1 to 4, as in training"),
+        (["RUN", "--strength", "-1"], "strength is -1.0; must be from 0 to 1e6; pass for example 2"),
         (
             ["RUN", "--data", "four-modes"],
             r"samples of the generator have shape \(1, 8, 8\); must be \(2,\), the shape of four-modes; "
@@ -339,7 +339,7 @@ def test_a_folder_with_a_test_split_uses_it(capsys, monkeypatch, place, tmp_path
     ("arguments", "message"),
     [
         (["--strength", "1", "1"], r"strength has a value twice \(1 1\); must be one or more different numbers; .*"),
-        (["--strength", "1", "-2"], "strength is -2.0; must be from 0 to 1e6; pass 1 to 4, as in training"),
+        (["--strength", "1", "-2"], "strength is -2.0; must be from 0 to 1e6; pass for example 2"),
         (["--strength", "1", "2", "--neighbors"], "strength has 2 values with --neighbors; must be one; .*"),
         (["--step", "6", "6"], r"step has a value twice \(6 6\); must be one or more different numbers; .*"),
         (["--step", "6", "12", "--neighbors"], "step has 2 values with --neighbors; must be one; .*"),

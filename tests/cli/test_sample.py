@@ -282,7 +282,7 @@ def odd(tmp_path_factory, digits):
 
 CLASSES = "available: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9; pass one of these, or its number"
 LIMIT = "must be from 1 to 10000000; use the default"
-STRENGTH = "must be from 0 to 1e6; pass 1 to 4, as in training"
+STRENGTH = "must be from 0 to 1e6; pass for example 2"
 DIRECTORY = r"the directory '.*' cannot be written \(.+\); must be a directory that exists or can be made; .+"
 RUN = "must be a run directory or a folder of weights; pass the path that .+ printed"
 
@@ -359,3 +359,7 @@ def test_default_strength_is_in_the_range_of_the_training(capsys, tmp_path, want
     name = f"sample-100-seed0-strength{strength:g}.png"
     assert out.endswith(f"{name}\n")
     assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "run/samples/step-00000012.png").read_bytes()
+    # A strength outside of the range is noted.
+    assert "note" not in out
+    _, out, _ = run(capsys, tmp_path / "run", "--strength", 3)
+    assert "\nnote: the generator was trained with strengths from 1.5 to 2, and not with 3\nwritten: " in out

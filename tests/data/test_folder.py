@@ -231,3 +231,40 @@ def test_directories_without_images_are_refused(tmp_path):
     save(tmp_path / "loose.png")
     with pytest.raises(ValueError, match=r"holds 1 images next to the folders cat, dog; .*; move them"):
         read_folder(tmp_path)
+
+
+def test_a_large_jpeg_is_decoded_at_a_smaller_scale(tmp_path):
+    """The same pixels up to rounding, and fewer of them are decoded."""
+    rows, columns = np.indices((1200, 1600))
+    photo = np.stack([128 + 100 * np.sin(rows / 90), 128 + 100 * np.cos(columns / 70), 0 * rows + 60], -1)
+    photo = photo.astype(np.uint8)
+    save(tmp_path / "small" / "a.jpg", photo, quality=95)
+    save(tmp_path / "exact" / "a.png", photo)
+    drafted, exact = (read_folder(tmp_path / name, image_size=16).values[0].int() for name in ("small", "exact"))
+    assert (drafted - exact).abs().max() <= 4
+    with Image.open(tmp_path / "small" / "a.jpg") as image:
+        image.draft(None, (16 * folder.DRAFT, 16 * folder.DRAFT))
+        assert min(image.size) == 150
+
+
+def test_progress_counts_the_images(tmp_path):
+    for number in range(3):
+        save(tmp_path / f"{number}.png")
+    calls = []
+    read_folder(tmp_path, progress=lambda *call: calls.append(call))
+    assert calls == [("reading images", done, 3) for done in (1, 2, 3)]
+
+
+def test_the_description_has_classes_and_files_that_are_skipped(tmp_path):
+    for name in ("car/1.png", "car/2.JPG", "ship/1.webp"):
+        save(tmp_path / name)
+    assert folder.describe_folder(tmp_path) == "2 classes: car 2, ship 1"
+    for name in ("1.heic", "2.HEIC", "3.tif", ".DS_Store"):
+        (tmp_path / "car" / name).touch()
+    assert folder.describe_folder(tmp_path) == (
+        "2 classes: car 2, ship 1; 3 files are skipped, since they are not PNG, JPEG, WebP or BMP (.heic 2, .tif 1)"
+    )
+    assert folder.describe_folder(tmp_path / "ship") == "one class of 1 images"
+    for number in range(12):
+        save(tmp_path / "many" / f"class {number:02}" / "1.png")
+    assert folder.describe_folder(tmp_path / "many").endswith(", class 09 1, and 2 more")

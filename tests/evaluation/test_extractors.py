@@ -140,16 +140,7 @@ def test_an_encoder_concatenates_its_groups():
     assert pixels.sha256 != extractor.sha256
 
 
-@pytest.fixture(scope="module")
-def digits_cache(tmp_path_factory):
-    """One classifier for the module."""
-    with pytest.MonkeyPatch.context() as patch:
-        directory = tmp_path_factory.mktemp("cache")
-        patch.setenv("TRUEDRIFT_CACHE", str(directory))
-        yield directory
-
-
-def test_the_digits_classifier_on_the_test_split(digits_cache):
+def test_the_digits_classifier_on_the_test_split():
     extractor = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU)
     test = load("digits", split="test")
     found = extractor(test.values)
@@ -159,29 +150,27 @@ def test_the_digits_classifier_on_the_test_split(digits_cache):
     assert float((found.probabilities.argmax(1) == test.labels).double().mean()) > 0.95
 
 
-def test_the_digits_classifier_is_cached_and_reproducible(digits_cache, tmp_path, monkeypatch):
-    first = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256
-    (file,) = (digits_cache / "digits-classifier").glob("*.safetensors")
-    train, trainings = digits_module.train_classifier, []
-    monkeypatch.setattr(digits_module, "train_classifier", lambda progress: (trainings.append(1), train(progress))[1])
-    assert build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256 == first
-    assert not trainings
-    file.write_bytes(file.read_bytes()[:-1] + b"\0")  # damaged: it is trained again, to the same weights
+@torch.no_grad()
+def test_the_weights_of_the_digits_classifier_are_those_that_training_gives():
+    """Rounding differs between machines: features of the two networks agree almost, those of another seed do not."""
+    test = to_model_range(load("digits", split="test").values)
     torch.set_num_threads(2)
-    assert build_extractor("digits", sample_shape=(1, 8, 8), device=CPU).sha256 == first
-    assert trainings == [1]
+    trained = digits_module.train_classifier()
     assert torch.get_num_threads() == 2
     torch.set_num_threads(1)
+    network, scale, _ = digits_module.load_classifier()
+    features = network[:-1](test) / scale
+    again = digits_module._build_network()
+    untrained = again[:-1](test)
+    again.load_state_dict({name: tensor for name, tensor in trained.items() if name != digits_module.SCALE})
+    found = again[:-1](test) / trained[digits_module.SCALE]
+    assert float((found - features).norm() / features.norm()) < 0.3
+    assert float((untrained / untrained.std() - features).norm() / features.norm()) > 0.5
 
 
-def test_the_digits_classifier_is_trained_when_it_is_first_needed(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRUEDRIFT_CACHE", str(tmp_path))
+def test_the_digits_classifier_is_loaded_when_it_is_first_needed():
     state = torch.get_rng_state()
     extractor = build_extractor("digits", sample_shape=(1, 8, 8), device=CPU)
-    assert not list(tmp_path.iterdir())
-    calls = []
-    extractor.load(lambda *call: calls.append(call))
-    assert calls[-1] == ("classifier of digits", 100, 100)
-    extractor.load(lambda *call: pytest.fail("loaded twice"))
+    assert extractor._network is None
     assert extractor(load("digits", split="test").values).features.shape[1] == 64
     assert torch.get_rng_state().equal(state)

@@ -128,7 +128,7 @@ def test_building_an_evaluator_does_no_work(tmp_path):
     evaluator = build_evaluator(small_config(), device=CPU)
     assert not (tmp_path / "cache").exists()
     assert evaluator.reference.count == len(evaluator.data)
-    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["digits-classifier", "references"]
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["references"]
 
 
 def test_no_evaluator_without_an_extractor():

@@ -49,7 +49,14 @@ from truedrift.report.screens import evaluation_summary
 from truedrift.report.sweeps import Sweep, sweep_figure, sweep_table
 from truedrift.storage import write_atomically
 from truedrift.training.config import DataOptions, RunConfig
-from truedrift.training.load import LoadedGenerator, Weights, load_config, load_generator, output_directory
+from truedrift.training.load import (
+    LoadedGenerator,
+    Weights,
+    load_config,
+    load_generator,
+    note_on_strengths,
+    output_directory,
+)
 from truedrift.training.setup import memory_errors_as_user_errors
 
 NEIGHBOR_SAMPLES = 200
@@ -163,7 +170,7 @@ class Evaluate:
         """Require different strengths and different steps, several of one kind only, and none with --neighbors."""
         for strength in self.strength:
             if not 0 <= strength <= 1e6:  # also NaN
-                fix = "pass 1 to 4, as in training"
+                fix = "pass for example 2"
                 raise UserError(f"is {strength}", "must be from 0 to 1e6", fix, field="strength")
         for name in ("strength", "step"):
             values: tuple[float, ...] = getattr(self, name)
@@ -236,7 +243,8 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
     text = evaluation_summary(records[0]) if len(records) == 1 else _write_sweep(records, config, command, out)
     several = f"{command.run}, {len(loaded)} steps, {command.weights_name} weights"
     source = several if len(loaded) > 1 else loaded[0].source
-    return f"{source}\n{text}\nwritten: {out / EVALUATIONS}"
+    lines = (source, note_on_strengths(command.run, command.strength), text, f"written: {out / EVALUATIONS}")
+    return "\n".join(line for line in lines if line)
 
 
 def _write_sweep(records: list[EvaluationRecord], config: RunConfig, command: Evaluate, out: Path) -> str:

@@ -140,11 +140,12 @@ def _evaluate(command: EvaluateEncoder, encoders: dict[str, EncoderOptions], dev
     train, test, is_held_out = _load_images(command)
     results = {}
     with memory_errors_as_user_errors("pass a smaller --batch"), ProgressDisplay() as progress:
-        for name, options in encoders.items():
-            encoder = build(options, sample_shape=train.sample_shape).to(device)
+        # Build all of them first, since the weights of one may be missing.
+        built = {name: build(options, sample_shape=train.sample_shape) for name, options in encoders.items()}
+        for name, encoder in built.items():
             report = partial(_report, progress, name)
             results[name] = probe_encoder(
-                encoder, train, test, neighbors=command.neighbors, batch=command.batch, progress=report
+                encoder.to(device), train, test, neighbors=command.neighbors, batch=command.batch, progress=report
             )
     has_own = any(isinstance(options, OwnEncoderOptions) for options in encoders.values())
     tested = _describe_tested(command.data, len(test), is_held_out=is_held_out, has_own=has_own)

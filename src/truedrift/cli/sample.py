@@ -15,7 +15,14 @@ from truedrift.errors import UserError
 from truedrift.generators.pretrained import pretrained_names
 from truedrift.generators.sampling import balanced_labels, sample
 from truedrift.records.store import writable_directory
-from truedrift.training.load import LoadedGenerator, Weights, default_strength, load_generator, output_directory
+from truedrift.training.load import (
+    LoadedGenerator,
+    Weights,
+    default_strength,
+    load_generator,
+    note_on_strengths,
+    output_directory,
+)
 from truedrift.training.pictures import require_writable_file, write_samples
 from truedrift.training.setup import memory_errors_as_user_errors
 
@@ -84,7 +91,7 @@ class Sample:
                 raise UserError(f"is {value}", f"must be from 1 to {LARGEST_COUNT}", "use the default", field=name)
         strength = default_strength(self.run) if self.strength is None else self.strength
         if not 0 <= strength <= 1e6:
-            fix = "pass 1 to 4, as in training"
+            fix = "pass for example 2"
             raise UserError(f"is {strength}", "must be from 0 to 1e6", fix, field="strength")
         path = self.out or output_directory(self.run) / f"{_file_stem(self, strength)}{ENDINGS[self.form]}"
         if self.form != "folder":
@@ -130,7 +137,9 @@ def _sample(options: Sample, strength: float, path: Path, device: torch.device) 
         problem = f"the samples cannot be written to {str(path)!r} ({error.strerror or error})"
         raise UserError(problem, "must be writable and have space", "pass another path with --out") from None
     inputs = f"strength {strength:g}, seed {options.seed}"
-    return f"{len(labels)} samples of {trained.source}, {inputs}\nwritten: {path}"
+    note = note_on_strengths(options.run, [strength])
+    lines = (f"{len(labels)} samples of {trained.source}, {inputs}", note, f"written: {path}")
+    return "\n".join(line for line in lines if line)
 
 
 def _class_number(trained: LoadedGenerator, name: str) -> int:

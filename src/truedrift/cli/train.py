@@ -13,6 +13,7 @@ import tyro
 
 from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay, is_rank_zero
+from truedrift.data.folder import describe_folder
 from truedrift.distributed import resolve_device
 from truedrift.encoders.pooling import POOLINGS
 from truedrift.encoders.resnet import OwnEncoderOptions, hash_encoder
@@ -129,7 +130,10 @@ def _train(config: RunConfig, out: Path | None, device: torch.device) -> str:
     """Train to the end or to a signal; return the summary on rank 0."""
     # Load the data and build the evaluator.
     progress = ProgressDisplay(quiet=not is_rank_zero())
-    training = load_training(config, out=out, device=device)
+    if config.data.name == "folder" and config.data.root is not None:
+        progress.print_message(f"{config.data.root} has {describe_folder(Path(config.data.root))}")
+    with ProgressDisplay(quiet=not is_rank_zero()) as loading:
+        training = load_training(config, out=out, device=device, progress=loading)
     evaluate = build_evaluator(config, device=device, samples=training.samples, progress=progress)
     # Take the steps.
     reports = training.reports(evaluate=evaluate, progress=progress, notify=progress.print_message)

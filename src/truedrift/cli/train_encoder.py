@@ -105,7 +105,8 @@ class TrainEncoder:
 def _train(config: EncoderConfig, out: Path | None, device: torch.device) -> str:
     """Train to the end or to a signal; return the summary."""
     progress = ProgressDisplay()
-    samples = load_data(config.data, seed=config.seed)
+    with ProgressDisplay() as loading:
+        samples = load_data(config.data, seed=config.seed, progress=loading)
     reports = train_encoder(
         config, samples=samples, out=out, device=device, progress=progress, notify=progress.print_message
     )

@@ -3,22 +3,30 @@
 A DIR with the folders train and test has these two splits; any other DIR is one train split. With `image_size` s, the
 central square of each image is resized to s × s by an antialiased filter; without it, all images must have the same
 size. Files and folders are sorted by name; names that begin with a dot are skipped.
+
+Images are decoded by several threads. A JPEG that is much larger than s is decoded at a half, a quarter or an eighth of
+its size, at least 8 s, which is several times faster.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
 from truedrift.axes import Tensor
 from truedrift.data.samples import Samples
 from truedrift.errors import UserError, import_package
+from truedrift.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -34,11 +42,18 @@ LARGEST_BYTES = 1 << 36
 
 LARGEST_SIZE = 4096
 
+DRAFT = 8
+"""A JPEG is decoded at a smaller scale if it is then still this many times larger than the result."""
+
+T = TypeVar("T")
+
 _DEEP = ("I", "F")
 """Prefixes of Pillow's modes with more than one byte per channel."""
 
 
-def read_folder(root: Path, *, split: str = "train", image_size: int | None = None) -> Samples:
+def read_folder(
+    root: Path, *, split: str = "train", image_size: int | None = None, progress: Progress = no_progress
+) -> Samples:
     """Read the images of a folder.
 
     Args:
@@ -47,6 +62,7 @@ def read_folder(root: Path, *, split: str = "train", image_size: int | None = No
         split: "train", "test" or "all" (train, then test).
         image_size: Side in pixels, 1 to 4096, to which the central square of every image is resized; None: all images
             must have the same size.
+        progress: Called with a description, the number of images read, and their number.
 
     Returns:
         Images as bytes [N, C, H, W]; C is 1 if all images are gray, else 3. Transparent pixels become white. The
@@ -71,7 +87,8 @@ def read_folder(root: Path, *, split: str = "train", image_size: int | None = No
         raise _no_images(folders[0])
     # Read the headers and check the sizes before memory is allocated.
     paths = [path for path, _ in files]
-    sizes, gray = _read_headers(paths)
+    sizes, modes = zip(*_read_all(_read_header, paths), strict=True)
+    gray = set(modes) <= {"1", "L", "LA"}
     if image_size is None:
         _require_one_size(paths, sizes)
     width, height = sizes[0] if image_size is None else (image_size, image_size)
@@ -83,8 +100,10 @@ def read_folder(root: Path, *, split: str = "train", image_size: int | None = No
         raise UserError(problem, allowed, "use a smaller image size or fewer images")
     # Read the pixels.
     values = torch.empty(len(files), *shape, dtype=torch.uint8)
-    for row, path in enumerate(paths):
-        values[row] = _read_pixels(path, image_size, shape[0])
+    read = partial(_read_pixels, image_size=image_size, channels=shape[0])
+    for row, pixels in enumerate(_read_all(read, paths)):
+        values[row] = pixels
+        progress("reading images", row + 1, len(paths))
     labels = torch.tensor([label for _, label in files])
     return Samples(values, labels, ("all",) if names == ["."] else tuple(names), "folder", flips=True)
 
@@ -100,6 +119,34 @@ def count_class_folders(root: Path) -> int:
     """
     splits = _find_splits(root) if root.is_dir() else {"train": root}
     return max(1, sum(each.is_dir() for each in _list_visible(splits["train"])))
+
+
+def describe_folder(root: Path) -> str:
+    """Describe the images that `read_folder` would read as training data: classes, numbers, and files of other types.
+
+    Args:
+        root: The directory, as for `read_folder`. No image is opened.
+
+    Returns:
+        One line.
+    """
+    train = _find_splits(root)["train"]
+    names = _class_names(root, [train])
+    counts = {name: len(_images(train / name)) for name in names}
+    listed = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:10])
+    more = f", and {len(counts) - 10} more" if len(counts) > 10 else ""
+    found = f"one class of {sum(counts.values())} images" if names == ["."] else f"{len(names)} classes: {listed}{more}"
+    others = Counter(
+        path.suffix.lower() or path.name
+        for name in names
+        for path in _list_visible(train / name)
+        if path.suffix.lower() not in SUFFIXES and not path.is_dir()
+    )
+    kinds = ", ".join(f"{suffix} {count}" for suffix, count in others.most_common(3))
+    skipped = (
+        f"; {others.total()} files are skipped, since they are not PNG, JPEG, WebP or BMP ({kinds})" if others else ""
+    )
+    return f"{found}{skipped}"
 
 
 def has_test_split(root: Path) -> bool:
@@ -147,15 +194,23 @@ def _images(folder: Path) -> list[Path]:
     return [path for path in _list_visible(folder) if path.suffix.lower() in SUFFIXES and not path.is_dir()]
 
 
-def _read_headers(files: Sequence[Path]) -> tuple[list[tuple[int, int]], bool]:
-    """Read (width, height) of each image as displayed, and whether all are gray, from the headers."""
-    sizes, gray = [], True
-    for path in files:
-        with _open_image(path) as image:
-            is_rotated = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # EXIF orientation of a photograph
-            sizes.append(image.size[::-1] if is_rotated else image.size)
-            gray = gray and image.mode in ("1", "L", "LA")
-    return sizes, gray
+def _read_all(read: Callable[[Path], T], paths: Sequence[Path]) -> Iterator[T]:
+    """Yield `read(path)` of every path in order, computed by several threads."""
+    from PIL import Image  # noqa: PLC0415  an extra
+
+    with ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_open_image` has a limit of its own
+        try:
+            yield from pool.map(read, paths)
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def _read_header(path: Path) -> tuple[tuple[int, int], str]:
+    """Read (width, height) of an image as displayed, and its mode, from its header."""
+    with _open_image(path) as image:
+        is_rotated = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)  # EXIF orientation of a photograph
+        return (image.size[::-1] if is_rotated else image.size), image.mode
 
 
 @contextmanager
@@ -163,17 +218,14 @@ def _open_image(path: Path) -> Iterator[Image]:
     """Open an image and check its header; every defect of the file is a UserError."""
     from PIL import Image  # noqa: PLC0415  an extra
 
-    bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path, formats=FORMATS) as image:
-                if image.width * image.height > LARGEST_PIXELS:
-                    raise Image.DecompressionBombError
-                if image.mode.startswith(_DEEP):
-                    raise _unreadable_image(path, "its pixels have more than 8 bits")
-                yield image
-    except bombs:
+        with Image.open(path, formats=FORMATS) as image:
+            if image.width * image.height > LARGEST_PIXELS:
+                raise Image.DecompressionBombError
+            if image.mode.startswith(_DEEP):
+                raise _unreadable_image(path, "its pixels have more than 8 bits")
+            yield image
+    except Image.DecompressionBombError:
         raise _unreadable_image(path, f"it has more than {LARGEST_PIXELS} pixels") from None
     except UserError:
         raise
@@ -202,6 +254,8 @@ def _read_pixels(path: Path, image_size: int | None, channels: int) -> Tensor:
     from PIL import Image, ImageOps  # noqa: PLC0415  an extra
 
     with _open_image(path) as stored:
+        if image_size is not None:
+            stored.draft(None, (DRAFT * image_size, DRAFT * image_size))  # changes nothing but JPEG files
         image: Image.Image = ImageOps.exif_transpose(stored)
         if image.has_transparency_data:
             transparent = image.convert("RGBA")

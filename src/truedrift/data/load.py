@@ -17,6 +17,7 @@ from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.data.samples import Samples
 from truedrift.data.toys import EIGHT_GAUSSIANS, FOUR_MODES, THREE_CLUSTERS, checkerboard, swiss_roll, two_moons
 from truedrift.errors import UserError, require_choice
+from truedrift.progress import Progress, no_progress
 from truedrift.seeding import stream
 from truedrift.storage import cache_directory
 
@@ -49,6 +50,7 @@ def load(
     seed: int = 0,
     image_size: int | None = None,
     classes: Sequence[str] = (),
+    progress: Progress = no_progress,
 ) -> Samples:
     """Load the samples of a data set.
 
@@ -60,6 +62,7 @@ def load(
         seed: Seed of the toys; other data sets ignore it.
         image_size: Side to which the images of a folder are cropped and resized; not allowed for other data sets.
         classes: Names of the classes to load, in the order of their labels; all classes if empty.
+        progress: Called with a description, the number of images read, and their number; for folders only.
 
     Returns:
         Images as bytes [N, C, H, W], or for toys 10 000 points [N, 2] per split, with one label per sample.
@@ -72,11 +75,13 @@ def load(
         >>> samples.values.shape, samples.classes
         (torch.Size([10000, 2]), ('upper', 'lower'))
     """
-    samples = _load_all_classes(name, split, root, seed, image_size)
+    samples = _load_all_classes(name, split, root, seed, image_size, progress)
     return samples.select_classes(classes) if classes else samples
 
 
-def _load_all_classes(name: str, split: str, root: Path | None, seed: int, image_size: int | None) -> Samples:
+def _load_all_classes(
+    name: str, split: str, root: Path | None, seed: int, image_size: int | None, progress: Progress
+) -> Samples:
     require_choice("the data set", name, NAMES)
     require_choice("split", split, SPLITS)
     if root is not None and not root.exists():
@@ -86,7 +91,7 @@ def _load_all_classes(name: str, split: str, root: Path | None, seed: int, image
         if root is None:
             fix = "add --data DIR (evaluate: --root DIR)"
             raise UserError("no directory was given", "the data set folder needs one", fix)
-        return read_folder(root, split=split, image_size=image_size)
+        return read_folder(root, split=split, image_size=image_size, progress=progress)
     if image_size is not None:
         problem = f"an image size was given for {name}"
         allowed = "only the data set folder can be resized"

@@ -1,13 +1,14 @@
 """`digits`: 64 features of a small classifier of the embedded digits, and its class probabilities.
 
-Pixels in [−1, 1] → 128 → 64 features → 10 classes, with SiLU between. The classifier is trained once on the train
-split: all images in every step, AdamW, a fixed seed, and one thread, because more threads would sum in another order.
-Features are divided by one number, so that their mean variance over the train split is 1. The weights are cached. Two
-machines may differ in the last digits of the weights; the hash in the protocol shows that.
+Pixels in [−1, 1] → 128 → 64 features → 10 classes, with SiLU between. Features are divided by one number, so that their
+mean variance over the train split is 1. The weights are in the package, digits_classifier.safetensors, so that every
+machine computes the same distances. `train_classifier` made them: all images of the train split in every step, AdamW, a
+fixed seed, and one thread, because more threads would sum in another order.
 """
 
-import hashlib
 from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 import torch
@@ -21,18 +22,18 @@ from truedrift.errors import UserError
 from truedrift.evaluation.extractors import ExtractedFeatures, Extractor
 from truedrift.progress import Progress, no_progress
 from truedrift.seeding import stream
-from truedrift.storage import cache_directory, cache_tensors, hash_tensors, read_tensors
+from truedrift.storage import hash_tensors
 
-FORMAT = 1
+WEIGHTS = "digits_classifier.safetensors"
 SHAPE = (1, 8, 8)
 WIDTH, FEATURES, CLASSES = 128, 64, 10
 STEPS, LEARNING_RATE, WEIGHT_DECAY = 100, 1e-2, 1e-2
 SCALE = "spread"
-"""The name of the feature scale in the cached file."""
+"""The name of the feature scale in the file."""
 
 
 class DigitsExtractor(Extractor):
-    """The classifier's features, for gray images of 8×8 pixels. It is loaded, or trained, when it is first needed."""
+    """The classifier's features, for gray images of 8×8 pixels. It is loaded when it is first needed."""
 
     name = "digits"
     prepared = "uint8 → [−1, 1]"
@@ -53,9 +54,9 @@ class DigitsExtractor(Extractor):
         return self._sha256
 
     def load(self, progress: Progress = no_progress) -> None:
-        """Read the classifier from the cache, or train it."""
+        """Read the classifier."""
         if self._network is None:
-            network, scale, self._sha256 = load_classifier(progress)
+            network, scale, self._sha256 = load_classifier()
             self._network, self._scale = network.to(self.device), scale.to(self.device)
 
     def extract(self, values: Tensor) -> ExtractedFeatures:
@@ -63,34 +64,37 @@ class DigitsExtractor(Extractor):
         return ExtractedFeatures(features / self._scale, self._network[-1](features).softmax(1))
 
 
-def load_classifier(progress: Progress = no_progress) -> tuple[nn.Sequential, Tensor, str]:
-    """Return the classifier, the scale of its features, and the hash of both; train it if it is not in the cache."""
-    settings = repr((FORMAT, WIDTH, FEATURES, STEPS, LEARNING_RATE, WEIGHT_DECAY))
-    name = hashlib.sha256(settings.encode()).hexdigest()[:12]
-    path = cache_directory("digits-classifier") / f"{name}.safetensors"
-    tensors = read_tensors(path)
-    if tensors is None:
-        tensors = train_classifier(progress)
-        cache_tensors(path, tensors)
+def load_classifier() -> tuple[nn.Sequential, Tensor, str]:
+    """Return the classifier, the scale of its features, and the hash of both."""
+    tensors = _read_weights()
     network = _build_network()
     network.load_state_dict({name: tensor for name, tensor in tensors.items() if name != SCALE})
     return network.eval().requires_grad_(False), tensors[SCALE], hash_tensors(tensors)
 
 
-def train_classifier(progress: Progress = no_progress) -> dict[str, Tensor]:
-    """Train the classifier and return its weights and the scale of its features."""
+@cache
+def _read_weights() -> dict[str, Tensor]:
+    from safetensors.torch import load  # noqa: PLC0415  an extra
+
+    return load(files("truedrift.evaluation").joinpath(WEIGHTS).read_bytes())
+
+
+def train_classifier() -> dict[str, Tensor]:
+    """Train the classifier and return its weights and the scale of its features.
+
+    Two machines differ in the last digits of the weights, and the distances then by a few percent.
+    """
     data, network = digits("train"), _build_network()
     images = to_model_range(data.values)
     optimizer = torch.optim.AdamW(network.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        for step in range(STEPS):
+        for _ in range(STEPS):
             optimizer.zero_grad()
             with torch.enable_grad():
                 F.cross_entropy(network(images), data.labels).backward()
             optimizer.step()
-            progress("classifier of digits", step + 1, STEPS)
     finally:
         torch.set_num_threads(threads)
     with torch.no_grad():

@@ -1,5 +1,6 @@
 """Load the generator of a run, of a folder of saved weights, or of a model in the package."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -132,6 +133,27 @@ def default_strength(path: Path) -> float:
     """
     config = load_config(path)
     return 1.0 if config is None else config.sample_strength
+
+
+def note_on_strengths(path: Path, strengths: Sequence[float]) -> str:
+    """Return a note for the user if a guidance strength is one that the generator was not trained with.
+
+    Args:
+        path: A run directory, a folder of `save_pretrained`, or a name such as `pretrained:digits`.
+        strengths: The strengths that were asked for.
+
+    Returns:
+        One line; empty if there is nothing to say.
+    """
+    config = load_config(path)
+    if config is None:
+        return ""
+    low, high = config.condition.strength_low, config.condition.strength_high
+    outside = [f"{strength:g}" for strength in strengths if not low <= strength <= high]
+    if not outside:
+        return ""
+    trained = f"strength {low:g} only" if low == high else f"strengths from {low:g} to {high:g}"
+    return f"note: the generator was trained with {trained}, and not with {', '.join(outside)}"
 
 
 def output_directory(path: Path) -> Path:

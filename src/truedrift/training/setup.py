@@ -26,7 +26,7 @@ from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build as build_generator
 from truedrift.kernels.kernel import LogKernel
-from truedrift.progress import Progress
+from truedrift.progress import Progress, no_progress
 from truedrift.storage import cache_directory
 from truedrift.training.batch import (
     Encode,
@@ -107,12 +107,13 @@ def _part_name(part: Any) -> str:
 # ---- Data, memory ----
 
 
-def load_samples(config: RunConfig, parts: Parts) -> Samples:
+def load_samples(config: RunConfig, parts: Parts, progress: Progress = no_progress) -> Samples:
     """Load the training data.
 
     Args:
         config: The configuration, which names the data set.
         parts: If it has samples, these are used.
+        progress: Called with a description, the number of images read, and their number.
 
     Returns:
         The split "train", or those of its classes that `data.classes` names; mirrored as `data.mirror` says.
@@ -121,7 +122,7 @@ def load_samples(config: RunConfig, parts: Parts) -> Samples:
         UserError: If the data set is missing or damaged, or has no such class.
     """
     if parts.samples is None:
-        return load_data(config.data, seed=config.seed)
+        return load_data(config.data, seed=config.seed, progress=progress)
     return _apply_data_options(parts.samples, config.data)
 
 
@@ -136,11 +137,11 @@ def _apply_data_options(samples: Samples, options: DataOptions) -> Samples:
     return samples if options.mirror is None else replace(samples, flips=options.mirror)
 
 
-def load_data(options: DataOptions, *, seed: int) -> Samples:
+def load_data(options: DataOptions, *, seed: int, progress: Progress = no_progress) -> Samples:
     """Load the split "train" of a data set, or some of its classes; `seed` is that of toys."""
     root = None if options.root is None else Path(options.root)
     try:
-        samples = load(options.name, root=root, seed=seed, image_size=options.image_size)
+        samples = load(options.name, root=root, seed=seed, image_size=options.image_size, progress=progress)
     except UserError as error:
         raise error.with_prefix(f"data.name {options.name}") from None
     return _apply_data_options(samples, options)

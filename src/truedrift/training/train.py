@@ -110,12 +110,17 @@ def train(
         ...     [report.step for report in train(config, out=Path(out), device="cpu")]
         [2]
     """
-    training = load_training(validated_config(config), parts=parts, out=out, device=device)
+    training = load_training(validated_config(config), parts=parts, out=out, device=device, progress=progress)
     return training.reports(evaluate=evaluate, progress=progress, notify=notify or _ignore)
 
 
 def load_training(
-    config: RunConfig, *, parts: Parts | None = None, out: Path | None = None, device: str | torch.device = "auto"
+    config: RunConfig,
+    *,
+    parts: Parts | None = None,
+    out: Path | None = None,
+    device: str | torch.device = "auto",
+    progress: Progress = no_progress,
 ) -> Training:
     """Load the data of a valid configuration, and find its device and its run directory. Nothing is written.
 
@@ -124,6 +129,7 @@ def load_training(
         parts: Python objects that replace those named in the configuration.
         out: The run directory; by default runs/RECIPE-HASH.
         device: `auto`, `cpu`, `cuda`, `mps`, or a device.
+        progress: Called with a description, the number of images read, and their number.
 
     Returns:
         A run that `Training.reports` starts or resumes.
@@ -132,7 +138,7 @@ def load_training(
         UserError: If the device is not available, or the data set is missing or damaged.
     """
     parts = parts or Parts()
-    where, samples = resolve_device(device), load_samples(config, parts)
+    where, samples = resolve_device(device), load_samples(config, parts, progress)
     return Training(run_directory(config, parts, out), parts, samples, where)
 
 
