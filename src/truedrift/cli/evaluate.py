@@ -243,7 +243,7 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
     text = evaluation_summary(records[0]) if len(records) == 1 else _write_sweep(records, config, command, out)
     several = f"{command.run}, {len(loaded)} steps, {command.weights_name} weights"
     source = several if len(loaded) > 1 else loaded[0].source
-    lines = (source, note_on_strengths(command.run, command.strength), text, f"written: {out / EVALUATIONS}")
+    lines = (source, text, note_on_strengths(command.run, command.strength), f"written: {out / EVALUATIONS}")
     return "\n".join(line for line in lines if line)
 
 
