@@ -130,9 +130,9 @@ def _train(config: RunConfig, out: Path | None, device: torch.device) -> str:
     """Train to the end or to a signal; return the summary on rank 0."""
     # Load the data and build the evaluator.
     progress = ProgressDisplay(quiet=not is_rank_zero())
-    folder = Path(config.data.root or "")
-    if config.data.name == "folder" and folder.is_dir():
-        progress.print_message(f"{folder} has {describe_folder(folder)}")
+    data = config.data
+    if data.name == "folder" and data.root is not None and Path(data.root).is_dir():
+        progress.print_message(f"{data.root} has {describe_folder(Path(data.root))}")
     with ProgressDisplay(quiet=not is_rank_zero()) as loading:
         training = load_training(config, out=out, device=device, progress=loading)
     evaluate = build_evaluator(config, device=device, samples=training.samples, progress=progress)
