@@ -308,6 +308,11 @@ def test_results_of_the_recipes_are_those_of_the_records():
     distance = f"FID is {ten.metrics.fid:.1f} with {ten.protocol.samples:,} samples"
     kid = f"KID {ten.metrics.kid:.4f} ± {ten.metrics.kid_deviation:.4f}"
     assert f"{distance} and {ten.protocol.reference_count:,} images, and {kid}" in TRAINING
+    (fashion,) = read(DOCS / "results" / "fashion_mnist.jsonl", EvaluationRecord)
+    distance = f"FID is {fashion.metrics.fid:.1f} with {fashion.protocol.samples:,} samples"
+    kid = f"KID {fashion.metrics.kid:.4f} ± {fashion.metrics.kid_deviation:.4f}"
+    assert f"{distance} and {fashion.protocol.reference_count:,} images, and {kid}" in TRAINING
+    assert f"(recall {fashion.metrics.recall:.3f})" in TRAINING
     (unguided,) = read(DOCS / "results" / "cifar10_unguided.jsonl", EvaluationRecord)
     assert f"a run of {unguided.step:,} steps had KID {unguided.metrics.kid:.4f}" in TRAINING
     strengths = read(DOCS / "results" / "cifar10_strengths.jsonl", EvaluationRecord)
