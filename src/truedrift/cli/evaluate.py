@@ -240,10 +240,14 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
             started = time.monotonic()
     if not rank_zero:
         return ""
-    text = evaluation_summary(records[0]) if len(records) == 1 else _write_sweep(records, config, command, out)
     several = f"{command.run}, {len(loaded)} steps, {command.weights_name} weights"
     source = several if len(loaded) > 1 else loaded[0].source
-    lines = (source, text, note_on_strengths(command.run, command.strength), f"written: {out / EVALUATIONS}")
+    text = evaluation_summary(records[0]) if len(records) == 1 else _write_sweep(records, config, command, out)
+    note = note_on_strengths(command.run, command.strength)
+    return _join_lines(source, text, note, f"written: {out / EVALUATIONS}")
+
+
+def _join_lines(*lines: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
@@ -306,7 +310,8 @@ def _find_neighbors(command: Evaluate, config: RunConfig, device: torch.device) 
         seconds=seconds,
         provenance=provenance(seed=options.seed, wall_seconds=seconds),
     )
-    return f"{trained.source}\n{_write_neighbors(record, found, generated, images.compared, out)}"
+    text = _write_neighbors(record, found, generated, images.compared, out)
+    return _join_lines(trained.source, note_on_strengths(command.run, command.strength), text)
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,8 @@ def describe_folder(root: Path) -> str:
     counts = {name: len(_images(train / name)) for name in names}
     listed = ", ".join(f"{name} {count}" for name, count in list(counts.items())[:10])
     more = f", and {len(counts) - 10} more" if len(counts) > 10 else ""
-    found = f"one class of {sum(counts.values())} images" if names == ["."] else f"{len(names)} classes: {listed}{more}"
+    classes = "1 class" if len(names) == 1 else f"{len(names)} classes"
+    found = f"one class of {sum(counts.values())} images" if names == ["."] else f"{classes}: {listed}{more}"
     others = Counter(
         path.suffix.lower() or path.name
         for name in names
