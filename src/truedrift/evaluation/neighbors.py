@@ -247,35 +247,46 @@ def find_neighbors(
     if reference is None:
         reference = len(train) if extractor.name in CHEAP else FEW
     require_integer("reference", reference, 1, FEW)
-    views = partial(_views, mirrored=train.flips)
     samples = Samples(generated, torch.zeros(len(generated), dtype=torch.long), ("samples",), "samples", flips=False)
-    # A random part of the training images, and the nearest ones in pixels.
+    held_out_views, views = _views(held_out, mirrored=train.flips), _views(samples, mirrored=train.flips)
+    parts = _choose_references(train, reference, [held_out_views, views], progress)
+    extractor.load(progress)
+    # Features that depend on the samples are not worth a file in the cache.
+    images = [*map(train.take, parts), *held_out_views, *views]
+    cached = [True, True, False][: len(parts)] + [True] * len(held_out_views) + [False] * len(views)
+    features = _features_of_all(images, cached, extractor, batch, progress)
+    ids, train_features = torch.cat(parts), torch.cat(features[: len(parts)])
+    held_out_features, sample_features = features[len(parts) : -len(views)], features[-len(views) :]
+    _, held_out_distances = _nearest_of_views(held_out_features, train_features, 1)
+    nearest, distances = _nearest_of_views(sample_features, train_features, SHOWN)
+    return Neighbors(ids=ids[nearest], distances=distances, held_out=held_out_distances.flatten(), compared=len(ids))
+
+
+def _choose_references(
+    train: Samples, count: int, queries: Sequence[Sequence[Samples]], progress: Progress
+) -> list[Int[Tensor, " part"]]:
+    """Choose training images: a random part, then for each set of queries its nearest images in pixels."""
     order = torch.randperm(len(train), generator=stream(0, "training images"))
-    parts = [order[:reference].sort().values]
-    if reference < len(train):
-        for queries in (held_out, samples):
-            pixels = torch.cat([view.values.flatten(1) for view in views(queries)])
+    parts = [order[:count].sort().values]
+    if count < len(train):
+        for views in queries:
+            pixels = torch.cat([view.values.flatten(1) for view in views])
             nearest, _ = search_nearest(pixels, train.values.flatten(1), 1, progress=progress)
             known = torch.cat(parts)
             parts.append(torch.tensor(sorted(set(nearest.flatten().tolist()) - set(known.tolist())), dtype=torch.long))
-    # Features. Those that depend on the samples are not worth a file in the cache.
-    extractor.load(progress)
-    images = [
-        *((train.take(part), number < 2) for number, part in enumerate(parts)),
-        *((view, True) for view in views(held_out)),
-        *((view, False) for view in views(samples)),
-    ]
-    total, done, features = sum(len(each) for each, _ in images), 0, []
-    for each, is_cached in images:
+    return parts
+
+
+def _features_of_all(
+    images: Sequence[Samples], cached: Sequence[bool], extractor: Extractor, batch: int, progress: Progress
+) -> list[Float[Tensor, "N D"]]:
+    """Compute the features of several sets of images, with one progress for all."""
+    total, done, features = sum(map(len, images)), 0, []
+    for each, is_cached in zip(images, cached, strict=True):
         report = partial(_report_part, progress, done, total)
         features.append(compute_features(each, extractor, batch=batch, cached=is_cached, progress=report))
         done += len(each)
-    # Distances.
-    ids, train_features = torch.cat(parts), torch.cat(features[: len(parts)])
-    rest = features[len(parts) :]
-    _, held_out_distances = _nearest_of_views(rest[: len(rest) // 2], train_features, 1)
-    nearest, distances = _nearest_of_views(rest[len(rest) // 2 :], train_features, SHOWN)
-    return Neighbors(ids=ids[nearest], distances=distances, held_out=held_out_distances.flatten(), compared=len(ids))
+    return features
 
 
 def _views(samples: Samples, *, mirrored: bool) -> list[Samples]:
