@@ -1,5 +1,6 @@
 """Atomic writes, JSON lines and cached tensors, also after a crash."""
 
+import fcntl
 import os
 
 import pytest
@@ -11,8 +12,10 @@ from truedrift.storage import (
     cache_directory,
     hash_tensors,
     read_json_lines,
+    read_regular,
     read_tensors,
     remove_tensors,
+    scratch_directory,
     write_atomically,
     write_tensors,
 )
@@ -102,3 +105,75 @@ def test_the_cache_directory_follows_the_environment(tmp_path, monkeypatch):
     assert cache_directory() == tmp_path / "truedrift"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     assert cache_directory().is_absolute()
+
+
+# ---- Regular files ----
+
+
+def special(path, kind, elsewhere):
+    """Put something that is not a regular file in the place of a file."""
+    if kind == "link":
+        path.symlink_to(elsewhere)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.mkdir()
+
+
+@pytest.mark.parametrize("kind", ["link", "fifo", "directory"])
+def test_only_regular_files_are_written(tmp_path, kind):
+    """A planted link would overwrite a file elsewhere, and a FIFO would block."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("precious")
+    path = tmp_path / "log.jsonl"
+    special(path, kind, elsewhere)
+    with pytest.raises(OSError, match=r"not a regular file|Is a directory"):
+        append_json_line(path, {"a": 1})
+    assert elsewhere.read_text() == "precious"
+
+
+def test_a_planted_temporary_file_is_replaced(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("precious")
+    (tmp_path / ".config.json.writing").symlink_to(elsewhere)
+    write_atomically(tmp_path / "config.json", b"new")
+    assert (tmp_path / "config.json").read_bytes() == b"new"
+    assert elsewhere.read_text() == "precious"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["config.json", "elsewhere"]
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("precious")
+    (tmp_path / "config.json").symlink_to(elsewhere)
+    write_atomically(tmp_path / "config.json", b"new")
+    assert elsewhere.read_text() == "precious"
+    assert not (tmp_path / "config.json").is_symlink()
+
+
+def test_links_are_read_and_fifos_are_not(tmp_path):
+    (tmp_path / "file").write_bytes(b"content")
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    assert read_regular(tmp_path / "link") == b"content"
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="not a regular file"):
+        read_regular(tmp_path / "fifo")  # would wait forever
+
+
+# ---- Scratch directories ----
+
+
+def test_scratch_directories_of_ended_processes_are_removed(tmp_path):
+    old, used = tmp_path / ".fetching-old", tmp_path / ".fetching-used"
+    for each in (old, used):
+        each.mkdir()
+        (each / "part").write_bytes(b"1")
+        os.utime(each, (0, 0))
+    descriptor = os.open(used, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    with scratch_directory(tmp_path, ".fetching-") as scratch:
+        assert (old.exists(), used.exists(), scratch.is_dir()) == (False, True, True)
+    os.close(descriptor)
+    assert [each.name for each in tmp_path.iterdir()] == [".fetching-used"]
+    with scratch_directory(tmp_path, ".fetching-"):
+        assert not used.exists()

@@ -2,11 +2,18 @@
 
 A batch of `total` rows is divided in order: process r of k holds rows ⌊r·total/k⌋ to ⌊(r+1)·total/k⌋, for any k and any
 total. Rows are gathered without gradient, since the target of the drift loss has none.
+
+Every process waits for the others in each collective operation. If one of them ends or does not answer, the others
+raise `PeerLost`, which names it if it is known: see `process_group`.
 """
 
 import os
+import socket
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -15,6 +22,9 @@ from truedrift.axes import Tensor
 from truedrift.errors import UserError
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
+
+TIMEOUT_MINUTES = 10.0
+"""Default for the time that a process waits for an answer of the others."""
 
 
 def rank() -> int:
@@ -87,24 +97,106 @@ def any_process(flag: bool) -> bool:
     return bool(count)
 
 
+def gather_texts(text: str) -> list[str]:
+    """Gather a text of every process, in order."""
+    if size() == 1:
+        return [text]
+    content = torch.tensor(list(text.encode()), dtype=torch.uint8, device=_device())
+    lengths = [torch.zeros(1, dtype=torch.int64, device=_device()) for _ in range(size())]
+    dist.all_gather(lengths, torch.tensor([len(content)], device=_device()))
+    padded = content.new_zeros(max(map(int, lengths)))
+    padded[: len(content)] = content
+    parts = [torch.empty_like(padded) for _ in lengths]
+    dist.all_gather(parts, padded)
+    texts = (part[: int(length)] for part, length in zip(parts, lengths, strict=True))
+    return [bytes(each.tolist()).decode() for each in texts]
+
+
 def _device() -> torch.device:
     """Return the device for messages: NCCL sends only tensors on a GPU."""
     return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
 
 
+# ---- Connection ----
+
+
+class PeerLost(RuntimeError):
+    """Another process of the run has ended, or does not answer. `signal` is the one that asked this process to stop."""
+
+    signal: str | None = None
+
+
 @contextmanager
-def process_group(device: torch.device) -> Iterator[None]:
-    """Connect the processes that torchrun started; without torchrun do nothing."""
+def process_group(device: torch.device, timeout_minutes: float = TIMEOUT_MINUTES) -> Iterator[None]:
+    """Connect the processes that torchrun started; without torchrun do nothing.
+
+    Args:
+        device: The device of this process: NCCL connects GPUs, gloo everything else.
+        timeout_minutes: How long to wait for an answer of the other processes.
+
+    Raises:
+        PeerLost: If another process ends, or does not answer in time.
+    """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _is_initialized():
         yield
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    timeout = timedelta(minutes=timeout_minutes)
+    peers: list[str] = []
     try:
+        dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=timeout)
+        peers = gather_texts(f"{os.getpid()} {socket.gethostname()}")
         yield
+    except (RuntimeError, ConnectionError) as error:
+        reason = _connection_problem(str(error), timeout_minutes)
+        if reason is None:
+            raise
+        raise PeerLost(f"{_ended_ranks(peers) or 'another process'} {reason}") from None
     finally:
-        dist.destroy_process_group()
+        if _is_initialized():
+            dist.destroy_process_group()
+
+
+_SILENCE = ("Timed out", "timed out", "Timeout", "timeout")
+_LOSS = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "NCCL", "gloo")
+
+
+def _connection_problem(message: str, minutes: float) -> str | None:
+    """Return what happened to another process, by the message of gloo or NCCL; None if it is another error."""
+    if any(text in message for text in _LOSS):
+        if any(text in message for text in _SILENCE):
+            return f"has not answered for {minutes:g} minutes"
+        return "ended"
+    return None
+
+
+def _ended_ranks(peers: Sequence[str], wait_seconds: float = 2.0) -> str:
+    """Name the ranks whose processes on this machine have ended; torchrun may need a moment to notice."""
+    deadline = time.monotonic() + wait_seconds
+    processes = (each.split(" ", 1) for each in peers)
+    local = [(number, int(pid)) for number, (pid, host) in enumerate(processes) if host == socket.gethostname()]
+    while local and time.monotonic() < deadline:
+        ended = [str(number) for number, pid in local if not _is_alive(pid)]
+        if ended:
+            return f"rank {', '.join(ended)}"
+        time.sleep(0.05)
+    return ""
+
+
+def _is_alive(pid: int) -> bool:
+    """Return whether a process runs. One that has ended and is still listed, a zombie, does not."""
+    try:
+        os.kill(pid, 0)
+        status = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2]
+    except ProcessLookupError:
+        return False
+    except OSError:  # a process of another user, or a system without /proc
+        return True
+    return not status.startswith((b"Z", b"X"))
+
+
+# ---- Devices ----
 
 
 def resolve_device(device: str | torch.device) -> torch.device:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import unicodedata
 from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +22,8 @@ from torch import Tensor
 SMALLEST_TEMPERATURE = 1e-30
 """Lower bound for temperatures, so that τ and 1/τ stay within the range of float32."""
 
+_DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+"""Characters that change the direction of the text after them."""
 _FLOATING = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -70,6 +73,38 @@ def error_text(error: object, longest: int = 300) -> str:
     """
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return " ".join(str(text).split())[:longest]
+
+
+def printable(text: str) -> str:
+    r"""Escape control characters, which would otherwise act on the terminal; newlines and tabs stay.
+
+    File names, class names and contents of files may hold any character. Everything that is printed goes through this
+    function once.
+
+    Example:
+        >>> printable("red: " + chr(27) + "[31m")
+        'red: \\x1b[31m'
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" or not _acts_on_terminal(c) else ascii(c)[1:-1] for c in text)
+
+
+def _acts_on_terminal(character: str) -> bool:
+    """Return whether it is a control character, a surrogate, or changes the direction of the text."""
+    return unicodedata.category(character) in ("Cc", "Cs") or character in _DIRECTIONS
+
+
+def list_names(names: Collection[str], most: int = 10) -> str:
+    """Join names by commas; of many, the first ones and the number of the others.
+
+    Example:
+        >>> list_names(["a", "b", "c"]), list_names([str(i) for i in range(20_000)], most=2)
+        ('a, b, c', '0, 1, … and 19,998 more')
+    """
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(list(names)[:most])}, … and {len(names) - most:,} more"
 
 
 def require_choice(field: str, value: object, choices: Collection[str]) -> None:
@@ -130,6 +165,8 @@ def require_file(path: Path, suffixes: Collection[str]) -> None:
         raise UserError(f"{str(path)!r} {problem}", allowed, "pass such a file")
     if not path.exists():
         raise UserError(f"{str(path)!r} does not exist", allowed, "check the path")
+    if not path.is_file():
+        raise UserError(f"{str(path)!r} is a FIFO or a device", allowed, "pass a regular file")
 
 
 def import_package(module: str, purpose: str, extra: str) -> Any:

@@ -6,6 +6,9 @@ A file is written under a temporary name, synchronized to disk (`fsync`), and re
 one step, so a reader sees the old content or the new content, never a part of it. `fsync` of the directory makes the
 new name permanent.
 
+Only regular files are opened. A FIFO or a device in place of a file would block or be written to, and so would a
+symbolic link that leads elsewhere: links are followed for reading and refused for writing.
+
 A JSON-lines file holds one JSON object per line. A process that is killed while it appends leaves a torn last line:
 readers skip it, and the next append starts on a new line.
 
@@ -13,14 +16,19 @@ Cached tensors are a safetensors file and a file with the sha256 of its content.
 counts as missing, and its content is computed again.
 """
 
+import errno
+import fcntl
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
-from contextlib import suppress
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from truedrift.axes import Tensor
 from truedrift.errors import UserError
@@ -43,15 +51,58 @@ def cache_directory(name: str = "") -> Path:
     return (shared if shared.is_absolute() else Path.home() / ".cache") / "truedrift" / name
 
 
+# ---- Regular files ----
+
+
+def open_regular(path: Path, flags: int) -> int:
+    """Open a regular file and return its descriptor; new files get the permissions of the umask.
+
+    Args:
+        path: The file.
+        flags: Those of `os.open`. A symbolic link is followed only if the file is opened for reading.
+
+    Raises:
+        OSError: If the path cannot be opened, or is a link, a FIFO, a device or a directory.
+    """
+    writes = flags & (os.O_WRONLY | os.O_RDWR)
+    try:
+        # O_NONBLOCK: opening a FIFO does not wait for its other end.
+        descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | (os.O_NOFOLLOW if writes else 0), 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise _not_regular(path) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise _not_regular(path)
+    return descriptor
+
+
+def _not_regular(path: Path) -> OSError:
+    return OSError(errno.EINVAL, "it is a link, a FIFO, a device or a directory, and not a regular file", str(path))
+
+
+def open_to_read(path: Path) -> BinaryIO:
+    """Open a regular file for reading; raise OSError for anything else."""
+    return os.fdopen(open_regular(path, os.O_RDONLY), "rb")
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file; raise OSError for anything else."""
+    with open_to_read(path) as file:
+        return file.read()
+
+
 # ---- Writing files ----
 
 
-def write_fsync(path: Path, content: bytes) -> None:
-    """Write the file and wait until its content is on disk."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_BINARY", 0), 0o666)
+def write_new(path: Path, content: bytes, *, sync: bool = True) -> None:
+    """Write a file that does not exist yet, and wait until its content is on disk."""
+    descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         write_all(descriptor, content)
-        os.fsync(descriptor)
+        if sync:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -64,9 +115,7 @@ def write_all(descriptor: int, content: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in the directory permanent. Windows has no such call and does not need it."""
-    if os.name == "nt":
-        return
+    """Make the names in the directory permanent."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -83,11 +132,9 @@ def write_atomically(path: Path, content: bytes, *, sync: bool = True) -> None:
         sync: Wait until the file is on disk. Pass False for many small files that can be made again.
     """
     temporary = path.with_name(f".{path.name}.writing")
+    temporary.unlink(missing_ok=True)  # of a process that was killed
     try:
-        if sync:
-            write_fsync(temporary, content)
-        else:
-            temporary.write_bytes(content)
+        write_new(temporary, content, sync=sync)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -115,6 +162,51 @@ def remove_tree(path: Path, first: str) -> None:
         shutil.rmtree(path)
 
 
+# ---- Scratch directories ----
+
+SETTLING_SECONDS = 60
+"""A scratch directory that is younger may not be locked yet."""
+
+
+@contextmanager
+def scratch_directory(parent: Path, prefix: str) -> Iterator[Path]:
+    """Make an empty directory, which is removed at the end. What killed processes left is removed at the start.
+
+    The directory is locked while it is used, and the system releases the lock when the process ends for any reason.
+
+    Args:
+        parent: An existing directory.
+        prefix: The beginning of the name, such as ".fetching-".
+
+    Raises:
+        OSError: If the parent cannot be written.
+    """
+    for abandoned in parent.glob(f"{prefix}*"):
+        with suppress(OSError):
+            if abandoned.stat().st_mtime < time.time() - SETTLING_SECONDS and not _is_locked(abandoned):
+                shutil.rmtree(abandoned)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as name:
+        descriptor = os.open(name, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield Path(name)
+        finally:
+            os.close(descriptor)
+
+
+def _is_locked(directory: Path) -> bool:
+    """Return whether a process holds the lock of a directory."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 # ---- JSON lines ----
 
 
@@ -130,7 +222,7 @@ def read_json_lines(path: Path, *, last_bytes: int | None = None, strict: bool =
         UserError: If `strict`, and the file or one of its lines cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             start = 0 if last_bytes is None else max(0, file.seek(0, os.SEEK_END) - last_bytes)
             file.seek(start)
             lines = file.read().split(b"\n")[1 if start else 0 : -1]  # the first line may lack its beginning
@@ -173,7 +265,7 @@ def _reject_constant(constant: str) -> None:
 def append_json_line(path: Path, entry: Mapping[str, Any]) -> None:
     """Append the object as the last line, on a new line if the file ends in a torn one."""
     line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
-    with path.open("ab+") as file:
+    with os.fdopen(open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND), "ab+") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - 1))
         torn = file.read() not in (b"", b"\n")
@@ -204,7 +296,7 @@ def read_tensors(path: Path) -> dict[str, Tensor] | None:
     from safetensors.torch import load  # noqa: PLC0415  an extra
 
     try:
-        content, expected = path.read_bytes(), _hash_path(path).read_text().strip()
+        content, expected = read_regular(path), read_regular(_hash_path(path)).decode().strip()
     except (OSError, UnicodeDecodeError):
         return None
     return load(content) if hashlib.sha256(content).hexdigest() == expected else None

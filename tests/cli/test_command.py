@@ -342,3 +342,24 @@ def test_a_full_disk_is_one_line_and_not_a_bug():
         )
     message = "truedrift: error: No space left on device; the output needs more space; free some and run again\n"
     assert (done.returncode, done.stderr) == (2, message)
+
+
+def test_control_characters_are_escaped(capsys, tmp_path, monkeypatch):
+    """Names of files must not move the cursor, color the text or change its direction."""
+    monkeypatch.chdir(tmp_path)
+    evil = "\x1b[2Jgone\x07\u202etxt.npy"
+    (tmp_path / evil).write_bytes(b"no array")
+    assert main(["bias", evil]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert not set("\x1b\x07\u202e") & set(error)
+    assert "\\x1b[2Jgone\\x07\\u202etxt.npy" in error
+
+
+@pytest.mark.parametrize("path", ["a\0b", "x" * 4000, "/".join(["y" * 200] * 30)])
+def test_impossible_paths_are_one_line(capsys, tmp_path, monkeypatch, path):
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["train", "digits", "--out", path], ["bias", "four-modes", "--out", path], ["sample", path]):
+        assert main(arguments) == 2
+        error = capsys.readouterr().err
+        assert (error.count("\n"), error.count("; ") >= 2) == (1, True), arguments

@@ -6,8 +6,11 @@ import json
 import os
 import pickle
 import subprocess
+import sys
+import time
 import zipfile
 from collections import OrderedDict
+from pathlib import Path
 
 import pytest
 import torch
@@ -83,7 +86,7 @@ def test_tensors_and_numbers_get_dotted_names(tmp_path, no_unpickling):
 def reader_in_process(monkeypatch):
     """Run the reader in this process: the same code, without the start of an interpreter and without limits."""
 
-    def run(command, **_):
+    def run(command, folder, environment):
         output = io.StringIO()
         status = 0
         with contextlib.redirect_stdout(output):
@@ -91,9 +94,10 @@ def reader_in_process(monkeypatch):
                 reader.main(*command[3:])
             except SystemExit as stop:
                 status = stop.code
-        return subprocess.CompletedProcess(command, status, output.getvalue().encode(), b"")
+        return status, output.getvalue().encode(), b""
 
-    monkeypatch.setattr(convert.subprocess, "run", run)
+    monkeypatch.setattr(convert, "_run", run)
+    monkeypatch.setattr(reader, "end_with_parent", lambda: None)
     monkeypatch.setattr(reader, "set_resource_limits", lambda size: None)
 
 
@@ -210,11 +214,42 @@ def test_an_object_that_is_not_a_state_dict_is_rejected(tmp_path, reader_in_proc
     assert list_files(tmp_path) == ["a.pt"]
 
 
-def test_a_tensor_larger_than_memory_is_refused(tmp_path):
+def test_a_tensor_larger_than_its_storage_is_refused(tmp_path):
     torch.save({"w": torch.zeros(1).expand(1 << 36)}, tmp_path / "a.pt")  # 256 GiB of one number
-    with pytest.raises(ValueError, match=r"cannot be read as weights \(.*memory"):
+    with pytest.raises(ValueError, match=r"cannot be read as weights \(w is larger than its stored values"):
         convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
     assert list_files(tmp_path) == ["a.pt"]
+
+
+def test_many_tensors_of_one_storage_are_refused(tmp_path):
+    """Each fits its storage of 4 MB; together they would take 4 GB."""
+    w = torch.zeros(1 << 20)
+    torch.save({str(number): w for number in range(1000)}, tmp_path / "a.pt")
+    with pytest.raises(ValueError, match=r"cannot be read as weights \(its tensors are much larger than the file"):
+        convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+    torch.save({"embedding": w, "head": w}, tmp_path / "a.pt")  # tied weights
+    convert_pickle(tmp_path / "a.pt", tmp_path / "b.safetensors")
+
+
+def test_the_reader_ends_with_its_parent(tmp_path):
+    """The parent is killed while its reader waits for a FIFO, as it would for a file on a slow disk."""
+    os.mkfifo(tmp_path / "a.pt")
+    script = (
+        "import sys; from pathlib import Path; from truedrift.quarantine import convert\n"
+        "convert._run_reader(Path(sys.argv[1]), Path(sys.argv[2]))"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "a.pt"), str(tmp_path / "tensors.safetensors")]
+    with subprocess.Popen(command) as parent:
+        children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
+        deadline = time.monotonic() + 60
+        while not (found := children.read_text().split()):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        time.sleep(1)  # the reader starts its thread
+        parent.kill()
+    while Path(f"/proc/{found[0]}").exists() and "Z" not in Path(f"/proc/{found[0]}/stat").read_text().split():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("content", [b"", b"no pickle at all", b"PK\x03\x04 cut", pickle.dumps([1, 2])[:-1]])

@@ -159,7 +159,7 @@ def test_steps_are_sorted_as_numbers(tmp_path):
 
 
 def test_directories_with_other_names_are_ignored(directory):
-    for name in ("step-13", "step-0000000x", "step-000000013", "old-step-00000013", ".writing-step-00000013-1"):
+    for name in ("step-13", "step-0000000x", "step-000000013", "old-step-00000013", ".writing-step-00000013"):
         shutil.copytree(checkpoint_path(directory), directory / name)
     assert checkpoint.steps(directory) == (OLD, NEW)
     assert latest_checkpoint(directory, run=RUN).skipped == ()
@@ -170,7 +170,7 @@ def test_directories_with_other_names_are_ignored(directory):
 
 def test_manifest_lists_length_and_sha256(directory):
     manifest = json.loads((checkpoint_path(directory) / "manifest.json").read_bytes())
-    assert manifest["schema"] == 1
+    assert manifest["schema"] == 2
     assert (manifest["run"], manifest["step"], manifest["facts"]) == (RUN, NEW, build_checkpoint(NEW).facts)
     assert sorted(manifest["files"]) == [name for name in NAMES if name != "manifest.json"]
     for name, entry in manifest["files"].items():
@@ -202,10 +202,9 @@ def truncate(path, length):
 def rewrite_manifest(path, **changes):
     """Change the content of the manifest, with a correct sha256."""
     content = {**json.loads(path.read_bytes()), **changes}
-    content.pop("sha256")
-    text = json.dumps(content, sort_keys=True, indent=1) + "\n"
-    content["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    path.write_text(json.dumps(content, sort_keys=True, indent=1) + "\n")
+    del content["sha256"]  # to be the last entry
+    text = json.dumps(content | {"sha256": "0" * 64}, indent=1)
+    path.write_text(text.replace(f'"{"0" * 64}"', f'"{hashlib.sha256(text.encode()).hexdigest()}"'))
 
 
 def swap_contents(a, b):
@@ -264,7 +263,7 @@ def test_checkpoint_with_a_damaged_file_is_skipped_with_message(directory, name,
 CHECKPOINT_DAMAGES = {
     "two files swapped": (
         lambda path: swap_contents(path / "generator.safetensors", path / "ema.safetensors"),
-        "the content of ema.safetensors is not what was saved",
+        "the content of generator.safetensors is not what was saved",
     ),
     "a file of another step": (
         lambda path: shutil.copy(checkpoint_path(path.parent, OLD) / "ema.safetensors", path),
@@ -283,8 +282,8 @@ CHECKPOINT_DAMAGES = {
         "manifest.json is of run 'other' and not of '3f2a'",
     ),
     "other schema": (
-        lambda path: rewrite_manifest(path / "manifest.json", schema=2),
-        "its schema version is 2 and this truedrift reads 1",
+        lambda path: rewrite_manifest(path / "manifest.json", schema=1),
+        "its schema version is 1 and this truedrift reads 2",
     ),
     "a file outside": (
         lambda path: rewrite_manifest(path / "manifest.json", files={"../x.safetensors": {"sha256": "", "bytes": 0}}),
@@ -306,8 +305,8 @@ CHECKPOINT_DAMAGES = {
         ),
         "its content is not what was saved",
     ),
-    "a list": (lambda path: (path / "manifest.json").write_text("[]"), "not a JSON object"),
-    "deep": (lambda path: (path / "manifest.json").write_text("[" * 100_000), "not JSON"),
+    "a list": (lambda path: (path / "manifest.json").write_text("[]"), "not what was saved"),
+    "deep": (lambda path: (path / "manifest.json").write_text("[" * 100_000), "not what was saved"),
     "no manifest": (lambda path: (path / "manifest.json").unlink(), "manifest.json is missing"),
     "nothing in it": (lambda path: (shutil.rmtree(path), path.mkdir()), "manifest.json is missing"),
     "a file in its place": (lambda path: (shutil.rmtree(path), path.write_text("")), "manifest.json cannot be read"),
@@ -444,14 +443,14 @@ def test_invalid_checkpoint_is_replaced(directory, leftover):
 
 
 def test_save_removes_temporary_directories(tmp_path):
-    for pid in (1, os.getpid(), 10**30):
-        (tmp_path / f".writing-step-00000003-{pid}").mkdir(parents=True)
-    (tmp_path / ".writing-something").mkdir()
+    for step in (3, OLD, 10**30):
+        (tmp_path / f".writing-{checkpoint.directory_name(step)}").mkdir(parents=True)
+    (tmp_path / ".notes").mkdir()
     checkpoint.save(tmp_path, build_checkpoint(OLD), run=RUN)
-    assert sorted(os.listdir(tmp_path)) == [".writing-something", checkpoint.directory_name(OLD)]
+    assert sorted(os.listdir(tmp_path)) == [".notes", checkpoint.directory_name(OLD)]
 
 
-@pytest.mark.parametrize("facts", [{"best": float("nan")}, {"best": torch.tensor(1.0)}, {1: 1, "a": 2}])
+@pytest.mark.parametrize("facts", [{"best": float("nan")}, {"best": torch.tensor(1.0)}])
 def test_facts_that_are_not_json_are_rejected(directory, facts):
     with pytest.raises(UserError, match="facts of the checkpoint are not JSON"):
         checkpoint.save(directory, Checkpoint(20, {"a": {}}, facts), run=RUN)
@@ -470,7 +469,7 @@ def test_interrupted_save_leaves_no_files(directory, monkeypatch):
         path.write_bytes(content[:5])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoint, "write_fsync", interrupt)
+    monkeypatch.setattr(checkpoint, "write_new", interrupt)
     with pytest.raises(KeyboardInterrupt):
         checkpoint.save(directory, build_checkpoint(20), run=RUN)
     assert sorted(os.listdir(directory)) == [checkpoint.directory_name(OLD), checkpoint.directory_name(NEW)]
@@ -525,7 +524,7 @@ def test_save_syncs_every_file_before_the_next_step(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
     recorder = Recorder(monkeypatch)
     checkpoint.save(tmp_path / "run" / "checkpoints", build_checkpoint(NEW), run=RUN)
-    temporary, final = f".writing-step-00000012-{os.getpid()}", "step-00000012"
+    temporary, final = ".writing-step-00000012", "step-00000012"
     assert recorder.calls == [
         ("fsync", "run"),  # the entry of the directory checkpoints
         ("write", "generator.safetensors"),
@@ -537,6 +536,7 @@ def test_save_syncs_every_file_before_the_next_step(tmp_path, monkeypatch):
         ("fsync", temporary),
         ("rename", temporary, final),
         ("fsync", "checkpoints"),
+        ("unlink", ".manifest.json.writing"),  # of a process that was killed
         ("write", ".manifest.json.writing"),
         ("fsync", ".manifest.json.writing"),
         ("rename", ".manifest.json.writing", "manifest.json"),
@@ -551,7 +551,7 @@ def test_damaged_checkpoint_is_removed_after_the_new_files_are_written(directory
     checkpoint.save(directory, build_checkpoint(NEW), run=RUN)
     calls = recorder.calls
     removed = calls.index(("unlink", "manifest.json"))
-    assert calls[removed - 1] == ("fsync", f".writing-step-00000012-{os.getpid()}")
+    assert calls[removed - 1] == ("fsync", ".writing-step-00000012")
     assert calls[removed + 1] == ("fsync", "step-00000012")
     assert all(call[0] == "unlink" for call in calls[removed + 2 : removed + 5])
     assert calls[removed + 5][0] == "rename"

@@ -99,8 +99,8 @@ def test_unfinished_saves_are_newer_than_every_checkpoint(tmp_path):
     (tmp_path / "checkpoints" / "step-00000005").mkdir()  # partly removed by pruning
     assert unfinished_saves(tmp_path) == ()
     (tmp_path / "checkpoints" / "step-00000015").mkdir()
-    (tmp_path / "checkpoints" / ".writing-step-00000020-17").mkdir()
-    assert unfinished_saves(tmp_path) == (".writing-step-00000020-17", "step-00000015")
+    (tmp_path / "checkpoints" / ".writing-step-00000020").mkdir()
+    assert unfinished_saves(tmp_path) == (".writing-step-00000020", "step-00000015")
     assert not Kill(True, 10, ()).inside_save
 
 

@@ -1,5 +1,6 @@
 """The run directory: its files, which runs may use it, disk errors, evaluations, and kept checkpoints."""
 
+import contextlib
 import errno
 import json
 import os
@@ -486,7 +487,7 @@ def test_run_resumes_without_its_metrics(copied_run):
     messages = []
     (*_, last) = run(short_config("digits", "cadence.epochs=6"), copied_run, notify=messages.append)
     assert last.step == 12
-    assert any("metrics.jsonl" in text and "continuing with the lines that exist" in text for text in messages)
+    assert any("metrics.jsonl" in text and "continuing with the lines that can be read" in text for text in messages)
 
 
 def test_signal_while_features_are_cached_stops_before_the_first_step(tmp_path, monkeypatch):
@@ -503,3 +504,110 @@ def test_signal_while_features_are_cached_stops_before_the_first_step(tmp_path, 
     assert suffixes == {".lock", ".writing", ".pieces"}  # from which the next start continues
     (*_, last) = run(config, tmp_path / "run")
     assert last.complete
+
+
+# ---- Damage that costs no work ----
+
+LONGER = "cadence.epochs=6"
+
+
+def resume_and_compare(copied_run, tmp_path):
+    """Resume the copy to 12 steps; require the state of an uninterrupted run; return the messages."""
+    messages = []
+    run(short_config("digits", LONGER), copied_run, notify=messages.append)
+    run(short_config("digits", LONGER), tmp_path / "uninterrupted")
+    assert read_outcome(copied_run).state == read_outcome(tmp_path / "uninterrupted").state
+    return messages
+
+
+def test_a_changed_digit_in_the_metrics_is_noticed(copied_run, tmp_path):
+    """The line stays valid JSON. Only its hash shows the change."""
+    path = copied_run / "metrics.jsonl"
+    before = path.read_bytes()
+    place = before.index(b'"loss": ') + len(b'"loss": ')
+    damaged = before[:place] + (b"7" if before[place : place + 1] != b"7" else b"8") + before[place + 1 :]
+    path.write_bytes(damaged)
+    assert len(read_metrics(path)) == len(before.splitlines())
+    messages = resume_and_compare(copied_run, tmp_path)
+    (message,) = (each for each in messages if "does not match the checkpoint" in each)
+    assert message.endswith(
+        "continuing with the lines that can be read and the damaged file is metrics.damaged-1.jsonl"
+    )
+    assert (copied_run / "metrics.damaged-1.jsonl").read_bytes() == damaged
+    steps = [line["step"] for line in read_metrics(path)]
+    assert steps == sorted(steps)
+    assert steps[-1] == 12
+
+
+def test_a_broken_line_in_the_metrics_costs_that_line_only(copied_run, tmp_path):
+    path = copied_run / "metrics.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([lines[0], b"\x00" * 40 + b"\n", *lines[2:]]))
+    assert any("metrics.damaged-1.jsonl" in each for each in resume_and_compare(copied_run, tmp_path))
+    kept = [json.dumps(line) for line in read_metrics(path)]
+    assert kept[0] == json.dumps(json.loads(lines[0]))
+    assert json.dumps(json.loads(lines[1])) not in kept
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"\x00" * 100, b"[1]"])
+def test_a_damaged_configuration_is_written_again(copied_run, tmp_path, content):
+    before = json.loads((copied_run / "config.json").read_bytes())
+    (copied_run / "config.json").write_bytes(content)
+    messages = resume_and_compare(copied_run, tmp_path)
+    assert any(each.endswith("the checkpoints are of this run, so it was written again") for each in messages)
+    after = json.loads((copied_run / "config.json").read_bytes())
+    assert (after["data"], after["parts"]) == (before["data"], before["parts"])
+
+
+def test_a_damaged_configuration_of_another_run_is_refused(copied_run):
+    (copied_run / "config.json").write_bytes(b"{")
+    before = read_files(copied_run)
+    with pytest.raises(UserError, match=r"is not the configuration of a run .*; restore it"):
+        run(short_config("digits", LONGER, seed=5), copied_run)
+    assert read_files(copied_run) == before
+
+
+def test_a_checkpoint_of_other_shapes_is_skipped(copied_run, tmp_path):
+    """Its hashes are right: a file of another network was saved in its place."""
+    newest = checkpoint.steps(copied_run / "checkpoints")[-1]
+    path = copied_run / "checkpoints" / checkpoint.directory_name(newest)
+    saved = checkpoint.load(path, run=None)
+    tensors = {
+        name: {key: value[..., :1] if value.ndim else value for key, value in file.items()}
+        for name, file in saved.tensors.items()
+    }
+    shutil.rmtree(path)
+    checkpoint.save(path.parent, replace(saved, tensors=tensors), run=checkpoint.runs(path.parent).pop())
+    (message,) = (each for each in resume_and_compare(copied_run, tmp_path) if "skipped" in each)
+    assert message.startswith(f"checkpoint {path.name} was skipped: its content does not fit the run: ")
+
+
+def test_a_checkpoint_that_was_being_removed_is_removed_by_the_next_start(copied_run):
+    """Killed in the last pruning of a complete run: nothing is saved any more, so that the start has to remove it."""
+    oldest = copied_run / "checkpoints" / "step-00000001"
+    oldest.mkdir()
+    (oldest / "ema.safetensors").write_bytes(b"1")
+    (copied_run / "checkpoints" / ".writing-step-00000007").mkdir()
+    run(short_config(), copied_run)
+    names = sorted(os.listdir(copied_run / "checkpoints"))
+    assert names == [checkpoint.directory_name(step) for step in checkpoint.steps(copied_run / "checkpoints")]
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "history.jsonl", ".config.json.writing"])
+def test_planted_links_are_not_followed(tmp_path, name):
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("precious")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(elsewhere)
+    with contextlib.suppress(UserError):
+        run(short_config(), tmp_path / "run")
+    assert elsewhere.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "history.jsonl", "config.json"])
+def test_a_fifo_in_a_run_directory_is_refused(tmp_path, name):
+    (tmp_path / "run").mkdir()
+    os.mkfifo(tmp_path / "run" / name)
+    with pytest.raises(UserError) as caught:
+        run(short_config(), tmp_path / "run")
+    assert str(caught.value).count("; ") == 2

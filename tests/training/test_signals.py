@@ -139,31 +139,6 @@ def test_loop_stops_at_the_end_of_a_step(start, number, status):
     assert len(loop.lines) < 100
 
 
-FORK_SCRIPT = """
-import os, time
-from truedrift.training import StopSignal
-
-with StopSignal() as stop:
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(writer, b"!")  # Python drops signals that a new child receives before this
-        for _ in range(1000):
-            time.sleep(0.01)
-        os._exit(0)
-    os.read(reader, 1)
-    os.kill(child, {number})
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), stop.received)
-"""
-
-
-@pytest.mark.parametrize("number", SIGNALS)
-def test_forked_worker_is_ended_by_the_signal(start, number):
-    process = start(FORK_SCRIPT.format(number=int(number)))
-    assert process.wait() == 0, process.errors
-    assert process.lines == [f"{-number} None"]
-
-
 def test_signal_does_not_interrupt_a_sleeping_step():
     with StopSignal() as stop:
         started = time.monotonic()

@@ -11,9 +11,9 @@ import tyro
 
 from truedrift.axes import Tensor
 from truedrift.cli.progress import ProgressDisplay
-from truedrift.data.array_files import read_arrays
+from truedrift.data.array_files import LARGEST_GIGABYTES, read_arrays
 from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
-from truedrift.errors import UserError, require_integer, require_matrices
+from truedrift.errors import UserError, list_names, require_integer, require_matrices
 from truedrift.paper import pool_bias
 from truedrift.paper.catalog import render_record
 from truedrift.paper.pool_bias import Question, compute_pool_bias
@@ -66,6 +66,9 @@ class Bias:
     seed: int = 0
     """Seed of the toy, the choice of queries and the trials."""
 
+    largest_gigabytes: float = LARGEST_GIGABYTES
+    """Limit for the arrays of the file in memory."""
+
     out: Path | None = None
     """Directory for the record and the tables; nothing is written if not given."""
 
@@ -87,7 +90,7 @@ class Bias:
             )
             for tau in self.tau
         ]
-        arrays = {} if self.pool in TOYS else _read_pool(self.pool)
+        arrays = {} if self.pool in TOYS else _read_pool(self.pool, self.largest_gigabytes)
         return partial(self._run, questions, arrays, None if self.out is None else writable_directory(self.out))
 
     def _run(self, questions: list[Question], arrays: dict[str, Tensor], out: Path | None) -> str:
@@ -118,17 +121,17 @@ class Bias:
         return pool, pool[torch.randperm(len(pool), generator=generator)[: self.queries]]
 
 
-def _read_pool(name: str) -> dict[str, Tensor]:
+def _read_pool(name: str, largest_gigabytes: float) -> dict[str, Tensor]:
     """Read the `pool`, and the `queries` if the file has any."""
     path = Path(name)
     if not path.suffix and not path.exists():
         allowed = f"must be {', '.join(TOYS)}, or a .npy, .npz or .safetensors file"
         raise UserError(f"is {name!r}", allowed, "pass one of these", field="pool")
-    arrays = read_arrays(path)
+    arrays = read_arrays(path, largest_gigabytes=largest_gigabytes)
     found = {"queries": arrays.pop("queries")} if "queries" in arrays else {}
     if "pool" not in arrays and len(arrays) != 1:
         raise UserError(
-            f"{name!r} contains {', '.join(arrays) or 'no array'} in addition to queries",
+            f"{name!r} contains {list_names(arrays) or 'no array'} in addition to queries",
             "must contain an array named pool, or a single array",
             "save the points under the name pool",
         )

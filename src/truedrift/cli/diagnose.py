@@ -11,10 +11,11 @@ import tyro
 from truedrift.axes import Tensor
 from truedrift.bias import diagnose
 from truedrift.bias.diagnose_inputs import read_settings, require_no_generated, require_source
-from truedrift.data.array_files import ONLY, read_arrays
-from truedrift.errors import UserError
+from truedrift.data.array_files import LARGEST_GIGABYTES, ONLY, read_arrays
+from truedrift.errors import UserError, list_names
 from truedrift.records.store import writable_directory
 from truedrift.report.screens import diagnosis_summary
+from truedrift.storage import write_atomically
 
 KEYS = ("weights", "distances", "queries", "references")
 SINGLE_ARRAYS = ("weights", "distances")
@@ -63,12 +64,15 @@ class Diagnose:
     out: Path | None = None
     """Also write the JSON to this file."""
 
+    largest_gigabytes: float = LARGEST_GIGABYTES
+    """Limit for the arrays of the file in memory."""
+
     seed: int = 0
     """Seed for subsampling large inputs and for simulated minibatches."""
 
     def prepare(self) -> Callable[[], str]:
         """Read the file, and check the names of its arrays and the options."""
-        arrays = _read_named_arrays(self.file, self.array)
+        arrays = _read_named_arrays(self.file, self.array, self.largest_gigabytes)
         require_source(**arrays)
         if "weights" not in arrays:
             if not self.tau:
@@ -95,13 +99,13 @@ class Diagnose:
             generated=self.generated,
         )
         if self.out is not None:
-            self.out.write_text(found.to_json() + "\n", encoding="utf-8")
+            write_atomically(self.out, f"{found.to_json()}\n".encode())
         return found.to_json() if self.json else diagnosis_summary(found, self.file.name)
 
 
-def _read_named_arrays(file: Path, array: str | None) -> dict[str, Tensor]:
+def _read_named_arrays(file: Path, array: str | None, largest_gigabytes: float) -> dict[str, Tensor]:
     """Read the arrays that `diagnose` takes, by name. The array of a .npy file gets the name `array`."""
-    arrays = read_arrays(file)
+    arrays = read_arrays(file, largest_gigabytes=largest_gigabytes)
     if ONLY in arrays and file.suffix == ".npy":
         if array is None:
             problem = f"{str(file)!r} holds one array without a name"
@@ -114,7 +118,7 @@ def _read_named_arrays(file: Path, array: str | None) -> dict[str, Tensor]:
     known = {name: arrays[name] for name in KEYS if name in arrays}
     if not known:
         raise UserError(
-            f"{str(file)!r} holds {', '.join(arrays)}",
+            f"{str(file)!r} holds {list_names(arrays)}",
             "must hold weights, or distances, or queries and references",
             "save the arrays under these names",
         )

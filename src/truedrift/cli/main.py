@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from truedrift._version import __version__
-from truedrift.errors import UserError
+from truedrift.errors import UserError, printable
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 REQUIRED_PACKAGES = (
@@ -130,8 +130,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message, status = f"error: {problem}; must be a path that can be opened; pass another one", 2
         else:
             message, status = f"failure: {_save_traceback(failure)}", 1
-    # Report a problem in one line.
-    print("truedrift:", " ".join(message.split()), file=sys.stderr)
+    # Report a problem in one line. Of several processes, each says which one it is.
+    rank = f"rank {os.environ.get('RANK', '?')}: " if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
+    print(f"truedrift: {rank}{printable(' '.join(message.split()))}", file=sys.stderr)
     return status
 
 
@@ -139,6 +140,9 @@ def _run(arguments: list[str]) -> str:
     """Parse the arguments, check them and do the work; return the text to print."""
     if arguments[:1] == ["--version"]:
         return f"truedrift {__version__}"
+    for word in arguments:
+        if "\0" in word:
+            raise UserError(f"{word[:60]!r} holds the character NUL", "no path or name has it", "remove it")
     missing = [name for name in REQUIRED_PACKAGES if find_spec(name) is None]
     if missing:
         raise UserError(
@@ -184,7 +188,7 @@ def command_class(name: str) -> type[Command]:
 def _print_output(output: str) -> None:
     """Print the text. A reader that has closed the pipe, such as `head`, does not want the rest."""
     try:
-        print(output, flush=True)
+        print(printable(output), flush=True)
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again when it exits
         if not isinstance(error, BrokenPipeError):

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from truedrift.errors import printable
+
 HEARTBEAT_SECONDS = 30.0
 
 
@@ -53,7 +55,7 @@ class ProgressDisplay:
             return
         if self._bars is not None:
             if what not in self._tasks:
-                self._tasks[what] = self._bars.add_task(what, total=total, note=self._notes.get(what, ""))
+                self._tasks[what] = self._bars.add_task(printable(what), total=total, note=self._notes.get(what, ""))
             self._bars.update(self._tasks[what], completed=done, total=total)
         else:
             self._print_line(what, done, total)
@@ -66,10 +68,11 @@ class ProgressDisplay:
 
     def print_message(self, message: str) -> None:
         """Print a message on its own line, above the bar if there is one."""
+        line = f"truedrift: {printable(' '.join(message.split()))}"
         if self._bars is not None:
-            self._bars.console.print(f"truedrift: {message}", markup=False, highlight=False)
+            self._bars.console.print(line, markup=False, highlight=False)
         elif not self._quiet:
-            print(f"truedrift: {message}", file=sys.stderr, flush=True)
+            print(line, file=sys.stderr, flush=True)
 
     def _print_line(self, what: str, done: float, total: float) -> None:
         """Print percentage and remaining time, if the last line is 30 seconds old."""

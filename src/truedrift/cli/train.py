@@ -14,20 +14,21 @@ import tyro
 from truedrift.cli.main import CommandExit
 from truedrift.cli.progress import ProgressDisplay, is_rank_zero
 from truedrift.data.folder import describe_folder
-from truedrift.distributed import resolve_device
+from truedrift.distributed import TIMEOUT_MINUTES, PeerLost, resolve_device
 from truedrift.encoders.pooling import POOLINGS
 from truedrift.encoders.resnet import OwnEncoderOptions, hash_encoder
 from truedrift.errors import UserError, error_text
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
+from truedrift.storage import open_to_read, read_json_lines
 from truedrift.training.config import Estimator, RunConfig
-from truedrift.training.journal import read_metrics
 from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.run_directory import METRICS
 from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD
 from truedrift.training.train import load_training
 
 LARGEST_CONFIG_BYTES = 1 << 20
+LARGEST_TIMEOUT = 7 * 24 * 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +82,9 @@ class Train:
     out: Path | None = None
     """Run directory; runs/RECIPE-HASH if not given."""
 
+    timeout: float = TIMEOUT_MINUTES
+    """Under torchrun: minutes to wait for an answer of the other processes."""
+
     print_config: bool = False
     """Only print the configuration as JSON."""
 
@@ -93,9 +97,12 @@ class Train:
         if self.encoder is not None:
             own = _own_encoder(self.encoder, getattr(config.encoder, "pooling", "mean"))
             config = recipe(self.recipe, given=given, tree=tree, settings=(own, *self.set))
+        if not 0 < self.timeout <= LARGEST_TIMEOUT:
+            allowed = f"must be greater than 0 and at most {LARGEST_TIMEOUT:g} minutes"
+            raise UserError(f"is {self.timeout}", allowed, "pass for example 10", field="--timeout")
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
-        return partial(_train, config, self.out, resolve_device(self.device))
+        return partial(_train, config, self.out, resolve_device(self.device), self.timeout)
 
 
 def _own_encoder(run: Path, pooling: str) -> str:
@@ -113,7 +120,7 @@ def _own_encoder(run: Path, pooling: str) -> str:
 def _read_config(path: Path) -> dict[str, Any]:
     """Read the options in a JSON file, or in the config.json of a run."""
     try:
-        with path.open("rb") as file:
+        with open_to_read(path) as file:
             tree = json.loads(file.read(LARGEST_CONFIG_BYTES).decode())
     except (OSError, ValueError, RecursionError) as error:
         problem = f"configuration {str(path)!r} cannot be read ({error_text(error)})"
@@ -126,7 +133,7 @@ def _read_config(path: Path) -> dict[str, Any]:
     return tree
 
 
-def _train(config: RunConfig, out: Path | None, device: torch.device) -> str:
+def _train(config: RunConfig, out: Path | None, device: torch.device, timeout_minutes: float) -> str:
     """Train to the end or to a signal; return the summary on rank 0."""
     # Load the data and build the evaluator.
     progress = ProgressDisplay(quiet=not is_rank_zero())
@@ -137,7 +144,9 @@ def _train(config: RunConfig, out: Path | None, device: torch.device) -> str:
         training = load_training(config, out=out, device=device, progress=loading)
     evaluate = build_evaluator(config, device=device, samples=training.samples, progress=progress)
     # Take the steps.
-    reports = training.reports(evaluate=evaluate, progress=progress, notify=progress.print_message)
+    reports = training.reports(
+        evaluate=evaluate, progress=progress, notify=progress.print_message, timeout_minutes=timeout_minutes
+    )
     last = follow_training(reports, progress, describe_energy)
     return _summary(config, last) if is_rank_zero() else ""
 
@@ -166,6 +175,10 @@ def follow_training(
                 progress.set_note("training", describe(report.metrics))
         except NonFinite as failure:
             raise CommandExit(str(failure), status=1) from None
+        except PeerLost as lost:
+            signal = f"{lost.signal}: " if lost.signal else ""
+            message = f"{signal}{lost}; checkpoints are intact; run the same command to resume"
+            raise CommandExit(message, status=EXIT_STATUS if lost.signal else 1) from None
     # Describe how it ended.
     if last is None:
         raise CommandExit("no step was taken", status=1)
@@ -210,16 +223,26 @@ def _energy_line(metrics: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _evaluation_line(directory: Path) -> tuple[str, ...]:
     """Return a line on the last and the best evaluation during training, if there was one."""
-    evaluated = [entry for entry in read_metrics(directory / METRICS) if "protocol" in entry]
+    entries = read_json_lines(directory / METRICS)  # lines that cannot be read are left out
+    evaluated = [entry for entry in entries if isinstance(entry.get("protocol"), dict)]
     if not evaluated:
         return ()
-    protocol, numbers = evaluated[-1]["protocol"], evaluated[-1]["evaluation"]
-    by = f"{protocol['samples']} samples against {protocol['reference_count']} of {protocol['reference']}"
-    best = _format_number(min(entry["evaluation"]["fid"] for entry in evaluated))
-    others = evaluated[-1].get("more_ema", {}).items()
-    more = "".join(f", {_format_number(each['fid'])} with ema {decay}" for decay, each in others)
-    distance = _format_number(numbers["fid"])
-    return (f"distance: {distance} by {protocol['extractor']} ({by}), best so far {best}{more}",)
+    protocol, last = evaluated[-1]["protocol"], evaluated[-1]
+    sizes = (protocol.get(name, "?") for name in ("samples", "reference_count", "reference"))
+    by = "{} samples against {} of {}".format(*sizes)
+    best = _format_number(
+        min((fid for entry in evaluated if (fid := _fid(entry.get("evaluation"))) is not None), default=None)
+    )
+    others = last["more_ema"].items() if isinstance(last.get("more_ema"), dict) else ()
+    more = "".join(f", {_format_number(_fid(each))} with ema {decay}" for decay, each in others)
+    distance = _format_number(_fid(last.get("evaluation")))
+    return (f"distance: {distance} by {protocol.get('extractor', '?')} ({by}), best so far {best}{more}",)
+
+
+def _fid(numbers: Any) -> float | None:
+    """Return the FID of an evaluation; None if there is none, as for a generator that has diverged."""
+    fid = numbers.get("fid") if isinstance(numbers, dict) else None
+    return fid if isinstance(fid, float) else None
 
 
 def _format_number(value: float | None) -> str:

@@ -1,7 +1,8 @@
 """Reading of a user's arrays by name: .npy (one array), .npz (several, no pickles) or .safetensors.
 
 Nothing in a file is executed: object arrays, which NumPy would unpickle, are refused. A size that a header claims is
-compared with the size of the file before any memory is allocated. Every defect of a file is one `UserError`.
+compared with the size of the file before any memory is allocated, and so is the sum of all arrays: a small compressed
+file may unfold to more than the memory. Every defect of a file is one `UserError`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 import zipfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
 ONLY = "array"
 """Name of the single array of a .npy file."""
 
-LARGEST_BYTES = 1 << 33
-"""Limit for one array, 8 GiB."""
+LARGEST_GIGABYTES = 8.0
+"""Default limit for all arrays of a file together."""
+LARGEST_RATIO, ALWAYS_ALLOWED = 100, 1 << 28
+"""Arrays may take 100 times the bytes of a compressed file, and 256 MiB in any case."""
 
 _DEFECTS = (
     OSError,
@@ -41,11 +45,12 @@ _DEFECTS = (
 """What NumPy and zipfile raise for a damaged file."""
 
 
-def read_arrays(path: Path) -> dict[str, Tensor]:
+def read_arrays(path: Path, *, largest_gigabytes: float = LARGEST_GIGABYTES) -> dict[str, Tensor]:
     """Read every array of a file.
 
     Args:
         path: A .npy, .npz or .safetensors file.
+        largest_gigabytes: Limit for all arrays together, in units of 10⁹ bytes.
 
     Returns:
         The arrays by name; the array of a .npy file is named `ONLY`. Floating-point arrays keep their dtype, integers
@@ -57,12 +62,15 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
     # Choose the reader by the extension.
     readers = {".npy": _read_npy, ".npz": _read_npz, ".safetensors": _read_safetensors}
     require_file(path, readers)
-    if path.stat().st_size == 0:
+    size = path.stat().st_size
+    if size == 0:
         raise UserError(f"{str(path)!r} is empty", "must hold one or more arrays", "save it again")
+    budget = _Budget(path, int(largest_gigabytes * 1e9), max(LARGEST_RATIO * size, ALWAYS_ALLOWED))
     # Read and check the arrays.
     try:
         arrays = {
-            name: _validate_array(f"{name} in {str(path)!r}", tensor) for name, tensor in readers[path.suffix](path)
+            name: _validate_array(f"{name} in {str(path)!r}", tensor)
+            for name, tensor in readers[path.suffix](path, budget)
         }
     except UserError:
         raise
@@ -77,19 +85,42 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
     return arrays
 
 
-def _read_npy(path: Path) -> Iterator[tuple[str, Tensor]]:
+@dataclass
+class _Budget:
+    """The bytes that the arrays of a file may take in memory."""
+
+    path: Path
+    largest: int
+    largest_by_file: int
+    taken: int = 0
+
+    def take(self, size: int) -> None:
+        """Count the bytes of one more array before it is read."""
+        self.taken += size
+        if self.taken > self.largest:
+            problem = f"{str(self.path)!r} claims arrays of {self.taken / 1e9:.3g} GB"
+            limit = f"must be at most {self.largest / 1e9:g} GB"
+            raise UserError(problem, limit, "save a sample of the rows, or raise the limit with --largest-gigabytes")
+        if self.taken > self.largest_by_file:
+            problem = (
+                f"{str(self.path)!r} claims arrays {self.taken / self.path.stat().st_size:,.0f} times its own size"
+            )
+            raise UserError(problem, f"must be at most {LARGEST_RATIO} times", "save it with numpy.savez")
+
+
+def _read_npy(path: Path, budget: _Budget) -> Iterator[tuple[str, Tensor]]:
     with path.open("rb") as file:
-        yield ONLY, _read_array(path, file, path.stat().st_size)
+        yield ONLY, _read_array(path, file, path.stat().st_size, budget)
 
 
-def _read_npz(path: Path) -> Iterator[tuple[str, Tensor]]:
+def _read_npz(path: Path, budget: _Budget) -> Iterator[tuple[str, Tensor]]:
     with zipfile.ZipFile(path) as archive:
         for entry in archive.infolist():
             with archive.open(entry) as file:
-                yield entry.filename.removesuffix(".npy"), _read_array(path, file, entry.file_size)
+                yield entry.filename.removesuffix(".npy"), _read_array(path, file, entry.file_size, budget)
 
 
-def _read_array(path: Path, file: Any, size: int) -> Tensor:
+def _read_array(path: Path, file: Any, size: int, budget: _Budget) -> Tensor:
     """Read one array in NumPy's format; `size` is the number of bytes of the file, headers included."""
     import numpy as np  # noqa: PLC0415  an extra
 
@@ -99,9 +130,7 @@ def _read_array(path: Path, file: Any, size: int) -> Tensor:
         content = "pickled Python objects" if dtype.hasobject else f"entries of type {dtype}"
         raise UserError(f"{str(path)!r} holds {content}", "must hold real numbers", "convert them with .astype(float)")
     claimed = math.prod(shape) * dtype.itemsize
-    if claimed > LARGEST_BYTES:
-        problem = f"{str(path)!r} claims an array of {claimed / 2**30:.3g} GiB"
-        raise UserError(problem, f"must be at most {LARGEST_BYTES >> 30} GiB", "save a sample of its rows")
+    budget.take(math.prod(shape) * max(dtype.itemsize, 8 if dtype.kind != "f" else 0))  # integers become float64
     if claimed > size:
         raise EOFError(f"its header claims {claimed} bytes of data and the file has {size}")
     # Copy the values in native byte order; other types than float16, float32 and float64 become float64.
@@ -120,7 +149,8 @@ def _read_header(numpy_format: Any, file: BinaryIO) -> tuple[tuple[int, ...], bo
     return shape, fortran, dtype
 
 
-def _read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
+def _read_safetensors(path: Path, budget: _Budget) -> Iterator[tuple[str, Tensor]]:
+    budget.take(path.stat().st_size)
     safetensors = import_package("safetensors", "a .safetensors file", "app")
     try:
         with safetensors.safe_open(path, framework="pt") as file:

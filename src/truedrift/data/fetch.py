@@ -7,11 +7,10 @@ contains an incomplete file. A file that is already there with the right hash is
 import hashlib
 import os
 import tarfile
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -20,7 +19,7 @@ from truedrift.data.sources import CHUNK_BYTES, SourceFailed, deliver, write_chu
 from truedrift.errors import UserError, error_text, require_choice
 from truedrift.progress import Progress, no_progress
 from truedrift.quarantine import convert_pickle
-from truedrift.storage import cache_directory, read_tensors, write_tensors
+from truedrift.storage import cache_directory, read_tensors, scratch_directory, write_tensors
 
 
 def fetch(name: str, progress: Progress = no_progress) -> str | None:
@@ -86,18 +85,18 @@ def _hash_file(path: Path) -> str:
 @contextmanager
 def _scratch_directory(directory: Path) -> Iterator[Path]:
     """Make a temporary directory on the disk of the cache, with a subdirectory `ready` for verified files."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        temporary = tempfile.TemporaryDirectory(prefix=".fetching-", dir=directory, ignore_cleanup_errors=True)
-    except OSError as error:
-        raise UserError(
-            f"the cache {str(directory)!r} cannot be written ({error_text(error)})",
-            "must be a writable directory",
-            "set TRUEDRIFT_CACHE to another directory",
-        ) from None
-    with temporary as scratch:
-        (Path(scratch) / "ready").mkdir()
-        yield Path(scratch)
+    with ExitStack() as stack:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            scratch = stack.enter_context(scratch_directory(directory, ".fetching-"))
+            (scratch / "ready").mkdir()
+        except OSError as error:
+            raise UserError(
+                f"the cache {str(directory)!r} cannot be written ({error_text(error)})",
+                "must be a writable directory",
+                "set TRUEDRIFT_CACHE to another directory",
+            ) from None
+        yield scratch
 
 
 def _collect(source: Source, asset: RemoteAsset, scratch: Path, progress: Progress) -> None:

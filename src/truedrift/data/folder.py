@@ -27,6 +27,7 @@ from truedrift.axes import Tensor
 from truedrift.data.samples import Samples
 from truedrift.errors import UserError, import_package
 from truedrift.progress import Progress, no_progress
+from truedrift.storage import open_to_read
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -220,7 +221,7 @@ def _open_image(path: Path) -> Iterator[Image]:
     from PIL import Image  # noqa: PLC0415  an extra
 
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with open_to_read(path) as file, Image.open(file, formats=FORMATS) as image:
             if image.width * image.height > LARGEST_PIXELS:
                 raise Image.DecompressionBombError
             if image.mode.startswith(_DEEP):

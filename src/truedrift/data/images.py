@@ -37,6 +37,7 @@ from truedrift.axes import Tensor
 from truedrift.data.registry import REMOTE_ASSETS, PinnedFile
 from truedrift.data.samples import Samples
 from truedrift.errors import UserError, error_text, import_package
+from truedrift.storage import open_to_read
 
 DIGITS = tuple("0123456789")
 FASHION = ("t-shirt/top", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "ankle boot")
@@ -125,7 +126,7 @@ def hash_labels(files: IdxFiles) -> set[str]:
 def read_idx(path: Path, axes: int) -> Tensor:
     """Read an IDX file as a uint8 tensor with `axes` axes."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with open_to_read(path) as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
             return _decode_idx(file, axes)  # type: ignore[arg-type]
     except (OSError, EOFError, zlib.error, struct.error, _DamagedFile) as error:
         raise UserError(

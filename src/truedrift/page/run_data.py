@@ -25,7 +25,7 @@ from truedrift.options import from_dict
 from truedrift.records.store import read_lenient
 from truedrift.report.neighbors import NEIGHBORS
 from truedrift.report.sweeps import Quantity, Sweep
-from truedrift.storage import parse_json_line
+from truedrift.storage import parse_json_line, read_regular
 from truedrift.training.config import RunConfig
 from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, SAMPLES, open_run
 from truedrift.training.status import RunStatus, run_status
@@ -137,7 +137,7 @@ def read_run(path: Path, name: str) -> Run:
         UserError: If its config.json is missing or not that of a run.
     """
     opened = open_run(path)
-    tree = json.loads((path / CONFIG).read_text(encoding="utf-8"))
+    tree = json.loads(read_regular(path / CONFIG).decode())
     problems: list[str] = []
     lines = _read_lines(path / METRICS, problems)
     evaluations, average_evaluations = _parse_evaluations(lines, problems)
@@ -167,7 +167,7 @@ def read_run(path: Path, name: str) -> Run:
 
 def _read_lines(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     try:
-        written = path.read_bytes().splitlines()
+        written = read_regular(path).splitlines()
     except OSError as error:
         problems.append(f"{path.name} cannot be read ({error.strerror}).")
         return []

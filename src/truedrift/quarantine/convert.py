@@ -1,9 +1,9 @@
 """Pickle → safetensors, in a separate process.
 
 The reader (`reader.py`) runs in a fresh isolated interpreter (`-I`: no PYTHONPATH, no user packages) with an almost
-empty environment, in an empty directory, with limits on time, memory and written bytes. It loads with
-`weights_only=True`, which allows only the calls that rebuild tensors, and writes safetensors. The result is renamed to
-the target only if it opens as safetensors, so a failure leaves no file.
+empty environment, in an empty directory, with limits on time, memory and written bytes. It ends when this process ends.
+It loads with `weights_only=True`, which allows only the calls that rebuild tensors, and writes safetensors. The result
+is renamed to the target only if it opens as safetensors, so a failure leaves no file.
 """
 
 import contextlib
@@ -12,13 +12,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 from truedrift.errors import UserError, error_text, require_file
 from truedrift.quarantine import reader
+from truedrift.storage import scratch_directory
 
 PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 SAFE = ".safetensors"
@@ -67,34 +67,41 @@ def _scratch_directory(target: Path) -> Iterator[Path]:
     """Make an empty directory on the file system of `target`, and remove it afterwards."""
     existing = next(parent for parent in target.absolute().parents if parent.exists())
     try:
-        with tempfile.TemporaryDirectory(dir=existing, prefix=".truedrift-", ignore_cleanup_errors=True) as scratch:
-            yield Path(scratch)
+        with scratch_directory(existing, ".truedrift-") as scratch:
+            yield scratch
     except OSError as error:
         problem = f"{str(target)!r} cannot be written ({error.strerror})"
         raise UserError(problem, "must be a file in a writable directory", "name another one") from None
 
 
 def _run_reader(source: Path, tensors: Path) -> None:
-    """Run the reader, and report its failure in one line."""
-    # Start it with an almost empty environment, and wait.
+    """Run the reader with an almost empty environment, and report its failure in one line."""
     size = str(source.stat().st_size)
     command = [sys.executable, "-I", reader.__file__, str(source), str(tensors), size, *_package_paths()]
     environment = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "TMPDIR": str(tensors.parent)}
     try:
-        finished = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd=tensors.parent,
-            env=environment,
-            timeout=LIMIT_SECONDS,
-            check=False,
-        )
+        status, output, errors = _run(command, tensors.parent, environment)
     except subprocess.TimeoutExpired:
         raise _unreadable(source, f"reading took longer than {LIMIT_SECONDS} seconds") from None
-    if finished.returncode:
-        raise _unreadable(source, _failure_reason(finished))
+    if status:
+        raise _unreadable(source, _failure_reason(status, output, errors))
+
+
+def _run(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[int, bytes, bytes]:
+    """Run a command that ends when its standard input ends, which is when this process ends; return what it printed."""
+    with (
+        (folder / "output").open("w+b") as output,
+        (folder / "errors").open("w+b") as errors,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=output, stderr=errors, cwd=folder, env=environment
+        ) as process,
+    ):
+        try:
+            status = process.wait(LIMIT_SECONDS)
+        finally:
+            process.kill()
+        return status, (folder / "output").read_bytes(), (folder / "errors").read_bytes()
 
 
 def _package_paths() -> list[str]:
@@ -103,13 +110,13 @@ def _package_paths() -> list[str]:
     return [str(Path(spec.origin).parents[1]) for spec in specs if spec is not None and spec.origin is not None]
 
 
-def _failure_reason(finished: subprocess.CompletedProcess[bytes]) -> str:
+def _failure_reason(status: int, output: bytes, errors: bytes) -> str:
     """Return the reader's message, or else its status and the last line of its errors."""
     try:
-        return str(json.loads(finished.stdout)["error"])
+        return str(json.loads(output)["error"])
     except (ValueError, KeyError, TypeError):
-        last = finished.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        return " ".join((f"its reader ended with status {finished.returncode}", *last))
+        last = errors.decode(errors="replace").strip().splitlines()[-1:]
+        return " ".join((f"its reader ended with status {status}", *last))
 
 
 def _unreadable(source: Path, reason: str) -> UserError:

@@ -1,23 +1,29 @@
 """`python -I reader.py SOURCE TARGET BYTES PATH…`: convert a pickle to safetensors in a separate process.
 
-This script imports nothing from the package, and only `convert.py` starts it. Nested dictionaries and lists become
+This script imports nothing from the package, and only `convert.py` starts it. It ends when its standard input ends: the
+process that started it is gone then. Nested dictionaries and lists become
 dotted names; numbers and strings go to the metadata as JSON. An error is one JSON object on stdout, with status 2.
 PATH is where the parent process imports torch from, in case `-I` does not look there.
 """
 
 import json
+import os
 import pickle
 import re
+import resource
 import sys
+import threading
 from typing import Any
 
 MAX_DEPTH = 12
 MAX_ENTRIES = 200_000
 """A small pickle may unfold to more entries than fit in memory."""
-MEMORY_BYTES = 12 << 30
-"""For the interpreter and torch, which map more memory than they use."""
+MEMORY_BYTES = 6 << 30
+"""Address space for the interpreter and torch, which map more memory than they use."""
 MEMORY_PER_FILE_BYTE = 5
 """For the tensors as they are read, copied and written."""
+WRITTEN_BYTES = 1 << 24
+"""For names and values beside the tensors, and for small files."""
 
 
 class RejectedFile(Exception):
@@ -25,17 +31,29 @@ class RejectedFile(Exception):
 
 
 def set_resource_limits(size: int) -> None:
-    """Limit memory and written bytes, if the system supports it."""
-    try:
-        import resource  # noqa: PLC0415  not on Windows
-    except ImportError:
-        return
-    memory = MEMORY_BYTES + MEMORY_PER_FILE_BYTE * size
-    for kind, limit in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, memory), (resource.RLIMIT_CORE, 0)):
+    """Limit memory and written bytes by the size of the source."""
+    limits = {
+        resource.RLIMIT_AS: MEMORY_BYTES + MEMORY_PER_FILE_BYTE * size,
+        resource.RLIMIT_FSIZE: written_bytes(size) + WRITTEN_BYTES,
+        resource.RLIMIT_CORE: 0,
+    }
+    for kind, limit in limits.items():
         try:
             resource.setrlimit(kind, (limit, limit))
         except (ValueError, OSError):
             continue  # a stricter limit is set, or the system has no such limit
+
+
+def written_bytes(size: int) -> int:
+    """Return the largest size of all tensors. Tensors that share memory are written once each."""
+    return WRITTEN_BYTES + 2 * size
+
+
+def end_with_parent() -> None:
+    """Wait for the end of the standard input, and end this process."""
+    while os.read(0, 1):
+        pass
+    os._exit(1)
 
 
 def load_weights_only(source: str) -> Any:
@@ -80,12 +98,13 @@ def flatten(value: Any, name: str = "", depth: int = 0) -> Any:
         yield from flatten(entry, f"{name}.{key}" if name else str(key), depth + 1)
 
 
-def split_tensors(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the tensors and the plain values by name."""
+def split_tensors(value: Any, largest: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the tensors and the plain values by name. All tensors together may take `largest` bytes."""
     import torch  # noqa: PLC0415
 
     tensors: dict[str, Any] = {}
     plain: dict[str, Any] = {}
+    taken = 0
     # Sort the leaves by their type.
     for count, (name, leaf) in enumerate(flatten(value)):
         if count >= MAX_ENTRIES:
@@ -95,6 +114,11 @@ def split_tensors(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         if isinstance(leaf, torch.Tensor):
             if leaf.layout != torch.strided or leaf.is_quantized or leaf.device.type != "cpu":
                 raise RejectedFile(f"{name} is not a plain tensor")
+            if leaf.numel() * leaf.element_size() > leaf.untyped_storage().nbytes():
+                raise RejectedFile(f"{name} is larger than its stored values")
+            taken += leaf.numel() * leaf.element_size()
+            if taken > largest:
+                raise RejectedFile("its tensors are much larger than the file")
             tensors[name] = leaf.detach().clone(memory_format=torch.contiguous_format)  # tensors may share memory
         elif leaf is None or isinstance(leaf, (bool, int, float, str)):
             plain[name] = leaf
@@ -110,9 +134,10 @@ def split_tensors(value: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 def main(source: str, target: str, size: str, *paths: str) -> None:
     """Convert SOURCE to TARGET, or print an error and exit with status 2."""
     set_resource_limits(int(size))
+    threading.Thread(target=end_with_parent, daemon=True).start()
     sys.path.extend(path for path in paths if path not in sys.path)
     try:
-        tensors, plain = split_tensors(load_weights_only(source))
+        tensors, plain = split_tensors(load_weights_only(source), written_bytes(int(size)))
         from safetensors.torch import save_file  # noqa: PLC0415
 
         save_file(tensors, target, metadata={"scalars": json.dumps(plain)})

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from truedrift.errors import UserError
 from truedrift.options import from_dict
-from truedrift.storage import append_json_line, decode_json_line
+from truedrift.storage import append_json_line, decode_json_line, open_to_read
 
 Record = TypeVar("Record")
 RECORDS = "records.jsonl"
@@ -72,7 +72,7 @@ def read_lenient(path: Path, *kinds: type[Record]) -> tuple[list[Record], dict[i
     by_name = {kind_name(kind): kind for kind in kinds}
     records: list[Record] = []
     problems: dict[int, str] = {}
-    with path.open("rb") as lines:
+    with open_to_read(path) as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 entry = decode_json_line(line)

@@ -101,8 +101,11 @@ def write_figure(figure: Figure, path: Path) -> Path:
 
 
 def save_figure(figure: Figure, directory: Path, name: str) -> list[Path]:
-    """Write the figure as PNG and PDF; return both paths."""
-    png = directory / f"{name}.png"
-    set_paper_fonts(figure).savefig(png, dpi=300)
-    figure.savefig(png.with_suffix(".pdf"), metadata={"CreationDate": None})
-    return [png, png.with_suffix(".pdf")]
+    """Write the figure as PNG and PDF, each completely or not at all; return both paths."""
+    set_paper_fonts(figure)
+    forms: dict[str, dict[str, Any]] = {"png": {"dpi": 300}, "pdf": {"metadata": {"CreationDate": None}}}
+    for kind, options in forms.items():
+        content = io.BytesIO()
+        figure.savefig(content, format=kind, **options)
+        write_atomically(directory / f"{name}.{kind}", content.getvalue(), sync=False)
+    return [directory / f"{name}.{kind}" for kind in forms]

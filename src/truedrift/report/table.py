@@ -15,6 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from truedrift.storage import write_atomically
+
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -282,7 +284,7 @@ class Table:
         forms = {"md": self.markdown(), "tex": self.latex(), "csv": self.csv()}
         paths = [directory / f"{name}.{kind}" for kind in forms]
         for path, text in zip(paths, forms.values(), strict=True):
-            path.write_text(text, encoding="utf-8", errors="replace", newline="")
+            write_atomically(path, text.encode(errors="replace"), sync=False)
         return paths
 
 

@@ -2,13 +2,12 @@
 
 Save, in this order, so that a crash at any moment leaves the earlier checkpoints intact:
 
-    .writing-step-00000123-<pid>/   write and fsync every file, then fsync the directory
+    .writing-step-00000123/         write and fsync every file, then fsync the directory
     → step-00000123/                rename, fsync the parent directory
     → manifest.json                 write under a temporary name, fsync, rename, fsync its directory
 
 A directory without a manifest is not a checkpoint. The manifest holds the schema version, the run, the step, facts, and
-the length and sha256 of each file. It carries its own sha256, that of the canonical JSON of everything else, and its
-bytes must be the canonical ones, so that no bit of it can change unnoticed (1e-05 and 1E-05 are the same JSON number).
+the length and sha256 of each file. It carries its own sha256: that of its bytes, with zeros in the place of the hash.
 
 Loading verifies everything. A damaged checkpoint is skipped with a message, and the one before it is used.
 
@@ -26,8 +25,7 @@ import hashlib
 import json
 import os
 import re
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,14 +33,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truedrift.errors import UserError
-from truedrift.storage import make_directory, remove_tree, sync_directory, write_atomically, write_fsync
+from truedrift.errors import UserError, error_text
+from truedrift.storage import make_directory, read_regular, remove_tree, sync_directory, write_atomically, write_new
 
 # ---- Formats ----
 
 MANIFEST = "manifest.json"
-SCHEMA = 1
-"""Increased whenever an older version could not read the files."""
+SCHEMA = 2
+"""Increased whenever another version could not read the files."""
 
 _SUFFIX = ".safetensors"
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")
@@ -86,22 +84,24 @@ class Manifest:
             "step": self.step,
             "facts": dict(self.facts),
             "files": dict(self.files),
+            "sha256": _NO_HASH.decode(),
         }
-        return _canonical_json({**content, "sha256": _content_hash(content)})
+        text = json.dumps(content, indent=1, allow_nan=False).encode()
+        return text.removesuffix(_NO_HASH + _END) + _hash(text) + _END
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Manifest:
         """Parse and verify. Raises ValueError with a description of the problem."""
-        # The bytes are canonical JSON, and their hash is right.
+        # The hash at the end is that of the other bytes.
+        start = len(content) - len(_NO_HASH + _END)
+        if content[start:] != _hash(content[:start] + _NO_HASH + _END) + _END:
+            raise ValueError("its content is not what was saved")
         try:
-            document = json.loads(content.decode())
+            document = json.loads(content)
         except (ValueError, RecursionError):
             raise ValueError("it is not JSON") from None
         if not isinstance(document, dict):
             raise ValueError("it is not a JSON object")
-        digest = document.pop("sha256", None)
-        if digest != _content_hash(document) or _canonical_json({**document, "sha256": digest}) != content:
-            raise ValueError("its content is not what was saved")
         # The fields are those of this version.
         if document.get("schema") != SCHEMA:
             raise ValueError(f"its schema version is {document.get('schema')!r} and this truedrift reads {SCHEMA}")
@@ -115,12 +115,12 @@ class Manifest:
         return manifest
 
 
-def _content_hash(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(_canonical_json(content)).hexdigest()
+_NO_HASH, _END = b"0" * 64, b'"\n}'
+"""The end of a manifest without its hash."""
 
 
-def _canonical_json(content: Mapping[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True, indent=1, allow_nan=False).encode() + b"\n"
+def _hash(content: bytes) -> bytes:
+    return hashlib.sha256(content).hexdigest().encode()
 
 
 def directory_name(step: int) -> str:
@@ -186,6 +186,15 @@ def latest_valid_step(directory: Path, *, run: str | None = None) -> int | None:
     return next((step for step in reversed(steps(directory)) if is_valid(directory / directory_name(step), run)), None)
 
 
+def runs(directory: Path) -> set[str]:
+    """Return the ids of the runs in all readable manifests."""
+    found = set()
+    for step in steps(directory):
+        with contextlib.suppress(DamagedCheckpoint):
+            found.add(_verify_manifest(directory / directory_name(step), None).run)
+    return found
+
+
 def _verify_manifest(path: Path, run: str | None) -> Manifest:
     """Read the manifest; it must be of that run and of the step in the directory's name."""
     content = _read_file(path, MANIFEST)
@@ -220,7 +229,7 @@ def _verify_files(path: Path, manifest: Manifest) -> Iterator[tuple[str, bytes]]
 
 def _read_file(path: Path, name: str) -> bytes:
     try:
-        return (path / name).read_bytes()
+        return read_regular(path / name)
     except FileNotFoundError:
         raise DamagedCheckpoint(path, f"{name} is missing") from None
     except OSError as error:
@@ -238,13 +247,21 @@ class LatestCheckpoint:
     skipped: tuple[str, ...]
 
 
-def latest_checkpoint(directory: Path, *, run: str, map_location: str | torch.device = "cpu") -> LatestCheckpoint:
+def latest_checkpoint(
+    directory: Path,
+    *,
+    run: str,
+    map_location: str | torch.device = "cpu",
+    use: Callable[[Checkpoint], None] = lambda checkpoint: None,
+) -> LatestCheckpoint:
     """Load the newest valid checkpoint of a run, if there is one.
 
     Args:
         directory: The directory of the checkpoints.
         run: The id of the run that they must belong to.
         map_location: The device of the tensors.
+        use: Called with the checkpoint. If it raises KeyError, RuntimeError, TypeError or ValueError, the content does
+            not fit the run, and the checkpoint before it is tried.
 
     Returns:
         The checkpoint or None, and one message per newer checkpoint that was skipped.
@@ -253,10 +270,19 @@ def latest_checkpoint(directory: Path, *, run: str, map_location: str | torch.de
     for step in reversed(_step_directories(directory)):
         path = directory / directory_name(step)
         try:
-            return LatestCheckpoint(load(path, run=run, map_location=map_location), tuple(skipped))
+            found = load(path, run=run, map_location=map_location)
+            _try_use(path, found, use)
+            return LatestCheckpoint(found, tuple(skipped))
         except DamagedCheckpoint as error:
             skipped.append(f"checkpoint {path.name} was skipped: {error.damage}")
     return LatestCheckpoint(None, tuple(skipped))
+
+
+def _try_use(path: Path, checkpoint: Checkpoint, use: Callable[[Checkpoint], None]) -> None:
+    try:
+        use(checkpoint)
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise DamagedCheckpoint(path, f"its content does not fit the run: {error_text(error)}") from None
 
 
 def load(path: Path, *, run: str | None, map_location: str | torch.device = "cpu") -> Checkpoint:
@@ -321,7 +347,7 @@ def save(directory: Path, checkpoint: Checkpoint, *, run: str) -> Path:
         return path
     try:
         make_directory(directory)
-        _remove_abandoned(directory)
+        remove_unfinished(directory)
         _write(path, checkpoint, run)
     except OSError as error:
         raise _not_saved(directory, checkpoint.step, error) from None
@@ -329,7 +355,7 @@ def save(directory: Path, checkpoint: Checkpoint, *, run: str) -> Path:
 
 
 def _write(path: Path, checkpoint: Checkpoint, run: str) -> None:
-    temporary = path.with_name(f".writing-{path.name}-{os.getpid()}")
+    temporary = path.with_name(f".writing-{path.name}")
     # Files and manifest content.
     with _remove_on_failure(temporary):
         files = _write_tensors(temporary, checkpoint.tensors)
@@ -363,7 +389,7 @@ def _write_tensors(temporary: Path, tensors: Mapping[str, Mapping[str, Tensor]])
             )
         content = _serialize(named)
         entries[name] = _file_entry(content)
-        write_fsync(temporary / name, content)
+        write_new(temporary / name, content)
     sync_directory(temporary)
     return entries
 
@@ -388,10 +414,21 @@ def _remove_on_failure(path: Path) -> Iterator[None]:
         raise
 
 
-def _remove_abandoned(directory: Path) -> None:
-    """Remove temporary directories. Only one process saves at a time, so that they are of ended processes."""
-    for path in directory.glob(".writing-step-*"):
-        shutil.rmtree(path)
+def remove_unfinished(directory: Path) -> None:
+    """Remove what a killed process left: temporary directories, and checkpoints that it was removing.
+
+    Only one process at a time saves. A checkpoint without a manifest that is older than the newest one was about to be
+    removed. A newer one was about to be saved, and its step is saved again.
+
+    Args:
+        directory: The directory of the checkpoints, whose run is locked by this process.
+    """
+    for path in directory.glob(".writing-*"):
+        remove_tree(path, first=MANIFEST)
+    complete = steps(directory)
+    for step in _step_directories(directory):
+        if step not in complete and step < max(complete, default=0):
+            _remove(directory / directory_name(step))
 
 
 def _not_saved(directory: Path, step: int, error: OSError) -> CheckpointNotSaved:
@@ -430,12 +467,9 @@ def prune(directory: Path, *, keep_last: int, keep_every: int | None, best: int 
     if removable:  # verify files only if something would be removed
         valid = latest_valid_step(directory)
         removable = [step for step in removable if step != valid]
-    # Remove directories without a manifest as well, except the newest, which may be in the process of being saved.
-    unfinished = [
-        step for step in _step_directories(directory) if step not in complete and step < max(complete, default=0)
-    ]
-    for step in (*removable, *unfinished):
+    for step in removable:
         _remove(directory / directory_name(step))
+    remove_unfinished(directory)
     return tuple(removable)
 
 

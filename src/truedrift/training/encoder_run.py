@@ -276,7 +276,7 @@ def _take_steps(
         # Lock the directory.
         run.require_same_run(samples)
         stack.enter_context(lock_run(run.path))
-        run.write_config(samples)
+        run.write_config(samples, notify)
         # Build the network and load the newest checkpoint.
         step = _build_step(run.config, samples, device)
         journal = stack.enter_context(closing(RunJournal(run, step.state, notify)))

@@ -14,12 +14,11 @@ disk, the unfinished file is removed.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from io import BufferedRandom
 from pathlib import Path
@@ -158,7 +157,7 @@ def build_feature_cache(
         return path
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        with _lock_cache(path) as locked:
+        with FileLock(path.with_suffix(".lock"), fallback_to_soft=False):  # wait until no other process builds it
             if not _is_complete(path):  # another process may have built it meanwhile
                 views = _Views(samples, encoder, encode, device, progress)
                 size = sum(views.sizes())
@@ -166,7 +165,7 @@ def build_feature_cache(
                 if notify is not None:
                     place = f"{format_size(size)} in {path.parent}, which has {format_size(free)} left"
                     notify(f"encoding {samples.name} once: {place}")
-                _build(path, views, locked=locked)
+                _build(path, views)
     except OSError as error:
         raise UserError(
             f"features of {samples.name} cannot be cached in {str(directory)!r} ({error.strerror or error})",
@@ -200,24 +199,6 @@ def format_size(size: int) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
 
 
-@contextlib.contextmanager
-def _lock_cache(path: Path) -> Iterator[bool]:
-    """Wait until no other process builds the file.
-
-    Yields False on a file system without locks. Two processes may then build the file, each under a name of its own.
-    """
-    lock = FileLock(path.with_suffix(".lock"), fallback_to_soft=False)
-    try:
-        lock.acquire()
-    except OSError:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
-
-
 def _is_complete(path: Path) -> bool:
     hash_path = path.with_suffix(".sha256")
     return path.exists() and hash_path.exists() and hash_path.read_text(errors="replace").strip() == _sha256(path)
@@ -228,18 +209,13 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _build(path: Path, views: _Views, *, locked: bool) -> None:
-    """Write under a temporary name, rename, then write the hash."""
-    unfinished = path.with_suffix(".writing" if locked else f".writing-{os.getpid()}")
-    try:
-        write_resumable(unfinished, views.sizes(), views.piece)
-        digest = _sha256(unfinished)
-        unfinished.replace(path)
-        path.with_suffix(".sha256").write_text(digest + "\n")
-    except BaseException:
-        if not locked:  # no other process would continue it
-            remove_unfinished(unfinished)
-        raise
+def _build(path: Path, views: _Views) -> None:
+    """Write under a temporary name, which a later process continues, rename, then write the hash."""
+    unfinished = path.with_suffix(".writing")
+    write_resumable(unfinished, views.sizes(), views.piece)
+    digest = _sha256(unfinished)
+    unfinished.replace(path)
+    path.with_suffix(".sha256").write_text(digest + "\n")
     remove_unfinished(unfinished)
 
 

@@ -1,15 +1,19 @@
 """What a run writes while it trains, and reads when it resumes: metrics.jsonl, TensorBoard's files, checkpoints.
 
-RUN/metrics.jsonl holds one JSON object per line. A checkpoint stores the length of the file at its time. Lines that a
-killed process wrote after its last checkpoint will be computed again, so a resumed run removes them, and the file
-becomes identical to that of an uninterrupted run. The one exception is an evaluation of the checkpoint itself, which a
-run has if it was evaluated after it was complete.
+RUN/metrics.jsonl holds one JSON object per line. A checkpoint stores length and sha256 of the file at its time. Lines
+that a killed process wrote after its last checkpoint will be computed again, so a resumed run removes them, and the
+file becomes identical to that of an uninterrupted run. The one exception is an evaluation of the checkpoint itself,
+which a run has if it was evaluated after it was complete.
+
+A file that does not match its hash is kept as metrics.damaged-1.jsonl. The run continues with its readable lines.
 
 Only rank 0 has a journal; the other processes receive what they need from it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import math
 import os
@@ -22,7 +26,16 @@ from typing import Any
 
 from truedrift import distributed
 from truedrift.errors import UserError
-from truedrift.storage import parse_json_line, read_json_lines, sync_directory, write_all
+from truedrift.storage import (
+    open_regular,
+    open_to_read,
+    parse_json_line,
+    read_json_lines,
+    read_regular,
+    sync_directory,
+    write_all,
+    write_atomically,
+)
 from truedrift.training import checkpoint
 from truedrift.training.run_directory import METRICS, RunDirectory, write_errors_as_user_errors
 from truedrift.training.state import TrainingState
@@ -37,48 +50,56 @@ Notify = Callable[[str], None]
 
 
 class MetricsLog:
-    """The file, opened for appending and created if it is missing. A torn last line is removed.
+    """The file, opened for appending and created if it is missing.
 
     Args:
         path: The file metrics.jsonl, in an existing directory.
+        length: Keep this many bytes; None: all whole lines. The rest is removed.
 
     Raises:
         UserError: If the file cannot be written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, length: int | None = None) -> None:
         self.path = path
         with write_errors_as_user_errors(path.parent):
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o666)
-            os.ftruncate(self._descriptor, path.read_bytes().rfind(b"\n") + 1)
+            self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            os.ftruncate(self._descriptor, read_regular(path).rfind(b"\n") + 1 if length is None else length)
             sync_directory(path.parent)
+            self._digest = _hash_beginning(path, os.fstat(self._descriptor).st_size)
 
     @classmethod
-    def resume(cls, path: Path, offset: int) -> MetricsLog:
-        """Open the file after truncating it to its first `offset` bytes, which must be whole lines."""
-        content = path.read_bytes() if path.exists() else b""
-        if not 0 <= offset <= len(content) or (offset and content[offset - 1 : offset] != b"\n"):
+    def resume(cls, path: Path, length: int, sha256: str | None = None) -> MetricsLog:
+        """Open the file as it was when it had this length and this hash; None: older checkpoints have no hash."""
+        try:
+            digest = _hash_beginning(path, length)
+            matches = digest is not None and sha256 in (None, digest.hexdigest())
+        except FileNotFoundError:
+            matches = length == 0
+        except OSError as error:
             raise UserError(
-                f"{str(path)!r} does not match the checkpoint, which was saved when the file had {offset} bytes",
+                f"{str(path)!r} cannot be read ({error.strerror})", "must be a file", "restore it"
+            ) from None
+        if not matches:
+            raise UserError(
+                f"{str(path)!r} does not match the checkpoint, which was saved when the file had {length} bytes",
                 "must contain every line that was written before the checkpoint",
                 "restore the file, or start the run again in another directory",
             )
-        with write_errors_as_user_errors(path.parent):
-            if path.exists():
-                os.truncate(path, offset)
-        return cls(path)
+        return cls(path, length)
 
     def append(self, entry: Mapping[str, Any]) -> None:
-        """Append one line. It survives a crash of the process, and after `offset()` also a crash of the machine."""
-        line = json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n"
+        """Append one line. It survives a crash of the process, and after `sync()` also a crash of the machine."""
+        line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
         with write_errors_as_user_errors(self.path.parent):
-            write_all(self._descriptor, line.encode())
+            write_all(self._descriptor, line)
+        self._digest.update(line)
 
-    def offset(self) -> int:
-        """Wait until the file is on disk, and return its length."""
+    def sync(self) -> tuple[int, str]:
+        """Wait until the file is on disk, and return its length and sha256."""
         with write_errors_as_user_errors(self.path.parent):
             os.fsync(self._descriptor)
-        return os.fstat(self._descriptor).st_size
+        return os.fstat(self._descriptor).st_size, self._digest.hexdigest()
 
     def close(self) -> None:
         """Close the file. Nothing is buffered."""
@@ -93,6 +114,31 @@ class MetricsLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _hash_beginning(path: Path, length: int) -> Any:
+    """Return the sha256 object of the first bytes of a file, which must be whole lines; None if they are not."""
+    digest, left, last = hashlib.sha256(), length, b"\n"
+    with open_to_read(path) as file:
+        while left > 0 and (chunk := file.read(min(left, 1 << 20))):
+            digest.update(chunk)
+            left, last = left - len(chunk), chunk[-1:]
+    return digest if left == 0 and last == b"\n" else None
+
+
+def keep_damaged(path: Path, step: int) -> str:
+    """Rename a damaged log, and write its readable lines up to that step; return the new name of the damaged file."""
+    number = next(n for n in itertools.count(1) if not path.with_name(f"{path.stem}.damaged-{n}.jsonl").exists())
+    damaged = path.with_name(f"{path.stem}.damaged-{number}.jsonl")
+    os.replace(path, damaged)
+    entries = [entry for entry in read_json_lines(damaged) if _is_step(entry.get("step"), step)]
+    lines = [json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries]
+    write_atomically(path, "".join(lines).encode())
+    return damaged.name
+
+
+def _is_step(value: Any, largest: int) -> bool:
+    return isinstance(value, int) and 0 <= value <= largest
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -140,14 +186,15 @@ class RunJournal:
     def __init__(self, run: RunDirectory, state: TrainingState, notify: Notify) -> None:
         self.run, self.state, self.notify = run, state, notify
         # Load the newest checkpoint.
-        self.progress, offset = self._load_checkpoint()
+        self.progress, logged = self._load_checkpoint()
+        checkpoint.remove_unfinished(run.checkpoints)
         step = self.progress.step
         # Describe the start before the metrics are opened, which changes their time of modification.
         start = {"step": step, "processes": distributed.size(), **self._last_written()}
         # Open the files where that checkpoint left them.
-        self._log = self._open_log(self._offset_after_late_evaluation(offset))
-        self._tensorboard = TensorBoard(run.path / "tensorboard", step, notify)
+        self._log = self._open_log(*logged)
         run.append_history("started" if step == 0 else "resumed", **start)
+        self._tensorboard = TensorBoard(run.path / "tensorboard", step, notify)
         notify(f"{self._start_message()} in {run.path}")
 
     def write(self, metrics: Mapping[str, Any]) -> None:
@@ -163,8 +210,10 @@ class RunJournal:
     def save(self) -> None:
         """Save a checkpoint of the current state, and prune older ones."""
         progress, cadence = self.progress, self.run.config.cadence
+        length, sha256 = self._log.sync()
         facts = {
-            "metrics_offset": self._log.offset(),
+            "metrics_offset": length,
+            "metrics_sha256": sha256,
             "skipped": progress.skipped,
             "best": progress.best,
             "metrics": {name: value for name, value in progress.metrics.items() if name != "timing"},
@@ -180,17 +229,18 @@ class RunJournal:
         self._log.close()
         self._tensorboard.close()
 
-    def _load_checkpoint(self) -> tuple[RunProgress, int]:
-        """Load the newest valid checkpoint; return its progress and the length of the metrics at its time."""
-        latest = checkpoint.latest_checkpoint(self.run.checkpoints, run=self.run.id)
+    def _load_checkpoint(self) -> tuple[RunProgress, tuple[int, str | None]]:
+        """Load the newest valid checkpoint; return its progress, and length and hash of the metrics at its time."""
+        latest = checkpoint.latest_checkpoint(
+            self.run.checkpoints, run=self.run.id, use=lambda found: self.state.load(found.tensors)
+        )
         for message in latest.skipped:
             self.notify(message)
         if latest.checkpoint is not None:
             facts = latest.checkpoint.facts
-            self.state.load(latest.checkpoint.tensors)
             progress = RunProgress(latest.checkpoint.step, facts["skipped"], facts["best"], dict(facts["metrics"]))
             progress.energy = facts.get("energy", [])  # older checkpoints have none
-            return progress, facts["metrics_offset"]
+            return progress, (facts["metrics_offset"], facts.get("metrics_sha256"))
         damaged = checkpoint.steps(self.run.checkpoints)
         if damaged:  # a new start would overwrite what may still be recovered
             raise UserError(
@@ -199,26 +249,34 @@ class RunJournal:
                 "at least one must be as it was saved",
                 "restore one, or remove them all to start again",
             )
-        return RunProgress(), 0
+        return RunProgress(), (0, None)
 
-    def _open_log(self, offset: int) -> MetricsLog:
+    def _open_log(self, length: int, sha256: str | None) -> MetricsLog:
         """Open the log as it was at the checkpoint. A log that was lost or changed does not cost the weights."""
         path = self.run.path / METRICS
+        late = self._late_evaluation(length)
         try:
-            return MetricsLog.resume(path, offset)
+            log = MetricsLog.resume(path, length, sha256)
         except UserError as error:
-            self.notify(f"{error.summary}; continuing with the lines that exist")
+            with write_errors_as_user_errors(self.run.path):
+                kept = f" and the damaged file is {keep_damaged(path, self.progress.step)}" if path.exists() else ""
+            self.notify(f"{error.summary}; continuing with the lines that can be read{kept}")
             return MetricsLog(path)
+        if late is not None:
+            self.progress.record_fid(late["evaluation"].get("fid"))
+            log.append(late)
+        return log
 
-    def _offset_after_late_evaluation(self, offset: int) -> int:
-        """Return the length of the log including an evaluation that was written after its checkpoint."""
-        path = self.run.path / METRICS
-        line, newline, _ = (path.read_bytes()[offset:] if path.exists() else b"").partition(b"\n")
-        entry = parse_json_line(line)
-        if not newline or entry is None or not self._is_evaluation(entry):
-            return offset
-        self.progress.record_fid(entry["evaluation"].get("fid"))
-        return offset + len(line + newline)
+    def _late_evaluation(self, length: int) -> dict[str, Any] | None:
+        """Return an evaluation of the checkpoint that was written after it was saved."""
+        try:
+            with open_to_read(self.run.path / METRICS) as file:
+                file.seek(length)
+                line = file.readline(LATEST_BYTES)
+        except OSError:
+            return None
+        entry = parse_json_line(line) if line.endswith(b"\n") else None
+        return entry if entry is not None and self._is_evaluation(entry) else None
 
     def _is_evaluation(self, entry: Mapping[str, Any]) -> bool:
         return entry.get("step") == self.progress.step and isinstance(entry.get("evaluation"), dict)
@@ -226,7 +284,7 @@ class RunJournal:
     def _last_written(self) -> dict[str, str]:
         """Return when the metrics were last written: the end of an earlier process that was killed."""
         path = self.run.path / METRICS
-        if not path.exists():
+        if not path.is_file():
             return {}
         return {"last_written": datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")}
 

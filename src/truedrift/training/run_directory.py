@@ -4,7 +4,8 @@
 
 `config.json` holds the configuration, the names of the user's parts and a description of the data. `history.jsonl` has
 one line per start and end. The same command finds its run directory and resumes the run. A directory with another
-configuration is refused, and the message lists the options that differ. Of several processes only rank 0 writes.
+configuration is refused, and the message lists the options that differ. A damaged config.json is written again if the
+checkpoints are of the same run. Of several processes only rank 0 writes.
 
 `lock_run` locks `RUN/lock` through the operating system, which releases the lock when the process ends for any reason.
 """
@@ -12,7 +13,7 @@ configuration is refused, and the message lists the options that differ. Of seve
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,10 +24,11 @@ from filelock import FileLock, Timeout
 
 from truedrift._version import __version__
 from truedrift.data.samples import Samples
-from truedrift.errors import UserError
+from truedrift.errors import UserError, require_sample_shape
 from truedrift.options import differences, from_dict
 from truedrift.records.provenance import commit
-from truedrift.storage import append_json_line, write_all, write_atomically
+from truedrift.storage import append_json_line, open_regular, read_regular, write_all, write_atomically
+from truedrift.training import checkpoint
 from truedrift.training.config import RunConfig, identity, run_id
 
 SCHEMA = 1
@@ -50,8 +52,7 @@ class RunInUse(UserError):
 def lock_run(directory: Path) -> Iterator[None]:
     """Hold the lock of the directory, which is made if it is missing.
 
-    The file names the owner's process and host for the error message only. A forked child does not share the lock, and
-    the lock file is never removed.
+    The file names the owner's process and host for the error message only. It is never removed.
 
     Args:
         directory: The run directory.
@@ -68,6 +69,8 @@ def lock_run(directory: Path) -> Iterator[None]:
     lock = FileLock(path, timeout=0, thread_local=False, on_acquired=_write_owner)
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        if path.exists() or path.is_symlink():
+            os.close(open_regular(path, os.O_RDWR))  # nothing else may be in its place
         lock.acquire()
     except Timeout:
         raise RunInUse(
@@ -106,7 +109,7 @@ def _write_owner(descriptor: int) -> None:
 
 def _read_owner(path: Path) -> str:
     try:
-        pid, _, host = path.read_text(errors="replace").strip().partition(" ")
+        pid, _, host = read_regular(path).decode(errors="replace").strip().partition(" ")
     except OSError:
         return "another process"
     return f"process {pid} on {host}" if pid and host else "another process"
@@ -142,22 +145,41 @@ class RunDirectory:
 
     def require_same_run(self, samples: Samples) -> None:
         """Require that the directory is missing, empty, or holds a run of this configuration and data."""
-        if (self.path / CONFIG).exists():
-            self._require_same(_read_config(self.path), self._describe(samples))
-        elif self.path.is_dir():
-            self._require_empty()
+        try:
+            if (self.path / CONFIG).exists():
+                self._require_same(_read_config(self.path), self._describe(samples))
+            elif self.path.is_dir():
+                self._require_empty()
+        except DamagedConfig:
+            if not self._has_own_checkpoints_only():
+                raise
 
-    def write_config(self, samples: Samples) -> None:
-        """Write config.json. If it exists, it must be of the same run; options that may change are updated."""
+    def write_config(self, samples: Samples, notify: Callable[[str], None] = lambda message: None) -> None:
+        """Write config.json. If it exists, it must be of the same run; options that may change are updated.
+
+        A damaged file is written again, with a message, if every checkpoint is of this run.
+        """
         self.require_same_run(samples)
-        if not (self.path / CONFIG).exists():
-            self._write(self._describe(samples) | {"version": __version__, "commit": commit()})
+        described = self._describe(samples) | {"version": __version__, "commit": commit()}
+        try:
+            if not (self.path / CONFIG).exists():
+                self._write(described)
+                return
+            written = _read_config(self.path)
+        except DamagedConfig as error:
+            self._write(described)
+            self.append_history("repaired", problem=error.summary)
+            notify(f"{error.summary}; the checkpoints are of this run, so it was written again")
             return
-        written = _read_config(self.path)
         changed = differences(written["config"], _as_json(self.config.tree()))
         if changed:
             self._write(written | {"config": self.config.tree()})
             self.append_history("changed", options=changed)
+
+    def _has_own_checkpoints_only(self) -> bool:
+        """Return whether there are checkpoints, and every readable one is of this run."""
+        runs = checkpoint.runs(self.checkpoints)
+        return runs == {self.id}
 
     def append_history(self, event: str, **facts: Any) -> None:
         """Append one line to history.jsonl."""
@@ -247,6 +269,7 @@ def open_run(path: Path) -> RunDirectory:
     try:
         config = from_dict(RunConfig, tree["config"])
         data = {"classes": list(tree["data"]["classes"]), "sample_shape": list(tree["data"]["sample_shape"])}
+        require_sample_shape(data["sample_shape"])
     except UserError as error:
         raise error.with_prefix(repr(str(path / CONFIG))) from None
     except (KeyError, TypeError) as error:
@@ -282,7 +305,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         )
     # Read the file.
     try:
-        tree = json.loads(file.read_text(encoding="utf-8"))
+        tree = json.loads(read_regular(file).decode())
         schema, written_by = tree["schema"], tree.get("version", "of that run")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _unreadable_config(file, error) from None
@@ -299,8 +322,12 @@ def _read_config(path: Path) -> dict[str, Any]:
     return tree
 
 
-def _unreadable_config(file: Path, error: Exception) -> UserError:
-    return UserError(
+class DamagedConfig(UserError):
+    """A config.json that is not the configuration of a run."""
+
+
+def _unreadable_config(file: Path, error: Exception) -> DamagedConfig:
+    return DamagedConfig(
         f"{str(file)!r} is not the configuration of a run ({type(error).__name__})",
         "must be the file that `truedrift train` wrote",
         "restore it, or choose another run",

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from types import FrameType, TracebackType
@@ -31,7 +30,6 @@ class StopSignal:
     def __init__(self) -> None:
         self.received: str | None = None
         self._keyboard = False
-        self._process = os.getpid()
         self._previous: dict[int, Any] = {}
 
     @property
@@ -55,21 +53,12 @@ class StopSignal:
             signal.signal(number, signal.SIG_DFL if handler is None else handler)  # None: not set from Python
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if os.getpid() != self._process:
-            _exit_by_signal(number)
-        elif number == signal.SIGINT and self._keyboard:
+        if number == signal.SIGINT and self._keyboard:
             raise KeyboardInterrupt
         self._keyboard = self._keyboard or number == signal.SIGINT
         self.received = self.received or signal.Signals(number).name
 
 
 def _signals() -> list[int]:
-    names = ("SIGTERM", "SIGUSR1", "SIGINT")  # Windows has no SIGUSR1
-    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
     return [n for n in numbers if not (n == signal.SIGINT and signal.getsignal(n) is signal.SIG_IGN)]
-
-
-def _exit_by_signal(number: int) -> None:
-    """End a forked child, such as a data loading worker, which inherits the handlers."""
-    signal.signal(number, signal.SIG_DFL)
-    os.kill(os.getpid(), number)

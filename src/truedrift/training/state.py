@@ -184,6 +184,8 @@ class TrainingState(Generic[Network]):
         moments = tensors["optimizer"]
         for name, parameter in zip(self.names, self.parameters, strict=True):
             if f"{name}.step" in moments:
+                if any(moments[f"{name}.{moment}"].shape != parameter.shape for moment in MOMENTS[:2]):
+                    raise ValueError(f"the moments of {name} have another shape")
                 self.optimizer.state[parameter] = {
                     moment: moments[f"{name}.{moment}"].to(parameter.device).clone() for moment in MOMENTS
                 }

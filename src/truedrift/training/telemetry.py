@@ -11,15 +11,20 @@ resumed run.
 
 import math
 import os
+import resource
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
 
 import torch
 
 from truedrift import distributed
 from truedrift.axes import Float, Tensor
+from truedrift.errors import error_text
 from truedrift.kernels.precision import to_widest
 
 
@@ -97,10 +102,6 @@ def peak_memory(device: torch.device) -> int:
     """Return the peak memory in bytes, of the device on a GPU and of the process elsewhere."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
-    if sys.platform == "win32":
-        return 0
-    import resource  # noqa: PLC0415  Windows has none
-
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
@@ -134,27 +135,64 @@ def _flatten_tags(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 class TensorBoard:
-    """A copy of the metrics in RUN/tensorboard. Does nothing without the package or a writable directory."""
+    """A copy of the metrics in RUN/tensorboard. If it fails, this is reported once, and the run goes on without it.
 
-    def __init__(self, directory: os.PathLike[str], first_step: int, notify: Callable[[str], None]) -> None:
-        self._writer: Any = None
+    Events are written at once and in this thread: the writer of TensorBoard uses a thread of its own, whose failure
+    prints a traceback and may block the run.
+
+    Args:
+        directory: RUN/tensorboard. It is made if it is missing.
+        first_step: Events of later steps, which a killed process wrote, are hidden.
+        notify: Called with a message if the file cannot be written.
+    """
+
+    def __init__(self, directory: Path, first_step: int, notify: Callable[[str], None]) -> None:
+        self._directory, self._notify = directory, notify
+        self._file: BinaryIO | None = None
         try:
-            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  an extra
-
-            # Hide what a killed process wrote after the checkpoint.
-            self._writer = SummaryWriter(os.fspath(directory), purge_step=first_step + 1)
+            from tensorboard.compat.proto import event_pb2  # noqa: PLC0415  an extra
         except ImportError:
-            pass
-        except OSError as error:
-            notify(f"TensorBoard is off: {os.fspath(directory)!r} cannot be written ({error.strerror or error})")
+            return
+        with self._drop_on_failure():
+            directory.mkdir(exist_ok=True)
+            name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+            self._file = (directory / name).open("xb")
+            self._write(event_pb2.Event(step=first_step + 1, file_version="brain.Event:2"))
+            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._write(event_pb2.Event(step=first_step + 1, session_log=start))
 
     def add(self, metrics: Mapping[str, Any]) -> None:
         """Write all numbers of a step."""
-        if self._writer is not None:
-            for tag, value in tensorboard_scalars(metrics):
-                self._writer.add_scalar(tag, value, metrics["step"])
+        if self._file is None:
+            return
+        from tensorboard.compat.proto import event_pb2, summary_pb2  # noqa: PLC0415
+
+        values = [summary_pb2.Summary.Value(tag=tag, simple_value=x) for tag, x in tensorboard_scalars(metrics)]
+        event = event_pb2.Event(wall_time=time.time(), step=metrics["step"], summary=summary_pb2.Summary(value=values))
+        with self._drop_on_failure():
+            self._write(event)
 
     def close(self) -> None:
-        """Write buffered values and close the file."""
-        if self._writer is not None:
-            self._writer.close()
+        """Close the file. Nothing is buffered."""
+        if self._file is not None:
+            with self._drop_on_failure():
+                self._file.close()
+
+    def _write(self, event: Any) -> None:
+        from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: PLC0415
+
+        record = RecordWriter(self._file)
+        record.write(event.SerializeToString())
+        record.flush()
+
+    @contextmanager
+    def _drop_on_failure(self) -> Iterator[None]:
+        """Go on without the file if it fails; metrics.jsonl has all numbers."""
+        try:
+            yield
+        except Exception as error:
+            failed, self._file = self._file, None
+            if failed is not None:
+                with suppress(OSError):
+                    failed.close()
+            self._notify(f"TensorBoard is off: {str(self._directory)!r} cannot be written ({error_text(error)})")

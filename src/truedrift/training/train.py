@@ -7,7 +7,7 @@ writes nothing, and the run may continue meanwhile.
 
 import dataclasses
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from truedrift.training.config import RunConfig
 from truedrift.training.config_checks import validated_config, warn_of_sizes
 from truedrift.training.journal import Notify, RunJournal
 from truedrift.training.loop import Evaluate, Loop, TrainingReport
+from truedrift.training.ranks import require_equal_ranks
 from truedrift.training.run_directory import RunDirectory, lock_run, open_run
 from truedrift.training.setup import Parts, build_setup, load_samples, memory_errors_as_user_errors
 from truedrift.training.signals import StopSignal
@@ -38,13 +39,22 @@ class Training:
     samples: Samples
     device: torch.device
 
-    def reports(self, *, evaluate: Evaluate | None, progress: Progress, notify: Notify) -> Iterator[TrainingReport]:
+    def reports(
+        self,
+        *,
+        evaluate: Evaluate | None,
+        progress: Progress,
+        notify: Notify,
+        timeout_minutes: float = distributed.TIMEOUT_MINUTES,
+    ) -> Iterator[TrainingReport]:
         """Take the remaining steps. The arguments are those of `train`."""
         run = self.run
         with ExitStack() as stack:
-            stack.enter_context(memory_errors_as_user_errors())
-            stack.enter_context(distributed.process_group(self.device))
             stop = stack.enter_context(StopSignal())
+            stack.enter_context(_add_signal(stop))
+            stack.enter_context(memory_errors_as_user_errors())
+            stack.enter_context(distributed.process_group(self.device, timeout_minutes))
+            require_equal_ranks(run, self.samples)
             # Build the networks and the feature cache, which may take minutes.
             run.require_same_run(self.samples)
             try:
@@ -58,7 +68,7 @@ class Training:
             journal = None
             if distributed.rank() == 0:
                 stack.enter_context(lock_run(run.path))
-                run.write_config(self.samples)
+                run.write_config(self.samples, notify)
                 journal = stack.enter_context(closing(RunJournal(run, setup.state, notify)))
                 warning = warn_of_sizes(run.config)
                 if warning is not None and journal.progress.step == 0:
@@ -78,6 +88,7 @@ def train(
     evaluate: Evaluate | None = None,
     progress: Progress = no_progress,
     notify: Notify | None = None,
+    timeout_minutes: float = distributed.TIMEOUT_MINUTES,
 ) -> Iterator[TrainingReport]:
     """Start or resume the run of this configuration.
 
@@ -93,12 +104,15 @@ def train(
             the end. It returns numbers by name. The evaluated state is saved.
         progress: Called with a description, the amount done and the total.
         notify: Called with messages for the user.
+        timeout_minutes: With several processes, how long to wait for an answer of the others.
 
     Returns:
         An iterator over the reports, one per logged step and one at the end.
 
     Raises:
-        UserError: If the configuration, the device, the data or the run directory cannot be used.
+        UserError: If the configuration, the device, the data or the run directory cannot be used, or if the processes
+            of a run differ.
+        PeerLost: If another process of the run ends, or does not answer in time.
         NonFinite: If a loss or gradient is NaN or infinite. No weight was changed. With `engine.nonfinite=skip` the
             step is skipped instead.
 
@@ -111,7 +125,9 @@ def train(
         [2]
     """
     training = load_training(validated_config(config), parts=parts, out=out, device=device, progress=progress)
-    return training.reports(evaluate=evaluate, progress=progress, notify=notify or _ignore)
+    return training.reports(
+        evaluate=evaluate, progress=progress, notify=notify or _ignore, timeout_minutes=timeout_minutes
+    )
 
 
 def load_training(
@@ -150,6 +166,16 @@ def run_directory(config: RunConfig, parts: Parts, out: Path | None) -> RunDirec
 
 def _ignore(message: str) -> None:
     pass
+
+
+@contextmanager
+def _add_signal(stop: StopSignal) -> Iterator[None]:
+    """Add the received signal to the error about a lost process: it may have ended because of the same signal."""
+    try:
+        yield
+    except distributed.PeerLost as lost:
+        lost.signal = stop.received
+        raise
 
 
 class InterruptedBeforeStart(Exception):
