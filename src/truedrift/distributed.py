@@ -152,7 +152,7 @@ def process_group(device: torch.device, timeout_minutes: float = TIMEOUT_MINUTES
         reason = _connection_problem(str(error), timeout_minutes)
         if reason is None:
             raise
-        raise PeerLost(f"{_ended_ranks(peers) or 'another process'} {reason}") from None
+        raise PeerLost(f"{_name_lost_ranks(peers) or 'another process'} {reason}") from None
     finally:
         if _is_initialized():
             dist.destroy_process_group()
@@ -171,7 +171,7 @@ def _connection_problem(message: str, minutes: float) -> str | None:
     return None
 
 
-def _ended_ranks(peers: Sequence[str], wait_seconds: float = 2.0) -> str:
+def _name_lost_ranks(peers: Sequence[str], wait_seconds: float = 2.0) -> str:
     """Name the ranks whose processes on this machine have ended; torchrun may need a moment to notice."""
     deadline = time.monotonic() + wait_seconds
     processes = (each.split(" ", 1) for each in peers)

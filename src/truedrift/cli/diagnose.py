@@ -15,7 +15,6 @@ from truedrift.data.array_files import LARGEST_GIGABYTES, ONLY, read_arrays
 from truedrift.errors import UserError, list_names
 from truedrift.records.store import writable_directory
 from truedrift.report.screens import diagnosis_summary
-from truedrift.storage import write_atomically
 
 KEYS = ("weights", "distances", "queries", "references")
 SINGLE_ARRAYS = ("weights", "distances")
@@ -99,7 +98,7 @@ class Diagnose:
             generated=self.generated,
         )
         if self.out is not None:
-            write_atomically(self.out, f"{found.to_json()}\n".encode())
+            self.out.write_text(found.to_json() + "\n", encoding="utf-8")  # may be a device, such as /dev/stdout
         return found.to_json() if self.json else diagnosis_summary(found, self.file.name)
 
 

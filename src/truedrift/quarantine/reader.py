@@ -34,7 +34,7 @@ def set_resource_limits(size: int) -> None:
     """Limit memory and written bytes by the size of the source."""
     limits = {
         resource.RLIMIT_AS: MEMORY_BYTES + MEMORY_PER_FILE_BYTE * size,
-        resource.RLIMIT_FSIZE: written_bytes(size) + WRITTEN_BYTES,
+        resource.RLIMIT_FSIZE: largest_output(size) + WRITTEN_BYTES,
         resource.RLIMIT_CORE: 0,
     }
     for kind, limit in limits.items():
@@ -44,7 +44,7 @@ def set_resource_limits(size: int) -> None:
             continue  # a stricter limit is set, or the system has no such limit
 
 
-def written_bytes(size: int) -> int:
+def largest_output(size: int) -> int:
     """Return the largest size of all tensors. Tensors that share memory are written once each."""
     return WRITTEN_BYTES + 2 * size
 
@@ -137,7 +137,7 @@ def main(source: str, target: str, size: str, *paths: str) -> None:
     threading.Thread(target=end_with_parent, daemon=True).start()
     sys.path.extend(path for path in paths if path not in sys.path)
     try:
-        tensors, plain = split_tensors(load_weights_only(source), written_bytes(int(size)))
+        tensors, plain = split_tensors(load_weights_only(source), largest_output(int(size)))
         from safetensors.torch import save_file  # noqa: PLC0415
 
         save_file(tensors, target, metadata={"scalars": json.dumps(plain)})
