@@ -22,6 +22,9 @@ from torch import Tensor
 SMALLEST_TEMPERATURE = 1e-30
 """Lower bound for temperatures, so that τ and 1/τ stay within the range of float32."""
 
+LARGEST_SAMPLE = 1 << 26
+"""Limit for the numbers in one sample, 67 million: an image of 4096×4096 pixels has 50 million."""
+
 _DIRECTIONS = "\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 """Characters that change the direction of the text after them."""
 _FLOATING = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -182,7 +185,10 @@ def require_sample_shape(sample_shape: Sequence[int]) -> None:
     """Require the shape of one sample: (D,) for points or (C, H, W) for images, with sizes ≥ 1."""
     sizes = tuple(sample_shape)
     if len(sizes) not in (1, 3) or not all(type(size) is int and size >= 1 for size in sizes):
-        allowed = "must be (D,) for points or (C, H, W) for images"
+        problem = f"sample_shape is {sizes}" if len(sizes) <= 3 else f"sample_shape has {len(sizes)} entries"
+        raise UserError(problem, "must be (D,) for points or (C, H, W) for images", "pass the shape of one sample")
+    if math.prod(sizes) > LARGEST_SAMPLE:
+        allowed = f"must have at most {LARGEST_SAMPLE:,} numbers per sample"
         raise UserError(f"sample_shape is {sizes}", allowed, "pass the shape of one sample")
 
 

@@ -64,6 +64,13 @@ def test_json_equals_that_of_the_library(files, capsys, tmp_path):
     assert json.loads(out_file.read_text()) == json.loads(out)
 
 
+def test_out_may_be_a_device(files, capsys):
+    """An atomic write would replace the device by a file."""
+    status, _, err = run(capsys, files / "features.npz", "--tau", 0.1, "--n", 16, "--out", "/dev/null")
+    assert (status, err) == (0, "")
+    assert Path("/dev/null").is_char_device()
+
+
 def test_the_push_follows_the_number_of_generated_samples(files, capsys):
     arguments = (files / "features.npz", "--tau", 0.05, 0.1, 1, "--n", 16, "--generated", 5)
     status, out, err = run(capsys, *arguments)

@@ -1,7 +1,9 @@
 """`truedrift sample` as a user runs it: a grid, a folder, an .npz file; the same sample in any batch."""
 
+import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -275,6 +277,10 @@ def odd(tmp_path_factory, digits):
     (here / "young").mkdir()
     (here / "young" / "config.json").write_bytes((digits / "config.json").read_bytes())
     (here / "young" / "metrics.jsonl").touch()
+    shutil.copytree(digits, here / "absurd")
+    tree = json.loads((digits / "config.json").read_text())
+    tree["data"]["sample_shape"] = [1, 10**9, 10**9]
+    (here / "absurd" / "config.json").write_text(json.dumps(tree))
     options = DriftDiTOptions(width=8, depth=1, heads=2, registers=1, style_draws=0, style_entries=0)
     train_small(here / "mine", parts=Parts(generator=Mine(options, sample_shape=(1, 8, 8), classes=10)))
     return here
@@ -303,6 +309,7 @@ RUN = "must be a run directory or a folder of weights; pass the path that .+ pri
         ("none", [], f"'.*none' does not exist; {RUN}"),
         ("file", [], f"'.*file' is a file; {RUN}"),
         ("empty", [], f"'.*empty' has no config.json; {RUN}"),
+        ("absurd", [], r"'.*config.json': sample_shape is \(1, 1000000000, 1000000000\); must have at most .*; .*"),
         ("young", [], "the run '.*young' has no checkpoint yet; must have at least one; train it further"),
         (
             "mine",

@@ -111,6 +111,13 @@ def test_name_of_many_selected_classes_is_short():
     assert every.select_classes(names[:11]).name == "few (11 of 30 classes)"
 
 
+def test_message_does_not_list_many_classes():
+    names = tuple(f"class {k}" for k in range(20_000))
+    many = images(2, labels=torch.tensor([0, 1]), classes=names)
+    with pytest.raises(ValueError, match=r"must be among class 0, .*, class 9, … and 19,990 more; use these names$"):
+        many.select_classes(["x"])
+
+
 @pytest.mark.parametrize(
     ("names", "message"),
     [

@@ -151,6 +151,6 @@ def test_wrong_samples_are_refused(shape, message):
         build(EfficientNetLite0Options(), sample_shape=shape)
 
 
-def test_a_map_of_one_pixel_has_no_quadrants():
+def test_a_map_of_one_pixel_has_no_quadrants(cache):
     with pytest.raises(ValueError, match="a feature map is 1×1"):
         build(EfficientNetLite0Options(image_size=32, pooling="patches"), sample_shape=(3, 32, 32))

@@ -200,6 +200,8 @@ def test_options_are_checked(kind, values, message):
         (MLPOptions(), (), 2, r"^sample_shape is \(\); "),
         (MLPOptions(), (8, 8), 2, r"^sample_shape is \(8, 8\); must be \(D,\)"),
         (MLPOptions(), (1, 8, 0), 2, r"^sample_shape is \(1, 8, 0\); "),
+        (MLPOptions(), (1,) * 20_000, 2, r"^sample_shape has 20000 entries; must be \(D,\)"),
+        (MLPOptions(), (1, 10**9, 10**9), 2, r"^sample_shape is \(1, 10+, 10+\); must have at most 67,108,864 numbers"),
         (MLPOptions(), (2,), 0, "^classes is 0; must be an integer ≥ 1; "),
         (DriftDiTOptions(), (2,), 2, r"^patch is 4 and sample_shape is \(2,\); .*; .*an MLP"),
         (DriftDiTOptions(), (3, 32, 30), 2, r"^patch is 4 and sample_shape is \(3, 32, 30\); "),

@@ -16,7 +16,7 @@ from truedrift.data.samples import Samples
 from truedrift.distributed import resolve_device
 from truedrift.encoders.catalog import OPTIONS, EncoderOptions, build
 from truedrift.encoders.resnet import OwnEncoderOptions
-from truedrift.errors import UserError, require_integer
+from truedrift.errors import UserError, list_names, require_integer
 from truedrift.evaluation.neighbors import hold_out
 from truedrift.evaluation.probe import NEIGHBORS, ProbeResult, choose_samples, probe_encoder
 from truedrift.options import from_dict
@@ -110,7 +110,7 @@ def _set_options(encoders: dict[str, EncoderOptions], settings: Sequence[str]) -
     pairs = [(_option_name(setting), setting) for setting in settings]
     for option, setting in pairs:
         if option not in available:
-            problem = f"the setting {setting!r} fits none of the encoders {', '.join(encoders)}"
+            problem = f"the setting {setting!r} fits none of the encoders {list_names(list(encoders))}"
             raise UserError(problem, f"their options are {', '.join(available)}", "choose one of these")
     # Apply them.
     changed: dict[str, EncoderOptions] = {}

@@ -11,7 +11,7 @@ import torch
 import tyro
 
 from truedrift.distributed import resolve_device
-from truedrift.errors import UserError
+from truedrift.errors import UserError, list_names
 from truedrift.generators.pretrained import pretrained_names
 from truedrift.generators.sampling import balanced_labels, sample
 from truedrift.records.store import writable_directory
@@ -148,5 +148,5 @@ def _class_number(trained: LoadedGenerator, name: str) -> int:
         return trained.classes.index(name)
     if name.isdecimal() and int(name) < len(trained.classes):
         return int(name)
-    known = ", ".join(trained.classes[:12]) + (", …" if len(trained.classes) > 12 else "")
-    raise UserError(f"{name!r} is not a class", f"available: {known}", "pass one of these, or its number")
+    available = f"available: {list_names(trained.classes)}"
+    raise UserError(f"{name!r} is not a class", available, "pass one of these, or its number")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import UserError
+from truedrift.errors import UserError, list_names
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def _require_classes(names: Sequence[str], classes: Sequence[str]) -> None:
     unknown = [name for name in names if name not in classes]
     if unknown or not names:
         problem = f"contains {unknown[0]!r}" if unknown else "is empty"
-        raise UserError(problem, f"must be among {', '.join(classes)}", "use these names", field="classes")
+        raise UserError(problem, f"must be among {list_names(classes)}", "use these names", field="classes")
     repeated = [name for k, name in enumerate(names) if name in names[:k]]
     if repeated:
         problem = f"contains {repeated[0]!r} twice"

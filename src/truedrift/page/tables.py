@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from truedrift.errors import list_names
 from truedrift.page.charts import gauge_number
 from truedrift.page.findings import (
     describe_protocol,
@@ -140,7 +141,7 @@ def overview_table(runs: Sequence[Run]) -> Table:
 def more_options(runs: Sequence[Run]) -> list[str]:
     """Return a sentence on the options that differ and have no column."""
     paths = find_differences(runs)[MOST_OPTIONS:]
-    return [f"The runs also differ in {', '.join(paths)}."] if paths else []
+    return [f"The runs also differ in {list_names(paths)}."] if paths else []
 
 
 # Options

@@ -5,14 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from truedrift.errors import UserError
+from truedrift.errors import UserError, list_names
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build
 from truedrift.generators.pretrained import PREFIX, find_pretrained, from_pretrained, is_pretrained
 from truedrift.options import from_dict
 from truedrift.training import checkpoint
 from truedrift.training.config import OptimizerOptions, RunConfig
-from truedrift.training.run_directory import RunDirectory, is_run, open_run
+from truedrift.training.run_directory import CONFIG, RunDirectory, is_run, open_run
+from truedrift.training.setup import memory_errors_as_user_errors
 from truedrift.training.state import average_file
 
 Weights = Literal["ema", "model"]
@@ -86,7 +87,8 @@ def load_generator(
                 "pass generator= to load_generator in Python",
             )
         shape = tuple(run.data["sample_shape"])
-        generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
+        with memory_errors_as_user_errors(f"check {str(path / CONFIG)!r}, or use a machine with more memory"):
+            generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
     _load(generator, saved, source, path)
     name = weights if ema is None else f"ema {ema!r}"
     return LoadedGenerator(generator.float().eval(), classes, f"{path}, step {saved.step}, {name} weights", saved.step)
@@ -97,13 +99,13 @@ def _load_checkpoint(run: RunDirectory, step: int | None) -> checkpoint.Checkpoi
     if step is not None:
         kept = checkpoint.steps(run.checkpoints)
         if step not in kept:
-            allowed = f"the run has checkpoints of the steps {', '.join(map(str, kept)) or 'none'}"
+            allowed = f"the run has checkpoints of the steps {list_names([str(each) for each in kept]) or 'none'}"
             fix = "use one of these, or train with cadence.keep_every"
             raise UserError(f"is {step}", allowed, fix, field="step")
         return checkpoint.load(run.checkpoints / checkpoint.directory_name(step), run=run.id)
     latest = checkpoint.latest_checkpoint(run.checkpoints, run=run.id)
     if latest.checkpoint is None:
-        problem = f"no valid checkpoint ({'; '.join(latest.skipped)})" if latest.skipped else "no checkpoint yet"
+        problem = f"no valid checkpoint ({latest.skipped[0]})" if latest.skipped else "no checkpoint yet"
         raise UserError(f"the run {str(run.path)!r} has {problem}", "must have at least one", "train it further")
     return latest.checkpoint
 
