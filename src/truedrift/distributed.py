@@ -37,6 +37,11 @@ def size() -> int:
     return dist.get_world_size() if _is_initialized() else 1
 
 
+def expected_size() -> int:
+    """Return the number of processes, also before they are connected."""
+    return size() if _is_initialized() else int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def _is_initialized() -> bool:
     return dist.is_available() and dist.is_initialized()
 
@@ -137,7 +142,7 @@ def process_group(device: torch.device, timeout_minutes: float = TIMEOUT_MINUTES
     Raises:
         PeerLost: If another process ends, or does not answer in time.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or _is_initialized():
+    if expected_size() == 1 or _is_initialized():
         yield
         return
     if device.type == "cuda":

@@ -96,11 +96,12 @@ def read_regular(path: Path) -> bytes:
 # ---- Writing files ----
 
 
-def write_new(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Write a file that does not exist yet, and wait until its content is on disk."""
+def write_new(path: Path, content: bytes | Iterator[bytes], *, sync: bool = True) -> None:
+    """Write a file that does not exist yet, all at once or in pieces, and wait until its content is on disk."""
     descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
-        write_all(descriptor, content)
+        for piece in (content,) if isinstance(content, bytes) else content:
+            write_all(descriptor, piece)
         if sync:
             os.fsync(descriptor)
     finally:
@@ -123,12 +124,12 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_atomically(path: Path, content: bytes, *, sync: bool = True) -> None:
+def write_atomically(path: Path, content: bytes | Iterator[bytes], *, sync: bool = True) -> None:
     """Write the file so that it has its old content or its new content, never a part of it.
 
     Args:
         path: The file. Its directory must exist.
-        content: The new content.
+        content: The new content, or its pieces, which need not fit into memory together.
         sync: Wait until the file is on disk. Pass False for many small files that can be made again.
     """
     temporary = path.with_name(f".{path.name}.writing")
@@ -210,8 +211,10 @@ def _is_locked(directory: Path) -> bool:
 # ---- JSON lines ----
 
 
-def read_json_lines(path: Path, *, last_bytes: int | None = None, strict: bool = False) -> list[dict[str, Any]]:
-    """Read the objects of a JSON-lines file. A last line without a newline is torn and does not count.
+def iterate_json_lines(path: Path, *, last_bytes: int | None = None, strict: bool = False) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON-lines file, with one line in memory at a time.
+
+    A last line without a newline is torn and does not count.
 
     Args:
         path: The file.
@@ -225,21 +228,30 @@ def read_json_lines(path: Path, *, last_bytes: int | None = None, strict: bool =
         with open_to_read(path) as file:
             start = 0 if last_bytes is None else max(0, file.seek(0, os.SEEK_END) - last_bytes)
             file.seek(start)
-            lines = file.read().split(b"\n")[1 if start else 0 : -1]  # the first line may lack its beginning
+            if start:
+                file.readline()  # it may lack its beginning
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    return
+                entry = parse_json_line(line)
+                if entry is not None:
+                    yield entry
+                elif strict:
+                    raise UserError(
+                        f"line {number} of {str(path)!r} is not a JSON object",
+                        "must have one object per line",
+                        "remove that line",
+                    )
     except OSError as error:
-        if not strict:
-            return []
-        raise UserError(
-            f"{str(path)!r} cannot be read ({error.strerror})", "must be a JSON-lines file", "check the path"
-        ) from None
-    entries = [parse_json_line(line) for line in lines]
-    if strict and None in entries:
-        raise UserError(
-            f"line {entries.index(None) + 1} of {str(path)!r} is not a JSON object",
-            "must have one object per line",
-            "remove that line",
-        )
-    return [entry for entry in entries if entry is not None]
+        if strict:
+            raise UserError(
+                f"{str(path)!r} cannot be read ({error.strerror})", "must be a JSON-lines file", "check the path"
+            ) from None
+
+
+def read_json_lines(path: Path, *, last_bytes: int | None = None, strict: bool = False) -> list[dict[str, Any]]:
+    """Return all objects that `iterate_json_lines` yields."""
+    return list(iterate_json_lines(path, last_bytes=last_bytes, strict=strict))
 
 
 def parse_json_line(line: bytes) -> dict[str, Any] | None:
@@ -252,7 +264,7 @@ def parse_json_line(line: bytes) -> dict[str, Any] | None:
 
 def decode_json_line(line: bytes) -> dict[str, Any]:
     """Return the JSON object on the line; raise ValueError or RecursionError if there is none."""
-    entry = json.loads(line.decode(), parse_constant=_reject_constant)
+    entry = _DECODER.decode(line.decode())
     if not isinstance(entry, dict):
         raise ValueError(f"{type(entry).__name__} is not a JSON object")
     return entry
@@ -260,6 +272,10 @@ def decode_json_line(line: bytes) -> dict[str, Any]:
 
 def _reject_constant(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_reject_constant)
+"""Made once, since a file may have a million lines."""
 
 
 def append_json_line(path: Path, entry: Mapping[str, Any]) -> None:

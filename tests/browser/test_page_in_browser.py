@@ -18,7 +18,7 @@ from oracles.image_grids import grid
 from oracles.image_grids import run as image_run
 
 from truedrift.page import page as page_module
-from truedrift.page import write_page
+from truedrift.page import read_runs, write_page
 from truedrift.paper import equilibrium, fig_illustration
 from truedrift.records import read
 
@@ -125,7 +125,7 @@ def hostile_page(directory):
         write_run(directory / "other" / below, estimator="standard"),
     ]
     record = fig_illustration.run(fig_illustration.Options(n=4, draws=20, seed=0))
-    return write_page(directory / "page.html", title=f"A {HOSTILE}", records=[record], runs=runs)
+    return write_page(directory / "page.html", title=f"A {HOSTILE}", records=[record], runs=read_runs(runs))
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def many_runs(tmp_path_factory):
         for seed in range(3)
     ]
     record = grid("tab:main_results", images, protocol=replace(GRID_PROTOCOL, extractor="digits"))
-    return write_page(directory / "page.html", title="Many", records=[record], runs=runs)
+    return write_page(directory / "page.html", title="Many", records=[record], runs=read_runs(runs))
 
 
 def test_wide_tables_fit_on_a_desktop_and_scroll_on_a_phone(browser, many_runs):

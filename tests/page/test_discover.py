@@ -4,7 +4,7 @@ import pytest
 from oracles.handmade_run import write_run
 
 from truedrift.errors import UserError
-from truedrift.page import find_inputs, write_page
+from truedrift.page import find_inputs, read_runs, write_page
 from truedrift.paper import fig_illustration
 from truedrift.records import append
 
@@ -31,7 +31,8 @@ def test_an_unreadable_run_is_skipped_in_a_directory_and_an_error_if_it_is_given
     assert torn.startswith(f"torn is skipped: '{tmp_path}/runs/torn/config.json' is not the configuration of a run (JS")
     with pytest.raises(UserError, match=r"torn/config.json' is not the configuration of a run"):
         find_inputs([tmp_path / "runs", tmp_path / "runs" / "torn"])
-    page = write_page(tmp_path / "p.html", title="t", records=[], runs=found.runs, problems=found.problems).read_text()
+    runs = read_runs(found.runs)
+    page = write_page(tmp_path / "p.html", title="t", records=[], runs=runs, problems=found.problems).read_text()
     assert "<bdi>Not readable</bdi>" in page
     assert "has schema 2" in page
 

@@ -33,7 +33,7 @@ from oracles.handmade_run import (
 from PIL import Image
 
 from truedrift.cli import main
-from truedrift.page import Finding, Tone, read_run, render_page, write_page
+from truedrift.page import Finding, Tone, read_run, read_runs, render_page, write_page
 from truedrift.page import page as page_module
 from truedrift.page.run_data import find_sweeps
 from truedrift.paper import fig_illustration
@@ -58,7 +58,7 @@ ESCAPED = "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;"
 
 def page_of(runs, path, **options):
     """The text of the page of these run directories."""
-    return write_page(path / "page.html", records=[], runs=runs, **{"title": "t"} | options).read_text()
+    return write_page(path / "page.html", records=[], runs=read_runs(runs), **{"title": "t"} | options).read_text()
 
 
 def json_of(page):

@@ -15,6 +15,7 @@ from truedrift.page import (
     read_runs,
     render_runs,
     run_data,
+    run_log,
     runs_to_draw,
     sort_runs,
     write_page,
@@ -75,7 +76,7 @@ def test_damaged_lines_and_missing_files_become_sentences(tmp_path):
     ]
     assert len(run.telemetry) == 4
     (path / "metrics.jsonl").unlink()
-    page = write_page(tmp_path / "page.html", title="t", records=[], runs=[path]).read_text()
+    page = write_page(tmp_path / "page.html", title="t", records=[], runs=read_runs([path])).read_text()
     assert "metrics.jsonl cannot be read (No such file or directory)." in page
     assert "Nothing was logged." in page
     assert "This run has no history." in page
@@ -101,16 +102,16 @@ def test_a_torn_line_leaves_the_other_evaluations(tmp_path):
 
 @pytest.mark.parametrize("value", [True, "1", None, [1.0], float("nan"), float("inf"), 10**400])
 def test_values_that_cannot_be_drawn_are_none(value):
-    assert run_data.number_at({"a": [value]}, "a", 0) is None
+    assert run_log.number_at({"a": [value]}, "a", 0) is None
 
 
 def test_numbers_are_found_by_their_path():
     entry = {"timing": {"images_per_second": 3}, "force": [[1.0, 2.5]], "small": 1e-200}
-    assert run_data.number_at(entry, "timing", "images_per_second") == 3.0
-    assert run_data.number_at(entry, "force", 0, 1) == 2.5
-    assert run_data.number_at(entry, "small") == 0.0
+    assert run_log.number_at(entry, "timing", "images_per_second") == 3.0
+    assert run_log.number_at(entry, "force", 0, 1) == 2.5
+    assert run_log.number_at(entry, "small") == 0.0
     assert all(
-        run_data.number_at(entry, *path) is None for path in (("x",), ("force", 1), ("timing", 0), ("small", "x"))
+        run_log.number_at(entry, *path) is None for path in (("x",), ("force", 1), ("timing", 0), ("small", "x"))
     )
 
 
@@ -126,7 +127,7 @@ def test_a_wrong_value_in_any_field_still_gives_a_page(wrong, tmp_path):
     lines += [evaluation(300, 1.0) | {"more_ema": more} for more in (wrong, {"0.5": wrong}, {"x": {"fid": wrong}})]
     history = [HISTORY[3] | {name: wrong} for name in HISTORY[0]]
     path = write_run(tmp_path / "mine", metrics=lines, history=history)
-    page = write_page(tmp_path / "page.html", title="t", records=[], runs=[path]).read_text()
+    page = write_page(tmp_path / "page.html", title="t", records=[], runs=read_runs([path])).read_text()
     assert page.rstrip().endswith("</html>")
     assert page.count("</script>") == 1
 
@@ -135,8 +136,8 @@ def test_a_wrong_value_in_any_field_still_gives_a_page(wrong, tmp_path):
 def test_no_number_stops_the_page_or_the_files(values, tmp_path):
     lines = [(telemetry(k + 1, gradient_norm=x, spread=x), evaluation(k + 1, x, kid=x)) for k, x in enumerate(values)]
     run = write_run(tmp_path / "run", metrics=[line for pair in lines for line in pair])
-    assert "Curves" in write_page(tmp_path / "page.html", title="t", records=[], runs=[run]).read_text()
-    assert "curves.png" in render_runs([run], tmp_path)
+    assert "Curves" in write_page(tmp_path / "page.html", title="t", records=[], runs=read_runs([run])).read_text()
+    assert "curves.png" in render_runs(read_runs([run]), tmp_path)
 
 
 # Several runs

@@ -16,7 +16,7 @@ from truedrift.page import (
     read_run,
     read_runs,
     render_runs,
-    tables,
+    run_log,
     training_charts,
 )
 
@@ -56,7 +56,7 @@ def rows_of(table):
 def written(paths, directory):
     """The names of the files that `render_runs` writes and lists."""
     directory.mkdir(exist_ok=True)
-    lines = render_runs(paths, directory).splitlines()
+    lines = render_runs(read_runs(paths), directory).splitlines()
     names = [line.removeprefix(f"written: {directory}{os.sep}") for line in lines]
     assert all((directory / name).stat().st_size for name in names)
     return names
@@ -133,7 +133,7 @@ def test_many_runs_have_one_row_each_and_six_are_drawn(tmp_path):
     ],
 )
 def test_the_rule_of_reliability(n_eff, dominated, reliability):
-    assert tables.rate_reliability(n_eff, dominated) == reliability
+    assert run_log.rate_reliability(n_eff, dominated) == reliability
 
 
 def test_the_gauge_has_both_sides_of_every_temperature(pair):
@@ -187,7 +187,7 @@ def test_hostile_names_are_text_in_every_file(tmp_path):
     metrics = (*METRICS, evaluation(300, 1.0, PROTOCOL | {"extractor": HOSTILE, "prepared": "$x_"}))
     names = ["_$a^{", r"\input{x} & 100% #_", "数\n字", "x" * 120, os.fsdecode(b"\xff")]
     paths = [write_run(tmp_path / "runs" / name, seed=k, metrics=metrics) for k, name in enumerate(names)]
-    render_runs(paths, tmp_path)
+    render_runs(read_runs(paths), tmp_path)
     latex = (tmp_path / "runs.tex").read_text(encoding="utf-8")
     assert r"\_\$a\textasciicircum{}\{ & \textbackslash{}input\{x\} \& 100\% \#\_ & 数" in latex
     assert "FD ($<$/script$>$$<$img src=x onerror=alert(1)$>$) & 1 & 1 & 1 & 1 & 1" in latex

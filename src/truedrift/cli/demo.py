@@ -15,6 +15,7 @@ from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import Plan, Task, run_path
 from truedrift.grids.run import UnfinishedRuns
 from truedrift.page.page import PAGE, render_runs, write_page
+from truedrift.page.run_data import read_runs
 from truedrift.paper import equilibrium, fig_bias_loglog, fig_illustration
 from truedrift.paper.catalog import render_record
 from truedrift.progress import Progress
@@ -92,12 +93,13 @@ def _demo(options: fig_illustration.Options, out: Path, epochs: int, command: st
         illustration = fig_illustration.run(options)
         curves = fig_bias_loglog.run(setting, trials=0)
         push = equilibrium.study(replace(setting, scale="smoke"))
-        runs = _train_all(options.seed, epochs, out, progress) if epochs else []
+        paths = _train_all(options.seed, epochs, out, progress) if epochs else []
     # Write the records, figures, tables and the page.
     records = [with_command(record, command) for record in (illustration, curves, push)]
     for record in records:
         append(out / RECORDS, record)
-    texts = [*(render_record(record, out) for record in records), *(f"run: {run}" for run in runs)]
+    texts = [*(render_record(record, out) for record in records), *(f"run: {path}" for path in paths)]
+    runs = read_runs(paths)
     texts.append(render_runs(runs, out))
     models = [find_pretrained(name) for name in pretrained_names()]
     page = write_page(out / PAGE, title=TITLE, records=records, runs=runs, models=models)

@@ -11,6 +11,7 @@ import tyro
 from truedrift.errors import UserError
 from truedrift.page.discover import ReportInput, find_inputs
 from truedrift.page.page import PAGE, render_runs, write_page
+from truedrift.page.run_data import read_runs
 from truedrift.paper.catalog import find_item, render_record
 from truedrift.records.store import writable_directory
 
@@ -72,6 +73,7 @@ def _report(inputs: ReportInput, out: Path, title: str) -> str:
     if failures and not drawn and not inputs.runs:
         raise failures[0][1]
     problems = [*inputs.problems, *(f"{label} is skipped: {error}." for label, error in failures)]
-    texts.append(render_runs(inputs.runs, out))
-    page = write_page(out / PAGE, title=title, records=drawn, runs=inputs.runs, problems=problems)
+    runs = read_runs(inputs.runs)
+    texts.append(render_runs(runs, out))
+    page = write_page(out / PAGE, title=title, records=drawn, runs=runs, problems=problems)
     return "\n\n".join(filter(None, (*texts, *problems, f"page: {page}")))

@@ -20,12 +20,12 @@ from truedrift.encoders.resnet import OwnEncoderOptions, hash_encoder
 from truedrift.errors import UserError, error_text
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
-from truedrift.storage import open_to_read, read_json_lines
+from truedrift.storage import iterate_json_lines, open_to_read
 from truedrift.training.config import Estimator, RunConfig
 from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.run_directory import METRICS
 from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD
-from truedrift.training.train import load_training
+from truedrift.training.train import find_complete, load_training
 
 LARGEST_CONFIG_BYTES = 1 << 20
 LARGEST_TIMEOUT = 7 * 24 * 60.0
@@ -140,6 +140,10 @@ def _train(config: RunConfig, out: Path | None, device: torch.device, timeout_mi
     data = config.data
     if data.name == "folder" and data.root is not None and Path(data.root).is_dir():
         progress.print_message(f"{data.root} has {describe_folder(Path(data.root))}")
+    evaluated = config.evaluation.extractor is not None
+    complete = find_complete(config, out=out, evaluated=evaluated, notify=progress.print_message)
+    if complete is not None:
+        return _summary(config, complete)
     with ProgressDisplay(quiet=not is_rank_zero()) as loading:
         training = load_training(config, out=out, device=device, progress=loading)
     evaluate = build_evaluator(config, device=device, samples=training.samples, progress=progress)
@@ -223,7 +227,7 @@ def _energy_line(metrics: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _evaluation_line(directory: Path) -> tuple[str, ...]:
     """Return a line on the last and the best evaluation during training, if there was one."""
-    entries = read_json_lines(directory / METRICS)  # lines that cannot be read are left out
+    entries = iterate_json_lines(directory / METRICS)  # lines that cannot be read are left out
     evaluated = [entry for entry in entries if isinstance(entry.get("protocol"), dict)]
     if not evaluated:
         return ()

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -76,16 +76,7 @@ def read_folder(
     if image_size is not None and not 1 <= image_size <= LARGEST_SIZE:
         raise UserError(f"is {image_size}", f"must be 1 to {LARGEST_SIZE}", "pass for example 32", field="image_size")
     import_package("PIL", "reading images", "train")
-    # Find the files and their classes.
-    splits = _find_splits(root)
-    if split == "test" and "test" not in splits:
-        problem = f"{str(root)!r} has no test split"
-        raise UserError(problem, "must contain the folders train and test", "create them")
-    names = _class_names(root, splits.values())
-    folders = list(splits.values()) if split == "all" else [splits[split]]
-    files = [(path, label) for folder in folders for label, name in enumerate(names) for path in _images(folder / name)]
-    if not files:
-        raise _no_images(folders[0])
+    names, files = find_images(root, split)
     # Read the headers and check the sizes before memory is allocated.
     paths = [path for path, _ in files]
     sizes, modes = zip(*_read_all(_read_header, paths), strict=True)
@@ -107,6 +98,32 @@ def read_folder(
         progress("reading images", row + 1, len(paths))
     labels = torch.tensor([label for _, label in files])
     return Samples(values, labels, ("all",) if names == ["."] else tuple(names), "folder", flips=True)
+
+
+def find_images(root: Path, split: str = "train") -> tuple[list[str], list[tuple[Path, int]]]:
+    """Find the images that `read_folder` reads, without opening them.
+
+    Args:
+        root: The directory, as for `read_folder`.
+        split: "train", "test" or "all" (train, then test).
+
+    Returns:
+        The names of the class folders, which are "." alone without class folders; and the path and the label of every
+        image.
+
+    Raises:
+        UserError: If the directory or the split is missing, or a class has no images.
+    """
+    splits = _find_splits(root)
+    if split == "test" and "test" not in splits:
+        problem = f"{str(root)!r} has no test split"
+        raise UserError(problem, "must contain the folders train and test", "create them")
+    names = _class_names(root, splits.values())
+    folders = list(splits.values()) if split == "all" else [splits[split]]
+    files = [(path, label) for folder in folders for label, name in enumerate(names) for path in _images(folder / name)]
+    if not files:
+        raise _no_images(folders[0])
+    return names, files
 
 
 def count_class_folders(root: Path) -> int:
@@ -139,10 +156,10 @@ def describe_folder(root: Path) -> str:
     classes = "1 class" if len(names) == 1 else f"{len(names)} classes"
     found = f"one class of {sum(counts.values())} images" if names == ["."] else f"{classes}: {listed}{more}"
     others = Counter(
-        path.suffix.lower() or path.name
+        suffix or entry.name
         for name in names
-        for path in _list_visible(train / name)
-        if path.suffix.lower() not in SUFFIXES and not path.is_dir()
+        for entry in _list_visible(train / name)
+        if (suffix := _suffix(entry)) not in SUFFIXES and not entry.is_dir()
     )
     kinds = ", ".join(f"{suffix} {count}" for suffix, count in others.most_common(3))
     skipped = (
@@ -188,12 +205,20 @@ def _no_images(folder: Path) -> UserError:
     return UserError(f"{str(folder)!r} holds no images", allowed, "check the directory")
 
 
-def _list_visible(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not path.name.startswith(".")) if folder.is_dir() else []
+def _list_visible(folder: Path) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder in the order of their names; the system lists files and folders in one call."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted((each for each in entries if not each.name.startswith(".")), key=lambda each: each.name)
+
+
+def _suffix(entry: os.DirEntry[str]) -> str:
+    return PurePath(entry.name).suffix.lower()
 
 
 def _images(folder: Path) -> list[Path]:
-    return [path for path in _list_visible(folder) if path.suffix.lower() in SUFFIXES and not path.is_dir()]
+    return [folder / entry.name for entry in _list_visible(folder) if _suffix(entry) in SUFFIXES and not entry.is_dir()]
 
 
 def _read_all(read: Callable[[Path], T], paths: Sequence[Path]) -> Iterator[T]:

@@ -7,6 +7,7 @@ b = round(127.5 (x + 1)), clamped. Images stay bytes in memory; only batches are
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -115,8 +116,16 @@ class Samples:
         """Compute the sha256 of values, labels and classes in hexadecimal, to identify the data of a run."""
         sha256 = hashlib.sha256(repr((list(self.values.shape), str(self.values.dtype), self.classes)).encode())
         for tensor in (self.values, self.labels):
-            sha256.update(tensor.contiguous().numpy().tobytes() if tensor.numel() else b"")
+            sha256.update(tensor.contiguous().numpy().data if tensor.numel() else b"")
         return sha256.hexdigest()
+
+    def describe(self) -> dict[str, Any]:
+        """Return digest, sample shape and class names, as config.json of a run has them."""
+        return {
+            "sha256": self.digest(),
+            "sample_shape": list(self.sample_shape),
+            "classes": list(self.classes),
+        }
 
 
 LISTED = 10

@@ -13,7 +13,7 @@ from truedrift.grids.plan import Plan, Task, run_path
 from truedrift.grids.record import EvaluatedStep, ImageGrid, ImageRun
 from truedrift.options import from_dict
 from truedrift.records.provenance import provenance
-from truedrift.storage import read_json_lines
+from truedrift.storage import iterate_json_lines
 from truedrift.training.run_directory import METRICS, open_run
 from truedrift.training.status import wall_seconds
 
@@ -51,13 +51,13 @@ def collect_results(plan: Plan, runs: Path, *, seed: int, started: float) -> Ima
 
 def _read_evaluations(run: Path) -> dict[int, dict[str, Any]]:
     """Return the lines of metrics.jsonl with an evaluation, by step."""
-    entries = read_json_lines(run / METRICS, strict=True)
+    entries = iterate_json_lines(run / METRICS, strict=True)
     return {entry["step"]: entry for entry in entries if "evaluation" in entry}
 
 
 def _fastest_step_seconds(run: Path, images_per_step: int) -> float | None:
     """Return the seconds per step in the fastest logged interval, or None if no time was logged."""
-    entries = read_json_lines(run / METRICS, strict=True)
+    entries = iterate_json_lines(run / METRICS, strict=True)
     fastest = max((entry.get("timing", {}).get("images_per_second", 0) for entry in entries), default=0)
     return images_per_step / fastest if fastest > 0 else None
 

@@ -23,7 +23,8 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from truedrift.page.run_data import SMALLEST, Run, number_at
+from truedrift.page.run_data import Run
+from truedrift.page.run_log import SIDES, SMALLEST, number_at
 from truedrift.report.figure import ABC, ABC2, MUTED, STANDARD, STRATIFIED, TARGET, style_axes
 
 MOST_POINTS = 240
@@ -160,7 +161,7 @@ def evaluation_charts(runs: Sequence[Run]) -> list[Chart]:
     def points(run: Run, distance: str, metric: str) -> list[Point]:
         shown = [each for each in run.evaluations if each.protocol.distance_name == distance]
         seen = [run.config.positives_seen(each.step or 0, len(run.classes)) for each in shown]
-        return [(x, number_at(vars(each.metrics), metric)) for x, each in zip(seen, shown, strict=True)]
+        return thin_points([(x, number_at(vars(each.metrics), metric)) for x, each in zip(seen, shown, strict=True)])
 
     return _keep_values(
         Chart(
@@ -225,7 +226,7 @@ def gauge_charts(runs: Sequence[Run]) -> list[Chart]:
                     negative=side == "negative",
                 )
                 for run, style in zip(runs, line_styles(runs), strict=True)
-                for side in ("positive", "negative")
+                for side in SIDES
             ],
             level=float(min(sizes)) if name == "n_eff" and len(sizes) == 1 else None,
             from_zero=True,
@@ -406,7 +407,8 @@ def axis_limits(values: Sequence[float], *, from_zero: bool) -> tuple[float, flo
 def _marked_points(series: Series) -> list[int]:
     """Return the positions of all points, or of the last and of those between two gaps."""
     known = [k for k, (_, value) in enumerate(series.points) if value is not None]
-    return [k for k in known if series.mark_every_point or k == known[-1] or not {k - 1, k + 1} & set(known)]
+    present = set(known)
+    return [k for k in known if series.mark_every_point or k == known[-1] or not {k - 1, k + 1} & present]
 
 
 def format_tick(value: float) -> str:

@@ -11,15 +11,14 @@ from itertools import compress, product
 
 from truedrift.evaluation.record import Protocol
 from truedrift.page.run_data import (
-    Evaluation,
     Run,
     best_evaluation,
     final_evaluations,
     group_strengths,
     is_overview,
-    number_at,
     pluralize,
 )
+from truedrift.page.run_log import Evaluation, number_at
 from truedrift.report.neighbors import describe_neighbors, describe_neighbors_protocol
 from truedrift.report.screens import share
 from truedrift.report.sweeps import Sweep, describe_best

@@ -40,10 +40,10 @@ from truedrift.page.run_data import (
     find_sweeps,
     is_overview,
     pluralize,
-    read_runs,
     runs_to_draw,
     sort_runs,
 )
+from truedrift.page.run_log import FEW
 from truedrift.paper.catalog import find_item
 from truedrift.records.provenance import Provenance
 from truedrift.report.figure import save_figure, set_paper_fonts
@@ -74,39 +74,39 @@ def write_page(
     *,
     title: str,
     records: Sequence[Any],
-    runs: Sequence[Path],
+    runs: Sequence[Run],
     problems: Sequence[str] = (),
     models: Sequence[PretrainedModel] = (),
 ) -> Path:
-    """Write the page of these records and run directories atomically.
+    """Write the page of these records and runs atomically.
 
     Args:
         path: The HTML file.
         title: Title of the page.
         records: Records of the paper's items.
-        runs: Run directories.
+        runs: Runs as `read_runs` returns them.
         problems: Sentences on what could not be read.
         models: Pretrained models, whose samples are drawn for the page.
 
     Returns:
         The path.
     """
-    html = render_page(title, records, sort_runs(read_runs(runs)), problems=problems, models=models)
+    html = render_page(title, records, runs, problems=problems, models=models)
     write_atomically(path, html.encode(errors="replace"))  # a file name may contain bytes that are not UTF-8
     return path
 
 
-def render_runs(paths: Sequence[Path], directory: Path) -> str:
+def render_runs(runs: Sequence[Run], directory: Path) -> str:
     """Write the figures of the drawn runs and the tables of all runs, if they have content.
 
     Args:
-        paths: Run directories.
+        runs: Runs as `read_runs` returns them.
         directory: The directory of the files.
 
     Returns:
         One line per file.
     """
-    runs = sort_runs(read_runs(paths))
+    runs = sort_runs(runs)
     drawn = runs_to_draw(runs)
     figures = {
         "curves": [*energy_charts(drawn), *evaluation_charts(drawn), *training_charts(drawn)],
@@ -140,6 +140,7 @@ def render_page(
     Returns:
         The HTML.
     """
+    runs = sort_runs(runs)
     # Findings.
     items = [(find_item(record), record) for record in records]
     item_findings = [
@@ -200,7 +201,7 @@ def load_template() -> Any:
     texts = (cell_text, describe_drawn, describe_origin, is_bold, pluralize)
     evaluations = (describe_neighbors, describe_neighbors_protocol, find_sweeps, sweep_table)
     functions = (*images, *figures, *texts, *evaluations)
-    environment.globals |= {"tables": tables} | {function.__name__: function for function in functions}
+    environment.globals |= {"tables": tables, "few": FEW} | {function.__name__: function for function in functions}
     return environment.from_string(read_resource("page.html.j2"))
 
 

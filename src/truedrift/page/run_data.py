@@ -15,13 +15,13 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from truedrift.errors import UserError
 from truedrift.evaluation.neighbors import NeighborsRecord
 from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord, Metrics, Protocol
-from truedrift.options import from_dict
+from truedrift.page.run_log import AVERAGE, Evaluation, Reliability, RunLog, read_log
 from truedrift.records.store import read_lenient
 from truedrift.report.neighbors import NEIGHBORS
 from truedrift.report.sweeps import Quantity, Sweep
@@ -30,24 +30,10 @@ from truedrift.training.config import RunConfig
 from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, SAMPLES, open_run
 from truedrift.training.status import RunStatus, run_status
 
-LARGEST, SMALLEST = 1e100, 1e-100
-"""Magnitudes outside this range overflow or underflow in the arithmetic of axes."""
 MOST_RUNS = 6
 """Number of runs that are shown one by one; there is one line color per run."""
-AVERAGE = "ema"
-"""Weights of the main average in a protocol. Those of another average are "ema" with its decay, such as "ema 0.99"."""
 SEED = "seed"
 """The option in which repeated runs of one configuration differ."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """Metrics of a run, made during training or by `truedrift evaluate`; the step is None for saved weights."""
-
-    step: int | None
-    metrics: Metrics
-    protocol: Protocol
-    in_training: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +47,11 @@ class Run:
     version: str
     commit: str
     telemetry: Sequence[Mapping[str, Any]]
-    """The lines of logged steps."""
+    """The lines of logged steps. Of more than 1000, some are left out, and never the first or the last."""
+    logged_steps: int
+    """Number of all logged steps."""
+    reliability: Mapping[tuple[str, int], Mapping[Reliability, int]]
+    """Side and index of a temperature → number of all logged steps by reliability."""
     evaluations: Sequence[Evaluation]
     """Made during training."""
     later_evaluations: Sequence[Evaluation]
@@ -92,8 +82,8 @@ class Run:
         """Whether the last logged step reports a collapse."""
         return self.last.get("collapsed") is True
 
-    @property
-    def options(self) -> dict[str, Any]:
+    @cached_property
+    def options(self) -> Mapping[str, Any]:
         """The configuration as `section.option` → value."""
         return flatten(self.config.tree())
 
@@ -139,8 +129,7 @@ def read_run(path: Path, name: str) -> Run:
     opened = open_run(path)
     tree = json.loads(read_regular(path / CONFIG).decode())
     problems: list[str] = []
-    lines = _read_lines(path / METRICS, problems)
-    evaluations, average_evaluations = _parse_evaluations(lines, problems)
+    log = _read_log(path / METRICS, len(opened.config.objective.temperatures), problems)
     later_evaluations, neighbors = _read_later_evaluations(path / EVALUATIONS, problems)
     return Run(
         name=name,
@@ -149,11 +138,13 @@ def read_run(path: Path, name: str) -> Run:
         data_sha256=opened.data.get("sha256", "unknown"),
         version=tree.get("version", "unknown"),
         commit=tree.get("commit") or "unknown",
-        telemetry=[line for line in lines if number_at(line, "positives_seen") is not None],
-        evaluations=evaluations,
-        average_evaluations=average_evaluations,
+        telemetry=log.telemetry,
+        logged_steps=log.logged_steps,
+        reliability=log.reliability,
+        evaluations=log.evaluations,
+        average_evaluations=log.average_evaluations,
         later_evaluations=later_evaluations,
-        history=_read_lines(path / HISTORY, problems),
+        history=_read_history(path / HISTORY, problems),
         pictures=sorted(
             (int(match[1]), picture)
             for picture in (path / SAMPLES).glob("step-*.png")
@@ -165,7 +156,21 @@ def read_run(path: Path, name: str) -> Run:
     )
 
 
-def _read_lines(path: Path, problems: list[str]) -> list[dict[str, Any]]:
+def _read_log(path: Path, temperatures: int, problems: list[str]) -> RunLog:
+    """Read metrics.jsonl, and describe what cannot be read."""
+    try:
+        log = read_log(path, temperatures)
+    except OSError as error:
+        problems.append(f"{path.name} cannot be read ({error.strerror}).")
+        return RunLog(temperatures)
+    if log.unreadable_lines:
+        problems.append(f"{log.unreadable_lines} of {log.lines} lines of {path.name} cannot be read.")
+    if log.unreadable_evaluations:
+        problems.append(f"{pluralize(log.unreadable_evaluations, 'evaluation')} in {path.name} cannot be read.")
+    return log
+
+
+def _read_history(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     try:
         written = read_regular(path).splitlines()
     except OSError as error:
@@ -175,34 +180,6 @@ def _read_lines(path: Path, problems: list[str]) -> list[dict[str, Any]]:
     if len(entries) < len(written):
         problems.append(f"{len(written) - len(entries)} of {len(written)} lines of {path.name} cannot be read.")
     return entries
-
-
-def _parse_evaluations(
-    lines: Sequence[Mapping[str, Any]], problems: list[str]
-) -> tuple[list[Evaluation], list[Evaluation]]:
-    """Return the evaluations made during training: those of the main average, and those of further averages.
-
-    A generator that diverged has no distance and is left out.
-    """
-    main: list[Evaluation] = []
-    further: list[Evaluation] = []
-    unreadable = 0
-    for line in lines:
-        protocol, more = line.get("protocol"), line.get("more_ema")
-        found = [(main, line.get("evaluation"), protocol)]
-        if isinstance(more, dict) and isinstance(protocol, dict):  # these have the protocol of the main average
-            found += [(further, each, protocol | {"weights": f"{AVERAGE} {decay}"}) for decay, each in more.items()]
-        for averages, metrics, own_protocol in found:
-            if not isinstance(metrics, dict) or metrics.get("fid") is None:
-                continue
-            tree = {"step": line.get("step"), "metrics": metrics, "protocol": own_protocol, "in_training": True}
-            try:
-                averages.append(from_dict(Evaluation, tree))
-            except UserError:
-                unreadable += 1
-    if unreadable:
-        problems.append(f"{pluralize(unreadable, 'evaluation')} in {METRICS} cannot be read.")
-    return main, further
 
 
 def _read_later_evaluations(path: Path, problems: list[str]) -> tuple[list[Evaluation], NeighborsRecord | None]:
@@ -219,19 +196,6 @@ def _read_later_evaluations(path: Path, problems: list[str]) -> tuple[list[Evalu
     ]
     neighbors = [each for each in records if isinstance(each, NeighborsRecord)]
     return evaluations, neighbors[-1] if neighbors else None
-
-
-def number_at(entry: Any, *path: str | int) -> float | None:
-    """Return the number at the end of a path of names and positions; None if there is none that can be drawn."""
-    value = entry
-    for key in path:
-        try:
-            value = value[key]
-        except (KeyError, IndexError, TypeError):
-            return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:  # also NaN
-        return None
-    return float(value) if abs(value) >= SMALLEST else 0.0
 
 
 # Distances
@@ -396,7 +360,7 @@ def runs_to_draw(runs: Sequence[Run]) -> list[Run]:
     Returns:
         At most 6 runs, in the given order: one per configuration apart from its seed, then others.
     """
-    configurations = [json.dumps(run.options | {SEED: 0}, sort_keys=True) for run in runs]
+    configurations = [json.dumps({**run.options, SEED: 0}, sort_keys=True) for run in runs]
     first = [configurations.index(each) for each in dict.fromkeys(configurations)]
     others = [k for k in range(len(runs)) if k not in first]
     return [runs[k] for k in sorted([*first, *others][:MOST_RUNS])]

@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, get_args
 
 from truedrift.errors import list_names
-from truedrift.page.charts import gauge_number
+from truedrift.page.charts import gauge_number, temperature_index
 from truedrift.page.findings import (
     describe_protocol,
     describe_status,
@@ -22,10 +22,10 @@ from truedrift.page.run_data import (
     find_differences,
     format_option,
     is_overview,
-    number_at,
     pluralize,
     runs_to_draw,
 )
+from truedrift.page.run_log import SIDES, Reliability, number_at, rate_reliability
 from truedrift.report.table import DASH, MeanCell, Number, Row, Table, cell_text
 
 # Final numbers
@@ -178,26 +178,6 @@ def options_table(runs: Sequence[Run], differences: Sequence[str] | None = None)
 
 # Bias indicators
 
-FEW = 3.0
-"""n_eff below which the reliability is yellow."""
-Reliability = Literal["green", "yellow", "red", "unknown"]
-
-
-def rate_reliability(n_eff: float | None, dominated: float | None) -> Reliability:
-    """Rate the weights of one batch; the thresholds are the rules of thumb of docs/telemetry.md.
-
-    | reliability | if                   | meaning                                                                  |
-    |-------------|----------------------|--------------------------------------------------------------------------|
-    | red         | dominated > ½        | the centroid is mostly the nearest reference; no correction helps        |
-    | yellow      | else, n_eff < FEW    | the bias is large, and its expansion in 1/n is rough                     |
-    | green       | else                 | the leading bias, which ABC removes, is most of the bias                 |
-    """
-    if n_eff is None or dominated is None:
-        return "unknown"
-    if dominated > 0.5:
-        return "red"
-    return "yellow" if n_eff < FEW else "green"
-
 
 def gauge_table(run: Run) -> Table:
     """Return the table of the bias indicators of a run.
@@ -209,7 +189,7 @@ def gauge_table(run: Run) -> Table:
         One row per temperature and side: the indicators at the end, and how many logged steps have each reliability.
     """
     header = ("τ", "side", "reliability at the end", "n_eff", "dominated", "moved")
-    sides = [(tau, side) for tau in run.config.objective.temperatures for side in ("positive", "negative")]
+    sides = [(tau, side) for tau in run.config.objective.temperatures for side in SIDES]
     return Table(
         caption="Bias indicators",
         label="tab:gauge",
@@ -219,29 +199,26 @@ def gauge_table(run: Run) -> Table:
 
 
 def _gauge_row(run: Run, tau: float, side: str) -> Row:
-    quantities = [
-        [gauge_number(name, side, tau, run, entry) for name in ("n_eff", "dominated", "correction")]
-        for entry in run.telemetry
-    ]
-    ratings = [rate_reliability(n_eff, dominated) for n_eff, dominated, _ in quantities]
-    counts = [f"{ratings.count(each)} {each}" for each in ("green", "yellow", "red", "unknown") if each in ratings]
+    counts = run.reliability[side, temperature_index(run, tau)]
     n = run.config.references(side)
-    n_eff, dominated, moved = quantities[-1]
+    n_eff, dominated, moved = (
+        gauge_number(name, side, tau, run, run.last) for name in ("n_eff", "dominated", "correction")
+    )
     return [
         f"{tau:g}",
         side,
-        ratings[-1],
+        rate_reliability(n_eff, dominated),
         DASH if n_eff is None else f"{n_eff:.2f} of {n}",
         DASH if dominated is None else f"{dominated:.0%}",
         DASH if moved is None else f"{moved:.1%}",
-        ", ".join(counts),
+        ", ".join(f"{counts[each]} {each}" for each in get_args(Reliability) if each in counts),
     ]
 
 
 def describe_progress(run: Run) -> str:
     """Describe the logged steps that the table counts."""
     first, last = (number_at(entry, "positives_seen") for entry in (run.telemetry[0], run.last))
-    return f"{pluralize(len(run.telemetry), 'logged step')}, from {first:,.0f} to {last:,.0f} positives seen per class."
+    return f"{pluralize(run.logged_steps, 'logged step')}, from {first:,.0f} to {last:,.0f} positives seen per class."
 
 
 # Provenance

@@ -27,18 +27,19 @@ from typing import Any
 from truedrift import distributed
 from truedrift.errors import UserError
 from truedrift.storage import (
+    iterate_json_lines,
     open_regular,
     open_to_read,
     parse_json_line,
     read_json_lines,
-    read_regular,
     sync_directory,
     write_all,
     write_atomically,
 )
 from truedrift.training import checkpoint
-from truedrift.training.run_directory import METRICS, RunDirectory, write_errors_as_user_errors
+from truedrift.training.run_directory import HISTORY, METRICS, RunDirectory, write_errors_as_user_errors
 from truedrift.training.state import TrainingState
+from truedrift.training.status import RunStatus, run_status
 from truedrift.training.telemetry import TensorBoard
 
 LATEST_BYTES = 1 << 16
@@ -64,7 +65,7 @@ class MetricsLog:
         self.path = path
         with write_errors_as_user_errors(path.parent):
             self._descriptor = open_regular(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            os.ftruncate(self._descriptor, read_regular(path).rfind(b"\n") + 1 if length is None else length)
+            os.ftruncate(self._descriptor, _whole_lines(path) if length is None else length)
             sync_directory(path.parent)
             self._digest = _hash_beginning(path, os.fstat(self._descriptor).st_size)
 
@@ -116,6 +117,20 @@ class MetricsLog:
         self.close()
 
 
+def _whole_lines(path: Path) -> int:
+    """Return the length of a file up to its last newline, which is searched from the end."""
+    with open_to_read(path) as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - LATEST_BYTES)
+            file.seek(start)
+            newline = file.read(end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
+            end = start
+    return 0
+
+
 def _hash_beginning(path: Path, length: int) -> Any:
     """Return the sha256 object of the first bytes of a file, which must be whole lines; None if they are not."""
     digest, left, last = hashlib.sha256(), length, b"\n"
@@ -131,9 +146,8 @@ def keep_damaged(path: Path, step: int) -> str:
     number = next(n for n in itertools.count(1) if not path.with_name(f"{path.stem}.damaged-{n}.jsonl").exists())
     damaged = path.with_name(f"{path.stem}.damaged-{number}.jsonl")
     os.replace(path, damaged)
-    entries = [entry for entry in read_json_lines(damaged) if _is_step(entry.get("step"), step)]
-    lines = [json.dumps(entry, ensure_ascii=False) + "\n" for entry in entries]
-    write_atomically(path, "".join(lines).encode())
+    entries = (entry for entry in iterate_json_lines(damaged) if _is_step(entry.get("step"), step))
+    write_atomically(path, (json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in entries))
     return damaged.name
 
 
@@ -156,6 +170,27 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return read_json_lines(path, strict=True)
 
 
+def _late_evaluation(path: Path, length: int, step: int) -> dict[str, Any] | None:
+    """Return an evaluation of the checkpoint of that step, which was written after it was saved."""
+    try:
+        with open_to_read(path) as file:
+            file.seek(length)
+            line = file.readline(LATEST_BYTES)
+    except OSError:
+        return None
+    entry = parse_json_line(line) if line.endswith(b"\n") else None
+    return entry if entry is not None and _is_evaluation(entry, step) else None
+
+
+def _has_evaluation(path: Path, step: int) -> bool:
+    """Return whether the last lines of the log hold an evaluation of that step."""
+    return any(_is_evaluation(entry, step) for entry in iterate_json_lines(path, last_bytes=LATEST_BYTES))
+
+
+def _is_evaluation(entry: Mapping[str, Any], step: int) -> bool:
+    return entry.get("step") == step and isinstance(entry.get("evaluation"), dict)
+
+
 # ---- Journal ----
 
 
@@ -174,10 +209,64 @@ class RunProgress:
     energy: list[list[float]] = field(default_factory=list)
     """Sums of the energy distance since the last log (`EnergyAverage`)."""
 
+    @classmethod
+    def at(cls, saved: checkpoint.Checkpoint) -> RunProgress:
+        """Return the progress at a checkpoint."""
+        facts = saved.facts
+        energy = facts.get("energy", [])  # older checkpoints have none
+        return cls(saved.step, facts["skipped"], facts["best"], dict(facts["metrics"]), energy)
+
     def record_fid(self, fid: Any) -> None:
         """Record the FID of the current step, which becomes the best step if its FID is the smallest so far."""
         if isinstance(fid, float) and math.isfinite(fid) and (self.best is None or fid < self.best["fid"]):
             self.best = {"step": self.step, "fid": fid}
+
+
+def _logged(saved: checkpoint.Checkpoint) -> tuple[int, str | None]:
+    """Return length and sha256 of the metrics at a checkpoint; older checkpoints have no hash."""
+    return saved.facts["metrics_offset"], saved.facts.get("metrics_sha256")
+
+
+def describe_start(run: RunDirectory, step: int) -> str:
+    """Return the message on a run that starts at that step."""
+    steps = run.config.cadence.steps
+    if step >= steps:
+        return f"all {steps} steps are already done in {run.path}"
+    if step:
+        return f"resuming at step {step} of {steps} steps in {run.path}"
+    fixed = run.config.optimizer.schedule == "cosine"  # a longer run would be another run
+    schedule = " with a cosine schedule, which fixes the length of the run" if fixed else ""
+    return f"{run.config.recipe}: {steps} steps{schedule} in {run.path}"
+
+
+def read_complete(run: RunDirectory, *, evaluated: bool) -> RunProgress | None:
+    """Return the progress of a run that is complete and whose files are as it left them. Nothing is written.
+
+    Args:
+        run: The run.
+        evaluated: Whether its last step must have an evaluation.
+
+    Returns:
+        The progress at the last step; None if something is missing or damaged, which `RunJournal` can deal with.
+    """
+    steps, path = run.config.cadence.steps, run.path / METRICS
+    if run_status(read_json_lines(run.path / HISTORY), steps) is not RunStatus.COMPLETE:
+        return None
+    # The newest checkpoint is valid, and that of the last step.
+    latest = checkpoint.latest_checkpoint(run.checkpoints, run=run.id)
+    saved = latest.checkpoint
+    if saved is None or latest.skipped or saved.step < steps:
+        return None
+    # The log ends where the checkpoint was saved, or an evaluation follows.
+    length, sha256 = _logged(saved)
+    try:
+        digest, size = _hash_beginning(path, length), path.stat().st_size
+    except OSError:
+        return None
+    is_intact = digest is not None and digest.hexdigest() == sha256
+    if not is_intact or (size > length and _late_evaluation(path, length, saved.step) is None):
+        return None
+    return RunProgress.at(saved) if not evaluated or _has_evaluation(path, saved.step) else None
 
 
 class RunJournal:
@@ -195,7 +284,7 @@ class RunJournal:
         self._log = self._open_log(*logged)
         run.append_history("started" if step == 0 else "resumed", **start)
         self._tensorboard = TensorBoard(run.path / "tensorboard", step, notify)
-        notify(f"{self._start_message()} in {run.path}")
+        notify(describe_start(run, step))
 
     def write(self, metrics: Mapping[str, Any]) -> None:
         """Append a line of metrics; its numbers must be finite or None."""
@@ -204,8 +293,7 @@ class RunJournal:
 
     def has_evaluation(self) -> bool:
         """Return whether the log holds an evaluation of the current step."""
-        latest = read_json_lines(self.run.path / METRICS, last_bytes=LATEST_BYTES)
-        return any(self._is_evaluation(entry) for entry in latest)
+        return _has_evaluation(self.run.path / METRICS, self.progress.step)
 
     def save(self) -> None:
         """Save a checkpoint of the current state, and prune older ones."""
@@ -237,10 +325,7 @@ class RunJournal:
         for message in latest.skipped:
             self.notify(message)
         if latest.checkpoint is not None:
-            facts = latest.checkpoint.facts
-            progress = RunProgress(latest.checkpoint.step, facts["skipped"], facts["best"], dict(facts["metrics"]))
-            progress.energy = facts.get("energy", [])  # older checkpoints have none
-            return progress, (facts["metrics_offset"], facts.get("metrics_sha256"))
+            return RunProgress.at(latest.checkpoint), _logged(latest.checkpoint)
         damaged = checkpoint.steps(self.run.checkpoints)
         if damaged:  # a new start would overwrite what may still be recovered
             raise UserError(
@@ -254,7 +339,7 @@ class RunJournal:
     def _open_log(self, length: int, sha256: str | None) -> MetricsLog:
         """Open the log as it was at the checkpoint. A log that was lost or changed does not cost the weights."""
         path = self.run.path / METRICS
-        late = self._late_evaluation(length)
+        late = _late_evaluation(path, length, self.progress.step)
         try:
             log = MetricsLog.resume(path, length, sha256)
         except UserError as error:
@@ -267,33 +352,9 @@ class RunJournal:
             log.append(late)
         return log
 
-    def _late_evaluation(self, length: int) -> dict[str, Any] | None:
-        """Return an evaluation of the checkpoint that was written after it was saved."""
-        try:
-            with open_to_read(self.run.path / METRICS) as file:
-                file.seek(length)
-                line = file.readline(LATEST_BYTES)
-        except OSError:
-            return None
-        entry = parse_json_line(line) if line.endswith(b"\n") else None
-        return entry if entry is not None and self._is_evaluation(entry) else None
-
-    def _is_evaluation(self, entry: Mapping[str, Any]) -> bool:
-        return entry.get("step") == self.progress.step and isinstance(entry.get("evaluation"), dict)
-
     def _last_written(self) -> dict[str, str]:
         """Return when the metrics were last written: the end of an earlier process that was killed."""
         path = self.run.path / METRICS
         if not path.is_file():
             return {}
         return {"last_written": datetime.fromtimestamp(path.stat().st_mtime, UTC).isoformat(timespec="seconds")}
-
-    def _start_message(self) -> str:
-        step, steps = self.progress.step, self.run.config.cadence.steps
-        if step >= steps:
-            return f"all {steps} steps are already done"
-        if step:
-            return f"resuming at step {step} of {steps} steps"
-        fixed = self.run.config.optimizer.schedule == "cosine"  # a longer run would be another run
-        schedule = " with a cosine schedule, which fixes the length of the run" if fixed else ""
-        return f"{self.run.config.recipe}: {steps} steps{schedule}"

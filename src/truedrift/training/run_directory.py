@@ -176,6 +176,15 @@ class RunDirectory:
             self._write(written | {"config": self.config.tree()})
             self.append_history("changed", options=changed)
 
+    def is_described_by(self, data: Mapping[str, Any]) -> bool:
+        """Return whether config.json has exactly this configuration, these parts and data (`Samples.describe`)."""
+        try:
+            written = _read_config(self.path)
+        except UserError:
+            return False
+        content = _as_json(self._content(data))
+        return {name: written[name] for name in content} == content
+
     def _has_own_checkpoints_only(self) -> bool:
         """Return whether there are checkpoints, and every readable one is of this run."""
         runs = checkpoint.runs(self.checkpoints)
@@ -201,12 +210,10 @@ class RunDirectory:
 
     def _describe(self, samples: Samples) -> dict[str, Any]:
         """Return the content of config.json."""
-        data = {
-            "sha256": samples.digest(),
-            "sample_shape": list(samples.sample_shape),
-            "classes": list(samples.classes),
-        }
-        return {"schema": SCHEMA, "config": self.config.tree(), "parts": dict(self.parts), "data": data}
+        return {"schema": SCHEMA, **self._content(samples.describe())}
+
+    def _content(self, data: Mapping[str, Any]) -> dict[str, Any]:
+        return {"config": self.config.tree(), "parts": dict(self.parts), "data": dict(data)}
 
     def _require_same(self, written: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         differing = differences(self._identities(written), _as_json(self._identities(wanted)))

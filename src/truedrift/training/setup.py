@@ -17,6 +17,7 @@ from torch import nn
 from truedrift.axes import Tensor
 from truedrift.centroids.estimator import Estimator
 from truedrift.data.class_batches import ClassBatches
+from truedrift.data.folder_digest import FolderDigest, folder_digest
 from truedrift.data.load import load
 from truedrift.data.samples import Samples
 from truedrift.encoders.base import Encoder, Pixels, PixelsOptions
@@ -140,11 +141,28 @@ def _apply_data_options(samples: Samples, options: DataOptions) -> Samples:
 def load_data(options: DataOptions, *, seed: int, progress: Progress = no_progress) -> Samples:
     """Load the split "train" of a data set, or some of its classes; `seed` is that of toys."""
     root = None if options.root is None else Path(options.root)
+    digest = _find_digest(options)
     try:
         samples = load(options.name, root=root, seed=seed, image_size=options.image_size, progress=progress)
     except UserError as error:
         raise error.with_prefix(f"data.name {options.name}") from None
-    return _apply_data_options(samples, options)
+    samples = _apply_data_options(samples, options)
+    if digest is not None:
+        digest.write(samples)
+    return samples
+
+
+def find_description(options: DataOptions) -> dict[str, Any] | None:
+    """Return what `load_data(options).describe()` returned for a folder that has not changed; None: it is not known."""
+    digest = _find_digest(options)
+    return None if digest is None else digest.read()
+
+
+def _find_digest(options: DataOptions) -> FolderDigest | None:
+    """Return the digest of a folder of images in the cache; other data sets are read fast."""
+    if options.name != "folder" or options.root is None:
+        return None
+    return folder_digest(Path(options.root), image_size=options.image_size, classes=options.classes)
 
 
 _CPU_MEMORY_ERRORS = (

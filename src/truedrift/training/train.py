@@ -21,11 +21,17 @@ from truedrift.progress import Progress, no_progress
 from truedrift.training import checkpoint
 from truedrift.training.config import RunConfig
 from truedrift.training.config_checks import validated_config, warn_of_sizes
-from truedrift.training.journal import Notify, RunJournal
+from truedrift.training.journal import Notify, RunJournal, describe_start, read_complete
 from truedrift.training.loop import Evaluate, Loop, TrainingReport
 from truedrift.training.ranks import require_equal_ranks
 from truedrift.training.run_directory import RunDirectory, lock_run, open_run
-from truedrift.training.setup import Parts, build_setup, load_samples, memory_errors_as_user_errors
+from truedrift.training.setup import (
+    Parts,
+    build_setup,
+    find_description,
+    load_samples,
+    memory_errors_as_user_errors,
+)
 from truedrift.training.signals import StopSignal
 from truedrift.training.step import StepResult
 
@@ -124,10 +130,41 @@ def train(
         ...     [report.step for report in train(config, out=Path(out), device="cpu")]
         [2]
     """
-    training = load_training(validated_config(config), parts=parts, out=out, device=device, progress=progress)
-    return training.reports(
-        evaluate=evaluate, progress=progress, notify=notify or _ignore, timeout_minutes=timeout_minutes
-    )
+    config, notify = validated_config(config), notify or _ignore
+    complete = find_complete(config, parts=parts, out=out, evaluated=evaluate is not None, notify=notify)
+    if complete is not None:
+        return iter((complete,))
+    training = load_training(config, parts=parts, out=out, device=device, progress=progress)
+    return training.reports(evaluate=evaluate, progress=progress, notify=notify, timeout_minutes=timeout_minutes)
+
+
+def find_complete(
+    config: RunConfig, *, parts: Parts | None = None, out: Path | None = None, evaluated: bool, notify: Notify
+) -> TrainingReport | None:
+    """Return the last report of a complete run on a folder of images, without reading the images.
+
+    Args:
+        config: The configuration, as `recipe` or `validated_config` returns it.
+        parts: Python objects that replace those named in the configuration.
+        out: The run directory; by default runs/RECIPE-HASH.
+        evaluated: Whether the last step must have an evaluation.
+        notify: Called with a message if the run is complete.
+
+    Returns:
+        None if the run is not complete, or a file of the run or of the folder has changed: then `load_training` decides
+        what to do. Several processes compare their data first (`ranks.py`), so that they get None as well.
+    """
+    run = run_directory(config, parts or Parts(), out)
+    if distributed.expected_size() > 1 or not run.path.is_dir():
+        return None
+    data = find_description(config.data)
+    if data is None or not run.is_described_by(data):
+        return None
+    progress = read_complete(run, evaluated=evaluated)
+    if progress is None:
+        return None
+    notify(describe_start(run, progress.step))
+    return TrainingReport(run.path, progress.step, config.cadence.steps, progress.metrics)
 
 
 def load_training(
