@@ -2,6 +2,7 @@
 
 import os
 import struct
+import threading
 import zlib
 
 import numpy as np
@@ -255,7 +256,29 @@ def test_progress_counts_the_images(tmp_path):
         save(tmp_path / f"{number}.png")
     calls = []
     read_folder(tmp_path, progress=lambda *call: calls.append(call))
-    assert calls == [("reading images", done, 3) for done in (1, 2, 3)]
+    assert calls == [(what, done, 3) for what in ("checking images", "reading images") for done in (1, 2, 3)]
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_images_are_read_by_several_threads(tmp_path, monkeypatch, threads):
+    """Two threads meet at a barrier; one thread waits there in vain."""
+    for number in range(2 * folder.AT_ONCE):
+        save(tmp_path / f"{number:02}.png", GRAY + np.uint8(number))
+    barrier, read_header, alone = threading.Barrier(2), folder._read_header, []
+
+    def meet(path):
+        if path.stem in ("00", f"{folder.AT_ONCE:02}"):
+            try:
+                barrier.wait(timeout=20 if threads == 2 else 0.05)
+            except threading.BrokenBarrierError:
+                alone.append(path.stem)
+        return read_header(path)
+
+    monkeypatch.setattr(folder, "_read_header", meet)
+    monkeypatch.setattr(os, "cpu_count", lambda: threads)
+    values = read_folder(tmp_path).values[:, 0, 0, 0].numpy()
+    assert np.array_equal(values, GRAY[0, 0] + np.arange(2 * folder.AT_ONCE, dtype=np.uint8))
+    assert len(alone) == (0 if threads == 2 else 2)
 
 
 def test_the_description_has_classes_and_files_that_are_skipped(tmp_path):

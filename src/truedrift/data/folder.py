@@ -46,6 +46,9 @@ LARGEST_SIZE = 4096
 DRAFT = 8
 """A JPEG is decoded at a smaller scale if it is then still this many times larger than the result."""
 
+AT_ONCE = 16
+"""Images that a thread reads at a time. Starting one task per small image would cost a fifth of the time."""
+
 T = TypeVar("T")
 
 _DEEP = ("I", "F")
@@ -63,7 +66,7 @@ def read_folder(
         split: "train", "test" or "all" (train, then test).
         image_size: Side in pixels, 1 to 4096, to which the central square of every image is resized; None: all images
             must have the same size.
-        progress: Called with a description, the number of images read, and their number.
+        progress: Called with a description, the number of images read, and their number; first for their headers.
 
     Returns:
         Images as bytes [N, C, H, W]; C is 1 if all images are gray, else 3. Transparent pixels become white. The
@@ -79,7 +82,8 @@ def read_folder(
     names, files = find_images(root, split)
     # Read the headers and check the sizes before memory is allocated.
     paths = [path for path, _ in files]
-    sizes, modes = zip(*_read_all(_read_header, paths), strict=True)
+    headers = _read_all(_read_header, paths, partial(progress, "checking images"))
+    sizes, modes = zip(*headers, strict=True)
     gray = set(modes) <= {"1", "L", "LA"}
     if image_size is None:
         _require_one_size(paths, sizes)
@@ -93,9 +97,8 @@ def read_folder(
     # Read the pixels.
     values = torch.empty(len(files), *shape, dtype=torch.uint8)
     read = partial(_read_pixels, image_size=image_size, channels=shape[0])
-    for row, pixels in enumerate(_read_all(read, paths)):
+    for row, pixels in enumerate(_read_all(read, paths, partial(progress, "reading images"))):
         values[row] = pixels
-        progress("reading images", row + 1, len(paths))
     labels = torch.tensor([label for _, label in files])
     return Samples(values, labels, ("all",) if names == ["."] else tuple(names), "folder", flips=True)
 
@@ -221,14 +224,23 @@ def _images(folder: Path) -> list[Path]:
     return [folder / entry.name for entry in _list_visible(folder) if _suffix(entry) in SUFFIXES and not entry.is_dir()]
 
 
-def _read_all(read: Callable[[Path], T], paths: Sequence[Path]) -> Iterator[T]:
-    """Yield `read(path)` of every path in order, computed by several threads."""
+def _read_all(
+    read: Callable[[Path], T], paths: Sequence[Path], progress: Callable[[float, float], None]
+) -> Iterator[T]:
+    """Yield `read(path)` of every path in order, computed by several threads; report the number of read paths."""
     from PIL import Image  # noqa: PLC0415  an extra
 
+    def read_part(start: int) -> list[T]:
+        return [read(path) for path in paths[start : start + AT_ONCE]]
+
+    starts = range(0, len(paths), AT_ONCE)
     with ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool, warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_open_image` has a limit of its own
         try:
-            yield from pool.map(read, paths)
+            for start, part in zip(starts, pool.map(read_part, starts), strict=True):
+                for row, result in enumerate(part, start=start + 1):
+                    yield result
+                    progress(row, len(paths))
         finally:
             pool.shutdown(cancel_futures=True)
 

@@ -25,7 +25,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from truedrift.page.run_data import Run
 from truedrift.page.run_log import SIDES, SMALLEST, number_at
-from truedrift.report.figure import ABC, ABC2, MUTED, STANDARD, STRATIFIED, TARGET, style_axes
+from truedrift.report.figure import ABC, ABC2, MUTED, STANDARD, STRATIFIED, TARGET, fix_layout, style_axes
 
 MOST_POINTS = 240
 PALETTE = {
@@ -461,8 +461,8 @@ def figure_svgs(figure: Figure) -> tuple[bytes, bytes]:
     Returns:
         (light, dark): two files with the same layout and a transparent background.
     """
+    fix_layout(figure)
     light = _save_svg(figure)
-    figure.set_layout_engine("none")  # the dark version keeps the layout
     use_dark_colors(figure)
     return light, _save_svg(figure)
 

@@ -56,7 +56,7 @@ class RunLog:
         self.unreadable_evaluations = 0
         self.logged_steps = 0
         self.reliability: dict[tuple[str, int], Counter[Reliability]] = {
-            (side, index): Counter() for index in range(temperatures) for side in SIDES
+            (side, index): Counter() for side in SIDES for index in range(temperatures)
         }
         """Side and index of the temperature → logged steps by reliability."""
         self.evaluations: list[Evaluation] = []
@@ -94,8 +94,8 @@ class RunLog:
         self.logged_steps += 1
         self._last = entry
         for (side, index), counts in self.reliability.items():
-            n_eff, dominated = (number_at(entry, f"{name}_{side[:3]}", index) for name in ("n_eff", "dominated"))
-            counts[rate_reliability(n_eff, dominated)] += 1
+            n_eff, dominated = f"n_eff_{side[:3]}", f"dominated_{side[:3]}"
+            counts[rate_reliability(number_at(entry, n_eff, index), number_at(entry, dominated, index))] += 1
 
     def _add_evaluations(self, entry: Mapping[str, Any]) -> None:
         """Add the evaluations of the main average and of further averages.
