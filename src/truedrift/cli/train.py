@@ -24,8 +24,9 @@ from truedrift.storage import iterate_json_lines, open_to_read
 from truedrift.training.config import Estimator, RunConfig
 from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.run_directory import METRICS
+from truedrift.training.setup import Parts
 from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD
-from truedrift.training.train import find_complete, load_training
+from truedrift.training.train import find_complete, load_training, run_directory
 
 LARGEST_CONFIG_BYTES = 1 << 20
 LARGEST_TIMEOUT = 7 * 24 * 60.0
@@ -141,7 +142,8 @@ def _train(config: RunConfig, out: Path | None, device: torch.device, timeout_mi
     if data.name == "folder" and data.root is not None and Path(data.root).is_dir():
         progress.print_message(f"{data.root} has {describe_folder(Path(data.root))}")
     evaluated = config.evaluation.extractor is not None
-    complete = find_complete(config, out=out, evaluated=evaluated, notify=progress.print_message)
+    run = run_directory(config, Parts(), out)
+    complete = find_complete(run, evaluated=evaluated, notify=progress.print_message)
     if complete is not None:
         return _summary(config, complete)
     with ProgressDisplay(quiet=not is_rank_zero()) as loading:

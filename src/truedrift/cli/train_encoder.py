@@ -13,13 +13,19 @@ import tyro
 
 from truedrift.cli.progress import ProgressDisplay
 from truedrift.cli.train import follow_training
+from truedrift.data.folder import count_images
 from truedrift.data.load import NAMES, TOYS
 from truedrift.distributed import resolve_device
 from truedrift.encoders.resnet import WEIGHTS
 from truedrift.errors import UserError, require_choice
 from truedrift.recipes.overrides import RECIPES, apply_settings
 from truedrift.training.config import DataOptions
-from truedrift.training.encoder_run import EncoderConfig, encoder_config_from_dict, train_encoder
+from truedrift.training.encoder_run import (
+    EncoderConfig,
+    encoder_config_from_dict,
+    find_complete_encoder,
+    train_encoder,
+)
 from truedrift.training.setup import load_data
 
 DATA_SETS = tuple(name for name in NAMES if name not in TOYS)
@@ -105,13 +111,18 @@ class TrainEncoder:
 def _train(config: EncoderConfig, out: Path | None, device: torch.device) -> str:
     """Train to the end or to a signal; return the summary."""
     progress = ProgressDisplay()
-    with ProgressDisplay() as loading:
-        samples = load_data(config.data, seed=config.seed, progress=loading)
-    reports = train_encoder(
-        config, samples=samples, out=out, device=device, progress=progress, notify=progress.print_message
-    )
-    last = follow_training(reports, progress, _describe_loss)
-    first, *others = _next_commands(config.data, last.directory, samples.labels.unique(return_counts=True)[1].tolist())
+    last = find_complete_encoder(config, out, progress.print_message)
+    if last is not None:  # it is on a folder of images
+        class_sizes = count_images(Path(config.data.root or ""), config.data.classes)
+    else:
+        with ProgressDisplay() as loading:
+            samples = load_data(config.data, seed=config.seed, progress=loading)
+        reports = train_encoder(
+            config, samples=samples, out=out, device=device, progress=progress, notify=progress.print_message
+        )
+        last = follow_training(reports, progress, _describe_loss)
+        class_sizes = samples.labels.unique(return_counts=True)[1].tolist()
+    first, *others = _next_commands(config.data, last.directory, class_sizes)
     lines = (
         f"complete: {last.steps} steps, {last.metrics.get('images_seen', 0)} images seen",
         _describe_loss(last.metrics),

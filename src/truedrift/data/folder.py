@@ -79,7 +79,7 @@ def read_folder(
     if image_size is not None and not 1 <= image_size <= LARGEST_SIZE:
         raise UserError(f"is {image_size}", f"must be 1 to {LARGEST_SIZE}", "pass for example 32", field="image_size")
     import_package("PIL", "reading images", "train")
-    names, files = find_images(root, split)
+    classes, files = find_images(root, split)
     # Read the headers and check the sizes before memory is allocated.
     paths = [path for path, _ in files]
     headers = _read_all(_read_header, paths, partial(progress, "checking images"))
@@ -100,10 +100,10 @@ def read_folder(
     for row, pixels in enumerate(_read_all(read, paths, partial(progress, "reading images"))):
         values[row] = pixels
     labels = torch.tensor([label for _, label in files])
-    return Samples(values, labels, ("all",) if names == ["."] else tuple(names), "folder", flips=True)
+    return Samples(values, labels, classes, "folder", flips=True)
 
 
-def find_images(root: Path, split: str = "train") -> tuple[list[str], list[tuple[Path, int]]]:
+def find_images(root: Path, split: str = "train") -> tuple[tuple[str, ...], list[tuple[Path, int]]]:
     """Find the images that `read_folder` reads, without opening them.
 
     Args:
@@ -111,8 +111,7 @@ def find_images(root: Path, split: str = "train") -> tuple[list[str], list[tuple
         split: "train", "test" or "all" (train, then test).
 
     Returns:
-        The names of the class folders, which are "." alone without class folders; and the path and the label of every
-        image.
+        The classes, and the path and the label of every image.
 
     Raises:
         UserError: If the directory or the split is missing, or a class has no images.
@@ -126,7 +125,14 @@ def find_images(root: Path, split: str = "train") -> tuple[list[str], list[tuple
     files = [(path, label) for folder in folders for label, name in enumerate(names) for path in _images(folder / name)]
     if not files:
         raise _no_images(folders[0])
-    return names, files
+    return ("all",) if names == ["."] else tuple(names), files
+
+
+def count_images(root: Path, classes: Sequence[str] = ()) -> list[int]:
+    """Return the number of training images per class that has any; of some classes, or of all if none are given."""
+    names, files = find_images(root)
+    counts = Counter(names[label] for _, label in files)
+    return [counts[name] for name in classes or names if counts[name]]
 
 
 def count_class_folders(root: Path) -> int:

@@ -19,10 +19,11 @@ import torch
 from truedrift.axes import Tensor
 from truedrift.data.samples import Samples
 from truedrift.distributed import resolve_device
-from truedrift.encoders.resnet import ResNetOptions, save_encoder
+from truedrift.encoders.resnet import WEIGHTS, ResNetOptions, save_encoder
 from truedrift.errors import UserError
 from truedrift.options import Within, from_dict
 from truedrift.progress import Progress, no_progress
+from truedrift.storage import read_tensors
 from truedrift.training import checkpoint
 from truedrift.training.autoencoder import (
     AutoencoderLoss,
@@ -40,6 +41,7 @@ from truedrift.training.setup import load_data, memory_errors_as_user_errors
 from truedrift.training.signals import StopSignal
 from truedrift.training.state import TrainingState, learning_rate
 from truedrift.training.telemetry import finite_or_none, timing
+from truedrift.training.train import find_complete
 
 # ---- Configuration ----
 
@@ -248,10 +250,19 @@ def train_encoder(
         problem = f"{samples.name} has points of shape {samples.sample_shape}"
         raise UserError(problem, "an encoder is trained on images", "choose a data set of images")
     _require_classes(config.cadence.classifier_steps, samples)
+    return _take_steps(_encoder_run(config, out), samples, where, progress, notify or _ignore)
+
+
+def find_complete_encoder(config: EncoderConfig, out: Path | None, notify: Notify) -> TrainingReport | None:
+    """Return the last report of a complete run on a folder of images, as `find_complete`; its encoder is intact."""
+    run = _encoder_run(config, out)
+    return find_complete(run, evaluated=False, notify=notify) if read_tensors(run.path / WEIGHTS) else None
+
+
+def _encoder_run(config: EncoderConfig, out: Path | None) -> EncoderRun:
+    """Return the run in `out`, or in runs/<recipe>-<hash of the configuration>."""
     run = EncoderRun(Path(out or ""), config, {})
-    if out is None:
-        run = replace(run, path=Path("runs") / f"{config.recipe}-{run.id}")
-    return _take_steps(run, samples, where, progress, notify or _ignore)
+    return run if out is not None else replace(run, path=Path("runs") / f"{config.recipe}-{run.id}")
 
 
 def _require_classes(steps: int, samples: Samples) -> None:

@@ -130,41 +130,37 @@ def train(
         ...     [report.step for report in train(config, out=Path(out), device="cpu")]
         [2]
     """
-    config, notify = validated_config(config), notify or _ignore
-    complete = find_complete(config, parts=parts, out=out, evaluated=evaluate is not None, notify=notify)
+    config, parts, notify = validated_config(config), parts or Parts(), notify or _ignore
+    device = resolve_device(device)
+    complete = find_complete(run_directory(config, parts, out), evaluated=evaluate is not None, notify=notify)
     if complete is not None:
         return iter((complete,))
     training = load_training(config, parts=parts, out=out, device=device, progress=progress)
     return training.reports(evaluate=evaluate, progress=progress, notify=notify, timeout_minutes=timeout_minutes)
 
 
-def find_complete(
-    config: RunConfig, *, parts: Parts | None = None, out: Path | None = None, evaluated: bool, notify: Notify
-) -> TrainingReport | None:
+def find_complete(run: RunDirectory, *, evaluated: bool, notify: Notify) -> TrainingReport | None:
     """Return the last report of a complete run on a folder of images, without reading the images.
 
     Args:
-        config: The configuration, as `recipe` or `validated_config` returns it.
-        parts: Python objects that replace those named in the configuration.
-        out: The run directory; by default runs/RECIPE-HASH.
+        run: The run, as `run_directory` returns it.
         evaluated: Whether the last step must have an evaluation.
         notify: Called with a message if the run is complete.
 
     Returns:
         None if the run is not complete, or a file of the run or of the folder has changed: then `load_training` decides
-        what to do. Several processes compare their data first (`ranks.py`), so that they get None as well.
+        what to do. Several processes get None, since they compare their data first (`ranks.py`).
     """
-    run = run_directory(config, parts or Parts(), out)
     if distributed.expected_size() > 1 or not run.path.is_dir():
         return None
-    data = find_description(config.data)
+    data = find_description(run.config.data)
     if data is None or not run.is_described_by(data):
         return None
     progress = read_complete(run, evaluated=evaluated)
     if progress is None:
         return None
     notify(describe_start(run, progress.step))
-    return TrainingReport(run.path, progress.step, config.cadence.steps, progress.metrics)
+    return TrainingReport(run.path, progress.step, run.config.cadence.steps, progress.metrics)
 
 
 def load_training(
