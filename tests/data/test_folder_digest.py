@@ -12,7 +12,6 @@ from truedrift.data import folder_digest as module
 from truedrift.data import read_folder
 from truedrift.data.folder_digest import folder_digest
 
-
 OLD = 10**18
 """A time of modification in the year 2001, in nanoseconds."""
 

@@ -1,4 +1,4 @@
-"""metrics.jsonl is read line by line: long files are thinned, and every number of the page is that of the whole file."""
+"""metrics.jsonl is read line by line: long files are thinned, and the page has the numbers of the whole file."""
 
 import json
 import tracemalloc
