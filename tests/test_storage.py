@@ -11,6 +11,7 @@ from truedrift.storage import (
     append_json_line,
     cache_directory,
     hash_tensors,
+    iterate_json_lines,
     read_json_lines,
     read_regular,
     read_tensors,
@@ -37,6 +38,33 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     monkeypatch.undo()
     write_atomically(path, b"new", sync=sync)
     assert path.read_bytes() == b"new"
+
+
+def test_pieces_are_written_one_after_the_other_or_not_at_all(tmp_path):
+    path = tmp_path / "file"
+    write_atomically(path, iter([b"one ", b"", b"two"]))
+    assert path.read_bytes() == b"one two"
+
+    def fail_after_the_first():
+        yield b"three"
+        raise KeyError("no more pieces")
+
+    with pytest.raises(KeyError, match="no more pieces"):
+        write_atomically(path, fail_after_the_first())
+    assert path.read_bytes() == b"one two"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_lines_are_read_one_at_a_time(tmp_path):
+    """The first line is there before the second, which is damaged, is read."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"n": 0}\n{"n"\n')
+    lines = iterate_json_lines(path, strict=True)
+    assert next(lines) == {"n": 0}
+    with pytest.raises(UserError, match=r"^line 2 of '.*a\.jsonl' is not a JSON object; "):
+        next(lines)
+    with pytest.raises(UserError, match=r"^'.*b\.jsonl' cannot be read \(No such file or directory\); "):
+        list(iterate_json_lines(tmp_path / "b.jsonl", strict=True))
 
 
 def test_json_lines_are_appended_and_read(tmp_path):

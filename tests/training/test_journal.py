@@ -56,6 +56,19 @@ def test_lines_are_readable_immediately(path):
     log.close()
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\n", b"{}\n", b"{}\n" + b"x" * 20, b"{}\n" * 9 + b"x", b"x" * 40, b"{}\n" * 9]
+)
+@pytest.mark.parametrize("block", [1, 3, 7, 1000])
+def test_reopened_log_keeps_the_whole_lines(path, monkeypatch, content, block):
+    """The last newline is searched from the end, block by block."""
+    monkeypatch.setattr(journal, "LATEST_BYTES", block)
+    path.write_bytes(content)
+    with MetricsLog(path) as log:
+        assert log.sync()[0] == content.rfind(b"\n") + 1
+    assert path.read_bytes() == content[: content.rfind(b"\n") + 1]
+
+
 def test_reopened_log_appends(path):
     write_entries(path, ENTRIES[:2])
     write_entries(path, ENTRIES[2:])
