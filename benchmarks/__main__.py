@@ -23,6 +23,7 @@ from benchmarks import (
     feature_maps,
     gradient_caching,
     grouped_loss,
+    load,
     matched_loss,
     operators,
     streaming,
@@ -37,7 +38,8 @@ HEAD = """# Benchmarks
 
 `make bench` measures these ratios. The variants of a section run alternately, in several windows; the time of a variant
 is the smallest median of a window. For the grouped loss, the table gives the median of three processes. Memory is what
-torch allocates on top of what was allocated before the call. `python -m benchmarks NAME` measures one section again.
+torch allocates on top of what was allocated before the call. The section on load measures whole commands, once each: their
+seconds and their largest memory, imports included. `python -m benchmarks NAME` measures one section again.
 Two runs on the same machine differ by 10 % or more. If a bound is met or missed by less than that, one run does not
 decide it. Sections may come from different machines; each names its own.
 """
@@ -58,6 +60,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
     "gradient_caching": (gradient_caching.TITLE, gradient_caching.measure),
     "whole_class": (whole_class.TITLE, whole_class.measure),
     "evaluation": (evaluation.TITLE, evaluation.measure),
+    "load": (load.TITLE, load.measure),
 }
 
 

@@ -4,7 +4,7 @@
 |------------|-------------------------------------------------------------------------|
 | `discover` | paths given to `truedrift report` → records and run directories         |
 | `run_data` | run directory → `Run`, its status and distances                         |
-| `run_log`  | metrics.jsonl → logged steps, thinned if there are many, and evaluations |
+| `run_log`  | metrics.jsonl → logged steps, thinned if there are many; evaluations    |
 | `findings` | runs → sentences                                                        |
 | `charts`   | runs → figures                                                          |
 | `tables`   | runs → tables                                                           |
