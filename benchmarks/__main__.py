@@ -38,8 +38,8 @@ HEAD = """# Benchmarks
 
 `make bench` measures these ratios. The variants of a section run alternately, in several windows; the time of a variant
 is the smallest median of a window. For the grouped loss, the table gives the median of three processes. Memory is what
-torch allocates on top of what was allocated before the call. The section on load measures whole commands, once each: their
-seconds and their largest memory, imports included. `python -m benchmarks NAME` measures one section again.
+torch allocates on top of what was allocated before the call. The section on load measures whole commands, once each:
+their seconds and their largest memory, imports included. `python -m benchmarks NAME` measures one section again.
 Two runs on the same machine differ by 10 % or more. If a bound is met or missed by less than that, one run does not
 decide it. Sections may come from different machines; each names its own.
 """

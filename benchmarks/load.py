@@ -1,8 +1,8 @@
 """Long logs, many runs and a large folder: time and memory of whole commands, each in a process of its own.
 
-The lines of a short run of the digits are repeated with other step numbers, up to 10⁶ lines (0.9 GB). 126 copies of that
-run differ in seed, n and estimator. The folder has 50,000 images of 48×40 pixels, half PNG and half JPEG; a run of four
-steps is trained on it, and the same command is repeated when the run is complete.
+The lines of a short run of the digits are repeated with other step numbers, up to 10⁶ lines (0.9 GB). 126 copies of
+that run differ in seed, n and estimator. The folder has 50,000 images of 48×40 pixels, half PNG and half JPEG; a run of
+four steps is trained on it, and the same command is repeated when the run is complete.
 
 Seconds are those of the clock, from the start of the process to its end, and of the processor, which depend less on
 other work on the machine. The load average before the first command tells how much of it there was.

@@ -120,6 +120,10 @@ def damage_checkpoint(path):
     (path / "checkpoints" / "step-00000008" / "ema.safetensors").write_bytes(b"damaged")
 
 
+def add_unfinished_checkpoint(path):
+    (path / "checkpoints" / "step-00000009").mkdir()
+
+
 def damage_log(path):
     content = (path / "metrics.jsonl").read_bytes()
     (path / "metrics.jsonl").write_bytes(content.replace(b'"step": 4', b'"step": 5'))
@@ -139,6 +143,7 @@ def change_config(path):
 CHANGES = {
     "no complete event": (remove_complete_event, DONE),
     "damaged checkpoint": (damage_checkpoint, "checkpoint step-00000008 was skipped"),
+    "unfinished checkpoint": (add_unfinished_checkpoint, "checkpoint step-00000009 was skipped"),
     "damaged log": (damage_log, "metrics.jsonl' does not match the checkpoint"),
     "longer log": (append_to_log, DONE),
     "no log": (lambda path: (path / "metrics.jsonl").unlink(), "metrics.jsonl' does not match the checkpoint"),
