@@ -61,6 +61,7 @@ class RunLog:
         """Side and index of the temperature → logged steps by reliability."""
         self.evaluations: list[Evaluation] = []
         self.average_evaluations: list[Evaluation] = []
+        self._temperatures = temperatures
         self._steps: list[Mapping[str, Any]] = []
         self._stride = 1
         self._last: Mapping[str, Any] | None = None
@@ -80,7 +81,8 @@ class RunLog:
         if entry is None:
             self.unreadable_lines += 1
             return
-        self._add_evaluations(entry)
+        if "evaluation" in entry or "more_ema" in entry:
+            self._add_evaluations(entry)
         if number_at(entry, "positives_seen") is not None:
             self._add_step(entry)
 
@@ -93,9 +95,11 @@ class RunLog:
             self._steps.append(entry)
         self.logged_steps += 1
         self._last = entry
-        for (side, index), counts in self.reliability.items():
-            n_eff, dominated = f"n_eff_{side[:3]}", f"dominated_{side[:3]}"
-            counts[rate_reliability(number_at(entry, n_eff, index), number_at(entry, dominated, index))] += 1
+        for side in SIDES:
+            n_eff, dominated = entry.get(f"n_eff_{side[:3]}"), entry.get(f"dominated_{side[:3]}")
+            for index in range(self._temperatures):
+                rating = rate_reliability(number_at(n_eff, index), number_at(dominated, index))
+                self.reliability[side, index][rating] += 1
 
     def _add_evaluations(self, entry: Mapping[str, Any]) -> None:
         """Add the evaluations of the main average and of further averages.
