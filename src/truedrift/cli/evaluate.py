@@ -375,7 +375,9 @@ def _load_test_images(config: RunConfig) -> Samples | None:
     """Return the test split; None for a folder without one."""
     if config.data.name == "folder" and not has_test_split(Path(config.data.root or "")):
         return None
-    return load_reference_data(config.data, replace(config.evaluation, split="test", reference=None), seed=config.seed)
+    options = replace(config.evaluation, split="test", reference=None)
+    with ProgressDisplay() as progress:
+        return load_reference_data(config.data, options, seed=config.seed, progress=progress)
 
 
 def _trained_feature_kinds(command: Evaluate, config: RunConfig) -> set[str]:
@@ -391,7 +393,8 @@ def _load_data(command: Evaluate, config: RunConfig) -> Samples:
     if command.data is None and load_config(command.run) is None:
         problem = f"{str(command.run)!r} is a folder of weights"
         raise UserError(problem, "the data set to compare with must be given", "add for example --data cifar10")
-    return load_reference_data(config.data, config.evaluation, seed=config.seed)
+    with ProgressDisplay(quiet=not is_rank_zero()) as progress:
+        return load_reference_data(config.data, config.evaluation, seed=config.seed, progress=progress)
 
 
 def _load_generator(command: Evaluate, step: int | None, data: Samples) -> LoadedGenerator:

@@ -76,7 +76,7 @@ def build_evaluator(
         config: The configuration of the run.
         device: Where features are computed.
         samples: The training data, if they are loaded already.
-        progress: A callback for long computations, which all come with the first evaluation.
+        progress: A callback for reading a folder, and for long computations, which come with the first evaluation.
 
     Returns:
         A function of the averaged generator and the step, to pass to `train` as `evaluate`; or None.
@@ -87,7 +87,7 @@ def build_evaluator(
     if config.evaluation.extractor is None:
         return None
     try:
-        data = load_reference_data(config.data, config.evaluation, seed=config.seed, train=samples)
+        data = load_reference_data(config.data, config.evaluation, seed=config.seed, train=samples, progress=progress)
     except UserError as error:
         raise error.with_prefix(f"data.name {config.data.name}") from None
     extractor = build_extractor(config.evaluation.extractor, sample_shape=data.sample_shape, device=device)
@@ -95,7 +95,12 @@ def build_evaluator(
 
 
 def load_reference_data(
-    data: DataOptions, options: EvaluationOptions, *, seed: int, train: Samples | None = None
+    data: DataOptions,
+    options: EvaluationOptions,
+    *,
+    seed: int,
+    train: Samples | None = None,
+    progress: Progress = no_progress,
 ) -> Samples:
     """Load the data that samples are compared with: a split, or a random part of it.
 
@@ -104,6 +109,7 @@ def load_reference_data(
         options: The split, and how many of its samples to take (`reference`; None: all).
         seed: The seed of toys. The random part does not depend on it.
         train: The split `train` of these classes, if it is loaded already.
+        progress: Called with a description, the number of images read, and their number; for folders only.
 
     Returns:
         The samples, in the order of the data set.
@@ -122,6 +128,7 @@ def load_reference_data(
             seed=seed,
             image_size=data.image_size,
             classes=data.classes,
+            progress=progress,
         )
     if options.reference is None or options.reference >= len(samples):
         return samples
