@@ -154,10 +154,11 @@ def _evaluate(command: EvaluateEncoder, encoders: dict[str, EncoderOptions], dev
 
 def _load_images(command: EvaluateEncoder) -> tuple[Samples, Samples, bool]:
     """Load training and test images; return them, and whether the latter were held out, without a test split."""
-    read = partial(load, command.data, root=command.root, image_size=command.image_size)
-    train = read(split="train")
-    is_held_out = command.data == "folder" and command.root is not None and not has_test_split(command.root)
-    train, test = hold_out(train, None, max(2, command.test)) if is_held_out else (train, read(split="test"))
+    with ProgressDisplay() as progress:
+        read = partial(load, command.data, root=command.root, image_size=command.image_size, progress=progress)
+        train = read(split="train")
+        is_held_out = command.data == "folder" and command.root is not None and not has_test_split(command.root)
+        train, test = hold_out(train, None, max(2, command.test)) if is_held_out else (train, read(split="test"))
     chosen = (choose_samples(train, command.train, command.seed), choose_samples(test, command.test, command.seed))
     return *chosen, is_held_out
 
