@@ -288,6 +288,25 @@ def append_json_line(path: Path, entry: Mapping[str, Any]) -> None:
         file.write(b"\n" + line if torn else line)
 
 
+# ---- JSON with a hash ----
+
+_NO_HASH, _END = b"0" * 64, b'"\n}\n'
+"""The end of a file whose last entry is its hash."""
+
+
+def to_hashed_json(tree: Mapping[str, Any]) -> bytes:
+    """Serialize with one more entry, `sha256`: that of the bytes with zeros in the place of the hash."""
+    text = json.dumps({**tree, "sha256": _NO_HASH.decode()}, indent=2, ensure_ascii=False).encode() + b"\n"
+    return text.removesuffix(_NO_HASH + _END) + hashlib.sha256(text).hexdigest().encode() + _END
+
+
+def matches_its_hash(content: bytes) -> bool:
+    """Return whether the bytes are what `to_hashed_json` returned."""
+    start = len(content) - len(_NO_HASH + _END)
+    expected = hashlib.sha256(content[:start] + _NO_HASH + _END).hexdigest().encode()
+    return content[start:] == expected + _END
+
+
 # ---- Cached tensors ----
 
 

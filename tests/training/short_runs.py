@@ -4,7 +4,7 @@ import os
 import signal
 from pathlib import Path
 
-from kills import Outcome, read_outcome
+from oracles.outcomes import Outcome, read_outcome
 
 from truedrift.recipes import PAPER_FIELD, recipe
 from truedrift.training import train

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 import torch
-from kills import read_lines
+from oracles.outcomes import read_lines
 from short_runs import SimulatedCrash, at_step, crash, send_signal
 
 from truedrift.data import load
@@ -81,6 +81,14 @@ def test_resume_after_a_crash(tmp_path, uninterrupted, step):
     assert run_outcome(make_config(), tmp_path, notify=messages.append) == uninterrupted
     saved = step - 1 - (step - 1) % 3
     assert messages[0].startswith(f"resuming at step {saved} of 8 steps" if saved else "encoder: 8 steps in ")
+
+
+def test_a_damaged_configuration_is_written_again(tmp_path, uninterrupted):
+    run(make_config(), tmp_path, progress=at_step(4, send_signal))
+    (tmp_path / "config.json").write_bytes(b"{")
+    messages = []
+    assert run_outcome(make_config(), tmp_path, notify=messages.append) == uninterrupted
+    assert messages[0].endswith("the checkpoints are of this run, so it was written again")
 
 
 def test_resume_with_one_step_per_process(tmp_path, uninterrupted):

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from kills import read_outcome
+from oracles.outcomes import read_outcome
 from short_runs import SimulatedCrash, at_step, crash, run, run_outcome, send_signal, short_config
 
 from truedrift.cli import main
@@ -145,11 +145,11 @@ def test_further_averages_and_classes_are_part_of_the_identity(tmp_path):
 
 
 def test_directory_of_an_earlier_version_is_resumed(tmp_path):
-    """Its config.json has none of the options that were added, and the checkpoint has one average."""
+    """Its config.json has no hash and none of the options that were added, and the checkpoint has one average."""
     config = short_config("digits")
     run(config, tmp_path, progress=at_step(3, send_signal))
     tree = json.loads((tmp_path / "config.json").read_text())
-    del tree["config"]["data"]["classes"], tree["config"]["batch"]["labels"]
+    del tree["sha256"], tree["config"]["data"]["classes"], tree["config"]["batch"]["labels"]
     for name in ("schedule", "final_fraction", "more_ema", "ema_warmup"):
         del tree["config"]["optimizer"][name]
     (tmp_path / "config.json").write_text(json.dumps(tree))
@@ -204,7 +204,7 @@ def test_hidden_files_and_a_stale_lock_are_ignored(tmp_path):
     ("content", "message"),
     [
         ('{"schema": 2, "version": "9.9"}', r"has schema 2; this version \(.*\) reads schema 1; use truedrift 9.9"),
-        ('{"schema": 1}', r"is not the configuration of a run \(KeyError\); .*; restore it"),
+        ('{"schema": 1}', r"is not the configuration of a run \(it has no config\); .*; restore it"),
         ("{}", r"is not the configuration of a run \(KeyError\)"),
         ("[1]", r"is not the configuration of a run \(TypeError\)"),
         ("{", r"is not the configuration of a run \(JSONDecodeError\)"),
@@ -226,6 +226,7 @@ def test_invalid_config_file_is_rejected(tmp_path, content, message):
 def test_unknown_option_error_names_the_file(tmp_path, trained_run):
     tree = json.loads((trained_run / "config.json").read_text())
     tree["config"]["batch"]["m"] = 3
+    del tree["sha256"]
     (tmp_path / "config.json").write_text(json.dumps(tree))
     with pytest.raises(UserError, match=r"config\.json': batch\.m is unknown; "):
         open_run(tmp_path)
@@ -294,7 +295,7 @@ def test_full_disk_error_of_other_files_is_one_line(tmp_path, monkeypatch, capsy
 
     if call == "note":
         (tmp_path / "run" / "history.jsonl").mkdir(parents=True)
-        (tmp_path / "run" / "config.json").write_text(json.dumps(write_config(tmp_path)))
+        (tmp_path / "run" / "config.json").write_bytes(write_config(tmp_path))
     else:
         monkeypatch.setattr(run_module if call == "write_atomically" else loop, call, raise_no_space)
     assert main(train_arguments(tmp_path / "run")) == 2
@@ -306,7 +307,7 @@ def test_full_disk_error_of_other_files_is_one_line(tmp_path, monkeypatch, capsy
 
 def write_config(tmp_path):
     assert main(train_arguments(tmp_path / "other")) == 0
-    return json.loads((tmp_path / "other" / "config.json").read_text())
+    return (tmp_path / "other" / "config.json").read_bytes()
 
 
 def scripted_evaluation(values):
@@ -557,6 +558,18 @@ def test_a_damaged_configuration_is_written_again(copied_run, tmp_path, content)
     assert any(each.endswith("the checkpoints are of this run, so it was written again") for each in messages)
     after = json.loads((copied_run / "config.json").read_bytes())
     assert (after["data"], after["parts"]) == (before["data"], before["parts"])
+
+
+def test_a_changed_character_in_the_configuration_is_noticed(copied_run, tmp_path):
+    """Names of classes and the commit are in no checkpoint. Only the hash of the file shows the change."""
+    path = copied_run / "config.json"
+    before = path.read_bytes()
+    path.write_bytes(before.replace(b'      "3",', b'      "5",'))
+    with pytest.raises(UserError, match=r"is not the configuration of a run \(its content is not what was written\)"):
+        open_run(copied_run)
+    messages = resume_and_compare(copied_run, tmp_path)
+    assert any(each.endswith("the checkpoints are of this run, so it was written again") for each in messages)
+    assert open_run(copied_run).data["classes"] == list("0123456789")
 
 
 def test_a_damaged_configuration_of_another_run_is_refused(copied_run):

@@ -6,7 +6,6 @@ configuration, checkpoints, metrics, lock and history, and the same command resu
 also holds encoder.safetensors with the averaged weights of the encoder, which `encoder.kind=own` uses.
 """
 
-import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
@@ -36,7 +35,14 @@ from truedrift.training.config import Count, DataOptions, OptimizerOptions, drop
 from truedrift.training.config_checks import require_schedule
 from truedrift.training.journal import Notify, RunJournal
 from truedrift.training.loop import NonFinite, NonFiniteMonitor, TrainingReport
-from truedrift.training.run_directory import CONFIG, RunDirectory, lock_run, write_errors_as_user_errors
+from truedrift.training.run_directory import (
+    CONFIG,
+    DamagedConfig,
+    RunDirectory,
+    lock_run,
+    read_config,
+    write_errors_as_user_errors,
+)
 from truedrift.training.setup import load_data, memory_errors_as_user_errors
 from truedrift.training.signals import StopSignal
 from truedrift.training.state import TrainingState, learning_rate
@@ -141,7 +147,10 @@ class EncoderRun(RunDirectory):
         if not (self.path / CONFIG).exists():
             return
         start = self.config.cadence.autoencoder_steps
-        written = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))["config"]["cadence"]["autoencoder_steps"]
+        try:
+            written = read_config(self.path)["config"]["cadence"]["autoencoder_steps"]
+        except (DamagedConfig, KeyError, TypeError):  # written again, since the checkpoints are of this run
+            return
         saved = max(checkpoint.steps(self.checkpoints), default=0)
         if start != written and saved > min(start, written):
             raise UserError(

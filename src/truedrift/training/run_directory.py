@@ -2,10 +2,10 @@
 
     RUN/config.json  metrics.jsonl  history.jsonl  lock  checkpoints/step-N/  samples/  incidents/  tensorboard/
 
-`config.json` holds the configuration, the names of the user's parts and a description of the data. `history.jsonl` has
-one line per start and end. The same command finds its run directory and resumes the run. A directory with another
-configuration is refused, and the message lists the options that differ. A damaged config.json is written again if the
-checkpoints are of the same run. Of several processes only rank 0 writes.
+`config.json` holds the configuration, the names of the user's parts, a description of the data, and its own sha256.
+`history.jsonl` has one line per start and end. The same command finds its run directory and resumes the run. A
+directory with another configuration is refused, and the message lists the options that differ. A damaged config.json is
+written again if the checkpoints are of the same run. Of several processes only rank 0 writes.
 
 `lock_run` locks `RUN/lock` through the operating system, which releases the lock when the process ends for any reason.
 """
@@ -27,7 +27,15 @@ from truedrift.data.samples import Samples
 from truedrift.errors import UserError, require_sample_shape
 from truedrift.options import differences, from_dict
 from truedrift.records.provenance import commit
-from truedrift.storage import append_json_line, open_regular, read_regular, write_all, write_atomically
+from truedrift.storage import (
+    append_json_line,
+    matches_its_hash,
+    open_regular,
+    read_regular,
+    to_hashed_json,
+    write_all,
+    write_atomically,
+)
 from truedrift.training import checkpoint
 from truedrift.training.config import RunConfig, identity, run_id
 
@@ -147,7 +155,7 @@ class RunDirectory:
         """Require that the directory is missing, empty, or holds a run of this configuration and data."""
         try:
             if (self.path / CONFIG).exists():
-                self._require_same(_read_config(self.path), self._describe(samples))
+                self._require_same(read_config(self.path), self._describe(samples))
             elif self.path.is_dir():
                 self._require_empty()
         except DamagedConfig:
@@ -165,7 +173,7 @@ class RunDirectory:
             if not (self.path / CONFIG).exists():
                 self._write(described)
                 return
-            written = _read_config(self.path)
+            written = read_config(self.path)
         except DamagedConfig as error:
             self._write(described)
             self.append_history("repaired", problem=error.summary)
@@ -204,9 +212,9 @@ class RunDirectory:
             append_json_line(self.path / HISTORY, entry)
 
     def _write(self, tree: Mapping[str, Any]) -> None:
-        content = json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
+        content = to_hashed_json({name: value for name, value in tree.items() if name != "sha256"})
         with write_errors_as_user_errors(self.path):
-            write_atomically(self.path / CONFIG, content.encode())
+            write_atomically(self.path / CONFIG, content)
 
     def _describe(self, samples: Samples) -> dict[str, Any]:
         """Return the content of config.json."""
@@ -230,7 +238,7 @@ class RunDirectory:
         try:
             config = self.identity(tree["config"])
         except (KeyError, AttributeError, TypeError) as error:
-            raise _unreadable_config(self.path / CONFIG, error) from None
+            raise _unreadable_config(self.path / CONFIG, type(error).__name__) from None
         return {"config": config, "parts": tree["parts"], "data": tree["data"]}
 
     def _require_empty(self) -> None:
@@ -269,7 +277,7 @@ def open_run(path: Path) -> RunDirectory:
     Raises:
         UserError: If the directory is not a run, or its config.json is damaged or of another schema.
     """
-    tree = _read_config(path)
+    tree = read_config(path)
     if "network" in (tree.get("config") or {}):
         problem = f"{str(path)!r} is a run of train-encoder"
         raise UserError(problem, "must be a run of train", "pass it to train with --encoder")
@@ -280,7 +288,7 @@ def open_run(path: Path) -> RunDirectory:
     except UserError as error:
         raise error.with_prefix(repr(str(path / CONFIG))) from None
     except (KeyError, TypeError) as error:
-        raise _unreadable_config(path / CONFIG, error) from None
+        raise _unreadable_config(path / CONFIG, type(error).__name__) from None
     return RunDirectory(path, config, tree["parts"], tree["data"] | data)
 
 
@@ -300,7 +308,7 @@ def is_run(path: Path) -> bool:
     )
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def read_config(path: Path) -> dict[str, Any]:
     """Read config.json and check its schema."""
     file = path / CONFIG
     if not file.exists():
@@ -312,11 +320,14 @@ def _read_config(path: Path) -> dict[str, Any]:
         )
     # Read the file.
     try:
-        tree = json.loads(read_regular(file).decode())
+        content = read_regular(file)
+        tree = json.loads(content.decode())
         schema, written_by = tree["schema"], tree.get("version", "of that run")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _unreadable_config(file, error) from None
-    # Check its schema and its sections.
+        raise _unreadable_config(file, type(error).__name__) from None
+    # Check its hash, which older files do not have, its schema and its sections.
+    if "sha256" in tree and not matches_its_hash(content):
+        raise _unreadable_config(file, "its content is not what was written")
     if schema != SCHEMA:
         raise UserError(
             f"{str(file)!r} has schema {schema!r}",
@@ -325,7 +336,7 @@ def _read_config(path: Path) -> dict[str, Any]:
         )
     for name in ("config", "parts", "data"):
         if not isinstance(tree.get(name), dict):
-            raise _unreadable_config(file, KeyError(name))
+            raise _unreadable_config(file, f"it has no {name}")
     return tree
 
 
@@ -333,9 +344,9 @@ class DamagedConfig(UserError):
     """A config.json that is not the configuration of a run."""
 
 
-def _unreadable_config(file: Path, error: Exception) -> DamagedConfig:
+def _unreadable_config(file: Path, reason: str) -> DamagedConfig:
     return DamagedConfig(
-        f"{str(file)!r} is not the configuration of a run ({type(error).__name__})",
+        f"{str(file)!r} is not the configuration of a run ({reason})",
         "must be the file that `truedrift train` wrote",
         "restore it, or choose another run",
     )
