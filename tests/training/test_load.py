@@ -107,10 +107,12 @@ def test_float64_run_is_loaded_as_float32(tmp_path):
     assert {value.dtype for value in load_generator(tmp_path).generator.state_dict().values()} == {torch.float32}
 
 
-def test_damaged_newest_checkpoint_is_skipped(tmp_path):
+def test_damaged_newest_checkpoint_is_skipped_and_reported(tmp_path):
     run(short_config(), tmp_path)
     (tmp_path / "checkpoints" / "step-00000008" / "ema.safetensors").write_bytes(b"")
-    assert "step 6, " in load_generator(tmp_path).source
+    (before, after) = load_generator(tmp_path).source.split(" (")
+    assert before == f"{tmp_path}, step 6, ema weights"
+    assert after.startswith("checkpoint step-00000008 was skipped: ema.safetensors has 0 bytes instead of ")
 
 
 def test_folder_of_saved_weights_is_loaded(tmp_path, trained_run):

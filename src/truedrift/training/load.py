@@ -27,7 +27,8 @@ class LoadedGenerator:
     classes: tuple[str, ...]
     """Names of the classes; "0", "1", … if the weights come from a folder of the user."""
     source: str
-    """The folder, the name of the model in the package, or the run with step and weights, for messages."""
+    """For messages: the folder, the name of the model in the package, or the run with step and weights, and the newer
+    checkpoints that were skipped because they are damaged."""
     step: int | None = None
     """The step of the checkpoint, if the weights come from a run."""
 
@@ -76,7 +77,7 @@ def load_generator(
         return LoadedGenerator(loaded.eval(), tuple(map(str, range(loaded.classes))), str(path))
     run = open_run(path)
     source = _weights_file(run.config.optimizer, weights, ema)
-    saved = _load_checkpoint(run, step)
+    saved, skipped = _load_checkpoint(run, step)
     # Build the generator.
     classes = tuple(run.data["classes"])
     if generator is None:
@@ -91,23 +92,25 @@ def load_generator(
             generator = build(run.config.generator, sample_shape=shape, classes=len(classes), seed=run.config.seed)
     _load(generator, saved, source, path)
     name = weights if ema is None else f"ema {ema!r}"
-    return LoadedGenerator(generator.float().eval(), classes, f"{path}, step {saved.step}, {name} weights", saved.step)
+    note = f" ({'; '.join(skipped)})" if skipped else ""
+    described = f"{path}, step {saved.step}, {name} weights{note}"
+    return LoadedGenerator(generator.float().eval(), classes, described, saved.step)
 
 
-def _load_checkpoint(run: RunDirectory, step: int | None) -> checkpoint.Checkpoint:
-    """Load the checkpoint of a step, or the newest valid one."""
+def _load_checkpoint(run: RunDirectory, step: int | None) -> tuple[checkpoint.Checkpoint, Sequence[str]]:
+    """Load the checkpoint of a step, or the newest valid one; return one message per newer one that was skipped."""
     if step is not None:
         kept = checkpoint.steps(run.checkpoints)
         if step not in kept:
             allowed = f"the run has checkpoints of the steps {list_names([str(each) for each in kept]) or 'none'}"
             fix = "use one of these, or train with cadence.keep_every"
             raise UserError(f"is {step}", allowed, fix, field="step")
-        return checkpoint.load(run.checkpoints / checkpoint.directory_name(step), run=run.id)
+        return checkpoint.load(run.checkpoints / checkpoint.directory_name(step), run=run.id), ()
     latest = checkpoint.latest_checkpoint(run.checkpoints, run=run.id)
     if latest.checkpoint is None:
         problem = f"no valid checkpoint ({latest.skipped[0]})" if latest.skipped else "no checkpoint yet"
         raise UserError(f"the run {str(run.path)!r} has {problem}", "must have at least one", "train it further")
-    return latest.checkpoint
+    return latest.checkpoint, latest.skipped
 
 
 def load_config(path: Path) -> RunConfig | None:
