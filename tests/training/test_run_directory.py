@@ -606,6 +606,17 @@ def test_a_checkpoint_that_was_being_removed_is_removed_by_the_next_start(copied
     assert names == [checkpoint.directory_name(step) for step in checkpoint.steps(copied_run / "checkpoints")]
 
 
+def test_a_checkpoint_that_was_to_be_removed_is_removed_by_the_next_start(copied_run):
+    """Killed before the last pruning of a complete run."""
+    directory = copied_run / "checkpoints"
+    kept = checkpoint.steps(directory)
+    saved = checkpoint.load(directory / checkpoint.directory_name(kept[0]), run=None)
+    checkpoint.save(directory, replace(saved, step=1), run=checkpoint.runs(directory).pop())
+    assert checkpoint.steps(directory) == (1, *kept)
+    run(short_config(), copied_run)
+    assert checkpoint.steps(directory) == kept
+
+
 @pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "history.jsonl", ".config.json.writing"])
 def test_planted_links_are_not_followed(tmp_path, name):
     elsewhere = tmp_path / "elsewhere"

@@ -276,7 +276,7 @@ class RunJournal:
         self.run, self.state, self.notify = run, state, notify
         # Load the newest checkpoint.
         self.progress, logged = self._load_checkpoint()
-        checkpoint.remove_unfinished(run.checkpoints)
+        self._prune()  # an earlier process may have been killed before it did
         step = self.progress.step
         # Describe the start before the metrics are opened, which changes their time of modification.
         start = {"step": step, "processes": distributed.size(), **self._last_written()}
@@ -297,7 +297,7 @@ class RunJournal:
 
     def save(self) -> None:
         """Save a checkpoint of the current state, and prune older ones."""
-        progress, cadence = self.progress, self.run.config.cadence
+        progress = self.progress
         length, sha256 = self._log.sync()
         facts = {
             "metrics_offset": length,
@@ -309,13 +309,22 @@ class RunJournal:
         }
         saved = checkpoint.Checkpoint(progress.step, self.state.tensors(), facts)
         checkpoint.save(self.run.checkpoints, saved, run=self.run.id)
-        best = None if progress.best is None else progress.best["step"]
-        checkpoint.prune(self.run.checkpoints, keep_last=cadence.keep_last, keep_every=cadence.keep_every, best=best)
+        self._prune()
 
     def close(self) -> None:
         """Close the files."""
         self._log.close()
         self._tensorboard.close()
+
+    def _prune(self) -> None:
+        """Remove the checkpoints that need not be kept, and what killed processes left."""
+        cadence, best = self.run.config.cadence, self.progress.best
+        checkpoint.prune(
+            self.run.checkpoints,
+            keep_last=cadence.keep_last,
+            keep_every=cadence.keep_every,
+            best=None if best is None else best["step"],
+        )
 
     def _load_checkpoint(self) -> tuple[RunProgress, tuple[int, str | None]]:
         """Load the newest valid checkpoint; return its progress, and length and hash of the metrics at its time."""
