@@ -16,7 +16,7 @@ from short_runs import SimulatedCrash, at_step, crash, run, run_outcome, send_si
 from truedrift.cli import main
 from truedrift.data import Samples, load
 from truedrift.errors import UserError
-from truedrift.training import CheckpointNotSaved, Parts, checkpoint, loop, open_run, read_metrics, run_id
+from truedrift.training import CheckpointNotSaved, Parts, checkpoint, journal, loop, open_run, read_metrics, run_id
 from truedrift.training import run_directory as run_module
 
 train_module = import_module("truedrift.training.train")
@@ -548,6 +548,20 @@ def test_a_broken_line_in_the_metrics_costs_that_line_only(copied_run, tmp_path)
     kept = [json.dumps(line) for line in read_metrics(path)]
     assert kept[0] == json.dumps(json.loads(lines[0]))
     assert json.dumps(json.loads(lines[1])) not in kept
+
+
+def test_a_log_that_cannot_be_written_does_not_count_as_damaged(copied_run, monkeypatch):
+    before = (copied_run / "metrics.jsonl").read_bytes()
+
+    def fail(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(journal, "sync_directory", fail)
+    with pytest.raises(UserError, match=r"cannot be written \(Read-only file system\)"):
+        run(short_config("digits", LONGER), copied_run)
+    monkeypatch.undo()
+    assert (copied_run / "metrics.jsonl").read_bytes() == before
+    assert not list(copied_run.glob("metrics.damaged*"))
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\x00" * 100, b"[1]"])

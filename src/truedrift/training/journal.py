@@ -50,6 +50,10 @@ Notify = Callable[[str], None]
 # ---- metrics.jsonl ----
 
 
+class DamagedLog(UserError):
+    """A log that is not as it was when a checkpoint was saved."""
+
+
 class MetricsLog:
     """The file, opened for appending and created if it is missing.
 
@@ -71,18 +75,23 @@ class MetricsLog:
 
     @classmethod
     def resume(cls, path: Path, length: int, sha256: str | None = None) -> MetricsLog:
-        """Open the file as it was when it had this length and this hash; None: older checkpoints have no hash."""
+        """Open the file as it was when it had this length and this hash; None: older checkpoints have no hash.
+
+        Raises:
+            DamagedLog: If it cannot be read, or is not as it was.
+            UserError: If it cannot be written.
+        """
         try:
             digest = _hash_beginning(path, length)
             matches = digest is not None and sha256 in (None, digest.hexdigest())
         except FileNotFoundError:
             matches = length == 0
         except OSError as error:
-            raise UserError(
+            raise DamagedLog(
                 f"{str(path)!r} cannot be read ({error.strerror})", "must be a file", "restore it"
             ) from None
         if not matches:
-            raise UserError(
+            raise DamagedLog(
                 f"{str(path)!r} does not match the checkpoint, which was saved when the file had {length} bytes",
                 "must contain every line that was written before the checkpoint",
                 "restore the file, or start the run again in another directory",
@@ -351,7 +360,7 @@ class RunJournal:
         late = _late_evaluation(path, length, self.progress.step)
         try:
             log = MetricsLog.resume(path, length, sha256)
-        except UserError as error:
+        except DamagedLog as error:
             with write_errors_as_user_errors(self.run.path):
                 kept = f" and the damaged file is {keep_damaged(path, self.progress.step)}" if path.exists() else ""
             self.notify(f"{error.summary}; continuing with the lines that can be read{kept}")
