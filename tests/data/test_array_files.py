@@ -92,6 +92,7 @@ BAD = {
         npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 2), }") + b"0" * 64,
         "cannot be",
     ),
+    "open.npy": (npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (1, 2), "), "cannot be read as .npy"),
     "code.npy": (npy_header("__import__('os').abort()"), "cannot be read as .npy"),
     "version.npy": (npy_header("{}", b"\x09\x00"), "cannot be read as .npy"),
     "text.npz": (b"PK but not really", "cannot be read as .npz"),
