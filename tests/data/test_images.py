@@ -103,6 +103,14 @@ def test_more_than_the_limit_is_refused_before_allocation(tmp_path, monkeypatch)
         images.read_idx(tmp_path / "a", 3)
 
 
+def test_a_compressed_file_may_not_claim_more_than_a_multiple_of_its_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(images, "ALWAYS_ALLOWED", 100)
+    path = tmp_path / "a.gz"
+    path.write_bytes(gzip.compress(encode_idx(np.zeros((200, 40, 40), dtype=np.uint8)), mtime=0))
+    with pytest.raises(ValueError, match=rf"it claims 320000 bytes, which is not in 1 to {100 * path.stat().st_size}"):
+        images.read_idx(path, 3)
+
+
 def test_the_numbers_of_images_and_labels_must_agree(tmp_path):
     write_files(tmp_path, zipped=False)
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(encode_idx(LABELS[:4]))
@@ -250,6 +258,24 @@ def test_links_in_an_archive_are_skipped(little, tmp_path):
             member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
             archive.addfile(member)
     with pytest.raises(ValueError, match=r"one\.bin is missing"):
+        images.read_cifar(place, little.layout, "train")
+
+
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE, tarfile.GNUTYPE_SPARSE])
+def test_a_large_header_in_an_archive_is_refused(little, tmp_path, monkeypatch, kind):
+    """tarfile would read it into memory."""
+    monkeypatch.setattr(images, "LARGEST_HEADER", 1000)
+    member = tarfile.TarInfo("x")
+    member.type, member.size = kind, 5000
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(member.tobuf() + bytes(5120)))
+    with pytest.raises(ValueError, match="a header of type .* claims 5000 bytes"):
+        images.read_cifar(tmp_path / "a.tar.gz", little.layout, "train")
+
+
+def test_an_archive_of_too_many_members_is_refused(little, tmp_path, monkeypatch):
+    monkeypatch.setattr(images, "MOST_MEMBERS", 10)
+    place = little.archive(tmp_path / "a.tar.gz", {f"{number}.txt": b"" for number in range(11)})
+    with pytest.raises(ValueError, match="it has more than 10 members"):
         images.read_cifar(place, little.layout, "train")
 
 

@@ -8,14 +8,16 @@ IDX, the format of MNIST, raw or gzipped:
     00 00 08 d | d sizes, 4 bytes each, most significant first | the bytes, last axis fastest
 
 08 stands for unsigned bytes and d is the number of axes: 3 for images [N, H, W], 1 for labels [N]. The sizes are
-compared with the bytes in the file, and never more than they claim is read or decompressed.
+compared with the bytes in the file, and never more than they claim is read or decompressed. A compressed file may
+unfold to 100 times its size.
 
 CIFAR-10 and CIFAR-100 in their official binary format, from the archive or from a folder with its files:
 
     CIFAR-10 record    label | 3 × 32 × 32 bytes, channel by channel
     CIFAR-100 record   coarse label | fine label | 3 × 32 × 32 bytes
 
-The archive is read once as a stream, member by member; nothing is extracted to disk. Size and sha256 of every file are
+The archive is read once as a stream, member by member; nothing is extracted to disk. Its number of members and the
+extended headers, which are read into memory, are limited. Size and sha256 of every file are
 checked after decoding, so a damaged copy is never used for training.
 Reference: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
 """
@@ -29,11 +31,12 @@ import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, Self
 
 import torch
 
 from truedrift.axes import Tensor
+from truedrift.data.array_files import ALWAYS_ALLOWED, LARGEST_RATIO
 from truedrift.data.registry import REMOTE_ASSETS, PinnedFile
 from truedrift.data.samples import Samples
 from truedrift.errors import UserError, error_text, import_package
@@ -126,8 +129,9 @@ def hash_labels(files: IdxFiles) -> set[str]:
 def read_idx(path: Path, axes: int) -> Tensor:
     """Read an IDX file as a uint8 tensor with `axes` axes."""
     try:
+        largest = min(LARGEST_BYTES, max(LARGEST_RATIO * path.stat().st_size, ALWAYS_ALLOWED))
         with open_to_read(path) as raw, gzip.open(raw) if path.suffix == ".gz" else raw as file:
-            return _decode_idx(file, axes)  # type: ignore[arg-type]
+            return _decode_idx(file, axes, largest)  # type: ignore[arg-type]
     except (OSError, EOFError, zlib.error, struct.error, _DamagedFile) as error:
         raise UserError(
             f"{str(path)!r} cannot be read as IDX ({error_text(error)})",
@@ -136,14 +140,14 @@ def read_idx(path: Path, axes: int) -> Tensor:
         ) from None
 
 
-def _decode_idx(file: BinaryIO, axes: int) -> Tensor:
+def _decode_idx(file: BinaryIO, axes: int, largest: int) -> Tensor:
     magic = file.read(4)
     if magic != bytes((0, 0, 8, axes)):
         raise _DamagedFile(f"it begins with {magic.hex(' ') or 'nothing'} instead of 00 00 08 {axes:02x}")
     sizes = struct.unpack(f">{axes}I", file.read(4 * axes))
     claimed = math.prod(sizes)
-    if not 0 < claimed <= LARGEST_BYTES:
-        raise _DamagedFile(f"it claims {claimed} bytes, which is not in 1 to {LARGEST_BYTES}")
+    if not 0 < claimed <= largest:
+        raise _DamagedFile(f"it claims {claimed} bytes, which is not in 1 to {largest}")
     content = file.read(claimed + 1)  # one more byte, which must not exist
     if len(content) != claimed:
         raise _DamagedFile(f"it claims {claimed} bytes and has {'more' if len(content) > claimed else len(content)}")
@@ -224,10 +228,28 @@ def read_cifar(place: Path, layout: CifarFormat, split: str) -> Samples:
     return Samples(table[:, layout.label_bytes :].reshape(-1, *IMAGE), labels, layout.classes, layout.name, flips=True)
 
 
+LARGEST_HEADER, MOST_MEMBERS = 1 << 20, 100_000
+"""Limits for the extended header of a member, such as its long name, and for the number of members."""
+_HEADERS = (*tarfile.GNU_TYPES, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
+
+
+class _Member(tarfile.TarInfo):
+    """A member whose header is small: tarfile reads extended headers into memory, of any size."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        member = super().frombuf(buf, encoding, errors)
+        if member.type == tarfile.GNUTYPE_SPARSE or (member.type in _HEADERS and member.size > LARGEST_HEADER):
+            raise tarfile.ReadError(f"a header of type {member.type!r} claims {member.size} bytes")
+        return member
+
+
 def tar_members(path: Path, names: Collection[str]) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the regular members of a .tar.gz whose base name is wanted, in the order of the archive."""
-    with tarfile.open(path, "r|gz") as archive:
-        for member in archive:
+    with tarfile.open(path, "r|gz", tarinfo=_Member) as archive:
+        for number, member in enumerate(archive):
+            if number >= MOST_MEMBERS:
+                raise tarfile.ReadError(f"it has more than {MOST_MEMBERS} members")
             name = PurePosixPath(member.name).name
             stream = archive.extractfile(member) if name in names and member.isreg() else None
             if stream is not None:
