@@ -90,6 +90,17 @@ def test_transparent_pixels_are_white_and_palettes_are_converted(tmp_path):
         assert np.array_equal(samples.values[1].permute(1, 2, 0).numpy(), np.asarray(palette.convert("RGB")))
 
 
+def test_a_damaged_exif_is_ignored_without_a_warning(tmp_path):
+    """Pillow would print it to the terminal."""
+    save(tmp_path / "a.jpg", COLOR)
+    whole = (tmp_path / "a.jpg").read_bytes()
+    exif = b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\xff\xff" + bytes(range(100))
+    (tmp_path / "a.jpg").write_bytes(whole[:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2, "big") + exif + whole[2:])
+    with Image.open(tmp_path / "a.jpg") as image, pytest.warns(UserWarning, match="EXIF"):
+        image.getexif()
+    assert read_folder(tmp_path).sample_shape == (3, 4, 6)
+
+
 def test_exif_orientation_is_applied(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # rotate by 90° clockwise

@@ -234,14 +234,13 @@ def _read_all(
     read: Callable[[Path], T], paths: Sequence[Path], progress: Callable[[float, float], None]
 ) -> Iterator[T]:
     """Yield `read(path)` of every path in order, computed by several threads; report the number of read paths."""
-    from PIL import Image  # noqa: PLC0415  an extra
 
     def read_part(start: int) -> list[T]:
         return [read(path) for path in paths[start : start + AT_ONCE]]
 
     starts = range(0, len(paths), AT_ONCE)
     with ThreadPoolExecutor(min(32, os.cpu_count() or 1)) as pool, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `_open_image` has a limit of its own
+        warnings.simplefilter("ignore")  # of Pillow: on damaged metadata, and on sizes, which have a limit of their own
         try:
             for start, part in zip(starts, pool.map(read_part, starts), strict=True):
                 for row, result in enumerate(part, start=start + 1):
