@@ -1,4 +1,4 @@
-"""Records that lack runs, evaluations or costs are refused in one line."""
+"""Records that lack runs, evaluations, costs or numbers are refused in one line."""
 
 import json
 from pathlib import Path
@@ -26,9 +26,19 @@ def drop_last_cost(record):
     record["costs"] = record["costs"][:-1]
 
 
+def drop_last_size(record):
+    record["n"] = record["n"][:-1]
+
+
+def drop_bias(record):
+    record["biases"] = record["biases"][1:]
+
+
 @pytest.mark.parametrize(
     ("name", "change", "problem"),
     [
+        ("fig_bias_loglog", drop_last_size, "the record cannot be drawn (ValueError: x and y must"),
+        ("normalization", drop_bias, "the record cannot be drawn (ValueError: "),
         ("tab_main_results", drop_evaluations, "the record of tab:main_results is incomplete (runs: 40)"),
         ("tab_main_results", keep_one_run, "the record of tab:main_results is incomplete (runs: 1)"),
         ("tab_main_results", drop_runs, "the record of tab:main_results is incomplete (runs: 0)"),

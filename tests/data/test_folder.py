@@ -96,7 +96,7 @@ def test_a_damaged_exif_is_ignored_without_a_warning(tmp_path):
     whole = (tmp_path / "a.jpg").read_bytes()
     exif = b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\xff\xff" + bytes(range(100))
     (tmp_path / "a.jpg").write_bytes(whole[:2] + b"\xff\xe1" + (len(exif) + 2).to_bytes(2, "big") + exif + whole[2:])
-    with Image.open(tmp_path / "a.jpg") as image, pytest.warns(UserWarning, match="EXIF"):
+    with pytest.warns(UserWarning, match="EXIF"), Image.open(tmp_path / "a.jpg") as image:
         image.getexif()
     assert read_folder(tmp_path).sample_shape == (3, 4, 6)
 

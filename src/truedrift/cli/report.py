@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from truedrift.errors import UserError
+from truedrift.errors import UserError, error_text
 from truedrift.page.discover import ReportInput, find_inputs
 from truedrift.page.page import PAGE, render_runs, write_page
 from truedrift.page.run_data import read_runs
@@ -66,7 +66,7 @@ def _report(inputs: ReportInput, out: Path, title: str) -> str:
     texts, drawn, failures = [], [], []
     for record in inputs.records:
         try:
-            texts.append(render_record(record, out))
+            texts.append(_draw(record, out))
             drawn.append(record)
         except UserError as error:
             failures.append((find_item(record).label, error))
@@ -77,3 +77,14 @@ def _report(inputs: ReportInput, out: Path, title: str) -> str:
     texts.append(render_runs(runs, out))
     page = write_page(out / PAGE, title=title, records=drawn, runs=runs, problems=problems)
     return "\n\n".join(filter(None, (*texts, *problems, f"page: {page}")))
+
+
+def _draw(record: Any, out: Path) -> str:
+    """Write the files of a record. Its fields have the right types, but may not fit each other, as in a damaged file."""
+    try:
+        return render_record(record, out)
+    except (OSError, UserError):
+        raise
+    except Exception as error:
+        problem = f"the record cannot be drawn ({type(error).__name__}: {error_text(error)})"
+        raise UserError(problem, "its fields must fit each other", "compute it again with truedrift reproduce") from None
