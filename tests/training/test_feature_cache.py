@@ -401,6 +401,7 @@ def test_file_interrupted_at_every_piece(write_file):
     {
         "more than was counted": (lambda path, count: path.write_bytes(path.read_bytes() + b"half of one"), [3, 4]),
         "less than was counted": (lambda path, count: path.write_bytes(path.read_bytes()[:-1]), [0, 1, 2, 3, 4]),
+        "a changed byte": (lambda path, count: path.write_bytes(b"b" + path.read_bytes()[1:]), [0, 1, 2, 3, 4]),
         "no file": (lambda path, count: path.unlink(), [0, 1, 2, 3, 4]),
         "no count": (lambda path, count: count.unlink(), [0, 1, 2, 3, 4]),
         "a count that is not a number": (lambda path, count: count.write_text("x"), [0, 1, 2, 3, 4]),
@@ -418,7 +419,9 @@ def test_count_is_written_at_intervals(write_file, monkeypatch):
     monkeypatch.setattr(feature_cache, "SYNC_EVERY", 2)
     counts, write_count = [], feature_cache._write_count
     monkeypatch.setattr(
-        feature_cache, "_write_count", lambda path, file, done: (counts.append(done), write_count(path, file, done))
+        feature_cache,
+        "_write_count",
+        lambda path, file, done, sha256: (counts.append(done), write_count(path, file, done, sha256)),
     )
     write_file()
     assert counts == [2, 4, 5]

@@ -7,9 +7,9 @@ groups, and pooled after reading. The file name is a hash of the encoder's weigh
 precision and the version. The file `.sha256` holds the hash of its content, which is verified before use.
 One process builds the file, and others that need it wait.
 
-The file is written in pieces, and the file `.pieces` counts those on disk, so a process that is killed loses minutes of
-work and not hours: the next one continues after the last counted piece. After a write error, such as that of a full
-disk, the unfinished file is removed.
+The file is written in pieces, and the file `.pieces` holds the number and the hash of those on disk, so a process that
+is killed loses minutes of work and not hours: the next one continues after the last counted piece. After a write error,
+such as that of a full disk, the unfinished file is removed.
 """
 
 from __future__ import annotations
@@ -41,24 +41,30 @@ SYNC_EVERY = 32
 """Pieces between two waits for the disk."""
 
 
-def write_resumable(path: Path, sizes: Sequence[int], piece: Callable[[int], bytes]) -> None:
-    """Write `piece(k)`, of `sizes[k]` bytes, for every k. Pieces that an earlier call wrote are not computed again."""
-    done = _complete_pieces(path, sizes)
+def write_resumable(path: Path, sizes: Sequence[int], piece: Callable[[int], bytes]) -> str:
+    """Write `piece(k)`, of `sizes[k]` bytes, for every k, and return the sha256 of all bytes.
+
+    Pieces that an earlier call wrote are not computed again if they are as they were written.
+    """
+    done, digest = _complete_pieces(path, sizes)
     try:
         with path.open("r+b" if done else "w+b") as file:
             file.truncate(sum(sizes[:done]))
             file.seek(0, os.SEEK_END)
             try:
                 while done < len(sizes):
-                    file.write(piece(done))
+                    content = piece(done)
+                    file.write(content)
+                    digest.update(content)
                     done += 1
                     if done % SYNC_EVERY == 0:
-                        _write_count(path, file, done)
+                        _write_count(path, file, done, digest.hexdigest())
             finally:
-                _write_count(path, file, done)
+                _write_count(path, file, done, digest.hexdigest())
     except OSError:
         remove_unfinished(path)
         raise
+    return digest.hexdigest()
 
 
 def remove_unfinished(path: Path) -> None:
@@ -67,20 +73,27 @@ def remove_unfinished(path: Path) -> None:
     _count_path(path).unlink(missing_ok=True)
 
 
-def _complete_pieces(path: Path, sizes: Sequence[int]) -> int:
-    """Return how many pieces an earlier call wrote; 0 if count and file do not agree."""
+def _complete_pieces(path: Path, sizes: Sequence[int]) -> tuple[int, Any]:
+    """Return how many pieces an earlier call wrote, and their sha256 so far; 0 if count, hash and file do not agree."""
+    digest = hashlib.sha256()
     try:
-        done, length = int(_count_path(path).read_text()), path.stat().st_size
+        count, expected = _count_path(path).read_text(errors="replace").split()
+        done = int(count)
+        with path.open("rb") as file:
+            for size in sizes[: max(done, 0)]:
+                digest.update(file.read(size))
     except (OSError, ValueError):
-        return 0
-    return done if 0 <= done <= len(sizes) and sum(sizes[:done]) <= length else 0
+        return 0, hashlib.sha256()
+    if 0 < done <= len(sizes) and digest.hexdigest() == expected:  # a shorter file has another hash
+        return done, digest
+    return 0, hashlib.sha256()
 
 
-def _write_count(path: Path, file: BufferedRandom, done: int) -> None:
-    """Write the count after the pieces that it counts."""
+def _write_count(path: Path, file: BufferedRandom, done: int, sha256: str) -> None:
+    """Write the number and the hash of the pieces, after the pieces themselves."""
     file.flush()
     os.fsync(file.fileno())
-    write_atomically(_count_path(path), f"{done}\n".encode())
+    write_atomically(_count_path(path), f"{done} {sha256}\n".encode())
 
 
 def _count_path(path: Path) -> Path:
@@ -212,8 +225,7 @@ def _sha256(path: Path) -> str:
 def _build(path: Path, views: _Views) -> None:
     """Write under a temporary name, which a later process continues, rename, then write the hash."""
     unfinished = path.with_suffix(".writing")
-    write_resumable(unfinished, views.sizes(), views.piece)
-    digest = _sha256(unfinished)
+    digest = write_resumable(unfinished, views.sizes(), views.piece)
     unfinished.replace(path)
     path.with_suffix(".sha256").write_text(digest + "\n")
     remove_unfinished(unfinished)
