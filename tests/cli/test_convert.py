@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 
 import pytest
 import torch
@@ -149,6 +150,14 @@ def test_another_network_is_refused_and_nothing_is_left(tmp_path, capsys):
     status, out, err = run(capsys, tmp_path / "other.safetensors")
     assert (status, out) == (2, "")
     assert "'patch_embed.proj.weight' is missing among 1 tensors" in err
+    assert names(tmp_path) == ["other.safetensors"]
+
+
+def test_what_a_killed_command_left_is_removed(tmp_path, capsys):
+    save_file({"weight": torch.zeros(2)}, tmp_path / "other.safetensors")
+    (tmp_path / ".truedrift-left" / "saved").mkdir(parents=True)
+    os.utime(tmp_path / ".truedrift-left", (time.time() - 300,) * 2)
+    assert run(capsys, tmp_path / "other.safetensors")[0] == 2
     assert names(tmp_path) == ["other.safetensors"]
 
 

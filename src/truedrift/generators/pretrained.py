@@ -17,7 +17,6 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +29,7 @@ from truedrift.generators.base import CONFIG, WEIGHTS, Generator
 from truedrift.generators.catalog import GENERATORS
 from truedrift.generators.drift_dit import DriftDiT
 from truedrift.quarantine import convert_pickle
+from truedrift.storage import scratch_directory
 
 PREFIX = "pretrained:"
 """Beginning of the names of the models in the package."""
@@ -238,9 +238,9 @@ def convert_published(file: Path, folder: Path, **options: Any) -> PublishedWeig
     """
     from safetensors.torch import load_file  # noqa: PLC0415  an extra
 
-    with tempfile.TemporaryDirectory(dir=folder.absolute().parent, prefix=".truedrift-") as scratch:
+    with scratch_directory(folder.absolute().parent, ".truedrift-") as scratch:
         # Read the checkpoint and rebuild the network.
-        tensors, saved = Path(scratch) / "tensors.safetensors", Path(scratch) / "saved"
+        tensors, saved = scratch / "tensors.safetensors", scratch / "saved"
         convert_pickle(file, tensors)
         published = load_published(load_file(tensors), **options)
         # Save it, and move it to its place.
