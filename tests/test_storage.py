@@ -16,6 +16,7 @@ from truedrift.storage import (
     read_regular,
     read_tensors,
     remove_tensors,
+    remove_tree,
     scratch_directory,
     write_atomically,
     write_tensors,
@@ -205,3 +206,10 @@ def test_scratch_directories_of_ended_processes_are_removed(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == [".fetching-used"]
     with scratch_directory(tmp_path, ".fetching-"):
         assert not used.exists()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path), lambda path: None])
+def test_anything_in_the_place_of_a_directory_is_removed(tmp_path, make):
+    make(tmp_path / "step")
+    remove_tree(tmp_path / "step", first="manifest.json")
+    assert list(tmp_path.iterdir()) == []

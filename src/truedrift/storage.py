@@ -155,9 +155,9 @@ def make_directory(path: Path) -> None:
 
 def remove_tree(path: Path, first: str) -> None:
     """Remove a directory, its file `first` before the others. Anything else with that name is removed too."""
-    if path.is_symlink() or path.is_file():
-        path.unlink()
-    elif path.exists():
+    if path.is_symlink() or not path.is_dir():
+        path.unlink(missing_ok=True)
+    else:
         (path / first).unlink(missing_ok=True)
         sync_directory(path)
         shutil.rmtree(path)
