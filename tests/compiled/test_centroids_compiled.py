@@ -70,6 +70,13 @@ def test_other_temperatures_and_sizes_need_no_graph_break():
             torch.testing.assert_close(function(x, y, tau=tau), centroid(x, y, tau=tau), **ROUNDING)
 
 
+def test_centroid_of_many_references():
+    x, y = draw(2, 3, dtype=torch.float32).requires_grad_(), draw(9_000, 3, seed=1, dtype=torch.float32)
+    whole, eager = compiled(lambda x, y: centroid(x, y, tau=0.5))(x, y), centroid(x, y, tau=0.5)
+    torch.testing.assert_close(whole, eager, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(*(torch.autograd.grad(T.sum(), x) for T in (whole, eager)), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("name", DRAWING)
 def test_estimators_that_draw_from_the_global_generator(name):
     """Compiled draws may differ from eager ones. A coordinate that is 1 everywhere stays 1 if Σγ = 1."""

@@ -25,7 +25,8 @@ from truedrift.errors import (
     require_same_dimension,
     require_temperature,
 )
-from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.kernels.distance import result_dtype
+from truedrift.kernels.kernel import LogKernel, log_kernel, wide_log_kernel
 from truedrift.kernels.precision import can_be_read, cast, full_precision
 from truedrift.kernels.weights import apply_mask
 
@@ -77,8 +78,8 @@ def centroid(
         check_finite: Whether to check the values of x, y, tau and the kernel. This synchronizes the device.
 
     Returns:
-        T [..., B, D], in the dtype of x and y. Weights are computed in at least float32, even under autocast. For a
-        query that uses no reference, T = x.
+        T [..., B, D], in the dtype of x and y. Weights, and sums over more than 8192 references, are computed in
+        float64 where the device has it, even under autocast. For a query that uses no reference, T = x.
 
     Raises:
         UserError: If an argument is invalid.
@@ -106,14 +107,15 @@ def centroid(
         require_positive("tau", tau)
     # log k → γ → T; a query without references gets itself.
     with full_precision(x):
-        log_w = apply_mask(kernel(x, y, tau), mask)
+        log_w = apply_mask(wide_log_kernel(kernel, x, y, tau), mask)
         if check_finite:
             require_log_kernel(log_w)
         complete = can_be_read(log_w) and log_w.sum().item() > -math.inf  # every reference has weight
         if complete and isinstance(estimator, AlphaEstimator):
-            T = weighted_mean(estimator.reweight(log_w, assume_nonempty=True), y)
+            gamma = estimator.reweight(log_w, assume_nonempty=True)
         else:
-            T = weighted_mean(estimator.reweight(log_w, generator), y)
+            gamma = estimator.reweight(log_w, generator)
+        T = weighted_mean(cast(gamma, result_dtype(x, y)), y)
         if not complete:
             T = torch.where((log_w > -math.inf).any(-1, keepdim=True), T, x.to(T.dtype))
     return cast(T, x.dtype if x.dtype is y.dtype else torch.promote_types(x.dtype, y.dtype))

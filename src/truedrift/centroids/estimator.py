@@ -15,6 +15,7 @@ It vanishes for constant weights and for data that are symmetric about the query
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import reduce
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -90,8 +91,17 @@ class PolynomialEstimator(AlphaEstimator):
         return total
 
 
+LONGEST_SUM = 1 << 13
+"""Sums of up to this many references are computed in the format of the weights, longer ones in float64."""
+BLOCK_ELEMENTS, SMALLEST_BLOCK = 1 << 18, 1 << 8
+"""Weights and coordinates of a block of a longer sum, two megabytes of float64; its smallest number of references."""
+
+
 def weighted_mean(gamma: Float[Tensor, "*#batch B n"], y: Float[Tensor, "*#batch n D"]) -> Float[Tensor, "*batch B D"]:
     """Compute T = Σ_i γ_i y_i.
+
+    The relative error of a float32 sum is up to 6·10⁻⁶ at n = 10⁴ and 6·10⁻⁴ at n = 10⁶. Sums over many references are
+    therefore computed in float64, block by block, so that y is not copied.
 
     Args:
         gamma: Weights [..., B, n].
@@ -104,7 +114,12 @@ def weighted_mean(gamma: Float[Tensor, "*#batch B n"], y: Float[Tensor, "*#batch
         >>> weighted_mean(torch.tensor([[0.75, 0.25]]), torch.tensor([[0.0], [4.0]]))
         tensor([[1.]])
     """
-    return gamma @ cast(y, gamma.dtype)
+    n = y.shape[-2]
+    if n <= LONGEST_SUM:
+        return gamma @ cast(y, gamma.dtype)
+    size = max(SMALLEST_BLOCK, BLOCK_ELEMENTS * n // (gamma.numel() + y.numel()))
+    blocks = zip(gamma.split(size, -1), y.split(size, -2), strict=True)
+    return cast(reduce(torch.add, (to_widest(some) @ to_widest(of_y) for some, of_y in blocks)), gamma.dtype)
 
 
 @dataclass(frozen=True)

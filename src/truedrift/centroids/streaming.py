@@ -6,7 +6,8 @@ With S_k = Σ w_i^k and P_k = Σ w_i^k y_i, the centroids of "standard", "abc" a
     T,   T + D_2,   T + (1 − 3p_2) D_2 + 2 D_3.
 
 Weights are relative to the largest log-weight seen so far; when a chunk raises it by δ, S_k and P_k are multiplied
-by e^{−kδ}. The sums are in float64. The result equals the centroid of all references at once, to rounding.
+by e^{−kδ}. Weights and sums are in float64 where the device has it. The result equals the centroid of all references at
+once, to rounding.
 """
 
 import math
@@ -26,15 +27,15 @@ from truedrift.errors import (
     require_same_dimension,
     require_temperature,
 )
-from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.kernels.kernel import LogKernel, log_kernel, wide_log_kernel
 from truedrift.kernels.precision import full_precision, to_widest
-from truedrift.kernels.weights import apply_mask
+from truedrift.kernels.weights import apply_mask, lowest_finite
 
 ORDERS = {"standard": 1, "abc": 2, "abc2": 3}
 """The number of powers of w that each estimator needs."""
 
-BLOCK_ELEMENTS = 1 << 18
-"""Weights computed at a time, one megabyte of float32: they fit in the cache, and large chunks need no more memory."""
+BLOCK_ELEMENTS = 1 << 17
+"""Weights, and elements of y, per block: one megabyte of float64, which fits in the cache of a CPU."""
 
 
 @torch.no_grad()
@@ -83,11 +84,11 @@ def streaming_centroid(
     sums = RunningSums(x, ORDERS[estimator])
     with full_precision(x):
         for y, mask in _check_chunks(x, chunks, check_finite):
-            step = max(1, BLOCK_ELEMENTS // x.shape[-2])
+            step = max(1, BLOCK_ELEMENTS // max(x.shape[-2:]))
             for start in range(0, y.shape[-2], step):
                 columns = slice(start, start + step)
                 part = None if mask is None else mask[..., columns]
-                sums.add(apply_mask(kernel(x, y[..., columns, :], tau), part), y[..., columns, :])
+                sums.add(apply_mask(wide_log_kernel(kernel, x, y[..., columns, :], tau), part), y[..., columns, :])
     if sums.blocks == 0:
         fix = "check that the iterator is not exhausted"
         raise UserError("is empty", "must contain at least one chunk", fix, field="chunks")
@@ -98,6 +99,9 @@ def _check_chunks(
     x: Tensor, chunks: Iterable[Tensor | tuple[Tensor, Tensor]], check_finite: bool
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield (y, mask) of every chunk, which is y, or a tuple or list (y, mask) or, as in a DataLoader, (y,)."""
+    if not isinstance(chunks, Iterable) or (isinstance(chunks, Tensor) and chunks.ndim == 0):
+        allowed = "must be an iterable of references"
+        raise UserError(f"is a {type(chunks).__name__}", allowed, "pass for example [y]", field="chunks")
     for chunk in chunks:
         parts = chunk if isinstance(chunk, (tuple, list)) else (chunk,)
         if not 1 <= len(parts) <= 2:
@@ -126,11 +130,11 @@ class RunningSums:
         """Add the references y with log-weights l [..., B, n]."""
         self.blocks += 1
         # Rescale to the new largest log-weight.
-        top = torch.maximum(self.top, log_w.amax(-1, keepdim=True).to(self.top.dtype))
-        shift = top.clamp_min(torch.finfo(log_w.dtype).min)  # nothing seen yet: any finite shift
+        top = torch.maximum(self.top, log_w.amax(-1, keepdim=True))
+        shift = top.clamp_min(lowest_finite(top))  # nothing seen yet: any finite shift
         fade = (self.top - shift).exp()
         # Add the powers of the new weights.
-        w = (log_w - shift.to(log_w.dtype)).exp()
+        w = (log_w - shift).exp()
         y = y.to(w.dtype)
         for k, power in enumerate(accumulate([w] * self.order, torch.mul)):
             self.S[k] = self.S[k] * fade ** (k + 1) + power.sum(-1, keepdim=True)

@@ -58,8 +58,8 @@ def pairwise_distance(
     """
     if _choose(method, x, y) == "exact" and _is_read_only(x) and _is_read_only(y):
         d = torch.cdist(to_widest(x), to_widest(y), compute_mode="donot_use_mm_for_euclid_dist")
-        return cast(_zero_diagonal(d) if same else d, _result_dtype(x, y))
-    return _safe_sqrt(_squared(x, y, method, same)).to(_result_dtype(x, y))
+        return cast(_zero_diagonal(d) if same else d, result_dtype(x, y))
+    return _safe_sqrt(_squared(x, y, method, same)).to(result_dtype(x, y))
 
 
 def squared_distance(
@@ -87,7 +87,7 @@ def squared_distance(
         >>> squared_distance(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 1.0]]))
         tensor([[25.,  1.]])
     """
-    return _squared(x, y, method, same).to(_result_dtype(x, y))
+    return _squared(x, y, method, same).to(result_dtype(x, y))
 
 
 def _squared(x: Tensor, y: Tensor, method: Method, same: bool) -> Tensor:
@@ -152,7 +152,8 @@ def _is_read_only(x: Tensor) -> bool:
     return x.is_cpu and not may_be_differentiated(x)
 
 
-def _result_dtype(x: Tensor, y: Tensor) -> torch.dtype:
+def result_dtype(x: Tensor, y: Tensor) -> torch.dtype:
+    """Return the wider dtype of x and y, at least float32."""
     if x.dtype is y.dtype and x.dtype in (torch.float32, torch.float64):
         return x.dtype
     return torch.promote_types(torch.promote_types(x.dtype, y.dtype), torch.float32)

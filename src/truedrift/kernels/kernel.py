@@ -8,6 +8,10 @@
 Kernels are stored as logarithms. At d/τ = 10³ the kernel itself is zero in every floating-point format, but a centroid
 needs only ratios of kernels, and those are not zero. Instead of a name, any function (x, y, tau) → log k [..., B, n] of
 a positive kernel can be passed. Kernels that recipes may name are listed in `ObjectiveOptions.kernel` as well.
+
+log k is computed in float64 where the device has it, and rounded last. −∞ is the log-weight of a masked reference. A
+reference at a finite distance is not masked, so float32 log-kernels are at least −3·10³² (`lowest_log_kernel`), and all
+references beyond that are equally far.
 """
 
 from collections.abc import Callable
@@ -16,7 +20,8 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.errors import UserError, require_choice
-from truedrift.kernels.distance import pairwise_distance, squared_distance
+from truedrift.kernels.distance import pairwise_distance, result_dtype, squared_distance
+from truedrift.kernels.precision import to_widest
 
 LogKernel = Callable[[Tensor, Tensor, float | Tensor], Tensor]
 """(x [..., B, D], y [..., n, D], tau) → log k [..., B, n]."""
@@ -38,7 +43,7 @@ def laplace(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
         >>> laplace(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 0.5).abs()
         tensor([[10.,  0.]])
     """
-    return pairwise_distance(x, y) / -tau
+    return _round(pairwise_distance(to_widest(x), y) / -tau, x, y)
 
 
 def gaussian(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
@@ -57,10 +62,29 @@ def gaussian(x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
         >>> gaussian(torch.zeros(1, 2), torch.tensor([[3.0, 4.0], [0.0, 0.0]]), 0.5).abs()
         tensor([[50.,  0.]])
     """
-    return -squared_distance(x, y) / (2 * tau * tau)
+    # τ² and d² would leave the range of float32 far before d/τ does.
+    return _round(squared_distance(to_widest(x), y) / tau / tau * -0.5, x, y)
 
 
 KERNELS: dict[str, LogKernel] = {"laplace": laplace, "gaussian": gaussian}
+
+
+def _round(log_k: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Round log k to the format of x and y, and to a finite number below the range of float32."""
+    if x.dtype is torch.float64 or y.dtype is torch.float64:
+        return log_k
+    dtype = result_dtype(x, y)
+    return log_k.clamp_min(lowest_log_kernel(dtype)).to(dtype)
+
+
+def lowest_log_kernel(dtype: torch.dtype) -> float:
+    """Return the log-kernel of all references beyond the range of `dtype`; sums of many such numbers are finite."""
+    return torch.finfo(dtype).min / 2**20
+
+
+def wide_log_kernel(kernel: LogKernel, x: Tensor, y: Tensor, tau: float | Tensor) -> Tensor:
+    """Return log k in the widest format; a function of the user is called with x and y as they are."""
+    return kernel(to_widest(x), y, tau) if kernel is laplace or kernel is gaussian else to_widest(kernel(x, y, tau))
 
 
 def sharp_log_ratio(kernel: str | LogKernel, log_k: Tensor, tau: float | Tensor) -> Tensor:

@@ -3,8 +3,10 @@
 | quantity                              | format                                                  | function           |
 |---------------------------------------|---------------------------------------------------------|--------------------|
 | distances, and γ of an estimator      | float64, or float32 on devices without it               | `to_widest`        |
-| log-weights                           | the format of the features, at least float32            | `at_least_float32` |
+| log-weights of a centroid             | the same                                                | `to_widest`        |
+| log-weights of a field or a loss      | the format of the features, at least float32            | `at_least_float32` |
 | γ that is returned                    | the format of its log-weights, at least float32         | `cast_like`        |
+| sums over many references             | float64, or float32 on devices without it               | `to_widest`        |
 | everything, also under autocast       | no automatic casting to float16 or bfloat16             | `full_precision`   |
 """
 
@@ -61,6 +63,8 @@ _UNCHANGED = nullcontext()
 def full_precision(x: Tensor) -> AbstractContextManager[object]:
     """Return a context with autocast off on the device of x: a bfloat16 product would lose digits of the weights."""
     device = x.device.type
+    if device == "meta":  # which computes shapes only
+        return _UNCHANGED
     if not torch.compiler.is_compiling() and not torch.is_autocast_enabled(device):
         return _UNCHANGED
     return torch.autocast(device, enabled=False)
