@@ -87,4 +87,6 @@ def _draw(record: Any, out: Path) -> str:
         raise
     except Exception as error:
         problem = f"the record cannot be drawn ({type(error).__name__}: {error_text(error)})"
-        raise UserError(problem, "its fields must fit each other", "compute it again with truedrift reproduce") from None
+        raise UserError(
+            problem, "its fields must fit each other", "compute it again with truedrift reproduce"
+        ) from None
