@@ -155,8 +155,10 @@ def make_directory(path: Path) -> None:
 
 def remove_tree(path: Path, first: str) -> None:
     """Remove a directory, its file `first` before the others. Anything else with that name is removed too."""
+    if not os.path.lexists(path):
+        return
     if path.is_symlink() or not path.is_dir():
-        path.unlink(missing_ok=True)
+        path.unlink()
     else:
         (path / first).unlink(missing_ok=True)
         sync_directory(path)

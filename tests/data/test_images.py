@@ -268,7 +268,7 @@ def test_a_large_header_in_an_archive_is_refused(little, tmp_path, monkeypatch, 
     member = tarfile.TarInfo("x")
     member.type, member.size = kind, 5000
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(member.tobuf() + bytes(5120)))
-    with pytest.raises(ValueError, match="a header of type .* claims 5000 bytes"):
+    with pytest.raises(ValueError, match=r"a header of type .* claims 5000 bytes"):
         images.read_cifar(tmp_path / "a.tar.gz", little.layout, "train")
 
 

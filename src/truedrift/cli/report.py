@@ -80,13 +80,12 @@ def _report(inputs: ReportInput, out: Path, title: str) -> str:
 
 
 def _draw(record: Any, out: Path) -> str:
-    """Write the files of a record. Its fields have the right types, but may not fit each other, as in a damaged file."""
+    """Write the files of a record, whose fields may not fit each other although each has the right type."""
     try:
         return render_record(record, out)
     except (OSError, UserError):
         raise
     except Exception as error:
         problem = f"the record cannot be drawn ({type(error).__name__}: {error_text(error)})"
-        raise UserError(
-            problem, "its fields must fit each other", "compute it again with truedrift reproduce"
-        ) from None
+        fix = "compute it again with truedrift reproduce"
+        raise UserError(problem, "its fields must fit each other", fix) from None

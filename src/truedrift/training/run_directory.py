@@ -187,7 +187,7 @@ class RunDirectory:
     def is_described_by(self, data: Mapping[str, Any]) -> bool:
         """Return whether config.json has exactly this configuration, these parts and data (`Samples.describe`)."""
         try:
-            written = _read_config(self.path)
+            written = read_config(self.path)
         except UserError:
             return False
         content = _as_json(self._content(data))
