@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kills import read_outcome
+from oracles.outcomes import read_outcome
 from PIL import Image
 from short_runs import run, short_config
 

@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 import torch
-from kills import read_outcome
+from oracles.outcomes import read_outcome
 from short_runs import SimulatedCrash, at_step, crash, run, run_outcome, send_signal, short_config
 
 from truedrift.training import EMA, TrainingState, checkpoint
