@@ -18,6 +18,7 @@ from PIL import Image
 
 import truedrift
 from truedrift.cli import main
+from truedrift.cli.progress import ProgressDisplay
 from truedrift.generators import pretrained_names
 from truedrift.paper import equilibrium, fig_bias_loglog, fig_illustration
 from truedrift.records import read
@@ -149,6 +150,21 @@ def test_a_user_error_is_one_line_and_status_2():
     done = truedrift_command("demo", "--n", "0")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "truedrift: error: n is 0; must be from 1 to 10000; pass for example 4\n"
+
+
+def test_an_error_is_one_write(monkeypatch):
+    """Lines of several processes would run into each other if their ends were written by themselves."""
+    writes = []
+
+    class Recorder(io.StringIO):
+        def write(self, text):
+            writes.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", Recorder())
+    assert main(["nonsense"]) == 2
+    ProgressDisplay().print_message("resuming")
+    assert [text.count("\n") for text in writes if text] == [1, 1]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")

@@ -132,7 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             message, status = f"failure: {_save_traceback(failure)}", 1
     # Report a problem in one line. Of several processes, each says which one it is.
     rank = f"rank {os.environ.get('RANK', '?')}: " if int(os.environ.get("WORLD_SIZE", "1")) > 1 else ""
-    print(f"truedrift: {rank}{printable(' '.join(message.split()))}", file=sys.stderr)
+    # One write: torchrun starts Python without buffers, and two processes may print at the same time.
+    print(f"truedrift: {rank}{printable(' '.join(message.split()))}\n", end="", file=sys.stderr)
     return status
 
 

@@ -72,7 +72,7 @@ class ProgressDisplay:
         if self._bars is not None:
             self._bars.console.print(line, markup=False, highlight=False)
         elif not self._quiet:
-            print(line, file=sys.stderr, flush=True)
+            print(f"{line}\n", end="", file=sys.stderr, flush=True)  # one write
 
     def _print_line(self, what: str, done: float, total: float) -> None:
         """Print percentage and remaining time, if the last line is 30 seconds old."""
