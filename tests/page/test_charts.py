@@ -1,6 +1,7 @@
 """Charts: points, gaps, marks, limits and ticks of axes, colors, and texts that do not overlap."""
 
 import math
+import re
 from itertools import combinations
 from xml.etree.ElementTree import fromstring
 
@@ -25,6 +26,7 @@ from truedrift.page import (
 from truedrift.page import charts as charts_module
 from truedrift.report import figure as style
 
+SVG = "{http://www.w3.org/2000/svg}"
 VALUES = st.floats(min_value=-1e100, max_value=1e100, allow_subnormal=False).map(lambda value: round(value, 6))
 
 
@@ -279,6 +281,25 @@ def test_the_dark_version_has_the_same_text_and_other_colors(varied):
         assert charts_module.DARK[color] in dark
         assert charts_module.DARK[color] not in light
     assert "script" not in light
+
+
+def test_every_text_and_line_has_a_dark_color_and_names_are_kept(tmp_path):
+    names = ("x #0077cc", 'style="fill: #222222"', "<a #d5dae0>")
+    runs = [read_run(write_run(tmp_path / str(k)), name) for k, name in enumerate(names)]
+    light, dark = (svg.decode() for svg in figure_svgs(plot_charts(runs, gauge_charts(runs))))
+    shown = [[text.text for text in fromstring(svg).iter(f"{SVG}text")] for svg in (light, dark)]
+    assert shown[0] == shown[1]
+    assert set(names) <= set(shown[0])
+    assert all("fill: #c9d0d8" in text.get("style") for text in fromstring(dark).iter(f"{SVG}text"))
+    styles = " ".join(each.get("style", "") for each in fromstring(dark).iter())
+    dark_colors = {charts_module.DARK_INK, charts_module.DARK_FRAME, *charts_module.DARK.values()}
+    assert set(re.findall("#[0-9a-f]{6}", styles)) <= {*dark_colors, "#ffffff"}  # the backgrounds are transparent
+
+
+def test_a_dollar_sign_is_no_formula(tmp_path):
+    runs = [read_run(write_run(tmp_path / "run"), "$x_1$ and $")]
+    light, _ = figure_svgs(plot_charts(runs, gauge_charts(runs)))
+    assert "$x_1$ and $" in [text.text for text in fromstring(light.decode()).iter(f"{SVG}text")]
 
 
 def test_every_color_has_a_dark_version():

@@ -25,7 +25,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from truedrift.page.run_data import Run
 from truedrift.page.run_log import SIDES, SMALLEST, number_at
-from truedrift.report.figure import ABC, ABC2, MUTED, STANDARD, STRATIFIED, TARGET, fix_layout, style_axes
+from truedrift.report.figure import ABC, ABC2, FRAME, INK, MUTED, STANDARD, STRATIFIED, TARGET, fix_layout, style_axes
 
 MOST_POINTS = 240
 PALETTE = {
@@ -344,13 +344,12 @@ def plot_charts(runs: Sequence[Run], charts: Sequence[Chart]) -> Figure:
     legend_columns = max(1, min(len(legend), int(FIGURE_WIDTH / (LEGEND_LINE_WIDTH + LETTER_WIDTH * longest))))
     height = PANEL_HEIGHT * rows + LINE_HEIGHT * (1 + math.ceil(len(legend) / legend_columns))
     figure = Figure(figsize=(FIGURE_WIDTH, height), layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.05))
-    # Panels and legend.
-    for k, chart in enumerate(charts):
-        _plot_panel(figure.add_subplot(rows, columns, k + 1), chart)
-    figure.supxlabel("positives seen per class", fontsize=8)
-    figure.legend(handles=legend, loc="outside upper center", ncols=legend_columns, frameon=False, fontsize=8)
-    for text in figure.findobj(Text):
-        text.set_parse_math(False)
+    # Panels and legend. A name from a file may contain a dollar sign, which is no formula.
+    with rc_context({"text.parse_math": False}):
+        for k, chart in enumerate(charts):
+            _plot_panel(figure.add_subplot(rows, columns, k + 1), chart)
+        figure.supxlabel("positives seen per class", fontsize=8)
+        figure.legend(handles=legend, loc="outside upper center", ncols=legend_columns, frameon=False, fontsize=8)
     return figure
 
 
@@ -450,21 +449,27 @@ def wrap_title(title: str) -> str:
 
 _SUPERFLUOUS = re.compile(rb'(?<=\n) +| transform="rotate\(-0 [^"]*"| id="[a-z0-9.]+_[0-9]+"')
 """Indentation, rotations by 0 and names of groups: a fifth of the file."""
+_TAG, _COLOR = re.compile(rb"<[^<>]*>"), re.compile(rb"#[0-9a-f]{6}")
+_DARK = {light.lower().encode(): dark.encode() for light, dark in (DARK | {INK: DARK_INK, FRAME: DARK_FRAME}).items()}
 
 
 def figure_svgs(figure: Figure) -> tuple[bytes, bytes]:
     """Return the figure as SVG for a white and for a black background.
 
     Args:
-        figure: A figure of `plot_charts`. Its colors are changed, so save it to other formats first.
+        figure: A figure of `plot_charts`. The colors of its texts are changed, so save it to other formats first.
 
     Returns:
         (light, dark): two files with the same layout and a transparent background.
     """
     fix_layout(figure)
+    # Every text has a color, which black would not be: it is the default of SVG.
+    for text in figure.findobj(Text):
+        text.set_color(INK)
+    for axes in figure.axes:
+        axes.tick_params(labelcolor=INK)
     light = _save_svg(figure)
-    use_dark_colors(figure)
-    return light, _save_svg(figure)
+    return light, _use_dark_colors(light)
 
 
 def _save_svg(figure: Figure) -> bytes:
@@ -475,14 +480,6 @@ def _save_svg(figure: Figure) -> bytes:
     return _SUPERFLUOUS.sub(b"", file.getvalue())
 
 
-def use_dark_colors(figure: Figure) -> None:
-    """Replace the colors of the figure by those for a black background."""
-    for text in figure.findobj(Text):
-        text.set_color(DARK_INK)
-    for axes in figure.axes:
-        axes.tick_params(which="both", color=DARK_FRAME, labelcolor=DARK_INK, grid_color=DARK_FRAME)
-        for spine in axes.spines.values():
-            spine.set_edgecolor(DARK_FRAME)
-    legend_lines = [line for legend in figure.legends for line in legend.get_lines()]
-    for line in [*legend_lines, *(line for axes in figure.axes for line in axes.lines)]:
-        line.set_color(DARK[str(line.get_color())])
+def _use_dark_colors(svg: bytes) -> bytes:
+    """Replace the colors in the tags of an SVG by those for a black background; texts stay as they are."""
+    return _TAG.sub(lambda tag: _COLOR.sub(lambda color: _DARK.get(color[0], color[0]), tag[0]), svg)

@@ -152,7 +152,7 @@ def number_at(entry: Any, *path: str | int) -> float | None:
             value = value[key]
         except (KeyError, IndexError, TypeError):
             return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= LARGEST:  # also NaN
+    if type(value) not in (float, int) or not abs(value) <= LARGEST:  # also NaN
         return None
     return float(value) if abs(value) >= SMALLEST else 0.0
 
