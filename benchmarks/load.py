@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -67,16 +66,24 @@ class Usage:
         ]
 
 
+WATCH = """
+import json, resource, subprocess, sys, time
+start = time.perf_counter()
+status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([status, time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]))
+"""
+"""A small process that starts a command. A new process inherits the largest memory of the one that starts it."""
+
+
 def run_command(*words: object) -> Usage:
     """Run a command of truedrift in a new process."""
-    start = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-m", "truedrift", *map(str, words)], stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
-    seconds = time.perf_counter() - start
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"truedrift {words[0]} ended with status {process.returncode}")
-    return Usage(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    python = (sys.executable, "-c", WATCH, sys.executable, "-m", "truedrift")
+    output = subprocess.run([*python, *map(str, words)], stdout=subprocess.PIPE, check=True).stdout
+    status, *numbers = json.loads(output)
+    if status:
+        raise RuntimeError(f"truedrift {words[0]} ended with status {status}")
+    return Usage(*numbers)
 
 
 def set_flags(settings: tuple[str, ...]) -> list[str]:
