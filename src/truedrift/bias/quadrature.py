@@ -49,7 +49,7 @@ def minus_log_kernel(
     if kernel is laplace:
         return torch.cdist(x, pool, compute_mode="donot_use_mm_for_euclid_dist").div_(tau)
     if kernel is gaussian:
-        return torch.cdist(x, pool, compute_mode="donot_use_mm_for_euclid_dist").square_().div_(2 * tau**2)
+        return torch.cdist(x, pool, compute_mode="donot_use_mm_for_euclid_dist").div_(tau).square_().div_(2)
     return -kernel(x, pool, tau).to(torch.float64)
 
 

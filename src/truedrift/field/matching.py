@@ -46,6 +46,7 @@ from truedrift.centroids.matching import Windows, split_window_weights, window_w
 from truedrift.field.affinity import SideStatistics, SideWeights
 from truedrift.field.spec import FieldSpec
 from truedrift.kernels.kernel import LogKernel
+from truedrift.kernels.precision import to_widest
 from truedrift.kernels.weights import logsumexp, logsumexp_and_leave_one_out, lowest_finite, softmax
 
 SINKHORN_ITERATIONS = 20
@@ -151,7 +152,8 @@ def _mean_over_windows(side: Side, log_w: Tensor, shares: Tensor | None, generat
     """Return γ [..., B, n] of a side, times ρ for the form "potential"."""
     weigh = split_window_weights if log_w.ndim > side.log_k.ndim else window_weights
     gamma = weigh(log_w, side.windows, side.estimator, shares if side.windows.count > 1 else None, generator)
-    return gamma if side.log_ratio is None else gamma * (-side.log_ratio).exp()
+    # ρ is up to 1/τ², beyond float32 for small τ.
+    return gamma if side.log_ratio is None else to_widest(gamma) * (-to_widest(side.log_ratio)).exp()
 
 
 def sinkhorn_log_plan(

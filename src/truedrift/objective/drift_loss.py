@@ -29,17 +29,19 @@ from truedrift.centroids.resampling import BRSNIS
 from truedrift.errors import (
     UserError,
     expands_to,
+    read_number,
     require_choice,
     require_features,
     require_finite,
     require_positive,
     require_same_dimension,
     require_temperatures,
+    short_repr,
 )
 from truedrift.field.checks import make_field_spec, require_sides
 from truedrift.field.spec import FieldSpec, Form, Normalization
 from truedrift.kernels.kernel import LogKernel, log_kernel
-from truedrift.kernels.precision import full_precision
+from truedrift.kernels.precision import full_precision, to_widest
 from truedrift.objective.feature_scale import (
     FEATURE_SCALES,
     Features,
@@ -155,7 +157,8 @@ def drift_loss(
             scaled = scale(features, feature_scale, over_batch=scale_over_batch, share=share)
             terms = general_loss(scaled, temperatures, spec, kernel, share, generator)
             if feature_scale == "none":  # the report reads the positives later, when the caller may have changed them
-                terms = replace(terms, pos=features.pos.clone())
+                size = features.pos.abs().amax((-2, -1), keepdim=True).clamp_min(1)
+                terms = replace(terms, pos=features.pos / size, unit=1 / to_widest(size).unsqueeze(-3))
     return DriftLoss(terms.loss, DriftReport(terms, tuple(temperatures), spec))
 
 
@@ -179,7 +182,9 @@ def _join_features(
         return Features(gen, pos, fresh_neg.detach().to(dtype), fresh=True)
     if neg is None:
         return Features(gen, pos)
-    weight = torch.as_tensor(1.0 if weight_neg is None else weight_neg, dtype=dtype, device=gen.device)
+    if not isinstance(weight_neg, Tensor):
+        weight_neg = 1.0 if weight_neg is None else min(weight_neg, torch.finfo(dtype).max)
+    weight = torch.as_tensor(weight_neg, dtype=dtype, device=gen.device)
     weight = weight.detach().clone()  # the report reads it later, when the caller may have changed it in place
     return Features(gen, pos, neg.detach().to(dtype), weight.expand(neg.shape[:-1]))
 
@@ -202,8 +207,9 @@ def _check_share(share: Sequence[int] | None, gen: Tensor, scale_over_batch: boo
     if share is None:
         return
     P = gen.shape[0] if gen.ndim > 2 else 0
-    if not share or any(type(size) is not int or size < 1 for size in share) or sum(share) != P:
-        problem, fix = f"is {tuple(share)} with gen {list(gen.shape)}", f"pass for example ({max(1, P)},)"
+    sizes = share if isinstance(share, (tuple, list)) else ()
+    if not sizes or any(type(size) is not int or size < 1 for size in sizes) or sum(sizes) != P:
+        problem, fix = f"is {short_repr(share)} with gen {list(gen.shape)}", f"pass for example ({max(1, P)},)"
         raise UserError(
             problem, "must be positive integers whose sum is the first leading dimension", fix, field="share"
         )
@@ -278,8 +284,8 @@ def _check_weight(weight_neg: float | Tensor | None, neg: Tensor) -> None:
     if isinstance(weight_neg, Tensor):
         fits, problem = expands_to(weight_neg.shape, shape), f"has shape {list(weight_neg.shape)}"
     else:
-        fits = weight_neg is None or (isinstance(weight_neg, (int, float)) and 0 <= weight_neg < math.inf)
-        problem = f"is {weight_neg!r}"
+        fits = weight_neg is None or 0 <= read_number(weight_neg) < math.inf
+        problem = f"is {short_repr(weight_neg)}"
     if not fits:
         allowed = f"must be a number ≥ 0 or a tensor that broadcasts to {list(shape)}"
         raise UserError(problem, allowed, "pass one weight per unconditional negative", field="weight_neg")

@@ -25,7 +25,8 @@ from typing import Literal, get_args
 import torch
 
 from truedrift.axes import Float, Tensor
-from truedrift.kernels.distance import pairwise_distance
+from truedrift.kernels.distance import pairwise_distance, result_dtype
+from truedrift.kernels.precision import to_widest
 
 FeatureScale = Literal["standardize-l2", "mean-distance", "none"]
 FEATURE_SCALES: tuple[FeatureScale, ...] = get_args(FeatureScale)
@@ -36,6 +37,8 @@ SMALLEST_NORM = 1e-12
 """A standardized feature with a smaller norm counts as 0."""
 SMALLEST_SCALE = 1e-3
 """Lower bound for s and s/√D."""
+LARGEST = 1e30
+"""Bound for what is subtracted from features: adding it to the largest float32 does not overflow."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +67,20 @@ class Features:
         """The number of columns before the positives: the generated features, then the unconditional negatives."""
         return self.gen.shape[-2] + (0 if self.neg is None else self.neg.shape[-2])
 
-    def distances(self) -> Tensor:
-        """Compute d [..., n, columns] from the generated features to [gen | neg | pos], without gradient."""
-        x = self.gen.detach()
+    def distances(self, *, wide: bool = False) -> Tensor:
+        """Compute d [..., n, columns] from the generated features to [gen | neg | pos], without gradient.
+
+        They are rounded to the format of the features, at least float32, or remain `wide`.
+        """
+        x = to_widest(self.gen.detach())
         others = [pairwise_distance(x, side.detach()) for side in (self.neg, self.pos) if side is not None]
-        return torch.cat([pairwise_distance(x, x, same=True), *others], -1)
+        parts = [pairwise_distance(x, x, same=True), *others]
+        return torch.cat(parts if wide else [self._round(part) for part in parts], -1)
+
+    def _round(self, d: Tensor) -> Tensor:
+        """Round distances, at most to the largest number of the format."""
+        dtype = result_dtype(self.gen, self.pos)
+        return d if d.dtype is dtype else d.clamp_max(torch.finfo(dtype).max).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,8 @@ class ScaledFeatures:
     distances: Tensor
     unit: float = 1.0
     """The distance of two scaled features divided by the distance that enters the kernel."""
+    unscaled: bool = False
+    """Whether the features are as they were given, of any size."""
 
 
 def share_means(values: Float[Tensor, "P ..."], parts: Sequence[int], keep: int = 0) -> Tensor:
@@ -119,7 +133,7 @@ def scale(
         features = standardize_l2(features)
     if by == "mean-distance":
         return mean_distance(features, over_batch=over_batch, share=share)
-    return ScaledFeatures(features, features.distances())
+    return ScaledFeatures(features, features.distances(), unscaled=by == "none")
 
 
 def standardize_l2(features: Features) -> Features:
@@ -131,18 +145,24 @@ def standardize(features: Features) -> tuple[Features, Tensor]:
     """Return z = (f − μ)/σ per dimension over gen ∪ pos ∪ fresh, and σ [..., 1, D].
 
     One row is subtracted first, so that the mean rounds differences and not values: a constant dimension is exactly 0
-    after the division by 1e-6, and a common offset costs no digits.
+    after the division by 1e-6, and a common offset costs no digits. A dimension with σ = ∞ in float32 is 0 as well; the
+    limits of row and sum keep f − μ finite there.
     """
-    origin = features.pos[..., :1, :].detach()
+    origin = features.pos[..., :1, :].detach().clamp(-LARGEST, LARGEST)
     features = features.map(lambda f: f - origin)
     counted = [features.gen.detach(), features.pos]
     if features.fresh and features.neg is not None:
         counted.append(features.neg)
     count = sum(f.shape[-2] for f in counted)
-    mean = _sum_rows(counted) / count
+    mean = limit_sum(_sum_rows(counted)) / count
     variance = _sum_rows([(f - mean).square() for f in counted]) / (count - 1)
     deviation = variance.sqrt().clamp_min(SMALLEST_DEVIATION)
     return features.map(lambda f: (f - mean) / deviation), deviation
+
+
+def limit_sum(total: Tensor) -> Tensor:
+    """Return the sum of rows within ±LARGEST; 0 where it overflowed to ∞ − ∞."""
+    return total.nan_to_num(0.0).clamp(-LARGEST, LARGEST)
 
 
 def _sum_rows(sides: Sequence[Tensor]) -> Tensor:
@@ -154,26 +174,37 @@ def _sum_rows(sides: Sequence[Tensor]) -> Tensor:
 
 
 def _normalize_l2(z: Tensor) -> Tensor:
-    """Return z/‖z‖, and 0 with gradient 0 for z = 0."""
+    """Return z/‖z‖, and 0 with gradient 0 for z = 0. NaN remains NaN."""
     square = z.square().sum(-1, keepdim=True)
-    directed = square > SMALLEST_NORM**2
-    return torch.where(directed, z * torch.where(directed, square, 1).rsqrt(), 0)
+    zero = square <= SMALLEST_NORM**2
+    return torch.where(zero, 0, z * torch.where(zero, 1, square).rsqrt())
 
 
 def mean_distance(
     features: Features, *, over_batch: bool = False, share: Sequence[int] | None = None
 ) -> ScaledFeatures:
     """Scale to f / c with c = max(s/√D, 1e-3), and d / max(s, 1e-3), for the weighted mean distance s."""
-    d = features.distances()
-    weights = column_weights(features, d)
+    d = features.distances(wide=True)
     dims = tuple(range(d.ndim)) if over_batch else (-2, -1)
-    total, count = (each.mean(dims, keepdim=True) for each in (d * weights, weights.expand_as(d)))
-    if share is not None:
-        total, count = share_means(total, share), share_means(count, share)
-    s = total / count
-    c = (s * features.gen.shape[-1] ** -0.5).clamp_min(SMALLEST_SCALE)
-    unit = features.gen.shape[-1] ** 0.5
-    return ScaledFeatures(features.map(lambda f: f / c), d / s.clamp_min(SMALLEST_SCALE), unit)
+    if features.weight_neg is None:
+        s = _shared_mean(d, dims, share)
+    else:
+        weights = column_weights(features, d)
+        s = _shared_mean(d * weights, dims, share) / _shared_mean(weights.expand_as(d), dims, share)
+    unit, dtype = features.gen.shape[-1] ** 0.5, result_dtype(features.gen, features.pos)
+    c = torch.maximum((s / unit).clamp_min(SMALLEST_SCALE), _smallest_scale(features.pos)).to(dtype)
+    return ScaledFeatures(features.map(lambda f: f / c), (d / s.clamp_min(SMALLEST_SCALE)).to(dtype), unit)
+
+
+def _shared_mean(values: Tensor, dims: tuple[int, ...], share: Sequence[int] | None) -> Tensor:
+    """Compute the mean over `dims`, and over the groups of a part."""
+    mean = values.mean(dims, keepdim=True)
+    return mean if share is None else share_means(mean, share)
+
+
+def _smallest_scale(pos: Tensor) -> Tensor:
+    """Return c [..., 1, 1] for which f/c is in range if all features are equal: above 1e-3 only if they exceed 10¹⁵."""
+    return to_widest(pos[..., :1, :].detach().abs().amax(-1, keepdim=True)) * 2.0**-60
 
 
 def column_weights(features: Features, d: Tensor) -> Tensor:

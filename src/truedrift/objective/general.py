@@ -20,7 +20,8 @@ from truedrift.field.affinity import EPSILON, log_kernels, mean_square, sum_norm
 from truedrift.field.batch import batch_weights
 from truedrift.field.matching import Columns, log_columns, window_layout
 from truedrift.field.spec import FieldSpec
-from truedrift.kernels.kernel import LogKernel, log_kernel, sharp_log_ratio
+from truedrift.kernels.kernel import LogKernel, log_kernel, lowest_log_kernel, sharp_log_ratio
+from truedrift.kernels.precision import to_widest
 from truedrift.objective.feature_scale import ScaledFeatures, share_means
 from truedrift.objective.terms import LossTerms
 
@@ -38,6 +39,10 @@ def general_loss(
 ) -> LossTerms:
     """Compute the loss from its definition, step by step, for every option. Its target is computed without gradient."""
     with torch.no_grad():
+        # d/τ within the range of the format: −∞ would be a mask.
+        dtype = scaled.distances.dtype
+        longest = min(-lowest_log_kernel(dtype) * min(temperatures), torch.finfo(dtype).max)
+        scaled = replace(scaled, distances=scaled.distances.clamp_max(longest))
         # The field of every temperature; block by block if there may be many groups.
         blocks = [scaled] if share is None else _split_groups(scaled, len(temperatures))
         parts = [_compute_fields(block, temperatures, spec, kernel, generator) for block in blocks]
@@ -55,7 +60,7 @@ def general_loss(
             total = (V * (share_means(square, share, keep=3) + EPSILON).rsqrt()).sum(-3)
     # f − sg(f + V), but V is not added to f first, which would round it to the digits of f.
     f = scaled.features.gen
-    residual = f - f.detach() - total
+    residual = f - f.detach() - total.to(f.dtype)
     return LossTerms(
         loss=residual.square().mean((-2, -1)),
         negatives=scaled.features.negatives,
@@ -113,9 +118,11 @@ def _compute_fields(
     # Centroids and their difference.
     y_pos, y_neg = columns.pos, fixed if columns.neg is None else torch.cat((fixed, columns.neg), -2)
     if spec.form == "potential":  # from an origin in the data: the coefficients of y do not sum to 0
-        origin = fixed[..., :1, :]
+        origin = to_widest(fixed[..., :1, :])
         y_pos, y_neg = y_pos - origin, y_neg - origin
     V = _centroids(weights.gamma_pos, y_pos) - _centroids(weights.gamma_neg, y_neg)
+    if scaled.unscaled:  # V may be ∞, and divided by its RMS NaN
+        V = V.clamp(-torch.finfo(V.dtype).max, torch.finfo(V.dtype).max)
     if spec.form == "potential":
         V = V + weights.own() * (fixed - origin).unsqueeze(-3)
     V = weights.relative_mass() * V if spec.form == "product" else V

@@ -36,7 +36,14 @@ from truedrift.field.batch import batch_weights
 from truedrift.field.matching import Columns, sum_columns, window_layout
 from truedrift.field.spec import FieldSpec
 from truedrift.kernels.precision import to_widest
-from truedrift.objective.feature_scale import SMALLEST_DEVIATION, SMALLEST_NORM, Features, standardize
+from truedrift.objective.feature_scale import (
+    LARGEST,
+    SMALLEST_DEVIATION,
+    SMALLEST_NORM,
+    Features,
+    limit_sum,
+    standardize,
+)
 from truedrift.objective.terms import LossTerms, positive_blocks
 
 BLOCK_ELEMENTS = 1 << 19
@@ -244,11 +251,11 @@ def _standardize(groups: Features, scratch: Tensor) -> tuple[Tensor, Tensor]:
         standardized, deviation = standardize(groups)
         return standardized.concatenate(), deviation.reciprocal()
     G, n, D = scratch.shape
-    z, origin = scratch.new_empty(G, 2 * n, D), groups.pos[:, :1]
+    z, origin = scratch.new_empty(G, 2 * n, D), groups.pos[:, :1].clamp(-LARGEST, LARGEST)
     gen, pos = z.chunk(2, -2)
     torch.sub(groups.gen, origin, out=gen)
     torch.sub(groups.pos, origin, out=pos)
-    z.sub_(z.sum(-2, keepdim=True), alpha=1 / (2 * n))
+    z.sub_(limit_sum(z.sum(-2, keepdim=True)), alpha=1 / (2 * n))
     # The squares use the memory of the gradient: new memory would be slower.
     squares = torch.mul(gen, gen, out=scratch).addcmul_(pos, pos).sum(-2, keepdim=True)
     inverse_deviation = squares.div_(2 * n - 1).clamp_min_(SMALLEST_DEVIATION**2).rsqrt_()

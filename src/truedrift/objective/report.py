@@ -14,7 +14,7 @@ from truedrift.centroids.resampling import Bootstrap
 from truedrift.field.affinity import SideWeights, log_kernels
 from truedrift.field.batch import batch_weights
 from truedrift.field.spec import FieldSpec
-from truedrift.kernels.precision import full_precision
+from truedrift.kernels.precision import full_precision, to_widest
 from truedrift.objective.terms import LossTerms, positive_blocks
 
 
@@ -52,7 +52,8 @@ def energy_distance(
     Returns:
         The mean over blocks, for every group.
     """
-    g, K, b = d.shape[-2], d_pos.shape[-3], d_pos.shape[-1]
+    g, K, b, dtype = d.shape[-2], d_pos.shape[-3], d_pos.shape[-1], d.dtype
+    d, d_pos = to_widest(d), to_widest(d_pos)
     # Sums of distances: among the generated features, to the positives of a block, and among these.
     among_gen = d[..., :g].sum((-2, -1)).unsqueeze(-1)
     between = d[..., negatives : negatives + K * b].unflatten(-1, (K, b)).sum((-3, -1))
@@ -60,7 +61,7 @@ def energy_distance(
     # The distance of every block in units of the mean distance.
     distance = 2 * between / (g * b) - among_gen / max(1, g * (g - 1)) - among_pos / max(1, b * (b - 1))
     mean = (among_gen + among_pos + 2 * between) / max(1, (g + b) * (g + b - 1))
-    return (distance / mean.clamp_min(torch.finfo(d.dtype).tiny)).mean(-1)
+    return (distance / mean.clamp_min(torch.finfo(d.dtype).tiny)).mean(-1).to(dtype)
 
 
 PER_TEMPERATURE = (
@@ -94,7 +95,8 @@ class DriftReport:
     @property
     def log_force(self) -> Tensor:
         """[..., T] logarithm of `force`, for forces that are too small for float32."""
-        return 0.5 * self._terms.mean_square.log() + self._terms.largest_log_mass
+        log_rms = 0.5 * self._terms.mean_square.log()
+        return log_rms.to(self._terms.largest_log_mass.dtype) + self._terms.largest_log_mass
 
     @property
     def force(self) -> Tensor:
@@ -141,10 +143,11 @@ class DriftReport:
         These are the distances that enter the kernel. With unit features (standardize-l2) the ratio does not show a
         collapse onto the mean of the data, because the directions from the mean still differ; use n_eff and samples.
         """
-        d = self._terms.distances
+        d = to_widest(self._terms.distances)
         n = d.shape[-2]
         among = d[..., :n].sum((-2, -1)) / max(1, n * (n - 1))
-        return among / d[..., self._terms.negatives :].mean((-2, -1)).clamp_min(torch.finfo(d.dtype).tiny)
+        between = d[..., self._terms.negatives :].mean((-2, -1))
+        return (among / between.clamp_min(torch.finfo(d.dtype).tiny)).to(self._terms.distances.dtype)
 
     @property
     def energy(self) -> Tensor:

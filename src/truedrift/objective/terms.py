@@ -37,7 +37,7 @@ class LossTerms:
     """[..., K, b, b] squared distances among the positives of every block (`positive_blocks`), or None; then `pos` has
     the scaled positives [..., n, D]."""
     pos: Tensor | None = None
-    unit: float = 1.0
+    unit: float | Tensor = 1.0
     """The distance of two rows of `pos` divided by the distance that enters the kernel."""
     fresh: bool = False
     columns: Columns | None = None
