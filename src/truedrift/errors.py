@@ -54,7 +54,8 @@ class UserError(ValueError):
         return self.problem if self.field is None else f"{self.field} {self.problem}"
 
     def __str__(self) -> str:
-        return "; ".join(part for part in (self.summary, self.allowed, self.fix) if part)
+        text = "; ".join(part for part in (self.summary, self.allowed, self.fix) if part)
+        return " ".join(line.strip() for line in text.splitlines())  # the repr of a tensor has several
 
     def in_section(self, section: str) -> UserError:
         """Return this error with `section` put before its field, or before its problem if it has no field."""
@@ -110,6 +111,34 @@ def list_names(names: Collection[str], most: int = 10) -> str:
     return f"{', '.join(list(names)[:most])}, … and {len(names) - most:,} more"
 
 
+def read_number(value: object) -> float:
+    """Return a number as float; NaN for what torch cannot compute with: a bool, a Fraction, an int beyond 64 bits.
+
+    Example:
+        >>> read_number(2), read_number(True), read_number(10**400)
+        (2.0, nan, nan)
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        return math.nan
+    if isinstance(value, numbers.Rational) and not (isinstance(value, numbers.Integral) and abs(int(value)) < 1 << 63):
+        return math.nan
+    return float(value)
+
+
+def short_repr(value: object, longest: int = 60) -> str:
+    """Return the repr of a value, cut in the middle if it is long.
+
+    Example:
+        >>> short_repr(10**400, longest=12)
+        '100000…000000'
+    """
+    try:
+        text = repr(value)
+    except ValueError:
+        return "an integer with too many digits to be printed"
+    return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-(longest // 2) :]}"
+
+
 def require_choice(field: str, value: object, choices: Collection[str]) -> None:
     """Require that `value` is one of `choices`.
 
@@ -134,7 +163,8 @@ def require_integer(field: str, value: object, minimum: int, example: int) -> No
         truedrift.errors.UserError: n is 0; must be an integer ≥ 1; pass for example 8
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise UserError(f"is {value!r}", f"must be an integer ≥ {minimum}", f"pass for example {example}", field=field)
+        allowed = f"must be an integer ≥ {minimum}"
+        raise UserError(f"is {short_repr(value)}", allowed, f"pass for example {example}", field=field)
 
 
 def require_integers(
@@ -197,17 +227,16 @@ def require_temperature(tau: float | Tensor, field: str = "tau") -> None:
     if type(tau) is float and SMALLEST_TEMPERATURE <= tau < math.inf:  # the usual case, checked fast
         return
     if isinstance(tau, Tensor):
+        allowed = "must be a positive number or a zero-dimensional tensor"
         if tau.ndim != 0:
-            raise UserError(
-                f"is a tensor of shape {list(tau.shape)}",
-                "must be a positive number or a zero-dimensional tensor",
-                "pass one temperature at a time, or use drift_loss for several",
-                field=field,
-            )
+            fix = "pass one temperature at a time, or use drift_loss for several"
+            raise UserError(f"is a tensor of shape {list(tau.shape)}", allowed, fix, field=field)
+        if tau.dtype not in _FLOATING:
+            raise UserError(f"is a tensor of {tau.dtype}", f"{allowed} of floats", "pass a number", field=field)
         return
-    if isinstance(tau, bool) or not isinstance(tau, numbers.Real) or not SMALLEST_TEMPERATURE <= tau < math.inf:
+    if not SMALLEST_TEMPERATURE <= read_number(tau) < math.inf:
         raise UserError(
-            f"is {tau!r}",
+            f"is {short_repr(tau)}",
             f"must be a positive finite number, at least {SMALLEST_TEMPERATURE}",
             "use the scale of the distances, for example a tenth of their median",
             field=field,
@@ -228,7 +257,7 @@ def require_temperatures(temperatures: Sequence[float]) -> None:
 
 def require_features(field: str, value: Tensor, axes: str) -> None:
     """Require a floating-point tensor whose last dimensions are `axes`, as in "B, D", with every dimension ≥ 1."""
-    if isinstance(value, Tensor):
+    if isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested:
         shape = value.shape
         if value.dtype in _FLOATING and 0 not in shape and len(shape) > axes.count(","):
             return
@@ -236,6 +265,9 @@ def require_features(field: str, value: Tensor, axes: str) -> None:
     allowed = f"must be a tensor [..., {axes}] with every dimension ≥ 1"
     if not isinstance(value, Tensor):
         raise UserError(f"is a {type(value).__name__}", allowed, "convert it with torch.as_tensor", field=field)
+    if value.layout is not torch.strided or value.is_nested:
+        layout = "nested" if value.is_nested else str(value.layout)
+        raise UserError(f"has the layout {layout}", allowed, "convert it with .to_dense()", field=field)
     if value.dtype not in _FLOATING:
         dtypes = "must be float64, float32, float16 or bfloat16"
         raise UserError(f"has dtype {value.dtype}", dtypes, "convert it with .float()", field=field)
@@ -317,6 +349,8 @@ def require_mask(mask: Tensor, n: int, shapes: str, field: str = "mask") -> None
 def require_finite(**values: Tensor | None) -> None:
     """Require tensors without NaN and infinity. Reads the values and synchronizes the device."""
     for field, value in values.items():
+        if value is not None and value.is_meta:
+            raise UserError("is on the device meta", "must have values", "pass a tensor on another device", field=field)
         if value is not None and not bool(torch.isfinite(value).all()):
             raise UserError(
                 f"has {int((~torch.isfinite(value)).sum())} entries that are NaN or infinite",

@@ -1,25 +1,30 @@
 """Checks of arguments that several functions of this package have in common."""
 
+import numbers
 from collections.abc import Sequence
 
 from truedrift.axes import Tensor
-from truedrift.errors import UserError, require_finite, require_matrices, require_temperature
+from truedrift.errors import UserError, require_finite, require_matrices, require_temperature, short_repr
 
 _LARGEST_SEED = (1 << 63) - 1
+LARGEST_SIZE = 10**15
+"""Larger integers are not exact in float64."""
 
 
 def read_sizes(n: int | Sequence[int], minimum: int = 1, field: str = "n") -> tuple[int, ...]:
     """Return one n or several as a tuple; require integers of at least `minimum`."""
-    sizes = (n,) if isinstance(n, int) else tuple(n)
+    sizes = tuple(n) if isinstance(n, Sequence) else (n,)
+    fix = "pass for example 4, 8 and 16"
     if not sizes or not all(is_size(size, minimum) for size in sizes):
-        allowed = f"must be one or more integers ≥ {minimum}"
-        raise UserError(f"is {n!r}", allowed, "pass for example 4, 8 and 16", field=field)
-    return sizes
+        raise UserError(f"is {short_repr(n)}", f"must be one or more integers ≥ {minimum}", fix, field=field)
+    if max(sizes) > LARGEST_SIZE:
+        raise UserError(f"is {short_repr(n)}", f"must be at most {LARGEST_SIZE}", fix, field=field)
+    return tuple(map(int, sizes))
 
 
 def is_size(size: object, minimum: int = 1) -> bool:
     """Return whether `size` is an integer of at least `minimum`."""
-    return isinstance(size, int) and not isinstance(size, bool) and size >= minimum
+    return isinstance(size, numbers.Integral) and not isinstance(size, bool) and int(size) >= minimum
 
 
 def require_points(tau: float, **points: Tensor) -> None:
@@ -38,6 +43,6 @@ def require_distinct(estimators: Sequence[str]) -> None:
 
 def require_seed(seed: int) -> None:
     """Require a seed that `torch.Generator` accepts."""
-    if not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _LARGEST_SEED:
         allowed = f"must be an integer from 0 to {_LARGEST_SEED}"
-        raise UserError(f"is {seed!r}", allowed, "pass for example 0", field="seed")
+        raise UserError(f"is {short_repr(seed)}", allowed, "pass for example 0", field="seed")

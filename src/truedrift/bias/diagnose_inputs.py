@@ -17,12 +17,14 @@ from truedrift.bias.checks import is_size, require_seed
 from truedrift.bias.expected_weights import References
 from truedrift.errors import (
     UserError,
+    read_number,
     require_choice,
     require_features,
     require_finite,
     require_positive,
     require_same_dimension,
     require_temperature,
+    short_repr,
 )
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.kernels.kernel import KERNELS, LogKernel, log_kernel
@@ -126,12 +128,12 @@ def read_settings(
         require_temperature(each)
     # n, and what is searched
     if isinstance(n, bool) or not isinstance(n, int) or not 1 <= n <= LARGEST_N:
-        problem = "is missing" if n is None else f"is {n!r}"
+        problem = "is missing" if n is None else f"is {short_repr(n)}"
         allowed = f"must be an integer from 1 to {LARGEST_N}"
         raise UserError(problem, allowed, "pass the number of references per centroid", field="n")
-    if wanted is not None and not (isinstance(wanted, (int, float)) and 0 < wanted < math.inf):
+    if wanted is not None and not 0 < read_number(wanted) < math.inf:
         allowed = "must be a positive fraction of the spread"
-        raise UserError(f"is {wanted!r}", allowed, "pass for example 0.01", field="wanted")
+        raise UserError(f"is {short_repr(wanted)}", allowed, "pass for example 0.01", field="wanted")
     if not callable(kernel):
         require_choice("kernel", kernel, KERNELS)
     require_seed(seed)
@@ -140,9 +142,11 @@ def read_settings(
         if not is_size(generated, 3) or generated > LARGEST_N:
             allowed = f"must be an integer from 3 to {LARGEST_N}, for 2 negatives or more"
             fix = "pass the number of generated samples per class of a batch"
-            raise UserError(f"is {generated!r}", allowed, fix, field="generated")
+            raise UserError(f"is {short_repr(generated)}", allowed, fix, field="generated")
         if n < 2:
             raise UserError(f"is {n}", "must be at least 2 with generated", "use more positives", field="n")
+        generated = int(generated)
+    wanted = None if wanted is None else float(wanted)
     return DiagnosisSettings(tuple(float(each) for each in temperatures), n, wanted, kernel, seed, generated)
 
 

@@ -46,7 +46,7 @@ from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS, Jackknife
-from truedrift.errors import UserError, require_choice, require_finite
+from truedrift.errors import UserError, read_number, require_choice, require_finite, short_repr
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, no_progress
 
@@ -243,7 +243,7 @@ def exact_stratified_bias(
     if not n or not all(len(size) == len(pools) and all(map(is_size, size)) for size in n):
         allowed = f"must be tuples of {len(pools)} integers ≥ 1, one per pool"
         raise UserError(f"is {n!r}", allowed, "pass for example ((8, 4), (16, 8)) for two pools", field="n")
-    if len(weights) != len(pools) or not all(0 < weight < math.inf for weight in weights):
+    if len(weights) != len(pools) or not all(0 < read_number(weight) < math.inf for weight in weights):
         allowed = f"must be {len(pools)} positive numbers, one per pool"
         raise UserError(f"is {weights!r}", allowed, "leave out pools of weight 0", field="pool_weights")
     for name in estimators:
@@ -484,5 +484,5 @@ def _exact_estimator(estimator: str | Estimator) -> Estimator:
 
 
 def _require_tolerance(rtol: float) -> None:
-    if not 0 < rtol < 1:
-        raise UserError(f"is {rtol!r}", "must be between 0 and 1", "the default is 1e-6", field="rtol")
+    if not 0 < read_number(rtol) < 1:
+        raise UserError(f"is {short_repr(rtol)}", "must be between 0 and 1", "the default is 1e-6", field="rtol")

@@ -28,7 +28,7 @@ import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.estimator import Coefficients, Estimator, PolynomialEstimator
-from truedrift.errors import UserError, require_broadcastable, require_features, require_mask
+from truedrift.errors import UserError, require_broadcastable, require_features, require_mask, short_repr
 from truedrift.kernels.precision import at_least_float32, cast_like, to_widest
 from truedrift.kernels.weights import softmax
 
@@ -65,8 +65,8 @@ def abc_weights(
         >>> abc_weights(alpha)
         tensor([0.5625, 0.2188, 0.2188])
     """
-    if order not in (1, 2):
-        raise UserError(f"is {order!r}", "must be 1 (ABC) or 2 (ABC-2)", "choose one of these", field="order")
+    if type(order) is not int or order not in (1, 2):
+        raise UserError(f"is {short_repr(order)}", "must be 1 (ABC) or 2 (ABC-2)", "choose one of these", field="order")
     require_features("alpha", alpha, "n")
     a = at_least_float32(alpha)
     # One pool: ABC or ABC-2.

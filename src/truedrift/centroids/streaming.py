@@ -99,10 +99,12 @@ def _check_chunks(
     x: Tensor, chunks: Iterable[Tensor | tuple[Tensor, Tensor]], check_finite: bool
 ) -> Iterator[tuple[Tensor, Tensor | None]]:
     """Yield (y, mask) of every chunk, which is y, or a tuple or list (y, mask) or, as in a DataLoader, (y,)."""
-    if not isinstance(chunks, Iterable) or (isinstance(chunks, Tensor) and chunks.ndim == 0):
-        allowed = "must be an iterable of references"
-        raise UserError(f"is a {type(chunks).__name__}", allowed, "pass for example [y]", field="chunks")
-    for chunk in chunks:
+    try:
+        iterator = iter(chunks)
+    except TypeError:
+        problem, allowed = f"is a {type(chunks).__name__}", "must be an iterable of references"
+        raise UserError(problem, allowed, "pass for example [y]", field="chunks") from None
+    for chunk in iterator:
         parts = chunk if isinstance(chunk, (tuple, list)) else (chunk,)
         if not 1 <= len(parts) <= 2:
             problem = f"has {len(parts)} parts"
