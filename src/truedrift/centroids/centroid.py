@@ -100,7 +100,8 @@ def centroid(
     require_features("x", x, "B, D")
     require_features("y", y, "n, D")
     require_same_dimension(x=x, y=y)
-    require_broadcastable("x, y", x.shape[:-2], y.shape[:-2])
+    if x.ndim > 2 or y.ndim > 2:
+        require_broadcastable("x, y", x.shape[:-2], y.shape[:-2])
     mask, y = prepare_mask(mask, x, y)
     if check_finite:
         require_finite(x=x, y=y)

@@ -144,8 +144,9 @@ def drift(
             weights = side_weights(log_k, m, spec, generator=generator)
         T_pos, has_pos = _side_centroid(weights.gamma_pos, x, y_pos, log_k_pos, form)
         T_neg, has_neg = _side_centroid(weights.gamma_neg, x, y_neg, log_k_neg, form)
-        V = to_widest(T_pos) - to_widest(T_neg)  # the difference of two float32 numbers may exceed float32
-        V = weights.log_mass.exp() * V if form == "product" else V
+        V = T_pos - T_neg
+        if form == "product":  # in float32 a mass of 0 times a difference of ∞ would be NaN
+            V = weights.log_mass.exp() * (to_widest(T_pos) - to_widest(T_neg))
     dtype = torch.promote_types(x.dtype, torch.promote_types(y_pos.dtype, y_neg.dtype))
     return Drift(
         V=V.to(dtype),

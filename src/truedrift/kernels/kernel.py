@@ -74,7 +74,7 @@ def _round(log_k: Tensor, x: Tensor, y: Tensor) -> Tensor:
     if x.dtype is torch.float64 or y.dtype is torch.float64:
         return log_k
     dtype = result_dtype(x, y)
-    return log_k.clamp_min(lowest_log_kernel(dtype)).to(dtype)
+    return log_k.to(dtype).clamp_min(lowest_log_kernel(dtype))
 
 
 def lowest_log_kernel(dtype: torch.dtype) -> float:
