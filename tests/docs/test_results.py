@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from chaos.catalog import all_attacks
+from chaos.runs import Bench
 
 from truedrift.evaluation import EvaluationRecord
 from truedrift.grids import ImageGrid, StudyOptions
@@ -179,15 +181,20 @@ def test_digits_of_the_reproduce_page_match_the_record():
     assert not record.provenance.commit.endswith("-dirty")
 
 
-def test_kills_of_the_training_page_match_the_record():
-    record = (DOCS / "results" / "kills.txt").read_text(encoding="utf-8")
-    kills, inside = re.search(r"^(\d+) kills, (\d+) of them inside of a save$", record, re.MULTILINE).groups()
-    page = " ".join((DOCS / "training.md").read_text(encoding="utf-8").split())
-    assert f"killed {kills} times with signal 9, {inside} times inside a save" in page
-    assert int(kills) >= 20
-    assert int(inside) >= 5
-    assert "the same as without kills" in record
-    assert "average not restored: another state" in record
+def test_attacks_of_the_reliability_page_match_the_record():
+    record = (DOCS / "results" / "chaos.txt").read_text(encoding="utf-8")
+    page = (DOCS / "reliability.md").read_text(encoding="utf-8")
+    command, _, header, rule, *rows, total = record.strip().splitlines()
+    assert re.fullmatch(r"python -m tests\.chaos --budget \d+ --seed \d+   # commit [0-9a-f]{40}", command)
+    assert "\n".join((header, rule, *rows, total)) in page
+    # Every attack is in the table, all tries survived, and every control was red.
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    attacks = all_attacks(Bench(Path()))
+    assert [(name, control) for name, _, _, control, _ in cells] == [(each.name, each.control) for each in attacks]
+    assert all(tries == survived and control == "red" for _, tries, survived, _, control in cells)
+    tries = sum(int(tries) for _, tries, *_ in cells)
+    assert total == f"| all | {tries} | {tries} |  |  |"
+    assert tries >= 500
 
 
 def test_distances_of_real_images_match_the_record():
