@@ -8,6 +8,7 @@ raise `PeerLost`, which names it if it is known: see `process_group`.
 """
 
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -154,6 +155,10 @@ def process_group(device: torch.device, timeout_minutes: float = TIMEOUT_MINUTES
         peers = gather_texts(f"{os.getpid()} {socket.gethostname()}")
         yield
     except (RuntimeError, ConnectionError) as error:
+        started = re.search(r"(\d+)/(\d+) clients joined", str(error))
+        if started:
+            problem = f"only {started[1]} of {started[2]} processes started within {timeout_minutes:g} minutes"
+            raise PeerLost(problem) from None
         reason = _connection_problem(str(error), timeout_minutes)
         if reason is None:
             raise

@@ -1,5 +1,10 @@
 """Several processes: what differs between them, and how a lost one is recognized. tests/chaos starts real ones."""
 
+import os
+import socket
+import subprocess
+import sys
+
 from truedrift import distributed
 from truedrift.training.ranks import describe_differences
 
@@ -20,3 +25,24 @@ def test_other_errors_are_not_taken_for_a_lost_process():
     assert distributed._connection_problem(closed, 10) == "ended"
     late = "[/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 600000ms for recv"
     assert distributed._connection_problem(late, 10) == "has not answered for 10 minutes"
+
+
+def test_a_process_that_never_starts_is_one_line(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    done = subprocess.run(
+        [sys.executable, "-m", "truedrift", "train", "toy", "--timeout", "0.02", "--out", str(tmp_path / "run")],
+        env=os.environ | {"OMP_NUM_THREADS": "1"} | ranks,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    line = done.stderr.strip().splitlines()[-1]
+    assert (done.returncode, line) == (
+        1,
+        "truedrift: rank 0: only 1 of 2 processes started within 0.02 minutes; checkpoints are intact; run the same "
+        "command to resume",
+    )

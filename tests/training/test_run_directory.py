@@ -532,7 +532,7 @@ def test_a_changed_digit_in_the_metrics_is_noticed(copied_run, tmp_path):
     messages = resume_and_compare(copied_run, tmp_path)
     (message,) = (each for each in messages if "does not match the checkpoint" in each)
     assert message.endswith(
-        "continuing with the lines that can be read and the damaged file is metrics.damaged-1.jsonl"
+        "continuing with the lines that can be read; the damaged file was kept as metrics.damaged-1.jsonl"
     )
     assert (copied_run / "metrics.damaged-1.jsonl").read_bytes() == damaged
     steps = [line["step"] for line in read_metrics(path)]
@@ -548,6 +548,80 @@ def test_a_broken_line_in_the_metrics_costs_that_line_only(copied_run, tmp_path)
     kept = [json.dumps(line) for line in read_metrics(path)]
     assert kept[0] == json.dumps(json.loads(lines[0]))
     assert json.dumps(json.loads(lines[1])) not in kept
+
+
+def repeat(copied_run):
+    """Run the same command on the complete run, and return its messages about the log."""
+    messages = []
+    run(short_config("digits"), copied_run, notify=messages.append)
+    return [each for each in messages if "metrics" in each]
+
+
+@pytest.mark.parametrize("inserted", ['"x": "\\ud800", ', '"x": 1e999, ', '"x": "ä", '])
+def test_a_repaired_log_keeps_its_bytes_and_is_repaired_once(copied_run, inserted):
+    """Also lines that Python cannot write again: a lone surrogate, and a number beyond the largest one."""
+    path = copied_run / "metrics.jsonl"
+    damaged = path.read_bytes().replace(b"{", b"{" + inserted.encode(), 1)
+    path.write_bytes(damaged)
+    (message,) = repeat(copied_run)
+    assert message.endswith("the damaged file was kept as metrics.damaged-1.jsonl")
+    assert path.read_bytes() == damaged  # every line can be read
+    assert (copied_run / "metrics.damaged-1.jsonl").read_bytes() == damaged
+    assert repeat(copied_run) == []
+    assert not (copied_run / "metrics.damaged-2.jsonl").exists()
+
+
+def test_a_crash_during_the_repair_leaves_the_log(copied_run, monkeypatch):
+    path = copied_run / "metrics.jsonl"
+    damaged = path.read_bytes().replace(b"{", b'{"x": 1, ', 1)
+    path.write_bytes(damaged)
+
+    def crash(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal, "write_atomically", crash)
+        with pytest.raises(KeyboardInterrupt):
+            run(short_config("digits"), copied_run)
+    assert path.read_bytes() == damaged
+    assert len(repeat(copied_run)) == 1
+
+
+def test_a_dangling_link_in_the_place_of_the_log_is_replaced(copied_run, tmp_path):
+    path = copied_run / "metrics.jsonl"
+    path.unlink()
+    path.symlink_to(tmp_path / "nowhere")
+    assert len(repeat(copied_run)) == 1
+    assert path.is_file()
+    assert not path.is_symlink()
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_lost_configuration_is_written_again(copied_run):
+    before = json.loads((copied_run / "config.json").read_text())["config"]
+    (copied_run / "config.json").unlink()
+    run(short_config("digits"), copied_run)
+    assert json.loads((copied_run / "config.json").read_text())["config"] == before
+    (copied_run / "config.json").unlink()
+    with pytest.raises(UserError, match=r"holds '.*' and no config.json"):  # another run
+        run(short_config("digits", seed=5), copied_run)
+
+
+def test_unfinished_files_of_killed_processes_are_removed(copied_run):
+    (copied_run / ".config.json.writing").write_text("half")
+    run(short_config("digits"), copied_run)
+    assert not (copied_run / ".config.json.writing").exists()
+
+
+@pytest.mark.parametrize("name", ["lock", "history.jsonl"])
+def test_the_message_about_a_planted_file_names_it(copied_run, tmp_path, name):
+    (copied_run / name).unlink(missing_ok=True)
+    (copied_run / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(
+        UserError, match=rf"{name}' cannot be used \(it is a link, .*\); must be a regular file.*; remove it"
+    ):
+        run(short_config("digits"), copied_run)
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_log_that_cannot_be_written_does_not_count_as_damaged(copied_run, monkeypatch):

@@ -446,6 +446,23 @@ def _not_saved(directory: Path, step: int, error: OSError) -> CheckpointNotSaved
     )
 
 
+def replace_facts(path: Path, facts: Mapping[str, Any], *, run: str) -> None:
+    """Replace some facts of a checkpoint; its files stay as they are.
+
+    Args:
+        path: The directory of the checkpoint.
+        facts: The new facts.
+        run: The id of the run that it must belong to.
+
+    Raises:
+        DamagedCheckpoint: If its manifest is not as it was saved.
+        OSError: If it cannot be written.
+    """
+    manifest = _verify_manifest(path, run)
+    changed = Manifest(manifest.run, manifest.step, {**manifest.facts, **facts}, manifest.files)
+    write_atomically(path / MANIFEST, changed.to_bytes())
+
+
 # ---- Prune ----
 
 

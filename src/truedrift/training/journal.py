@@ -17,7 +17,8 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -151,13 +152,42 @@ def _hash_beginning(path: Path, length: int) -> Any:
 
 
 def keep_damaged(path: Path, step: int) -> str:
-    """Rename a damaged log, and write its readable lines up to that step; return the new name of the damaged file."""
-    number = next(n for n in itertools.count(1) if not path.with_name(f"{path.stem}.damaged-{n}.jsonl").exists())
-    damaged = path.with_name(f"{path.stem}.damaged-{number}.jsonl")
-    os.replace(path, damaged)
-    entries = (entry for entry in iterate_json_lines(damaged) if _is_step(entry.get("step"), step))
-    write_atomically(path, (json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in entries))
+    """Keep a damaged log under a new name, which is returned, and leave its readable lines up to that step in the log.
+
+    The lines keep their bytes. There is a log at every moment: the damaged one has two names until it is replaced.
+    """
+    number = next(n for n in itertools.count(1) if not os.path.lexists(_damaged_name(path, n)))
+    damaged = _damaged_name(path, number)
+    if path.is_file() and not path.is_symlink():
+        _add_name(path, damaged)
+    else:  # a link or a device
+        os.replace(path, damaged)
+    write_atomically(path, _readable_lines(damaged, step))
     return damaged.name
+
+
+def _damaged_name(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.stem}.damaged-{number}.jsonl")
+
+
+def _add_name(path: Path, other: Path) -> None:
+    """Give a file a second name, or copy it where the file system has no hard links."""
+    try:
+        os.link(path, other)
+    except OSError:
+        shutil.copyfile(path, other)
+
+
+def _readable_lines(path: Path, step: int) -> Iterator[bytes]:
+    """Yield the lines of a log that can be read, up to that step."""
+    try:
+        with open_to_read(path) as file:
+            for line in file:
+                entry = parse_json_line(line) if line.endswith(b"\n") else None
+                if entry is not None and _is_step(entry.get("step"), step):
+                    yield line
+    except OSError:
+        return
 
 
 def _is_step(value: Any, largest: int) -> bool:
@@ -286,6 +316,8 @@ class RunJournal:
         # Load the newest checkpoint.
         self.progress, logged = self._load_checkpoint()
         self._prune()  # an earlier process may have been killed before it did
+        for unfinished in run.path.glob(".*.writing"):  # of killed processes; this one holds the lock
+            unfinished.unlink(missing_ok=True)
         step = self.progress.step
         # Describe the start before the metrics are opened, which changes their time of modification.
         start = {"step": step, "processes": distributed.size(), **self._last_written()}
@@ -361,13 +393,25 @@ class RunJournal:
         try:
             log = MetricsLog.resume(path, length, sha256)
         except DamagedLog as error:
-            with write_errors_as_user_errors(self.run.path):
-                kept = f" and the damaged file is {keep_damaged(path, self.progress.step)}" if path.exists() else ""
-            self.notify(f"{error.summary}; continuing with the lines that can be read{kept}")
-            return MetricsLog(path)
+            return self._repair_log(path, error)
         if late is not None:
             self.progress.record_fid(late["evaluation"].get("fid"))
             log.append(late)
+        return log
+
+    def _repair_log(self, path: Path, error: DamagedLog) -> MetricsLog:
+        """Open the log with the lines that can be read, and record its new hash in the checkpoint."""
+        kept = ""
+        with write_errors_as_user_errors(self.run.path):
+            if os.path.lexists(path):
+                kept = f"; the damaged file was kept as {keep_damaged(path, self.progress.step)}"
+        self.notify(f"{error.summary}; continuing with the lines that can be read{kept}")
+        log = MetricsLog(path)
+        if self.progress.step:
+            length, sha256 = log.sync()
+            saved = self.run.checkpoints / checkpoint.directory_name(self.progress.step)
+            with write_errors_as_user_errors(self.run.path):
+                checkpoint.replace_facts(saved, {"metrics_offset": length, "metrics_sha256": sha256}, run=self.run.id)
         return log
 
     def _last_written(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ written again if the checkpoints are of the same run. Of several processes only 
 `lock_run` locks `RUN/lock` through the operating system, which releases the lock when the process ends for any reason.
 """
 
+import errno
 import json
 import os
 import socket
@@ -78,7 +79,7 @@ def lock_run(directory: Path) -> Iterator[None]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         if path.exists() or path.is_symlink():
-            os.close(open_regular(path, os.O_RDWR))  # nothing else may be in its place
+            _require_lock_file(path)
         lock.acquire()
     except Timeout:
         raise RunInUse(
@@ -97,6 +98,15 @@ def lock_run(directory: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _require_lock_file(path: Path) -> None:
+    """Require a regular file in the place of the lock."""
+    try:
+        os.close(open_regular(path, os.O_RDWR))
+    except OSError as error:
+        problem = f"the lock {str(path)!r} cannot be used ({error.strerror})"
+        raise UserError(problem, "must be a regular file that can be written", "remove it") from None
 
 
 def is_locked(directory: Path) -> bool:
@@ -156,7 +166,7 @@ class RunDirectory:
         try:
             if (self.path / CONFIG).exists():
                 self._require_same(read_config(self.path), self._describe(samples))
-            elif self.path.is_dir():
+            elif self.path.is_dir() and not self._has_own_checkpoints_only():  # else config.json was lost
                 self._require_empty()
         except DamagedConfig:
             if not self._has_own_checkpoints_only():
@@ -258,6 +268,9 @@ def write_errors_as_user_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno == errno.EINVAL and error.filename:  # `open_regular` refused what is in its place
+            problem = f"{str(error.filename)!r} cannot be used ({error.strerror})"
+            raise UserError(problem, "must be a regular file", "remove it and run the same command again") from None
         raise UserError(
             f"the run directory {str(path)!r} cannot be written ({error.strerror or error})",
             "must be writable and have free space",
