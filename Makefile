@@ -1,11 +1,12 @@
 # make demo   the main job on embedded data          make test        lint, types, architecture, all tests
 # make bench  benchmarks, as ratios in one run       make test-slow   the studies that take minutes
+# make test-chaos BUDGET=900   kill, damage and mislead every command for that many seconds; docs/reliability.md
 # make browser  Chromium for the tests of the report's page, where apt-get can install it
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-slow lint bench browser clean
+.PHONY: demo test test-slow test-chaos lint bench browser clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -36,6 +37,11 @@ test: lint
 
 test-slow: lint
 	$(BIN)/python -m pytest -n 2 -m 'slow or not slow'
+
+BUDGET ?= 900
+SEED   ?= 0
+test-chaos: $(VENV)/dev.installed
+	$(BIN)/python -m tests.chaos --budget $(BUDGET) --seed $(SEED)
 
 # The package that the grouped loss is compared with lives in a folder of its own, away from the environment.
 $(VENV)/compared/drifting_models: | $(BIN)/python
