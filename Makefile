@@ -1,12 +1,13 @@
 # make demo   the main job on embedded data          make test        lint, types, architecture, all tests
 # make bench  benchmarks, as ratios in one run       make test-slow   the studies that take minutes
 # make test-chaos BUDGET=900   kill, damage and mislead every command for that many seconds; docs/reliability.md
+# make docs   the documentation site, in site/
 # make browser  Chromium for the tests of the report's page, where apt-get can install it
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-slow test-chaos lint bench browser clean
+.PHONY: demo test test-slow test-chaos lint bench docs browser clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -42,6 +43,9 @@ BUDGET ?= 900
 SEED   ?= 0
 test-chaos: $(VENV)/dev.installed
 	$(BIN)/python -m tests.chaos --budget $(BUDGET) --seed $(SEED)
+docs: $(VENV)/dev.installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open site/index.html"
 
 # The package that the grouped loss is compared with lives in a folder of its own, away from the environment.
 $(VENV)/compared/drifting_models: | $(BIN)/python
@@ -61,4 +65,4 @@ browser:
 	  "chromium-driver, or Chromium with its chromedriver on the PATH, and run make browser again" >&2; exit 1
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist site
