@@ -17,6 +17,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from truedrift.cli.main import COMMANDS, HELP, parse
+
 ROOT = Path(__file__).parents[1]
 MODELS = ("digits", "fashion-mnist", "cifar10")
 
@@ -51,8 +53,6 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 def describe_commands() -> str:
     """Return a page with the help of every command."""
-    from truedrift.cli.main import COMMANDS, HELP  # after mkdocs has set up its path
-
     os.environ.update(NO_COLOR="1", COLUMNS="100")
     parts = ["# Command line", "", "```text", HELP, "```"]
     for name in COMMANDS:
@@ -62,8 +62,6 @@ def describe_commands() -> str:
 
 def print_help(name: str) -> str:
     """Return what `truedrift NAME --help` prints."""
-    from truedrift.cli.main import parse
-
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
         parse([name, "--help"])
