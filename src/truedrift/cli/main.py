@@ -45,6 +45,7 @@ COMMANDS: dict[str, str] = {
     "reproduce": "truedrift.cli.reproduce:Reproduce",
     "report": "truedrift.cli.report:Report",
     "convert": "truedrift.cli.convert:Convert",
+    "doctor": "truedrift.cli.doctor:Doctor",
 }
 """The class of each command. It is imported on use, so that `sample` does not wait for the imports of `bias`."""
 
@@ -67,6 +68,7 @@ commands:
   reproduce        Compute and draw a figure or table of the paper, or an additional study.
   report           Write figures, tables and one HTML page from existing records and runs.
   convert          Convert a published DriftDiT checkpoint (.pt, .pth, .safetensors) to config.json + safetensors.
+  doctor           Print versions, devices, threads, caches and extras, to paste into an issue.
 
 examples:
   truedrift demo
