@@ -137,7 +137,7 @@ def test_values_are_checked_only_on_request():
 
 @cases(
     order=({"order": 3}, r"order is 3; must be 1 \(ABC\) or 2 \(ABC-2\); choose one of these"),
-    not_a_tensor=({"alpha": [0.5, 0.5]}, r"alpha is a list; must be a tensor \[\.\.\., n\].*; convert it"),
+    not_a_tensor=({"alpha": [0.5, 0.5]}, r"alpha is a list; must be a tensor or an array \[\.\.\., n\]; convert it"),
     integers=({"alpha": ALPHA.long()}, "alpha has dtype torch.int64; must be float64, float32"),
     a_number=({"alpha": torch.tensor(1.0)}, r"alpha has shape \[\]; must be a tensor \[\.\.\., n\]"),
     empty=({"alpha": ALPHA[:, :0]}, r"alpha has shape \[2, 0\].*; must be.*≥ 1; skip empty batches"),

@@ -13,6 +13,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = ("plain_pytorch", "accelerate_loop", "lightning_loop")
+JAX = "jax_loop"
 STEPS = 60
 LIMIT_SECONDS = 60
 MARKED = re.compile(r"^ *(?P<code>.*?)  # truedrift: line (?P<number>[12]) of 2\n", re.MULTILINE)
@@ -57,7 +58,7 @@ def shown_by(tmp_path_factory):
     return cache(lambda name, *arguments: run(EXAMPLES / f"{name}.py", tmp_path_factory.mktemp(name), *arguments))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, JAX])
 def test_the_change_is_the_two_marked_lines(name):
     assert [(line["number"], line["code"]) for line in MARKED.finditer(source_of(name))] == [
         ("1", "from truedrift import abc_weights"),
@@ -65,7 +66,7 @@ def test_the_change_is_the_two_marked_lines(name):
     ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, JAX])
 def test_the_generator_improves(name, shown_by):
     require_improvement(distances(shown_by(name)))
 
@@ -109,7 +110,7 @@ def test_the_whole_loss_prints_its_report(shown_by):
 def test_the_readme_lists_every_example():
     page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     named = re.findall(r"`python examples/(\w+)\.py", page)
-    assert set(named) == {*NAMES, "own_parts"} == {path.stem for path in EXAMPLES.glob("*.py")}
+    assert set(named) == {*NAMES, JAX, "own_parts"} == {path.stem for path in EXAMPLES.glob("*.py")}
     assert [line["code"] for line in MARKED.finditer(page)] == [
         line["code"] for line in MARKED.finditer(source_of("plain_pytorch"))
     ]

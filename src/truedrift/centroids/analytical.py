@@ -23,40 +23,45 @@ One stratum gives ABC. It stays in the hull: with a = A_{s(i)} and m = n_{s(i)},
 """
 
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.estimator import Coefficients, Estimator, PolynomialEstimator
 from truedrift.errors import UserError, require_broadcastable, require_features, require_mask, short_repr
-from truedrift.kernels.precision import at_least_float32, cast_like, to_widest
+from truedrift.kernels.precision import at_least_float32, can_be_read, cast_like, to_widest
 from truedrift.kernels.weights import softmax
 
+Array = TypeVar("Array")
+"""A tensor, or an array of NumPy, JAX or another library with the operators of the array API."""
 
-def abc_weights(
-    alpha: Float[Tensor, "*batch n"],
-    order: int = 1,
-    strata: Int[Tensor, " n"] | None = None,
-    *,
-    mask: Bool[Tensor, "*mask n"] | None = None,
-) -> Float[Tensor, "*batch n"]:
+SUM_TOLERANCE = 1e-3
+"""Largest deviation of Σα from 1 that counts as rounding; in 16 bits it is 0.05."""
+
+
+def abc_weights(alpha: Array, order: int = 1, strata: Any = None, *, mask: Any = None) -> Array:
     """Correct normalized weights: γ_i = α_i (1 − p_2 + α_i) (`eq:abc`).
 
     `abc_weights(alpha) @ y` replaces `alpha @ y`. A reference that occurs twice counts as two draws: copies change p_2
     and therefore the correction.
 
     Args:
-        alpha: Normalized weights α [..., n] with Σα = 1.
+        alpha: Normalized weights α [..., n] with Σα = 1: a tensor, or an array of NumPy, JAX or another library. A row
+            of zeros, in which everything is masked, is allowed. That weights are not negative and sum to 1 is
+            checked where reading them costs nothing: not on a GPU, and not in compiled or traced code.
         order: 1 for ABC, 2 for ABC-2.
-        strata: The pool [n] that each reference was drawn from, as integers. Gives stratified ABC.
+        strata: The pool [n] that each reference was drawn from, as integers. Gives stratified ABC. Tensors only.
         mask: Which references were drawn (True), [..., n]. Allowed only with `strata`: the number of draws per
             pool is needed, and a weight of zero does not show whether a reference was drawn.
 
     Returns:
-        γ [..., n] with Σγ = 1, computed in at least float32 and returned in the dtype of `alpha`.
+        γ [..., n] with Σγ = 1, computed in at least float32 and returned in the dtype of `alpha`. An array gives an
+        array of its own library.
 
     Raises:
-        UserError: If an argument is invalid or if the arguments contradict each other.
+        UserError: If an argument is invalid, if the arguments contradict each other, or if the weights are not
+            normalized.
 
     Example:
         >>> import torch
@@ -67,7 +72,20 @@ def abc_weights(
     """
     if type(order) is not int or order not in (1, 2):
         raise UserError(f"is {short_repr(order)}", "must be 1 (ABC) or 2 (ABC-2)", "choose one of these", field="order")
+    correct: Any = _correct_tensor if isinstance(alpha, Tensor) else _correct_array
+    return correct(alpha, order, strata, mask)
+
+
+def _correct_tensor(
+    alpha: Float[Tensor, "*batch n"],
+    order: int,
+    strata: Int[Tensor, " n"] | None,
+    mask: Bool[Tensor, "*mask n"] | None,
+) -> Float[Tensor, "*batch n"]:
     require_features("alpha", alpha, "n")
+    if can_be_read(alpha):
+        sixteen_bits = alpha.dtype in (torch.float16, torch.bfloat16)
+        _require_normalized(alpha.detach().float() if sixteen_bits else alpha.detach(), sixteen_bits)
     a = at_least_float32(alpha)
     # One pool: ABC or ABC-2.
     if strata is None:
@@ -83,6 +101,42 @@ def abc_weights(
     require_mask(mask, alpha.shape[-1], f"[..., {alpha.shape[-1]}]")
     require_broadcastable("alpha, mask", alpha.shape[:-1], mask.shape[:-1])
     return _stratified(a, strata, mask).to(alpha.dtype)
+
+
+def _correct_array(alpha: Any, order: int, strata: Any, mask: Any) -> Any:
+    """Compute γ with the operators that all array libraries have."""
+    if not hasattr(alpha, "__array__") and not hasattr(alpha, "__array_namespace__"):
+        allowed = "must be a tensor or an array [..., n]"
+        raise UserError(f"is a {type(alpha).__name__}", allowed, "convert it with torch.as_tensor", field="alpha")
+    if strata is not None or mask is not None:
+        raise UserError(
+            "is given with an array", "it needs tensors", "convert alpha with torch.as_tensor", field="strata"
+        )
+    if "float" not in str(alpha.dtype) or 0 in alpha.shape or not alpha.shape:
+        problem = f"is {alpha.dtype} {list(alpha.shape)}"
+        raise UserError(problem, "must be a floating-point array [..., n] with n ≥ 1", "convert it", field="alpha")
+    if not type(alpha).__name__.endswith("Tracer"):  # JAX traces with arrays that have no values
+        _require_normalized(alpha, "16" in str(alpha.dtype))
+    a = alpha.astype("float32") if "16" in str(alpha.dtype) else alpha
+    squared = a * a
+    p_2 = squared.sum(-1)[..., None]
+    if order == 1:
+        gamma = a * (1 - p_2) + squared
+    else:
+        p_3 = (squared * a).sum(-1)[..., None]
+        gamma = a * (1 - p_2 + 3 * p_2 * p_2 - 2 * p_3 + (1 - 3 * p_2) * a + 2 * squared)
+    return gamma.astype(alpha.dtype)
+
+
+def _require_normalized(alpha: Any, sixteen_bits: bool) -> None:
+    """Require weights that are not negative and sum to 1, except in rows of zeros. NaN is not judged."""
+    total, tolerance = alpha.sum(-1), 0.05 if sixteen_bits else SUM_TOLERANCE
+    wrong = (abs(total - 1) > tolerance) & (total != 0)
+    if bool(wrong.any()) or bool((alpha < 0).any()):
+        sums = f"sums from {float(total.min()):.4g} to {float(total.max()):.4g}"
+        negative = " and negative entries" if bool((alpha < 0).any()) else ""
+        fix = "apply a softmax first: alpha = logits.softmax(-1)"
+        raise UserError(f"has {sums}{negative}", "must be normalized weights with sum 1", fix, field="alpha")
 
 
 def _stratified(alpha: Tensor, strata: Tensor, drawn: Tensor) -> Tensor:
