@@ -28,7 +28,7 @@ def test_the_wheel_contains_every_module_and_is_typed(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {
         str(path.relative_to(ROOT / "src"))
-        for kind in ("py", "css", "j2", "json", "safetensors", "png", "md")
+        for kind in ("py", "css", "j2", "js", "json", "safetensors", "png", "md")
         for path in (ROOT / "src").rglob(f"*.{kind}")
     }
     assert "truedrift/pretrained/digits/model.safetensors" in modules

@@ -33,6 +33,7 @@ REQUIRED_PACKAGES = (
 
 COMMANDS: dict[str, str] = {
     "demo": "truedrift.cli.demo:Demo",
+    "explore": "truedrift.cli.explore:Explore",
     "train": "truedrift.cli.train:Train",
     "sample": "truedrift.cli.sample:Sample",
     "evaluate": "truedrift.cli.evaluate:Evaluate",
@@ -56,6 +57,7 @@ One-step generative models trained by drifting, with centroids whose minibatch b
 
 commands:
   demo             Compute the exact bias and the push on data, train digits with three fields, and write one HTML page.
+  explore          Write an interactive page on the bias of a minibatch centroid and on matched references.
   train            Train a one-step generator by drifting; the same command resumes it.
   sample           Draw samples from a run or pretrained weights: a grid, a folder of images or an .npz file.
   evaluate         Evaluate a run: FID, KID, precision, recall and Inception Score, each with its protocol.
@@ -72,6 +74,7 @@ commands:
 
 examples:
   truedrift demo
+  truedrift explore
   truedrift sample pretrained:digits
   truedrift bias four-modes --tau 0.1 --n 8 64 512
   truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64

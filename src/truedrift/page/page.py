@@ -210,13 +210,18 @@ def read_resource(name: str) -> str:
     return files("truedrift.page").joinpath(name).read_text(encoding="utf-8")
 
 
-def content_policy(style: str) -> str:
-    """Return the Content-Security-Policy: images inside the page and this style sheet."""
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+def content_policy(style: str, script: str | None = None) -> str:
+    """Return the Content-Security-Policy: images inside the page, this style sheet, and this script or none."""
+    allowed = "'none'" if script is None else _hash_source(script)
     return (
-        f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; script-src 'none'; "
+        f"default-src 'none'; img-src data:; style-src {_hash_source(style)}; script-src {allowed}; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+def _hash_source(text: str) -> str:
+    """Return the hash of an inline script or style in the form of a policy."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def describe_origin(origin: Provenance) -> str:
