@@ -4,14 +4,12 @@ The control is a page without escaping: on it, the same checks must find the hos
 """
 
 import base64
-import os
-import shutil
 import socket
-import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from oracles.browser import open_page
 from oracles.handmade_run import HISTORY, HOSTILE, METRICS, PROTOCOL, evaluation, telemetry, write_run
 from oracles.image_grids import PROTOCOL as GRID_PROTOCOL
 from oracles.image_grids import grid
@@ -22,92 +20,8 @@ from truedrift.page import read_runs, write_page
 from truedrift.paper import equilibrium, fig_illustration
 from truedrift.records import read
 
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
-LISTEN = "window.alerted = []; window.alert = text => window.alerted.push(String(text));"
-"""Runs before each page: alerts are collected instead of shown, so that no dialog blocks the test."""
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 DESKTOP, PHONE = (1200, 900), (360, 740)
-SAVED = os.environ.get("TRUEDRIFT_SCREENSHOTS")
-"""Directory for screenshots that a person can look at; none are written if it is not set."""
-
-
-def which(*names):
-    return next(filter(None, map(shutil.which, names)), None)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    chromium, driver = which("chromium", "chromium-browser", "google-chrome"), which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("no chromium found: run `make browser`")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install 'truedrift[dev]'")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
-    started.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": LISTEN})
-    yield started
-    started.quit()
-
-
-@dataclass(frozen=True)
-class OpenPage:
-    """A page in the browser, and the messages of the console while it was loaded."""
-
-    browser: object
-    log: list
-
-    def value(self, script):
-        """Return the value of an expression."""
-        return self.browser.execute_script(f"return {script}")
-
-    def show(self, size, scheme="light", media=""):
-        """Show the page on a screen of that size with that color scheme, or on paper."""
-        width, height = size
-        screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
-        features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
-        self.browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
-
-    def wait(self, script):
-        """Wait until an expression is true, for at most ten seconds."""
-        deadline = time.monotonic() + 10
-        while not self.value(script):
-            assert time.monotonic() < deadline, script
-            time.sleep(0.05)
-
-    def wait_for_log(self, text):
-        """Wait until the console contains the text, for at most ten seconds: a busy machine writes it late."""
-        deadline = time.monotonic() + 10
-        while not any(text in entry["message"] for entry in self.log):
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.05)
-            self.log.extend(self.browser.get_log("browser"))
-
-    def save(self, name):
-        """Save a screenshot of the whole page, if screenshots are wanted."""
-        if SAVED:
-            shot = self.browser.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True})
-            (Path(SAVED) / f"{name}.png").write_bytes(base64.b64decode(shot["data"]))
-
-
-def open_page(browser, path):
-    """Open a page and wait until it is loaded; an `onerror` runs before that."""
-    browser.get("about:blank")
-    browser.get_log("browser")
-    browser.get(path.as_uri())
-    return OpenPage(browser, browser.get_log("browser"))
 
 
 def hostile_page(directory):
