@@ -194,7 +194,7 @@ def test_control_a_flipped_sign_of_abc_is_found(browser, tmp_path, monkeypatch):
 
 
 def shown_state(page, draws=50):
-    """Wait until the page shows at least that many minibatches of its settings; return the query and the exact numbers."""
+    """Wait until the page shows that many minibatches of its settings; return the query and the exact numbers."""
     page.wait(f"(panel => panel.sums.count >= {draws} && !panel.areSumsOld)(explore.panels.bias)")
     texts = page.value("[...document.querySelectorAll('[id^=exact-], #bias-length')].map(each => each.textContent)")
     return tuple(page.value("explore.settings.values.query")), texts
@@ -317,6 +317,16 @@ def test_sentences_about_the_bias_are_true(page):
     assert cold["abc"] == pytest.approx(cold["standard"], rel=0.1)
     assert cold["jackknife"] > 1.5 * cold["standard"]
     assert found["flat"][0]["standard"] < found["start"][0]["standard"] / 4
+
+
+def test_the_sentence_is_gray_when_the_settings_are_others(page):
+    marked = "#bias-tries [aria-pressed=true], .sentence.old strong"
+    read = f"[...document.querySelectorAll('{marked}')].map(each => each.textContent)"
+    assert page.value(read) == ["4 references"]
+    page.value("document.querySelector('button[value=many]').click()")
+    assert page.value(read) == ["64 references"]
+    page.value("explore.settings.change({ n: 8 })")
+    assert page.value(read) == ["64 references:"]
 
 
 # Particles

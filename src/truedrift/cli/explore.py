@@ -14,9 +14,9 @@ from truedrift.training.pictures import require_writable_file
 class Explore:
     """Write an interactive page on the bias of a minibatch centroid and on matched references.
 
-    Open the page in a browser. Drag the query and the clusters, change n, τ, kernel and estimator, and see the centroids
-    of minibatches, their bias and its exact length. A second panel moves particles by the drifting field, matched or
-    not. The page is one file that needs no network.
+    Open the page in a browser. Drag the query and the clusters, change n, τ, kernel and estimator, and see the
+    centroids of minibatches, their bias and its exact length. A second panel moves particles by the drifting field,
+    matched or not. The page is one file that needs no network.
 
     Try it:
       truedrift explore

@@ -12,7 +12,7 @@ from jinja2 import Environment, StrictUndefined
 from truedrift._version import __version__
 from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS
 from truedrift.page.page import content_policy, read_resource
-from truedrift.paper import equilibrium, fig_illustration, particles
+from truedrift.paper import equilibrium, equilibrium_signals, fig_illustration, particles
 from truedrift.storage import write_atomically
 
 SCRIPTS = ("centroids", "exact", "field", "drawing", "controls", "bias", "particles")
@@ -27,8 +27,8 @@ START = {
     "mode_std": FOUR_MODES.std,
     "start_std": particles.START_STD,
     "positives": equilibrium.POSITIVES,
-    "generated": equilibrium.GENERATED,
-    "field_tau": equilibrium.TAU,
+    "generated": equilibrium_signals.GENERATED,
+    "field_tau": equilibrium_signals.TAU,
     "rest_displacement": FOUR_MODES.std / 5,
 }
 """What the scripts start from: settings of `fig:illustration` and of the study `equilibrium`."""

@@ -11,34 +11,32 @@ const BIAS_TRIES = {
   start: {
     values: FIGURE,
     sentence:
-      "Every small dot is the centroid of one minibatch of 4 references. Their mean, the large mark, misses the " +
-      "target: it is drawn toward the middle of the data. More minibatches do not help, because the arrow is a bias " +
-      "and not noise.",
+      "Every small dot is the centroid of one minibatch. Their mean, the large mark, misses the target: it is drawn " +
+      "toward the middle of the data. More minibatches do not help, because the arrow is a bias and not noise.",
   },
   abc: {
     values: { ...FIGURE, estimator: "abc" },
     sentence:
-      "ABC gives the same references other weights, γ = α (1 − Σα² + α). The arrow is less than half as long. The " +
-      "cloud stays as wide as it was: ABC corrects the mean, not every single minibatch.",
+      "The same references get other weights, γ = α (1 − Σα² + α). The arrow is less than half as long. The cloud " +
+      "stays as wide as it was: ABC corrects the mean, not every single minibatch.",
   },
   many: {
     values: { ...FIGURE, n: 64, estimator: "abc" },
     sentence:
-      "With 64 references the standard bias is small, and that of ABC is about a hundred times smaller. In the plot " +
-      "of bias against n, the standard line falls as 1/n, those of ABC and the jackknife as 1/n², and that of ABC-2 " +
-      "as 1/n³.",
+      "The standard bias is small now, and that of ABC is about a hundred times smaller. In the plot of bias against " +
+      "n, the standard line falls as 1/n, those of ABC and the jackknife as 1/n², and that of ABC-2 as 1/n³.",
   },
   cold: {
     values: { ...FIGURE, n: 8, tau: 0.1, estimator: "abc" },
     sentence:
-      "With a small τ, the nearest reference has most of the weight: n_eff is below 2. ABC hardly changes the bias " +
-      "then, and the jackknife makes it worse. A larger n helps, and so does a larger τ.",
+      "The nearest reference has most of the weight: n_eff is below 2. ABC hardly changes the bias, and the jackknife " +
+      "makes it worse. Make n or τ larger: the arrow gets shorter.",
   },
   flat: {
     values: { ...FIGURE, tau: 5 },
     sentence:
-      "With a large τ, all references have almost the same weight, and the bias is small. But the target is then " +
-      "close to the mean of all data, wherever you drag the query.",
+      "All references have almost the same weight, and the bias is small. But the target is close to the mean of all " +
+      "data, wherever you drag the query.",
   },
 };
 

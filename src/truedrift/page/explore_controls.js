@@ -118,17 +118,28 @@ function writeText(id, text) {
 
 const prefersLessMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-/** Connect buttons that change several settings at once, and the sentence below them. */
+/** Connect buttons that change several settings at once, each with a sentence on what one sees. The sentence stays when
+ *  other settings are chosen, in gray, because text that comes and goes would move the controls below it. */
 function connectTries(settings, id, tries, afterwards = () => {}) {
-  const sentence = document.getElementById(`${id}-sentence`);
-  for (const button of document.getElementById(id).querySelectorAll("button")) {
+  const buttons = [...document.getElementById(id).querySelectorAll("button")];
+  const [name, text] = [document.getElementById(`${id}-name`), document.getElementById(`${id}-sentence`)];
+  const isChosen = ({ values }) => Object.keys(values).every((key) => String(values[key]) === String(settings.values[key]));
+  const show = () => {
+    const chosen = buttons.find((button) => isChosen(tries[button.value]));
+    for (const button of buttons) button.setAttribute("aria-pressed", button === chosen);
+    text.parentElement.classList.toggle("old", !chosen);
+    if (!chosen) return;
+    name.textContent = `${chosen.textContent}:`;
+    text.textContent = tries[chosen.value].sentence;
+  };
+  for (const button of buttons) {
     button.addEventListener("click", () => {
       settings.change(tries[button.value].values);
-      sentence.textContent = tries[button.value].sentence;
       afterwards();
     });
   }
-  sentence.textContent = Object.values(tries)[0].sentence;
+  settings.listeners.push(show);
+  show();
 }
 
 /** Connect a slider with its setting. `describe` returns the text beside it. */

@@ -11,7 +11,7 @@ const FIELD_TRIES = {
   push: {
     values: STUDY,
     sentence:
-      "Play: the particles find the four modes, but come to rest too far outside. The bias of T⁻ with " +
+      "The particles find the four modes, but come to rest too far outside. The bias of T⁻ with " +
       `${NEGATIVES} negatives is larger than that of T⁺ with ${GIVEN.positives} positives. Both biases point to the ` +
       "middle, and their difference pushes the particles outward.",
   },
@@ -24,13 +24,13 @@ const FIELD_TRIES = {
   },
   correct: {
     values: { ...STUDY, field_estimator: "abc" },
-    sentence: `ABC without matching: ${NEGATIVES} negatives are too few for it, and most of the push remains.`,
+    sentence: `${NEGATIVES} negatives are too few for the correction, and most of the push remains without windows.`,
   },
   equal: {
     values: { ...STUDY, generated: 64 },
     sentence:
-      "With groups of 64 particles there are 63 negatives, as many as positives. The particles come to rest on the " +
-      `data without windows, but a generator must then make 64 samples per step instead of ${GIVEN.generated}.`,
+      "Groups of 64 particles have 63 negatives, as many as positives. The particles come to rest on the data " +
+      `without windows, but a generator must then make 64 samples per step instead of ${GIVEN.generated}.`,
   },
 };
 
