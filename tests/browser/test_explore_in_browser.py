@@ -10,8 +10,6 @@ import re
 import pytest
 import torch
 from oracles.browser import OpenPage, open_page
-from selenium.webdriver import ActionChains, Keys
-from selenium.webdriver.common.by import By
 
 from truedrift import centroid, drift, estimator, exact_moments
 from truedrift.data.toys import FOUR_MODES
@@ -20,6 +18,8 @@ from truedrift.kernels.weights import effective_sample_size, softmax
 from truedrift.page import explore as explore_module
 from truedrift.page import write_explore
 from truedrift.paper import particles
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install 'truedrift[dev]'")
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 ESTIMATORS = ("standard", "abc", "abc2", "jackknife")
@@ -236,16 +236,16 @@ def test_numbers_at_the_start_are_computed(page):
 
 def test_the_mouse_drags_query_and_clusters(page):
     (query, before) = shown_state(page)
-    handle = page.browser.find_element(By.CSS_SELECTOR, ".handle.query")
-    ActionChains(page.browser, duration=0).drag_and_drop_by_offset(handle, 60, -30).perform()
+    handle = page.browser.find_element("css selector", ".handle.query")
+    webdriver.ActionChains(page.browser, duration=0).drag_and_drop_by_offset(handle, 60, -30).perform()
     (moved, after) = shown_state(page)
     scale = page.value("explore.panels.bias.plane.scale")
     assert moved == pytest.approx((query[0] + 60 / scale, query[1] + 30 / scale), abs=0.0011)  # rounded to 0.001
     assert all(a != b for a, b in zip(before, after, strict=True))
     assert_numbers_are_computed(page)
     pool = page.value("explore.panels.bias.points")
-    cluster = page.browser.find_element(By.CSS_SELECTOR, ".handle.cluster")
-    ActionChains(page.browser, duration=0).drag_and_drop_by_offset(cluster, 0, 50).perform()
+    cluster = page.browser.find_element("css selector", ".handle.cluster")
+    webdriver.ActionChains(page.browser, duration=0).drag_and_drop_by_offset(cluster, 0, 50).perform()
     shown_state(page)
     shifts = {round(a[1] - b[1], 3) for a, b in zip(pool, page.value("explore.panels.bias.points"), strict=True)}
     assert shifts == {0.0, round(50 / scale, 3)}
@@ -273,29 +273,29 @@ def test_a_finger_drags_the_query_and_scrolls_elsewhere(page):
 
 def test_keys_move_the_query_and_the_focus_is_visible(page):
     query, before = shown_state(page)
-    handle = page.browser.find_element(By.CSS_SELECTOR, ".handle.query")
-    cluster = page.browser.find_element(By.CSS_SELECTOR, ".handle.cluster:nth-of-type(3)")
-    cluster.send_keys(Keys.TAB)  # the query follows the clusters
+    handle = page.browser.find_element("css selector", ".handle.query")
+    cluster = page.browser.find_element("css selector", ".handle.cluster:nth-of-type(3)")
+    cluster.send_keys(webdriver.Keys.TAB)  # the query follows the clusters
     assert page.browser.switch_to.active_element == handle
     assert page.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
-    handle.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_UP, Keys.SHIFT, Keys.ARROW_UP)
+    handle.send_keys(webdriver.Keys.ARROW_RIGHT, webdriver.Keys.ARROW_UP, webdriver.Keys.SHIFT, webdriver.Keys.ARROW_UP)
     moved, after = shown_state(page)
     assert moved == pytest.approx((query[0] + 0.05, query[1] + 0.05 + 0.25))
     assert all(a != b for a, b in zip(before, after, strict=True))
     assert "query at -0.65, 0.40" in handle.get_attribute("aria-label")
     page.wait("document.getElementById('bias-status').textContent.includes('Bias of standard')")
-    slider = page.browser.find_element(By.ID, "n")
-    slider.send_keys(Keys.END)
+    slider = page.browser.find_element("id", "n")
+    slider.send_keys(webdriver.Keys.END)
     assert page.value("explore.settings.values.n") == 512
     assert page.value("document.getElementById('n').getAttribute('aria-valuetext')") == "512"
-    slider.send_keys(Keys.HOME)
+    slider.send_keys(webdriver.Keys.HOME)
     assert page.value("explore.settings.values.n") == 2
     assert_numbers_are_computed(page)
 
 
 def test_choices_change_the_numbers(page):
-    page.browser.find_element(By.CSS_SELECTOR, "input[value=jackknife]").click()
-    page.browser.find_element(By.CSS_SELECTOR, "input[value=gaussian]").click()
+    page.browser.find_element("css selector", "input[value=jackknife]").click()
+    page.browser.find_element("css selector", "input[value=gaussian]").click()
     shown_state(page)
     assert page.value("document.querySelector('tr.chosen').id") == "row-jackknife"
     assert_numbers_are_computed(page)
@@ -361,11 +361,11 @@ def test_particles_play_until_they_rest_and_start_again_in_another_field(page):
     # Another field moves them again, until the user stops them
     page.value("explore.settings.change({ generated: 8 })")
     page.wait(f"explore.panels.particles.flow.steps > {steps}")
-    page.browser.find_element(By.ID, "play").click()
+    page.browser.find_element("id", "play").click()
     paused = page.value("explore.panels.particles.flow.steps")
-    page.browser.find_element(By.ID, "step").click()
+    page.browser.find_element("id", "step").click()
     assert page.value("explore.panels.particles.flow.steps") == paused + 1
-    page.browser.find_element(By.ID, "reset").click()
+    page.browser.find_element("id", "reset").click()
     assert page.value("document.getElementById('field-step').textContent") == "0"
 
 
