@@ -1,4 +1,4 @@
-"""Hook of mkdocs: adds pages from other folders of the repository to the site, and redirects links to them.
+"""Hook of mkdocs: adds pages from other folders, the interactive page and the help of all commands to the site.
 
 The pages in docs/ link to files of the repository, such as ../benchmarks/RESULTS.md, so that they can be read there.
 On the site these files have other places, which `PAGES` and `FILES` list. A link to any other file outside of docs/ is
@@ -18,6 +18,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from truedrift.cli.main import COMMANDS, HELP, parse
+from truedrift.page.explore import render_explore
 
 ROOT = Path(__file__).parents[1]
 MODELS = ("digits", "fashion-mnist", "cifar10")
@@ -48,6 +49,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for source, place in (PAGES | extra_files()).items():
         files.append(File.generated(config, place, abs_src_path=str(ROOT / source)))
     files.append(File.generated(config, "reference/commands.md", content=describe_commands()))
+    files.append(File.generated(config, "assets/explore.html", content=render_explore()))
     return files
 
 
