@@ -17,6 +17,11 @@ Use the loss in your own training loop, with features [groups, samples, D]:
     >>> gen = torch.randn(10, 16, 64, requires_grad=True)
     >>> truedrift.drift_loss(gen, torch.randn(10, 16, 64)).loss.mean().backward()
 
+Train a model on arrays, and sample from it:
+
+    model = truedrift.fit(X, y)
+    model.sample(100, label="a")
+
 Train a model from a recipe:
 
     for report in truedrift.train(truedrift.recipe("digits")):
@@ -31,6 +36,7 @@ Public names:
     exact_moments, Moments                exact bias and variance of a centroid over a finite pool
     exact_field, ExactField               exact expectation of the field of n positives and m negatives
     diagnose, Diagnosis                   how biased the centroids of your own data are
+    fit, load, Model                      a model of arrays; saved and pretrained models
     recipe, train, RunConfig, Parts       training runs
 
 The packages follow the path of the data:
@@ -41,7 +47,8 @@ The packages follow the path of the data:
 `bias` computes and measures the bias of centroids, `recipes` holds configurations of whole runs, `grids` executes many
 runs, and `paper` has one module per figure and table of the paper.
 
-`import truedrift` needs only torch; recipe, train, RunConfig and Parts import their dependencies on first use. The
+`import truedrift` needs only torch; fit, load, recipe, train, RunConfig and Parts import their dependencies on first
+use. The
 command line is described by `truedrift --help`.
 """
 
@@ -55,6 +62,7 @@ from truedrift.field import Drift, drift
 from truedrift.objective import DriftLoss, DriftReport, drift_loss
 
 if TYPE_CHECKING:
+    from truedrift.model import Model, fit, load
     from truedrift.recipes import recipe
     from truedrift.training.config import RunConfig
     from truedrift.training.setup import Parts
@@ -66,6 +74,7 @@ __all__ = [
     "DriftLoss",
     "DriftReport",
     "ExactField",
+    "Model",
     "Moments",
     "Parts",
     "RunConfig",
@@ -78,6 +87,8 @@ __all__ = [
     "estimator",
     "exact_field",
     "exact_moments",
+    "fit",
+    "load",
     "recipe",
     "streaming_centroid",
     "train",
@@ -85,6 +96,9 @@ __all__ = [
 
 # Names that are imported on first use.
 _ON_DEMAND = {
+    "Model": "truedrift.model",
+    "fit": "truedrift.model",
+    "load": "truedrift.model",
     "Parts": "truedrift.training",
     "RunConfig": "truedrift.training",
     "recipe": "truedrift.recipes",

@@ -16,7 +16,7 @@ from truedrift.training import RunConfig, read_metrics
 
 main_module = import_module("truedrift.cli.main")
 train_module = import_module("truedrift.cli.train")  # whose imports `record_calls` replaces
-progress_module = import_module("truedrift.cli.progress")
+progress_module = import_module("truedrift.progress_display")
 
 SMALL = (
     "generator.width=16",

@@ -17,7 +17,7 @@ from truedrift.encoders import hash_encoder
 from truedrift.training import read_metrics
 from truedrift.training.config import DataOptions
 
-progress_module = import_module("truedrift.cli.progress")
+progress_module = import_module("truedrift.progress_display")
 
 SMALL = ("network.width=8", "network.blocks=1,1", "autoencoder.batch=8", "cadence.log_every=2")
 SHORT = (

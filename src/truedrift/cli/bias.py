@@ -10,13 +10,13 @@ import torch
 import tyro
 
 from truedrift.axes import Tensor
-from truedrift.cli.progress import ProgressDisplay
 from truedrift.data.array_files import LARGEST_GIGABYTES, read_arrays
 from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
 from truedrift.errors import UserError, list_names, require_integer, require_matrices
 from truedrift.paper import pool_bias
 from truedrift.paper.catalog import render_record
 from truedrift.paper.pool_bias import Question, compute_pool_bias
+from truedrift.progress_display import ProgressDisplay
 from truedrift.records.store import RECORDS, append, writable_directory
 from truedrift.seeding import require_seed
 

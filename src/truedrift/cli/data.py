@@ -8,13 +8,13 @@ from typing import Annotated, Literal
 
 import tyro
 
-from truedrift.cli.progress import ProgressDisplay
 from truedrift.data.fetch import fetch, is_present
 from truedrift.data.images import find_idx
 from truedrift.data.load import NAMES
 from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
 from truedrift.errors import UserError
 from truedrift.generators.pretrained import find_pretrained, pretrained_names
+from truedrift.progress_display import ProgressDisplay
 from truedrift.storage import cache_directory
 
 BUILT_IN = tuple(name for name in NAMES if name not in REMOTE_ASSETS)

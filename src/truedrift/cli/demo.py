@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 
-from truedrift.cli.progress import ProgressDisplay
 from truedrift.cli.runs import explain_stop
 from truedrift.errors import require_integer
 from truedrift.generators.pretrained import find_pretrained, pretrained_names
@@ -19,6 +18,7 @@ from truedrift.page.run_data import read_runs
 from truedrift.paper import equilibrium, fig_bias_loglog, fig_illustration
 from truedrift.paper.catalog import render_record
 from truedrift.progress import Progress
+from truedrift.progress_display import ProgressDisplay
 from truedrift.recipes.overrides import recipe
 from truedrift.recipes.recipes import PAPER_FIELD
 from truedrift.records.provenance import with_command

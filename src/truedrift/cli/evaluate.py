@@ -15,7 +15,6 @@ import tyro
 
 from truedrift import distributed
 from truedrift.axes import Tensor
-from truedrift.cli.progress import ProgressDisplay, is_rank_zero
 from truedrift.data.folder import has_test_split
 from truedrift.data.samples import Samples
 from truedrift.distributed import resolve_device
@@ -34,6 +33,7 @@ from truedrift.evaluation.neighbors import (
 from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord
 from truedrift.evaluation.reference import compute_reference
 from truedrift.options import validated
+from truedrift.progress_display import ProgressDisplay, is_rank_zero
 from truedrift.recipes.evaluator import load_reference_data
 from truedrift.records.provenance import provenance
 from truedrift.records.store import append, writable_directory

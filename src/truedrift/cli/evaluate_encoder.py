@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from truedrift.cli.progress import ProgressDisplay
 from truedrift.data.folder import has_test_split
 from truedrift.data.load import load
 from truedrift.data.samples import Samples
@@ -20,6 +19,7 @@ from truedrift.errors import UserError, list_names, require_integer
 from truedrift.evaluation.neighbors import hold_out
 from truedrift.evaluation.probe import NEIGHBORS, ProbeResult, choose_samples, probe_encoder
 from truedrift.options import from_dict
+from truedrift.progress_display import ProgressDisplay
 from truedrift.recipes.overrides import apply_settings
 from truedrift.report.table import MeanCell, Row, Table
 from truedrift.seeding import require_seed

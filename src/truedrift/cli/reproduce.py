@@ -8,7 +8,6 @@ from typing import Annotated, cast, get_args
 
 import tyro
 
-from truedrift.cli.progress import ProgressDisplay
 from truedrift.cli.runs import explain_stop
 from truedrift.distributed import resolve_device
 from truedrift.errors import UserError, require_choice
@@ -20,6 +19,7 @@ from truedrift.grids.run import Execution, Executor
 from truedrift.grids.slurm import SlurmOptions, Submission
 from truedrift.paper import tab_overhead
 from truedrift.paper.catalog import GRIDS, REPRODUCIBLE, plan_grid, render_record, run_study
+from truedrift.progress_display import ProgressDisplay
 from truedrift.records.store import RECORDS, append, writable_directory
 
 ALL = "all"

@@ -12,12 +12,12 @@ import torch
 import tyro
 
 from truedrift.cli.main import CommandExit
-from truedrift.cli.progress import ProgressDisplay, is_rank_zero
 from truedrift.data.folder import describe_folder
 from truedrift.distributed import TIMEOUT_MINUTES, PeerLost, resolve_device
 from truedrift.encoders.pooling import POOLINGS
 from truedrift.encoders.resnet import OwnEncoderOptions, hash_encoder
 from truedrift.errors import UserError, error_text
+from truedrift.progress_display import ProgressDisplay, is_rank_zero
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
 from truedrift.storage import iterate_json_lines, open_to_read

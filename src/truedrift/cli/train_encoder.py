@@ -11,13 +11,13 @@ from typing import Annotated, Any
 import torch
 import tyro
 
-from truedrift.cli.progress import ProgressDisplay
 from truedrift.cli.train import follow_training
 from truedrift.data.folder import count_images
 from truedrift.data.load import NAMES, TOYS
 from truedrift.distributed import resolve_device
 from truedrift.encoders.resnet import WEIGHTS
 from truedrift.errors import UserError, require_choice
+from truedrift.progress_display import ProgressDisplay
 from truedrift.recipes.overrides import RECIPES, apply_settings
 from truedrift.training.config import DataOptions
 from truedrift.training.encoder_run import (

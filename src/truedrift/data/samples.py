@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from truedrift.axes import Tensor
+from truedrift.data.units import Units
 from truedrift.errors import UserError, list_names
 
 
@@ -25,6 +26,7 @@ class Samples:
         classes: Names of the classes.
         name: Name of the data set.
         flips: Whether a mirrored image still belongs to its class.
+        units: Units of points that were standardized; None: the values are those of the user.
 
     Example:
         >>> samples = Samples(torch.zeros(3, 2), torch.tensor([0, 1, 1]), ("a", "b"), "points", flips=False)
@@ -37,6 +39,7 @@ class Samples:
     classes: tuple[str, ...]
     name: str
     flips: bool
+    units: Units | None = None
 
     def __post_init__(self) -> None:
         if (self.values.dtype, self.values.ndim) not in ((torch.uint8, 4), (torch.float32, 2)):
@@ -120,12 +123,13 @@ class Samples:
         return sha256.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """Return digest, sample shape and class names, as config.json of a run has them."""
-        return {
+        """Return digest, sample shape, class names and units, as config.json of a run has them."""
+        described = {
             "sha256": self.digest(),
             "sample_shape": list(self.sample_shape),
             "classes": list(self.classes),
         }
+        return described if self.units is None else described | {"units": self.units.describe()}
 
 
 LISTED = 10

@@ -1,0 +1,85 @@
+"""A user's arrays X [N, …] and y [N] → standardized samples with their units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from truedrift.axes import Tensor
+from truedrift.data.samples import Samples
+from truedrift.data.units import Units
+from truedrift.errors import UserError, list_names
+
+LARGEST_DIMENSION = 1 << 16
+
+
+def samples_from_arrays(X: Any, y: Any = None, *, name: str = "array") -> Samples:
+    """Return standardized samples of a user's arrays.
+
+    Args:
+        X: Numbers [N, …] with N ≥ 2: a tensor, a NumPy array, or lists.
+        y: One label per sample [N]: numbers or text; None: one class.
+        name: Name of the data.
+
+    Returns:
+        Points [N, D] with their units; D is the number of entries per sample, and the classes are the sorted labels.
+
+    Raises:
+        UserError: If X has no finite numbers or y does not fit.
+    """
+    values = _to_tensor(X)
+    units = Units.of(values)
+    labels, classes = _encode_labels(y, len(values))
+    return Samples(units.to_model(values), labels, classes, name, flips=False, units=units)
+
+
+def _to_tensor(X: Any) -> Tensor:
+    """Return X as a float64 tensor [N, …] after all checks."""
+    allowed = "must be finite numbers [N, …] with N ≥ 2"
+    try:
+        values = torch.as_tensor(X)
+        values = values.detach().to("cpu", torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        text = str(error).partition("\n")[0][:100]
+        raise UserError(f"cannot be read as numbers ({text})", allowed, "pass an array of numbers", field="X") from None
+    if values.ndim == 1:
+        values = values.unsqueeze(1)
+    if values.ndim == 0 or len(values) < 2 or values.numel() == 0:
+        raise UserError(f"has shape {list(values.shape)}", allowed, "pass at least two samples", field="X")
+    if values[0].numel() > LARGEST_DIMENSION:
+        limit = f"must be at most {LARGEST_DIMENSION:,} entries per sample"
+        raise UserError(f"has {values[0].numel():,} per sample", limit, "use a recipe with an encoder", field="X")
+    wrong = ~torch.isfinite(values)
+    if bool(wrong.any()):
+        fix = "remove these rows or fill them in"
+        raise UserError(f"has {int(wrong.sum())} entries that are NaN or infinite", allowed, fix, field="X")
+    return values
+
+
+def _encode_labels(y: Any, count: int) -> tuple[Tensor, tuple[str, ...]]:
+    """Return label numbers [N] and the names of the classes, in sorted order."""
+    if y is None:
+        return torch.zeros(count, dtype=torch.int64), ("all",)
+    given: Sequence[Any] = y.tolist() if hasattr(y, "tolist") else list(y)
+    if len(given) != count or any(isinstance(each, (list, tuple, dict)) for each in given):
+        problem = f"has {len(given)} entries for {count} samples" if len(given) != count else "has several columns"
+        raise UserError(problem, "must have one label per sample", "pass a column of labels", field="y")
+    if any(isinstance(each, float) and not each.is_integer() for each in given):
+        allowed = "must be classes: integers or text"
+        raise UserError("has numbers with fractions", allowed, "append a continuous target to X", field="y")
+    names = [str(int(each)) if isinstance(each, (bool, int, float)) else str(each) for each in given]
+    try:
+        ordered = sorted(
+            set(names), key=lambda each: (0, int(each), "") if each.lstrip("-").isdecimal() else (1, 0, each)
+        )
+    except ValueError:
+        ordered = sorted(set(names))
+    numbers = {each: number for number, each in enumerate(ordered)}
+    labels = torch.tensor([numbers[each] for each in names])
+    rare = [each for each, size in zip(ordered, torch.bincount(labels).tolist(), strict=True) if size < 2]
+    if rare:
+        problem = f"has {len(rare)} classes with one sample ({list_names(rare)})"
+        raise UserError(problem, "must have two or more samples per class", "merge or remove them", field="y")
+    return labels, tuple(ordered)

@@ -1,0 +1,305 @@
+"""`fit(X, y)`: train a one-step generator on arrays; `load(path)`: load a saved model, a run, or one of the package.
+
+    >>> import numpy as np, truedrift
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> model = truedrift.fit(X, steps=10, progress=False)
+    >>> model.sample(3).shape
+    (3, 2)
+
+A model makes samples in the units of its data: values of arrays are standardized before training, and samples are
+converted back.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from truedrift.data.arrays import samples_from_arrays
+from truedrift.data.samples import Samples, to_uint8
+from truedrift.data.units import Units
+from truedrift.errors import UserError, import_package, list_names, require_integer
+from truedrift.generators.base import Generator
+from truedrift.generators.sampling import sample
+from truedrift.progress import Progress, no_progress
+from truedrift.recipes.arrays import array_config
+from truedrift.storage import read_regular, write_atomically
+from truedrift.training.config import Estimator
+from truedrift.training.load import default_strength, load_generator
+from truedrift.training.run_directory import is_run, open_run
+from truedrift.training.setup import Parts
+from truedrift.training.train import train
+
+MODEL = "model.json"
+SCHEMA = 1
+MOST_COMPARED = 2000
+"""Largest number of samples on each side of an energy distance: its cost grows with their square."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnergyDistance:
+    """The energy distance 2 E‖x − y‖ − E‖x − x′‖ − E‖y − y′‖ of samples x to data y, in units of E‖y − y′‖.
+
+    It is estimated without bias, so that it is 0 on average, and sometimes negative, for samples of the same
+    distribution.
+    """
+
+    value: float
+    samples: int
+    references: int
+
+    def __str__(self) -> str:
+        return f"energy distance {self.value:.4f} ({self.samples} samples, {self.references} references)"
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A one-step generator with the units and classes of its data. `fit` and `load` return it.
+
+    Args:
+        generator: The network, in evaluation mode.
+        classes: Names of the classes.
+        shares: The fraction of the data in each class; samples without a label follow it.
+        units: Units of arrays; None for images.
+        strength: Guidance strength of samples if none is given.
+        samples: The data of `fit`, for `evaluate`; it is not saved.
+    """
+
+    generator: Generator
+    classes: tuple[str, ...]
+    shares: tuple[float, ...]
+    units: Units | None = None
+    strength: float = 1.0
+    samples: Samples | None = field(default=None, repr=False)
+
+    def __repr__(self) -> str:
+        shape = self.generator.sample_shape if self.units is None else self.units.shape
+        count = sum(parameter.numel() for parameter in self.generator.parameters())
+        kind = type(self.generator).__name__
+        return f"Model({kind}, {count:,} parameters, samples {list(shape)}, {len(self.classes)} classes)"
+
+    def sample(
+        self, n: int, label: Any = None, *, seed: int = 0, strength: float | None = None, return_labels: bool = False
+    ) -> Any:
+        """Draw samples, each in one step from noise.
+
+        Args:
+            n: Number of samples.
+            label: The class of all samples, or one class per sample; None: classes as frequent as in the data.
+            seed: Seed of noise and classes. The same seed gives the same samples, and a larger n more of them.
+            strength: Guidance strength, for models trained with guidance.
+            return_labels: Also return the class of every sample.
+
+        Returns:
+            A NumPy array: [n, …] in the units and the shape of X, or images as bytes [n, H, W] or [n, H, W, 3]. With
+            `return_labels`, this array and an array of class names.
+
+        Raises:
+            UserError: If there is no such class.
+        """
+        numpy: Any = import_package("numpy", "samples as arrays", "train")
+        require_integer("n", n, 1, 100)
+        labels = self._labels(n, label, seed)
+        values = sample(self.generator, labels, seed=seed, strength=self.strength if strength is None else strength)
+        if self.units is not None:
+            found = self.units.to_user(values).numpy()
+        elif values.ndim == 4:
+            images = to_uint8(values).permute(0, 2, 3, 1)
+            found = (images.squeeze(-1) if images.shape[-1] == 1 else images).numpy()
+        else:
+            found = values.numpy()
+        return (found, numpy.array([self.classes[k] for k in labels.tolist()])) if return_labels else found
+
+    def _labels(self, n: int, label: Any, seed: int) -> torch.Tensor:
+        """Return the number of the class of every sample."""
+        if label is None:
+            shares = torch.tensor(self.shares, dtype=torch.float64)
+            # One draw per sample number: a larger n does not change the first samples.
+            draws = torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+            return torch.searchsorted(shares.cumsum(0) / shares.sum(), draws).clamp_max(len(self.classes) - 1)
+        wanted = label.tolist() if hasattr(label, "tolist") else label
+        names = [wanted] * n if isinstance(wanted, (str, int, float)) else list(wanted)
+        if len(names) != n:
+            raise UserError(
+                f"has {len(names)} entries", f"must be one class or {n}", "pass one per sample", field="label"
+            )
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        unknown = [name for name in names if str(name) not in numbers]
+        if unknown:
+            allowed = f"must be one of {list_names(self.classes)}"
+            raise UserError(f"is {unknown[0]!r}", allowed, "pass a class of the data", field="label")
+        return torch.tensor([numbers[str(name)] for name in names])
+
+    def evaluate(self, X: Any = None, *, seed: int = 0) -> EnergyDistance:
+        """Compute the energy distance of samples to data.
+
+        Args:
+            X: Data [N, …] that was not used for training; None: the data of `fit`.
+            seed: Seed of the samples.
+
+        Returns:
+            The distance, of up to 2,000 samples and references.
+
+        Raises:
+            UserError: If the model was loaded and X is None, or if the model makes images.
+        """
+        if self.units is None:
+            raise UserError("the model makes images", "energy distances are for arrays", "run truedrift evaluate")
+        if X is None and self.samples is None:
+            raise UserError("is missing", "a loaded model does not have its data", "pass held-out data", field="X")
+        if X is None:
+            y = self.samples.values if self.samples is not None else torch.empty(0)
+        else:
+            given = torch.as_tensor(X)
+            if tuple(given.shape[1:]) != self.units.shape and not (given.ndim == 1 and self.units.shape == (1,)):
+                allowed = f"must have the shape [N, {', '.join(map(str, self.units.shape))}]"
+                raise UserError(f"has shape {list(given.shape)}", allowed, "pass the same columns", field="X")
+            y = self.units.to_model(given)
+        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:MOST_COMPARED]
+        labels = self._labels(MOST_COMPARED, None, seed)
+        x = sample(self.generator, labels, seed=seed, strength=self.strength)
+        return EnergyDistance(value=energy_distance(x, y[order]), samples=len(x), references=len(order))
+
+    def save(self, path: str | Path) -> Path:
+        """Save weights, classes and units to a folder, from which `truedrift.load` loads them.
+
+        Args:
+            path: The folder, which is made if it is missing.
+
+        Returns:
+            The folder: model.safetensors, config.json and model.json.
+        """
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.generator.save_pretrained(folder)
+        tree = {
+            "schema": SCHEMA,
+            "classes": list(self.classes),
+            "shares": list(self.shares),
+            "strength": self.strength,
+            "units": None if self.units is None else self.units.describe(),
+        }
+        write_atomically(folder / MODEL, (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode())
+        return folder
+
+
+def energy_distance(x: torch.Tensor, y: torch.Tensor) -> float:
+    """Compute the unbiased energy distance of x [n, D] and y [m, D], in units of the mean distance in y."""
+    x, y = x.double(), y.double()
+    between = torch.cdist(x, y).mean()
+    among_x, among_y = (torch.cdist(each, each).sum() / max(1, len(each) * (len(each) - 1)) for each in (x, y))
+    return float((2 * between - among_x - among_y) / among_y.clamp_min(torch.finfo(torch.float64).tiny))
+
+
+def fit(
+    X: Any,
+    y: Any = None,
+    *,
+    steps: int = 2000,
+    seed: int = 0,
+    estimator: Estimator = "abc",
+    device: str = "auto",
+    out: str | Path | None = None,
+    progress: bool | Progress = True,
+) -> Model:
+    """Train a one-step generator on arrays: tables, points or small images.
+
+    Values are standardized, references are matched, and sizes follow from the data (`truedrift.recipes.arrays`). For
+    photographs, use the recipe `folder`, whose features come from an encoder.
+
+    Args:
+        X: Numbers [N, …], N from about 50 to a million, with up to a few thousand entries per sample.
+        y: One class per sample [N], numbers or text; None: no classes.
+        steps: Number of training steps.
+        seed: Seed of all random numbers.
+        estimator: Estimator of the centroids, such as "abc" or "standard".
+        device: auto, cpu, cuda or mps.
+        out: Run directory to keep; the same call resumes it. None: a temporary directory.
+        progress: Whether to show a progress bar; or a function (what, done, total).
+
+    Returns:
+        The trained model, with averaged weights.
+
+    Raises:
+        UserError: If X or y cannot be used.
+
+    Example:
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> X = np.concatenate([rng.normal(0, 1, (60, 3)), rng.normal(5, 1, (60, 3))])
+        >>> model = fit(X, ["a"] * 60 + ["b"] * 60, steps=20, progress=False)
+        >>> model.sample(4, label="b").shape
+        (4, 3)
+    """
+    samples = samples_from_arrays(X, y)
+    config = array_config(samples, steps=steps, seed=seed, estimator=estimator)
+    with ExitStack() as stack:
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out)
+        show: Progress = no_progress if isinstance(progress, bool) else progress
+        if progress is True and find_spec("rich") is not None:  # rich is part of the app extra
+            show = stack.enter_context(import_module("truedrift.progress_display").ProgressDisplay())
+        for _ in train(config, parts=Parts(samples=samples), out=path, device=device, progress=show):
+            pass
+        loaded = load_generator(path)
+    counts = samples.labels.bincount(minlength=len(samples.classes))
+    shares = tuple((counts / counts.sum()).tolist())
+    return Model(loaded.generator, samples.classes, shares, samples.units, samples=samples)
+
+
+def load(path: str | Path) -> Model:
+    """Load a model.
+
+    Args:
+        path: A folder of `Model.save`, a run directory of `truedrift train`, a folder of `save_pretrained`, or a
+            name such as "pretrained:digits".
+
+    Returns:
+        The model. Samples of a run or of the package have their usual guidance strength.
+
+    Raises:
+        UserError: If there is no such model.
+
+    Example:
+        >>> load("pretrained:digits").sample(5, label=3).shape
+        (5, 8, 8)
+    """
+    source = Path(path)
+    loaded = load_generator(source)
+    classes = loaded.classes
+    if (source / MODEL).is_file():
+        tree = _read_model(source / MODEL)
+        units = None if tree["units"] is None else Units.from_description(tree["units"])
+        return Model(loaded.generator, tuple(tree["classes"]), tuple(tree["shares"]), units, tree["strength"])
+    units = None
+    if source.is_dir() and is_run(source):
+        described = open_run(source).data.get("units")
+        units = None if described is None else Units.from_description(described)
+    equal = (1 / len(classes),) * len(classes)
+    return Model(loaded.generator, classes, equal, units, default_strength(source))
+
+
+def _read_model(path: Path) -> dict[str, Any]:
+    """Read model.json and check its fields."""
+    try:
+        tree = json.loads(read_regular(path).decode())
+        fits = (
+            tree["schema"] == SCHEMA
+            and all(isinstance(each, str) for each in tree["classes"])
+            and len(tree["shares"]) == len(tree["classes"]) > 0
+            and all(isinstance(each, float) and 0 <= each <= 1 for each in tree["shares"])
+            and isinstance(tree["strength"], (int, float))
+            and (tree["units"] is None or isinstance(tree["units"], dict))
+        )
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        fits = False
+    if not fits:
+        raise UserError(f"{str(path)!r} is damaged", "must be the file that Model.save wrote", "save the model again")
+    return dict(tree)
