@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from oracles.handmade_run import write_run
 from PIL import Image
-from truedrift.cli.progress import ProgressDisplay
 
 import truedrift
 from truedrift.cli import main
 from truedrift.generators import pretrained_names
 from truedrift.paper import equilibrium, fig_bias_loglog, fig_illustration
+from truedrift.progress_display import ProgressDisplay
 from truedrift.records import read
 from truedrift.training import lock_run
 
