@@ -70,7 +70,7 @@ commands:
   reproduce        Compute and draw a figure or table of the paper, or an additional study.
   report           Write figures, tables and one HTML page from existing records and runs.
   convert          Convert a published DriftDiT checkpoint (.pt, .pth, .safetensors) to config.json + safetensors.
-  doctor           Print versions, devices, threads, caches and extras, to paste into an issue.
+  doctor           Print versions, devices, threads, caches and extras, in a form to paste into an issue.
 
 examples:
   truedrift demo
