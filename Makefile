@@ -43,6 +43,7 @@ BUDGET ?= 900
 SEED   ?= 0
 test-chaos: $(VENV)/dev.installed
 	$(BIN)/python -m tests.chaos --budget $(BUDGET) --seed $(SEED)
+
 docs: $(VENV)/dev.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "open site/index.html"
