@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-import truedrift
+from truedrift.records.provenance import commit
 
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))  # oracles
@@ -26,13 +25,6 @@ from .runs import Bench  # noqa: E402
 from .table import Row, format_table, run_attack  # noqa: E402
 
 
-def read_commit() -> str:
-    """Return the commit of the package that is attacked."""
-    command = ["git", "-C", str(Path(truedrift.__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
-    found = subprocess.run([*command, "--exclude=*"], capture_output=True, text=True, check=False)
-    return found.stdout.strip() or "unknown"
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budget", type=float, default=900.0, help="seconds for all attacks together")
@@ -40,7 +32,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a part of the name of an attack")
     parser.add_argument("--case", type=int, help="number of the only case to try")
     options = parser.parse_args()
-    print(f"python -m tests.chaos {shlex.join(sys.argv[1:])}   # commit {read_commit()}\n", flush=True)
+    print(f"python -m tests.chaos {shlex.join(sys.argv[1:])}   # commit {commit()}\n", flush=True)
     end, rows = time.monotonic() + options.budget, list[Row]()
     with tempfile.TemporaryDirectory(prefix="chaos-") as directory:
         attacks = [attack for attack in all_attacks(Bench(Path(directory))) if options.only in attack.name]

@@ -16,6 +16,7 @@ import time
 import traceback
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,12 +92,14 @@ class Process:
         return self._process.exitcode
 
     def kill(self) -> None:
-        """Kill the process and those that it started."""
-        try:
+        """Kill the process and those that it started, and wait until all of them have ended: they may hold its lock."""
+        with suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            self._process.kill()
+        self._process.kill()  # it may not have made its group yet
         self._process.join()
+        deadline = time.monotonic() + MOST_SECONDS
+        while _has_members(self.pid) and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def wait(self, seconds: float = MOST_SECONDS) -> Ended:
         """Wait for the end."""
@@ -109,6 +112,16 @@ class Process:
         usage = self._folder / "usage"
         megabytes = float(usage.read_text()) if usage.exists() else 0.0
         return Ended(status, _read(self._folder / "out"), _read(self._folder / "err"), megabytes)
+
+
+def _has_members(group: int) -> bool:
+    """Return whether a process of the group runs; zombies do not."""
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, _, own_group = path.read_text(errors="replace").rpartition(") ")[2].split()[:3]
+            if own_group == str(group) and state not in "ZX":
+                return True
+    return False
 
 
 def run(
