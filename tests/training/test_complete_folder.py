@@ -163,9 +163,9 @@ def test_a_run_whose_files_have_changed_is_opened_with_its_images(complete, name
     assert (steps[-1], len(decoded)) == (8, 8)
     assert any(message.format(path) in each for each in messages)
     assert read_outcome(path).state == state
-    # What was repaired is recognized. A lost log stays lost, and a newer checkpoint stays unfinished.
+    # What was repaired is recognized. A newer checkpoint stays unfinished.
     _, messages = repeat(complete)
-    assert len(decoded) == (16 if name in ("damaged log", "no log", "unfinished checkpoint") else 8)
+    assert len(decoded) == (16 if name == "unfinished checkpoint" else 8)
     assert messages[-1] == DONE.format(path)
 
 
