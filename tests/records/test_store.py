@@ -1,7 +1,9 @@
 """Records are written to a file and read back unchanged; an error names the line that cannot be read."""
 
 import json
+import os
 import re
+import subprocess
 from dataclasses import asdict, dataclass, replace
 from importlib import import_module
 
@@ -145,3 +147,20 @@ def test_a_file_is_not_a_directory(tmp_path):
         writable_directory(tmp_path / "file")
     with pytest.raises(ValueError, match=r"file/b' cannot be written \(Not a directory\); must be "):
         writable_directory(tmp_path / "file" / "b")
+
+
+def test_commit_does_not_write_to_the_clone(tmp_path, monkeypatch):
+    """A process that is killed meanwhile would leave the lock of the index behind."""
+    file = tmp_path / "records.py"
+    file.write_text("1")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "records.py"], ["commit", "-qm", "one"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    monkeypatch.setattr(provenance_module, "__file__", str(file))
+    os.utime(file, (1, 1))  # the index does not know this time
+    before = (tmp_path / ".git" / "index").read_bytes()
+    clean = provenance_module.commit()
+    assert re.fullmatch("[0-9a-f]{40}", clean)
+    assert (tmp_path / ".git" / "index").read_bytes() == before
+    file.write_text("2")
+    assert provenance_module.commit() == f"{clean}-dirty"

@@ -77,8 +77,11 @@ def commit() -> str | None:
     git = ["git", "--no-optional-locks", "-C", str(here.parent)]
     try:
         subprocess.run([*git, "ls-files", "--error-unmatch", here.name], check=True, capture_output=True, timeout=10)
-        describe = [*git, "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
-        answer = subprocess.run(describe, check=True, capture_output=True, timeout=10, text=True)
+        # Not `describe --dirty`, which locks the index in spite of the option: a kill would leave the lock behind.
+        head, changed = (
+            subprocess.run([*git, *words], check=True, capture_output=True, timeout=10, text=True).stdout.strip()
+            for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        )
     except (OSError, subprocess.SubprocessError):
         return None
-    return answer.stdout.strip()
+    return f"{head}-dirty" if changed else head
