@@ -27,6 +27,7 @@ import numpy as np
 from PIL import Image
 
 from benchmarks.results import Result
+from truedrift.storage import to_hashed_json
 
 LINES = (10_000, 100_000, 1_000_000)
 RUNS, IMAGES = 126, 50_000
@@ -104,10 +105,11 @@ def copy_run(source: Path, target: Path, seed: int = 0, n: int = 120, estimator:
     """Copy what `truedrift report` reads of a run, with another seed, n and estimator."""
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("checkpoints", "tensorboard", "lock"))
     document = json.loads((target / "config.json").read_text())
+    del document["sha256"]
     config = document["config"]
     config["seed"], config["batch"]["n"] = seed, n
     config["objective"] |= {"estimator_pos": estimator, "estimator_neg": estimator}
-    (target / "config.json").write_text(json.dumps(document))
+    (target / "config.json").write_bytes(to_hashed_json(document))
     return target
 
 

@@ -2,6 +2,9 @@
 
 import fcntl
 import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -213,3 +216,51 @@ def test_anything_in_the_place_of_a_directory_is_removed(tmp_path, make):
     make(tmp_path / "step")
     remove_tree(tmp_path / "step", first="manifest.json")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_threads_write_one_file_at_the_same_time(tmp_path):
+    """Each write waits for the one before it: no error, no part of a file, nothing left over."""
+    path, contents = tmp_path / "file", [bytes([64 + number]) * 100_000 for number in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda content: write_atomically(path, content), contents * 10))
+    assert path.read_bytes() in contents
+    assert list(tmp_path.iterdir()) == [path]
+
+
+WRITE_OFTEN = """
+import sys
+from pathlib import Path
+from truedrift.storage import write_atomically
+
+for _ in range(200):
+    write_atomically(Path(sys.argv[1]), sys.argv[2].encode() * 50_000, sync=False)
+"""
+
+
+def test_processes_write_one_file_at_the_same_time(tmp_path):
+    path = tmp_path / "file"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITE_OFTEN, path, letter]) for letter in "abc"]
+    seen = set()
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            seen.add(path.read_bytes())
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    assert seen <= {letter * 50_000 for letter in (b"a", b"b", b"c")}
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["killed", "hard link", "link", "fifo"])
+def test_what_is_in_the_place_of_the_unfinished_file_is_removed(tmp_path, kind):
+    """A hard link to a file elsewhere: that file keeps its content."""
+    elsewhere, unfinished = tmp_path / "elsewhere", tmp_path / "out" / ".file.writing"
+    elsewhere.write_bytes(b"precious")
+    unfinished.parent.mkdir()
+    if kind == "killed":
+        unfinished.write_bytes(b"a part")
+    elif kind == "fifo":
+        os.mkfifo(unfinished)
+    else:
+        (os.link if kind == "hard link" else os.symlink)(elsewhere, unfinished)
+    write_atomically(tmp_path / "out" / "file", b"new")
+    assert elsewhere.read_bytes() == b"precious"
+    assert [each.read_bytes() for each in unfinished.parent.iterdir()] == [b"new"]

@@ -100,12 +100,16 @@ def write_new(path: Path, content: bytes | Iterator[bytes], *, sync: bool = True
     """Write a file that does not exist yet, all at once or in pieces, and wait until its content is on disk."""
     descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
-        for piece in (content,) if isinstance(content, bytes) else content:
-            write_all(descriptor, piece)
-        if sync:
-            os.fsync(descriptor)
+        _write_pieces(descriptor, content, sync=sync)
     finally:
         os.close(descriptor)
+
+
+def _write_pieces(descriptor: int, content: bytes | Iterator[bytes], *, sync: bool) -> None:
+    for piece in (content,) if isinstance(content, bytes) else content:
+        write_all(descriptor, piece)
+    if sync:
+        os.fsync(descriptor)
 
 
 def write_all(descriptor: int, content: bytes) -> None:
@@ -127,21 +131,72 @@ def sync_directory(path: Path) -> None:
 def write_atomically(path: Path, content: bytes | Iterator[bytes], *, sync: bool = True) -> None:
     """Write the file so that it has its old content or its new content, never a part of it.
 
+    Several processes may write the same file: each waits for the one before it, and the last one stays.
+
     Args:
         path: The file. Its directory must exist.
         content: The new content, or its pieces, which need not fit into memory together.
         sync: Wait until the file is on disk. Pass False for many small files that can be made again.
     """
     temporary = path.with_name(f".{path.name}.writing")
-    temporary.unlink(missing_ok=True)  # of a process that was killed
+    descriptor = _create_locked(temporary)
     try:
-        write_new(temporary, content, sync=sync)
+        _write_pieces(descriptor, content, sync=sync)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    finally:
+        os.close(descriptor)
     if sync:
         sync_directory(path.parent)
+
+
+def _create_locked(path: Path) -> int:
+    """Create a file and lock it. A file of a killed process is removed; a process that writes one is waited for.
+
+    The lock belongs to the open file, and the system releases it when the process ends for any reason.
+    """
+    while True:
+        try:
+            descriptor = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            _remove_unlocked(path)
+            continue
+        _lock(descriptor)
+        if _is_open_at(path, descriptor):
+            return descriptor
+        os.close(descriptor)  # another process removed it before it was locked
+
+
+def _remove_unlocked(path: Path) -> None:
+    """Remove a file as soon as no process holds its lock."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return
+    except OSError:  # a link, or a file that may not be read: no process of truedrift holds it
+        path.unlink(missing_ok=True)
+        return
+    try:
+        _lock(descriptor)
+        if _is_open_at(path, descriptor):
+            path.unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _is_open_at(path: Path, descriptor: int) -> bool:
+    """Return whether the path is the open file."""
+    try:
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def make_directory(path: Path) -> None:

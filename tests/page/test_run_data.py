@@ -1,9 +1,11 @@
 """Run directories written by hand, complete and damaged, are read; what cannot be read becomes a sentence."""
 
+import hashlib
 import json
 from dataclasses import replace
 
 import pytest
+import torch
 from oracles.handmade_run import HISTORY, METRICS, PROTOCOL, evaluation, telemetry, write_evaluation, write_run
 
 from truedrift.options import differences
@@ -20,7 +22,8 @@ from truedrift.page import (
     sort_runs,
     write_page,
 )
-from truedrift.training import RunStatus
+from truedrift.training import RunStatus, checkpoint
+from truedrift.training.run_directory import open_run
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path):
@@ -31,6 +34,21 @@ def test_a_run_is_read_as_it_was_written(tmp_path):
     assert [line["step"] for line in run.telemetry] == [50, 100, 200, 300]
     assert [step for step, _ in run.pictures] == [100, 200, 300]
     assert (run.classes, run.version, run.problems) == (("zero", "one"), "0.1.0", [])
+
+
+def test_a_changed_digit_in_the_log_is_noticed(tmp_path):
+    """The line is still valid JSON. The newest checkpoint has the hash of the log."""
+    path, steps = write_run(tmp_path / "mine"), read_run(write_run(tmp_path / "other"), "other").config.cadence.steps
+    content = (path / "metrics.jsonl").read_bytes()
+    facts = {"metrics_offset": len(content), "metrics_sha256": hashlib.sha256(content).hexdigest()}
+    run = open_run(path)
+    checkpoint.save(run.checkpoints, checkpoint.Checkpoint(steps, {"a": {"b": torch.zeros(1)}}, facts), run=run.id)
+    assert read_run(path, "mine").problems == []
+    (path / "metrics.jsonl").write_bytes(content.replace(b"12.5", b"11.5"))
+    (problem,) = read_run(path, "mine").problems
+    assert problem.startswith("metrics.jsonl is not as it was when the last checkpoint was saved")
+    (path / "metrics.jsonl").write_bytes(content + b'{"step": 301}\n')  # written after the checkpoint
+    assert read_run(path, "mine").problems == []
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,12 @@ def test_places_of_data_and_micro_batches_may_differ():
     ]
 
 
+def test_long_values_are_cut_with_a_mark():
+    same, (first, second) = "x" * 80, describe_differences([{"a": "x" * 80}, {"a": "y"}])[0].split(" and ")
+    assert first == f'a is "{same[:59]}… on rank 0'
+    assert second == '"y" on rank 1'
+
+
 def test_other_errors_are_not_taken_for_a_lost_process():
     assert distributed._connection_problem("mat1 and mat2 shapes cannot be multiplied", 10) is None
     closed = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:4711"

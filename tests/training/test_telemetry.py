@@ -6,6 +6,7 @@ import shutil
 import statistics
 import time
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -304,28 +305,34 @@ def test_toy_has_one_scale(tmp_path):
         assert [len(row) for row in line["force"]] == [3]
 
 
-@pytest.mark.parametrize("failure", ["removed", "a file in its place"])
+@pytest.mark.parametrize("failure", ["removed", "renamed", "a file in its place", "another folder in its place"])
 def test_a_run_goes_on_without_tensorboard(tmp_path, failure):
     """The folder disappears while the run trains: one message, and all steps are in metrics.jsonl."""
     out, messages = tmp_path / "run", []
 
     def break_tensorboard():
-        shutil.rmtree(out / "tensorboard")
-        if failure != "removed":
+        if failure == "renamed":
+            (out / "tensorboard").rename(out / "old")
+        else:
+            shutil.rmtree(out / "tensorboard")
+        if failure == "a file in its place":
             (out / "tensorboard").write_text("")
+        elif failure == "another folder in its place":
+            (out / "tensorboard").mkdir()
 
     config = short_config("digits", "cadence.epochs=12", "cadence.log_every=1")
     run(config, out, progress=at_step(3, break_tensorboard), notify=messages.append)
     steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert steps == list(range(1, 25))
-    assert not any("TensorBoard is off" in message for message in messages)  # the open file can still be written
+    # The open file could still be written, but nobody would find it.
+    assert sum("TensorBoard is off" in message for message in messages) == 1
 
 
 def test_a_full_disk_is_reported_once(tmp_path):
     messages = []
     board = telemetry.TensorBoard(tmp_path / "tensorboard", 0, messages.append)
     board._file.close()
-    board._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+    board._path, board._file = Path("/dev/full"), open("/dev/full", "wb", buffering=0)  # noqa: SIM115
     for step in range(3):
         board.add({"step": step, "loss": 1.0})
     board.close()

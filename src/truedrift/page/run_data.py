@@ -27,6 +27,7 @@ from truedrift.report.neighbors import NEIGHBORS
 from truedrift.report.sweeps import Quantity, Sweep
 from truedrift.storage import parse_json_line, read_regular
 from truedrift.training.config import RunConfig
+from truedrift.training.journal import is_log_intact
 from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, SAMPLES, open_run
 from truedrift.training.status import RunStatus, run_status
 
@@ -130,6 +131,8 @@ def read_run(path: Path, name: str) -> Run:
     tree = json.loads(read_regular(path / CONFIG).decode())
     problems: list[str] = []
     log = _read_log(path / METRICS, len(opened.config.objective.temperatures), problems)
+    if log.lines and not is_log_intact(opened):
+        problems.append(f"{METRICS} is not as it was when the last checkpoint was saved; some numbers may be wrong.")
     later_evaluations, neighbors = _read_later_evaluations(path / EVALUATIONS, problems)
     return Run(
         name=name,

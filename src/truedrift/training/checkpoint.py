@@ -186,6 +186,14 @@ def latest_valid_step(directory: Path, *, run: str | None = None) -> int | None:
     return next((step for step in reversed(steps(directory)) if is_valid(directory / directory_name(step), run)), None)
 
 
+def latest_facts(directory: Path, *, run: str) -> Mapping[str, Any] | None:
+    """Return the facts of the newest checkpoint whose manifest is intact. Its tensors are not read."""
+    for step in reversed(_step_directories(directory)):
+        with contextlib.suppress(DamagedCheckpoint):
+            return _verify_manifest(directory / directory_name(step), run).facts
+    return None
+
+
 def runs(directory: Path) -> set[str]:
     """Return the ids of the runs in all readable manifests."""
     found = set()

@@ -261,9 +261,29 @@ class RunProgress:
             self.best = {"step": self.step, "fid": fid}
 
 
-def _logged(saved: checkpoint.Checkpoint) -> tuple[int, str | None]:
+def _logged(facts: Mapping[str, Any]) -> tuple[int, str | None]:
     """Return length and sha256 of the metrics at a checkpoint; older checkpoints have no hash."""
-    return saved.facts["metrics_offset"], saved.facts.get("metrics_sha256")
+    return facts["metrics_offset"], facts.get("metrics_sha256")
+
+
+def is_log_intact(run: RunDirectory) -> bool:
+    """Return whether metrics.jsonl begins with what it held when the newest checkpoint was saved.
+
+    Args:
+        run: The run. Nothing is written, and no tensor is read.
+
+    Returns:
+        True also if there is no checkpoint to compare with.
+    """
+    facts = checkpoint.latest_facts(run.checkpoints, run=run.id)
+    if facts is None:
+        return True
+    length, sha256 = _logged(facts)
+    try:
+        digest = _hash_beginning(run.path / METRICS, length)
+    except FileNotFoundError:
+        return length == 0
+    return digest is not None and sha256 in (None, digest.hexdigest())
 
 
 def describe_start(run: RunDirectory, step: int) -> str:
@@ -297,7 +317,7 @@ def read_complete(run: RunDirectory, *, evaluated: bool) -> RunProgress | None:
     if saved is None or latest.skipped or saved.step < steps:
         return None
     # The log ends where the checkpoint was saved, or an evaluation follows.
-    length, sha256 = _logged(saved)
+    length, sha256 = _logged(saved.facts)
     try:
         digest, size = _hash_beginning(path, length), path.stat().st_size
     except OSError:
@@ -375,7 +395,7 @@ class RunJournal:
         for message in latest.skipped:
             self.notify(message)
         if latest.checkpoint is not None:
-            return RunProgress.at(latest.checkpoint), _logged(latest.checkpoint)
+            return RunProgress.at(latest.checkpoint), _logged(latest.checkpoint.facts)
         damaged = checkpoint.steps(self.run.checkpoints)
         if damaged:  # a new start would overwrite what may still be recovered
             raise UserError(

@@ -69,9 +69,13 @@ def describe_differences(trees: list[dict[str, Any]]) -> list[str]:
         for rank, tree in enumerate(flat):
             ranks.setdefault(json.dumps(tree.get(path), sort_keys=True), []).append(str(rank))
         if len(ranks) > 1 and path not in MAY_DIFFER:
-            values = (f"{value[:60]} on rank {', '.join(own)}" for value, own in ranks.items())
+            values = (f"{_cut(value)} on rank {', '.join(own)}" for value, own in ranks.items())
             result.append(f"{path.removeprefix('config.')} is {' and '.join(values)}")
     return result
+
+
+def _cut(text: str, longest: int = 60) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def _flatten(tree: Mapping[str, Any], section: str = "") -> dict[str, Any]:

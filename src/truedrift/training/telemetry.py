@@ -156,7 +156,8 @@ class TensorBoard:
         with self._drop_on_failure():
             directory.mkdir(exist_ok=True)
             name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-            self._file = (directory / name).open("xb")
+            self._path = directory / name
+            self._file = self._path.open("xb")
             self._write(event_pb2.Event(step=first_step + 1, file_version="brain.Event:2"))
             start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             self._write(event_pb2.Event(step=first_step + 1, session_log=start))
@@ -170,6 +171,9 @@ class TensorBoard:
         values = [summary_pb2.Summary.Value(tag=tag, simple_value=x) for tag, x in tensorboard_scalars(metrics)]
         event = event_pb2.Event(wall_time=time.time(), step=metrics["step"], summary=summary_pb2.Summary(value=values))
         with self._drop_on_failure():
+            # A file that was moved or removed can still be written, but nobody finds it.
+            if not os.path.samestat(os.stat(self._path), os.fstat(self._file.fileno())):
+                raise OSError("another file is in its place")
             self._write(event)
 
     def close(self) -> None:
