@@ -47,22 +47,22 @@ The packages follow the path of the data:
 `bias` computes and measures the bias of centroids, `recipes` holds configurations of whole runs, `grids` executes many
 runs, and `paper` has one module per figure and table of the paper.
 
-`import truedrift` needs only torch; fit, load, recipe, train, RunConfig and Parts import their dependencies on first
-use. The
-command line is described by `truedrift --help`.
+Every name and package is imported on first use: `truedrift.evaluation` needs no further import, and `import truedrift`
+takes milliseconds. The mathematics needs only torch; fit, load, recipe, train, RunConfig and Parts also need the extra
+`train`. The command line is described by `truedrift --help`.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from truedrift._version import __version__
-from truedrift.bias import Diagnosis, ExactField, Moments, diagnose, exact_field, exact_moments
-from truedrift.centroids import abc_weights, centroid, estimator, streaming_centroid
-from truedrift.field import Drift, drift
-from truedrift.objective import DriftLoss, DriftReport, drift_loss
+from truedrift.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from truedrift.bias import Diagnosis, ExactField, Moments, diagnose, exact_field, exact_moments
+    from truedrift.centroids import abc_weights, centroid, estimator, streaming_centroid
+    from truedrift.field import Drift, drift
     from truedrift.model import Model, fit, load
+    from truedrift.objective import DriftLoss, DriftReport, drift_loss
     from truedrift.recipes import recipe
     from truedrift.training.config import RunConfig
     from truedrift.training.setup import Parts
@@ -94,19 +94,26 @@ __all__ = [
     "train",
 ]
 
-# Names that are imported on first use.
-_ON_DEMAND = {
-    "Model": "truedrift.model",
-    "fit": "truedrift.model",
-    "load": "truedrift.model",
-    "Parts": "truedrift.training",
-    "RunConfig": "truedrift.training",
-    "recipe": "truedrift.recipes",
-    "train": "truedrift.training",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _ON_DEMAND:
-        raise AttributeError(f"module 'truedrift' has no attribute {name!r}")
-    return getattr(import_module(_ON_DEMAND[name]), name)
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "truedrift.bias": ("Diagnosis", "ExactField", "Moments", "diagnose", "exact_field", "exact_moments"),
+        "truedrift.centroids": ("abc_weights", "centroid", "estimator", "streaming_centroid"),
+        "truedrift.data": (),
+        "truedrift.encoders": (),
+        "truedrift.evaluation": (),
+        "truedrift.field": ("Drift", "drift"),
+        "truedrift.generators": (),
+        "truedrift.grids": (),
+        "truedrift.kernels": (),
+        "truedrift.model": ("Model", "fit", "load"),
+        "truedrift.objective": ("DriftLoss", "DriftReport", "drift_loss"),
+        "truedrift.page": (),
+        "truedrift.paper": (),
+        "truedrift.recipes": ("recipe",),
+        "truedrift.records": (),
+        "truedrift.report": (),
+        "truedrift.training": ("Parts", "RunConfig", "train"),
+    },
+    __all__,
+)

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+from truedrift.choices import Estimator
 from truedrift.data.arrays import samples_from_arrays
 from truedrift.data.samples import Samples, to_uint8
 from truedrift.data.units import Units
@@ -32,7 +33,6 @@ from truedrift.generators.sampling import sample
 from truedrift.progress import Progress, no_progress
 from truedrift.recipes.arrays import array_config
 from truedrift.storage import read_regular, write_atomically
-from truedrift.training.config import Estimator
 from truedrift.training.load import default_strength, load_generator
 from truedrift.training.run_directory import is_run, open_run
 from truedrift.training.setup import Parts

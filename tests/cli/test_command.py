@@ -293,7 +293,7 @@ class BrokenWorker:
 )
 def test_a_bug_is_status_1_and_one_line_that_names_the_traceback(broken, problem, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr("truedrift.cli.demo.Demo", broken)
+    monkeypatch.setattr("truedrift.cli.options.studies.Demo", broken)
     assert main(["demo"]) == 1
     printed = capsys.readouterr()
     (file,) = tmp_path.iterdir()

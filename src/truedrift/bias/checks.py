@@ -4,7 +4,8 @@ import numbers
 from collections.abc import Sequence
 
 from truedrift.axes import Tensor
-from truedrift.errors import UserError, require_finite, require_matrices, require_temperature, short_repr
+from truedrift.errors import UserError, short_repr
+from truedrift.tensor_checks import require_finite, require_matrices, require_temperature
 
 _LARGEST_SEED = (1 << 63) - 1
 LARGEST_SIZE = 10**15

@@ -15,19 +15,16 @@ from truedrift.axes import Float, Int, Tensor
 from truedrift.bias import uncertainty
 from truedrift.bias.checks import is_size, require_seed
 from truedrift.bias.expected_weights import References
-from truedrift.errors import (
-    UserError,
-    read_number,
-    require_choice,
+from truedrift.errors import UserError, read_number, require_choice, short_repr
+from truedrift.kernels.distance import pairwise_distance
+from truedrift.kernels.kernel import KERNELS, LogKernel, log_kernel
+from truedrift.tensor_checks import (
     require_features,
     require_finite,
     require_positive,
     require_same_dimension,
     require_temperature,
-    short_repr,
 )
-from truedrift.kernels.distance import pairwise_distance
-from truedrift.kernels.kernel import KERNELS, LogKernel, log_kernel
 
 LARGEST_N = 1_000_000
 MOST_TEMPERATURES = 16

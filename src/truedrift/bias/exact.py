@@ -46,9 +46,10 @@ from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS, Jackknife
-from truedrift.errors import UserError, read_number, require_choice, require_finite, short_repr
+from truedrift.errors import UserError, read_number, require_choice, short_repr
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, no_progress
+from truedrift.tensor_checks import require_finite
 
 ESTIMATORS = ("standard", "abc", "abc2", "jackknife", "br-snis")
 """The estimators whose expectation is a finite number of integrals."""

@@ -50,10 +50,11 @@ from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS, Bootstrap, Jackknife
-from truedrift.errors import UserError, require_finite, require_integer
+from truedrift.errors import UserError, require_integer
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, no_progress
 from truedrift.storage import append_json_line, read_json_lines
+from truedrift.tensor_checks import require_finite
 
 Sums = tuple[Tensor, Tensor]
 """(Σ e [len(n), D], Σ e eᵀ [len(n), D, D]) over trials."""

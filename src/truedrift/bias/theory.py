@@ -26,8 +26,8 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias.quadrature import blocks, minus_log_kernel
-from truedrift.errors import require_matrices, require_temperature, require_temperatures
 from truedrift.kernels.kernel import LogKernel, laplace, log_kernel
+from truedrift.tensor_checks import require_matrices, require_temperature, require_temperatures
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,10 @@ import torch
 
 from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.estimator import Coefficients, Estimator, PolynomialEstimator
-from truedrift.errors import UserError, require_broadcastable, require_features, require_mask, short_repr
+from truedrift.errors import UserError, short_repr
 from truedrift.kernels.precision import at_least_float32, can_be_read, cast_like, to_widest
 from truedrift.kernels.weights import softmax
+from truedrift.tensor_checks import require_broadcastable, require_features, require_mask
 
 Array = TypeVar("Array")
 """A tensor, or an array of NumPy, JAX or another library with the operators of the array API."""

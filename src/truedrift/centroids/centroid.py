@@ -13,8 +13,12 @@ import torch
 from truedrift.axes import Bool, Float, Tensor
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.centroids.estimator import AlphaEstimator, Estimator, weighted_mean
-from truedrift.errors import (
-    UserError,
+from truedrift.errors import UserError
+from truedrift.kernels.distance import result_dtype
+from truedrift.kernels.kernel import LogKernel, log_kernel, wide_log_kernel
+from truedrift.kernels.precision import can_be_read, cast, full_precision
+from truedrift.kernels.weights import apply_mask
+from truedrift.tensor_checks import (
     expands_to,
     require_broadcastable,
     require_features,
@@ -25,10 +29,6 @@ from truedrift.errors import (
     require_same_dimension,
     require_temperature,
 )
-from truedrift.kernels.distance import result_dtype
-from truedrift.kernels.kernel import LogKernel, log_kernel, wide_log_kernel
-from truedrift.kernels.precision import can_be_read, cast, full_precision
-from truedrift.kernels.weights import apply_mask
 
 
 def prepare_mask(mask: Tensor | None, x: Tensor, y: Tensor, field: str = "mask") -> tuple[Tensor | None, Tensor]:

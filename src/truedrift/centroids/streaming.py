@@ -18,18 +18,17 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.centroids.centroid import prepare_mask
-from truedrift.errors import (
-    UserError,
+from truedrift.errors import UserError, require_choice
+from truedrift.kernels.kernel import LogKernel, log_kernel, wide_log_kernel
+from truedrift.kernels.precision import full_precision, to_widest
+from truedrift.kernels.weights import apply_mask, lowest_finite
+from truedrift.tensor_checks import (
     require_broadcastable,
-    require_choice,
     require_features,
     require_finite,
     require_same_dimension,
     require_temperature,
 )
-from truedrift.kernels.kernel import LogKernel, log_kernel, wide_log_kernel
-from truedrift.kernels.precision import full_precision, to_widest
-from truedrift.kernels.weights import apply_mask, lowest_finite
 
 ORDERS = {"standard": 1, "abc": 2, "abc2": 3}
 """The number of powers of w that each estimator needs."""

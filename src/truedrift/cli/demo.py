@@ -1,11 +1,11 @@
 """`truedrift demo`: the exact bias, the field at q = p, and digits trained with three fields, on one HTML page."""
 
-import shlex
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from truedrift.cli.options.studies import Demo
 from truedrift.cli.runs import explain_stop
 from truedrift.errors import require_integer
 from truedrift.generators.pretrained import find_pretrained, pretrained_names
@@ -36,53 +36,11 @@ recipe. All have 8 generated samples per class and step; 126 positives are 18 wi
 generated samples."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demo:
-    """Compute the exact bias and the push on data, train digits with three fields, and write one HTML page.
-
-    Part 1 shows three Gaussian clusters, a query near the left one, and n references: the plain centroid, the corrected
-    one (ABC) and the target. The figure always shows draw 0 of the seed; the numbers cover all draws.
-    Part 2 is fig:bias_loglog at the paper's full scale, computed without Monte Carlo. Part 3 is the study equilibrium
-    at scale smoke, with few queries and particles: the push of the field on data itself, and where samples end with and
-    without matched references. Part 4 trains and evaluates digits three times from the same seed: with the paper's 8
-    positives, standard and ABC, and with 126 positives in matched windows. The page also shows samples of the
-    pretrained models of the package. It is one self-contained file that needs no network.
-
-    Try it:
-      truedrift demo
-      truedrift demo --seed 1 --out runs/another-draw
-      truedrift demo --epochs 5
-    """
-
-    out: Path = Path("runs/demo")
-    """Directory for the page, figures, tables, records and the three runs."""
-
-    seed: int = 0
-    """Seed of all random draws."""
-
-    draws: int = 10_000
-    """Minibatches in part 1."""
-
-    n: int = 4
-    """References per minibatch in part 1."""
-
-    epochs: int = EPOCHS
-    """Training epochs on the digits, 100 steps each; 0 skips training."""
-
-    def prepare(self) -> Callable[[], str]:
-        """Check the options and the directory."""
-        options = fig_illustration.Options(n=self.n, draws=self.draws, seed=self.seed)
-        require_integer("epochs", self.epochs, 0, EPOCHS)
-        return partial(_demo, options, writable_directory(self.out), self.epochs, self.command())
-
-    def command(self) -> str:
-        """Return the command line that gives the same result."""
-        words = ["truedrift", "demo"]
-        for option in fields(self):
-            value = getattr(self, option.name)
-            if value != option.default:
-                words += [f"--{option.name}", str(value)]
-        return shlex.join(words)
+def prepare(command: Demo) -> Callable[[], str]:
+    """Check the options and the directory."""
+    options = fig_illustration.Options(n=command.n, draws=command.draws, seed=command.seed)
+    require_integer("epochs", command.epochs, 0, EPOCHS)
+    return partial(_demo, options, writable_directory(command.out), command.epochs, command.command())
 
 
 def _demo(options: fig_illustration.Options, out: Path, epochs: int, command: str) -> str:

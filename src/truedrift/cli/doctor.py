@@ -5,11 +5,11 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from truedrift._version import __version__
+from truedrift.cli.options.tools import Doctor
 from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.storage import cache_directory
 
@@ -30,19 +30,9 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_WAIT_POLICY", "CUDA_VISIBLE_DEVICES", "TRUEDRIFT_CACHE")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Doctor:
-    """Print versions, devices, threads, caches and extras, in a form to paste into an issue.
-
-    Nothing is changed, and nothing is sent anywhere. Paths contain the name of your home directory as ~.
-
-    Try it:
-      truedrift doctor
-    """
-
-    def prepare(self) -> Callable[[], str]:
-        """Return the work; there is nothing to check."""
-        return describe_system
+def prepare(command: Doctor) -> Callable[[], str]:
+    """Return the work; there is nothing to check."""
+    return describe_system
 
 
 def describe_system() -> str:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import torch
-import tyro
 
 from truedrift import distributed
 from truedrift.axes import Tensor
+from truedrift.cli.options.models import Evaluate
 from truedrift.data.folder import has_test_split
 from truedrift.data.samples import Samples
 from truedrift.distributed import resolve_device
@@ -51,7 +51,6 @@ from truedrift.storage import write_atomically
 from truedrift.training.config import DataOptions, RunConfig
 from truedrift.training.load import (
     LoadedGenerator,
-    Weights,
     load_config,
     load_generator,
     note_on_strengths,
@@ -63,135 +62,53 @@ NEIGHBOR_SAMPLES = 200
 """Number of samples of --neighbors, if --samples is not given."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Evaluate:
-    """Evaluate a run: FID, KID, precision, recall and Inception Score, each with its protocol.
+def prepare(command: Evaluate) -> Callable[[], str]:
+    """Check the options; those of the run's configuration apply where a flag is not given."""
+    require_integer("batch", command.batch, 1, 256)
+    require_integer("held-out", command.held_out, 2, 500)
+    _require_sweep(command)
+    config = load_config(command.run) or RunConfig()
+    flags = {name: getattr(command, name) for name in ("extractor", "samples", "split", "reference", "seed")}
+    if command.neighbors:
+        _require_one_process(command)
+        flags |= {"samples": NEIGHBOR_SAMPLES if command.samples is None else command.samples, "split": "train"}
+        config = replace(config, evaluation=replace(config.evaluation, extractor=None, reference=None))
+    given = {name: value for name, value in flags.items() if value is not None}
+    options = validated(replace(config.evaluation, **given))
+    data = config.data if command.data in (None, config.data.name) else DataOptions(name=command.data)
+    if command.root is not None:
+        data = replace(data, root=str(command.root))
+    work = _find_neighbors if command.neighbors else _evaluate
+    return partial(work, command, replace(config, evaluation=options, data=data), resolve_device(command.device))
 
-    Every class has the same number of samples. Their noise is a function of the seed; batch size and number of
-    processes change the results by rounding only. Features of the data are computed once and cached. Results are
-    appended to RUN/evaluations.jsonl. Several processes: torchrun --nproc-per-node 2 -m truedrift evaluate RUN.
 
-    --neighbors finds the nearest training images of samples instead, and compares their distances with those of
-    held-out images. It writes two pictures to RUN. Several values of --strength or of --step make a table and a plot in
-    RUN.
+def _require_sweep(command: Evaluate) -> None:
+    """Require different strengths and different steps, several of one kind only, and none with --neighbors."""
+    for strength in command.strength:
+        if not 0 <= strength <= 1e6:  # also NaN
+            fix = "pass for example 2"
+            raise UserError(f"is {strength}", "must be from 0 to 1e6", fix, field="strength")
+    for name in ("strength", "step"):
+        values: tuple[float, ...] = getattr(command, name)
+        if len(set(values)) < len(values):
+            problem = f"has a value twice ({' '.join(f'{each:g}' for each in values)})"
+            raise UserError(problem, "must be one or more different numbers", "leave one of them out", field=name)
+        if command.neighbors and len(values) > 1:
+            problem = f"has {len(values)} values with --neighbors"
+            raise UserError(problem, "must be one", f"run the command once per {name}", field=name)
+    if len(command.strength) > 1 and len(command.step) > 1:
+        problem = f"has {len(command.step)} values, and --strength has {len(command.strength)}"
+        raise UserError(problem, "only one of them may have several", "run the command once per step", field="step")
 
-    Try it:
-      truedrift evaluate runs/digits-0123456789ab
-      truedrift evaluate runs/cifar10-0123456789ab --extractor inception --samples 50000
-      truedrift evaluate runs/fashion-mnist-0123456789ab --extractor encoder:convnet --samples 5000
-      truedrift evaluate runs/cifar10-0123456789ab --strength 1 1.5 2 3
-      truedrift evaluate runs/cifar10-0123456789ab --step 39000 78000 117000 --samples 5000
-      truedrift evaluate runs/digits-0123456789ab --neighbors
-      truedrift evaluate pretrained:digits
-    """
 
-    run: Annotated[Path, tyro.conf.Positional]
-    """Run directory, or a pretrained model such as pretrained:digits; or, with --data, a folder written by `truedrift
-    convert` or save_pretrained."""
-
-    extractor: str | None = None
-    """inception (standard FID), abc-release (as in the published code), digits, or encoder:NAME."""
-
-    samples: int | None = None
-    """Number of samples; if not given, the value in the run's configuration (50 000 for CIFAR), or 200 with
-    --neighbors."""
-
-    data: str | None = None
-    """Name of the data set to compare with; if not given, the data set of the run."""
-
-    root: Path | None = None
-    """Directory or archive of that data set; the cache if not given."""
-
-    split: Literal["train", "test", "all"] | None = None
-    """Split of the data; if not given, the split in the run's configuration (usually train, as in the literature)."""
-
-    reference: int | None = None
-    """Number of reference samples from that split, chosen with a fixed seed; if not given, the run's value, or all.
-    With --neighbors: number of training images whose features are compared; if not given, all for digits,
-    encoder:pixels and encoder:convnet, else 2000."""
-
-    seed: int | None = None
-    """Seed of noise and styles."""
-
-    strength: tuple[float, ...] = ()
-    """Guidance strength, an input of the generator; evaluation.strength of its training if not given. Several values
-    are evaluated one after the other."""
-
-    neighbors: bool = False
-    """Find the nearest training images of samples, in features that the run was not trained on."""
-
-    held_out: int = 500
-    """Number of held-out images for --neighbors, from the test split; without one, up to a fifth of the images."""
-
-    batch: int = 256
-    """Samples per batch."""
-
-    weights: Weights = "ema"
-    """ema: averaged weights; model: weights of the last step."""
-
-    ema: float | None = None
-    """Decay of the average: optimizer.ema, the default, or one of optimizer.more_ema."""
-
-    step: tuple[int, ...] = ()
-    """Step of the checkpoint; the newest if not given. A run keeps more checkpoints with cadence.keep_every. Several
-    values are evaluated one after the other."""
-
-    device: str = "auto"
-    """auto, cpu, cuda or mps."""
-
-    out: Path | None = None
-    """Directory of evaluations.jsonl; if not given, the run directory, or runs/pretrained-NAME."""
-
-    def prepare(self) -> Callable[[], str]:
-        """Check the options; those of the run's configuration apply where a flag is not given."""
-        require_integer("batch", self.batch, 1, 256)
-        require_integer("held-out", self.held_out, 2, 500)
-        self._require_sweep()
-        config = load_config(self.run) or RunConfig()
-        flags = {name: getattr(self, name) for name in ("extractor", "samples", "split", "reference", "seed")}
-        if self.neighbors:
-            self._require_one_process()
-            flags |= {"samples": NEIGHBOR_SAMPLES if self.samples is None else self.samples, "split": "train"}
-            config = replace(config, evaluation=replace(config.evaluation, extractor=None, reference=None))
-        given = {name: value for name, value in flags.items() if value is not None}
-        options = validated(replace(config.evaluation, **given))
-        data = config.data if self.data in (None, config.data.name) else DataOptions(name=self.data)
-        if self.root is not None:
-            data = replace(data, root=str(self.root))
-        work = _find_neighbors if self.neighbors else _evaluate
-        return partial(work, self, replace(config, evaluation=options, data=data), resolve_device(self.device))
-
-    @property
-    def weights_name(self) -> str:
-        """The weights, as they are written to the protocol."""
-        return self.weights if self.ema is None else f"ema {self.ema!r}"
-
-    def _require_sweep(self) -> None:
-        """Require different strengths and different steps, several of one kind only, and none with --neighbors."""
-        for strength in self.strength:
-            if not 0 <= strength <= 1e6:  # also NaN
-                fix = "pass for example 2"
-                raise UserError(f"is {strength}", "must be from 0 to 1e6", fix, field="strength")
-        for name in ("strength", "step"):
-            values: tuple[float, ...] = getattr(self, name)
-            if len(set(values)) < len(values):
-                problem = f"has a value twice ({' '.join(f'{each:g}' for each in values)})"
-                raise UserError(problem, "must be one or more different numbers", "leave one of them out", field=name)
-            if self.neighbors and len(values) > 1:
-                problem = f"has {len(values)} values with --neighbors"
-                raise UserError(problem, "must be one", f"run the command once per {name}", field=name)
-        if len(self.strength) > 1 and len(self.step) > 1:
-            problem = f"has {len(self.step)} values, and --strength has {len(self.strength)}"
-            raise UserError(problem, "only one of them may have several", "run the command once per step", field="step")
-
-    def _require_one_process(self) -> None:
-        """Require what --neighbors needs: the default split and a single process."""
-        if self.split is not None:
-            problem = f"is {self.split} with --neighbors"
-            raise UserError(problem, "the train and test splits are compared", "leave --split out", field="split")
-        processes = os.environ.get("WORLD_SIZE", "1")
-        if processes != "1":
-            raise UserError(f"there are {processes} processes", "--neighbors uses one", "run it without torchrun")
+def _require_one_process(command: Evaluate) -> None:
+    """Require what --neighbors needs: the default split and a single process."""
+    if command.split is not None:
+        problem = f"is {command.split} with --neighbors"
+        raise UserError(problem, "the train and test splits are compared", "leave --split out", field="split")
+    processes = os.environ.get("WORLD_SIZE", "1")
+    if processes != "1":
+        raise UserError(f"there are {processes} processes", "--neighbors uses one", "run it without torchrun")
 
 
 def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str:

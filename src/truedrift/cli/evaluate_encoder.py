@@ -1,14 +1,14 @@
 """`truedrift evaluate-encoder NAME…`: k nearest neighbors and a linear probe on the features of encoders."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import tyro
 
+from truedrift.cli.options.models import EvaluateEncoder
 from truedrift.data.folder import has_test_split
 from truedrift.data.load import load
 from truedrift.data.samples import Samples
@@ -30,65 +30,15 @@ FIXED = {"kind", "run"}
 """Options that the name of an encoder determines."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class EvaluateEncoder:
-    """Evaluate encoders: k nearest neighbors and a linear probe on their features, in one table.
-
-    Features are the means of the encoder's maps, standardized. Both accuracies are of the same test images and use the
-    same labeled images of the train split, so that encoders can be compared. The number after ± is the standard error
-    over test images. Without a test split, as in most folders, up to a fifth of the images of each class is held out;
-    an encoder that was trained on the same folder has seen them.
-
-    Try it:
-      truedrift evaluate-encoder pixels convnet efficientnet-lite0
-      truedrift evaluate-encoder runs/encoder-cifar10-0123456789ab pixels --train 10000 --test 2000
-      truedrift evaluate-encoder pixels convnet --data digits
-      truedrift evaluate-encoder efficientnet-lite0 --set image_size=96 --set taps=2,4,10,15
-      truedrift evaluate-encoder runs/encoder-folder-0123456789ab pixels --data folder --root photos --image-size 32
-    """
-
-    names: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Encoders: pixels, convnet, efficientnet-lite0, dinov2, or run directories of `truedrift train-encoder`."""
-
-    data: str = "cifar10"
-    """Labeled data set."""
-
-    root: Path | None = None
-    """Directory or archive of the data set; the cache if not given."""
-
-    image_size: int | None = None
-    """Height and width to which images of the data set folder are resized."""
-
-    train: int = 1000
-    """Labeled images of the split train."""
-
-    test: int = 500
-    """Images of the split test, or images to hold out of a folder without one."""
-
-    neighbors: int = NEIGHBORS
-    """k of the nearest neighbors."""
-
-    seed: int = 0
-    """Seed of the choice of images."""
-
-    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """An option as option=value, for every encoder that has it; may be repeated."""
-
-    batch: int = 250
-    """Images that pass through the encoder at a time."""
-
-    device: str = "auto"
-    """auto, cpu, cuda or mps."""
-
-    def prepare(self) -> Callable[[], str]:
-        """Check the options and load the images."""
-        for field, example in (("train", 1000), ("test", 500), ("neighbors", NEIGHBORS), ("batch", 250)):
-            require_integer(field, getattr(self, field), 1, example)
-        require_seed(self.seed)
-        encoders = {name: _find_encoder(name) for name in self.names}
-        if not encoders:
-            raise UserError("no encoder was given", f"available: {', '.join(NAMED)}", "pass one or more, or a run")
-        return partial(_evaluate, self, _set_options(encoders, self.set), resolve_device(self.device))
+def prepare(command: EvaluateEncoder) -> Callable[[], str]:
+    """Check the options and load the images."""
+    for field, example in (("train", 1000), ("test", 500), ("neighbors", NEIGHBORS), ("batch", 250)):
+        require_integer(field, getattr(command, field), 1, example)
+    require_seed(command.seed)
+    encoders = {name: _find_encoder(name) for name in command.names}
+    if not encoders:
+        raise UserError("no encoder was given", f"available: {', '.join(NAMED)}", "pass one or more, or a run")
+    return partial(_evaluate, command, _set_options(encoders, command.set), resolve_device(command.device))
 
 
 def _find_encoder(name: str) -> EncoderOptions:

@@ -32,23 +32,23 @@ REQUIRED_PACKAGES = (
 """The packages of the `app` extra, except tensorboard, which is optional."""
 
 COMMANDS: dict[str, str] = {
-    "demo": "truedrift.cli.demo:Demo",
-    "explore": "truedrift.cli.explore:Explore",
-    "train": "truedrift.cli.train:Train",
-    "sample": "truedrift.cli.sample:Sample",
-    "evaluate": "truedrift.cli.evaluate:Evaluate",
-    "train-encoder": "truedrift.cli.train_encoder:TrainEncoder",
-    "evaluate-encoder": "truedrift.cli.evaluate_encoder:EvaluateEncoder",
-    "recipes": "truedrift.cli.recipes:Recipes",
-    "data": "truedrift.cli.data:Data",
-    "bias": "truedrift.cli.bias:Bias",
-    "diagnose": "truedrift.cli.diagnose:Diagnose",
-    "reproduce": "truedrift.cli.reproduce:Reproduce",
-    "report": "truedrift.cli.report:Report",
-    "convert": "truedrift.cli.convert:Convert",
-    "doctor": "truedrift.cli.doctor:Doctor",
+    "demo": "truedrift.cli.options.studies:Demo",
+    "explore": "truedrift.cli.options.studies:Explore",
+    "train": "truedrift.cli.options.models:Train",
+    "sample": "truedrift.cli.options.models:Sample",
+    "evaluate": "truedrift.cli.options.models:Evaluate",
+    "train-encoder": "truedrift.cli.options.models:TrainEncoder",
+    "evaluate-encoder": "truedrift.cli.options.models:EvaluateEncoder",
+    "recipes": "truedrift.cli.options.tools:Recipes",
+    "data": "truedrift.cli.options.tools:Data",
+    "bias": "truedrift.cli.options.studies:Bias",
+    "diagnose": "truedrift.cli.options.studies:Diagnose",
+    "reproduce": "truedrift.cli.options.studies:Reproduce",
+    "report": "truedrift.cli.options.studies:Report",
+    "convert": "truedrift.cli.options.models:Convert",
+    "doctor": "truedrift.cli.options.tools:Doctor",
 }
-"""The class of each command. It is imported on use, so that `sample` does not wait for the imports of `bias`."""
+"""The options of each command. They are imported on use, and need no torch."""
 
 HELP = """\
 usage: truedrift COMMAND [OPTIONS]    truedrift COMMAND --help    truedrift --version

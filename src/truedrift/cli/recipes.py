@@ -2,33 +2,19 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
 
-import tyro
-
+from truedrift import recipes
+from truedrift.cli.options.tools import Recipes
 from truedrift.errors import require_choice
-from truedrift.recipes.overrides import DESCRIPTIONS, RECIPES, recipe
+from truedrift.recipes import DESCRIPTIONS
 
 
-@dataclass(frozen=True, kw_only=True)
-class Recipes:
-    """List the recipes, or print one of them in full.
-
-    Try it:
-      truedrift recipes
-      truedrift recipes digits
-    """
-
-    name: Annotated[str | None, tyro.conf.Positional] = None
-    """Recipe to print as JSON."""
-
-    def prepare(self) -> Callable[[], str]:
-        """Check the name."""
-        if self.name is not None:
-            require_choice("recipe", self.name, RECIPES)
-        return _list_recipes if self.name is None else partial(_print_recipe, self.name)
+def prepare(command: Recipes) -> Callable[[], str]:
+    """Check the name."""
+    if command.name is not None:
+        require_choice("recipe", command.name, DESCRIPTIONS)
+    return _list_recipes if command.name is None else partial(_print_recipe, command.name)
 
 
 def _list_recipes() -> str:
@@ -38,4 +24,4 @@ def _list_recipes() -> str:
 
 
 def _print_recipe(name: str) -> str:
-    return json.dumps(recipe(name).tree(), indent=2)
+    return json.dumps(recipes.recipe(name).tree(), indent=2)

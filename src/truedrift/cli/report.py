@@ -1,13 +1,11 @@
 """`truedrift report DIR…`: write figures, tables and one HTML page from records and runs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
+from truedrift.cli.options.studies import Report
 from truedrift.errors import UserError, error_text
 from truedrift.page.discover import ReportInput, find_inputs
 from truedrift.page.page import PAGE, render_runs, write_page
@@ -21,41 +19,19 @@ TITLE_NAMES = 3
 """Number of inputs named in the title."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """Write figures, tables and one HTML page from existing records and runs.
-
-    Figures are PNG and PDF; tables are Markdown, LaTeX and CSV. The last record of each item is used. Two or more runs
-    are compared: differences in configuration, curves, final numbers, samples. Nothing is computed again.
-
-    Try it:
-      truedrift report runs/demo
-      truedrift report runs/digits-… runs/digits-… --out runs/compared
-      truedrift report runs/fig_bias_loglog-cpu --out figures
-    """
-
-    directories: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Runs, directories with records.jsonl, or directories that contain such directories."""
-
-    out: Path | None = None
-    """Output directory; if not given, the input directory, or runs/report for several inputs."""
-
-    title: str | None = None
-    """Title of the page."""
-
-    def prepare(self) -> Callable[[], str]:
-        """Find the records and runs, and check the output directory."""
-        paths = self.directories
-        if not paths:
-            raise UserError("no directory was given", "must be one or more", "pass for example runs/demo")
-        inputs = find_inputs(paths)
-        beside = paths[0] if paths[0].is_dir() else paths[0].parent
-        out = self.out or (beside if len(paths) == 1 else COMPARISON)
-        # The title names the first inputs.
-        names = [path.resolve().name for path in paths]
-        more = f" and {len(names) - TITLE_NAMES} more" if len(names) > TITLE_NAMES else ""
-        title = self.title or f"truedrift: {', '.join(names[:TITLE_NAMES])}{more}"
-        return partial(_report, inputs, writable_directory(out), title)
+def prepare(command: Report) -> Callable[[], str]:
+    """Find the records and runs, and check the output directory."""
+    paths = command.directories
+    if not paths:
+        raise UserError("no directory was given", "must be one or more", "pass for example runs/demo")
+    inputs = find_inputs(paths)
+    beside = paths[0] if paths[0].is_dir() else paths[0].parent
+    out = command.out or (beside if len(paths) == 1 else COMPARISON)
+    # The title names the first inputs.
+    names = [path.resolve().name for path in paths]
+    more = f" and {len(names) - TITLE_NAMES} more" if len(names) > TITLE_NAMES else ""
+    title = command.title or f"truedrift: {', '.join(names[:TITLE_NAMES])}{more}"
+    return partial(_report, inputs, writable_directory(out), title)
 
 
 def _report(inputs: ReportInput, out: Path, title: str) -> str:

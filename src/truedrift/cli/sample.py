@@ -2,14 +2,12 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
 
 import torch
-import tyro
 
+from truedrift.cli.options.models import Sample
 from truedrift.distributed import resolve_device
 from truedrift.errors import UserError, list_names
 from truedrift.generators.pretrained import pretrained_names
@@ -17,7 +15,6 @@ from truedrift.generators.sampling import balanced_labels, sample
 from truedrift.records.store import writable_directory
 from truedrift.training.load import (
     LoadedGenerator,
-    Weights,
     default_strength,
     load_generator,
     note_on_strengths,
@@ -35,71 +32,22 @@ RUN_HELP = (
 ENDINGS = {"grid": ".png", "folder": "", "npz": ".npz"}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """Draw samples from a run or pretrained weights: a grid, a folder of images or an .npz file.
-
-    A sample is a function of its number, the seed, the class and the strength. It does not depend on the other samples
-    or on the batch size.
-
-    Try it:
-      truedrift sample pretrained:digits
-      truedrift sample runs/digits-0123456789ab
-      truedrift sample runs/digits-0123456789ab --classes 3 7 --count 64 --seed 1
-      truedrift sample runs/digits-0123456789ab --form npz --count 50000
-    """
-
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(help=RUN_HELP)]
-
-    form: Literal["grid", "folder", "npz"] = "grid"
-    """grid: one PNG; folder: one PNG per sample, one folder per class; npz: arrays `images` and `labels`."""
-
-    count: int = 100
-    """Total number of samples, divided evenly among the classes; the rows of a grid have equal length."""
-
-    classes: tuple[str, ...] = ()
-    """Names or numbers of classes; all classes if not given."""
-
-    strength: float | None = None
-    """Guidance strength, an input of the generator; evaluation.strength of its training if not given."""
-
-    seed: int = 0
-    """Seed of the noise."""
-
-    batch: int = 256
-    """Samples per batch."""
-
-    weights: Weights = "ema"
-    """ema: averaged weights; model: weights of the last step."""
-
-    ema: float | None = None
-    """Decay of the average: optimizer.ema, the default, or one of optimizer.more_ema."""
-
-    step: int | None = None
-    """Step of the checkpoint; the newest if not given. A run keeps more checkpoints with cadence.keep_every."""
-
-    device: str = "auto"
-    """auto, cpu, cuda or mps."""
-
-    out: Path | None = None
-    """File, or new or empty folder, to write; if not given, inside the run directory, or runs/pretrained-NAME."""
-
-    def prepare(self) -> Callable[[], str]:
-        """Check the options and the output path."""
-        for name, value in (("count", self.count), ("batch", self.batch)):
-            if not 1 <= value <= LARGEST_COUNT:
-                raise UserError(f"is {value}", f"must be from 1 to {LARGEST_COUNT}", "use the default", field=name)
-        strength = default_strength(self.run) if self.strength is None else self.strength
-        if not 0 <= strength <= 1e6:
-            fix = "pass for example 2"
-            raise UserError(f"is {strength}", "must be from 0 to 1e6", fix, field="strength")
-        path = self.out or output_directory(self.run) / f"{_file_stem(self, strength)}{ENDINGS[self.form]}"
-        if self.form != "folder":
-            require_writable_file(path)
-        elif path.is_dir() and any(path.iterdir()):
-            problem = f"{str(path)!r} is not empty"
-            raise UserError(problem, "must be a new or empty folder", "pass another one with --out")
-        return partial(_sample, self, strength, path, resolve_device(self.device))
+def prepare(command: Sample) -> Callable[[], str]:
+    """Check the options and the output path."""
+    for name, value in (("count", command.count), ("batch", command.batch)):
+        if not 1 <= value <= LARGEST_COUNT:
+            raise UserError(f"is {value}", f"must be from 1 to {LARGEST_COUNT}", "use the default", field=name)
+    strength = default_strength(command.run) if command.strength is None else command.strength
+    if not 0 <= strength <= 1e6:
+        fix = "pass for example 2"
+        raise UserError(f"is {strength}", "must be from 0 to 1e6", fix, field="strength")
+    path = command.out or output_directory(command.run) / f"{_file_stem(command, strength)}{ENDINGS[command.form]}"
+    if command.form != "folder":
+        require_writable_file(path)
+    elif path.is_dir() and any(path.iterdir()):
+        problem = f"{str(path)!r} is not empty"
+        raise UserError(problem, "must be a new or empty folder", "pass another one with --out")
+    return partial(_sample, command, strength, path, resolve_device(command.device))
 
 
 def _file_stem(options: Sample, strength: float) -> str:

@@ -2,18 +2,18 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import tyro
 
 from truedrift.cli.main import CommandExit
+from truedrift.cli.options.models import Train
 from truedrift.data.folder import describe_folder
-from truedrift.distributed import TIMEOUT_MINUTES, PeerLost, resolve_device
+from truedrift.distributed import PeerLost, resolve_device
 from truedrift.encoders.pooling import POOLINGS
 from truedrift.encoders.resnet import OwnEncoderOptions, hash_encoder
 from truedrift.errors import UserError, error_text
@@ -21,7 +21,7 @@ from truedrift.progress_display import ProgressDisplay, is_rank_zero
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
 from truedrift.storage import iterate_json_lines, open_to_read
-from truedrift.training.config import Estimator, RunConfig
+from truedrift.training.config import RunConfig
 from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.run_directory import METRICS
 from truedrift.training.setup import Parts
@@ -32,78 +32,21 @@ LARGEST_CONFIG_BYTES = 1 << 20
 LARGEST_TIMEOUT = 7 * 24 * 60.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Train:
-    """Train a one-step generator by drifting; the same command resumes it.
-
-    The run directory holds config.json, metrics.jsonl, samples/*.png, checkpoints and TensorBoard files. On SIGTERM or
-    SIGUSR1 the run saves at the end of the step and exits with status 75; run the same command again. Several
-    processes: torchrun --nproc-per-node 2 -m truedrift train RECIPE.
-
-    Try it:
-      truedrift train digits
-      truedrift train digits --estimator standard --seed 1
-      truedrift train toy --data two-moons --set objective.temperatures=0.1,0.5
-      truedrift train digits --n 64 --set batch.generated=8 --set batch.fresh_negatives=64
-      truedrift train digits --classes 3 8
-      truedrift train digits --n 16 --print-config
-      truedrift train folder --data photos --encoder runs/encoder-folder-0123456789ab
-    """
-
-    recipe: Annotated[str, tyro.conf.Positional]
-    """Name of the recipe; `truedrift recipes` lists them."""
-
-    n: Annotated[int | None, tyro.conf.arg(aliases=["--positives"])] = None
-    """Positives per class and step; if not given, the value in the recipe. Under torchrun use --positives."""
-
-    seed: int | None = None
-    """Seed of all random draws."""
-
-    estimator: Estimator | None = None
-    """Estimator of both sides; for one side, use for example --set objective.estimator_neg=standard."""
-
-    data: str | None = None
-    """Directory or archive of the data; for the recipe toy, the name of a toy."""
-
-    encoder: Path | None = None
-    """Run directory of `truedrift train-encoder`, whose encoder gives the features; if not given, the recipe's."""
-
-    classes: tuple[str, ...] = ()
-    """Names of the classes to train on; all classes of the data set if not given."""
-
-    config: Path | None = None
-    """JSON file, as written by --print-config, whose options override those of the recipe."""
-
-    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """An option as section.option=value; may be repeated."""
-
-    device: str = "auto"
-    """auto, cpu, cuda or mps."""
-
-    out: Path | None = None
-    """Run directory; runs/RECIPE-HASH if not given."""
-
-    timeout: float = TIMEOUT_MINUTES
-    """Under torchrun: minutes to wait for an answer of the other processes."""
-
-    print_config: bool = False
-    """Only print the configuration as JSON."""
-
-    def prepare(self) -> Callable[[], str]:
-        """Check the configuration and the device."""
-        flags = {"n": self.n, "seed": self.seed, "estimator": self.estimator, "data": self.data}
-        given: dict[str, Any] = {**flags, "classes": self.classes or None}
-        tree = {} if self.config is None else _read_config(self.config)
-        config = recipe(self.recipe, given=given, tree=tree, settings=() if self.encoder else self.set)
-        if self.encoder is not None:
-            own = _own_encoder(self.encoder, getattr(config.encoder, "pooling", "mean"))
-            config = recipe(self.recipe, given=given, tree=tree, settings=(own, *self.set))
-        if not 0 < self.timeout <= LARGEST_TIMEOUT:
-            allowed = f"must be greater than 0 and at most {LARGEST_TIMEOUT:g} minutes"
-            raise UserError(f"is {self.timeout}", allowed, "pass for example 10", field="--timeout")
-        if self.print_config:
-            return partial(json.dumps, config.tree(), indent=2)
-        return partial(_train, config, self.out, resolve_device(self.device), self.timeout)
+def prepare(command: Train) -> Callable[[], str]:
+    """Check the configuration and the device."""
+    flags = {"n": command.n, "seed": command.seed, "estimator": command.estimator, "data": command.data}
+    given: dict[str, Any] = {**flags, "classes": command.classes or None}
+    tree = {} if command.config is None else _read_config(command.config)
+    config = recipe(command.recipe, given=given, tree=tree, settings=() if command.encoder else command.set)
+    if command.encoder is not None:
+        own = _own_encoder(command.encoder, getattr(config.encoder, "pooling", "mean"))
+        config = recipe(command.recipe, given=given, tree=tree, settings=(own, *command.set))
+    if not 0 < command.timeout <= LARGEST_TIMEOUT:
+        allowed = f"must be greater than 0 and at most {LARGEST_TIMEOUT:g} minutes"
+        raise UserError(f"is {command.timeout}", allowed, "pass for example 10", field="--timeout")
+    if command.print_config:
+        return partial(json.dumps, config.tree(), indent=2)
+    return partial(_train, config, command.out, resolve_device(command.device), command.timeout)
 
 
 def _own_encoder(run: Path, pooling: str) -> str:

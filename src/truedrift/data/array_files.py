@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.errors import UserError, error_text, import_package, require_file, require_finite
+from truedrift.errors import UserError, error_text, import_package, require_file
+from truedrift.tensor_checks import require_finite
 
 if TYPE_CHECKING:
     import numpy as np

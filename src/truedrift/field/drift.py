@@ -13,8 +13,15 @@ from truedrift.axes import Bool, Float, Int, Tensor
 from truedrift.centroids.centroid import broadcast_mask, prepare_mask
 from truedrift.centroids.estimator import Estimator, weighted_mean
 from truedrift.centroids.matching import Windows, count_per_window
-from truedrift.errors import (
-    UserError,
+from truedrift.errors import UserError
+from truedrift.field.affinity import side_weights
+from truedrift.field.checks import make_field_spec, require_sides
+from truedrift.field.matching import Columns, log_columns, matched_side_weights, window_layout
+from truedrift.field.spec import FieldSpec, Form, Normalization
+from truedrift.kernels.kernel import LogKernel, log_kernel, sharp_log_ratio
+from truedrift.kernels.precision import can_be_read, full_precision, to_widest
+from truedrift.kernels.weights import apply_mask, logsumexp
+from truedrift.tensor_checks import (
     require_broadcastable,
     require_features,
     require_finite,
@@ -23,13 +30,6 @@ from truedrift.errors import (
     require_same_dimension,
     require_temperature,
 )
-from truedrift.field.affinity import side_weights
-from truedrift.field.checks import make_field_spec, require_sides
-from truedrift.field.matching import Columns, log_columns, matched_side_weights, window_layout
-from truedrift.field.spec import FieldSpec, Form, Normalization
-from truedrift.kernels.kernel import LogKernel, log_kernel, sharp_log_ratio
-from truedrift.kernels.precision import can_be_read, full_precision, to_widest
-from truedrift.kernels.weights import apply_mask, logsumexp
 
 
 @dataclass(frozen=True)

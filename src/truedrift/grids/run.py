@@ -12,7 +12,8 @@ from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import Plan, is_done, require_available
 from truedrift.grids.record import ImageGrid
 from truedrift.grids.results import collect_results
-from truedrift.grids.slurm import SlurmOptions, Submission, require_slurm, submit
+from truedrift.grids.slurm import Submission, require_slurm, submit
+from truedrift.grids.slurm_options import SlurmOptions
 from truedrift.progress import Progress
 from truedrift.recipes.evaluator import build_evaluator
 

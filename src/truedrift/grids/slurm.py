@@ -19,6 +19,7 @@ from typing import Any
 
 from truedrift.errors import UserError
 from truedrift.grids.plan import Plan, Task, is_done, last_log_line, sidecar_path, train_command
+from truedrift.grids.slurm_options import SlurmOptions
 from truedrift.storage import make_directory, read_json_lines, write_atomically
 from truedrift.training.run_directory import lock_run
 
@@ -29,28 +30,6 @@ OVER = {
     *("PREEMPTED", "REVOKED"),
 }
 """Final states of jobs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlurmOptions:
-    """Resources requested for every run."""
-
-    partition: str | None = None
-    """Partition of the cluster; if not given, the default of the cluster."""
-    account: str | None = None
-    """Account to charge."""
-    time_minutes: int = 24 * 60
-    """Time limit of a job; a longer run continues in the next job."""
-    gpus: int = 1
-    """GPUs per run."""
-    cpus: int = 8
-    """CPU cores per run."""
-    memory_gb: int = 32
-    """Memory per run in GB."""
-    setup: tuple[str, ...] = ()
-    """Shell lines that run first, for example "module load cuda"."""
-    extra: tuple[str, ...] = ()
-    """Further sbatch settings as name=value, for example constraint=a100."""
 
 
 @dataclass(frozen=True)

@@ -26,18 +26,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.centroids.analytical import ABC, StratifiedABC
 from truedrift.centroids.estimator import Estimator, Standard
 from truedrift.centroids.resampling import BRSNIS
-from truedrift.errors import (
-    UserError,
-    expands_to,
-    read_number,
-    require_choice,
-    require_features,
-    require_finite,
-    require_positive,
-    require_same_dimension,
-    require_temperatures,
-    short_repr,
-)
+from truedrift.errors import UserError, read_number, require_choice, short_repr
 from truedrift.field.checks import make_field_spec, require_sides
 from truedrift.field.spec import FieldSpec, Form, Normalization
 from truedrift.kernels.kernel import LogKernel, log_kernel
@@ -51,6 +40,14 @@ from truedrift.objective.feature_scale import (
 from truedrift.objective.general import general_loss
 from truedrift.objective.gram import gram_loss
 from truedrift.objective.report import DriftReport
+from truedrift.tensor_checks import (
+    expands_to,
+    require_features,
+    require_finite,
+    require_positive,
+    require_same_dimension,
+    require_temperatures,
+)
 
 Path = Literal["auto", "general", "gram"]
 

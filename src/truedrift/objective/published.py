@@ -18,10 +18,11 @@ import torch
 from truedrift.axes import Float, Int, Tensor
 from truedrift.centroids.analytical import ABC, ABC2
 from truedrift.centroids.estimator import Standard, weighted_mean
-from truedrift.errors import UserError, require_features, require_same_dimension, require_temperatures
+from truedrift.errors import UserError
 from truedrift.field.affinity import log_kernels
 from truedrift.kernels.precision import full_precision
 from truedrift.objective.feature_scale import Features, column_weights, mean_distance, standardize_l2
+from truedrift.tensor_checks import require_features, require_same_dimension, require_temperatures
 
 OFFICIAL_SELF_DISTANCE = 100.0
 OFFICIAL_SMALLEST_AFFINITY = 1e-6

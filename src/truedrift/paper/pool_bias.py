@@ -18,11 +18,12 @@ from truedrift.bias.exact import exact_moments_by_estimator
 from truedrift.bias.monte_carlo import monte_carlo
 from truedrift.bias.theory import pool_moments
 from truedrift.centroids.catalog import ESTIMATORS
-from truedrift.errors import UserError, require_choice, require_integer, require_temperature
+from truedrift.errors import UserError, require_choice, require_integer
 from truedrift.progress import Progress, no_progress
 from truedrift.records.provenance import Provenance, provenance
 from truedrift.report.item import Item
 from truedrift.report.table import DASH, Row, Scientific, Table
+from truedrift.tensor_checks import require_temperature
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@
 
 from pathlib import Path
 
+from truedrift.choices import Estimator
 from truedrift.data.array_files import ONLY, read_arrays
 from truedrift.data.arrays import samples_from_arrays
 from truedrift.data.samples import Samples
@@ -22,7 +23,6 @@ from truedrift.training.config import (
     CadenceOptions,
     ConditionOptions,
     DataOptions,
-    Estimator,
     ObjectiveOptions,
     OptimizerOptions,
     RunConfig,

@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from truedrift.choices import Estimator
 from truedrift.data.folder import count_class_folders
 from truedrift.data.load import TOYS
 from truedrift.encoders.base import PixelsOptions
@@ -41,7 +42,6 @@ from truedrift.training.config import (
     ConditionOptions,
     DataOptions,
     EngineOptions,
-    Estimator,
     EvaluationOptions,
     ObjectiveOptions,
     OptimizerOptions,

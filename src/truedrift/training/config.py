@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
+from truedrift.choices import Estimator, Kernel
 from truedrift.encoders.base import PixelsOptions
 from truedrift.encoders.catalog import EncoderOptions
 from truedrift.field.spec import Form, Normalization
@@ -24,7 +25,6 @@ Count = Annotated[int, Within(1, 2**31 - 1)]
 LARGEST_SIZE = 65_536
 """Largest size in a batch or a network. Larger ones fit no memory, and a lack of memory would not name the option."""
 Size = Annotated[int, Within(1, LARGEST_SIZE)]
-Estimator = Literal["standard", "abc", "abc2", "jackknife", "bootstrap"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class ObjectiveOptions:
     negatives."""
     feature_scale: FeatureScale = "standardize-l2"
     """standardize-l2, mean-distance or none, see `truedrift.objective.feature_scale`."""
-    kernel: Literal["laplace", "gaussian"] = "laplace"
+    kernel: Kernel = "laplace"
     pixels: bool = False
     """Add the pixels as one more scale, since pooled features say little about position."""
     share_normalization: Literal["group", "map"] = "group"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
+from truedrift.choices import Weights
 from truedrift.errors import UserError, list_names
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build
@@ -15,8 +15,6 @@ from truedrift.training.config import OptimizerOptions, RunConfig
 from truedrift.training.run_directory import CONFIG, RunDirectory, is_run, open_run
 from truedrift.training.setup import memory_errors_as_user_errors
 from truedrift.training.state import average_file
-
-Weights = Literal["ema", "model"]
 
 
 @dataclass(frozen=True)
