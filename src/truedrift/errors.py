@@ -7,6 +7,7 @@ torch.
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 import unicodedata
@@ -14,6 +15,9 @@ from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+
+LONGEST_NAME = 100
+"""Characters of a name that are compared with known names."""
 
 LARGEST_SAMPLE = 1 << 26
 """Limit for the numbers in one sample, 67 million: an image of 4096×4096 pixels has 50 million."""
@@ -131,6 +135,18 @@ def short_repr(value: object, longest: int = 60) -> str:
     return text if len(text) <= longest else f"{text[: longest // 2]}…{text[-(longest // 2) :]}"
 
 
+def suggest_name(value: object, names: Collection[str], otherwise: str) -> str:
+    """Return the fix for a name that does not exist: the most similar name if there is one, else `otherwise`.
+
+    Example:
+        >>> suggest_name("digts", ("toy", "digits"), "choose one of these")
+        "did you mean 'digits'?"
+    """
+    by_lowercase = {str(name).lower(): name for name in names}
+    similar = difflib.get_close_matches(str(value)[:LONGEST_NAME].lower(), by_lowercase, n=1)
+    return f"did you mean {by_lowercase[similar[0]]!r}?" if similar else otherwise
+
+
 def require_choice(field: str, value: object, choices: Collection[str]) -> None:
     """Require that `value` is one of `choices`.
 
@@ -142,7 +158,8 @@ def require_choice(field: str, value: object, choices: Collection[str]) -> None:
     """
     if not isinstance(value, str) or value not in choices:
         allowed = f"must be one of {', '.join(map(repr, choices))}"
-        raise UserError(f"is {value!r}", allowed, "choose one of these", field=field)
+        fix = suggest_name(value, choices, "choose one of these")
+        raise UserError(f"is {value!r}", allowed, fix, field=field)
 
 
 def require_integer(field: str, value: object, minimum: int, example: int) -> None:

@@ -220,7 +220,7 @@ def fit(
         y: One class per sample [N], numbers or text; None: no classes.
         steps: Number of training steps.
         seed: Seed of all random numbers.
-        estimator: Estimator of the centroids, such as "abc" or "standard".
+        estimator: Estimator of the centroids: "standard", "abc", "abc2", "jackknife" or "bootstrap".
         device: auto, cpu, cuda or mps.
         out: Run directory to keep; the same call resumes it. None: a temporary directory.
         progress: Whether to show a progress bar; or a function (what, done, total).

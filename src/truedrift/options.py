@@ -14,7 +14,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from truedrift.errors import UserError
+from truedrift.errors import UserError, suggest_name
 
 Options = TypeVar("Options")
 LARGEST_INTEGER = (1 << 63) - 1
@@ -96,7 +96,8 @@ def from_dict(kind: Callable[..., Options], tree: Any, where: str = "") -> Optio
     for name in tree:
         if name not in hints:
             path = _truncate(_join_path(where, str(name)), 200)
-            raise UserError("is unknown", f"known: {', '.join(hints)}", "use one of these", field=path)
+            fix = suggest_name(name, hints, "use one of these")
+            raise UserError("is unknown", f"known: {', '.join(hints)}", fix, field=path)
     # Convert the values, and look for missing fields.
     values = {name: _value(hints[name], value, _join_path(where, name)) for name, value in tree.items()}
     for each in fields(kind):  # type: ignore[arg-type]
@@ -176,7 +177,8 @@ def _union(parts: tuple[Any, ...], value: Any, where: str) -> Any:
 def _choice(choices: tuple[Any, ...], value: Any, where: str) -> Any:
     if not isinstance(value, str) or value not in choices:
         names = ", ".join(map(str, choices))
-        raise UserError(f"is {_short_repr(value)}", f"must be one of {names}", "choose one of these", field=where)
+        fix = suggest_name(value, choices, "choose one of these")
+        raise UserError(f"is {_short_repr(value)}", f"must be one of {names}", fix, field=where)
     return value
 
 

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from truedrift.axes import Tensor
+from truedrift.summary import list_numbers
 
 Color = Literal["green", "yellow", "red"]
 TemperatureStatus = Literal["too cold", "too warm"]
@@ -161,6 +162,17 @@ class Diagnosis:
     """s = min(n, m), the number of references per window with matched references."""
     advice: str | None = None
     """What to do about the push, in one sentence."""
+
+    def __repr__(self) -> str:
+        taus = list_numbers(each.tau for each in self.temperatures if each.tau is not None)
+        head = f"Diagnosis(source={self.source!r}, n={self.n}, queries={self.queries}, references={self.references})"
+        n_eff = f"median n_eff {list_numbers(each.weights.n_eff.p50 for each in self.temperatures)}"
+        first = f"{n_eff} at τ = {taus}" if taus else n_eff
+        # The bias of each temperature, if it is known.
+        biases = [{bias.estimator: bias.of_spread for bias in each.biases} for each in self.temperatures]
+        texts = (f"{name} {list_numbers(each[name] for each in biases)}" for name in biases[0])
+        second = "; ".join(texts)
+        return "\n  ".join((head, first, *([f"bias of the spread: {second}"] if second else [])))
 
     def to_json(self) -> str:
         """Return the diagnosis as one JSON object."""

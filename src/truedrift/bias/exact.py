@@ -49,6 +49,7 @@ from truedrift.centroids.resampling import BRSNIS, Jackknife
 from truedrift.errors import UserError, read_number, require_choice, short_repr
 from truedrift.kernels.kernel import LogKernel, log_kernel
 from truedrift.progress import Progress, no_progress
+from truedrift.summary import list_numbers, summarize
 from truedrift.tensor_checks import require_finite
 
 ESTIMATORS = ("standard", "abc", "abc2", "jackknife", "br-snis")
@@ -79,6 +80,9 @@ class Moments:
     """[Q, len(n)] the estimated error of ‖bias‖."""
     _mse: Callable[[], Tensor]
 
+    def __repr__(self) -> str:
+        return summarize(self, f"mean ‖bias‖ {list_numbers(self.bias.norm(dim=-1).mean(0).tolist())}")
+
     @cached_property
     def mse(self) -> Tensor:
         """[Q, len(n)] E‖T_n − T*‖², computed on first use; NaN for the jackknife and BR-SNIS."""
@@ -102,6 +106,9 @@ class StrataBias:
     error: Tensor
     """[Q, len(n)] the estimated error of ‖bias‖."""
 
+    def __repr__(self) -> str:
+        return summarize(self, f"mean ‖bias‖ {list_numbers(self.bias.norm(dim=-1).mean(0).tolist())}")
+
 
 def exact_moments(
     x: Float[Tensor, "Q D"],
@@ -123,7 +130,7 @@ def exact_moments(
         tau: The temperature of the kernel.
         n: The number of references per centroid, or several such numbers. For BR-SNIS, the number per iteration.
         estimator: `"standard"`, `"abc"`, `"abc2"`, `"jackknife"`, `"br-snis"`, or a `BRSNIS` with other settings.
-        kernel: A name, or a function (x, y, tau) → log k.
+        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
         rtol: The relative tolerance of ‖bias‖.
 
     Returns:
@@ -163,7 +170,7 @@ def exact_moments_by_estimator(
         tau: The temperature of the kernel.
         n: The number of references per centroid, or several such numbers.
         estimators: Estimators with different names, each as in `exact_moments`.
-        kernel: A name, or a function (x, y, tau) → log k.
+        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
         rtol: The relative tolerance of ‖bias‖.
         progress: Called with the number of queries that are done.
 
@@ -218,7 +225,7 @@ def exact_stratified_bias(
         n: Tuples of one size per pool: ((8, 4), (16, 8)).
         pool_weights: Factors of the kernel, one per pool; 1 by default.
         estimators: `"standard"`, `"abc"` (which does not distinguish the pools) and `"stratified-abc"`.
-        kernel: A name, or a function (x, y, tau) → log k.
+        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
         rtol: The relative tolerance of ‖bias‖.
 
     Returns:

@@ -26,6 +26,7 @@ from truedrift.bias.exact import Moments, exact_moments
 from truedrift.centroids.estimator import Estimator
 from truedrift.errors import UserError
 from truedrift.kernels.kernel import LogKernel, log_kernel
+from truedrift.summary import list_numbers, summarize
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class ExactField:
     """[Q, D] T*[p], the centroid of the whole pool of positives."""
     T_star_neg: Tensor
     """[Q, D] T*[q], the centroid of the whole pool of negatives."""
+
+    def __repr__(self) -> str:
+        return summarize(self, f"mean ‖E[V]‖ {list_numbers(self.V.norm(dim=-1).mean(0).tolist())}")
 
     @property
     def population(self) -> Tensor:
@@ -76,9 +80,9 @@ def exact_field(
         tau: The temperature of the kernel.
         n: The number of positives, or several.
         m: The number of negatives, one for each n. In a batch of g generated samples it is g − 1.
-        estimator: The estimator of both sides, as in `exact_moments`.
+        estimator: The estimator of both sides: "standard", "abc", "abc2", "jackknife", "br-snis", or a `BRSNIS`.
         matched: Whether both centroids are means over windows of min(n, m) references.
-        kernel: A name, or a function (x, y, tau) → log k.
+        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
         rtol: The relative tolerance of the bias of each side.
 
     Returns:

@@ -70,7 +70,8 @@ def centroid(
         x: Queries [..., B, D].
         y: References [..., n, D].
         tau: Temperature τ > 0 of the kernel.
-        estimator: A name (see `truedrift.estimator`) or an estimator object.
+        estimator: "standard", "abc", "abc2", "jackknife", "bootstrap" or "br-snis", or an object
+            (`truedrift.centroids.Estimator`).
         kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
         mask: True = use. [..., B, n] if it has as many dimensions as x or y, and [..., n] if it has fewer. A reference
             that no query uses may contain any values, including NaN.

@@ -10,7 +10,7 @@ from truedrift.axes import Tensor
 from truedrift.cli.options.studies import Bias
 from truedrift.data.array_files import read_arrays
 from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS, GaussianMixture
-from truedrift.errors import UserError, list_names, require_integer
+from truedrift.errors import UserError, list_names, require_integer, suggest_name
 from truedrift.paper import pool_bias
 from truedrift.paper.catalog import render_record
 from truedrift.paper.pool_bias import Question, compute_pool_bias
@@ -79,7 +79,7 @@ def _read_pool(name: str, largest_gigabytes: float) -> dict[str, Tensor]:
     path = Path(name)
     if not path.suffix and not path.exists():
         allowed = f"must be {', '.join(TOYS)}, or a .npy, .npz or .safetensors file"
-        raise UserError(f"is {name!r}", allowed, "pass one of these", field="pool")
+        raise UserError(f"is {name!r}", allowed, suggest_name(name, TOYS, "pass one of these"), field="pool")
     arrays = read_arrays(path, largest_gigabytes=largest_gigabytes)
     found = {"queries": arrays.pop("queries")} if "queries" in arrays else {}
     if "pool" not in arrays and len(arrays) != 1:

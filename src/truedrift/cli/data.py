@@ -9,7 +9,7 @@ from truedrift.data.fetch import fetch, is_present
 from truedrift.data.images import find_idx
 from truedrift.data.load import NAMES
 from truedrift.data.registry import REMOTE_ASSETS, RemoteAsset
-from truedrift.errors import UserError
+from truedrift.errors import UserError, suggest_name
 from truedrift.generators.pretrained import find_pretrained, pretrained_names
 from truedrift.progress_display import ProgressDisplay
 from truedrift.storage import cache_directory
@@ -28,7 +28,8 @@ def prepare(command: Data) -> Callable[[], str]:
     unknown = [name for name in command.names if name not in (*REMOTE_ASSETS, *BUILT_IN)]
     if unknown or not command.names:
         problem = f"{unknown[0]!r} cannot be fetched" if unknown else "no name was given"
-        raise UserError(problem, f"available: {', '.join(REMOTE_ASSETS)}", "run truedrift data list")
+        fix = suggest_name(unknown[0] if unknown else "", REMOTE_ASSETS, "run truedrift data list")
+        raise UserError(problem, f"available: {', '.join(REMOTE_ASSETS)}", fix)
     return partial(_fetch_all, tuple(dict.fromkeys(command.names)))
 
 

@@ -15,7 +15,7 @@ from truedrift.data.samples import Samples
 from truedrift.distributed import resolve_device
 from truedrift.encoders.catalog import OPTIONS, EncoderOptions, build
 from truedrift.encoders.resnet import OwnEncoderOptions
-from truedrift.errors import UserError, list_names, require_integer
+from truedrift.errors import UserError, list_names, require_integer, suggest_name
 from truedrift.evaluation.neighbors import hold_out
 from truedrift.evaluation.probe import NEIGHBORS, ProbeResult, choose_samples, probe_encoder
 from truedrift.options import from_dict
@@ -48,7 +48,7 @@ def _find_encoder(name: str) -> EncoderOptions:
         return options
     if not Path(name).is_dir():
         allowed = f"must be one of {', '.join(NAMED)}, or a run directory of truedrift train-encoder"
-        raise UserError(f"the encoder is {name!r}", allowed, "choose one of these")
+        raise UserError(f"the encoder is {name!r}", allowed, suggest_name(name, NAMED, "choose one of these"))
     return OwnEncoderOptions(run=name)
 
 

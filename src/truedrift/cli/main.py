@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from truedrift._version import __version__
-from truedrift.errors import UserError, printable
+from truedrift.errors import UserError, printable, suggest_name
 
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 REQUIRED_PACKAGES = (
@@ -183,7 +183,8 @@ def parse(arguments: list[str]) -> Command:
         raise SystemExit(0)
     if name not in COMMANDS:
         problem = f"{name!r} is not a command" if name else "no command was given"
-        raise UserError(problem, f"available: {', '.join(COMMANDS)}", "run truedrift --help")
+        fix = suggest_name(name, COMMANDS, "run truedrift --help")
+        raise UserError(problem, f"available: {', '.join(COMMANDS)}", fix)
 
     import tyro  # noqa: PLC0415  part of the app extra
 

@@ -9,7 +9,7 @@ import torch
 
 from truedrift.cli.options.models import Sample
 from truedrift.distributed import resolve_device
-from truedrift.errors import UserError, list_names
+from truedrift.errors import UserError, list_names, suggest_name
 from truedrift.generators.pretrained import pretrained_names
 from truedrift.generators.sampling import balanced_labels, sample
 from truedrift.records.store import writable_directory
@@ -97,4 +97,5 @@ def _class_number(trained: LoadedGenerator, name: str) -> int:
     if name.isdecimal() and int(name) < len(trained.classes):
         return int(name)
     available = f"available: {list_names(trained.classes)}"
-    raise UserError(f"{name!r} is not a class", available, "pass one of these, or its number")
+    fix = suggest_name(name, trained.classes, "pass one of these, or its number")
+    raise UserError(f"{name!r} is not a class", available, fix)

@@ -13,7 +13,8 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.data.units import Units
-from truedrift.errors import UserError, list_names
+from truedrift.errors import UserError, list_names, suggest_name
+from truedrift.summary import summarize
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.values)
+
+    def __repr__(self) -> str:
+        return summarize(self)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -141,7 +145,8 @@ def _require_classes(names: Sequence[str], classes: Sequence[str]) -> None:
     unknown = [name for name in names if name not in classes]
     if unknown or not names:
         problem = f"contains {unknown[0]!r}" if unknown else "is empty"
-        raise UserError(problem, f"must be among {list_names(classes)}", "use these names", field="classes")
+        fix = suggest_name(unknown[0], classes, "use these names") if unknown else "use these names"
+        raise UserError(problem, f"must be among {list_names(classes)}", fix, field="classes")
     repeated = [name for k, name in enumerate(names) if name in names[:k]]
     if repeated:
         problem = f"contains {repeated[0]!r} twice"

@@ -21,6 +21,7 @@ from truedrift.field.spec import FieldSpec, Form, Normalization
 from truedrift.kernels.kernel import LogKernel, log_kernel, sharp_log_ratio
 from truedrift.kernels.precision import can_be_read, full_precision, to_widest
 from truedrift.kernels.weights import apply_mask, logsumexp
+from truedrift.summary import mean_value, summarize
 from truedrift.tensor_checks import (
     require_broadcastable,
     require_features,
@@ -50,6 +51,10 @@ class Drift:
     """[..., B] whether the query uses a reference on both sides."""
     log_mass: Tensor
     """[..., B] log S⁺S⁻, the factor of the product form; below −10³⁸ where a side is empty."""
+
+    def __repr__(self) -> str:
+        n_eff = f"n_eff of positives {mean_value(self.n_eff_pos)}, of negatives {mean_value(self.n_eff_neg)}"
+        return summarize(self, f"mean ‖V‖ {mean_value(self.V.norm(dim=-1))}, {n_eff}")
 
 
 def drift(
@@ -82,8 +87,9 @@ def drift(
         normalization: "row", "bidirectional" or "bidirectional-loo", see `truedrift.field.affinity`; "symmetric" or
             "sinkhorn", see `truedrift.field.matching`.
         form: "separate", V = T⁺ − T⁻, "product", V = S⁺S⁻ (T⁺ − T⁻), or "potential", a field that is a gradient.
-        estimator_pos: Estimator of T⁺, a name (see `truedrift.estimator`) or an object.
-        estimator_neg: Estimator of T⁻.
+        estimator_pos: Estimator of T⁺: "standard", "abc", "abc2", "jackknife", "bootstrap" or "br-snis", or an object
+            (`truedrift.centroids.Estimator`).
+        estimator_neg: Estimator of T⁻, likewise.
         self_mask: True if y_neg[i] is x[i], so that a query does not repel itself. An int64 tensor [B] gives the
             column of each query among the negatives, −1 for none.
         mask_pos: Which positives to use (True), [..., n] or [..., B, n].

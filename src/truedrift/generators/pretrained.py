@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.axes import Tensor
-from truedrift.errors import UserError, error_text, import_package
+from truedrift.errors import UserError, error_text, import_package, suggest_name
 from truedrift.generators import published
 from truedrift.generators.base import CONFIG, WEIGHTS, Generator
 from truedrift.generators.catalog import GENERATORS
@@ -108,7 +108,8 @@ def find_pretrained(source: Path | str) -> PretrainedModel:
     """
     name, names = str(source), pretrained_names()
     if name not in names:
-        raise UserError(f"{name!r} is not a pretrained model", f"available: {', '.join(names)}", "pass one of these")
+        fix = suggest_name(name, names, "pass one of these")
+        raise UserError(f"{name!r} is not a pretrained model", f"available: {', '.join(names)}", fix)
     folder = MODELS / name.removeprefix(PREFIX)
     record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     return PretrainedModel(name=name, folder=folder, record=record)

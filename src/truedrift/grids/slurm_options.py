@@ -1,15 +1,18 @@
 """Resources of Slurm jobs. The command line reads this module, which needs no torch."""
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlurmOptions:
     """Resources requested for every run."""
 
-    partition: str | None = None
+    partition: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Partition of the cluster; if not given, the default of the cluster."""
-    account: str | None = None
+    account: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
     """Account to charge."""
     time_minutes: int = 24 * 60
     """Time limit of a job; a longer run continues in the next job."""
@@ -19,7 +22,7 @@ class SlurmOptions:
     """CPU cores per run."""
     memory_gb: int = 32
     """Memory per run in GB."""
-    setup: tuple[str, ...] = ()
+    setup: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[LINE ...]")] = ()
     """Shell lines that run first, for example "module load cuda"."""
-    extra: tuple[str, ...] = ()
+    extra: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[NAME=VALUE ...]")] = ()
     """Further sbatch settings as name=value, for example constraint=a100."""

@@ -40,6 +40,7 @@ from truedrift.objective.feature_scale import (
 from truedrift.objective.general import general_loss
 from truedrift.objective.gram import gram_loss
 from truedrift.objective.report import DriftReport
+from truedrift.summary import mean_value
 from truedrift.tensor_checks import (
     expands_to,
     require_features,
@@ -60,6 +61,9 @@ class DriftLoss:
     """[...] mean ‖f − sg(f + V)‖² of each group; average it and call backward."""
     report: DriftReport
     """Forces, effective sample sizes and other quantities that change during training."""
+
+    def __repr__(self) -> str:
+        return f"DriftLoss(loss={list(self.loss.shape)}, mean {mean_value(self.loss)})\n  report: {self.report!r}"
 
 
 def drift_loss(

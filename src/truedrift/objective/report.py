@@ -16,6 +16,7 @@ from truedrift.field.batch import batch_weights
 from truedrift.field.spec import FieldSpec
 from truedrift.kernels.precision import full_precision, to_widest
 from truedrift.objective.terms import LossTerms, positive_blocks
+from truedrift.summary import list_numbers
 
 
 def distances_in_blocks(pos: Float[Tensor, "*batch n D"], g: int) -> Float[Tensor, "*batch K b b"]:
@@ -91,6 +92,13 @@ class DriftReport:
     temperatures: tuple[float, ...]
     spec: FieldSpec
     _cache: list[SideWeights] = field(default_factory=list, init=False, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        n_eff, force = (
+            list_numbers(each.reshape(-1, each.shape[-1]).mean(0).tolist()) for each in (self.n_eff_pos, self.force)
+        )
+        temperatures = f"temperatures={self.temperatures}"
+        return f"DriftReport({temperatures})\n  mean n_eff of positives {n_eff}; force {force}"
 
     @property
     def log_force(self) -> Tensor:

@@ -66,16 +66,25 @@ _PART_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Python objects that replace those named in the configuration.
+    """Python objects that replace those named in the configuration; None keeps what the configuration names.
 
     Args:
-        samples: The training data.
-        generator: A `Generator`, or any module with its attributes. A new run starts from its current weights.
-        encoder: Function of values [B, *sample_shape] in [−1, 1] to one tensor [B, D_s] per scale, or [B, P_s, D_s] for
-            a feature map with P_s locations. A module is frozen.
-        kernel: Function (x, y, tau) → log k.
-        estimator_pos: Estimator of the positive centroid.
-        estimator_neg: Estimator of the negative centroid.
+        samples: The training data, a `truedrift.data.Samples`: uint8 images [N, C, H, W] or float32 points [N, D], with
+            labels [N].
+        generator: A `truedrift.generators.Generator`, or any `torch.nn.Module` that is called in the same way,
+            `generator(z, labels, strength, style_ids)` → samples [B, *sample_shape] in [−1, 1] for images, with z
+            [B, *noise_shape], labels [B] from 0 to `classes` (the last is "no label"), strength [B] and style_ids
+            [B, style_draws]. It must have the attributes `sample_shape`, `noise_shape`, `classes`, `style_draws` and
+            `style_entries` (both 0 without styles), and must draw no random numbers itself. A new run starts from its
+            current weights.
+        encoder: Function of values [B, *sample_shape], images in [−1, 1], that returns a tuple with one tensor [B, D_s]
+            per scale, or [B, P_s, D_s] for a feature map with P_s locations. Gradients must flow through it. A module
+            is frozen.
+        kernel: Function of queries x [..., B, D], references y [..., n, D] and tau that returns log k [..., B, n].
+        estimator_pos: Estimator of the centroid of the positives: an object with `name`, `bias_order`, `budget(n)` and
+            `reweight(log_w, generator=None)`, which returns γ [..., n] for log w [..., n]. See
+            `truedrift.centroids.Estimator`, and `truedrift.estimator(name)` for those of the library.
+        estimator_neg: The same for the negatives.
     """
 
     samples: Samples | None = None
