@@ -47,6 +47,7 @@ COMMANDS: dict[str, str] = {
     "report": "truedrift.cli.options.studies:Report",
     "convert": "truedrift.cli.options.models:Convert",
     "doctor": "truedrift.cli.options.tools:Doctor",
+    "completion": "truedrift.cli.options.tools:Completion",
 }
 """The options of each command. They are imported on use, and need no torch."""
 
@@ -71,6 +72,7 @@ commands:
   report           Write figures, tables and one HTML page from existing records and runs.
   convert          Convert a published DriftDiT checkpoint (.pt, .pth, .safetensors) to config.json + safetensors.
   doctor           Print versions, devices, threads, caches and extras, in a form to paste into an issue.
+  completion       Print a script that completes commands, options and names in bash or zsh.
 
 examples:
   truedrift demo

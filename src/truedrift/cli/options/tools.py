@@ -56,3 +56,19 @@ class Doctor(Command):
     """
 
     work = "truedrift.cli.doctor"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Completion(Command):
+    """Print a script that completes commands, options and names in bash or zsh.
+
+    Try it:
+      source <(truedrift completion bash)
+      truedrift completion bash > ~/.local/share/bash-completion/completions/truedrift
+      truedrift completion zsh >> ~/.zshrc
+    """
+
+    work = "truedrift.cli.completion"
+
+    shell: Annotated[Literal["bash", "zsh"], tyro.conf.Positional]
+    """The shell."""
