@@ -8,9 +8,10 @@ import torch
 from PIL import Image
 from short_runs import run, short_config
 
-from truedrift.data import to_model_range
+from truedrift.data import Samples, to_model_range
 from truedrift.training import image_grid, scatter_image, write_png
 from truedrift.training import pictures as pictures_module
+from truedrift.training.pictures import write_real_picture
 
 
 def test_grid_shows_unchanged_images_row_by_row():
@@ -98,10 +99,23 @@ def test_only_regular_files_are_replaced(tmp_path):
         assert np.asarray(image).max() == 9
 
 
+def test_real_images_stand_in_rows_by_class(tmp_path):
+    """Class a has 12 gray images, of which 10 are shown; class b has one, followed by white."""
+    values = torch.full((13, 1, 32, 32), 100, dtype=torch.uint8)
+    values[-1] = 7
+    samples = Samples(values, torch.tensor([0] * 12 + [1]), ("a", "b"), "made", flips=False)
+    with Image.open(write_real_picture(samples, tmp_path / "real.png")) as picture:
+        found = np.asarray(picture.convert("L"))
+    centers = found[2 + 16 :: 34, 2 + 16 :: 34]
+    assert centers.tolist() == [[100] * 10, [7] + [255] * 9]
+
+
 @pytest.mark.parametrize(("name", "size"), [("digits", (342, 342)), ("toy", (480, 480))])
 def test_run_writes_pictures_at_its_cadence(tmp_path, name, size):
     run(short_config(name, "cadence.grid_every=3"), tmp_path)
     paths = sorted((tmp_path / "samples").iterdir())
+    if name == "digits":  # points have no such picture
+        assert paths.pop(0).name == "real.png"
     assert [path.name for path in paths] == ["step-00000003.png", "step-00000006.png", "step-00000008.png"]
     pictures = []
     for path in paths:

@@ -76,12 +76,12 @@ class Evaluate:
     RUN.
 
     Try it:
-      truedrift evaluate runs/digits-0123456789ab
+      truedrift evaluate runs/digits-abc-n120-seed0-012345
       truedrift evaluate runs/cifar10-0123456789ab --extractor inception --samples 50000
       truedrift evaluate runs/fashion-mnist-0123456789ab --extractor encoder:convnet --samples 5000
       truedrift evaluate runs/cifar10-0123456789ab --strength 1 1.5 2 3
       truedrift evaluate runs/cifar10-0123456789ab --step 39000 78000 117000 --samples 5000
-      truedrift evaluate runs/digits-0123456789ab --neighbors
+      truedrift evaluate runs/digits-abc-n120-seed0-012345 --neighbors
       truedrift evaluate pretrained:digits
     """
 

@@ -44,9 +44,9 @@ class Sample:
 
     Try it:
       truedrift sample pretrained:digits
-      truedrift sample runs/digits-0123456789ab
-      truedrift sample runs/digits-0123456789ab --classes 3 7 --count 64 --seed 1
-      truedrift sample runs/digits-0123456789ab --form npz --count 50000
+      truedrift sample runs/digits-abc-n120-seed0-012345
+      truedrift sample runs/digits-abc-n120-seed0-012345 --classes 3 7 --count 64 --seed 1
+      truedrift sample runs/digits-abc-n120-seed0-012345 --form npz --count 50000
     """
 
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(help=RUN_HELP)]

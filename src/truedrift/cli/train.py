@@ -81,7 +81,7 @@ class Train:
     """auto, cpu, cuda or mps."""
 
     out: Path | None = None
-    """Run directory; runs/RECIPE-HASH if not given."""
+    """Run directory; if not given, one in runs/ that is named by recipe, estimator, n, seed and a hash."""
 
     timeout: float = TIMEOUT_MINUTES
     """Under torchrun: minutes to wait for an answer of the other processes."""

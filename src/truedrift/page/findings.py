@@ -68,6 +68,32 @@ def group_by_subject(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
     return groups
 
 
+@dataclass(frozen=True)
+class OrderedFindings:
+    """Findings by subject: what a reader needs first, and the others, which are folded."""
+
+    first: dict[str, list[Finding]]
+    others: dict[str, list[Finding]]
+
+
+def order_findings(findings: Sequence[Finding]) -> OrderedFindings:
+    """Put the first finding at the top, followed by every warning.
+
+    Args:
+        findings: Findings in the order of their importance.
+
+    Returns:
+        First the finding and the subjects with warnings, then the others.
+    """
+    groups = group_by_subject(findings[1:])
+    urgent = {subject: group for subject, group in groups.items() if max(each.tone for each in group) >= Tone.NOTE}
+    others = {subject: group for subject, group in groups.items() if subject not in urgent}
+    lead = group_by_subject(findings[:1])
+    for subject, group in urgent.items():
+        lead[subject] = lead.get(subject, []) + group
+    return OrderedFindings(lead, others)
+
+
 def describe_runs(runs: Sequence[Run]) -> list[Finding]:
     """Describe runs, one by one or together.
 
@@ -248,8 +274,8 @@ def rank_runs(runs: Sequence[Run]) -> list[Finding]:
     return [
         Finding(
             subject=COMPARISON,
-            sentence=f"{protocol.distance_name} at the end is {least:.3g} for {names[best.name]}{gain}: {rest}.",
-            about="With one run each, differences may be due to chance; compare several seeds.",
+            sentence=f"{names[best.name]} ends with the smallest {protocol.distance_name}, {least:.3g}{gain}.",
+            about=f"The others: {rest}. With one run each, differences may be due to chance; compare several seeds.",
         )
     ]
 

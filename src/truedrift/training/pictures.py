@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.data.samples import Samples, to_uint8
+from truedrift.data.samples import Samples, to_model_range, to_uint8
 from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.sampling import sample
@@ -129,6 +129,29 @@ def write_png(picture: Tensor, path: Path) -> Path:
 
 SEED = 0
 IMAGES_PER_CLASS, LARGEST_CLASS_COUNT, POINTS = 10, 20, 2000
+
+
+def write_real_picture(samples: Samples, path: Path) -> Path | None:
+    """Write a picture of training images, arranged as the pictures of samples are; None for points.
+
+    Args:
+        samples: The training data.
+        path: The file.
+
+    Returns:
+        The path, or None if the data are not images.
+    """
+    if not samples.is_images:
+        return None
+    classes = len(samples.classes)
+    shown, each = min(classes, LARGEST_CLASS_COUNT), IMAGES_PER_CLASS**2 if classes == 1 else IMAGES_PER_CLASS
+    rows = [(samples.labels == label).nonzero().flatten()[:each] for label in range(shown)]
+    size = max(map(len, rows))
+    # A class with few images has an incomplete row.
+    images = torch.full((shown, size, *samples.sample_shape), 255, dtype=torch.uint8)
+    for row, found in enumerate(rows):
+        images[row, : len(found)] = samples.values[found]
+    return write_png(image_grid(to_model_range(images.flatten(0, 1)), grid_columns(shown * size, shown)), path)
 
 
 def write_sample_picture(

@@ -104,7 +104,7 @@ def train(
     Args:
         config: The configuration of the run.
         parts: Python objects that replace those named in the configuration.
-        out: The run directory; by default runs/RECIPE-HASH.
+        out: The run directory; by default a directory in runs/ (`default_name`).
         device: `auto`, `cpu`, `cuda`, `mps`, or a device.
         evaluate: Called with the averaged generator and the step, every `cadence.evaluate_every_epochs` epochs and at
             the end. It returns numbers by name. The evaluated state is saved.
@@ -176,7 +176,7 @@ def load_training(
     Args:
         config: The configuration, as `recipe` or `validated_config` returns it.
         parts: Python objects that replace those named in the configuration.
-        out: The run directory; by default runs/RECIPE-HASH.
+        out: The run directory; by default a directory in runs/ (`default_name`).
         device: `auto`, `cpu`, `cuda`, `mps`, or a device.
         progress: Called with a description, the number of images read, and their number.
 
@@ -192,9 +192,29 @@ def load_training(
 
 
 def run_directory(config: RunConfig, parts: Parts, out: Path | None) -> RunDirectory:
-    """Return the run in `out`, or in runs/<recipe>-<hash of the configuration>."""
+    """Return the run in `out`, or in the directory that `default_name` names.
+
+    A directory with the shorter name of earlier versions, runs/<recipe>-<hash>, is used if it exists.
+    """
     run = RunDirectory(Path(out or ""), config, parts.names())
-    return run if out is not None else dataclasses.replace(run, path=Path("runs") / f"{config.recipe}-{run.id}")
+    if out is not None:
+        return run
+    earlier = Path("runs") / f"{config.recipe}-{run.id}"
+    return dataclasses.replace(run, path=earlier if earlier.is_dir() else Path("runs") / default_name(run))
+
+
+def default_name(run: RunDirectory) -> str:
+    """Return a readable name for the directory of a run: recipe, estimators, n, seed, and a part of the hash.
+
+    Example:
+        >>> from truedrift.recipes import recipe
+        >>> default_name(RunDirectory(Path(), recipe("digits"), {}))[:-6]
+        'digits-abc-n120-seed0-'
+    """
+    objective = run.config.objective
+    estimators = dict.fromkeys((objective.estimator_pos, objective.estimator_neg))
+    words = (run.config.recipe, *estimators, f"n{run.config.batch.n}", f"seed{run.config.seed}", run.id[:6])
+    return "-".join(words)
 
 
 def _ignore(message: str) -> None:
