@@ -200,8 +200,9 @@ def test_the_page_of_two_runs_has_all_sections_in_order(tmp_path):
     assert "History: resumed once." in page
     assert page.count("<img ") == 6 + 3  # samples, and three figures
     assert json.loads(json_of(page))["charts"][0]["title"] == "Energy distance to the data"
-    (first, *_) = re.findall(r'<img [^>]* alt="([^"]*)"', page)
-    assert "Energy distance to the data: abc " in first
+    alts = re.findall(r'<img [^>]* alt="([^"]*)"', page)
+    assert alts[0] == "Samples of abc at step 300"
+    assert "Energy distance to the data: abc " in alts[6]
     assert len(page) < 310_000  # 13,000 per panel
     charts = {chart["title"]: chart["series"] for chart in json.loads(json_of(page))["charts"]}
     points = [[800, 40.0], [1600, 12.5], [2400, 13.25]]
