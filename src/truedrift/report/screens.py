@@ -3,7 +3,8 @@
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
-from truedrift.bias.diagnose import CALIBRATION
+from truedrift.bias.advice import NAMES
+from truedrift.bias.confidence import CALIBRATION
 from truedrift.bias.diagnosis import Bias, Diagnosis, Push, Quantiles, TemperatureDiagnosis
 from truedrift.evaluation.metrics import split_count
 from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
@@ -55,19 +56,21 @@ def _score(metrics: Metrics, protocol: Protocol) -> tuple[str, str]:
 
 COLUMNS = 3
 LINE_LENGTH = 100
-NAMES = {"standard": "standard", "abc": "ABC", "abc2": "ABC-2"}
 
 
 def diagnosis_summary(diagnosis: Diagnosis, title: str) -> str:
     """Return the diagnosis as text, three temperatures side by side.
 
-    Up to three temperatures take at most 30 lines, and at most 42 with the push of the field.
+    The advice follows the table. Up to three temperatures take at most 34 lines, and at most 46 with the push of the
+    field.
     """
     lines = [title, _describe_input(diagnosis)]
     for first in range(0, len(diagnosis.temperatures), COLUMNS):
         lines += ["", *align_columns(_rows(diagnosis, diagnosis.temperatures[first : first + COLUMNS]))]
-    lines += textwrap.wrap(diagnosis.advice or "", LINE_LENGTH)
-    return "\n".join((*lines, *_reliability_lines(diagnosis)))
+    advice = (*(at.advice for at in diagnosis.temperatures), diagnosis.push_advice or "")
+    for sentence in (*advice, *_describe_confidence(diagnosis)):
+        lines += textwrap.wrap(sentence, LINE_LENGTH)
+    return "\n".join(lines)
 
 
 def _describe_input(diagnosis: Diagnosis) -> str:
@@ -118,7 +121,7 @@ def _rows(diagnosis: Diagnosis, columns: tuple[TemperatureDiagnosis, ...]) -> li
     if diagnosis.generated is not None:
         rows += _push_rows(diagnosis, columns)
     add("temperature", lambda at: at.dead or "ok")
-    add("reliability", lambda at: at.light.color.upper() if at.light else "")
+    add("confidence", lambda at: at.confidence.level if at.confidence else "")
     return rows
 
 
@@ -166,19 +169,15 @@ def _format_required_n(bias: Bias, references: int) -> str:
     return f"{more} (~{bias.needed_n:,})" if bias.needed_n is not None else more
 
 
-def _reliability_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield the reason of every color, and how reliable colors and intervals are."""
-    if diagnosis.source == "weights":
-        yield "The bias cannot be computed from weights alone; pass distances, or queries and references."
-        return
-    for at in diagnosis.temperatures:
-        if at.light is not None:
-            yield f"τ = {at.tau:g}: {at.light.reason}"
-    yield (
-        f"In {CALIBRATION.cases} simulated populations, {CALIBRATION.false_green:.1%} of the green results were wrong "
-        "by more than a factor of 2."
-    )
-    yield (
-        f"{CALIBRATION.usable_called_green:.0%} of the usable cases were green. {CALIBRATION.coverage[1]:.0%} of the "
-        "ABC intervals contained the bias (docs/diagnosis.md)."
-    )
+def _describe_confidence(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield what medium and high confidence mean. The advice gives the reason of low confidence."""
+    levels = {at.tau: at.confidence.level for at in diagnosis.temperatures if at.confidence is not None}
+    medium = ", ".join(f"{tau:g}" for tau, level in levels.items() if level == "medium")
+    if medium:
+        yield f"Medium confidence (τ = {medium}): the bias at this n is known, its expansion in 1/n is wrong."
+    if levels:
+        yield (
+            f"High confidence was wrong by more than a factor of 2 in {CALIBRATION.false_high:.1%} of such cases, and "
+            f"{CALIBRATION.coverage[1]:.0%} of the ABC intervals contained the bias, in {CALIBRATION.cases} simulated "
+            "populations (docs/diagnosis.md)."
+        )
