@@ -1,5 +1,6 @@
 """The sentences of advice: every form, for made-up numbers and for real diagnoses."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 from truedrift.bias import diagnose
 from truedrift.bias.advice import advise_on_bias, advise_on_n_eff, larger_temperatures, round_up
 from truedrift.bias.diagnosis import Bias, Confidence, Quantiles, TemperatureDiagnosis, Weights
+from truedrift.recipes.overrides import recipe
+from truedrift.report.screens import advise_on_run
 
 ONE = Quantiles(p05=1.0, p25=1.0, p50=1.0, p75=1.0, p95=1.0)
 WEIGHTS = Weights(rows=1, n=64, n_eff=ONE, dominance=ONE, sum_of_squares=ONE, dominated=0.0)
@@ -164,11 +167,33 @@ def test_too_few_references_and_weights():
 
 def test_n_eff_below_two_is_named_and_two_is_not():
     taus = (0.2, 0.02, 0.05)
-    assert advise_on_n_eff(taus, (2.0, None, 5.0), "positive") == ""
-    assert "positives is below 2 at τ = 0.02 and 0.2: the centroid is mostly the nearest" in advise_on_n_eff(
-        taus, (1.9, 1.1, 5.0), "positive"
+    assert advise_on_n_eff(taus, (2.0, None, 5.0), "positive", more="more") == ""
+    assert advise_on_n_eff(taus, (1.9, 1.1, 5.0), "positive", more="more positives") == (
+        "n_eff of the positives is below 2 at τ = 0.02 and 0.2: the centroid is mostly the nearest reference, and no "
+        "correction helps. Take a larger τ there, or more positives."
     )
-    assert advise_on_n_eff(taus, (2.5, 1.1, 5.0), "negative").endswith("Use more negatives or a larger τ there.")
+    assert advise_on_n_eff(taus, (2.5, 1.1, 5.0), "negative", more="more negatives", matched=True).endswith(
+        "Matched references cancel its bias where samples match the data. Take a larger τ there, or more negatives."
+    )
+
+
+def test_the_advice_on_a_run_names_the_option_that_limits_n_eff():
+    def option(**batch):
+        matched = batch.pop("matched", False)
+        config = recipe("digits", given={"n": batch.pop("n", 120)})
+        batch, objective = replace(config.batch, **batch), replace(config.objective, matched=matched)
+        advice = advise_on_run(
+            replace(config, batch=batch, objective=objective),
+            {"positive": (1.5, 2.5, 9.0), "negative": (1.5, 2.5, 9.0)},
+        )
+        return [re.search(r"\((batch\..*)\)", text)[1] for text in advice]
+
+    assert option() == ["batch.n", "batch.generated"]
+    assert option(fresh_negatives=8) == ["batch.n", "batch.fresh_negatives"]
+    assert option(matched=True) == ["batch.generated"] * 2
+    assert option(matched=True, fresh_negatives=8) == ["batch.fresh_negatives"] * 2
+    assert option(matched=True, n=4) == ["batch.n"] * 2
+    assert advise_on_run(recipe("digits"), {"positive": (2.5, 2.5, 9.0), "negative": (2.0, None, None)}) == []
 
 
 @pytest.mark.parametrize("tau", [1e-30, 0.02, 0.5, 1.0, 3.7, 1e30, 1e308])

@@ -346,8 +346,12 @@ D_ = torch.ones(2, 5)
         ({"queries": X}, "the input has queries; must have weights, or distances, or queries and references; "),
         ({"references": Y}, "the input has references; must have weights"),
         ({"weights": D_, "distances": D_}, "the input has distances, weights; must have"),
-        ({"weights": D_}, r"2 of 2 rows of weights have a negative entry or do not sum to 1; .*; divide each row"),
+        (
+            {"weights": D_},
+            r"2 of 2 rows of weights have a negative entry or do not .* softmax first: .*, or divide",
+        ),
         ({"weights": torch.tensor([[1.5, -0.5], [0.5, 0.5]])}, "1 of 2 rows of weights"),
+        ({"weights": -torch.cdist(X, Y)}, r"2 of 2 rows .*; apply a softmax first: weights = logits.softmax\(-1\)$"),
         ({"weights": torch.tensor([math.nan, 1.0])}, "weights has 1 entries that are NaN"),
         ({"weights": torch.ones(2, 0)}, "weights has shape"),
         ({"distances": D_, "n": 4}, "tau is missing; must be 1 to 16 temperatures; "),

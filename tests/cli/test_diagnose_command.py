@@ -24,6 +24,7 @@ def files(tmp_path_factory):
     save_file({"queries": x, "references": y}, folder / "features.safetensors")
     np.save(folder / "distances.npy", torch.cdist(x, y))
     np.save(folder / "weights.npy", (-torch.cdist(x, y) / 0.1).softmax(-1))
+    np.save(folder / "logits.npy", -torch.cdist(x, y) / 0.1)
     np.savez(folder / "others.npz", images=x)
     np.savez(folder / "queries.npz", queries=x)
     np.savez(folder / "both.npz", weights=x, distances=x)
@@ -253,7 +254,14 @@ SOURCES = "weights, or distances, or queries and references"
             "distances.npy",
             ["--array", "weights"],
             "5 of 5 rows of weights have a negative entry or do not sum to 1; "
-            "must be weights [..., n] that sum to 1 within 0.001; divide each row by its sum",
+            "must be weights [..., n] that sum to 1 within 0.001; apply a softmax first: "
+            "weights = logits.softmax(-1), or divide kernel values by their sum",
+        ),
+        (
+            "logits.npy",
+            ["--array", "weights"],
+            "5 of 5 rows of weights have a negative entry or do not sum to 1; "
+            "must be weights [..., n] that sum to 1 within 0.001; apply a softmax first: weights = logits.softmax(-1)",
         ),
     ],
 )

@@ -17,6 +17,7 @@ from truedrift.page import (
     read_runs,
     render_runs,
     run_log,
+    tables,
     training_charts,
 )
 
@@ -142,6 +143,16 @@ def test_the_gauge_has_both_sides_of_every_temperature(pair):
     assert rows[0] == ["0.02", "positive", "low", "2.00 of 8", "75%", "7.0%", "4 low"]
     assert rows[1] == ["0.02", "negative", "medium", "1.00 of 7", "50%", "6.0%", "4 medium"]
     assert rows[5][-1] == "4 high"
+
+
+def test_the_advice_names_the_temperatures_with_few_effective_references(tmp_path):
+    few = telemetry(100, n_eff_pos=[1.2, 1.9, 2.0], n_eff_neg=[None, 5.0, 1.5])
+    run = read_run(write_run(tmp_path / "few", metrics=[few]), "few")
+    pos, neg = tables.gauge_advice(run)
+    assert pos.startswith("n_eff of the positives is below 2 at τ = 0.02 and 0.05: ")
+    assert neg.startswith("n_eff of the negatives is below 2 at τ = 0.2: ")
+    enough = telemetry(100, n_eff_pos=[2.0] * 3, n_eff_neg=[2.0] * 3)
+    assert tables.gauge_advice(read_run(write_run(tmp_path / "enough", metrics=[enough]), "enough")) == []
 
 
 def test_confidence_over_training_is_counted(tmp_path):

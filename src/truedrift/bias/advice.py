@@ -140,21 +140,25 @@ def advise_on_weights(weights: Weights) -> str:
 NEAREST = "the centroid is mostly the nearest reference, and no correction helps"
 
 
-def advise_on_n_eff(temperatures: Sequence[float], n_eff: Sequence[float | None], side: str) -> str:
+def advise_on_n_eff(
+    temperatures: Sequence[float], n_eff: Sequence[float | None], side: str, *, more: str, matched: bool = False
+) -> str:
     """Say at which temperatures of a run the references of a side are effectively fewer than two.
 
     Args:
         temperatures: The temperatures τ of the run.
         n_eff: The effective number of references at each of them, None where it is not known.
         side: "positive" or "negative".
+        more: What to increase for a larger n_eff, such as "more positives (batch.n)".
+        matched: Whether references are matched, so that the biases of both sides cancel.
 
     Returns:
-        Two sentences; an empty string if there is no such temperature.
+        Two or three sentences; an empty string if there is no such temperature.
 
     Example:
-        >>> advise_on_n_eff((0.05, 0.2, 0.5), (1.2, 1.7, 9.0), "positive")
-        'n_eff of the positives is below 2 at τ = 0.05 and 0.2: the centroid is mostly the nearest reference, and no \
-correction helps. Use more positives or a larger τ there.'
+        >>> advise_on_n_eff((0.05, 0.5), (1.2, 9.0), "positive", more="more positives")
+        'n_eff of the positives is below 2 at τ = 0.05: the centroid is mostly the nearest reference, and no \
+correction helps. Take a larger τ there, or more positives.'
     """
     few = sorted(
         tau for tau, each in zip(temperatures, n_eff, strict=True) if each is not None and each < FEW_EFFECTIVE
@@ -163,8 +167,9 @@ correction helps. Use more positives or a larger τ there.'
         return ""
     *others, last = (f"{tau:g}" for tau in few)
     listed = f"{', '.join(others)} and {last}" if others else last
-    found = f"n_eff of the {side}s is below {FEW_EFFECTIVE:g} at τ = {listed}: {NEAREST}"
-    return f"{found}. Use more {side}s or a larger τ there."
+    found = f"n_eff of the {side}s is below {FEW_EFFECTIVE:g} at τ = {listed}: {NEAREST}."
+    cancel = " Matched references cancel its bias where samples match the data." if matched else ""
+    return f"{found}{cancel} Take a larger τ there, or {more}."
 
 
 def format_percent(share: float) -> str:

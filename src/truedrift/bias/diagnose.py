@@ -304,9 +304,7 @@ def _diagnose_temperature(
     return replace(found, advice=advice)
 
 
-def _sufficient_tau(
-    tau: float, estimator: str, sample: DiagnosisInput, settings: DiagnosisSettings
-) -> float | None:
+def _sufficient_tau(tau: float, estimator: str, sample: DiagnosisInput, settings: DiagnosisSettings) -> float | None:
     """Return the smallest larger τ from which the bias stays within the wanted one; None if none does."""
     assert settings.wanted is not None
     temperatures, smallest = larger_temperatures(tau), None

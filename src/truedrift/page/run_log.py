@@ -158,7 +158,7 @@ def number_at(entry: Any, *path: str | int) -> float | None:
 
 
 def rate_confidence(n_eff: float | None, dominated: float | None) -> Level:
-    """Rate the confidence in a centroid by the weights of one batch; the thresholds are the rules of thumb of docs/telemetry.md.
+    """Rate the weights of one batch; the thresholds are the rules of thumb of docs/telemetry.md.
 
     | confidence  | if                   | meaning                                                                  |
     |-------------|----------------------|--------------------------------------------------------------------------|

@@ -26,6 +26,7 @@ from truedrift.page.run_data import (
     runs_to_draw,
 )
 from truedrift.page.run_log import SIDES, Level, number_at, rate_confidence
+from truedrift.report.screens import advise_on_run
 from truedrift.report.table import DASH, MeanCell, Number, Row, Table, cell_text
 
 # Final numbers
@@ -213,6 +214,14 @@ def _gauge_row(run: Run, tau: float, side: str) -> Row:
         DASH if moved is None else f"{moved:.1%}",
         ", ".join(f"{counts[each]} {each}" for each in get_args(Level) if each in counts),
     ]
+
+
+def gauge_advice(run: Run) -> list[str]:
+    """Advise on temperatures at which a centroid of the last logged step is mostly the nearest reference."""
+    taus = run.config.objective.temperatures
+    return advise_on_run(
+        run.config, {side: [gauge_number("n_eff", side, tau, run, run.last) for tau in taus] for side in SIDES}
+    )
 
 
 def describe_progress(run: Run) -> str:

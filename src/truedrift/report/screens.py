@@ -1,14 +1,15 @@
-"""Text for the terminal: the metrics of an evaluation with their protocol, and a diagnosis of the bias."""
+"""Text for the terminal: the metrics of an evaluation with their protocol, advice on a run, and a diagnosis."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from truedrift.bias.advice import NAMES
+from truedrift.bias.advice import NAMES, advise_on_n_eff
 from truedrift.bias.confidence import CALIBRATION
 from truedrift.bias.diagnosis import Bias, Diagnosis, Push, Quantiles, TemperatureDiagnosis
 from truedrift.evaluation.metrics import split_count
 from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
 from truedrift.report.table import align_columns, format_number
+from truedrift.training.config import RunConfig
 
 NOT_AVAILABLE = "not available"
 
@@ -53,6 +54,33 @@ def _score(metrics: Metrics, protocol: Protocol) -> tuple[str, str]:
     score = f"{metrics.inception_score:.3f} ± {metrics.inception_score_deviation:.2g}"
     return score, f"mean and deviation of {parts} parts"
 
+
+def advise_on_run(config: RunConfig, n_eff: Mapping[str, Sequence[float | None]]) -> list[str]:
+    """Say at which temperatures a centroid of the run is mostly the nearest reference, and what to do about it.
+
+    Args:
+        config: The configuration of the run.
+        n_eff: The sides "positive" and "negative" → the effective number of references at each temperature.
+
+    Returns:
+        One text per side that has such a temperature.
+    """
+    batch, matched = config.batch, config.objective.matched
+    advice = []
+    for side, values in n_eff.items():
+        # The windows of matched references have the size of the smaller side.
+        positives = batch.n == config.references("positive") if matched else side == "positive"
+        option = "batch.n" if positives else "batch.fresh_negatives" if batch.fresh_negatives else "batch.generated"
+        more = f"more {OPTION_NOUNS[option]} ({option})"
+        advice.append(advise_on_n_eff(config.objective.temperatures, values, side, more=more, matched=matched))
+    return list(filter(None, advice))
+
+
+OPTION_NOUNS = {
+    "batch.n": "positives",
+    "batch.generated": "generated samples",
+    "batch.fresh_negatives": "fresh negatives",
+}
 
 COLUMNS = 3
 LINE_LENGTH = 100
