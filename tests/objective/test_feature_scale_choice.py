@@ -45,21 +45,17 @@ def test_few_dimensions_give_a_warning(D):
     assert seen[0].filename == __file__  # the line of the caller
 
 
-def test_other_features_and_scales_and_compiled_functions_give_none():
+def test_other_features_and_scales_give_none():
     gen, pos = torch.randn(2, 4, 4, 8, generator=torch.Generator().manual_seed(0))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drift_loss(gen, pos)
         for feature_scale in ("mean-distance", "none"):
             drift_loss(gen[..., :2], pos[..., :2], feature_scale=feature_scale)
-        compiled = torch.compile(lambda x, y: drift_loss(x, y).loss, fullgraph=True, backend="eager")
-        loss = compiled(gen[..., :2], pos[..., :2])
-    with pytest.warns(UserWarning, match="D = 2"):
-        torch.testing.assert_close(loss, drift_loss(gen[..., :2], pos[..., :2]).loss)
 
 
 def test_the_warning_does_not_break_vmap():
     gen, pos = torch.randn(2, 3, 4, 2, generator=torch.Generator().manual_seed(0))
     with pytest.warns(UserWarning, match="D = 2"):
         mapped = torch.func.vmap(lambda x, y: drift_loss(x, y).loss)(gen, pos)
-        torch.testing.assert_close(mapped, drift_loss(gen, pos).loss)
+    torch.testing.assert_close(mapped, drift_loss(gen, pos).loss)

@@ -107,17 +107,17 @@ def drift_loss(
         temperatures: Temperatures τ on the scale of the scaled features.
         normalization: How the kernel matrix is normalized.
             "row": each row by itself, a softmax. The theorems on the bias and on ABC are about this one.
-            "bidirectional": √(softmax over the row · softmax over the column), that of the official code. An O(1/n) bias
-            remains with every estimator.
+            "bidirectional": √(softmax over the row · softmax over the column), that of the official code. An O(1/n)
+            bias remains with every estimator.
             "bidirectional-loo": the same without the query's own term in the column sums, which removes most of that
             bias from the positives.
             "symmetric": column sums over the references of the same side instead of the queries.
             "sinkhorn": rows and columns of both sides have equal sums, an optimal-transport plan.
         form: "separate": V = T⁺ − T⁻, that of the theorems. "product": V = S⁺S⁻ (T⁺ − T⁻) with the masses S±, that of
             the official code, small far from the data. "potential": a field that is a gradient, for "row" only.
-        estimator_pos: Estimator of the positives: "standard" (plain weights), "abc" (bias O(1/n²)), "abc2" (O(1/n³)), "jackknife" (O(1/n²),
-            weights may be negative), "bootstrap" (needs `generator`), or an object. The loss
-            does not support "br-snis".
+        estimator_pos: Estimator of the positives: "standard" (plain weights, bias O(1/n)), "abc" (O(1/n²)), "abc2"
+            (O(1/n³)), "jackknife" (O(1/n²), weights may be negative), "bootstrap" (O(1/n²), draws random numbers), or
+            an object. The loss does not support "br-snis".
         estimator_neg: Estimator of the negatives, one of the same.
         feature_scale: How features are scaled before their distances are computed.
             "standardize-l2": standardized per dimension, then divided by their norm. For features of an encoder with
