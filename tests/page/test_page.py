@@ -196,7 +196,7 @@ def test_the_page_of_two_runs_has_all_sections_in_order(tmp_path):
     headings = [page.index(f"<h2>{title}</h2>") for title in titles]
     assert headings == sorted(headings)
     assert page.index('class="findings"') < headings[0]
-    assert '<span class="lamp red"></span>red' in page
+    assert '<span class="lamp low"></span>low' in page
     assert "History: resumed once." in page
     assert page.count("<img ") == 6 + 3  # samples, and three figures
     assert json.loads(json_of(page))["charts"][0]["title"] == "Energy distance to the data"

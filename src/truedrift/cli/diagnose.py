@@ -26,8 +26,8 @@ class Diagnose:
 
     FILE is .npy, .npz or .safetensors with `weights` [..., n], or `distances` [Q, N], or `queries` [Q, D] and
     `references` [N, D]. Weights give n_eff and dominance. Distances and features also give the bias of the centroid of
-    n references with an interval, the n for a wanted bias, and how reliable these numbers are. With --generated, they
-    also give the push of the field where generated and real samples have the same distribution.
+    n references with an interval, the n for a wanted bias, the confidence in these numbers, and advice. With
+    --generated, they also give the push of the field where generated and real samples have the same distribution.
 
     Try it:
       truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64

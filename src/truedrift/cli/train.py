@@ -20,6 +20,7 @@ from truedrift.errors import UserError, error_text
 from truedrift.progress_display import ProgressDisplay, is_rank_zero
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
+from truedrift.report.screens import advise_on_run
 from truedrift.storage import iterate_json_lines, open_to_read
 from truedrift.training.config import Estimator, RunConfig
 from truedrift.training.loop import NonFinite, TrainingReport
@@ -204,12 +205,19 @@ def _summary(config: RunConfig, last: TrainingReport) -> str:
     lines = (
         f"complete: {last.steps} steps, {metrics.get('positives_seen', 0)} positives per class seen",
         f"effective positives of {config.references('positive')}: {effective} (τ = {taus});  distance ratio {spread}",
+        *_advice_line(config, metrics),
         *_energy_line(metrics),
         *_evaluation_line(last.directory),
         f"samples:  {last.directory / 'samples'}",
         f"next:     truedrift sample {last.directory}",
     )
     return "\n".join(lines)
+
+
+def _advice_line(config: RunConfig, metrics: Mapping[str, Any]) -> list[str]:
+    """Return a line if the centroid of the positives is mostly the nearest one at a temperature."""
+    n_eff = metrics.get("n_eff_pos")
+    return [f"advice:   {text}" for text in advise_on_run(config, {"positive": n_eff} if n_eff else {})]
 
 
 def describe_energy(metrics: Mapping[str, Any]) -> str:

@@ -21,7 +21,7 @@ from typing import Any
 
 from truedrift.evaluation.neighbors import NeighborsRecord
 from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord, Metrics, Protocol
-from truedrift.page.run_log import AVERAGE, Evaluation, Reliability, RunLog, read_log
+from truedrift.page.run_log import AVERAGE, Evaluation, Level, RunLog, read_log
 from truedrift.records.store import read_lenient
 from truedrift.report.neighbors import NEIGHBORS
 from truedrift.report.sweeps import Quantity, Sweep
@@ -52,8 +52,8 @@ class Run:
     """The lines of logged steps. Of more than 1000, some are left out, and never the first or the last."""
     logged_steps: int
     """Number of all logged steps."""
-    reliability: Mapping[tuple[str, int], Mapping[Reliability, int]]
-    """Side and index of a temperature → number of all logged steps by reliability."""
+    confidence: Mapping[tuple[str, int], Mapping[Level, int]]
+    """Side and index of a temperature → number of all logged steps by level of confidence."""
     evaluations: Sequence[Evaluation]
     """Made during training."""
     later_evaluations: Sequence[Evaluation]
@@ -183,7 +183,7 @@ def read_run(path: Path, name: str) -> Run:
         commit=tree.get("commit") or "unknown",
         telemetry=log.telemetry,
         logged_steps=log.logged_steps,
-        reliability=log.reliability,
+        confidence=log.confidence,
         evaluations=log.evaluations,
         average_evaluations=log.average_evaluations,
         later_evaluations=later_evaluations,
