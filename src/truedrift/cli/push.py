@@ -70,8 +70,13 @@ def _push(options: Push) -> str:
         if is_exported(options.run):
             copy_exported(options.run, folder, options.name)
         else:
-            choices = {"half": options.half, "onnx": options.onnx, "license_name": options.license}
-            export_model(options.run, folder, name=options.name, **choices)
+            export_model(
+                *(options.run, folder),
+                half=options.half,
+                onnx=options.onnx,
+                license_name=options.license,
+                name=options.name,
+            )
         files = list_files(folder)
         lines = [f"{size:12,} bytes  {name}" for name, size in files]
         total = sum(size for _, size in files)
