@@ -93,6 +93,10 @@ def test_the_picture_follows_class_seed_and_strength(page, model):
     address, pixels = shown(page)
     np.testing.assert_array_equal(pixels, draw_picture(loaded).numpy())
     page.save("serve")
+    page.wait("document.querySelector('#rows').textContent.includes('Rows')")
+    assert page.value("document.querySelector('#rows').innerText.trim()") == (
+        f"Rows from top to bottom: {', '.join(CLASSES)}."
+    )
     # Another class, by its name.
     page.browser.find_element("css selector", "#class input").click()
     options = page.browser.find_elements("css selector", "ul[role=listbox] li")

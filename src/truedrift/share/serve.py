@@ -19,7 +19,7 @@ import numpy as np
 from truedrift.errors import UserError, import_package
 from truedrift.model import Model
 from truedrift.share.card import escape_markdown
-from truedrift.share.picture import MOST_CLASSES, draw_picture
+from truedrift.share.picture import MOST_CLASSES, draw_picture, makes_images
 
 HOST = "127.0.0.1"
 ALL = "all classes"
@@ -32,7 +32,10 @@ POLICY = (
     "frame-ancestors 'none'; form-action 'self'; base-uri 'self'"
 )
 FONTS = {"font": ("system-ui", "sans-serif"), "font_mono": ("ui-monospace", "monospace")}
-CSS = "footer {display: none !important} #samples {padding-top: 2.5rem} #samples img {image-rendering: pixelated}"
+CSS = """
+footer {display: none !important}
+#samples img {image-rendering: pixelated; padding-top: 2.5rem; width: 100%; max-height: 85vh; object-fit: contain}
+"""
 
 
 @dataclass(frozen=True)
@@ -73,13 +76,15 @@ def make_page(model: Model, title: str) -> Any:
     by_text = {choice.text: choice.classes for choice in choices}
     low, high = model.strengths or UNKNOWN_STRENGTHS
 
-    def draw(text: str, seed: float | None, strength: float) -> np.ndarray:
-        return draw_picture(
+    def draw(text: str, seed: float | None, strength: float) -> tuple[np.ndarray, str]:
+        classes = by_text.get(text, choices[0].classes)
+        picture = draw_picture(
             model,
-            classes=by_text.get(text, choices[0].classes),
+            classes=classes,
             seed=min(max(int(seed or 0), 0), LARGEST_SEED),
             strength=strength if model.has_guidance else None,
-        ).numpy()
+        )
+        return picture.numpy(), _describe_rows(model) if classes is None else ""
 
     with gr.Blocks(title=f"truedrift: {title}", analytics_enabled=False) as page:
         gr.Markdown(f"# {escape_markdown(title)}\n\n{escape_markdown(repr(model))}")
@@ -105,17 +110,25 @@ def make_page(model: Model, title: str) -> Any:
                     buttons=["download", "fullscreen"],
                     elem_id="samples",
                 )
+                rows = gr.Markdown(elem_id="rows")
         controls = [label, seed, strength]
         gr.on(
             [page.load, label.change, seed.change, strength.release],
             draw,
             controls,
-            picture,
+            [picture, rows],
             show_progress="hidden",
             trigger_mode="always_last",
             api_visibility="private",
         )
     return page
+
+
+def _describe_rows(model: Model) -> str:
+    """Name the classes of the rows of a grid."""
+    if not makes_images(model):
+        return ""
+    return escape_markdown(f"Rows from top to bottom: {', '.join(model.classes[:MOST_CLASSES])}.")
 
 
 def open_socket(port: int) -> socket.socket:
