@@ -74,7 +74,8 @@ def make_page(model: Model, title: str) -> Any:
     gr: Any = import_package("gradio", "truedrift serve", "serve")
     choices = list_choices(model)
     by_text = {choice.text: choice.classes for choice in choices}
-    low, high = model.strengths or UNKNOWN_STRENGTHS
+    known = model.strengths if model.has_guidance else None  # the slider of other models is hidden
+    low, high = known or UNKNOWN_STRENGTHS
 
     def draw(text: str, seed: float | None, strength: float) -> tuple[np.ndarray, str]:
         classes = by_text.get(text, choices[0].classes)
@@ -94,7 +95,7 @@ def make_page(model: Model, title: str) -> Any:
                 label = gr.Dropdown(texts, value=texts[0], label="class", visible=len(texts) > 1, elem_id="class")
                 seed = gr.Number(0, label="seed", precision=0, minimum=0, maximum=LARGEST_SEED, elem_id="seed")
                 strength = gr.Slider(
-                    *(low, high, model.strength),
+                    *(low, high, min(max(model.strength, low), high)),
                     step=0.05,
                     label="guidance strength",
                     visible=model.has_guidance,
