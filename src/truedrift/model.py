@@ -13,6 +13,7 @@ converted back.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -27,13 +28,14 @@ from truedrift.data.arrays import samples_from_arrays
 from truedrift.data.samples import Samples, to_uint8
 from truedrift.data.units import Units
 from truedrift.errors import UserError, import_package, list_names, require_integer
-from truedrift.generators.base import Generator
+from truedrift.generators.base import CONFIG, WEIGHTS, Generator
 from truedrift.generators.sampling import sample
+from truedrift.hub import download_model, is_hub_name
 from truedrift.progress import Progress, no_progress
 from truedrift.recipes.arrays import array_config
 from truedrift.storage import read_regular, write_atomically
 from truedrift.training.config import Estimator
-from truedrift.training.load import default_strength, load_generator
+from truedrift.training.load import default_strength, load_config, load_generator
 from truedrift.training.run_directory import is_run, open_run
 from truedrift.training.setup import Parts
 from truedrift.training.train import train
@@ -70,6 +72,7 @@ class Model:
         shares: The fraction of the data in each class; samples without a label follow it.
         units: Units of arrays; None for images.
         strength: Guidance strength of samples if none is given.
+        strengths: Smallest and largest guidance strength of the training; None: unknown.
         samples: The data of `fit`, for `evaluate`; it is not saved.
     """
 
@@ -78,6 +81,7 @@ class Model:
     shares: tuple[float, ...]
     units: Units | None = None
     strength: float = 1.0
+    strengths: tuple[float, float] | None = None
     samples: Samples | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -85,6 +89,11 @@ class Model:
         count = sum(parameter.numel() for parameter in self.generator.parameters())
         kind = type(self.generator).__name__
         return f"Model({kind}, {count:,} parameters, samples {list(shape)}, {len(self.classes)} classes)"
+
+    @property
+    def has_guidance(self) -> bool:
+        """Whether the model was trained with several guidance strengths, or may have been."""
+        return self.strengths is None or self.strengths[0] < self.strengths[1]
 
     def sample(
         self, n: int, label: Any = None, *, seed: int = 0, strength: float | None = None, return_labels: bool = False
@@ -185,6 +194,7 @@ class Model:
             "classes": list(self.classes),
             "shares": list(self.shares),
             "strength": self.strength,
+            "strengths": self.strengths,
             "units": None if self.units is None else self.units.describe(),
         }
         write_atomically(folder / MODEL, (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode())
@@ -251,15 +261,17 @@ def fit(
         loaded = load_generator(path)
     counts = samples.labels.bincount(minlength=len(samples.classes))
     shares = tuple((counts / counts.sum()).tolist())
-    return Model(loaded.generator, samples.classes, shares, samples.units, samples=samples)
+    strengths = (config.condition.strength_low, config.condition.strength_high)
+    return Model(loaded.generator, samples.classes, shares, samples.units, strengths=strengths, samples=samples)
 
 
 def load(path: str | Path) -> Model:
     """Load a model.
 
     Args:
-        path: A folder of `Model.save`, a run directory of `truedrift train`, a folder of `save_pretrained`, or a
-            name such as "pretrained:digits".
+        path: A folder of `Model.save` or `truedrift export`, a run directory of `truedrift train`, a folder of
+            `save_pretrained`, a name such as "pretrained:digits", or USER/NAME on the Hugging Face Hub, unless a
+            folder USER exists.
 
     Returns:
         The model. Samples of a run or of the package have their usual guidance strength.
@@ -271,31 +283,37 @@ def load(path: str | Path) -> Model:
         >>> load("pretrained:digits").sample(5, label=3).shape
         (5, 8, 8)
     """
-    source = Path(path)
+    source = download_model(str(path), (CONFIG, WEIGHTS, MODEL)) if is_hub_name(path) else Path(path)
     loaded = load_generator(source)
     classes = loaded.classes
     if (source / MODEL).is_file():
-        tree = _read_model(source / MODEL)
+        tree = _read_model(source / MODEL, loaded.generator.classes)
         units = None if tree["units"] is None else Units.from_description(tree["units"])
-        return Model(loaded.generator, tuple(tree["classes"]), tuple(tree["shares"]), units, tree["strength"])
+        strengths = None if tree.get("strengths") is None else tuple(tree["strengths"])
+        return Model(
+            loaded.generator, tuple(tree["classes"]), tuple(tree["shares"]), units, tree["strength"], strengths
+        )
     units = None
     if source.is_dir() and is_run(source):
         described = open_run(source).data.get("units")
         units = None if described is None else Units.from_description(described)
     equal = (1 / len(classes),) * len(classes)
-    return Model(loaded.generator, classes, equal, units, default_strength(source))
+    config = load_config(source)
+    strengths = None if config is None else (config.condition.strength_low, config.condition.strength_high)
+    return Model(loaded.generator, classes, equal, units, default_strength(source), strengths)
 
 
-def _read_model(path: Path) -> dict[str, Any]:
-    """Read model.json and check its fields."""
+def _read_model(path: Path, classes: int) -> dict[str, Any]:
+    """Read model.json and check its fields; the generator has that many classes."""
     try:
         tree = json.loads(read_regular(path).decode())
         fits = (
             tree["schema"] == SCHEMA
             and all(isinstance(each, str) for each in tree["classes"])
-            and len(tree["shares"]) == len(tree["classes"]) > 0
+            and len(tree["shares"]) == len(tree["classes"]) == classes
             and all(isinstance(each, float) and 0 <= each <= 1 for each in tree["shares"])
             and isinstance(tree["strength"], (int, float))
+            and (tree.get("strengths") is None or _is_range(tree["strengths"]))
             and (tree["units"] is None or isinstance(tree["units"], dict))
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -303,3 +321,13 @@ def _read_model(path: Path) -> dict[str, Any]:
     if not fits:
         raise UserError(f"{str(path)!r} is damaged", "must be the file that Model.save wrote", "save the model again")
     return dict(tree)
+
+
+def _is_range(values: Any) -> bool:
+    """Return whether these are two numbers in ascending order."""
+    return (
+        isinstance(values, list)
+        and len(values) == 2
+        and all(isinstance(each, (int, float)) for each in values)
+        and 0 <= values[0] <= values[1] < math.inf
+    )

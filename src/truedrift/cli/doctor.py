@@ -23,6 +23,8 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     "dinov2": (("transformers",), "the paper's encoder: recipes cifar10 and cifar100"),
     "slurm": (("submitit",), "truedrift reproduce --executor slurm"),
     "fidelity": (("torch-fidelity",), "the Inception Score with the classifier of the FID network"),
+    "onnx": (("onnx", "onnxruntime", "onnxscript"), "truedrift export --onnx"),
+    "serve": (("gradio",), "truedrift serve"),
     "docs": (("mkdocs", "mkdocs-material", "mkdocstrings-python"), "make docs, the documentation site"),
 }
 """Extra → its packages and what they enable."""

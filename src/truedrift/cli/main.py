@@ -45,6 +45,9 @@ COMMANDS: dict[str, str] = {
     "diagnose": "truedrift.cli.diagnose:Diagnose",
     "reproduce": "truedrift.cli.reproduce:Reproduce",
     "report": "truedrift.cli.report:Report",
+    "export": "truedrift.cli.export:Export",
+    "push": "truedrift.cli.push:Push",
+    "serve": "truedrift.cli.serve:Serve",
     "convert": "truedrift.cli.convert:Convert",
     "doctor": "truedrift.cli.doctor:Doctor",
 }
@@ -69,6 +72,9 @@ commands:
   diagnose         Estimate the bias of your centroid, and the n you need, from your own features or weights.
   reproduce        Compute and draw a figure or table of the paper, or an additional study.
   report           Write figures, tables and one HTML page from existing records and runs.
+  export           Write a folder for the Hugging Face Hub: weights, config, model card and samples; optionally ONNX.
+  push             Upload a model to the Hugging Face Hub as USER/NAME.
+  serve            Open a local page that draws samples of a model: class, seed and strength; save them as PNG.
   convert          Convert a published DriftDiT checkpoint (.pt, .pth, .safetensors) to config.json + safetensors.
   doctor           Print versions, devices, threads, caches and extras, in a form to paste into an issue.
 
@@ -84,6 +90,8 @@ examples:
   truedrift data fetch cifar10
   truedrift reproduce fig:bias_loglog
   truedrift report runs/fig_bias_loglog-cpu
+  truedrift export pretrained:digits my-digits
+  truedrift serve pretrained:digits
   truedrift convert checkpoint.pt"""
 
 

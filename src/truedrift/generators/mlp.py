@@ -85,7 +85,7 @@ class MLP(Generator):
         h = self.first(torch.cat((z.to(dtype), self.label(labels), condition), dim=-1))
         for layer in self.layers:
             h = layer(h)
-        x = self.last(self.norm(h)).view(len(z), *self.sample_shape)
+        x = self.last(self.norm(h)).view(z.shape[0], *self.sample_shape)
         return x.tanh() if len(self.sample_shape) == 3 else x
 
 
