@@ -58,8 +58,8 @@ def load(
     Args:
         name: One of `NAMES`.
         split: "train", "test", or "all" for both.
-        root: The user's own directory or archive, required for "folder" and not allowed for toys and digits; the file of
-            an "array". None: the cache, then the directories of system packages.
+        root: The user's own directory or archive, required for "folder" and not allowed for toys and digits; a file for
+            "array". None: the cache, then the directories of system packages.
         seed: Seed of the toys; other data sets ignore it.
         image_size: Side to which the images of a folder are cropped and resized; not allowed for other data sets.
         classes: Names of the classes to load, in the order of their labels; all classes if empty.

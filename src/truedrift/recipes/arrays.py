@@ -8,7 +8,9 @@
 | positives n           | a multiple of g − 1 in up to 2 windows: matched references                           |
 | sampling              | without replacement; with replacement if there are more than 16 classes, or if one   |
 |                       | has less than half of the mean number of samples                                     |
-| generator             | an MLP; its width grows with the dimension                                           |
+| temperatures          | τ, 4τ, 20τ with τ = 256^(−1/D): the distance to the nearest of 256 points in D       |
+|                       | dimensions, relative to their mean distance; at least 0.05                           |
+| generator             | an MLP without a bound on its samples; its width grows with the dimension            |
 """
 
 from pathlib import Path
@@ -31,7 +33,6 @@ from truedrift.training.config import (
 
 STEPS = 2000
 SAMPLES_PER_STEP, WINDOWS, CLASSES_PER_STEP = 256, 2, 16
-TEMPERATURES = (0.05, 0.2, 1.0)
 WITHOUT_DATA = 10_000, 2
 """Number of samples and dimension that the recipe assumes before it knows the data."""
 
@@ -80,12 +81,18 @@ def _config(
     generated = max(3, generated)  # windows need two references
     window = generated - 1
     windows = max(1, min(WINDOWS, smallest // window)) if balanced else WINDOWS
+    # At smaller temperatures a centroid is one reference, and the field is noise.
+    tau = round(max(0.05, SAMPLES_PER_STEP ** (-1 / D)), 3)
     return RunConfig(
         recipe="array",
         seed=seed,
         data=data,
         generator=MLPOptions(
-            width=128 if D <= 8 else 256 if D <= 128 else 512, depth=3, noise=max(8, min(64, 2 * D)), embedding=16
+            width=128 if D <= 8 else 256 if D <= 128 else 512,
+            depth=3,
+            noise=max(8, min(64, 2 * D)),
+            embedding=16,
+            final_norm=False,
         ),
         encoder=PixelsOptions(),
         batch=BatchOptions(
@@ -95,7 +102,7 @@ def _config(
             sampling="without-replacement" if balanced else "with-replacement",
         ),
         objective=ObjectiveOptions(
-            temperatures=TEMPERATURES,
+            temperatures=(tau, 4 * tau, 20 * tau),
             estimator_pos=estimator,
             estimator_neg=estimator,
             normalization="row",
