@@ -37,6 +37,25 @@ METHODS = ("fit", "Gaussian mixture", "kernel density", "other half")
 
 
 @dataclass(frozen=True, kw_only=True)
+class Distances:
+    """The energy distances of one method, one per repetition."""
+
+    method: str
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean over repetitions."""
+        return statistics.fmean(self.values)
+
+    @property
+    def error(self) -> float | None:
+        """The standard error of the mean; None for a single repetition."""
+        count = len(self.values)
+        return statistics.stdev(self.values) / count**0.5 if count > 1 else None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Comparison:
     """The energy distances of one data set, one per repetition and method."""
 
@@ -44,19 +63,17 @@ class Comparison:
     dimension: int
     training: int
     held_out: int
-    distances: dict[str, tuple[float, ...]]
-    """Method → one distance per repetition."""
+    distances: tuple[Distances, ...]
+    """One entry per method, in the order of `METHODS`."""
     seconds: float
     """Mean time of `fit`."""
     picture: tuple[tuple[tuple[float, ...], ...], ...]
     """Some held-out points and samples of `fit`, of the first repetition, first two columns; empty for tables."""
 
-    def mean_and_error(self, method: str) -> tuple[float, float | None]:
-        """Return the mean of a method and its standard error, None for a single repetition."""
-        values = self.distances[method]
-        if len(values) < 2:
-            return values[0], None
-        return statistics.fmean(values), statistics.stdev(values) / len(values) ** 0.5
+    @property
+    def best(self) -> Distances:
+        """The smallest mean distance of a model; the other half of the data is not a model."""
+        return min(self.distances[:-1], key=lambda each: each.mean)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +139,7 @@ def _compare(name: str, points: int, steps: int, seeds: range) -> Comparison:
         dimension=training.shape[1],
         training=len(training),
         held_out=len(held_out),
-        distances={method: tuple(values) for method, values in distances.items()},
+        distances=tuple(Distances(method=method, values=tuple(values)) for method, values in distances.items()),
         seconds=statistics.fmean(seconds),
         picture=tuple(tuple(tuple(round(value, 3) for value in row) for row in part.tolist()) for part in picture),
     )
@@ -189,15 +206,13 @@ def table(record: ArrayComparisons) -> Table:
     """Return one row per data set; the smallest distance of a model is bold."""
     rows: list[tuple[Cell, ...]] = []
     for each in record.comparisons:
-        found = {method: each.mean_and_error(method) for method in METHODS}
-        best = min(METHODS[:-1], key=lambda method: found[method][0])
         cells = [
-            MeanCell(1000 * mean, error and 1000 * error, len(each.distances[method]), ".1f", bold=method == best)
-            for method, (mean, error) in found.items()
+            MeanCell(1000 * of.mean, of.error and 1000 * of.error, len(of.values), ".1f", bold=of == each.best)
+            for of in each.distances
         ]
         name = each.name.replace("_", " ")
         rows.append((name, str(each.dimension), str(each.training), *cells, f"{each.seconds:.0f}"))
-    repetitions = len(record.comparisons[0].distances[METHODS[0]])
+    repetitions = len(record.comparisons[0].distances[0].values)
     caption = (
         f"Energy distance to held-out data, times 1000, mean ± standard error of {repetitions} repetitions; bold: the "
         f"smallest of the three models. fit: {record.steps} steps with {record.threads} threads. "
@@ -210,10 +225,7 @@ def table(record: ArrayComparisons) -> Table:
 
 def findings(record: ArrayComparisons) -> list[str]:
     """Return on how many data sets each model is best."""
-    best = [
-        min(METHODS[:-1], key=lambda method, each=each: each.mean_and_error(method)[0])  # type: ignore[misc]
-        for each in record.comparisons
-    ]
+    best = [each.best.method for each in record.comparisons]
     counts = ", ".join(f"{method} {best.count(method)}" for method in METHODS[:-1])
     return [f"smallest mean distance on {len(best)} data sets: {counts}"]
 
