@@ -16,7 +16,7 @@ import json
 import math
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,15 +29,15 @@ from truedrift.data.samples import Samples, to_uint8
 from truedrift.data.units import Units
 from truedrift.errors import UserError, import_package, list_names, require_integer
 from truedrift.generators.base import CONFIG, WEIGHTS, Generator
-from truedrift.generators.sampling import sample
+from truedrift.generators.sampling import draw_labels, sample
 from truedrift.hub import download_model, is_hub_name
 from truedrift.progress import Progress, no_progress
 from truedrift.recipes.arrays import array_config
 from truedrift.storage import read_regular, write_atomically
 from truedrift.training.config import Estimator
 from truedrift.training.load import default_strength, load_config, load_generator
-from truedrift.training.run_directory import is_run, open_run
 from truedrift.training.setup import Parts
+from truedrift.training.telemetry import describe_energy
 from truedrift.training.train import train
 
 MODEL = "model.json"
@@ -130,10 +130,7 @@ class Model:
     def _labels(self, n: int, label: Any, seed: int) -> torch.Tensor:
         """Return the number of the class of every sample."""
         if label is None:
-            shares = torch.tensor(self.shares, dtype=torch.float64)
-            # One draw per sample number: a larger n does not change the first samples.
-            draws = torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-            return torch.searchsorted(shares.cumsum(0) / shares.sum(), draws).clamp_max(len(self.classes) - 1)
+            return draw_labels(self.shares, n, seed)
         wanted = label.tolist() if hasattr(label, "tolist") else label
         names = [wanted] * n if isinstance(wanted, (str, int, float)) else list(wanted)
         if len(names) != n:
@@ -256,13 +253,12 @@ def fit(
         show: Progress = no_progress if isinstance(progress, bool) else progress
         if progress is True and find_spec("rich") is not None:  # rich is part of the app extra
             show = stack.enter_context(import_module("truedrift.progress_display").ProgressDisplay())
-        for _ in train(config, parts=Parts(samples=samples), out=path, device=device, progress=show):
-            pass
-        loaded = load_generator(path)
-    counts = samples.labels.bincount(minlength=len(samples.classes))
-    shares = tuple((counts / counts.sum()).tolist())
-    strengths = (config.condition.strength_low, config.condition.strength_high)
-    return Model(loaded.generator, samples.classes, shares, samples.units, strengths=strengths, samples=samples)
+        for report in train(config, parts=Parts(samples=samples), out=path, device=device, progress=show):
+            if hasattr(show, "set_note"):
+                show.set_note("training", describe_energy(report.metrics))
+            if report.interrupted is not None:
+                raise KeyboardInterrupt(f"{report.interrupted}: stopped at step {report.step} of {report.steps}")
+        return replace(load(path), samples=samples)
 
 
 def load(path: str | Path) -> Model:
@@ -285,7 +281,6 @@ def load(path: str | Path) -> Model:
     """
     source = download_model(str(path), (CONFIG, WEIGHTS, MODEL)) if is_hub_name(path) else Path(path)
     loaded = load_generator(source)
-    classes = loaded.classes
     if (source / MODEL).is_file():
         tree = _read_model(source / MODEL, loaded.generator.classes)
         units = None if tree["units"] is None else Units.from_description(tree["units"])
@@ -293,14 +288,10 @@ def load(path: str | Path) -> Model:
         return Model(
             loaded.generator, tuple(tree["classes"]), tuple(tree["shares"]), units, tree["strength"], strengths
         )
-    units = None
-    if source.is_dir() and is_run(source):
-        described = open_run(source).data.get("units")
-        units = None if described is None else Units.from_description(described)
-    equal = (1 / len(classes),) * len(classes)
+    shares = loaded.shares or (1 / len(loaded.classes),) * len(loaded.classes)
     config = load_config(source)
     strengths = None if config is None else (config.condition.strength_low, config.condition.strength_high)
-    return Model(loaded.generator, classes, equal, units, default_strength(source), strengths)
+    return Model(loaded.generator, loaded.classes, shares, loaded.units, default_strength(source), strengths)
 
 
 def _read_model(path: Path, classes: int) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import tyro
 from truedrift.distributed import resolve_device
 from truedrift.errors import UserError, list_names
 from truedrift.generators.pretrained import pretrained_names
-from truedrift.generators.sampling import balanced_labels, sample
+from truedrift.generators.sampling import balanced_labels, draw_labels, sample
 from truedrift.records.store import writable_directory
 from truedrift.training.load import (
     LoadedGenerator,
@@ -23,7 +23,7 @@ from truedrift.training.load import (
     note_on_strengths,
     output_directory,
 )
-from truedrift.training.pictures import require_writable_file, write_samples
+from truedrift.training.pictures import require_writable_file, write_arrays, write_samples
 from truedrift.training.setup import memory_errors_as_user_errors
 
 LARGEST_COUNT = 10_000_000
@@ -52,10 +52,12 @@ class Sample:
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(help=RUN_HELP)]
 
     form: Literal["grid", "folder", "npz"] = "grid"
-    """grid: one PNG; folder: one PNG per sample, one folder per class; npz: arrays `images` and `labels`."""
+    """grid: one PNG; folder: one PNG per sample, one folder per class; npz: arrays `images` and `labels`, or for a
+    run on arrays `X` in your units and `y`."""
 
     count: int = 100
-    """Total number of samples, divided evenly among the classes; the rows of a grid have equal length."""
+    """Total number of samples, divided evenly among the classes; the rows of a grid have equal length. Classes of a run
+    on arrays are as frequent as in the data, unless --classes is given."""
 
     classes: tuple[str, ...] = ()
     """Names or numbers of classes; all classes if not given."""
@@ -125,14 +127,20 @@ def _sample(options: Sample, strength: float, path: Path, device: torch.device) 
         raise UserError("the samples are points", "--form folder is for images", "pass --form npz")
     writable_directory(path if options.form == "folder" else path.parent)
     # Draw the samples.
-    labels = balanced_labels(classes, options.count, equal=options.form == "grid")
+    if trained.shares is not None and not options.classes:
+        labels = draw_labels(trained.shares, options.count, options.seed)
+    else:
+        labels = balanced_labels(classes, options.count, equal=options.form == "grid")
     with memory_errors_as_user_errors("pass a smaller --batch or --count"):
         values = sample(
             trained.generator, labels, seed=options.seed, strength=strength, batch=options.batch, device=device
         )
     # Write them.
     try:
-        write_samples(path, options.form, labels, values)
+        if trained.units is not None and options.form == "npz":
+            write_arrays(path, trained.units.to_user(values), labels, trained.classes)
+        else:
+            write_samples(path, options.form, labels, values)
     except OSError as error:
         problem = f"the samples cannot be written to {str(path)!r} ({error.strerror or error})"
         raise UserError(problem, "must be writable and have space", "pass another path with --out") from None

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Annotated, Any
 
 import torch
@@ -27,6 +26,7 @@ from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.run_directory import METRICS
 from truedrift.training.setup import Parts
 from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD
+from truedrift.training.telemetry import describe_energy
 from truedrift.training.train import find_complete, load_training, run_directory
 
 LARGEST_CONFIG_BYTES = 1 << 20
@@ -48,6 +48,7 @@ class Train:
       truedrift train digits --n 64 --set batch.generated=8 --set batch.fresh_negatives=64
       truedrift train digits --classes 3 8
       truedrift train digits --n 16 --print-config
+      truedrift train array --data table.npz
       truedrift train folder --data photos --encoder runs/encoder-folder-0123456789ab
     """
 
@@ -64,7 +65,8 @@ class Train:
     """Estimator of both sides; for one side, use for example --set objective.estimator_neg=standard."""
 
     data: str | None = None
-    """Directory or archive of the data; for the recipe toy, the name of a toy."""
+    """Directory or archive of the data; for the recipe array, a .npz file with X and y, or a .npy file; for the recipe
+    toy, the name of a toy."""
 
     encoder: Path | None = None
     """Run directory of `truedrift train-encoder`, whose encoder gives the features; if not given, the recipe's."""
@@ -208,8 +210,8 @@ def _summary(config: RunConfig, last: TrainingReport) -> str:
         *_advice_line(config, metrics),
         *_energy_line(metrics),
         *_evaluation_line(last.directory),
-        f"samples:  {last.directory / 'samples'}",
-        f"next:     truedrift sample {last.directory}",
+        *(() if config.cadence.grid_every is None else (f"samples:  {last.directory / 'samples'}",)),
+        f"next:     truedrift sample {last.directory}{' --form npz' if config.data.name == 'array' else ''}",
     )
     return "\n".join(lines)
 
@@ -218,15 +220,6 @@ def _advice_line(config: RunConfig, metrics: Mapping[str, Any]) -> list[str]:
     """Return a line if the centroid of the positives is mostly the nearest one at a temperature."""
     n_eff = metrics.get("n_eff_pos")
     return [f"advice:   {text}" for text in advise_on_run(config, {"positive": n_eff} if n_eff else {})]
-
-
-def describe_energy(metrics: Mapping[str, Any]) -> str:
-    """Return the energy distance and its standard error, averaged over scales; empty if it is not known."""
-    energy = [value for value in metrics.get("energy", ()) if value is not None]
-    errors = [value for value in metrics.get("energy_error", ()) if value is not None]
-    if not energy:
-        return ""
-    return f"energy distance {fmean(energy):.3g}" + (f" ± {fmean(errors):.1g}" if errors else "")
 
 
 def _energy_line(metrics: Mapping[str, Any]) -> tuple[str, ...]:

@@ -87,6 +87,23 @@ def balanced_labels(classes: Sequence[int], count: int, *, equal: bool = False) 
     return torch.tensor(classes).repeat_interleave(per_class + (torch.arange(len(classes)) < extra).long())
 
 
+def draw_labels(shares: Sequence[float], count: int, seed: int) -> Int[Tensor, " N"]:
+    """Draw labels of classes that are as frequent as given.
+
+    Args:
+        shares: Weight of each class, ≥ 0.
+        count: Number of labels.
+        seed: Seed. A larger count does not change the first labels.
+
+    Example:
+        >>> draw_labels([0.0, 1.0], 3, seed=0)
+        tensor([1, 1, 1])
+    """
+    limits = torch.tensor(shares, dtype=torch.float64).cumsum(0)
+    draws = torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.searchsorted(limits / limits[-1], draws, right=True).clamp_max(len(shares) - 1)
+
+
 def draw_inputs(
     generator: Generator, ids: range, seed: int
 ) -> tuple[Float[Tensor, "ids ..."], Int[Tensor, "ids style_draws"]]:

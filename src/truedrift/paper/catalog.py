@@ -39,12 +39,13 @@ ITEMS: Mapping[str, str] = {
     "matching": "matching",
     "images": "images",
     "digits": "digits",
+    "arrays": "arrays",
     "bias": "pool_bias",
 }
 """Label → module of this package that defines its `ITEM`, in the order of the report."""
 STUDIES = (
     *("fig:illustration", "fig:bias_loglog", "tab:baselines", "tab:hyperparams", "normalization", "app:temperature"),
-    *("guidance", "equilibrium", "digits", "tab:overhead"),
+    *("guidance", "equilibrium", "digits", "arrays", "tab:overhead"),
 )
 """Labels of the items whose module has a function `study`, which takes options and returns one record."""
 GRIDS: Mapping[str, str] = {

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from truedrift.errors import UserError, require_choice
+from truedrift.recipes.arrays import array
 from truedrift.recipes.recipes import (
     cifar10,
     cifar10_cpu,
@@ -21,6 +22,7 @@ from truedrift.training.config import RunConfig
 from truedrift.training.config_checks import config_from_dict
 
 RECIPES: dict[str, Callable[..., RunConfig]] = {
+    "array": array,
     "toy": toy,
     "digits": digits,
     "fashion-mnist": fashion_mnist,
@@ -34,6 +36,7 @@ RECIPES: dict[str, Callable[..., RunConfig]] = {
 """Recipes by name."""
 
 DESCRIPTIONS: dict[str, str] = {
+    "array": "your own numbers: X and optional classes y in --data FILE.npz, as truedrift.fit: a minute",
     "toy": "points in the plane, an MLP, features are the points: seconds",
     "digits": "scikit-learn's 8×8 digits, an MLP, features are the pixels: minutes on two cores",
     "fashion-mnist": "Fashion-MNIST (28×28, gray) by feature maps of EfficientNet-Lite0 and pixels: 20 minutes",

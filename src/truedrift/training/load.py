@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from truedrift.data.units import Units
 from truedrift.errors import UserError, list_names
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build
@@ -31,6 +32,10 @@ class LoadedGenerator:
     checkpoints that were skipped because they are damaged."""
     step: int | None = None
     """The step of the checkpoint, if the weights come from a run."""
+    units: Units | None = None
+    """Units of the samples of a run on arrays."""
+    shares: tuple[float, ...] | None = None
+    """The fraction of the data in each class, of a run on arrays."""
 
 
 def load_generator(
@@ -94,7 +99,19 @@ def load_generator(
     name = weights if ema is None else f"ema {ema!r}"
     note = f" ({'; '.join(skipped)})" if skipped else ""
     described = f"{path}, step {saved.step}, {name} weights{note}"
-    return LoadedGenerator(generator.float().eval(), classes, described, saved.step)
+    return LoadedGenerator(generator.float().eval(), classes, described, saved.step, *_units_and_shares(run))
+
+
+def _units_and_shares(run: RunDirectory) -> tuple[Units | None, tuple[float, ...] | None]:
+    """Return the units and the class frequencies of a run on arrays."""
+    if "units" not in run.data:
+        return None, None
+    counts = run.data.get("counts")
+    if not (isinstance(counts, list) and len(counts) == len(run.data["classes"])) or not all(
+        isinstance(count, int) and count > 0 for count in counts
+    ):
+        raise UserError(f"the counts of {str(run.path)!r} are damaged", "must be one per class", "train it again")
+    return Units.from_description(run.data["units"]), tuple(count / sum(counts) for count in counts)
 
 
 def _load_checkpoint(run: RunDirectory, step: int | None) -> tuple[checkpoint.Checkpoint, Sequence[str]]:

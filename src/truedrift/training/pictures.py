@@ -4,6 +4,7 @@ The picture of a run at a step uses the same noise every time, the averaged weig
 """
 
 import math
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -167,7 +168,12 @@ def write_sample_picture(
         return write_png(image_grid(images, grid_columns(count, rows)), path)
     labels = torch.arange(POINTS) % classes
     points = sample(generator, labels, seed=SEED, strength=strength, device=device)
-    return write_png(scatter_image(points[:, :2], labels, samples.values[:POINTS, :2]), path)
+    return write_png(scatter_image(_first_two(points), labels, _first_two(samples.values[:POINTS])), path)
+
+
+def _first_two(points: Tensor) -> Tensor:
+    """Return two columns [N, 2]: the first two, or one column and zeros."""
+    return points[:, :2] if points.shape[1] > 1 else torch.cat((points, torch.zeros_like(points)), 1)
 
 
 # ---- Files of samples ----
@@ -189,14 +195,36 @@ def write_samples(path: Path, form: str, labels: Tensor, values: Tensor) -> None
             pixels = image.expand(3, -1, -1).permute(1, 2, 0).contiguous()
             write_png(pixels, path / f"{label:03d}" / f"{number:06d}.png")
     elif form == "npz":
-        import numpy as np  # noqa: PLC0415  an extra
-
         tensors = {"images": to_uint8(values).permute(0, 2, 3, 1)} if values.ndim == 4 else {"points": values}
-        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in (tensors | {"labels": labels}).items()}
-        content = BytesIO()
-        np.savez(content, **arrays)
-        write_atomically(path, content.getvalue())
+        _write_npz(path, {name: tensor.numpy() for name, tensor in (tensors | {"labels": labels}).items()})
     elif values.ndim == 4:
         write_png(image_grid(values, grid_columns(len(values), len(labels.unique()))), path)
     else:
-        write_png(scatter_image(values[:, :2], labels, values[:, :2]), path)
+        write_png(scatter_image(_first_two(values), labels, _first_two(values)), path)
+
+
+def write_arrays(path: Path, values: Tensor, labels: Tensor, classes: Sequence[str]) -> None:
+    """Write samples of a run on arrays: X in the user's units and, if there are several classes, y.
+
+    Args:
+        path: The .npz file.
+        values: X [N, …].
+        labels: The number of the class of each sample.
+        classes: Names of the classes. In y they are integers if all of them are, else text.
+    """
+    import numpy as np  # noqa: PLC0415  an extra
+
+    arrays: dict[str, Any] = {"X": values.numpy()}
+    if len(classes) > 1:
+        names = np.array([classes[k] for k in labels.tolist()])
+        are_integers = all(name.removeprefix("-").isdecimal() for name in classes)
+        arrays["y"] = names.astype("int64") if are_integers else names
+    _write_npz(path, arrays)
+
+
+def _write_npz(path: Path, arrays: dict[str, Any]) -> None:
+    import numpy as np  # noqa: PLC0415  an extra
+
+    content = BytesIO()
+    np.savez(content, **arrays)
+    write_atomically(path, content.getvalue())

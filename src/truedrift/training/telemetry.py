@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from statistics import fmean
 from typing import Any, BinaryIO
 
 import torch
@@ -200,3 +201,12 @@ class TensorBoard:
                 with suppress(OSError):
                     failed.close()
             self._notify(f"TensorBoard is off: {str(self._directory)!r} cannot be written ({error_text(error)})")
+
+
+def describe_energy(metrics: Mapping[str, Any]) -> str:
+    """Return the energy distance and its standard error, averaged over scales; empty if it is not known."""
+    energy = [value for value in metrics.get("energy", ()) if value is not None]
+    errors = [value for value in metrics.get("energy_error", ()) if value is not None]
+    if not energy:
+        return ""
+    return f"energy distance {fmean(energy):.3g}" + (f" ± {fmean(errors):.1g}" if errors else "")
