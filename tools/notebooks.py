@@ -4,6 +4,7 @@ A notebook is executed in a new, empty directory, which stands as "." in its out
 `parameters`; the tests replace it by smaller sizes.
 """
 
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -30,13 +31,13 @@ def execute(path: Path, folder: Path, parameters: str | None = None) -> Any:
     notebook = nbformat.read(path, as_version=4)
     (cell,) = [each for each in notebook.cells if "parameters" in each.metadata.get("tags", ())]
     cell.source = cell.source if parameters is None else parameters
+    os.environ["PYTHONWARNINGS"] = "ignore:IProgress not found"  # tqdm would like to draw widgets
     resources = {"metadata": {"path": str(folder)}}
-    NotebookClient(
-        notebook, timeout=LIMIT_SECONDS, kernel_name="python3", resources=resources, record_timing=False
-    ).execute()
+    options = {"resources": resources, "record_timing": False, "coalesce_streams": True}
+    NotebookClient(notebook, timeout=LIMIT_SECONDS, kernel_name="python3", **options).execute()
     for output in (output for each in notebook.cells for output in each.get("outputs", ())):
         if output.output_type == "stream":
-            output.text = output.text.replace(f"{folder.resolve()}/", "")
+            output.text = output.text.replace(f"{folder.resolve()}/", "").replace("\r\n", "\n")
     notebook.metadata = {"kernelspec": notebook.metadata.kernelspec, "language_info": {"name": "python"}}
     return notebook
 

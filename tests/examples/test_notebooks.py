@@ -19,7 +19,7 @@ SMALL = {
 }
 SHOWN = {
     "quickstart": r"tensor\(\[0\.5625, 0\.2188, 0\.2188\]\).*energy distance -?\d",
-    "bias_laboratory": r"variance, standard.*n for a bias of 0\.2 with ABC",
+    "bias_laboratory": r"variance, standard.*n for 1 % of the spread with ABC",
     "train_your_images": r"has 3 classes: one 182, two 177, zero 178.*complete: \d+ steps.*FD \(encoder:convnet\)",
 }
 """Text of the outputs."""
