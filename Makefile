@@ -19,12 +19,12 @@ $(BIN)/python:
 
 # An editable install: only a change of pyproject.toml installs anything again.
 $(VENV)/app.installed: pyproject.toml | $(BIN)/python
-	@echo "installing truedrift and its dependencies into $(VENV): about 1.3 GB with torch for the CPU, several GB with torch for CUDA"
+	@echo "installing truedrift and its dependencies into $(VENV): about 1.6 GB, several GB more if pip takes torch for CUDA"
 	$(PIP) --editable '.[app]'
 	@touch $@
 
 $(VENV)/dev.installed: pyproject.toml | $(BIN)/python
-	@echo "installing truedrift and the tools of its development into $(VENV): about 3 GB with torch for the CPU"
+	@echo "installing truedrift and the tools of its development into $(VENV): about 3 GB, several GB more if pip takes torch for CUDA"
 	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/app.installed
 
