@@ -35,9 +35,10 @@ def start_browser(profile, logs=("browser",), downloads=None):
     `logs` are those that `get_log` may read; files are saved to `downloads`.
     """
     chromium, driver = which("chromium", "chromium-browser", "google-chrome"), which("chromedriver")
-    if chromium is None or driver is None:
-        pytest.skip("no chromium found: run `make browser`")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install 'truedrift[dev]'")
+    missing = [name for name, found in (("chromium", chromium), ("chromedriver", driver)) if found is None]
+    if missing:
+        pytest.skip(f"{' and '.join(missing)} not found on the PATH: run `make browser`")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install 'truedrift[dev]'")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in (*FLAGS, f"--user-data-dir={profile}"):

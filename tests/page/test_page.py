@@ -117,7 +117,7 @@ def test_an_item_of_the_catalog_has_its_figure_text_and_origin(tmp_path):
     record = fig_illustration.run(fig_illustration.Options(n=4, draws=20, seed=3))
     page = write_page(tmp_path / "page.html", title="t", records=[record], runs=[]).read_text()
     assert '<strong><a href="#item-fig:illustration"><bdi>fig:illustration</bdi></a></strong>' in page
-    assert '<h3 id="item-fig:illustration">fig:illustration</h3>' in page
+    assert '<h3 id="item-fig:illustration">fig:illustration</h3>\n<p>Figure 1 of the paper. ' in page
     assert page.count('src="data:image/png;base64,') == 1
     assert "draw 0 of 20 with seed 3" in page
     assert record.provenance.time in page

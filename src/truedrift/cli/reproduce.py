@@ -34,6 +34,15 @@ class Reproduce:
     runs. Finished runs are reused, including by other items, and the same command continues where it stopped. With
     --executor slurm the command submits the missing runs and returns; run it again to collect the results.
 
+    Items of the paper:
+      Figure 1  fig:illustration         Table 1  tab:main_results      Table 5  tab:baselines
+      Figure 2  fig:bias_loglog          Table 2  tab:samples_to_fid    Table 6  tab:hyperparams
+      Figure 3  fig:convergence          Table 3  tab:overhead          Table 7  tab:cifar100
+      Figure 4  fig:ablation_trajectory  Appendix D  app:temperature
+
+    Additional studies:
+      normalization, guidance, equilibrium, digits, arithmetic, temperature-sweep, matching, images
+
     Try it:
       truedrift reproduce fig:bias_loglog
       truedrift reproduce tab:baselines --scale smoke

@@ -44,7 +44,7 @@ from truedrift.page.run_data import (
     sort_runs,
 )
 from truedrift.page.run_log import FEW
-from truedrift.paper.catalog import find_item
+from truedrift.paper.catalog import PRINTED, find_item
 from truedrift.records.provenance import Provenance
 from truedrift.report.figure import save_figure, set_paper_fonts
 from truedrift.report.neighbors import describe_neighbors, describe_neighbors_protocol, neighbor_distances_figure
@@ -167,6 +167,7 @@ def render_page(
         subtitle=f"{', '.join(counts) or 'nothing'}; {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         findings=order_findings(findings),
         items=items,
+        printed=PRINTED,
         models=models,
         runs=runs,
         drawn=drawn,
