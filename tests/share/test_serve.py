@@ -12,7 +12,6 @@ from truedrift.cli import main
 from truedrift.share import serve
 from truedrift.share.serve import list_choices
 
-
 SCRIPT = """
 import json, sys, truedrift
 from truedrift.share.serve import make_page
