@@ -22,6 +22,7 @@ from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
 from truedrift.storage import iterate_json_lines, open_to_read
 from truedrift.training.config import Estimator, RunConfig
+from truedrift.training.loggers import resolve_loggers
 from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.run_directory import METRICS
 from truedrift.training.setup import Parts
@@ -46,6 +47,7 @@ class Train:
       truedrift train toy --data two-moons --set objective.temperatures=0.1,0.5
       truedrift train digits --n 64 --set batch.generated=8 --set batch.fresh_negatives=64
       truedrift train digits --classes 3 8
+      truedrift train digits --log tensorboard wandb mlflow
       truedrift train digits --n 16 --print-config
       truedrift train folder --data photos --encoder runs/encoder-folder-0123456789ab
     """
@@ -83,6 +85,9 @@ class Train:
     out: Path | None = None
     """Run directory; runs/RECIPE-HASH if not given."""
 
+    log: Annotated[tuple[str, ...] | None, tyro.conf.arg(aliases=["--loggers"])] = None
+    """Loggers: tensorboard, wandb, mlflow, or none; tensorboard if not given. Under torchrun use --loggers."""
+
     timeout: float = TIMEOUT_MINUTES
     """Under torchrun: minutes to wait for an answer of the other processes."""
 
@@ -103,7 +108,8 @@ class Train:
             raise UserError(f"is {self.timeout}", allowed, "pass for example 10", field="--timeout")
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
-        return partial(_train, config, self.out, resolve_device(self.device), self.timeout)
+        log = resolve_loggers(self.log)
+        return partial(_train, config, self.out, resolve_device(self.device), self.timeout, log)
 
 
 def _own_encoder(run: Path, pooling: str) -> str:
@@ -134,7 +140,9 @@ def _read_config(path: Path) -> dict[str, Any]:
     return tree
 
 
-def _train(config: RunConfig, out: Path | None, device: torch.device, timeout_minutes: float) -> str:
+def _train(
+    config: RunConfig, out: Path | None, device: torch.device, timeout_minutes: float, log: tuple[str, ...]
+) -> str:
     """Train to the end or to a signal; return the summary on rank 0."""
     # Load the data and build the evaluator.
     progress = ProgressDisplay(quiet=not is_rank_zero())
@@ -151,7 +159,11 @@ def _train(config: RunConfig, out: Path | None, device: torch.device, timeout_mi
     evaluate = build_evaluator(config, device=device, samples=training.samples, progress=progress)
     # Take the steps.
     reports = training.reports(
-        evaluate=evaluate, progress=progress, notify=progress.print_message, timeout_minutes=timeout_minutes
+        evaluate=evaluate,
+        progress=progress,
+        notify=progress.print_message,
+        timeout_minutes=timeout_minutes,
+        log=log,
     )
     last = follow_training(reports, progress, describe_energy)
     return _summary(config, last) if is_rank_zero() else ""
