@@ -13,6 +13,7 @@ import tyro
 
 from truedrift.cli.main import CommandExit
 from truedrift.data.folder import describe_folder
+from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.distributed import TIMEOUT_MINUTES, PeerLost, resolve_device
 from truedrift.encoders.pooling import POOLINGS
 from truedrift.encoders.resnet import OwnEncoderOptions, hash_encoder
@@ -20,7 +21,7 @@ from truedrift.errors import UserError, error_text
 from truedrift.progress_display import ProgressDisplay, is_rank_zero
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
-from truedrift.storage import iterate_json_lines, open_to_read
+from truedrift.storage import cache_directory, iterate_json_lines, open_to_read
 from truedrift.training.config import Estimator, RunConfig
 from truedrift.training.loggers import resolve_loggers
 from truedrift.training.loop import NonFinite, TrainingReport
@@ -148,7 +149,8 @@ def _train(
     progress = ProgressDisplay(quiet=not is_rank_zero())
     data = config.data
     if data.name == "folder" and data.root is not None and Path(data.root).is_dir():
-        progress.print_message(f"{data.root} has {describe_folder(Path(data.root))}")
+        size = "" if data.image_size is None else f"; images are resized to {data.image_size}×{data.image_size}"
+        progress.print_message(f"{data.root} has {describe_folder(Path(data.root))}{size}")
     evaluated = config.evaluation.extractor is not None
     run = run_directory(config, Parts(), out)
     complete = find_complete(run, evaluated=evaluated, notify=progress.print_message)
@@ -220,8 +222,20 @@ def _summary(config: RunConfig, last: TrainingReport) -> str:
         *_evaluation_line(last.directory),
         f"samples:  {last.directory / 'samples'}",
         f"next:     truedrift sample {last.directory}",
+        *_evaluation_commands(config, last.directory),
     )
     return "\n".join(lines)
+
+
+def _evaluation_commands(config: RunConfig, directory: Path) -> list[str]:
+    """Return the commands that evaluate a run on a folder of images, and fetch the network that this needs."""
+    if config.data.name != "folder":
+        return []
+    name = config.evaluation.extractor or "inception"
+    network, evaluate = REMOTE_ASSETS.get(name), f"          truedrift evaluate {directory}"
+    if network is None or (cache_directory() / name).is_dir():
+        return [evaluate]
+    return [f"          truedrift data fetch {name}    # {network.size / 1e6:.0f} MB, which evaluate needs", evaluate]
 
 
 def describe_energy(metrics: Mapping[str, Any]) -> str:
