@@ -36,10 +36,23 @@ def test_small_gray_images_are_enlarged_by_an_integer_factor():
 
 @pytest.mark.parametrize(
     ("count", "rows", "columns"),
-    [(100, 10, 10), (40, 10, 4), (3, 10, 1), (100, 1, 10), (5, 1, 3), (1, 1, 1), (2, 1, 2)],
+    [(100, 10, 10), (40, 10, 4), (3, 10, 1), (100, 1, 10), (5, 1, 3), (1, 1, 1), (2, 1, 2), (400, 1, 10), (60, 2, 10)],
 )
 def test_grid_columns(count, rows, columns):
     assert pictures_module.grid_columns(count, rows) == columns
+
+
+def test_rows_of_a_class_wrap_at_ten_images():
+    """Two classes of 12 images: a row of ten and a row of two each; the rest of the row is white."""
+    images = torch.full((24, 1, 32, 32), -1.0)
+    cells = pictures_module.class_grid(images, 2)[2:, 2:, 0].unfold(0, 32, 34).unfold(1, 32, 34).amax((-1, -2))
+    assert [[int(cell) for cell in row] for row in cells] == [[0] * 10, [0, 0, *[255] * 8]] * 2
+
+
+def test_folders_are_named_by_their_classes():
+    assert pictures_module.class_folders(["cat", "45°"]) == ["cat", "45_"]
+    assert pictures_module.class_folders(["..", "/etc"]) == ["000-", "001-_etc"]
+    assert pictures_module.class_folders(["a", "A"]) == ["000-a", "001-A"]
 
 
 def test_scatter_image_draws_points_at_their_positions():

@@ -12,6 +12,7 @@ import tyro
 
 from truedrift.cli.main import CommandExit
 from truedrift.data.folder import describe_folder
+from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.distributed import TIMEOUT_MINUTES, PeerLost, resolve_device
 from truedrift.encoders.pooling import POOLINGS
 from truedrift.encoders.resnet import OwnEncoderOptions, hash_encoder
@@ -20,8 +21,9 @@ from truedrift.progress_display import ProgressDisplay, is_rank_zero
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
 from truedrift.report.screens import advise_on_run
-from truedrift.storage import iterate_json_lines, open_to_read
+from truedrift.storage import cache_directory, iterate_json_lines, open_to_read
 from truedrift.training.config import Estimator, RunConfig
+from truedrift.training.loggers import resolve_loggers
 from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.run_directory import METRICS
 from truedrift.training.setup import Parts
@@ -47,6 +49,7 @@ class Train:
       truedrift train toy --data two-moons --set objective.temperatures=0.1,0.5
       truedrift train digits --n 64 --set batch.generated=8 --set batch.fresh_negatives=64
       truedrift train digits --classes 3 8
+      truedrift train digits --log tensorboard wandb mlflow
       truedrift train digits --n 16 --print-config
       truedrift train array --data table.npz
       truedrift train folder --data photos --encoder runs/encoder-folder-0123456789ab
@@ -86,6 +89,9 @@ class Train:
     out: Path | None = None
     """Run directory; if not given, one in runs/ that is named by recipe, estimator, n, seed and a hash."""
 
+    log: Annotated[tuple[str, ...] | None, tyro.conf.arg(aliases=["--loggers"])] = None
+    """Loggers: tensorboard, wandb, mlflow, or none; tensorboard if not given. Under torchrun use --loggers."""
+
     timeout: float = TIMEOUT_MINUTES
     """Under torchrun: minutes to wait for an answer of the other processes."""
 
@@ -106,7 +112,8 @@ class Train:
             raise UserError(f"is {self.timeout}", allowed, "pass for example 10", field="--timeout")
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
-        return partial(_train, config, self.out, resolve_device(self.device), self.timeout)
+        log = resolve_loggers(self.log)
+        return partial(_train, config, self.out, resolve_device(self.device), self.timeout, log)
 
 
 def _own_encoder(run: Path, pooling: str) -> str:
@@ -137,13 +144,16 @@ def _read_config(path: Path) -> dict[str, Any]:
     return tree
 
 
-def _train(config: RunConfig, out: Path | None, device: torch.device, timeout_minutes: float) -> str:
+def _train(
+    config: RunConfig, out: Path | None, device: torch.device, timeout_minutes: float, log: tuple[str, ...]
+) -> str:
     """Train to the end or to a signal; return the summary on rank 0."""
     # Load the data and build the evaluator.
     progress = ProgressDisplay(quiet=not is_rank_zero())
     data = config.data
     if data.name == "folder" and data.root is not None and Path(data.root).is_dir():
-        progress.print_message(f"{data.root} has {describe_folder(Path(data.root))}")
+        size = "" if data.image_size is None else f"; images are resized to {data.image_size}×{data.image_size}"
+        progress.print_message(f"{data.root} has {describe_folder(Path(data.root))}{size}")
     evaluated = config.evaluation.extractor is not None
     run = run_directory(config, Parts(), out)
     complete = find_complete(run, evaluated=evaluated, notify=progress.print_message)
@@ -154,7 +164,11 @@ def _train(config: RunConfig, out: Path | None, device: torch.device, timeout_mi
     evaluate = build_evaluator(config, device=device, samples=training.samples, progress=progress)
     # Take the steps.
     reports = training.reports(
-        evaluate=evaluate, progress=progress, notify=progress.print_message, timeout_minutes=timeout_minutes
+        evaluate=evaluate,
+        progress=progress,
+        notify=progress.print_message,
+        timeout_minutes=timeout_minutes,
+        log=log,
     )
     last = follow_training(reports, progress, describe_energy)
     return _summary(config, last) if is_rank_zero() else ""
@@ -212,6 +226,7 @@ def _summary(config: RunConfig, last: TrainingReport) -> str:
         *_evaluation_line(last.directory),
         *(() if config.cadence.grid_every is None else (f"samples:  {last.directory / 'samples'}",)),
         f"next:     truedrift sample {last.directory}{' --form npz' if config.data.name == 'array' else ''}",
+        *_evaluation_commands(config, last.directory),
     )
     return "\n".join(lines)
 
@@ -220,6 +235,17 @@ def _advice_line(config: RunConfig, metrics: Mapping[str, Any]) -> list[str]:
     """Return a line if the centroid of the positives is mostly the nearest one at a temperature."""
     n_eff = metrics.get("n_eff_pos")
     return [f"advice:   {text}" for text in advise_on_run(config, {"positive": n_eff} if n_eff else {})]
+
+
+def _evaluation_commands(config: RunConfig, directory: Path) -> list[str]:
+    """Return the commands that evaluate a run on a folder of images, and fetch the network that this needs."""
+    if config.data.name != "folder":
+        return []
+    name = config.evaluation.extractor or "inception"
+    network, evaluate = REMOTE_ASSETS.get(name), f"          truedrift evaluate {directory}"
+    if network is None or (cache_directory() / name).is_dir():
+        return [evaluate]
+    return [f"          truedrift data fetch {name}    # {network.size / 1e6:.0f} MB, which evaluate needs", evaluate]
 
 
 def _energy_line(metrics: Mapping[str, Any]) -> tuple[str, ...]:

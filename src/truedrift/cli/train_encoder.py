@@ -26,6 +26,7 @@ from truedrift.training.encoder_run import (
     find_complete_encoder,
     train_encoder,
 )
+from truedrift.training.loggers import resolve_loggers
 from truedrift.training.setup import load_data
 
 DATA_SETS = tuple(name for name in NAMES if name not in TOYS)
@@ -79,6 +80,9 @@ class TrainEncoder:
     out: Path | None = None
     """Run directory; runs/encoder-NAME-HASH if not given."""
 
+    log: tuple[str, ...] | None = None
+    """Loggers: tensorboard, wandb, mlflow, or none; tensorboard if not given."""
+
     print_config: bool = False
     """Only print the configuration as JSON."""
 
@@ -87,7 +91,7 @@ class TrainEncoder:
         config = encoder_config_from_dict(apply_settings(EncoderConfig().tree(), (*self._settings(), *self.set)))
         if self.print_config:
             return partial(json.dumps, config.tree(), indent=2)
-        return partial(_train, config, self.out, resolve_device(self.device))
+        return partial(_train, config, self.out, resolve_device(self.device), resolve_loggers(self.log))
 
     def _settings(self) -> list[str]:
         """Return the settings that the flags stand for."""
@@ -108,7 +112,7 @@ class TrainEncoder:
         return [f"{option}={json.dumps(value)}" for option, value in flags.items() if value is not None]
 
 
-def _train(config: EncoderConfig, out: Path | None, device: torch.device) -> str:
+def _train(config: EncoderConfig, out: Path | None, device: torch.device, log: tuple[str, ...]) -> str:
     """Train to the end or to a signal; return the summary."""
     progress = ProgressDisplay()
     last = find_complete_encoder(config, out, progress.print_message)
@@ -118,7 +122,7 @@ def _train(config: EncoderConfig, out: Path | None, device: torch.device) -> str
         with ProgressDisplay() as loading:
             samples = load_data(config.data, seed=config.seed, progress=loading)
         reports = train_encoder(
-            config, samples=samples, out=out, device=device, progress=progress, notify=progress.print_message
+            config, samples=samples, out=out, device=device, progress=progress, notify=progress.print_message, log=log
         )
         last = follow_training(reports, progress, _describe_loss)
         class_sizes = samples.labels.unique(return_counts=True)[1].tolist()

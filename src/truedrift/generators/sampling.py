@@ -11,6 +11,7 @@ import torch
 from truedrift.axes import Float, Int, Tensor
 from truedrift.errors import UserError, require_integer
 from truedrift.generators.base import Generator
+from truedrift.progress import Progress, no_progress
 from truedrift.seeding import stream
 
 BLOCK = 64
@@ -26,6 +27,7 @@ def sample(
     batch: int = 256,
     first_id: int = 0,
     device: torch.device | str | None = None,
+    progress: Progress = no_progress,
 ) -> Float[Tensor, "N ..."]:
     """Sample one x per label.
 
@@ -37,6 +39,7 @@ def sample(
         batch: Samples per forward pass.
         first_id: Id of the first sample; the ids are first_id … first_id + N − 1.
         device: Device to move the generator to; None computes where the generator is.
+        progress: Called with a description, the number of samples drawn, and their number.
 
     Returns:
         Samples [N, *sample_shape] in float32 on the CPU.
@@ -67,6 +70,7 @@ def sample(
             samples[rows] = generator(
                 z.to(like), labels[rows].long().to(like.device), strengths[rows].to(like), style_ids.to(like.device)
             )
+            progress("drawing samples", rows.stop, len(labels))
     return samples
 
 

@@ -20,7 +20,7 @@ from truedrift.page.run_data import (
 )
 from truedrift.page.run_log import Evaluation, number_at
 from truedrift.report.neighbors import describe_neighbors, describe_neighbors_protocol
-from truedrift.report.screens import share
+from truedrift.report.screens import describe_few_samples, share
 from truedrift.report.sweeps import Sweep, describe_best
 from truedrift.training.status import RunStatus, last_event
 
@@ -212,6 +212,7 @@ def describe_protocol(protocol: Protocol) -> str:
         f"({protocol.extractor_sha256[:12]}; {protocol.prepared}); {protocol.samples:,} samples, "
         f"labels {protocol.labels}, seed {protocol.seed}, strength {protocol.strength:g}, {protocol.weights} weights, "
         f"against {protocol.reference_count:,} of {protocol.reference} ({protocol.split})"
+        f"{'. ' + describe_few_samples(protocol) if protocol.few_samples else ''}"
     )
 
 

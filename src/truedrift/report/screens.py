@@ -7,7 +7,7 @@ from truedrift.bias.advice import NAMES, advise_on_n_eff
 from truedrift.bias.confidence import CALIBRATION
 from truedrift.bias.diagnosis import Bias, Diagnosis, Push, Quantiles, TemperatureDiagnosis
 from truedrift.evaluation.metrics import split_count
-from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
+from truedrift.evaluation.record import FEW_SAMPLES, EvaluationRecord, Metrics, Protocol
 from truedrift.report.table import align_columns, format_number
 from truedrift.training.config import RunConfig
 
@@ -37,7 +37,15 @@ def evaluation_summary(record: EvaluationRecord) -> str:
         f"samples:  {of.samples}, labels {of.labels}, seed {of.seed}, strength {of.strength:g}, {of.weights} weights",
         f"time:     {record.seconds:.0f} s",
     ]
+    if of.few_samples:
+        lines.append(f"warning:  {describe_few_samples(of)}")
     return "\n".join(lines)
+
+
+def describe_few_samples(protocol: Protocol) -> str:
+    """Return what a distance of few samples is worth."""
+    least = min(protocol.samples, protocol.reference_count)
+    return f"Distances of {least} samples say little; compare runs with at least {FEW_SAMPLES}, better thousands"
 
 
 def share(value: float | None) -> str:

@@ -18,6 +18,7 @@ from truedrift.training.setup import memory_errors_as_user_errors
 from truedrift.training.state import average_file
 
 Weights = Literal["ema", "model"]
+NO_GUIDANCE = "The run was trained without guidance (batch.unconditional is 0): the strength had no effect on its loss."
 
 
 @dataclass(frozen=True)
@@ -158,11 +159,11 @@ def default_strength(path: Path) -> float:
 
 
 def note_on_strengths(path: Path, strengths: Sequence[float]) -> str:
-    """Return a note for the user if a guidance strength is one that the generator was not trained with.
+    """Return a note for the user if the generator was trained without guidance, or not with these strengths.
 
     Args:
         path: A run directory, a folder of `save_pretrained`, or a name such as `pretrained:digits`.
-        strengths: The strengths that were asked for.
+        strengths: The strengths that the user gave.
 
     Returns:
         One line; empty if there is nothing to say.
@@ -173,7 +174,7 @@ def note_on_strengths(path: Path, strengths: Sequence[float]) -> str:
     low, high = config.condition.strength_low, config.condition.strength_high
     outside = [f"{strength:g}" for strength in strengths if not low <= strength <= high]
     if not outside:
-        return ""
+        return NO_GUIDANCE if strengths and config.batch.unconditional == 0 else ""
     trained = f"strength {low:g} only" if low == high else f"strengths from {low:g} to {high:g}"
     return f"note: the generator was trained with {trained}, and not with {', '.join(outside)}"
 

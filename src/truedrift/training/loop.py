@@ -280,6 +280,7 @@ class Loop:
                     path,
                     strength=self.config.sample_strength,
                 )
+            self.journal.add_picture(path)
 
 
 def _call_evaluate(
