@@ -1,13 +1,15 @@
 # make demo   the main job on embedded data          make test        lint, types, architecture, all tests
 # make bench  benchmarks, as ratios in one run       make test-slow   the studies that take minutes
 # make test-chaos BUDGET=900   kill, damage and mislead every command for that many seconds; docs/reliability.md
-# make docs   the documentation site, in site/
+# make docs   the documentation site, in site/       make notebooks   the notebooks of examples/, with their outputs
+# make release-check   sdist and wheel in dist/, and every extra in a clean environment; EXTRAS="app slurm" checks these
 # make browser  Chromium for the tests of the report's page, where apt-get can install it
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check
 
-.PHONY: demo test test-slow test-chaos lint bench docs browser clean
+.PHONY: demo test test-slow test-chaos lint bench docs notebooks release-check browser clean
 .DELETE_ON_ERROR:
 
 $(BIN)/python:
@@ -17,11 +19,13 @@ $(BIN)/python:
 
 # An editable install: only a change of pyproject.toml installs anything again.
 $(VENV)/app.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[app]'
+	@echo "installing truedrift and its dependencies into $(VENV): about 1.6 GB, several GB more if pip takes torch for CUDA"
+	$(PIP) --editable '.[app]'
 	@touch $@
 
 $(VENV)/dev.installed: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@echo "installing truedrift and the tools of its development into $(VENV): about 3 GB, several GB more if pip takes torch for CUDA"
+	$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/app.installed
 
 demo: $(VENV)/app.installed
@@ -47,6 +51,12 @@ test-chaos: $(VENV)/dev.installed
 docs: $(VENV)/dev.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "open site/index.html"
+
+notebooks: $(VENV)/dev.installed
+	$(BIN)/python tools/notebooks.py
+
+release-check: $(VENV)/dev.installed
+	$(BIN)/python tools/release_check.py $(if $(EXTRAS),--extras $(EXTRAS))
 
 # The package that the grouped loss is compared with lives in a folder of its own, away from the environment.
 $(VENV)/compared/drifting_models: | $(BIN)/python

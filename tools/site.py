@@ -37,7 +37,8 @@ _LINK = re.compile(r"(\]\()([^)#:\s]+)((?:#[^)\s]*)?\))")
 
 def extra_files() -> dict[str, str]:
     """Return the other files that pages link to: path in the repository → path on the site."""
-    examples = {f"examples/{path.name}": f"examples/{path.name}" for path in sorted((ROOT / "examples").glob("*.py"))}
+    scripts = sorted(path for path in (ROOT / "examples").iterdir() if path.suffix in {".py", ".ipynb"})
+    examples = {f"examples/{path.name}": f"examples/{path.name}" for path in scripts}
     pictures = (ROOT / "src/truedrift/pretrained").glob("*/*.png")
     return examples | {
         str(path.relative_to(ROOT)): f"pretrained/{path.parent.name}-{path.name}" for path in sorted(pictures)

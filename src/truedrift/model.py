@@ -13,9 +13,10 @@ converted back.
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,14 +29,15 @@ from truedrift.data.arrays import samples_from_arrays
 from truedrift.data.samples import Samples, to_uint8
 from truedrift.data.units import Units
 from truedrift.errors import UserError, import_package, list_names, require_integer
-from truedrift.generators.base import Generator
-from truedrift.generators.sampling import sample
+from truedrift.generators.base import CONFIG, WEIGHTS, Generator
+from truedrift.generators.sampling import draw_labels, sample
+from truedrift.hub import download_model, is_hub_name
 from truedrift.progress import Progress, no_progress
 from truedrift.recipes.arrays import array_config
 from truedrift.storage import read_regular, write_atomically
-from truedrift.training.load import default_strength, load_generator
-from truedrift.training.run_directory import is_run, open_run
+from truedrift.training.load import default_strength, load_config, load_generator
 from truedrift.training.setup import Parts
+from truedrift.training.telemetry import describe_energy
 from truedrift.training.train import train
 
 MODEL = "model.json"
@@ -70,6 +72,7 @@ class Model:
         shares: The fraction of the data in each class; samples without a label follow it.
         units: Units of arrays; None for images.
         strength: Guidance strength of samples if none is given.
+        strengths: Smallest and largest guidance strength of the training; None: unknown.
         samples: The data of `fit`, for `evaluate`; it is not saved.
     """
 
@@ -78,6 +81,7 @@ class Model:
     shares: tuple[float, ...]
     units: Units | None = None
     strength: float = 1.0
+    strengths: tuple[float, float] | None = None
     samples: Samples | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
@@ -85,6 +89,11 @@ class Model:
         count = sum(parameter.numel() for parameter in self.generator.parameters())
         kind = type(self.generator).__name__
         return f"Model({kind}, {count:,} parameters, samples {list(shape)}, {len(self.classes)} classes)"
+
+    @property
+    def has_guidance(self) -> bool:
+        """Whether the model was trained with several guidance strengths, or may have been."""
+        return self.strengths is None or self.strengths[0] < self.strengths[1]
 
     def sample(
         self, n: int, label: Any = None, *, seed: int = 0, strength: float | None = None, return_labels: bool = False
@@ -121,10 +130,7 @@ class Model:
     def _labels(self, n: int, label: Any, seed: int) -> torch.Tensor:
         """Return the number of the class of every sample."""
         if label is None:
-            shares = torch.tensor(self.shares, dtype=torch.float64)
-            # One draw per sample number: a larger n does not change the first samples.
-            draws = torch.rand(n, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-            return torch.searchsorted(shares.cumsum(0) / shares.sum(), draws).clamp_max(len(self.classes) - 1)
+            return draw_labels(self.shares, n, seed)
         wanted = label.tolist() if hasattr(label, "tolist") else label
         names = [wanted] * n if isinstance(wanted, (str, int, float)) else list(wanted)
         if len(names) != n:
@@ -185,6 +191,7 @@ class Model:
             "classes": list(self.classes),
             "shares": list(self.shares),
             "strength": self.strength,
+            "strengths": self.strengths,
             "units": None if self.units is None else self.units.describe(),
         }
         write_atomically(folder / MODEL, (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode())
@@ -246,20 +253,21 @@ def fit(
         show: Progress = no_progress if isinstance(progress, bool) else progress
         if progress is True and find_spec("rich") is not None:  # rich is part of the app extra
             show = stack.enter_context(import_module("truedrift.progress_display").ProgressDisplay())
-        for _ in train(config, parts=Parts(samples=samples), out=path, device=device, progress=show):
-            pass
-        loaded = load_generator(path)
-    counts = samples.labels.bincount(minlength=len(samples.classes))
-    shares = tuple((counts / counts.sum()).tolist())
-    return Model(loaded.generator, samples.classes, shares, samples.units, samples=samples)
+        for report in train(config, parts=Parts(samples=samples), out=path, device=device, progress=show):
+            if hasattr(show, "set_note"):
+                show.set_note("training", describe_energy(report.metrics))
+            if report.interrupted is not None:
+                raise KeyboardInterrupt(f"{report.interrupted}: stopped at step {report.step} of {report.steps}")
+        return replace(load(path), samples=samples)
 
 
 def load(path: str | Path) -> Model:
     """Load a model.
 
     Args:
-        path: A folder of `Model.save`, a run directory of `truedrift train`, a folder of `save_pretrained`, or a
-            name such as "pretrained:digits".
+        path: A folder of `Model.save` or `truedrift export`, a run directory of `truedrift train`, a folder of
+            `save_pretrained`, a name such as "pretrained:digits", or USER/NAME on the Hugging Face Hub, unless a
+            folder USER exists.
 
     Returns:
         The model. Samples of a run or of the package have their usual guidance strength.
@@ -271,31 +279,32 @@ def load(path: str | Path) -> Model:
         >>> load("pretrained:digits").sample(5, label=3).shape
         (5, 8, 8)
     """
-    source = Path(path)
+    source = download_model(str(path), (CONFIG, WEIGHTS, MODEL)) if is_hub_name(path) else Path(path)
     loaded = load_generator(source)
-    classes = loaded.classes
     if (source / MODEL).is_file():
-        tree = _read_model(source / MODEL)
+        tree = _read_model(source / MODEL, loaded.generator.classes)
         units = None if tree["units"] is None else Units.from_description(tree["units"])
-        return Model(loaded.generator, tuple(tree["classes"]), tuple(tree["shares"]), units, tree["strength"])
-    units = None
-    if source.is_dir() and is_run(source):
-        described = open_run(source).data.get("units")
-        units = None if described is None else Units.from_description(described)
-    equal = (1 / len(classes),) * len(classes)
-    return Model(loaded.generator, classes, equal, units, default_strength(source))
+        strengths = None if tree.get("strengths") is None else tuple(tree["strengths"])
+        return Model(
+            loaded.generator, tuple(tree["classes"]), tuple(tree["shares"]), units, tree["strength"], strengths
+        )
+    shares = loaded.shares or (1 / len(loaded.classes),) * len(loaded.classes)
+    config = load_config(source)
+    strengths = None if config is None else (config.condition.strength_low, config.condition.strength_high)
+    return Model(loaded.generator, loaded.classes, shares, loaded.units, default_strength(source), strengths)
 
 
-def _read_model(path: Path) -> dict[str, Any]:
-    """Read model.json and check its fields."""
+def _read_model(path: Path, classes: int) -> dict[str, Any]:
+    """Read model.json and check its fields; the generator has that many classes."""
     try:
         tree = json.loads(read_regular(path).decode())
         fits = (
             tree["schema"] == SCHEMA
             and all(isinstance(each, str) for each in tree["classes"])
-            and len(tree["shares"]) == len(tree["classes"]) > 0
+            and len(tree["shares"]) == len(tree["classes"]) == classes
             and all(isinstance(each, float) and 0 <= each <= 1 for each in tree["shares"])
             and isinstance(tree["strength"], (int, float))
+            and (tree.get("strengths") is None or _is_range(tree["strengths"]))
             and (tree["units"] is None or isinstance(tree["units"], dict))
         )
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -303,3 +312,13 @@ def _read_model(path: Path) -> dict[str, Any]:
     if not fits:
         raise UserError(f"{str(path)!r} is damaged", "must be the file that Model.save wrote", "save the model again")
     return dict(tree)
+
+
+def _is_range(values: Any) -> bool:
+    """Return whether these are two numbers in ascending order."""
+    return (
+        isinstance(values, list)
+        and len(values) == 2
+        and all(isinstance(each, (int, float)) for each in values)
+        and 0 <= values[0] <= values[1] < math.inf
+    )

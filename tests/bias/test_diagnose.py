@@ -128,7 +128,7 @@ def test_results_scale_with_the_unit_of_length():
         assert (1000 * a.norm, 1000 * a.low, 1000 * a.high) == pytest.approx((b.norm, b.low, b.high))
         assert (a.of_spread, a.of_noise, a.needed_n) == pytest.approx((b.of_spread, b.of_noise, b.needed_n))
     assert small.weights == large.weights or small.weights.dominated == large.weights.dominated
-    assert small.light.color == large.light.color
+    assert small.confidence.level == large.confidence.level
 
 
 def test_float32_and_several_temperatures():
@@ -188,14 +188,14 @@ def test_temperatures_that_are_too_cold_or_too_warm():
     assert only(diagnose(weights=torch.eye(4))).dead == "too cold"
 
 
-def test_the_color_of_each_case():
+def test_the_confidence_of_each_case():
     x, y = features(9, Q=8, N=4000)
     cold, warm = diagnose(queries=x, references=y, tau=(0.01, 0.5), n=16, wanted=None).temperatures
-    assert (cold.light.color, warm.light.color) == ("yellow", "green")
-    assert "the expansion in 1/n is wrong" in cold.light.reason
+    assert (cold.confidence.level, warm.confidence.level) == ("medium", "high")
+    assert "the expansion in 1/n is wrong" in cold.confidence.reason
     few = only(diagnose(queries=x, references=y[:9], tau=0.1, n=8, wanted=None))
-    assert few.light.color == "red"
-    assert few.light.reason.startswith("too few references")
+    assert few.confidence.level == "low"
+    assert few.confidence.reason.startswith("too few references")
 
 
 @pytest.mark.parametrize("tau", [1e-30, 1e-9, 1e30])
@@ -210,9 +210,9 @@ def test_equal_references_have_no_bias():
     found = diagnose(queries=x, references=y, tau=0.5, n=4)
     assert as_json(found) == asdict(found)
     assert norms(found) == pytest.approx([0, 0, 0], abs=1e-12)
-    light = only(found).light
-    assert light.color == "red"  # one reference, twenty times
-    assert light.reason.startswith("too few distinct references: 1")
+    confidence = only(found).confidence
+    assert confidence.level == "low"  # one reference, twenty times
+    assert confidence.reason.startswith("too few distinct references: 1")
     assert not any(bias.resolved for bias in only(found).biases)
 
 
@@ -253,7 +253,7 @@ def test_copies_are_rated_like_the_distinct_references(source):
         given = {"distances": torch.cdist(x, many)} if source == "distances" else {"queries": x, "references": many}
         found = diagnose(**given, tau=0.1, n=64, wanted=1e-6)
         assert (found.references, found.references_distinct) == (20 * times, 20)
-        assert only(found).light.color == "red"
+        assert only(found).confidence.level == "low"
         assert only(found).references_eff.p95 <= 20
         assert only(found).biases[0].high > 1.5 * only(found).biases[0].norm
         assert only(found).biases[0].needed_is_extrapolated  # beyond 20
@@ -262,9 +262,9 @@ def test_copies_are_rated_like_the_distinct_references(source):
 def test_fewer_distinct_references_than_groups_are_too_few():
     x, y = features(13, N=7)
     for references in (y, y.repeat(30, 1)):
-        light = only(diagnose(queries=x, references=references, tau=10.0, n=8, wanted=None)).light
-        assert (light.color, light.noise) == ("red", None)
-        assert light.reason.startswith("too few distinct references: 7")
+        confidence = only(diagnose(queries=x, references=references, tau=10.0, n=8, wanted=None)).confidence
+        assert (confidence.level, confidence.noise) == ("low", None)
+        assert confidence.reason.startswith("too few distinct references: 7")
 
 
 def test_a_bias_that_is_not_resolved_is_reported_as_below_the_floor():
@@ -277,8 +277,8 @@ def test_a_bias_that_is_not_resolved_is_reported_as_below_the_floor():
     for bias in others:
         assert (bias.resolved, bias.low, bias.high) == (False, 0.0, pytest.approx(expected_weights.FLOOR * at.spread))
         assert (bias.needed_n > 2000, bias.needed_is_extrapolated) == (True, True)
-    assert (at.light.color, at.light.noise, at.light.agreement) == ("green", None, None)
-    assert at.light.reason == "negligible: the bias of ABC is less than 1e-09 of the spread"
+    assert (at.confidence.level, at.confidence.noise, at.confidence.agreement) == ("high", None, None)
+    assert at.confidence.reason == "negligible: the bias of ABC is less than 1e-09 of the spread"
     (line,) = (line for line in screens.diagnosis_summary(found, "").splitlines() if line.startswith("bias ABC-2"))
     assert line.split(maxsplit=2)[2] == f"< {expected_weights.FLOOR * at.spread:.2g}"
     assert as_json(found) == asdict(found)
@@ -288,8 +288,8 @@ def test_few_references_that_every_minibatch_holds_are_red():
     x, y = features(15, Q=4, N=12)
     at = only(diagnose(queries=x, references=y, tau=0.01, n=200_000, wanted=None))
     assert not at.biases[1].resolved
-    assert at.light.color == "red"
-    assert at.light.reason.startswith("too few references: effectively 1 per query")
+    assert at.confidence.level == "low"
+    assert at.confidence.reason.startswith("too few references: effectively 1 per query")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -346,8 +346,12 @@ D_ = torch.ones(2, 5)
         ({"queries": X}, "the input has queries; must have weights, or distances, or queries and references; "),
         ({"references": Y}, "the input has references; must have weights"),
         ({"weights": D_, "distances": D_}, "the input has distances, weights; must have"),
-        ({"weights": D_}, r"2 of 2 rows of weights have a negative entry or do not sum to 1; .*; divide each row"),
+        (
+            {"weights": D_},
+            r"2 of 2 rows of weights have a negative entry or do not .* softmax first: .*, or divide",
+        ),
         ({"weights": torch.tensor([[1.5, -0.5], [0.5, 0.5]])}, "1 of 2 rows of weights"),
+        ({"weights": -torch.cdist(X, Y)}, r"2 of 2 rows .*; apply a softmax first: weights = logits.softmax\(-1\)$"),
         ({"weights": torch.tensor([math.nan, 1.0])}, "weights has 1 entries that are NaN"),
         ({"weights": torch.ones(2, 0)}, "weights has shape"),
         ({"distances": D_, "n": 4}, "tau is missing; must be 1 to 16 temperatures; "),

@@ -184,7 +184,7 @@ def test_windows_that_take_too_long_are_left_out():
     x, y = features(8, N=100)
     found = diagnose(queries=x, references=y, tau=0.1, n=20_000, generated=402, wanted=None)
     assert [push.matched_noise_ratio for push in only(found).pushes] == [None, None]
-    assert "noise of the field" not in found.advice
+    assert "noise of the field" not in found.push_advice
     (line,) = (line for line in screens.diagnosis_summary(found, "").splitlines() if "noise of V" in line)
     assert line.split(maxsplit=5)[5] == "not available"
 
@@ -200,11 +200,11 @@ def test_the_other_numbers_do_not_change():
     x, y = features(10, N=100)
     given = {"queries": x, "references": y, "tau": (0.1, 0.5), "n": 8}
     without, found = diagnose(**given), diagnose(**given, generated=4)
-    assert (without.generated, without.window, without.advice) == (None, None, None)
+    assert (without.generated, without.window, without.push_advice) == (None, None, None)
     assert (found.generated, found.window) == (4, 3)
     assert all(len(at.pushes) == 2 for at in found.temperatures)
     temperatures = tuple(replace(at, pushes=()) for at in found.temperatures)
-    assert replace(found, temperatures=temperatures, generated=None, window=None, advice=None) == without
+    assert replace(found, temperatures=temperatures, generated=None, window=None, push_advice=None) == without
 
 
 @pytest.mark.parametrize("tau", [1e-30, 0.1, 1e30])
@@ -217,7 +217,7 @@ def test_json_has_every_field(tau):
     assert keys == {
         "estimator", "norm", "resolved", "quantiles", "outward", "noise", "of_spread", "of_noise", "matched_noise_ratio"
     }  # fmt: skip
-    assert {"generated", "window", "advice"} < set(written)
+    assert {"generated", "window", "push_advice"} < set(written)
 
 
 def test_equal_references_have_no_push():
@@ -227,12 +227,12 @@ def test_equal_references_have_no_push():
         assert (push.resolved, push.of_noise, push.matched_noise_ratio) == (False, 0.0, 1.0)
 
 
-def test_advice():
+def test_advice_on_the_push():
     x, y = features(12, Q=12, N=800)
 
     def advice(n, generated, tau=(0.1, 0.5)):
         found = diagnose(queries=x, references=y, tau=tau, n=n, generated=generated, wanted=None)
-        return found.advice, found
+        return found.push_advice, found
 
     text, found = advice(63, 8)
     at = max(found.temperatures, key=lambda at: at.pushes[0].of_noise)

@@ -16,10 +16,10 @@ from truedrift.data.toys import FOUR_MODES
 from truedrift.kernels import gaussian, laplace
 from truedrift.kernels.weights import effective_sample_size, softmax
 from truedrift.page import explore as explore_module
-from truedrift.page import write_explore
+from truedrift.page.explore import write_explore
 from truedrift.paper import particles
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install 'truedrift[dev]'")
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install 'truedrift[dev]'")
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 ESTIMATORS = ("standard", "abc", "abc2", "jackknife")

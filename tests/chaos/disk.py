@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from truedrift.training import checkpoint as checkpoint_module
-from truedrift.training.telemetry import TensorBoard
+from truedrift.training.loggers import Loggers, TensorBoard
 
 from .commands import Before, find_problem, replace_everywhere
 from .operations import ERRORS, AtOperation, last_saved_step, read_operations
@@ -103,7 +103,7 @@ def fill_tensorboard(number: int) -> None:
     def write_to_full_disk(self: TensorBoard, event: Any) -> None:
         nonlocal done
         done += 1
-        if done == number and self._file is not None:
+        if done == number:
             os.dup2(os.open("/dev/full", os.O_WRONLY), self._file.fileno())
         write(self, event)
 
@@ -128,16 +128,16 @@ def block_folder() -> None:
     """Put a file in the place of the folder of TensorBoard, when it is about to be made."""
     made = TensorBoard.__init__
 
-    def make(self: TensorBoard, directory: Path, *rest: Any) -> None:
-        directory.write_bytes(b"")
-        made(self, directory, *rest)
+    def make(self: TensorBoard, run: Path, *rest: Any) -> None:
+        (run / "tensorboard").write_bytes(b"")
+        made(self, run, *rest)
 
     TensorBoard.__init__ = make  # type: ignore[method-assign]
 
 
 def keep_failing() -> None:
     """Break the logger: its failure ends the run."""
-    TensorBoard._drop_on_failure = lambda self: contextlib.nullcontext()  # type: ignore[method-assign]
+    Loggers._drop_on_failure = lambda self, name: contextlib.nullcontext()  # type: ignore[method-assign]
 
 
 def attacks(bench: Bench) -> list[Attack]:

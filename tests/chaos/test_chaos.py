@@ -8,7 +8,7 @@ from chaos.catalog import all_attacks
 from chaos.runs import Bench
 from chaos.table import Attack, Row, format_table, run_attack
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends signals")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs the signals of POSIX")
 NAMES = [attack.name for attack in all_attacks(Bench(Path()))]
 
 

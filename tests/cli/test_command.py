@@ -167,7 +167,7 @@ def test_an_error_is_one_write(monkeypatch):
     assert [text.count("\n") for text in writes if text] == [1, 1]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGINT")
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGINT of POSIX")
 def test_an_interrupt_is_one_line_and_status_130(tmp_path):
     out = tmp_path / "out"
     # A shell starts background jobs with SIGINT ignored, which child processes inherit.
@@ -349,7 +349,7 @@ def test_an_endless_configuration_is_an_error(capsys):
     assert re.fullmatch(f"truedrift: error: {message}", only_line(capsys.readouterr().err))
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a device of Linux")
 def test_a_full_disk_is_one_line_and_not_a_bug():
     command = [sys.executable, "-m", "truedrift", "recipes", "digits"]
     with open("/dev/full", "wb") as full:

@@ -24,6 +24,7 @@ def files(tmp_path_factory):
     save_file({"queries": x, "references": y}, folder / "features.safetensors")
     np.save(folder / "distances.npy", torch.cdist(x, y))
     np.save(folder / "weights.npy", (-torch.cdist(x, y) / 0.1).softmax(-1))
+    np.save(folder / "logits.npy", -torch.cdist(x, y) / 0.1)
     np.savez(folder / "others.npz", images=x)
     np.savez(folder / "queries.npz", queries=x)
     np.savez(folder / "both.npz", weights=x, distances=x)
@@ -46,11 +47,11 @@ def test_the_text_fits_on_one_screen(files, capsys):
     status, out, err = run(capsys, files / "features.npz", "--tau", 0.01, 0.1, 1, "--n", 16)
     assert (status, err) == (0, "")
     lines = out.splitlines()
-    assert len(lines) <= 30
+    assert len(lines) <= 34
     assert max(map(len, lines)) <= 100
-    for part in ("n_eff", "dominated", "bias standard", "bias ABC", "bias ABC-2", "of spread, of noise", "reliability"):
+    for part in ("n_eff", "dominated", "bias standard", "bias ABC", "bias ABC-2", "of spread, of noise", "confidence"):
         assert part in out
-    assert f"{CALIBRATION.false_green:.1%} of the green results" in out
+    assert f"High confidence was wrong by more than a factor of 2 in {CALIBRATION.false_high:.1%}" in out
     assert "τ = 0.01" in lines[3]
 
 
@@ -76,7 +77,7 @@ def test_the_push_follows_the_number_of_generated_samples(files, capsys):
     status, out, err = run(capsys, *arguments)
     assert (status, err) == (0, "")
     lines = out.splitlines()
-    assert len(lines) <= 42
+    assert len(lines) <= 46
     assert max(map(len, lines)) <= 100
     at = next(k for k, line in enumerate(lines) if line.strip() == "push at q = p, g = 5")
     labels = [line[:26].strip() for line in lines[at + 1 : at + 9]]
@@ -88,6 +89,7 @@ def test_the_push_follows_the_number_of_generated_samples(files, capsys):
     assert [float(cell) for cell in lines[at + 1].split()[1:]] == pytest.approx(
         [each.pushes[0].norm for each in found.temperatures], rel=5e-3
     )
+    assert found.push_advice is not None
     assert found.advice in " ".join(lines)
     _, written, _ = run(capsys, *arguments, "--json")
     assert json.loads(written) == json.loads(found.to_json())
@@ -252,7 +254,14 @@ SOURCES = "weights, or distances, or queries and references"
             "distances.npy",
             ["--array", "weights"],
             "5 of 5 rows of weights have a negative entry or do not sum to 1; "
-            "must be weights [..., n] that sum to 1 within 0.001; divide each row by its sum",
+            "must be weights [..., n] that sum to 1 within 0.001; apply a softmax first: "
+            "weights = logits.softmax(-1), or divide kernel values by their sum",
+        ),
+        (
+            "logits.npy",
+            ["--array", "weights"],
+            "5 of 5 rows of weights have a negative entry or do not sum to 1; "
+            "must be weights [..., n] that sum to 1 within 0.001; apply a softmax first: weights = logits.softmax(-1)",
         ),
     ],
 )

@@ -79,12 +79,17 @@ def test_the_default_output_is_in_the_run_directory(capsys, digits):
         (("--seed", 4, "--strength", 2.5, "--classes", 3, 7), "sample-100-seed4-strength2.5-3-7.png"),
         (("--form", "npz", "--count", 30), "sample-30-seed0-strength1.npz"),
         (("--weights", "model"), "sample-100-seed0-strength1-model-weights.png"),
-        (("--classes", *range(10), *range(10), *range(10), *range(5)), r"sample-100-seed0-strength1-classes-\w{8}.png"),
+        (("--classes", *range(10), *range(10), *range(10), *range(5)), r"sample-70-seed0-strength1-classes-\w{8}.png"),
     ):
         status, out, _ = run(capsys, digits, *arguments)
         assert status == 0
         assert re.search(rf"written: {re.escape(str(digits))}/{name}$", out)
     assert not [path for path in digits.iterdir() if path.name.startswith(".")]
+    # The name has the number of samples that the grid has, and a strength without guidance is noted.
+    status, out, _ = run(capsys, digits, "--count", 29, "--strength", 1)
+    assert "\nThe run was trained without guidance (batch.unconditional is 0)" in out
+    assert out.endswith("sample-20-seed0-strength1.png\n")
+    assert "guidance" not in run(capsys, digits)[1]
 
 
 def test_an_average_is_selected_by_its_decay(capsys, tmp_path):
@@ -115,7 +120,7 @@ def test_a_folder_has_one_png_per_sample(capsys, digits, tmp_path):
     )
     assert status == 0
     names = sorted(str(path.relative_to(tmp_path / "images")) for path in (tmp_path / "images").rglob("*.png"))
-    assert names == [f"{'003' if number < 3 else '007'}/{number:06d}.png" for number in range(6)]
+    assert names == [f"{'3' if number < 3 else '7'}/{number:06d}.png" for number in range(6)]
     expected = arrays(capsys, digits, tmp_path / "a.npz", "--count", 6, "--classes", 3, 7)["images"]
     for number, name in enumerate(names):
         with Image.open(tmp_path / "images" / name) as image:

@@ -65,10 +65,13 @@ def test_output_names_the_run_and_the_next_command(capsys, directory):
     (run,) = (directory / "runs").iterdir()
     assert re.fullmatch(r"digits-[0-9a-f]{12}", run.name)
     assert err == f"truedrift: digits: 4 steps in runs/{run.name}\n"
-    first, effective, energy, samples, next_command = out.splitlines()
+    first, effective, advice, energy, samples, next_command = out.splitlines()
     assert first == "complete: 4 steps, 12 positives per class seen"
     assert re.fullmatch(
         r"effective positives of 3: [\d.]+, [\d.]+, [\d.]+ \(τ = 0.02, 0.05, 0.2\);  distance ratio [\d.]+", effective
+    )
+    assert re.fullmatch(
+        r"advice:   n_eff of the positives is below 2 at τ = .* or more positives \(batch\.n\)\.", advice
     )
     assert re.fullmatch(
         r"energy distance [\d.]+ ± [\d.e-]+ \(0 where generated and real features have the same distribution\)", energy

@@ -4,6 +4,7 @@ The backend "aot_eager" traces forward and backward and needs no C++ compiler; o
 """
 
 import shutil
+import warnings
 
 import pytest
 import torch
@@ -36,6 +37,15 @@ def test_graph_break_is_detected():
     """Negative control: reading values cannot be compiled into one graph."""
     with pytest.raises(torch._dynamo.exc.TorchDynamoException, match=r"[Dd]ata.dependent"):
         compiled(lambda gen, pos: drift_loss(gen, pos, check_finite=True).loss)(draw(4, 3), draw(5, 3))
+
+
+def test_few_dimensions_give_a_warning_in_eager_code_only():
+    gen, pos = draw(4, 2), draw(5, 2, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        loss = compiled(lambda gen, pos: drift_loss(gen, pos).loss)(gen, pos)
+    with pytest.warns(UserWarning, match="'standardize-l2' with D = 2 loses the length"):
+        torch.testing.assert_close(loss, drift_loss(gen, pos).loss, **ROUNDING)
 
 
 # ---- field ---------------------------------------------------------------------------------------------------------

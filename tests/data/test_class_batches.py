@@ -186,7 +186,7 @@ def test_gathered_images_are_mirrored_left_to_right():
         ({"counts": (4, 0, 3)}, r"n is 2 and class 1 has 0 images; .*; remove that class"),
         ({"counts": (4, 0, 3), "sampling": "queue"}, r"n is 2 and class 1 has 0 images; .*; remove that class"),
         ({"n": 0}, r"n is 0; must be an integer ≥ 1; "),
-        ({"sampling": "shuffle"}, r"sampling is 'shuffle'; must be one of 'without-replacement', 'queue'; "),
+        ({"sampling": "shuffle"}, r"sampling is 'shuffle'; must be one of 'without-replacement', 'queue', 'wi"),
         ({"sampling": "queue", "queue_size": 0}, r"queue_size is 0; must be an integer ≥ 1; "),
     ],
 )

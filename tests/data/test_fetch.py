@@ -29,7 +29,7 @@ LARGEST = 10_000
 FILES = {"one.bin": b"first" * 1000, "two.bin": b"second" * 500}
 PINS = tuple(PinnedFile(name, len(data), hashlib.sha256(data).hexdigest()) for name, data in FILES.items())
 
-posix = pytest.mark.skipif(os.name != "posix", reason="runs a script as npm")
+posix = pytest.mark.skipif(os.name != "posix", reason="needs a POSIX shell, which runs a script as npm")
 
 
 @pytest.fixture(autouse=True)
@@ -339,7 +339,7 @@ def test_an_unwritable_cache_is_reported(tmp_path, monkeypatch):
         fetch("little")
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a full disk")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a device of Linux")
 def test_a_full_disk_is_not_a_failure_of_the_source():
     with (
         Path("/dev/full").open("wb", buffering=0) as full,

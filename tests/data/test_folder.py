@@ -152,7 +152,7 @@ def test_classes_have_one_number_in_all_splits(tmp_path):
         read_folder(tmp_path, split="test")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="makes symbolic links")
+@pytest.mark.skipif(os.name != "posix", reason="needs symbolic links of POSIX")
 def test_links_out_of_the_tree_are_followed(tmp_path):
     save(tmp_path / "elsewhere" / "a.png")
     (tmp_path / "mine" / "cat").mkdir(parents=True)

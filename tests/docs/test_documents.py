@@ -137,6 +137,13 @@ def test_training_snippet_runs(tmp_path, monkeypatch):
     assert (scope["report"].directory / "checkpoints" / "step-00000100" / "ema.safetensors").exists()
 
 
+def test_share_snippet_runs():
+    (snippet,) = PYTHON.findall((ROOT / "docs" / "share.md").read_text())
+    scope = {}
+    exec(snippet, scope)
+    assert scope["images"].shape == (16, 8, 8)
+
+
 def test_training_page_lists_every_recipe():
     from truedrift.recipes import RECIPES
 

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(
         not (cache_directory("inception") / "default_1.pt").exists()
         or not (cache_directory("cifar10") / "test_batch.bin").exists(),
-        reason="run truedrift data fetch cifar10 inception",
+        reason="CIFAR-10 or the FID network is not in the cache: truedrift data fetch cifar10 inception",
     ),
 ]
 COUNT = 5000

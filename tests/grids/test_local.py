@@ -53,7 +53,7 @@ def test_failed_run_is_reported_and_the_others_finish(quick, tmp_path):
     assert [logged_steps(task, tmp_path) for task in TASKS[1:]] == [STEPS] * 2
 
 
-@pytest.mark.skipif(os.name != "posix", reason="sends SIGTERM")
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGTERM of POSIX")
 def test_signal_lets_runs_save_and_the_next_command_resumes(quick, tmp_path):
     quick.setattr(local, "train_command", fake_train_command(pause=0.1))
 

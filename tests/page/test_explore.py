@@ -7,8 +7,7 @@ import re
 
 from truedrift.cli import main
 from truedrift.data.toys import FOUR_MODES, THREE_CLUSTERS
-from truedrift.page import render_explore
-from truedrift.page.explore import SCRIPTS
+from truedrift.page.explore import SCRIPTS, render_explore
 from truedrift.page.page import read_resource
 
 

@@ -145,7 +145,8 @@ def test_two_runs_are_compared_in_the_right_direction(make_run):
 def test_three_runs_are_ranked(make_run):
     runs = [make_run(name, metrics=(evaluation(300, fid),)) for name, fid in (("a", 15.0), ("b", 13.25), ("c", 14.0))]
     first, *others = describe_runs(runs)
-    assert first.sentence == "FID at the end is 13.2 for b, 5% lower than the next: 14 for c, 15 for a."
+    assert first.sentence == "b ends with the smallest FID, 13.2, 5% lower than the next."
+    assert first.about.startswith("The others: 14 for c, 15 for a. With one run each")
     assert [finding.subject for finding in others] == ["a", "b", "c"]
     without = make_run("d", metrics=METRICS[:1])
     assert [finding.subject for finding in describe_runs([*runs, without])] == ["a", "b", "c", "d"]
@@ -161,10 +162,10 @@ def test_ranked_runs_are_named_with_the_settings_in_which_they_differ(make_run):
         many, evaluations=[replace(abc.evaluations[0], metrics=replace(abc.evaluations[0].metrics, fid=12.0))]
     )
     first = describe_runs([plain, abc, many])[0]
-    assert first.sentence == (
-        "FID at the end is 12 for many (126 positives, abc, matched), 20% lower than the next: "
-        "15 for plain (8 positives, standard, not matched), 16 for abc (8 positives, abc, not matched)."
-    )
+    named = "many (126 positives, abc, matched)"
+    assert first.sentence == f"{named} ends with the smallest FID, 12, 20% lower than the next."
+    others = "15 for plain (8 positives, standard, not matched), 16 for abc (8 positives, abc, not matched)"
+    assert first.about.startswith(f"The others: {others}. ")
 
 
 def test_runs_are_compared_by_later_evaluations_under_one_protocol(tmp_path):

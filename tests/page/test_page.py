@@ -103,7 +103,9 @@ def test_all_the_content_of_an_item_is_shown(monkeypatch):
     page = render_page("t", [record], [])
     assert page.count(ESCAPED) >= 8
     assert "<img src=x" not in page
-    assert f"<li>ABC is lower by 1. {ESCAPED}</li><li>second</li>" in re.sub(r"\s*\n\s*", "", page)
+    flat = re.sub(r"\s*\n\s*", "", page)
+    assert f": ABC is lower by 1. {ESCAPED}</li></ul><details><summary>1 more finding</summary>" in flat
+    assert flat.index("1 more finding") < flat.index(": second</li>")
     assert "<td><strong>1.50e-03</strong></td>" in page
     assert page.count("<img ") == 1
     assert 'width="220" height="110"' in page  # 2 × 1 inches
@@ -115,7 +117,7 @@ def test_an_item_of_the_catalog_has_its_figure_text_and_origin(tmp_path):
     record = fig_illustration.run(fig_illustration.Options(n=4, draws=20, seed=3))
     page = write_page(tmp_path / "page.html", title="t", records=[record], runs=[]).read_text()
     assert '<strong><a href="#item-fig:illustration"><bdi>fig:illustration</bdi></a></strong>' in page
-    assert '<h3 id="item-fig:illustration">fig:illustration</h3>' in page
+    assert '<h3 id="item-fig:illustration">fig:illustration</h3>\n<p>Figure 1 of the paper. ' in page
     assert page.count('src="data:image/png;base64,') == 1
     assert "draw 0 of 20 with seed 3" in page
     assert record.provenance.time in page
@@ -144,7 +146,8 @@ def test_findings_of_one_subject_share_a_card_in_the_tone_of_the_most_urgent(mon
         '<li class="note"><strong><bdi>a&lt;b</bdi></strong><ul><li>one</li><li>three</li></ul></li>',
         '<li class="plain"><strong><bdi>c</bdi></strong>: two<span class="about">how</span></li>',
     )
-    assert f'<ul class="findings">{first}{second}</ul>' in page
+    folded = f'<details><summary>1 more finding</summary><ul class="findings">{second}</ul></details>'
+    assert f'<ul class="findings">{first}</ul>{folded}' in page
 
 
 # Tables
@@ -188,17 +191,18 @@ def test_the_page_of_two_runs_has_all_sections_in_order(tmp_path):
     runs = [write_run(tmp_path / name, estimator=name) for name in ("abc", "standard")]
     page = page_of(runs, tmp_path, title="My title")
     assert page.index(">My title<") < page.index(">Comparison<")
-    titles = ("Curves", "Telemetry", "Bias indicators during training", "Samples")
+    titles = ("Samples", "Curves", "Telemetry", "Bias indicators during training")
     titles += ("Differences in configuration", "Provenance and history")
     headings = [page.index(f"<h2>{title}</h2>") for title in titles]
     assert headings == sorted(headings)
     assert page.index('class="findings"') < headings[0]
-    assert '<span class="lamp red"></span>red' in page
+    assert '<span class="lamp low"></span>low' in page
     assert "History: resumed once." in page
     assert page.count("<img ") == 6 + 3  # samples, and three figures
     assert json.loads(json_of(page))["charts"][0]["title"] == "Energy distance to the data"
-    (first, *_) = re.findall(r'<img [^>]* alt="([^"]*)"', page)
-    assert "Energy distance to the data: abc " in first
+    alts = re.findall(r'<img [^>]* alt="([^"]*)"', page)
+    assert alts[0] == "Samples of abc at step 300"
+    assert "Energy distance to the data: abc " in alts[6]
     assert len(page) < 310_000  # 13,000 per panel
     charts = {chart["title"]: chart["series"] for chart in json.loads(json_of(page))["charts"]}
     points = [[800, 40.0], [1600, 12.5], [2400, 13.25]]

@@ -36,6 +36,22 @@ def test_a_run_is_read_as_it_was_written(tmp_path):
     assert (run.classes, run.version, run.problems) == (("zero", "one"), "0.1.0", [])
 
 
+def test_runs_are_labeled_by_what_differs(tmp_path):
+    paths = [
+        write_run(tmp_path / "digits-1082d44dd661", estimator="standard"),
+        write_run(tmp_path / "digits-abc-n8-seed0-e18337", estimator="abc"),
+        write_run(tmp_path / "mine", estimator="abc", seed=1),
+    ]
+    assert [run.name for run in read_runs(paths)] == ["digits · standard · seed 0", "digits · abc · seed 0", "mine"]
+    assert [run.name for run in read_runs(paths[:2])] == ["digits · standard", "digits · abc"]
+    assert [run.name for run in read_runs(paths[:1])] == ["digits · standard · n 8 · seed 0"]
+
+
+def test_runs_of_one_configuration_keep_the_names_of_their_directories(tmp_path):
+    paths = [write_run(tmp_path / name) for name in ("a/digits-1082d44dd661", "b/digits-1082d44dd661")]
+    assert [run.name for run in read_runs(paths)] == ["a/digits-1082d44dd661", "b/digits-1082d44dd661"]
+
+
 def test_a_changed_digit_in_the_log_is_noticed(tmp_path):
     """The line is still valid JSON. The newest checkpoint has the hash of the log."""
     path, steps = write_run(tmp_path / "mine"), read_run(write_run(tmp_path / "other"), "other").config.cadence.steps

@@ -57,7 +57,7 @@ def test_every_second_fourth_or_eighth_step_is_kept_and_the_first_and_the_last(c
 
 
 @pytest.mark.parametrize("most", [16, 1 << 30])
-def test_all_logged_steps_are_counted_by_reliability(most, tmp_path, monkeypatch):
+def test_all_logged_steps_are_counted_by_confidence(most, tmp_path, monkeypatch):
     """The counts are those of a loop over all lines."""
     monkeypatch.setattr(run_log, "MOST_STEPS", most)
     lines = list(random_lines(150))
@@ -69,9 +69,9 @@ def test_all_logged_steps_are_counted_by_reliability(most, tmp_path, monkeypatch
                 n_eff, dominated = line[f"n_eff_{side[:3]}"][index], line[f"dominated_{side[:3]}"][index]
                 known = n_eff is not None and dominated is not None
                 expected[
-                    "unknown" if not known else "red" if dominated > 0.5 else "yellow" if n_eff < 3 else "green"
+                    "unknown" if not known else "low" if dominated > 0.5 else "medium" if n_eff < 3 else "high"
                 ] += 1
-            assert run.reliability[side, index] == expected
+            assert run.confidence[side, index] == expected
             assert len(expected) == 4
     assert tables.describe_progress(run) == "150 logged steps, from 8 to 1,200 positives seen per class."
 

@@ -17,6 +17,7 @@ from truedrift.page import (
     read_runs,
     render_runs,
     run_log,
+    tables,
     training_charts,
 )
 
@@ -122,35 +123,45 @@ def test_many_runs_have_one_row_each_and_six_are_drawn(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("n_eff", "dominated", "reliability"),
+    ("n_eff", "dominated", "confidence"),
     [
-        (2.0, 0.51, "red"),
-        (7.0, 0.51, "red"),
-        (2.99, 0.5, "yellow"),
-        (3.0, 0.5, "green"),
+        (2.0, 0.51, "low"),
+        (7.0, 0.51, "low"),
+        (2.99, 0.5, "medium"),
+        (3.0, 0.5, "high"),
         (None, 0.1, "unknown"),
         (4.0, None, "unknown"),
     ],
 )
-def test_the_rule_of_reliability(n_eff, dominated, reliability):
-    assert run_log.rate_reliability(n_eff, dominated) == reliability
+def test_the_rule_of_confidence(n_eff, dominated, confidence):
+    assert run_log.rate_confidence(n_eff, dominated) == confidence
 
 
 def test_the_gauge_has_both_sides_of_every_temperature(pair):
     rows = gauge_table(pair[0]).rows
     assert len(rows) == 6
-    assert rows[0] == ["0.02", "positive", "red", "2.00 of 8", "75%", "7.0%", "4 red"]
-    assert rows[1] == ["0.02", "negative", "yellow", "1.00 of 7", "50%", "6.0%", "4 yellow"]
-    assert rows[5][-1] == "4 green"
+    assert rows[0] == ["0.02", "positive", "low", "2.00 of 8", "75%", "7.0%", "4 low"]
+    assert rows[1] == ["0.02", "negative", "medium", "1.00 of 7", "50%", "6.0%", "4 medium"]
+    assert rows[5][-1] == "4 high"
 
 
-def test_reliability_over_training_is_counted(tmp_path):
+def test_the_advice_names_the_temperatures_with_few_effective_references(tmp_path):
+    few = telemetry(100, n_eff_pos=[1.2, 1.9, 2.0], n_eff_neg=[None, 5.0, 1.5])
+    run = read_run(write_run(tmp_path / "few", metrics=[few]), "few")
+    pos, neg = tables.gauge_advice(run)
+    assert pos.startswith("n_eff of the positives is below 2 at τ = 0.02 and 0.05: ")
+    assert neg.startswith("n_eff of the negatives is below 2 at τ = 0.2: ")
+    enough = telemetry(100, n_eff_pos=[2.0] * 3, n_eff_neg=[2.0] * 3)
+    assert tables.gauge_advice(read_run(write_run(tmp_path / "enough", metrics=[enough]), "enough")) == []
+
+
+def test_confidence_over_training_is_counted(tmp_path):
     dominated = [[0.75], [0.25], [0.25], [None]]
     metrics = [
         telemetry(100 + k, dominated_pos=shares * 3, n_eff_pos=[2.0 + k] * 3) for k, shares in enumerate(dominated)
     ]
     run = read_run(write_run(tmp_path / "mine", metrics=metrics), "mine")
-    assert gauge_table(run).rows[0][-1] == "2 green, 1 red, 1 unknown"
+    assert gauge_table(run).rows[0][-1] == "2 high, 1 low, 1 unknown"
 
 
 # Files

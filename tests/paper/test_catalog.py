@@ -1,11 +1,14 @@
 """The catalog finds the item of a record by its kind and its label."""
 
+import re
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 from oracles.image_grids import grid, run
 
+from truedrift.cli.reproduce import Reproduce
 from truedrift.grids import ImageGrid
 from truedrift.paper import catalog
 from truedrift.records import RECORDS, append
@@ -95,3 +98,21 @@ def test_files_are_named_by_label_or_filename(tmp_path):
     assert [path.name for path in item.save(1, tmp_path)] == [f"tab_some_thing.{kind}" for kind in ("md", "tex", "csv")]
     assert replace(item, filename="other").save(1, tmp_path)[0].name == "other.md"
     assert item.summary(1) == "tab:some-thing: c\n\na  b\n1  2\n\nfound\n\nn"
+
+
+def test_the_printed_numbers_are_in_the_help_and_in_the_table_of_results():
+    """Figures and tables of the paper, counted in its source: four figures and seven tables, one of them notation."""
+    assert sorted(catalog.PRINTED.values()) == [
+        "Appendix D",
+        *(f"Figure {number}" for number in (1, 2, 3, 4)),
+        *(f"Table {number}" for number in (1, 2, 3, 5, 6, 7)),
+    ]
+    assert set(catalog.PRINTED) == {label for label in catalog.REPRODUCIBLE if ":" in label}
+    listed = re.findall(r"((?:Figure|Table|Appendix) \w)  ([a-z0-9_:]+)", Reproduce.__doc__)
+    assert {label: number for number, label in listed} == catalog.PRINTED
+    assert len(listed) == len(catalog.PRINTED)
+    studies = re.search(r"Additional studies:\n +(.*)\n", Reproduce.__doc__)[1].split(", ")
+    assert set(studies) == set(catalog.REPRODUCIBLE) - set(catalog.PRINTED)
+    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\w ]+), `([\w:]+)` \|", page, re.MULTILINE)
+    assert {label: number for number, label in rows} == catalog.PRINTED

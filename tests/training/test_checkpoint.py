@@ -516,7 +516,7 @@ class Recorder:
         monkeypatch.setattr(os, "unlink", recording_unlink)
 
 
-linux = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names of open files are read from /proc")
+linux = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc/self/fd, the names of open files")
 
 
 @linux

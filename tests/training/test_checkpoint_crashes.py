@@ -203,7 +203,7 @@ def test_full_and_read_only_disks_keep_the_previous_checkpoint(tmp_path):
     mount = 'mount -t tmpfs -o size=256k tmpfs "$0" && exec "$@"'
     unshare = ["unshare", "-rm", "sh", "-c", mount, str(tmp_path)]
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("mounting needs more rights")
+        pytest.skip("needs the command unshare and the right to mount")
     command = [
         *unshare,
         sys.executable,

@@ -306,7 +306,7 @@ def test_file_in_place_of_the_directory_is_rejected(build_cache, tmp_path):
         build_cache(directory=tmp_path / "file")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason="needs a user other than root, who may write everywhere")
 def test_read_only_cache_can_be_read(build_cache, tmp_path):
     path, _ = build_cache()
     tmp_path.chmod(0o500)

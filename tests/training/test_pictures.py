@@ -8,9 +8,10 @@ import torch
 from PIL import Image
 from short_runs import run, short_config
 
-from truedrift.data import to_model_range
+from truedrift.data import Samples, to_model_range
 from truedrift.training import image_grid, scatter_image, write_png
 from truedrift.training import pictures as pictures_module
+from truedrift.training.pictures import write_real_picture
 
 
 def test_grid_shows_unchanged_images_row_by_row():
@@ -35,10 +36,23 @@ def test_small_gray_images_are_enlarged_by_an_integer_factor():
 
 @pytest.mark.parametrize(
     ("count", "rows", "columns"),
-    [(100, 10, 10), (40, 10, 4), (3, 10, 1), (100, 1, 10), (5, 1, 3), (1, 1, 1), (2, 1, 2)],
+    [(100, 10, 10), (40, 10, 4), (3, 10, 1), (100, 1, 10), (5, 1, 3), (1, 1, 1), (2, 1, 2), (400, 1, 10), (60, 2, 10)],
 )
 def test_grid_columns(count, rows, columns):
     assert pictures_module.grid_columns(count, rows) == columns
+
+
+def test_rows_of_a_class_wrap_at_ten_images():
+    """Two classes of 12 images: a row of ten and a row of two each; the rest of the row is white."""
+    images = torch.full((24, 1, 32, 32), -1.0)
+    cells = pictures_module.class_grid(images, 2)[2:, 2:, 0].unfold(0, 32, 34).unfold(1, 32, 34).amax((-1, -2))
+    assert [[int(cell) for cell in row] for row in cells] == [[0] * 10, [0, 0, *[255] * 8]] * 2
+
+
+def test_folders_are_named_by_their_classes():
+    assert pictures_module.class_folders(["cat", "45°"]) == ["cat", "45_"]
+    assert pictures_module.class_folders(["..", "/etc"]) == ["000-", "001-_etc"]
+    assert pictures_module.class_folders(["a", "A"]) == ["000-a", "001-A"]
 
 
 def test_scatter_image_draws_points_at_their_positions():
@@ -98,10 +112,23 @@ def test_only_regular_files_are_replaced(tmp_path):
         assert np.asarray(image).max() == 9
 
 
+def test_real_images_stand_in_rows_by_class(tmp_path):
+    """Class a has 12 gray images, of which 10 are shown; class b has one, followed by white."""
+    values = torch.full((13, 1, 32, 32), 100, dtype=torch.uint8)
+    values[-1] = 7
+    samples = Samples(values, torch.tensor([0] * 12 + [1]), ("a", "b"), "made", flips=False)
+    with Image.open(write_real_picture(samples, tmp_path / "real.png")) as picture:
+        found = np.asarray(picture.convert("L"))
+    centers = found[2 + 16 :: 34, 2 + 16 :: 34]
+    assert centers.tolist() == [[100] * 10, [7] + [255] * 9]
+
+
 @pytest.mark.parametrize(("name", "size"), [("digits", (342, 342)), ("toy", (480, 480))])
 def test_run_writes_pictures_at_its_cadence(tmp_path, name, size):
     run(short_config(name, "cadence.grid_every=3"), tmp_path)
     paths = sorted((tmp_path / "samples").iterdir())
+    if name == "digits":  # points have no such picture
+        assert paths.pop(0).name == "real.png"
     assert [path.name for path in paths] == ["step-00000003.png", "step-00000006.png", "step-00000008.png"]
     pictures = []
     for path in paths:

@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from importlib import import_module
@@ -58,9 +59,24 @@ def test_open_run_restores_the_configuration(trained_run):
     assert opened.parts == {}
 
 
-def test_directory_name_is_recipe_and_hash_of_the_identity():
+def test_a_run_of_an_earlier_version_is_found_by_its_shorter_name(tmp_path, monkeypatch):
+    """Earlier versions named a directory by the recipe and the hash alone: the same command resumes it."""
+    monkeypatch.chdir(tmp_path)
+    run = train_module.run_directory(short_config(), Parts(), None)
+    earlier = Path(f"runs/digits-{run.id}")
+    earlier.mkdir(parents=True)
+    assert train_module.run_directory(short_config(), Parts(), None).path == earlier
+
+
+def test_directory_name_tells_recipe_estimators_n_and_seed():
+    config = short_config("digits", "objective.estimator_neg=standard", "seed=7")
+    name = train_module.default_name(train_module.run_directory(config, Parts(), None))
+    assert re.fullmatch(r"digits-abc-standard-n3-seed7-[0-9a-f]{6}", name)
+
+
+def test_directory_name_ends_in_the_hash_of_the_identity():
     default = train_module.run_directory(short_config(), Parts(), None)
-    assert str(default.path) == f"runs/digits-{default.id}"
+    assert str(default.path) == f"runs/digits-abc-n3-seed0-{default.id[:6]}"
     identity = short_config().tree()
     del identity["cadence"], identity["evaluation"], identity["engine"]["micro_batch"], identity["engine"]["nonfinite"]
     # As before these options existed.

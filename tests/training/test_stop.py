@@ -11,7 +11,7 @@ from oracles.outcomes import read_outcome
 
 from truedrift.training import checkpoint
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="sends signals")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs the signals of POSIX")
 STEPS, ENDLESS = 150, 100_000
 
 

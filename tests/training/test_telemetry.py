@@ -2,16 +2,12 @@
 
 import json
 import math
-import shutil
 import statistics
-import time
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
 from short_runs import SimulatedCrash, at_step, crash, run, short_config
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from truedrift.data import load
 from truedrift.distributed import resolve_device
@@ -178,55 +174,6 @@ def test_energy_is_accumulated_without_reading_the_device(monkeypatch):
         average.metrics()
 
 
-def read_events(out):
-    accumulator = EventAccumulator(str(out / "tensorboard"), size_guidance={"scalars": 0})
-    accumulator.Reload()
-    return {tag: {e.step: e.value for e in accumulator.Scalars(tag)} for tag in accumulator.Tags()["scalars"]}
-
-
-def expected_events(lines):
-    """Return the expected values by tag and step, for two temperatures and three scales."""
-    tags = {}
-    for line in lines:
-        values = {"timing/images_per_second": line["timing"]["images_per_second"]}
-        values["timing/memory_megabytes"] = line["timing"]["memory_megabytes"]
-        for name in (
-            "epoch",
-            "positives_seen",
-            "loss",
-            "gradient_norm",
-            "learning_rate",
-            "spread",
-            "collapsed",
-            "skipped",
-        ):
-            values[name] = float(line[name])
-        for position, tau in enumerate(("tau-0.05", "tau-0.5")):
-            values |= {f"{name}/{tau}": line[name][position] for name in LISTS}
-            values |= {f"force/scale-{s}/{tau}": line["force"][s][position] for s in range(3)}
-        values |= {f"{name}/scale-{s}": line[name][s] for name in ENERGY for s in range(3)}
-        for tag, value in values.items():
-            tags.setdefault(tag, {})[line["step"]] = pytest.approx(value, rel=1e-6)  # events are float32
-    return tags
-
-
-def test_tensorboard_has_the_same_values(trained_run):
-    _, out, lines = trained_run
-    assert read_events(out) == expected_events(lines)
-
-
-def test_tensorboard_shows_each_step_once_after_a_crash(tmp_path):
-    config = short_config("digits", "cadence.log_every=1")
-    with pytest.raises(SimulatedCrash):
-        run(config, tmp_path, progress=at_step(6, crash))
-    time.sleep(1.1)  # files are read in the order of their names, which contain seconds
-    run(config, tmp_path)
-    events = read_events(tmp_path)
-    lines = read_metrics(tmp_path / "metrics.jsonl")
-    assert events["loss"] == {line["step"]: pytest.approx(line["loss"], rel=1e-6) for line in lines}
-    assert list(events["loss"]) == [1, 2, 3, 4, 5, 6, 7, 8]
-
-
 class CollapsedMLP(MLP):
     """A generator whose samples of a class are all the same."""
 
@@ -267,25 +214,6 @@ def test_collapse_warning_is_not_repeated_after_a_crash(tmp_path):
     assert len([message for message in messages if "may have collapsed" in message]) == 1
 
 
-def test_nonfinite_values_become_none_and_are_not_written_to_tensorboard():
-    assert telemetry.finite_or_none([1.0, math.nan, [math.inf, 2]]) == [1.0, None, [None, 2]]
-    assert telemetry.finite_or_none(math.nan) is None
-    assert telemetry.finite_or_none(False) is False
-    metrics = {"step": 3, "temperatures": [0.1, 2.0], "loss": None, "force": [[None, 1.5]], "n_eff_pos": [1.0, None]}
-    metrics |= {"evaluation": {"fid": 3.5, "kid": None}, "collapsed": True}
-    assert dict(telemetry.tensorboard_scalars(metrics)) == {
-        "force/scale-0/tau-2": 1.5,
-        "n_eff_pos/tau-0.1": 1.0,
-        "evaluation/fid": 3.5,
-        "collapsed": 1.0,
-    }
-
-
-def test_numbers_of_several_averages_have_tags():
-    metrics = {"step": 3, "evaluation": {"fid": 3.5}, "more_ema": {"0.5": {"fid": 2.5, "kid": None}}, "protocol": {}}
-    assert dict(telemetry.tensorboard_scalars(metrics)) == {"evaluation/fid": 3.5, "more_ema/0.5/fid": 2.5}
-
-
 def test_images_and_positives_of_some_classes_are_counted(tmp_path, monkeypatch):
     """Two of ten classes per step: 2 · 3 images per step, and a tenth of two steps' positives per class."""
     counted = []
@@ -303,38 +231,3 @@ def test_toy_has_one_scale(tmp_path):
     assert len(load("eight-gaussians").classes) == 8
     for line in read_metrics(tmp_path / "metrics.jsonl"):
         assert [len(row) for row in line["force"]] == [3]
-
-
-@pytest.mark.parametrize("failure", ["removed", "renamed", "a file in its place", "another folder in its place"])
-def test_a_run_goes_on_without_tensorboard(tmp_path, failure):
-    """The folder disappears while the run trains: one message, and all steps are in metrics.jsonl."""
-    out, messages = tmp_path / "run", []
-
-    def break_tensorboard():
-        if failure == "renamed":
-            (out / "tensorboard").rename(out / "old")
-        else:
-            shutil.rmtree(out / "tensorboard")
-        if failure == "a file in its place":
-            (out / "tensorboard").write_text("")
-        elif failure == "another folder in its place":
-            (out / "tensorboard").mkdir()
-
-    config = short_config("digits", "cadence.epochs=12", "cadence.log_every=1")
-    run(config, out, progress=at_step(3, break_tensorboard), notify=messages.append)
-    steps = [json.loads(line)["step"] for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert steps == list(range(1, 25))
-    # The open file could still be written, but nobody would find it.
-    assert sum("TensorBoard is off" in message for message in messages) == 1
-
-
-def test_a_full_disk_is_reported_once(tmp_path):
-    messages = []
-    board = telemetry.TensorBoard(tmp_path / "tensorboard", 0, messages.append)
-    board._file.close()
-    board._path, board._file = Path("/dev/full"), open("/dev/full", "wb", buffering=0)  # noqa: SIM115
-    for step in range(3):
-        board.add({"step": step, "loss": 1.0})
-    board.close()
-    problem = "cannot be written (No space left on device)"
-    assert messages == [f"TensorBoard is off: {str(tmp_path / 'tensorboard')!r} {problem}"]

@@ -1,6 +1,7 @@
 """The bias of a centroid of n references: exactly, by theory, by Monte Carlo, and from a sample of references."""
 
-from truedrift.bias.diagnose import CALIBRATION, RequiredN, diagnose, reliability_color, smallest_n
+from truedrift.bias.confidence import CALIBRATION, confidence_level
+from truedrift.bias.diagnose import RequiredN, diagnose, smallest_n
 from truedrift.bias.diagnosis import Diagnosis
 from truedrift.bias.exact import Moments, StrataBias, exact_moments, exact_moments_by_estimator, exact_stratified_bias
 from truedrift.bias.exact_field import ExactField, exact_field
@@ -15,6 +16,7 @@ __all__ = [
     "RequiredN",
     "StrataBias",
     "compensation",
+    "confidence_level",
     "diagnose",
     "effective_share",
     "exact_field",
@@ -23,6 +25,5 @@ __all__ = [
     "exact_stratified_bias",
     "measure_trained_field",
     "pool_moments",
-    "reliability_color",
     "smallest_n",
 ]

@@ -1,4 +1,4 @@
-"""`diagnose`: the bias of a centroid of n of your references, its reliability, and the n for a wanted bias.
+"""`diagnose`: the bias of a centroid of n of your references, the confidence in it, and the n for a wanted bias.
 
 | input                           | result                                                                      |
 |---------------------------------|-----------------------------------------------------------------------------|
@@ -12,32 +12,15 @@ Distances and features are a pool from which n references are drawn with replace
 
 The pool is itself a sample, and the bias in the population is the quantity of interest. The interval is computed by
 leaving out parts of the references (`uncertainty`). Copies of a reference count as one reference. A bias below 1e-9 of
-the spread is not resolved. Only this upper limit is reported.
-
-**Reliability.** A color rates the bias of ABC at n. It depends on the jackknife numbers of `uncertainty`, and on the
-ratio of the expansion (3 m_2 g_2 − 2 g_3)/n² to the exact bias, both from the same references:
-
-| color  | condition                                                       | meaning                               |
-|--------|-----------------------------------------------------------------|---------------------------------------|
-| red    | relative_noise, log_error or abs(extrapolation) above its limit | too few references: do not use it     |
-| yellow | else, ratio beyond a factor of AGREEMENT                        | use it at this n; the expansion fails |
-| green  | else                                                            | both are within a factor of 2         |
-
-The rule does not apply in two cases. If there are fewer distinct references than jackknife groups, the color is red. If
-the bias of ABC is not resolved (`expected_weights.FLOOR`), the numbers in the rule are rounding errors. The color is
-then green (the bias is negligible) if 1/Σα² over distinct references is at least GROUPS for 95 % of the queries, and
-red otherwise. The reason is that minibatches of n ≫ N draws contain each of the N references and have no bias, although
-minibatches from the population may have one.
-
-Yellow is typical of n_eff near 1. The bias at n is known, but its dependence on n is not, and a correction of higher
-order does not help. The limits were chosen on 600 simulated populations (`tools/reliability_calibration.py`).
-CALIBRATION contains the rates on 300 other populations.
+the spread is not resolved. Only this upper limit is reported. `confidence` rates whether the result can be trusted.
 
 **Required n.** The smallest n from which the bias stays at or below the wanted one is found from exact biases at a few
 n. A geometric grid from 1 to the number of references gives the last interval in which the bias crosses the wanted
 value. The last crossing is used because the bias may rise before it falls. Two refinements with five values of n each
 narrow the interval to about 5 %, and its upper end is returned. Beyond the number of references, the bias is
 extrapolated by a power law, n^−k for an estimator of bias order k, and the result is marked as extrapolated.
+
+**Advice.** `advice` composes a sentence from these numbers.
 
 **Temperature.** *Too cold*: in 95 % of the minibatches one reference has more than half of the weight, so the centroid
 is mostly the nearest reference. *Too warm*: ‖T* − E[y]‖ is at most 1 % of √(E‖y − E[y]‖²), so the query has almost no
@@ -48,14 +31,16 @@ influence on T*.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 
 from truedrift.axes import Float, Int, Tensor
 from truedrift.bias import uncertainty
+from truedrift.bias.advice import advise_on_bias, advise_on_weights, larger_temperatures
 from truedrift.bias.checks import require_seed
+from truedrift.bias.confidence import rate_confidence
 from truedrift.bias.diagnose_inputs import (
     DiagnosisInput,
     DiagnosisSettings,
@@ -68,118 +53,18 @@ from truedrift.bias.diagnose_inputs import (
 )
 from truedrift.bias.diagnosis import (
     Bias,
-    Color,
     Diagnosis,
     Quantiles,
-    Reliability,
     TemperatureDiagnosis,
     TemperatureStatus,
     Weights,
 )
 from truedrift.bias.expected_weights import FLOOR, References
-from truedrift.bias.push import divide_or_zero, measure_pushes, write_advice
-from truedrift.bias.uncertainty import GROUPS, Estimate, simulate_batches, summarize_batches
+from truedrift.bias.push import divide_or_zero, measure_pushes, write_push_advice
+from truedrift.bias.uncertainty import simulate_batches, summarize_batches
 from truedrift.centroids.catalog import estimator as estimator_of
 from truedrift.kernels.kernel import LogKernel
 from truedrift.kernels.weights import effective_sample_size
-
-LARGEST_RELATIVE_NOISE = 0.9
-LARGEST_LOG_ERROR = 0.4
-LARGEST_EXTRAPOLATION = 0.5
-AGREEMENT = 1.7
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """Rates over `cases` populations that were not used to choose the limits."""
-
-    cases: int
-    usable: float
-    """Fraction of cases in which estimate and expansion are within a factor of 2 of the truth."""
-    false_green: float
-    """Fraction of green cases that are not usable."""
-    usable_called_green: float
-    """Fraction of usable cases that are green."""
-    coverage: tuple[float, ...]
-    """Coverage of the 95 % intervals for standard, ABC and ABC-2."""
-
-
-CALIBRATION = Calibration(
-    cases=300, usable=0.55, false_green=0.014388, usable_called_green=0.8303, coverage=(0.93667, 0.93, 0.93333)
-)
-
-
-def reliability_color(*, relative_noise: float, log_error: float, extrapolation: float, agreement: float) -> Color:
-    """Apply the rule of reliability to the bias of ABC.
-
-    Args:
-        relative_noise: Error of the bias vector divided by the bias; red above 0.9.
-        log_error: Standard error of the logarithm of the bias; red above 0.4.
-        extrapolation: Change of that logarithm if there were more references; red above 0.5 in absolute value.
-        agreement: Ratio of the expansion in 1/n to the exact bias; yellow beyond a factor of 1.7.
-
-    Returns:
-        "red", "yellow" or "green".
-
-    Example:
-        >>> reliability_color(relative_noise=0.2, log_error=0.1, extrapolation=0.1, agreement=1.2)
-        'green'
-    """
-    if (
-        relative_noise > LARGEST_RELATIVE_NOISE
-        or log_error > LARGEST_LOG_ERROR
-        or abs(extrapolation) > LARGEST_EXTRAPOLATION
-    ):
-        return "red"
-    return "green" if 1 / AGREEMENT <= agreement <= AGREEMENT else "yellow"
-
-
-def rate_reliability(
-    abc: Estimate, expansion: float, weights: Weights, references_eff: Quantiles, distinct: int, floor: float
-) -> Reliability:
-    """Rate the estimates of the bias by that of ABC, and its expansion in 1/n from the same references."""
-    # Two cases in which the rule does not apply
-    if distinct < GROUPS:
-        return Reliability(color="red", reason=f"too few distinct references: {distinct}, fewer than {GROUPS}")
-    if abc.norm <= floor:
-        if references_eff.p05 >= GROUPS:
-            reason = f"negligible: the bias of ABC is less than {FLOOR:g} of the spread"
-            return Reliability(color="green", reason=reason)
-        count = f"effectively {references_eff.p05:.2g} per query"
-        return Reliability(color="red", reason=f"too few references: {count}, so the bias cannot be resolved")
-    # The rule
-    agreement = expansion / abc.norm
-    color = reliability_color(
-        relative_noise=abc.relative_noise,
-        log_error=abc.log_error,
-        extrapolation=abc.extrapolation,
-        agreement=agreement,
-    )
-    return Reliability(
-        color=color,
-        reason=_reason(color, abc, agreement, weights.n_eff.p50),
-        noise=abc.relative_noise,
-        error=abc.log_error,
-        drift=abc.extrapolation,
-        agreement=agreement,
-    )
-
-
-def _reason(color: Color, abc: Estimate, agreement: float, n_eff: float) -> str:
-    """Explain the color in one line."""
-    if color == "green":
-        return "estimate and expansion in 1/n agree, and are stable when references are left out"
-    if color == "yellow":
-        off = max(agreement, 1 / agreement) if agreement > 0 else math.inf
-        return f"reliable at this n; the expansion in 1/n is wrong by a factor of {off:.2g} (n_eff = {n_eff:.2g})"
-    if abc.relative_noise > LARGEST_RELATIVE_NOISE:
-        return f"too few references: the noise of the bias vector is {abc.relative_noise:.2g} times the bias"
-    if abc.log_error > LARGEST_LOG_ERROR:
-        factor = math.exp(min(2 * abc.log_error, 99.0))
-        return f"too few references: the bias is known only to within a factor of {factor:.2g}"
-    change = math.exp(min(abs(abc.extrapolation), 99.0))
-    return f"too few references: with more, the estimated bias would change by a factor of {change:.2g}"
-
 
 POINTS = 8
 TRIES, ROUNDS = 5, 2
@@ -315,7 +200,14 @@ def _diagnose_weights(alpha: Float[Tensor, "rows n"], seed: int) -> Diagnosis:
         kernel=None,
         wanted=None,
         seed=seed,
-        temperatures=(TemperatureDiagnosis(tau=None, weights=summary, dead=_temperature_status(summary, 1.0)),),
+        temperatures=(
+            TemperatureDiagnosis(
+                tau=None,
+                weights=summary,
+                dead=_temperature_status(summary, 1.0),
+                advice=advise_on_weights(summary),
+            ),
+        ),
     )
 
 
@@ -343,7 +235,7 @@ def _diagnose_sample(sample: DiagnosisInput, settings: DiagnosisSettings, genera
         temperatures=temperatures,
         generated=generated,
         window=None if generated is None else min(n, generated - 1),
-        advice=None if generated is None else write_advice(temperatures, n, generated - 1),
+        push_advice=None if generated is None else write_push_advice(temperatures, n, generated - 1),
     )
 
 
@@ -383,14 +275,14 @@ def _diagnose_temperature(
                 needed_is_extrapolated=required.extrapolated,
             )
         )
-    # Rate their reliability by ABC
+    # Rate the confidence in them by ABC
     (abc,) = (each for each in estimates if each.estimator == "abc")
     expansion = float(references.abc_residual(n).norm(dim=-1).mean())
     references_eff = Quantiles.of(references.n_eff(sample.distinct))
     # Measure the push of the field, if the number of negatives is known
     generated = settings.generated
     pushes = () if generated is None else measure_pushes(references, n, generated - 1, settings.seed)
-    return TemperatureDiagnosis(
+    found = TemperatureDiagnosis(
         tau=tau,
         weights=weights,
         spread=spread,
@@ -399,9 +291,33 @@ def _diagnose_temperature(
         pull=references.relative_shift,
         dead=_temperature_status(weights, references.relative_shift),
         biases=tuple(biases),
-        light=rate_reliability(abc, expansion, weights, references_eff, distinct, floor),
+        confidence=rate_confidence(abc, expansion, weights, references_eff, distinct, floor),
         pushes=pushes,
     )
+    advice = advise_on_bias(
+        found,
+        n=n,
+        wanted=settings.wanted,
+        references=distinct,
+        sufficient_tau=lambda estimator: _sufficient_tau(tau, estimator, sample, settings),
+    )
+    return replace(found, advice=advice)
+
+
+def _sufficient_tau(tau: float, estimator: str, sample: DiagnosisInput, settings: DiagnosisSettings) -> float | None:
+    """Return the smallest larger τ from which the bias stays within the wanted one; None if none does."""
+    assert settings.wanted is not None
+    temperatures, smallest = larger_temperatures(tau), None
+    candidates = sample.references_by_temperature(replace(settings, temperatures=temperatures))
+    for each, references in zip(temperatures, candidates, strict=True):
+        if references.relative_shift <= TOO_WARM:
+            break
+        bias = float(references.biases((estimator,), (settings.n,))[:, 0, 0, 0].norm(dim=-1).mean())
+        if bias > settings.wanted * float(references.spread.mean()):
+            smallest = None
+        elif smallest is None:
+            smallest = each
+    return smallest
 
 
 def _required_n(

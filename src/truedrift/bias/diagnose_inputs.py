@@ -159,12 +159,14 @@ def weight_rows(weights: Tensor) -> Float[Tensor, "rows n"]:
     require_finite(weights=alpha)
     total = alpha.sum(-1)
     tolerance = max(SUM_WITHIN, 2 * torch.finfo(weights.dtype).eps)
-    wrong = (alpha.amin(-1) < 0) | ((total - 1).abs() > tolerance)
+    negative = alpha.amin(-1) < 0
+    wrong = negative | ((total - 1).abs() > tolerance)
     if bool(wrong.any()):
+        fix = "apply a softmax first: weights = logits.softmax(-1)"
         raise UserError(
             f"{int(wrong.sum())} of {len(alpha)} rows of weights have a negative entry or do not sum to 1",
             f"must be weights [..., n] that sum to 1 within {tolerance:.2g}",
-            "divide each row by its sum",
+            fix if bool(negative.any()) else f"{fix}, or divide kernel values by their sum",
         )
     return alpha / total.unsqueeze(-1)
 

@@ -11,7 +11,7 @@ import torch
 from truedrift.axes import Tensor
 from truedrift.summary import list_numbers
 
-Color = Literal["green", "yellow", "red"]
+Level = Literal["high", "medium", "low"]
 TemperatureStatus = Literal["too cold", "too warm"]
 SHARES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
@@ -99,13 +99,13 @@ class Push:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reliability:
-    """How reliable the numbers are: a color, and a `reason` in one line.
+class Confidence:
+    """Whether the estimated biases can be trusted: a level, and a `reason` in one line.
 
     The other numbers are None if the rule does not apply: too few distinct references, or a bias below the floor.
     """
 
-    color: Color
+    level: Level
     reason: str
     noise: float | None = None
     """√(tr Var) of ABC's bias vector over its norm, from leaving out parts of the references."""
@@ -133,7 +133,10 @@ class TemperatureDiagnosis:
     """‖T* − E[y]‖ over √(E‖y − E[y]‖²), root mean square over queries: 0 if the query has no influence."""
     dead: TemperatureStatus | None = None
     biases: tuple[Bias, ...] = ()
-    light: Reliability | None = None
+    confidence: Confidence | None = None
+    """Whether the biases can be trusted."""
+    advice: str = ""
+    """What the bias is and what to do about it, in a sentence or two."""
     pushes: tuple[Push, ...] = ()
     """For standard and ABC, if the number of generated samples is known."""
 
@@ -160,8 +163,13 @@ class Diagnosis:
     """The number g of generated samples of a batch, each with m = g − 1 negatives; None if it was not given."""
     window: int | None = None
     """s = min(n, m), the number of references per window with matched references."""
-    advice: str | None = None
+    push_advice: str | None = None
     """What to do about the push, in one sentence."""
+
+    @property
+    def advice(self) -> str:
+        """What to do about the bias at each temperature, and about the push if it was measured."""
+        return " ".join(filter(None, (*(at.advice for at in self.temperatures), self.push_advice)))
 
     def __repr__(self) -> str:
         taus = list_numbers(each.tau for each in self.temperatures if each.tau is not None)

@@ -132,7 +132,7 @@ def _mean_variance(T: Tensor) -> float:
     return float(T.var(1).sum(-1).mean())
 
 
-def write_advice(temperatures: Sequence[TemperatureDiagnosis], n: int, m: int) -> str:
+def write_push_advice(temperatures: Sequence[TemperatureDiagnosis], n: int, m: int) -> str:
     """Say in one sentence what the push is at the temperature where it is largest, and what to do about it.
 
     Args:

@@ -1,6 +1,6 @@
 """`truedrift demo`: the exact bias, the field at q = p, and digits trained with three fields, on one HTML page."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,9 @@ from truedrift.grids.local import Pool
 from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import Plan, Task, run_path
 from truedrift.grids.run import UnfinishedRuns
+from truedrift.page.findings import final_evaluation
 from truedrift.page.page import PAGE, render_runs, write_page
-from truedrift.page.run_data import read_runs
+from truedrift.page.run_data import Run, read_runs
 from truedrift.paper import equilibrium, fig_bias_loglog, fig_illustration
 from truedrift.paper.catalog import render_record
 from truedrift.progress import Progress
@@ -61,7 +62,24 @@ def _demo(options: fig_illustration.Options, out: Path, epochs: int, command: st
     texts.append(render_runs(runs, out))
     models = [find_pretrained(name) for name in pretrained_names()]
     page = write_page(out / PAGE, title=TITLE, records=records, runs=runs, models=models)
-    return "\n\n".join(filter(None, (*texts, f"records: {out / RECORDS}", f"page: {page}")))
+    closing = "\n".join((*_conclusion(runs), f"Open the page: {page}"))
+    return "\n\n".join(filter(None, (*texts, f"records: {out / RECORDS}", closing)))
+
+
+def _conclusion(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return the finding and the distances of the runs, the last lines that the demo prints; nothing without runs."""
+    final = {run.name: each for run in runs if (each := final_evaluation(run)) is not None}
+    if len(final) < 2:
+        return ()
+    least, following = sorted(each.metrics.fid for each in final.values())[:2]
+    best = next(name for name, each in final.items() if each.metrics.fid == least)
+    protocol = final[best].protocol
+    against = f"{protocol.samples:,} samples against {protocol.reference_count:,} of {protocol.reference}"
+    distances = ", ".join(f"{name} {each.metrics.fid:.3g}" for name, each in final.items())
+    return (
+        f"Finding: {best} ends nearest to the data, {1 - least / following:.0%} nearer than the next run.",
+        f"{protocol.distance_name} ({against}): {distances}",
+    )
 
 
 def _train_all(seed: int, epochs: int, out: Path, progress: Progress) -> list[Path]:

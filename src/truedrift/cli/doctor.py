@@ -21,8 +21,12 @@ EXTRAS: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "app": (("jinja2", "matplotlib", "rich", "scipy", "tensorboard", "tyro"), "the command truedrift, and pages"),
     "dinov2": (("transformers",), "the paper's encoder: recipes cifar10 and cifar100"),
+    "wandb": (("wandb",), "truedrift train --log wandb"),
+    "mlflow": (("mlflow",), "truedrift train --log mlflow"),
     "slurm": (("submitit",), "truedrift reproduce --executor slurm"),
     "fidelity": (("torch-fidelity",), "the Inception Score with the classifier of the FID network"),
+    "onnx": (("onnx", "onnxruntime", "onnxscript"), "truedrift export --onnx"),
+    "serve": (("gradio",), "truedrift serve"),
     "docs": (("mkdocs", "mkdocs-material", "mkdocstrings-python"), "make docs, the documentation site"),
 }
 """Extra → its packages and what they enable."""

@@ -50,6 +50,7 @@ from truedrift.report.sweeps import Sweep, sweep_figure, sweep_table
 from truedrift.storage import write_atomically
 from truedrift.training.config import DataOptions, RunConfig
 from truedrift.training.load import (
+    NO_GUIDANCE,
     LoadedGenerator,
     load_config,
     load_generator,
@@ -150,6 +151,7 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
                 protocol=protocol,
                 seconds=seconds,
                 provenance=provenance(seed=options.seed, wall_seconds=seconds),
+                few_samples=protocol.few_samples,
             )
             records.append(record)
             if rank_zero:
@@ -161,7 +163,7 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
     source = several if len(loaded) > 1 else loaded[0].source
     text = evaluation_summary(records[0]) if len(records) == 1 else _write_sweep(records, config, command, out)
     note = note_on_strengths(command.run, command.strength)
-    return _join_lines(source, text, note, f"written: {out / EVALUATIONS}")
+    return _join_lines(source, text, "" if note in text else note, f"written: {out / EVALUATIONS}")
 
 
 def _join_lines(*lines: str) -> str:
@@ -177,10 +179,7 @@ def _write_sweep(records: list[EvaluationRecord], config: RunConfig, command: Ev
         sweep = Sweep("strength", by_strength, records[0].step)
     table = sweep_table(sweep)
     if sweep.quantity == "strength" and load_config(command.run) and config.batch.unconditional == 0:
-        note = (
-            "The run was trained without guidance (batch.unconditional is 0): the strength had no effect on its loss."
-        )
-        table = replace(table, notes=[*table.notes, note])
+        table = replace(table, notes=[*table.notes, NO_GUIDANCE])
     path = out / sweep.file_name
     write_atomically(path.with_suffix(".md"), table.markdown().encode())
     write_figure(sweep_figure(sweep), path.with_suffix(".png"))

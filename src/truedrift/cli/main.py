@@ -45,6 +45,9 @@ COMMANDS: dict[str, str] = {
     "diagnose": "truedrift.cli.options.studies:Diagnose",
     "reproduce": "truedrift.cli.options.studies:Reproduce",
     "report": "truedrift.cli.options.studies:Report",
+    "export": "truedrift.cli.options.sharing:Export",
+    "push": "truedrift.cli.options.sharing:Push",
+    "serve": "truedrift.cli.options.sharing:Serve",
     "convert": "truedrift.cli.options.models:Convert",
     "doctor": "truedrift.cli.options.tools:Doctor",
     "completion": "truedrift.cli.options.tools:Completion",
@@ -70,6 +73,9 @@ commands:
   diagnose         Estimate the bias of your centroid, and the n you need, from your own features or weights.
   reproduce        Compute and draw a figure or table of the paper, or an additional study.
   report           Write figures, tables and one HTML page from existing records and runs.
+  export           Write a folder for the Hugging Face Hub: weights, config, model card and samples; optionally ONNX.
+  push             Upload a model to the Hugging Face Hub as USER/NAME.
+  serve            Open a local page that draws samples of a model: class, seed and strength; save them as PNG.
   convert          Convert a published DriftDiT checkpoint (.pt, .pth, .safetensors) to config.json + safetensors.
   doctor           Print versions, devices, threads, caches and extras, in a form to paste into an issue.
   completion       Print a script that completes commands, options and names in bash or zsh.
@@ -86,6 +92,8 @@ examples:
   truedrift data fetch cifar10
   truedrift reproduce fig:bias_loglog
   truedrift report runs/fig_bias_loglog-cpu
+  truedrift export pretrained:digits my-digits
+  truedrift serve pretrained:digits
   truedrift convert checkpoint.pt"""
 
 

@@ -1,5 +1,7 @@
 """`truedrift report DIR…`: write figures, tables and one HTML page from records and runs."""
 
+import os
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -39,6 +41,19 @@ def _report(inputs: ReportInput, out: Path, title: str) -> str:
 
     A record that cannot be drawn is skipped with a message, unless there is nothing else to show.
     """
+    # A disk may be full: everything is written to a folder of its own first, which is removed after a failure.
+    with tempfile.TemporaryDirectory(dir=out, prefix=".report-") as name:
+        folder = Path(name)
+        text = _write_report(inputs, folder, title).replace(str(folder), str(out))
+        for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+            target = out / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
+    return text
+
+
+def _write_report(inputs: ReportInput, out: Path, title: str) -> str:
+    """Write files and page to a new folder; return the text to print."""
     texts, drawn, failures = [], [], []
     for record in inputs.records:
         try:

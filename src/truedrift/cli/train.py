@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ import torch
 from truedrift.cli.main import CommandExit
 from truedrift.cli.options.models import Train
 from truedrift.data.folder import describe_folder
+from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.distributed import PeerLost, resolve_device
 from truedrift.encoders.pooling import POOLINGS
 from truedrift.encoders.resnet import OwnEncoderOptions, hash_encoder
@@ -20,12 +20,15 @@ from truedrift.errors import UserError, error_text
 from truedrift.progress_display import ProgressDisplay, is_rank_zero
 from truedrift.recipes.evaluator import build_evaluator
 from truedrift.recipes.overrides import recipe
-from truedrift.storage import iterate_json_lines, open_to_read
+from truedrift.report.screens import advise_on_run
+from truedrift.storage import cache_directory, iterate_json_lines, open_to_read
 from truedrift.training.config import RunConfig
+from truedrift.training.loggers import resolve_loggers
 from truedrift.training.loop import NonFinite, TrainingReport
 from truedrift.training.run_directory import METRICS
 from truedrift.training.setup import Parts
 from truedrift.training.signals import EXIT_STATUS, EXIT_STATUS_KEYBOARD
+from truedrift.training.telemetry import describe_energy
 from truedrift.training.train import find_complete, load_training, run_directory
 
 LARGEST_CONFIG_BYTES = 1 << 20
@@ -46,7 +49,8 @@ def prepare(command: Train) -> Callable[[], str]:
         raise UserError(f"is {command.timeout}", allowed, "pass for example 10", field="--timeout")
     if command.print_config:
         return partial(json.dumps, config.tree(), indent=2)
-    return partial(_train, config, command.out, resolve_device(command.device), command.timeout)
+    log = resolve_loggers(command.log)
+    return partial(_train, config, command.out, resolve_device(command.device), command.timeout, log)
 
 
 def _own_encoder(run: Path, pooling: str) -> str:
@@ -77,13 +81,16 @@ def _read_config(path: Path) -> dict[str, Any]:
     return tree
 
 
-def _train(config: RunConfig, out: Path | None, device: torch.device, timeout_minutes: float) -> str:
+def _train(
+    config: RunConfig, out: Path | None, device: torch.device, timeout_minutes: float, log: tuple[str, ...]
+) -> str:
     """Train to the end or to a signal; return the summary on rank 0."""
     # Load the data and build the evaluator.
     progress = ProgressDisplay(quiet=not is_rank_zero())
     data = config.data
     if data.name == "folder" and data.root is not None and Path(data.root).is_dir():
-        progress.print_message(f"{data.root} has {describe_folder(Path(data.root))}")
+        size = "" if data.image_size is None else f"; images are resized to {data.image_size}×{data.image_size}"
+        progress.print_message(f"{data.root} has {describe_folder(Path(data.root))}{size}")
     evaluated = config.evaluation.extractor is not None
     run = run_directory(config, Parts(), out)
     complete = find_complete(run, evaluated=evaluated, notify=progress.print_message)
@@ -94,7 +101,11 @@ def _train(config: RunConfig, out: Path | None, device: torch.device, timeout_mi
     evaluate = build_evaluator(config, device=device, samples=training.samples, progress=progress)
     # Take the steps.
     reports = training.reports(
-        evaluate=evaluate, progress=progress, notify=progress.print_message, timeout_minutes=timeout_minutes
+        evaluate=evaluate,
+        progress=progress,
+        notify=progress.print_message,
+        timeout_minutes=timeout_minutes,
+        log=log,
     )
     last = follow_training(reports, progress, describe_energy)
     return _summary(config, last) if is_rank_zero() else ""
@@ -147,21 +158,31 @@ def _summary(config: RunConfig, last: TrainingReport) -> str:
     lines = (
         f"complete: {last.steps} steps, {metrics.get('positives_seen', 0)} positives per class seen",
         f"effective positives of {config.references('positive')}: {effective} (τ = {taus});  distance ratio {spread}",
+        *_advice_line(config, metrics),
         *_energy_line(metrics),
         *_evaluation_line(last.directory),
-        f"samples:  {last.directory / 'samples'}",
-        f"next:     truedrift sample {last.directory}",
+        *(() if config.cadence.grid_every is None else (f"samples:  {last.directory / 'samples'}",)),
+        f"next:     truedrift sample {last.directory}{' --form npz' if config.data.name == 'array' else ''}",
+        *_evaluation_commands(config, last.directory),
     )
     return "\n".join(lines)
 
 
-def describe_energy(metrics: Mapping[str, Any]) -> str:
-    """Return the energy distance and its standard error, averaged over scales; empty if it is not known."""
-    energy = [value for value in metrics.get("energy", ()) if value is not None]
-    errors = [value for value in metrics.get("energy_error", ()) if value is not None]
-    if not energy:
-        return ""
-    return f"energy distance {fmean(energy):.3g}" + (f" ± {fmean(errors):.1g}" if errors else "")
+def _advice_line(config: RunConfig, metrics: Mapping[str, Any]) -> list[str]:
+    """Return a line if the centroid of the positives is mostly the nearest one at a temperature."""
+    n_eff = metrics.get("n_eff_pos")
+    return [f"advice:   {text}" for text in advise_on_run(config, {"positive": n_eff} if n_eff else {})]
+
+
+def _evaluation_commands(config: RunConfig, directory: Path) -> list[str]:
+    """Return the commands that evaluate a run on a folder of images, and fetch the network that this needs."""
+    if config.data.name != "folder":
+        return []
+    name = config.evaluation.extractor or "inception"
+    network, evaluate = REMOTE_ASSETS.get(name), f"          truedrift evaluate {directory}"
+    if network is None or (cache_directory() / name).is_dir():
+        return [evaluate]
+    return [f"          truedrift data fetch {name}    # {network.size / 1e6:.0f} MB, which evaluate needs", evaluate]
 
 
 def _energy_line(metrics: Mapping[str, Any]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from truedrift.training.encoder_run import (
     find_complete_encoder,
     train_encoder,
 )
+from truedrift.training.loggers import resolve_loggers
 from truedrift.training.setup import load_data
 
 DATA_SETS = tuple(name for name in NAMES if name not in TOYS)
@@ -40,7 +41,7 @@ def prepare(command: TrainEncoder) -> Callable[[], str]:
     config = encoder_config_from_dict(apply_settings(EncoderConfig().tree(), (*_settings(command), *command.set)))
     if command.print_config:
         return partial(json.dumps, config.tree(), indent=2)
-    return partial(_train, config, command.out, resolve_device(command.device))
+    return partial(_train, config, command.out, resolve_device(command.device), resolve_loggers(command.log))
 
 
 def _settings(command: TrainEncoder) -> list[str]:
@@ -62,7 +63,7 @@ def _settings(command: TrainEncoder) -> list[str]:
     return [f"{option}={json.dumps(value)}" for option, value in flags.items() if value is not None]
 
 
-def _train(config: EncoderConfig, out: Path | None, device: torch.device) -> str:
+def _train(config: EncoderConfig, out: Path | None, device: torch.device, log: tuple[str, ...]) -> str:
     """Train to the end or to a signal; return the summary."""
     progress = ProgressDisplay()
     last = find_complete_encoder(config, out, progress.print_message)
@@ -72,7 +73,7 @@ def _train(config: EncoderConfig, out: Path | None, device: torch.device) -> str
         with ProgressDisplay() as loading:
             samples = load_data(config.data, seed=config.seed, progress=loading)
         reports = train_encoder(
-            config, samples=samples, out=out, device=device, progress=progress, notify=progress.print_message
+            config, samples=samples, out=out, device=device, progress=progress, notify=progress.print_message, log=log
         )
         last = follow_training(reports, progress, _describe_loss)
         class_sizes = samples.labels.unique(return_counts=True)[1].tolist()

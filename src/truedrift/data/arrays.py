@@ -1,16 +1,18 @@
-"""A user's arrays X [N, …] and y [N] → standardized samples with their units."""
+"""A user's arrays X [N, …] and y [N], or a file of them → standardized samples with their units."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from truedrift.axes import Tensor
+from truedrift.data.array_files import ONLY, read_arrays
 from truedrift.data.samples import Samples
 from truedrift.data.units import Units
-from truedrift.errors import UserError, list_names
+from truedrift.errors import UserError, import_package, list_names
 
 LARGEST_DIMENSION = 1 << 16
 
@@ -35,12 +37,32 @@ def samples_from_arrays(X: Any, y: Any = None, *, name: str = "array") -> Sample
     return Samples(units.to_model(values), labels, classes, name, flips=False, units=units)
 
 
+def read_array_samples(path: Path) -> Samples:
+    """Read the arrays of a file: X, and optionally y with one label per sample.
+
+    Args:
+        path: A .npz or .safetensors file with the arrays X and y, or a .npy file with one array.
+
+    Returns:
+        Standardized samples, as `samples_from_arrays` returns them.
+
+    Raises:
+        UserError: If the file is missing or damaged, or has other arrays.
+    """
+    arrays = read_arrays(path)
+    X = arrays.get("X", arrays.get(ONLY))
+    others = set(arrays) - {"X", "y", ONLY}
+    if X is None or others:
+        problem = f"{str(path)!r} holds {list_names(sorted(arrays))}"
+        raise UserError(problem, "must hold X and, for classes, y", "save it with numpy.savez(path, X=X, y=y)")
+    return samples_from_arrays(X, arrays.get("y"))
+
+
 def _to_tensor(X: Any) -> Tensor:
-    """Return X as a float64 tensor [N, …] after all checks."""
+    """Return X as a tensor [N, …] on the CPU after all checks."""
     allowed = "must be finite numbers [N, …] with N ≥ 2"
     try:
-        values = torch.as_tensor(X)
-        values = values.detach().to("cpu", torch.float64)
+        values = X.detach().cpu() if isinstance(X, Tensor) else torch.from_numpy(_to_numbers(X))
     except (TypeError, ValueError, RuntimeError) as error:
         text = str(error).partition("\n")[0][:100]
         raise UserError(f"cannot be read as numbers ({text})", allowed, "pass an array of numbers", field="X") from None
@@ -51,11 +73,24 @@ def _to_tensor(X: Any) -> Tensor:
     if values[0].numel() > LARGEST_DIMENSION:
         limit = f"must be at most {LARGEST_DIMENSION:,} entries per sample"
         raise UserError(f"has {values[0].numel():,} per sample", limit, "use a recipe with an encoder", field="X")
-    wrong = ~torch.isfinite(values)
-    if bool(wrong.any()):
+    if values.is_complex():
+        raise UserError("is complex", allowed, "pass its real and imaginary parts as columns", field="X")
+    wrong = values.numel() - int(torch.isfinite(values).sum())
+    if wrong:
         fix = "remove these rows or fill them in"
-        raise UserError(f"has {int(wrong.sum())} entries that are NaN or infinite", allowed, fix, field="X")
+        raise UserError(f"has {wrong} entries that are NaN or infinite", allowed, fix, field="X")
     return values
+
+
+def _to_numbers(X: Any) -> Any:
+    """Return lists, or an array or table of any library, as a NumPy array that torch can share."""
+    numpy = import_package("numpy", "arrays", "train")
+    array = numpy.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X)
+    if array.dtype.kind not in "fiubc":
+        array = array.astype("float64")  # columns of several types; fails for text
+    is_known = array.dtype.name in ("float16", "float32", "float64", "uint8", "int64", "complex128")
+    # A copy unless torch takes it as it is: writable, native, without negative strides.
+    return numpy.require(array, array.dtype if is_known else "float64", ["C_CONTIGUOUS", "WRITEABLE", "ALIGNED"])
 
 
 def _encode_labels(y: Any, count: int) -> tuple[Tensor, tuple[str, ...]]:

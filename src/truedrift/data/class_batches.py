@@ -11,6 +11,9 @@ covers the smallest class completely, up to the remainder of the division by n.
 Queue (as in the paper). The permutations of a class, pass after pass, form an endless stream; in round r the queue of
 class c holds its positions [n·r, n·r + 256), and n are drawn from it with replacement.
 
+With replacement. All n are independent draws from all samples of the class, for classes of very different sizes: n may
+exceed the smallest class, and the work of a step does not grow with the number of samples.
+
 A resumed run, another order of steps and another process get the same images: the state between steps is only a cache
 of permutations. With all classes a pass of all images is cached. With `labels`, every class has random streams of its
 own and nothing is cached, so that the work of a step does not grow with the number of classes.
@@ -25,7 +28,7 @@ from truedrift.axes import Tensor
 from truedrift.errors import UserError, require_choice, require_integer
 from truedrift.seeding import stream
 
-Sampling = Literal["without-replacement", "queue"]
+Sampling = Literal["without-replacement", "queue", "with-replacement"]
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
 PADDING = 2.0
 """Sorting key of padding, above every key in [0, 1)."""
@@ -108,7 +111,7 @@ class ClassBatches:
         n: Positives per class and step.
         seed: Seed of classes, permutations and mirroring.
         flips: Mirror every image with probability ½.
-        sampling: "without-replacement" or "queue".
+        sampling: "without-replacement", "queue" or "with-replacement".
         queue_size: Length of the queue of each class.
         names: Names of the classes, for messages.
         classes_per_step: How many classes a step draws; None: all.
@@ -166,6 +169,8 @@ class ClassBatches:
         drawn = self.classes_at(step)
         if self.sampling == "queue":
             indices = self._draw_from_queue(step, drawn)
+        elif self.sampling == "with-replacement":
+            indices = self._draw_independently(step, drawn)
         elif self.classes_per_step is None:
             indices = self._slice_pass(step)
         else:
@@ -197,6 +202,15 @@ class ClassBatches:
         orders = [self._draw_order(number, c) for c in drawn.classes.tolist()]
         within = torch.stack([order[slot * self.n : (slot + 1) * self.n] for order in orders])
         return self._members[self._starts[drawn.classes, None] + within]
+
+    def _draw_independently(self, step: int, drawn: ClassDraw) -> Tensor:
+        """Draw n positives [C', n] of each class uniformly, with replacement."""
+        counts, starts = self.counts[drawn.classes, None], self._starts[drawn.classes, None]
+        # In float64, ⌊uN⌋ is uniform up to 2⁻⁵³ N.
+        uniform = torch.rand(
+            len(drawn.classes), self.n, generator=stream(self.seed, "independent", step), dtype=torch.float64
+        )
+        return self._members[starts + (uniform * counts).long()]
 
     def _draw_order(self, number: int, c: int) -> Tensor:
         """Draw the order [N_c] of the images of one class in pass `number` from a random stream of its own."""

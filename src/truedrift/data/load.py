@@ -12,6 +12,7 @@ import torch
 
 from truedrift.axes import Tensor
 from truedrift.data import images
+from truedrift.data.arrays import read_array_samples
 from truedrift.data.folder import read_folder
 from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.data.samples import Samples
@@ -39,7 +40,7 @@ TOYS: Mapping[str, tuple[Draw, tuple[str, ...]]] = {
 }
 """Sampling function and names of the parts of every toy."""
 
-NAMES = (*TOYS, "digits", *images.IDX, *images.CIFAR, "folder")
+NAMES = (*TOYS, "digits", *images.IDX, *images.CIFAR, "folder", "array")
 
 
 def load(
@@ -57,15 +58,16 @@ def load(
     Args:
         name: One of `NAMES`.
         split: "train", "test", or "all" for both.
-        root: The user's own directory or archive, required for "folder" and not allowed for toys and digits. None: the
-            cache, then the directories of system packages.
+        root: The user's own directory or archive, required for "folder" and not allowed for toys and digits; a file for
+            "array". None: the cache, then the directories of system packages.
         seed: Seed of the toys; other data sets ignore it.
         image_size: Side to which the images of a folder are cropped and resized; not allowed for other data sets.
         classes: Names of the classes to load, in the order of their labels; all classes if empty.
         progress: Called with a description, the number of images read, and their number; for folders only.
 
     Returns:
-        Images as bytes [N, C, H, W], or for toys 10 000 points [N, 2] per split, with one label per sample.
+        Images as bytes [N, C, H, W], for toys 10 000 points [N, 2] per split, or the standardized rows [N, D] of an
+        array, with one label per sample.
 
     Raises:
         UserError: If an argument is invalid or not allowed, or the data set is missing or damaged.
@@ -96,6 +98,11 @@ def _load_all_classes(
         problem = f"an image size was given for {name}"
         allowed = "only the data set folder can be resized"
         raise UserError(problem, allowed, "leave it out, or save the images to a folder")
+    # The user's own arrays, which have no splits.
+    if name == "array":
+        if root is None:
+            raise UserError("no file was given", "the data set array needs one", "add --data X.npz")
+        return read_array_samples(root)
     # Data sets that are part of the library.
     if name in TOYS or name == "digits":
         if root is not None:

@@ -127,13 +127,19 @@ class Samples:
         return sha256.hexdigest()
 
     def describe(self) -> dict[str, Any]:
-        """Return digest, sample shape, class names and units, as config.json of a run has them."""
+        """Return digest, sample shape and class names, and of arrays units and counts, as config.json has them."""
         described = {
             "sha256": self.digest(),
             "sample_shape": list(self.sample_shape),
             "classes": list(self.classes),
         }
-        return described if self.units is None else described | {"units": self.units.describe()}
+        if self.units is None:
+            return described
+        return described | {"units": self.units.describe(), "counts": self.counts().tolist()}
+
+    def counts(self) -> Tensor:
+        """Return the number of samples of each class [C]."""
+        return self.labels.bincount(minlength=len(self.classes))
 
 
 LISTED = 10

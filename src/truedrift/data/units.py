@@ -21,6 +21,13 @@ import torch
 from truedrift.axes import Tensor
 from truedrift.errors import UserError
 
+ENTRIES_AT_ONCE = 1 << 22
+"""Entries converted to float64 at a time: a million rows need little memory besides their own."""
+
+
+def _rows_at_once(flat: Tensor) -> int:
+    return max(1, ENTRIES_AT_ONCE // max(1, flat.shape[1]))
+
 
 @dataclass(frozen=True, eq=False)
 class Units:
@@ -46,11 +53,12 @@ class Units:
     @classmethod
     def of(cls, values: Tensor) -> Units:
         """Return the units of an array [N, …]."""
-        flat = values.reshape(len(values), -1).double()
+        flat = values.reshape(len(values), -1)
+        blocks = flat.split(_rows_at_once(flat))
         # Centered at a row first: a large common offset costs no digits.
-        origin = flat[:1]
-        shift = (origin + (flat - origin).mean(0, keepdim=True)).squeeze(0)
-        scale = (flat - shift).square().mean(0).sqrt()
+        origin, zeros = flat[0].double(), torch.zeros(flat.shape[1], dtype=torch.float64)
+        shift = origin + sum(((block.double() - origin).sum(0) for block in blocks), zeros) / len(flat)
+        scale = (sum(((block.double() - shift).square().sum(0) for block in blocks), zeros) / len(flat)).sqrt()
         scale = torch.where(scale > 1e-12 * shift.abs(), scale, 0)
         if values.ndim > 2:
             scale = torch.where(scale > 0, scale.square().mean().sqrt(), 0)
@@ -58,8 +66,13 @@ class Units:
 
     def to_model(self, values: Tensor) -> Tensor:
         """Return standardized float32 values [N, D] of values [N, *shape]."""
-        flat = values.reshape(len(values), -1).double()
-        return ((flat - self.shift) / torch.where(self.scale > 0, self.scale, 1)).float() * (self.scale > 0)
+        flat = values.reshape(len(values), -1)
+        divisor, varies = torch.where(self.scale > 0, self.scale, 1), self.scale > 0
+        standardized = torch.empty(flat.shape)
+        rows = _rows_at_once(flat)
+        for block, result in zip(flat.split(rows), standardized.split(rows), strict=True):
+            result.copy_((block.double() - self.shift) / divisor * varies)
+        return standardized
 
     def to_user(self, values: Tensor) -> Tensor:
         """Return values [N, *shape] in the units of the user, in float64, of standardized values [N, D]."""

@@ -7,6 +7,9 @@ from truedrift.records.provenance import Provenance
 EVALUATIONS = "evaluations.jsonl"
 """The file that `truedrift evaluate` appends to, in the directory of the evaluated run."""
 
+FEW_SAMPLES = 300
+"""Distances of fewer samples say little: their bias and their noise are larger than most differences between runs."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
@@ -35,6 +38,11 @@ class Protocol:
     """k of precision and recall."""
     compared: int
     """The largest number of features per side in KID, precision and recall."""
+
+    @property
+    def few_samples(self) -> bool:
+        """Whether there are so few samples, or so few of the data, that a distance says little."""
+        return min(self.samples, self.reference_count) < FEW_SAMPLES
 
     @property
     def distance_name(self) -> str:
@@ -72,3 +80,5 @@ class EvaluationRecord:
     protocol: Protocol
     seconds: float
     provenance: Provenance
+    few_samples: bool = False
+    """Whether the distances say little, because there were fewer than `FEW_SAMPLES` samples or samples of the data."""

@@ -79,22 +79,33 @@ def drift(
 
     A side without references has T = x: it exerts no force in the separate form, and V = 0 in the product form.
 
+    The defaults, `normalization="row"` and `form="separate"`, are those of the theorems. `drift_loss` has the defaults
+    of the official code. Features are not scaled, so `tau` is in their units.
+
     Args:
         x: Queries [..., B, D].
         y_pos: Positives [..., n, D], which attract.
         y_neg: Negatives [..., m, D], which repel.
         tau: Temperature τ > 0 of the kernel.
-        normalization: "row", "bidirectional" or "bidirectional-loo", see `truedrift.field.affinity`; "symmetric" or
-            "sinkhorn", see `truedrift.field.matching`.
-        form: "separate", V = T⁺ − T⁻, "product", V = S⁺S⁻ (T⁺ − T⁻), or "potential", a field that is a gradient.
-        estimator_pos: Estimator of T⁺: "standard", "abc", "abc2", "jackknife", "bootstrap" or "br-snis", or an object
-            (`truedrift.centroids.Estimator`).
-        estimator_neg: Estimator of T⁻, likewise.
+        normalization: How the kernel matrix is normalized.
+            "row": each row by itself, a softmax. The theorems on the bias and on ABC are about this one.
+            "bidirectional": √(softmax over the row · softmax over the column), that of the official code. An O(1/n)
+            bias remains with every estimator.
+            "bidirectional-loo": the same without the query's own term in the column sums, which removes most of that
+            bias from the positives.
+            "symmetric": column sums over the references of the same side instead of the queries.
+            "sinkhorn": rows and columns of both sides have equal sums, an optimal-transport plan.
+        form: "separate": V = T⁺ − T⁻, that of the theorems. "product": V = S⁺S⁻ (T⁺ − T⁻) with the masses S±, that of
+            the official code, small far from the data. "potential": a field that is a gradient, for "row" only.
+        estimator_pos: Estimator of T⁺: "standard" (plain weights, bias O(1/n)), "abc" (O(1/n²)), "abc2" (O(1/n³)),
+            "jackknife" (O(1/n²), weights may be negative), "bootstrap" (O(1/n²), draws random numbers), "br-snis"
+            (resamples, needs several times the references), or an object.
+        estimator_neg: Estimator of T⁻, one of the same.
         self_mask: True if y_neg[i] is x[i], so that a query does not repel itself. An int64 tensor [B] gives the
             column of each query among the negatives, −1 for none.
         mask_pos: Which positives to use (True), [..., n] or [..., B, n].
         mask_neg: Which negatives to use (True), [..., m] or [..., B, m].
-        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k.
+        kernel: "laplace", exp(−d/τ), "gaussian", exp(−d²/2τ²), or a function (x, y, tau) → log k.
         matched: Whether both centroids are means over windows of min(n, m) references. The expected field is then
             exactly 0 if both sides have the same distribution. With `self_mask`, m counts the others of a query. Masks
             must leave equally many references in every window of both sides. This is checked on the CPU, and with

@@ -165,7 +165,7 @@ class DriftDiT(Generator):
         else:
             t, c = self.noise_embed(z), c + self.noise_embed.modulation(z)
         c = F.silu(c)
-        t = torch.cat((self.register_tokens.to(t.dtype).expand(len(z), -1, -1), t), dim=1)
+        t = torch.cat((self.register_tokens.to(t.dtype).expand(z.shape[0], -1, -1), t), dim=1)
         for block in self.blocks:
             t = block(t, c, self.cos, self.sin)
         return self._unpatch(self.final_layer(t[:, self.options.registers :], c))
@@ -180,7 +180,7 @@ class DriftDiT(Generator):
         """Assemble the image; the values of one token are a square (row, column, channel)."""
         patch = self.options.patch
         squares = t.unflatten(2, (patch, patch, self.sample_shape[0])).unflatten(1, self.grid)
-        return squares.permute(0, 5, 1, 3, 2, 4).reshape(len(t), *self.sample_shape)
+        return squares.permute(0, 5, 1, 3, 2, 4).reshape(t.shape[0], *self.sample_shape)
 
     @classmethod
     def small(cls, channels: int = 3, classes: int = 10, image_size: int = 32) -> Self:

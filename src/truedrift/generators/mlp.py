@@ -1,7 +1,7 @@
 """MLP: a residual multilayer perceptron from noise to points or small images.
 
     h = Linear([z | label | cos, sin of the strength]);   h ← h + Linear(silu(RMSNorm(h))), depth times
-    x = Linear(RMSNorm(h)),  and its tanh for images
+    x = Linear(RMSNorm(h)),  and its tanh for images;  Linear(h) without `final_norm`, where x has no bound
 
 Each layer is one matrix product. On a CPU, this network takes most of the step time of the small recipes.
 """
@@ -35,6 +35,9 @@ class MLPOptions:
     """Dimension of z."""
     embedding: int = 32
     """Dimension of the label embedding, and number of strength features; even."""
+    final_norm: bool = True
+    """Normalize h before the last layer, which bounds x. Without it, x is a linear map of z plus corrections, as suits
+    tables with unbounded columns."""
 
     def __post_init__(self) -> None:
         for name, example in (("width", 512), ("depth", 3), ("noise", 64), ("embedding", 32)):
@@ -74,7 +77,7 @@ class MLP(Generator):
         self.label = Embedding(classes + 1, options.embedding, std=1.0)
         self.first = Linear(options.noise + 2 * options.embedding, options.width)
         self.layers = nn.ModuleList(Layer(options.width) for _ in range(options.depth))
-        self.norm = RMSNorm(options.width)
+        self.norm = RMSNorm(options.width) if options.final_norm else nn.Identity()
         # A normalized vector has length √width, so initial values have standard deviation ½; tanh is not flat there.
         self.last = Linear(options.width, math.prod(self.sample_shape), std=0.5 / options.width**0.5)
         self.initialize(generator)
@@ -85,7 +88,7 @@ class MLP(Generator):
         h = self.first(torch.cat((z.to(dtype), self.label(labels), condition), dim=-1))
         for layer in self.layers:
             h = layer(h)
-        x = self.last(self.norm(h)).view(len(z), *self.sample_shape)
+        x = self.last(self.norm(h)).view(z.shape[0], *self.sample_shape)
         return x.tanh() if len(self.sample_shape) == 3 else x
 
 

@@ -11,6 +11,7 @@ import torch
 from truedrift.axes import Float, Int, Tensor
 from truedrift.errors import UserError, require_integer
 from truedrift.generators.base import Generator
+from truedrift.progress import Progress, no_progress
 from truedrift.seeding import stream
 
 BLOCK = 64
@@ -26,6 +27,7 @@ def sample(
     batch: int = 256,
     first_id: int = 0,
     device: torch.device | str | None = None,
+    progress: Progress = no_progress,
 ) -> Float[Tensor, "N ..."]:
     """Sample one x per label.
 
@@ -37,6 +39,7 @@ def sample(
         batch: Samples per forward pass.
         first_id: Id of the first sample; the ids are first_id … first_id + N − 1.
         device: Device to move the generator to; None computes where the generator is.
+        progress: Called with a description, the number of samples drawn, and their number.
 
     Returns:
         Samples [N, *sample_shape] in float32 on the CPU.
@@ -67,6 +70,7 @@ def sample(
             samples[rows] = generator(
                 z.to(like), labels[rows].long().to(like.device), strengths[rows].to(like), style_ids.to(like.device)
             )
+            progress("drawing samples", rows.stop, len(labels))
     return samples
 
 
@@ -85,6 +89,23 @@ def balanced_labels(classes: Sequence[int], count: int, *, equal: bool = False) 
     per_class, remainder = divmod(count, len(classes))
     extra = 0 if equal and per_class else remainder
     return torch.tensor(classes).repeat_interleave(per_class + (torch.arange(len(classes)) < extra).long())
+
+
+def draw_labels(shares: Sequence[float], count: int, seed: int) -> Int[Tensor, " N"]:
+    """Draw labels of classes that are as frequent as given.
+
+    Args:
+        shares: Weight of each class, ≥ 0.
+        count: Number of labels.
+        seed: Seed. A larger count does not change the first labels.
+
+    Example:
+        >>> draw_labels([0.0, 1.0], 3, seed=0)
+        tensor([1, 1, 1])
+    """
+    limits = torch.tensor(shares, dtype=torch.float64).cumsum(0)
+    draws = torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    return torch.searchsorted(limits / limits[-1], draws, right=True).clamp_max(len(shares) - 1)
 
 
 def draw_inputs(

@@ -16,6 +16,7 @@ The arithmetic from features to gradient is in these files; the others only chec
 """
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
@@ -51,6 +52,12 @@ from truedrift.tensor_checks import (
 )
 
 Path = Literal["auto", "general", "gram"]
+FEWEST_DIMENSIONS = 8
+"""Dimensions below which "standardize-l2" gives a warning."""
+LENGTH_IS_LOST = (
+    "drift_loss: feature_scale 'standardize-l2' with D = {} loses the length of features, so that their radius is not "
+    "learned; pass feature_scale='mean-distance'"
+)
 
 
 @dataclass(frozen=True)
@@ -89,18 +96,36 @@ def drift_loss(
 ) -> DriftLoss:
     """Compute the drift loss of every group.
 
+    The defaults are those of the official code: its normalization, form, feature scale and temperatures, with ABC. The
+    theorems cover `normalization="row"` with `form="separate"`, the defaults of `drift`. With `matched=True` as well,
+    the expected field is exactly 0 where generated and real features have the same distribution.
+
     Args:
         gen: Generated features [..., n, D]. The loss is differentiated with respect to them.
         pos: Positive (real) features [..., m, D].
         neg: Unconditional negative features [..., u, D] for classifier-free guidance. The estimator "abc" of the
             negatives is then stratified.
         temperatures: Temperatures τ on the scale of the scaled features.
-        normalization: "row", "bidirectional" or "bidirectional-loo", see `truedrift.field.affinity`; "symmetric" or
-            "sinkhorn", see `truedrift.field.matching`.
-        form: "separate", V = T⁺ − T⁻, "product", V = S⁺S⁻ (T⁺ − T⁻), or "potential", a field that is a gradient.
-        estimator_pos: Estimator of the positives, a name (see `truedrift.estimator`) or an object.
-        estimator_neg: Estimator of the negatives.
-        feature_scale: "standardize-l2", "mean-distance" or "none", see `truedrift.objective.feature_scale`.
+        normalization: How the kernel matrix is normalized.
+            "row": each row by itself, a softmax. The theorems on the bias and on ABC are about this one.
+            "bidirectional": √(softmax over the row · softmax over the column), that of the official code. An O(1/n)
+            bias remains with every estimator.
+            "bidirectional-loo": the same without the query's own term in the column sums, which removes most of that
+            bias from the positives.
+            "symmetric": column sums over the references of the same side instead of the queries.
+            "sinkhorn": rows and columns of both sides have equal sums, an optimal-transport plan.
+        form: "separate": V = T⁺ − T⁻, that of the theorems. "product": V = S⁺S⁻ (T⁺ − T⁻) with the masses S±, that of
+            the official code, small far from the data. "potential": a field that is a gradient, for "row" only.
+        estimator_pos: Estimator of the positives: "standard" (plain weights, bias O(1/n)), "abc" (O(1/n²)), "abc2"
+            (O(1/n³)), "jackknife" (O(1/n²), weights may be negative), "bootstrap" (O(1/n²), draws random numbers), or
+            an object. The loss does not support "br-snis".
+        estimator_neg: Estimator of the negatives, one of the same.
+        feature_scale: How features are scaled before their distances are computed.
+            "standardize-l2": standardized per dimension, then divided by their norm. For features of an encoder with
+            many dimensions, whose lengths carry little. The length of a feature is lost, so that with few dimensions
+            the radius and the contrast of samples are not learned; D < 8 gives a warning.
+            "mean-distance": divided by the mean distance. For points, tables, pixels and features whose length counts.
+            "none": not scaled. For features that are in the units of the temperatures already.
         weight_neg: Weight of `neg`, a number or a tensor that broadcasts to [..., u]; 1 by default.
         scale_over_batch: Whether "mean-distance" takes one mean over all groups.
         share: Sizes of consecutive parts of the first leading dimension. All groups of a part share the mean distance
@@ -111,7 +136,7 @@ def drift_loss(
             have the same distribution.
         fresh_neg: A second batch of generated features [..., r, D], drawn anew in every step, without gradient. They
             are the only negatives. With r = m the expectation of the whole training signal is 0 at equal distributions.
-        kernel: "laplace", "gaussian", or a function (x, y, tau) → log k of scaled features.
+        kernel: "laplace", exp(−d/τ), "gaussian", exp(−d²/2τ²), or a function (x, y, tau) → log k of scaled features.
         path: "general" supports every option. "gram" supports "standardize-l2" with the Laplace kernel and computes the
             same loss and first gradient several times faster. "auto" chooses.
         generator: Random numbers for estimators that draw.
@@ -122,6 +147,9 @@ def drift_loss(
 
     Raises:
         UserError: If an argument is invalid or if the arguments contradict each other.
+
+    Warns:
+        UserWarning: If `feature_scale` is "standardize-l2" and D < 8; not in compiled functions.
 
     Example:
         >>> import torch
@@ -138,6 +166,8 @@ def drift_loss(
     spec = make_field_spec(normalization, form, estimator_pos, estimator_neg, matched)
     _check_options(temperatures, spec, feature_scale, scale_over_batch, kernel, path)
     _check_features(gen, pos, neg, weight_neg, fresh_neg)
+    if feature_scale == "standardize-l2" and gen.shape[-1] < FEWEST_DIMENSIONS and not torch.compiler.is_compiling():
+        warnings.warn(LENGTH_IS_LOST.format(gen.shape[-1]), stacklevel=2)
     _check_share(share, gen, scale_over_batch, path)
     m = gen.shape[-2] - 1 if fresh_neg is None else fresh_neg.shape[-2]
     require_sides(spec, pos.shape[-2], m, independent=fresh_neg is not None, unconditional=neg is not None)

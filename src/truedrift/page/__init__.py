@@ -10,6 +10,8 @@
 | `tables`   | runs → tables                                                           |
 | `page`     | all of these → HTML by page.html.j2 and style.css, or files             |
 | `explore`  | the interactive page: explore.html.j2, explore.css and explore_*.js     |
+
+`explore` imports the studies that it shows, and is not imported here: reports need not wait for it.
 """
 
 from truedrift.page.charts import (
@@ -23,7 +25,6 @@ from truedrift.page.charts import (
     training_charts,
 )
 from truedrift.page.discover import ReportInput, find_inputs
-from truedrift.page.explore import render_explore, write_explore
 from truedrift.page.findings import (
     Finding,
     Tone,
@@ -70,12 +71,10 @@ __all__ = [
     "plot_charts",
     "read_run",
     "read_runs",
-    "render_explore",
     "render_page",
     "render_runs",
     "runs_to_draw",
     "sort_runs",
     "training_charts",
-    "write_explore",
     "write_page",
 ]

@@ -20,7 +20,7 @@ from truedrift.page.run_data import (
 )
 from truedrift.page.run_log import Evaluation, number_at
 from truedrift.report.neighbors import describe_neighbors, describe_neighbors_protocol
-from truedrift.report.screens import share
+from truedrift.report.screens import describe_few_samples, share
 from truedrift.report.sweeps import Sweep, describe_best
 from truedrift.training.status import RunStatus, last_event
 
@@ -66,6 +66,32 @@ def group_by_subject(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
     for finding in findings:
         groups.setdefault(finding.subject, []).append(finding)
     return groups
+
+
+@dataclass(frozen=True)
+class OrderedFindings:
+    """Findings by subject: what a reader needs first, and the others, which are folded."""
+
+    first: dict[str, list[Finding]]
+    others: dict[str, list[Finding]]
+
+
+def order_findings(findings: Sequence[Finding]) -> OrderedFindings:
+    """Put the first finding at the top, followed by every warning.
+
+    Args:
+        findings: Findings in the order of their importance.
+
+    Returns:
+        First the finding and the subjects with warnings, then the others.
+    """
+    groups = group_by_subject(findings[1:])
+    urgent = {subject: group for subject, group in groups.items() if max(each.tone for each in group) >= Tone.NOTE}
+    others = {subject: group for subject, group in groups.items() if subject not in urgent}
+    lead = group_by_subject(findings[:1])
+    for subject, group in urgent.items():
+        lead[subject] = lead.get(subject, []) + group
+    return OrderedFindings(lead, others)
 
 
 def describe_runs(runs: Sequence[Run]) -> list[Finding]:
@@ -186,6 +212,7 @@ def describe_protocol(protocol: Protocol) -> str:
         f"({protocol.extractor_sha256[:12]}; {protocol.prepared}); {protocol.samples:,} samples, "
         f"labels {protocol.labels}, seed {protocol.seed}, strength {protocol.strength:g}, {protocol.weights} weights, "
         f"against {protocol.reference_count:,} of {protocol.reference} ({protocol.split})"
+        f"{'. ' + describe_few_samples(protocol) if protocol.few_samples else ''}"
     )
 
 
@@ -248,8 +275,8 @@ def rank_runs(runs: Sequence[Run]) -> list[Finding]:
     return [
         Finding(
             subject=COMPARISON,
-            sentence=f"{protocol.distance_name} at the end is {least:.3g} for {names[best.name]}{gain}: {rest}.",
-            about="With one run each, differences may be due to chance; compare several seeds.",
+            sentence=f"{names[best.name]} ends with the smallest {protocol.distance_name}, {least:.3g}{gain}.",
+            about=f"The others: {rest}. With one run each, differences may be due to chance; compare several seeds.",
         )
     ]
 

@@ -32,7 +32,7 @@ from truedrift.page.charts import (
     plot_charts,
     training_charts,
 )
-from truedrift.page.findings import Finding, describe_problems, describe_runs, group_by_subject
+from truedrift.page.findings import Finding, describe_problems, describe_runs, order_findings
 from truedrift.page.run_data import (
     Run,
     describe_drawn,
@@ -44,14 +44,14 @@ from truedrift.page.run_data import (
     sort_runs,
 )
 from truedrift.page.run_log import FEW
-from truedrift.paper.catalog import find_item
+from truedrift.paper.catalog import PRINTED, find_item
 from truedrift.records.provenance import Provenance
 from truedrift.report.figure import save_figure, set_paper_fonts
 from truedrift.report.neighbors import describe_neighbors, describe_neighbors_protocol, neighbor_distances_figure
 from truedrift.report.sweeps import sweep_figure, sweep_table
 from truedrift.report.table import cell_text, is_bold
 from truedrift.storage import write_atomically
-from truedrift.training.pictures import image_grid
+from truedrift.training.pictures import LARGEST_CLASS_COUNT, image_grid
 
 PAGE = "report.html"
 """File name of the page."""
@@ -165,8 +165,9 @@ def render_page(
         policy=content_policy(style),
         style=style,
         subtitle=f"{', '.join(counts) or 'nothing'}; {datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
-        findings=group_by_subject(findings),
+        findings=order_findings(findings),
         items=items,
+        printed=PRINTED,
         models=models,
         runs=runs,
         drawn=drawn,
@@ -196,9 +197,9 @@ def load_template() -> Any:
     """Compile page.html.j2, with the functions that it calls."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    images = (embed_charts, embed_figure, embed_model, embed_neighbors, embed_pictures)
+    images = (embed_charts, embed_figure, embed_model, embed_neighbors, embed_pictures, embed_real_pictures)
     figures = (neighbor_distances_figure, sweep_figure)
-    texts = (cell_text, describe_drawn, describe_origin, is_bold, pluralize)
+    texts = (cell_text, describe_drawn, describe_origin, is_bold, pluralize, row_classes)
     evaluations = (describe_neighbors, describe_neighbors_protocol, find_sweeps, sweep_table)
     functions = (*images, *figures, *texts, *evaluations)
     environment.globals |= {"tables": tables, "few": FEW} | {function.__name__: function for function in functions}
@@ -270,14 +271,32 @@ def embed_pictures(run: Run) -> list[tuple[str, PageImage | None]]:
     """Embed the last picture large and a few earlier ones small, with their captions; None if one is damaged."""
     if not run.pictures:
         return []
-    rows = _describe_rows(run.classes[:20])
     shown = [
-        (run.pictures[-1], LARGE, f", averaged weights, the same noise in every picture{rows}"),
+        (run.pictures[-1], LARGE, ", averaged weights, the same noise in every picture"),
         *((picture, SMALL, "") for picture in choose_evenly(run.pictures[:-1])),
     ]
     return [
         (f"Step {step:,}{more}", embed_picture(path, width, f"Samples of {run.name} at step {step}"))
         for (step, path), width, more in shown
+    ]
+
+
+def row_classes(run: Run) -> tuple[str, ...]:
+    """Return the classes of the rows of a picture of images, from the top; empty for points."""
+    return run.classes[:LARGEST_CLASS_COUNT] if run.real_picture is not None else ()
+
+
+def embed_real_pictures(runs: Sequence[Run]) -> list[tuple[str, PageImage | None, tuple[str, ...]]]:
+    """Embed the training images of the runs, once per data set: caption, picture and classes of its rows."""
+    first = {run.data_sha256: run for run in reversed(runs) if run.real_picture is not None}
+    return [
+        (
+            f"Training images of {run.config.data.name}",
+            embed_picture(run.real_picture, LARGE, f"Training images of {run.config.data.name}"),
+            row_classes(run),
+        )
+        for run in reversed(first.values())
+        if run.real_picture is not None
     ]
 
 

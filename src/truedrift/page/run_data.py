@@ -21,14 +21,14 @@ from typing import Any
 
 from truedrift.evaluation.neighbors import NeighborsRecord
 from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord, Metrics, Protocol
-from truedrift.page.run_log import AVERAGE, Evaluation, Reliability, RunLog, read_log
+from truedrift.page.run_log import AVERAGE, Evaluation, Level, RunLog, read_log
 from truedrift.records.store import read_lenient
 from truedrift.report.neighbors import NEIGHBORS
 from truedrift.report.sweeps import Quantity, Sweep
 from truedrift.storage import parse_json_line, read_regular
 from truedrift.training.config import RunConfig
 from truedrift.training.journal import is_log_intact
-from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, SAMPLES, open_run
+from truedrift.training.run_directory import CONFIG, HISTORY, METRICS, REAL, SAMPLES, open_run
 from truedrift.training.status import RunStatus, run_status
 
 MOST_RUNS = 6
@@ -42,6 +42,7 @@ class Run:
     """The content of a run directory."""
 
     name: str
+    """On the page: the name of its directory, or what sets it apart from the other runs (`label_runs`)."""
     config: RunConfig
     classes: tuple[str, ...]
     data_sha256: str
@@ -51,8 +52,8 @@ class Run:
     """The lines of logged steps. Of more than 1000, some are left out, and never the first or the last."""
     logged_steps: int
     """Number of all logged steps."""
-    reliability: Mapping[tuple[str, int], Mapping[Reliability, int]]
-    """Side and index of a temperature → number of all logged steps by reliability."""
+    confidence: Mapping[tuple[str, int], Mapping[Level, int]]
+    """Side and index of a temperature → number of all logged steps by level of confidence."""
     evaluations: Sequence[Evaluation]
     """Made during training."""
     later_evaluations: Sequence[Evaluation]
@@ -67,6 +68,8 @@ class Run:
     """The last record of `truedrift evaluate --neighbors`."""
     neighbors_picture: Path | None = None
     """Its picture."""
+    real_picture: Path | None = None
+    """A picture of training images, arranged as those of samples."""
 
     @property
     def last(self) -> Mapping[str, Any]:
@@ -99,8 +102,8 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
         paths: The run directories.
 
     Returns:
-        The runs in the same order. Each is named by its directory, with as many parent directories as make the name
-        unique.
+        The runs in the same order. A run whose directory was named by the user has that name, with as many parent
+        directories as make it unique. The others are named by what sets them apart (`label_runs`).
 
     Raises:
         UserError: If a directory is not a run.
@@ -111,7 +114,44 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
         return len({each for each in full if each[-len(ending) :] == ending}) == 1
 
     endings = [next(own[-depth:] for depth in range(1, len(own) + 1) if is_unique(own[-depth:])) for own in full]
-    return [read_run(path, "/".join(ending)) for path, ending in zip(paths, endings, strict=True)]
+    return label_runs([read_run(path, "/".join(ending)) for path, ending in zip(paths, endings, strict=True)])
+
+
+_DEFAULT_NAME = re.compile(r"(.*/)?[a-z0-9-]+-([0-9a-f]{6}|[0-9a-f]{12})")
+"""Name of a run directory that ends in a hash, which `truedrift train` chose and nobody wants to read."""
+MOST_OPTIONS = 4
+"""Number of options in the label of a run."""
+_ESTIMATORS = ("objective.estimator_pos", "objective.estimator_neg")
+
+
+def label_runs(runs: Sequence[Run]) -> list[Run]:
+    """Name runs by the recipe and the options in which they differ, such as "digits · standard · seed 0".
+
+    Args:
+        runs: Runs that are named by their directories.
+
+    Returns:
+        The same runs. Those in directories that the user named, and those that no label would tell apart, keep their
+        names.
+    """
+    paths = [path for path in find_differences(runs) if path not in ("recipe", "data.root")]
+    paths = paths or [_ESTIMATORS[0], "batch.n", SEED]  # of a single run
+    labels = [_label_run(run, paths) if _DEFAULT_NAME.fullmatch(run.name) else run.name for run in runs]
+    return [
+        replace(run, name=label) if labels.count(label) == 1 else run for run, label in zip(runs, labels, strict=True)
+    ]
+
+
+def _label_run(run: Run, paths: Sequence[str]) -> str:
+    """Join the recipe and short words for the options."""
+    words: dict[str, None] = {}
+    for path in sorted(paths, key=lambda each: (each == SEED, each not in _ESTIMATORS)):
+        value = format_option(run.options, path).strip('"')
+        words[value if path in _ESTIMATORS else f"{path.rpartition('.')[2]} {value}"] = None
+    shown = list(words)
+    if len(shown) > MOST_OPTIONS:
+        shown = [*shown[: MOST_OPTIONS - 1], shown[-1] if SEED in paths else shown[MOST_OPTIONS - 1]]
+    return " · ".join((run.config.recipe, *shown))
 
 
 def read_run(path: Path, name: str) -> Run:
@@ -143,7 +183,7 @@ def read_run(path: Path, name: str) -> Run:
         commit=tree.get("commit") or "unknown",
         telemetry=log.telemetry,
         logged_steps=log.logged_steps,
-        reliability=log.reliability,
+        confidence=log.confidence,
         evaluations=log.evaluations,
         average_evaluations=log.average_evaluations,
         later_evaluations=later_evaluations,
@@ -156,6 +196,7 @@ def read_run(path: Path, name: str) -> Run:
         problems=problems,
         neighbors=neighbors,
         neighbors_picture=path / NEIGHBORS if (path / NEIGHBORS).is_file() else None,
+        real_picture=path / SAMPLES / REAL if (path / SAMPLES / REAL).is_file() else None,
     )
 
 

@@ -3,7 +3,7 @@
 | part of the file | what is kept                                                                  |
 |------------------|-------------------------------------------------------------------------------|
 | logged steps     | the first, every 2ᵏ-th, and the last: at most `MOST_STEPS` and the last        |
-| their number     | all of them are counted, also by the reliability of their bias indicators     |
+| their number     | all of them are counted, also by the confidence of their bias indicators      |
 | evaluations      | all                                                                           |
 | unreadable lines | their number                                                                  |
 
@@ -29,8 +29,8 @@ AVERAGE = "ema"
 """Weights of the main average in a protocol. Those of another average are "ema" with its decay, such as "ema 0.99"."""
 SIDES = ("positive", "negative")
 FEW = 3.0
-"""n_eff below which the reliability is yellow."""
-Reliability = Literal["green", "yellow", "red", "unknown"]
+"""n_eff below which the confidence is medium."""
+Level = Literal["high", "medium", "low", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,10 +55,10 @@ class RunLog:
         self.unreadable_lines = 0
         self.unreadable_evaluations = 0
         self.logged_steps = 0
-        self.reliability: dict[tuple[str, int], Counter[Reliability]] = {
+        self.confidence: dict[tuple[str, int], Counter[Level]] = {
             (side, index): Counter() for side in SIDES for index in range(temperatures)
         }
-        """Side and index of the temperature → logged steps by reliability."""
+        """Side and index of the temperature → logged steps by level of confidence."""
         self.evaluations: list[Evaluation] = []
         self.average_evaluations: list[Evaluation] = []
         self._temperatures = temperatures
@@ -98,8 +98,8 @@ class RunLog:
         for side in SIDES:
             n_eff, dominated = entry.get(f"n_eff_{side[:3]}"), entry.get(f"dominated_{side[:3]}")
             for index in range(self._temperatures):
-                rating = rate_reliability(number_at(n_eff, index), number_at(dominated, index))
-                self.reliability[side, index][rating] += 1
+                level = rate_confidence(number_at(n_eff, index), number_at(dominated, index))
+                self.confidence[side, index][level] += 1
 
     def _add_evaluations(self, entry: Mapping[str, Any]) -> None:
         """Add the evaluations of the main average and of further averages.
@@ -157,17 +157,17 @@ def number_at(entry: Any, *path: str | int) -> float | None:
     return float(value) if abs(value) >= SMALLEST else 0.0
 
 
-def rate_reliability(n_eff: float | None, dominated: float | None) -> Reliability:
+def rate_confidence(n_eff: float | None, dominated: float | None) -> Level:
     """Rate the weights of one batch; the thresholds are the rules of thumb of docs/telemetry.md.
 
-    | reliability | if                   | meaning                                                                  |
+    | confidence  | if                   | meaning                                                                  |
     |-------------|----------------------|--------------------------------------------------------------------------|
-    | red         | dominated > ½        | the centroid is mostly the nearest reference; no correction helps        |
-    | yellow      | else, n_eff < FEW    | the bias is large, and its expansion in 1/n is rough                     |
-    | green       | else                 | the leading bias, which ABC removes, is most of the bias                 |
+    | low         | dominated > ½        | the centroid is mostly the nearest reference; no correction helps        |
+    | medium      | else, n_eff < FEW    | the bias is large, and its expansion in 1/n is rough                     |
+    | high        | else                 | the leading bias, which ABC removes, is most of the bias                 |
     """
     if n_eff is None or dominated is None:
         return "unknown"
     if dominated > 0.5:
-        return "red"
-    return "yellow" if n_eff < FEW else "green"
+        return "low"
+    return "medium" if n_eff < FEW else "high"

@@ -25,7 +25,8 @@ from truedrift.page.run_data import (
     pluralize,
     runs_to_draw,
 )
-from truedrift.page.run_log import SIDES, Reliability, number_at, rate_reliability
+from truedrift.page.run_log import SIDES, Level, number_at, rate_confidence
+from truedrift.report.screens import advise_on_run
 from truedrift.report.table import DASH, MeanCell, Number, Row, Table, cell_text
 
 # Final numbers
@@ -186,20 +187,20 @@ def gauge_table(run: Run) -> Table:
         run: A run with at least one logged step.
 
     Returns:
-        One row per temperature and side: the indicators at the end, and how many logged steps have each reliability.
+        One row per temperature and side: the indicators at the end, and how many logged steps have each confidence.
     """
-    header = ("τ", "side", "reliability at the end", "n_eff", "dominated", "moved")
+    header = ("τ", "side", "confidence at the end", "n_eff", "dominated", "moved")
     sides = [(tau, side) for tau in run.config.objective.temperatures for side in SIDES]
     return Table(
         caption="Bias indicators",
         label="tab:gauge",
-        header=(*header, "reliability over training, in logged steps"),
+        header=(*header, "confidence over training, in logged steps"),
         groups=[[_gauge_row(run, tau, side) for tau, side in sides]],
     )
 
 
 def _gauge_row(run: Run, tau: float, side: str) -> Row:
-    counts = run.reliability[side, temperature_index(run, tau)]
+    counts = run.confidence[side, temperature_index(run, tau)]
     n = run.config.references(side)
     n_eff, dominated, moved = (
         gauge_number(name, side, tau, run, run.last) for name in ("n_eff", "dominated", "correction")
@@ -207,12 +208,20 @@ def _gauge_row(run: Run, tau: float, side: str) -> Row:
     return [
         f"{tau:g}",
         side,
-        rate_reliability(n_eff, dominated),
+        rate_confidence(n_eff, dominated),
         DASH if n_eff is None else f"{n_eff:.2f} of {n}",
         DASH if dominated is None else f"{dominated:.0%}",
         DASH if moved is None else f"{moved:.1%}",
-        ", ".join(f"{counts[each]} {each}" for each in get_args(Reliability) if each in counts),
+        ", ".join(f"{counts[each]} {each}" for each in get_args(Level) if each in counts),
     ]
+
+
+def gauge_advice(run: Run) -> list[str]:
+    """Advise on temperatures at which a centroid of the last logged step is mostly the nearest reference."""
+    taus = run.config.objective.temperatures
+    return advise_on_run(
+        run.config, {side: [gauge_number("n_eff", side, tau, run, run.last) for tau in taus] for side in SIDES}
+    )
 
 
 def describe_progress(run: Run) -> str:

@@ -39,12 +39,27 @@ ITEMS: Mapping[str, str] = {
     "matching": "matching",
     "images": "images",
     "digits": "digits",
+    "arrays": "arrays",
     "bias": "pool_bias",
 }
 """Label → module of this package that defines its `ITEM`, in the order of the report."""
+PRINTED: Mapping[str, str] = {
+    "fig:illustration": "Figure 1",
+    "fig:bias_loglog": "Figure 2",
+    "fig:convergence": "Figure 3",
+    "fig:ablation_trajectory": "Figure 4",
+    "tab:main_results": "Table 1",
+    "tab:samples_to_fid": "Table 2",
+    "tab:overhead": "Table 3",
+    "tab:baselines": "Table 5",
+    "tab:hyperparams": "Table 6",
+    "tab:cifar100": "Table 7",
+    "app:temperature": "Appendix D",
+}
+"""Label → number printed in the paper. Table 4 is the table of notation. Our own studies have no number."""
 STUDIES = (
     *("fig:illustration", "fig:bias_loglog", "tab:baselines", "tab:hyperparams", "normalization", "app:temperature"),
-    *("guidance", "equilibrium", "digits", "tab:overhead"),
+    *("guidance", "equilibrium", "digits", "arrays", "tab:overhead"),
 )
 """Labels of the items whose module has a function `study`, which takes options and returns one record."""
 GRIDS: Mapping[str, str] = {

@@ -6,17 +6,20 @@
 | classes per step      | up to 16                                                                             |
 | generated samples g   | 256 per step, 8 to 128 per class                                                     |
 | positives n           | a multiple of g − 1 in up to 2 windows: matched references                           |
-| generator             | an MLP; its width grows with the dimension                                           |
+| sampling              | without replacement; with replacement if there are more than 16 classes, or if one   |
+|                       | has less than half of the mean number of samples                                     |
+| temperatures          | τ, 4τ, 20τ with τ = 256^(−1/D): the distance to the nearest of 256 points in D       |
+|                       | dimensions, relative to their mean distance; at least 0.05                           |
+| generator             | an MLP without a bound on its samples; its width grows with the dimension            |
 """
 
 from pathlib import Path
 
 from truedrift.choices import Estimator
-from truedrift.data.array_files import ONLY, read_arrays
-from truedrift.data.arrays import samples_from_arrays
+from truedrift.data.arrays import read_array_samples
 from truedrift.data.samples import Samples
 from truedrift.encoders.base import PixelsOptions
-from truedrift.errors import UserError, list_names, require_integer
+from truedrift.errors import require_integer
 from truedrift.generators.mlp import MLPOptions
 from truedrift.training.config import (
     BatchOptions,
@@ -28,11 +31,28 @@ from truedrift.training.config import (
     RunConfig,
 )
 
+STEPS = 2000
 SAMPLES_PER_STEP, WINDOWS, CLASSES_PER_STEP = 256, 2, 16
-TEMPERATURES = (0.05, 0.2, 1.0)
+WITHOUT_DATA = 10_000, 2
+"""Number of samples and dimension that the recipe assumes before it knows the data."""
 
 
-def array_config(samples: Samples, *, steps: int = 2000, seed: int = 0, estimator: Estimator = "abc") -> RunConfig:
+def array(*, n: int | None = None, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
+    """Return the recipe of the user's arrays; `data` is a .npz file with X and y, or a .npy file with X.
+
+    The run is that of `truedrift.fit(X, y, seed=seed)`, bit for bit.
+    """
+    if data is None:
+        N, D = WITHOUT_DATA
+        return _config((N,), D, DataOptions(name="array"), n=n, steps=STEPS, seed=seed, estimator=estimator)
+    path = Path(data).absolute()
+    options = DataOptions(name="array", root=str(path))
+    samples = read_array_samples(path)
+    counts, D = tuple(samples.counts().tolist()), samples.sample_shape[0]
+    return _config(counts, D, options, n=n, steps=STEPS, seed=seed, estimator=estimator)
+
+
+def array_config(samples: Samples, *, steps: int = STEPS, seed: int = 0, estimator: Estimator = "abc") -> RunConfig:
     """Return the configuration for samples of a user's arrays.
 
     Args:
@@ -44,28 +64,45 @@ def array_config(samples: Samples, *, steps: int = 2000, seed: int = 0, estimato
     Returns:
         A configuration for `train(config, parts=Parts(samples=samples))`.
     """
-    require_integer("steps", steps, 1, 2000)
-    # The smallest class limits the number of references.
-    smallest = int(samples.labels.bincount(minlength=len(samples.classes)).min())
-    classes = min(len(samples.classes), CLASSES_PER_STEP)
-    generated = min(max(8, min(128, SAMPLES_PER_STEP // classes)), smallest + 1)
+    require_integer("steps", steps, 1, STEPS)
+    counts, D = tuple(samples.counts().tolist()), samples.sample_shape[0]
+    return _config(counts, D, DataOptions(name="array"), n=None, steps=steps, seed=seed, estimator=estimator)
+
+
+def _config(
+    counts: tuple[int, ...], D: int, data: DataOptions, *, n: int | None, steps: int, seed: int, estimator: Estimator
+) -> RunConfig:
+    """Return the configuration for classes of these sizes and samples of D entries."""
+    classes, smallest = min(len(counts), CLASSES_PER_STEP), min(counts)
+    # Without replacement, the smallest class limits the references, and a pass of all data is as long as its own.
+    balanced = len(counts) <= CLASSES_PER_STEP and 2 * smallest >= sum(counts) / len(counts)
+    generated = max(8, min(128, SAMPLES_PER_STEP // classes))
+    generated = min(generated, smallest + 1) if balanced else generated
+    generated = max(3, generated)  # windows need two references
     window = generated - 1
-    D = samples.sample_shape[0]
+    windows = max(1, min(WINDOWS, smallest // window)) if balanced else WINDOWS
+    # At smaller temperatures a centroid is one reference, and the field is noise.
+    tau = round(max(0.05, SAMPLES_PER_STEP ** (-1 / D)), 3)
     return RunConfig(
         recipe="array",
         seed=seed,
-        data=DataOptions(name="array"),
+        data=data,
         generator=MLPOptions(
-            width=128 if D <= 8 else 256 if D <= 128 else 512, depth=3, noise=max(8, min(64, 2 * D)), embedding=16
+            width=128 if D <= 8 else 256 if D <= 128 else 512,
+            depth=3,
+            noise=max(8, min(64, 2 * D)),
+            embedding=16,
+            final_norm=False,
         ),
         encoder=PixelsOptions(),
         batch=BatchOptions(
-            n=window * max(1, min(WINDOWS, smallest // window)),
+            n=window * windows if n is None else n,
             generated=generated,
-            labels=None if classes == len(samples.classes) else classes,
+            labels=None if classes == len(counts) else classes,
+            sampling="without-replacement" if balanced else "with-replacement",
         ),
         objective=ObjectiveOptions(
-            temperatures=TEMPERATURES,
+            temperatures=(tau, 4 * tau, 20 * tau),
             estimator_pos=estimator,
             estimator_neg=estimator,
             normalization="row",
@@ -85,21 +122,3 @@ def array_config(samples: Samples, *, steps: int = 2000, seed: int = 0, estimato
             grid_every=None,
         ),
     )
-
-
-def read_array_samples(path: Path) -> Samples:
-    """Read the arrays of a file: X, and optionally y with one label per sample.
-
-    Args:
-        path: A .npz or .safetensors file with the arrays X and y, or a .npy file with one array.
-
-    Raises:
-        UserError: If the file is missing or damaged, or has other arrays.
-    """
-    arrays = read_arrays(path)
-    X = arrays.get("X", arrays.get(ONLY))
-    others = set(arrays) - {"X", "y", ONLY}
-    if X is None or others:
-        problem = f"{str(path)!r} holds {list_names(sorted(arrays))}"
-        raise UserError(problem, "must hold X and, for classes, y", "save it with numpy.savez(path, X=X, y=y)")
-    return samples_from_arrays(X, arrays.get("y"))

@@ -1,6 +1,7 @@
 """The names of the recipes, each with one line. This module needs no torch."""
 
 DESCRIPTIONS: dict[str, str] = {
+    "array": "your own numbers: X and optional classes y in --data FILE.npz, as truedrift.fit: a minute",
     "toy": "points in the plane, an MLP, features are the points: seconds",
     "digits": "scikit-learn's 8×8 digits, an MLP, features are the pixels: minutes on two cores",
     "fashion-mnist": "Fashion-MNIST (28×28, gray) by feature maps of EfficientNet-Lite0 and pixels: 20 minutes",

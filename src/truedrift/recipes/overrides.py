@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from truedrift.errors import UserError, require_choice
+from truedrift.recipes.arrays import array
 from truedrift.recipes.recipes import (
     cifar10,
     cifar10_cpu,
@@ -21,6 +22,7 @@ from truedrift.training.config import RunConfig
 from truedrift.training.config_checks import config_from_dict
 
 RECIPES: dict[str, Callable[..., RunConfig]] = {
+    "array": array,
     "toy": toy,
     "digits": digits,
     "fashion-mnist": fashion_mnist,

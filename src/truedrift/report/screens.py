@@ -1,13 +1,15 @@
-"""Text for the terminal: the metrics of an evaluation with their protocol, and a diagnosis of the bias."""
+"""Text for the terminal: the metrics of an evaluation with their protocol, advice on a run, and a diagnosis."""
 
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from truedrift.bias.diagnose import CALIBRATION
+from truedrift.bias.advice import NAMES, advise_on_n_eff
+from truedrift.bias.confidence import CALIBRATION
 from truedrift.bias.diagnosis import Bias, Diagnosis, Push, Quantiles, TemperatureDiagnosis
 from truedrift.evaluation.metrics import split_count
-from truedrift.evaluation.record import EvaluationRecord, Metrics, Protocol
+from truedrift.evaluation.record import FEW_SAMPLES, EvaluationRecord, Metrics, Protocol
 from truedrift.report.table import align_columns, format_number
+from truedrift.training.config import RunConfig
 
 NOT_AVAILABLE = "not available"
 
@@ -35,7 +37,15 @@ def evaluation_summary(record: EvaluationRecord) -> str:
         f"samples:  {of.samples}, labels {of.labels}, seed {of.seed}, strength {of.strength:g}, {of.weights} weights",
         f"time:     {record.seconds:.0f} s",
     ]
+    if of.few_samples:
+        lines.append(f"warning:  {describe_few_samples(of)}")
     return "\n".join(lines)
+
+
+def describe_few_samples(protocol: Protocol) -> str:
+    """Return what a distance of few samples is worth."""
+    least = min(protocol.samples, protocol.reference_count)
+    return f"Distances of {least} samples say little; compare runs with at least {FEW_SAMPLES}, better thousands"
 
 
 def share(value: float | None) -> str:
@@ -53,21 +63,50 @@ def _score(metrics: Metrics, protocol: Protocol) -> tuple[str, str]:
     return score, f"mean and deviation of {parts} parts"
 
 
+def advise_on_run(config: RunConfig, n_eff: Mapping[str, Sequence[float | None]]) -> list[str]:
+    """Say at which temperatures a centroid of the run is mostly the nearest reference, and what to do about it.
+
+    Args:
+        config: The configuration of the run.
+        n_eff: The sides "positive" and "negative" → the effective number of references at each temperature.
+
+    Returns:
+        One text per side that has such a temperature.
+    """
+    batch, matched = config.batch, config.objective.matched
+    advice = []
+    for side, values in n_eff.items():
+        # The windows of matched references have the size of the smaller side.
+        positives = batch.n == config.references("positive") if matched else side == "positive"
+        option = "batch.n" if positives else "batch.fresh_negatives" if batch.fresh_negatives else "batch.generated"
+        more = f"more {OPTION_NOUNS[option]} ({option})"
+        advice.append(advise_on_n_eff(config.objective.temperatures, values, side, more=more, matched=matched))
+    return list(filter(None, advice))
+
+
+OPTION_NOUNS = {
+    "batch.n": "positives",
+    "batch.generated": "generated samples",
+    "batch.fresh_negatives": "fresh negatives",
+}
+
 COLUMNS = 3
 LINE_LENGTH = 100
-NAMES = {"standard": "standard", "abc": "ABC", "abc2": "ABC-2"}
 
 
 def diagnosis_summary(diagnosis: Diagnosis, title: str) -> str:
     """Return the diagnosis as text, three temperatures side by side.
 
-    Up to three temperatures take at most 30 lines, and at most 42 with the push of the field.
+    The advice follows the table. Up to three temperatures take at most 34 lines, and at most 46 with the push of the
+    field.
     """
     lines = [title, _describe_input(diagnosis)]
     for first in range(0, len(diagnosis.temperatures), COLUMNS):
         lines += ["", *align_columns(_rows(diagnosis, diagnosis.temperatures[first : first + COLUMNS]))]
-    lines += textwrap.wrap(diagnosis.advice or "", LINE_LENGTH)
-    return "\n".join((*lines, *_reliability_lines(diagnosis)))
+    advice = (*(at.advice for at in diagnosis.temperatures), diagnosis.push_advice or "")
+    for sentence in (*advice, *_describe_confidence(diagnosis)):
+        lines += textwrap.wrap(sentence, LINE_LENGTH)
+    return "\n".join(lines)
 
 
 def _describe_input(diagnosis: Diagnosis) -> str:
@@ -118,7 +157,7 @@ def _rows(diagnosis: Diagnosis, columns: tuple[TemperatureDiagnosis, ...]) -> li
     if diagnosis.generated is not None:
         rows += _push_rows(diagnosis, columns)
     add("temperature", lambda at: at.dead or "ok")
-    add("reliability", lambda at: at.light.color.upper() if at.light else "")
+    add("confidence", lambda at: at.confidence.level if at.confidence else "")
     return rows
 
 
@@ -166,19 +205,15 @@ def _format_required_n(bias: Bias, references: int) -> str:
     return f"{more} (~{bias.needed_n:,})" if bias.needed_n is not None else more
 
 
-def _reliability_lines(diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield the reason of every color, and how reliable colors and intervals are."""
-    if diagnosis.source == "weights":
-        yield "The bias cannot be computed from weights alone; pass distances, or queries and references."
-        return
-    for at in diagnosis.temperatures:
-        if at.light is not None:
-            yield f"τ = {at.tau:g}: {at.light.reason}"
-    yield (
-        f"In {CALIBRATION.cases} simulated populations, {CALIBRATION.false_green:.1%} of the green results were wrong "
-        "by more than a factor of 2."
-    )
-    yield (
-        f"{CALIBRATION.usable_called_green:.0%} of the usable cases were green. {CALIBRATION.coverage[1]:.0%} of the "
-        "ABC intervals contained the bias (docs/diagnosis.md)."
-    )
+def _describe_confidence(diagnosis: Diagnosis) -> Iterator[str]:
+    """Yield what medium and high confidence mean. The advice gives the reason of low confidence."""
+    levels = {at.tau: at.confidence.level for at in diagnosis.temperatures if at.confidence is not None}
+    medium = ", ".join(f"{tau:g}" for tau, level in levels.items() if level == "medium")
+    if medium:
+        yield f"Medium confidence (τ = {medium}): the bias at this n is known, its expansion in 1/n is wrong."
+    if levels:
+        yield (
+            f"High confidence was wrong by more than a factor of 2 in {CALIBRATION.false_high:.1%} of such cases, and "
+            f"{CALIBRATION.coverage[1]:.0%} of the ABC intervals contained the bias, in {CALIBRATION.cases} simulated "
+            "populations (docs/diagnosis.md)."
+        )

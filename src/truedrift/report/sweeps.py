@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from truedrift.evaluation.metrics import split_count
 from truedrift.evaluation.record import Metrics, Protocol
 from truedrift.report.figure import ABC, INK, STANDARD, TARGET, show_text_as_it_is, style_axes
+from truedrift.report.screens import describe_few_samples
 from truedrift.report.table import MeanCell, Number, Row, Table
 
 Quantity = Literal["strength", "step", "decay"]
@@ -117,6 +118,7 @@ def sweep_table(sweep: Sweep) -> Table:
             describe_best(sweep),
             *([decay_note] if sweep.quantity == "decay" and 0 in sweep.evaluated else []),
             _describe_common_protocol(sweep),
+            *([f"{describe_few_samples(protocol)}."] if protocol.few_samples else []),
         ],
     )
 

@@ -53,8 +53,9 @@ class BatchOptions:
     """Generated samples per class; n by default."""
     labels: Size | None = None
     """Number of classes in a step, drawn without replacement; none for all classes."""
-    sampling: Literal["without-replacement", "queue"] = "without-replacement"
-    """`queue` draws with replacement from the latest `queue_size` images of the class, as the published code does."""
+    sampling: Literal["without-replacement", "queue", "with-replacement"] = "without-replacement"
+    """`queue` draws with replacement from the latest `queue_size` images of the class, as the published code does;
+    `with-replacement` from all of them, for classes of very different sizes."""
     queue_size: Size = 256
     """Length of the queue of each class."""
     unconditional: Annotated[int, Within(0, LARGEST_SIZE)] = 0
@@ -277,7 +278,7 @@ ADDED_OPTIONS: dict[str, dict[str, Any]] = {
     "data": {"classes": (), "mirror": None},
     "batch": {"fresh_negatives": 0, "labels": None},
     "objective": {"matched": False, "share_normalization": "group", "locations": None},
-    "generator": {"label_vector": True},
+    "generator": {"label_vector": True, "final_norm": True},
     "encoder": {"pooling": "none"},
     "condition": {"strength_one_fraction": 0.0},
     "optimizer": {"schedule": "constant", "final_fraction": 0.01, "more_ema": (), "ema_warmup": False},

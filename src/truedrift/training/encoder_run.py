@@ -7,7 +7,7 @@ also holds encoder.safetensors with the averaged weights of the encoder, which `
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from truedrift.training.autoencoder import (
 from truedrift.training.config import Count, DataOptions, OptimizerOptions, drop_added_defaults
 from truedrift.training.config_checks import require_schedule
 from truedrift.training.journal import Notify, RunJournal
+from truedrift.training.loggers import resolve_loggers
 from truedrift.training.loop import NonFinite, NonFiniteMonitor, TrainingReport
 from truedrift.training.run_directory import (
     CONFIG,
@@ -224,6 +225,7 @@ def train_encoder(
     device: str | torch.device = "auto",
     progress: Progress = no_progress,
     notify: Notify | None = None,
+    log: Sequence[str] | None = None,
 ) -> Iterator[TrainingReport]:
     """Start or resume the run of this configuration.
 
@@ -237,13 +239,15 @@ def train_encoder(
         device: `auto`, `cpu`, `cuda`, `mps`, or a device.
         progress: Called with a description, the steps done and their number.
         notify: Called with messages for the user.
+        log: Loggers, as for `train`.
 
     Returns:
         An iterator over the reports, one per logged step and one at the end. After the last step, the run directory
         holds encoder.safetensors.
 
     Raises:
-        UserError: If the configuration, the device, the data or the run directory cannot be used.
+        UserError: If the configuration, the device, the data or the run directory cannot be used, or a logger is
+            unknown or not installed.
         NonFinite: If a loss or gradient is NaN or infinite. No weight was changed.
 
     Example:
@@ -253,13 +257,13 @@ def train_encoder(
         ...     [report.step for report in train_encoder(config, out=Path(out), device="cpu")]
         [2]
     """
-    config, where = encoder_config_from_dict(config.tree()), resolve_device(device)
+    config, where, log = encoder_config_from_dict(config.tree()), resolve_device(device), resolve_loggers(log)
     samples = samples or load_data(config.data, seed=config.seed)
     if not samples.is_images:
         problem = f"{samples.name} has points of shape {samples.sample_shape}"
         raise UserError(problem, "an encoder is trained on images", "choose a data set of images")
     _require_classes(config.cadence.classifier_steps, samples)
-    return _take_steps(_encoder_run(config, out), samples, where, progress, notify or _ignore)
+    return _take_steps(_encoder_run(config, out), samples, where, progress, notify or _ignore, log)
 
 
 def find_complete_encoder(config: EncoderConfig, out: Path | None, notify: Notify) -> TrainingReport | None:
@@ -287,7 +291,12 @@ def _require_classes(steps: int, samples: Samples) -> None:
 
 
 def _take_steps(
-    run: EncoderRun, samples: Samples, device: torch.device, progress: Progress, notify: Notify
+    run: EncoderRun,
+    samples: Samples,
+    device: torch.device,
+    progress: Progress,
+    notify: Notify,
+    log: Sequence[str],
 ) -> Iterator[TrainingReport]:
     """Open the run, take its remaining steps, and write the encoder at the end."""
     with ExitStack() as stack:
@@ -299,7 +308,7 @@ def _take_steps(
         run.write_config(samples, notify)
         # Build the network and load the newest checkpoint.
         step = _build_step(run.config, samples, device)
-        journal = stack.enter_context(closing(RunJournal(run, step.state, notify)))
+        journal = stack.enter_context(closing(RunJournal(run, step.state, notify, log)))
         # Take the remaining steps.
         yield from EncoderLoop(run, step, journal, progress).reports(stop)
 

@@ -1,4 +1,4 @@
-"""What a run writes while it trains, and reads when it resumes: metrics.jsonl, TensorBoard's files, checkpoints.
+"""What a run writes while it trains, and reads when it resumes: metrics.jsonl, checkpoints, copies for loggers.
 
 RUN/metrics.jsonl holds one JSON object per line. A checkpoint stores length and sha256 of the file at its time. Lines
 that a killed process wrote after its last checkpoint will be computed again, so a resumed run removes them, and the
@@ -18,7 +18,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,10 +38,10 @@ from truedrift.storage import (
     write_atomically,
 )
 from truedrift.training import checkpoint
+from truedrift.training.loggers import Loggers
 from truedrift.training.run_directory import HISTORY, METRICS, RunDirectory, write_errors_as_user_errors
 from truedrift.training.state import TrainingState
 from truedrift.training.status import RunStatus, run_status
-from truedrift.training.telemetry import TensorBoard
 
 LATEST_BYTES = 1 << 16
 Notify = Callable[[str], None]
@@ -329,9 +329,16 @@ def read_complete(run: RunDirectory, *, evaluated: bool) -> RunProgress | None:
 
 
 class RunJournal:
-    """The files of a run, opened at its newest valid checkpoint, which is loaded into `state`."""
+    """The files of a run, opened at its newest valid checkpoint, which is loaded into `state`.
 
-    def __init__(self, run: RunDirectory, state: TrainingState, notify: Notify) -> None:
+    Args:
+        run: The run.
+        state: Receives the tensors of the checkpoint.
+        notify: Called with messages for the user.
+        log: Names of loggers, as `resolve_loggers` returns them.
+    """
+
+    def __init__(self, run: RunDirectory, state: TrainingState, notify: Notify, log: Sequence[str] = ()) -> None:
         self.run, self.state, self.notify = run, state, notify
         # Load the newest checkpoint.
         self.progress, logged = self._load_checkpoint()
@@ -344,13 +351,17 @@ class RunJournal:
         # Open the files where that checkpoint left them.
         self._log = self._open_log(*logged)
         run.append_history("started" if step == 0 else "resumed", **start)
-        self._tensorboard = TensorBoard(run.path / "tensorboard", step, notify)
+        self._loggers = Loggers(log, run.path, run.config.tree(), step, notify)
         notify(describe_start(run, step))
 
     def write(self, metrics: Mapping[str, Any]) -> None:
         """Append a line of metrics; its numbers must be finite or None."""
         self._log.append(metrics)
-        self._tensorboard.add(metrics)
+        self._loggers.add(metrics)
+
+    def add_picture(self, path: Path) -> None:
+        """Give a picture of samples at the current step to the loggers."""
+        self._loggers.add_picture(self.progress.step, path)
 
     def has_evaluation(self) -> bool:
         """Return whether the log holds an evaluation of the current step."""
@@ -375,7 +386,7 @@ class RunJournal:
     def close(self) -> None:
         """Close the files."""
         self._log.close()
-        self._tensorboard.close()
+        self._loggers.close()
 
     def _prune(self) -> None:
         """Remove the checkpoints that need not be kept, and what killed processes left."""

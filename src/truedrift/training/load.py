@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from truedrift.choices import Weights
+from truedrift.data.units import Units
 from truedrift.errors import UserError, list_names
 from truedrift.generators.base import Generator
 from truedrift.generators.catalog import build
@@ -15,6 +16,8 @@ from truedrift.training.config import OptimizerOptions, RunConfig
 from truedrift.training.run_directory import CONFIG, RunDirectory, is_run, open_run
 from truedrift.training.setup import memory_errors_as_user_errors
 from truedrift.training.state import average_file
+
+NO_GUIDANCE = "The run was trained without guidance (batch.unconditional is 0): the strength had no effect on its loss."
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,10 @@ class LoadedGenerator:
     checkpoints that were skipped because they are damaged."""
     step: int | None = None
     """The step of the checkpoint, if the weights come from a run."""
+    units: Units | None = None
+    """Units of the samples of a run on arrays."""
+    shares: tuple[float, ...] | None = None
+    """The fraction of the data in each class, of a run on arrays."""
 
 
 def load_generator(
@@ -92,7 +99,19 @@ def load_generator(
     name = weights if ema is None else f"ema {ema!r}"
     note = f" ({'; '.join(skipped)})" if skipped else ""
     described = f"{path}, step {saved.step}, {name} weights{note}"
-    return LoadedGenerator(generator.float().eval(), classes, described, saved.step)
+    return LoadedGenerator(generator.float().eval(), classes, described, saved.step, *_units_and_shares(run))
+
+
+def _units_and_shares(run: RunDirectory) -> tuple[Units | None, tuple[float, ...] | None]:
+    """Return the units and the class frequencies of a run on arrays."""
+    if "units" not in run.data:
+        return None, None
+    counts = run.data.get("counts")
+    if not (isinstance(counts, list) and len(counts) == len(run.data["classes"])) or not all(
+        isinstance(count, int) and count > 0 for count in counts
+    ):
+        raise UserError(f"the counts of {str(run.path)!r} are damaged", "must be one per class", "train it again")
+    return Units.from_description(run.data["units"]), tuple(count / sum(counts) for count in counts)
 
 
 def _load_checkpoint(run: RunDirectory, step: int | None) -> tuple[checkpoint.Checkpoint, Sequence[str]]:
@@ -139,11 +158,11 @@ def default_strength(path: Path) -> float:
 
 
 def note_on_strengths(path: Path, strengths: Sequence[float]) -> str:
-    """Return a note for the user if a guidance strength is one that the generator was not trained with.
+    """Return a note for the user if the generator was trained without guidance, or not with these strengths.
 
     Args:
         path: A run directory, a folder of `save_pretrained`, or a name such as `pretrained:digits`.
-        strengths: The strengths that were asked for.
+        strengths: The strengths that the user gave.
 
     Returns:
         One line; empty if there is nothing to say.
@@ -154,7 +173,7 @@ def note_on_strengths(path: Path, strengths: Sequence[float]) -> str:
     low, high = config.condition.strength_low, config.condition.strength_high
     outside = [f"{strength:g}" for strength in strengths if not low <= strength <= high]
     if not outside:
-        return ""
+        return NO_GUIDANCE if strengths and config.batch.unconditional == 0 else ""
     trained = f"strength {low:g} only" if low == high else f"strengths from {low:g} to {high:g}"
     return f"note: the generator was trained with {trained}, and not with {', '.join(outside)}"
 

@@ -24,8 +24,8 @@ from truedrift.storage import write_atomically
 from truedrift.training.batch import Positives
 from truedrift.training.config import RunConfig
 from truedrift.training.journal import Notify, RunJournal, RunProgress
-from truedrift.training.pictures import write_sample_picture
-from truedrift.training.run_directory import INCIDENTS, SAMPLES, RunDirectory, write_errors_as_user_errors
+from truedrift.training.pictures import write_real_picture, write_sample_picture
+from truedrift.training.run_directory import INCIDENTS, REAL, SAMPLES, RunDirectory, write_errors_as_user_errors
 from truedrift.training.setup import TrainingSetup
 from truedrift.training.signals import StopSignal
 from truedrift.training.step import StepResult, step_metrics
@@ -269,8 +269,10 @@ class Loop:
     def _write_picture(self) -> None:
         step, every, last = self.run_progress.step, self.config.cadence.grid_every, self.config.cadence.steps
         if self.journal is not None and every is not None and (step % every == 0 or step == last):
-            path = self.run.path / SAMPLES / f"step-{step:08d}.png"
+            path, real = self.run.path / SAMPLES / f"step-{step:08d}.png", self.run.path / SAMPLES / REAL
             with write_errors_as_user_errors(self.run.path):
+                if not real.exists():  # with the first picture of samples
+                    write_real_picture(self.setup.samples, real)
                 write_sample_picture(
                     self.state.average.generator,
                     self.setup.samples,
@@ -278,6 +280,7 @@ class Loop:
                     path,
                     strength=self.config.sample_strength,
                 )
+            self.journal.add_picture(path)
 
 
 def _call_evaluate(

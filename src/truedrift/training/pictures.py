@@ -1,9 +1,11 @@
-"""Pictures and files of samples: one row of images per class, or a scatter plot of points in the plane.
+"""Pictures and files of samples: rows of images per class, or a scatter plot of points in the plane.
 
 The picture of a run at a step uses the same noise every time, the averaged weights, and the smallest strength.
 """
 
 import math
+import re
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,18 @@ from typing import Any
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.data.samples import Samples, to_uint8
+from truedrift.data.samples import Samples, to_model_range, to_uint8
 from truedrift.errors import UserError
 from truedrift.generators.base import Generator
 from truedrift.generators.sampling import sample
+from truedrift.progress import Progress, no_progress
 from truedrift.storage import write_atomically
 
 POINT_PIXELS = 480
 SMALLEST_SIDE = 32
 """Smallest side of an image in the grid, in pixels. Smaller images are enlarged by an integer factor."""
 GAP = 2
+LONGEST_FOLDER = 60
 COLORS = (
     (0, 119, 204),
     (214, 69, 65),
@@ -92,9 +96,49 @@ def _draw_dots(picture: Tensor, positions: Tensor, colors: Tensor) -> None:
             picture[y + dy, x + dx] = colors
 
 
-def grid_columns(count: int, rows: int) -> int:
-    """Return the number of columns: one row per class, or a square for a single class."""
-    return math.isqrt(max(0, count - 1)) + 1 if rows == 1 else max(1, count // rows)
+COLUMNS = 10
+"""Largest number of images in a row of a grid."""
+
+
+def grid_columns(count: int, classes: int) -> int:
+    """Return the number of columns, at most ten: the images of one class in a row, or a square for a single class.
+
+    Example:
+        >>> [grid_columns(100, classes) for classes in (1, 2, 20)]
+        [10, 10, 5]
+    """
+    return min(COLUMNS, math.isqrt(max(0, count - 1)) + 1 if classes == 1 else max(1, count // classes))
+
+
+def class_grid(images: Tensor, classes: int) -> Tensor:
+    """Arrange images of several classes as one picture; every class starts a new row.
+
+    Args:
+        images: Images [N, C, H, W] in [−1, 1], class by class, with equally many of each class.
+        classes: The number of classes.
+
+    Returns:
+        A uint8 picture [H', W', 3], at most ten images wide.
+    """
+    columns, per_class = grid_columns(len(images), classes), len(images) // classes
+    rows = -(-per_class // columns) if classes > 1 else 0
+    if rows * columns > per_class:  # white images fill the last row of each class
+        white = images.new_ones(classes, rows * columns - per_class, *images.shape[1:])
+        images = torch.cat([images.unflatten(0, (classes, per_class)), white], 1).flatten(0, 1)
+    return image_grid(images, columns)
+
+
+def class_folders(classes: Sequence[str]) -> list[str]:
+    """Return one folder name per class: its name, and its number before it if names would not differ.
+
+    Example:
+        >>> class_folders(["cat", "dog"]), class_folders(["a/b", "a:b"])
+        (['cat', 'dog'], ['000-a_b', '001-a_b'])
+    """
+    names = [re.sub(r"[^\w .,()+-]", "_", name).strip(" .")[:LONGEST_FOLDER] for name in classes]
+    if all(names) and len({name.casefold() for name in names}) == len(names):
+        return names
+    return [f"{number:03d}-{name}" for number, name in enumerate(names)]
 
 
 def require_writable_file(path: Path) -> None:
@@ -131,6 +175,29 @@ SEED = 0
 IMAGES_PER_CLASS, LARGEST_CLASS_COUNT, POINTS = 10, 20, 2000
 
 
+def write_real_picture(samples: Samples, path: Path) -> Path | None:
+    """Write a picture of training images, arranged as the pictures of samples are; None for points.
+
+    Args:
+        samples: The training data.
+        path: The file.
+
+    Returns:
+        The path, or None if the data are not images.
+    """
+    if not samples.is_images:
+        return None
+    classes = len(samples.classes)
+    shown, each = min(classes, LARGEST_CLASS_COUNT), IMAGES_PER_CLASS**2 if classes == 1 else IMAGES_PER_CLASS
+    rows = [(samples.labels == label).nonzero().flatten()[:each] for label in range(shown)]
+    size = max(map(len, rows))
+    # A class with few images has an incomplete row.
+    images = torch.full((shown, size, *samples.sample_shape), 255, dtype=torch.uint8)
+    for row, found in enumerate(rows):
+        images[row, : len(found)] = samples.values[found]
+    return write_png(image_grid(to_model_range(images.flatten(0, 1)), grid_columns(shown * size, shown)), path)
+
+
 def write_sample_picture(
     generator: Generator, samples: Samples, device: torch.device, path: Path, *, strength: float = 1.0
 ) -> Path:
@@ -141,39 +208,78 @@ def write_sample_picture(
         count = IMAGES_PER_CLASS**2 if classes == 1 else rows * IMAGES_PER_CLASS
         labels = torch.arange(rows).repeat_interleave(count // rows)
         images = sample(generator, labels, seed=SEED, strength=strength, device=device)
-        return write_png(image_grid(images, grid_columns(count, rows)), path)
+        return write_png(class_grid(images, rows), path)
     labels = torch.arange(POINTS) % classes
     points = sample(generator, labels, seed=SEED, strength=strength, device=device)
-    return write_png(scatter_image(points[:, :2], labels, samples.values[:POINTS, :2]), path)
+    return write_png(scatter_image(_first_two(points), labels, _first_two(samples.values[:POINTS])), path)
+
+
+def _first_two(points: Tensor) -> Tensor:
+    """Return two columns [N, 2]: the first two, or one column and zeros."""
+    return points[:, :2] if points.shape[1] > 1 else torch.cat((points, torch.zeros_like(points)), 1)
 
 
 # ---- Files of samples ----
 
 
-def write_samples(path: Path, form: str, labels: Tensor, values: Tensor) -> None:
+def write_samples(
+    path: Path,
+    form: str,
+    labels: Tensor,
+    values: Tensor,
+    classes: Sequence[str],
+    progress: Progress = no_progress,
+) -> None:
     """Write samples [N, *sample_shape] and their labels [N].
 
     Args:
         path: The file, or for "folder" the directory.
         form: "grid": one PNG, a grid of images or a scatter plot of points. "folder": one PNG per sample, named by its
-            number, in one folder per class. "npz": the arrays `images` uint8 [N, H, W, C] or `points`, and `labels`,
-            as evaluation tools read them.
+            number, in one folder per class, named by the class. "npz": the arrays `images` uint8 [N, H, W, C] or
+            `points`, and `labels`, as evaluation tools read them.
         labels: The class of each sample.
         values: Images in [−1, 1], or points.
+        classes: The names of all classes.
+        progress: Called with a description, the number of files written, and their number.
     """
     if form == "folder":
+        folders = class_folders(classes)
         for number, (label, image) in enumerate(zip(labels.tolist(), to_uint8(values), strict=True)):
             pixels = image.expand(3, -1, -1).permute(1, 2, 0).contiguous()
-            write_png(pixels, path / f"{label:03d}" / f"{number:06d}.png")
+            write_png(pixels, path / folders[label] / f"{number:06d}.png")
+            progress("writing samples", number + 1, len(labels))
     elif form == "npz":
-        import numpy as np  # noqa: PLC0415  an extra
-
         tensors = {"images": to_uint8(values).permute(0, 2, 3, 1)} if values.ndim == 4 else {"points": values}
-        arrays: dict[str, Any] = {name: tensor.numpy() for name, tensor in (tensors | {"labels": labels}).items()}
-        content = BytesIO()
-        np.savez(content, **arrays)
-        write_atomically(path, content.getvalue())
+        _write_npz(path, {name: tensor.numpy() for name, tensor in (tensors | {"labels": labels}).items()})
     elif values.ndim == 4:
-        write_png(image_grid(values, grid_columns(len(values), len(labels.unique()))), path)
+        counts = labels.unique_consecutive(return_counts=True)[1].tolist()
+        write_png(class_grid(values, len(counts) if len(set(counts)) == 1 else 1), path)
     else:
-        write_png(scatter_image(values[:, :2], labels, values[:, :2]), path)
+        write_png(scatter_image(_first_two(values), labels, _first_two(values)), path)
+
+
+def write_arrays(path: Path, values: Tensor, labels: Tensor, classes: Sequence[str]) -> None:
+    """Write samples of a run on arrays: X in the user's units and, if there are several classes, y.
+
+    Args:
+        path: The .npz file.
+        values: X [N, …].
+        labels: The number of the class of each sample.
+        classes: Names of the classes. In y they are integers if all of them are, else text.
+    """
+    import numpy as np  # noqa: PLC0415  an extra
+
+    arrays: dict[str, Any] = {"X": values.numpy()}
+    if len(classes) > 1:
+        names = np.array([classes[k] for k in labels.tolist()])
+        are_integers = all(name.removeprefix("-").isdecimal() for name in classes)
+        arrays["y"] = names.astype("int64") if are_integers else names
+    _write_npz(path, arrays)
+
+
+def _write_npz(path: Path, arrays: dict[str, Any]) -> None:
+    import numpy as np  # noqa: PLC0415  an extra
+
+    content = BytesIO()
+    np.savez(content, **arrays)
+    write_atomically(path, content.getvalue())

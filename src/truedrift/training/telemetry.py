@@ -1,4 +1,4 @@
-"""The energy distance since the last log, timing, memory and TensorBoard.
+"""The energy distance since the last log, timing and memory.
 
     mean ē = Σ_t e_t / N,   standard error √(Σ_t (e_t − ē)² / (N (N − 1)))   over the N steps since the last log
 
@@ -10,21 +10,17 @@ resumed run.
 """
 
 import math
-import os
 import resource
-import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, BinaryIO
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
 
 import torch
 
 from truedrift import distributed
 from truedrift.axes import Float, Tensor
-from truedrift.errors import error_text
 from truedrift.kernels.precision import to_widest
 
 
@@ -106,97 +102,10 @@ def peak_memory(device: torch.device) -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
-PER_SCALE = ("energy", "energy_error")
-"""Lists with one entry per scale."""
-
-
-def tensorboard_scalars(metrics: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield tags and values for TensorBoard: one per scale, per temperature, or per both. None is left out."""
-    yield from ((tag, float(value)) for tag, value in _flatten_tags(metrics) if value is not None)
-
-
-def _flatten_tags(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    taus = [f"tau-{tau:g}" for tau in metrics.get("temperatures", ())]
-    for name, value in metrics.items():
-        if name in ("step", "temperatures", "protocol"):
-            continue
-        if name == "force":
-            yield from (
-                (f"force/scale-{s}/{tau}", f) for s, row in enumerate(value) for tau, f in zip(taus, row, strict=True)
-            )
-        elif name in PER_SCALE:
-            yield from ((f"{name}/scale-{s}", each) for s, each in enumerate(value))
-        elif isinstance(value, Mapping):
-            yield from ((f"{name}/{tag}", each) for tag, each in _flatten_tags(value))
-        elif isinstance(value, list):
-            yield from ((f"{name}/{tau}", each) for tau, each in zip(taus, value, strict=True))
-        else:
-            yield name, value
-
-
-class TensorBoard:
-    """A copy of the metrics in RUN/tensorboard. If it fails, this is reported once, and the run goes on without it.
-
-    Events are written at once and in this thread: the writer of TensorBoard uses a thread of its own, whose failure
-    prints a traceback and may block the run.
-
-    Args:
-        directory: RUN/tensorboard. It is made if it is missing.
-        first_step: Events of later steps, which a killed process wrote, are hidden.
-        notify: Called with a message if the file cannot be written.
-    """
-
-    def __init__(self, directory: Path, first_step: int, notify: Callable[[str], None]) -> None:
-        self._directory, self._notify = directory, notify
-        self._file: BinaryIO | None = None
-        try:
-            from tensorboard.compat.proto import event_pb2  # noqa: PLC0415  an extra
-        except ImportError:
-            return
-        with self._drop_on_failure():
-            directory.mkdir(exist_ok=True)
-            name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-            self._path = directory / name
-            self._file = self._path.open("xb")
-            self._write(event_pb2.Event(step=first_step + 1, file_version="brain.Event:2"))
-            start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._write(event_pb2.Event(step=first_step + 1, session_log=start))
-
-    def add(self, metrics: Mapping[str, Any]) -> None:
-        """Write all numbers of a step."""
-        if self._file is None:
-            return
-        from tensorboard.compat.proto import event_pb2, summary_pb2  # noqa: PLC0415
-
-        values = [summary_pb2.Summary.Value(tag=tag, simple_value=x) for tag, x in tensorboard_scalars(metrics)]
-        event = event_pb2.Event(wall_time=time.time(), step=metrics["step"], summary=summary_pb2.Summary(value=values))
-        with self._drop_on_failure():
-            # A file that was moved or removed can still be written, but nobody finds it.
-            if not os.path.samestat(os.stat(self._path), os.fstat(self._file.fileno())):
-                raise OSError("another file is in its place")
-            self._write(event)
-
-    def close(self) -> None:
-        """Close the file. Nothing is buffered."""
-        if self._file is not None:
-            with self._drop_on_failure():
-                self._file.close()
-
-    def _write(self, event: Any) -> None:
-        from tensorboard.summary.writer.record_writer import RecordWriter  # noqa: PLC0415
-
-        record = RecordWriter(self._file)
-        record.write(event.SerializeToString())
-        record.flush()
-
-    @contextmanager
-    def _drop_on_failure(self) -> Iterator[None]:
-        """Go on without the file if it fails; metrics.jsonl has all numbers."""
-        try:
-            yield
-        except Exception as error:
-            failed, self._file = self._file, None
-            if failed is not None:
-                with suppress(OSError):
-                    failed.close()
-            self._notify(f"TensorBoard is off: {str(self._directory)!r} cannot be written ({error_text(error)})")
+def describe_energy(metrics: Mapping[str, Any]) -> str:
+    """Return the energy distance and its standard error, averaged over scales; empty if it is not known."""
+    energy = [value for value in metrics.get("energy", ()) if value is not None]
+    errors = [value for value in metrics.get("energy_error", ()) if value is not None]
+    if not energy:
+        return ""
+    return f"energy distance {fmean(energy):.3g}" + (f" ± {fmean(errors):.1g}" if errors else "")

@@ -6,7 +6,7 @@ writes nothing, and the run may continue meanwhile.
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from truedrift.training import checkpoint
 from truedrift.training.config import RunConfig
 from truedrift.training.config_checks import validated_config, warn_of_sizes
 from truedrift.training.journal import Notify, RunJournal, describe_start, read_complete
+from truedrift.training.loggers import resolve_loggers
 from truedrift.training.loop import Evaluate, Loop, TrainingReport
 from truedrift.training.ranks import require_equal_ranks
 from truedrift.training.run_directory import RunDirectory, lock_run, open_run
@@ -52,9 +53,10 @@ class Training:
         progress: Progress,
         notify: Notify,
         timeout_minutes: float = distributed.TIMEOUT_MINUTES,
+        log: Sequence[str] | None = None,
     ) -> Iterator[TrainingReport]:
         """Take the remaining steps. The arguments are those of `train`."""
-        run = self.run
+        run, log = self.run, resolve_loggers(log)
         with ExitStack() as stack:
             stop = stack.enter_context(StopSignal())
             stack.enter_context(_add_signal(stop))
@@ -75,7 +77,7 @@ class Training:
             if distributed.rank() == 0:
                 stack.enter_context(lock_run(run.path))
                 run.write_config(self.samples, notify)
-                journal = stack.enter_context(closing(RunJournal(run, setup.state, notify)))
+                journal = stack.enter_context(closing(RunJournal(run, setup.state, notify, log)))
                 warning = warn_of_sizes(run.config)
                 if warning is not None and journal.progress.step == 0:
                     notify(f"warning: {warning}")
@@ -95,6 +97,7 @@ def train(
     progress: Progress = no_progress,
     notify: Notify | None = None,
     timeout_minutes: float = distributed.TIMEOUT_MINUTES,
+    log: Sequence[str] | None = None,
 ) -> Iterator[TrainingReport]:
     """Start or resume the run of this configuration.
 
@@ -104,20 +107,22 @@ def train(
     Args:
         config: The configuration of the run.
         parts: Python objects that replace those named in the configuration.
-        out: The run directory; by default runs/RECIPE-HASH.
+        out: The run directory; by default a directory in runs/ (`default_name`).
         device: `auto`, `cpu`, `cuda`, `mps`, or a device.
         evaluate: Called with the averaged generator and the step, every `cadence.evaluate_every_epochs` epochs and at
             the end. It returns numbers by name. The evaluated state is saved.
         progress: Called with a description, the amount done and the total.
         notify: Called with messages for the user.
         timeout_minutes: With several processes, how long to wait for an answer of the others.
+        log: Loggers that get a copy of the metrics: `tensorboard`, `wandb`, `mlflow`; `()` for none. By default
+            TensorBoard, if it is installed. The loggers do not change the run or its directory's name.
 
     Returns:
         An iterator over the reports, one per logged step and one at the end.
 
     Raises:
-        UserError: If the configuration, the device, the data or the run directory cannot be used, or if the processes
-            of a run differ.
+        UserError: If the configuration, the device, the data or the run directory cannot be used, a logger is unknown
+            or not installed, or the processes of a run differ.
         PeerLost: If another process of the run ends, or does not answer in time.
         NonFinite: If a loss or gradient is NaN or infinite. No weight was changed. With `engine.nonfinite=skip` the
             step is skipped instead.
@@ -131,12 +136,14 @@ def train(
         [2]
     """
     config, parts, notify = validated_config(config), parts or Parts(), notify or _ignore
-    device = resolve_device(device)
+    device, log = resolve_device(device), resolve_loggers(log)
     complete = find_complete(run_directory(config, parts, out), evaluated=evaluate is not None, notify=notify)
     if complete is not None:
         return iter((complete,))
     training = load_training(config, parts=parts, out=out, device=device, progress=progress)
-    return training.reports(evaluate=evaluate, progress=progress, notify=notify, timeout_minutes=timeout_minutes)
+    return training.reports(
+        evaluate=evaluate, progress=progress, notify=notify, timeout_minutes=timeout_minutes, log=log
+    )
 
 
 def find_complete(run: RunDirectory, *, evaluated: bool, notify: Notify) -> TrainingReport | None:
@@ -176,7 +183,7 @@ def load_training(
     Args:
         config: The configuration, as `recipe` or `validated_config` returns it.
         parts: Python objects that replace those named in the configuration.
-        out: The run directory; by default runs/RECIPE-HASH.
+        out: The run directory; by default a directory in runs/ (`default_name`).
         device: `auto`, `cpu`, `cuda`, `mps`, or a device.
         progress: Called with a description, the number of images read, and their number.
 
@@ -192,9 +199,29 @@ def load_training(
 
 
 def run_directory(config: RunConfig, parts: Parts, out: Path | None) -> RunDirectory:
-    """Return the run in `out`, or in runs/<recipe>-<hash of the configuration>."""
+    """Return the run in `out`, or in the directory that `default_name` names.
+
+    A directory with the shorter name of earlier versions, runs/<recipe>-<hash>, is used if it exists.
+    """
     run = RunDirectory(Path(out or ""), config, parts.names())
-    return run if out is not None else dataclasses.replace(run, path=Path("runs") / f"{config.recipe}-{run.id}")
+    if out is not None:
+        return run
+    earlier = Path("runs") / f"{config.recipe}-{run.id}"
+    return dataclasses.replace(run, path=earlier if earlier.is_dir() else Path("runs") / default_name(run))
+
+
+def default_name(run: RunDirectory) -> str:
+    """Return a readable name for the directory of a run: recipe, estimators, n, seed, and a part of the hash.
+
+    Example:
+        >>> from truedrift.recipes import recipe
+        >>> default_name(RunDirectory(Path(), recipe("digits"), {}))[:-6]
+        'digits-abc-n120-seed0-'
+    """
+    objective = run.config.objective
+    estimators = dict.fromkeys((objective.estimator_pos, objective.estimator_neg))
+    words = (run.config.recipe, *estimators, f"n{run.config.batch.n}", f"seed{run.config.seed}", run.id[:6])
+    return "-".join(words)
 
 
 def _ignore(message: str) -> None:

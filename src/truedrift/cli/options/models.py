@@ -27,7 +27,9 @@ class Train(Command):
       truedrift train toy --data two-moons --set objective.temperatures=0.1,0.5
       truedrift train digits --n 64 --set batch.generated=8 --set batch.fresh_negatives=64
       truedrift train digits --classes 3 8
+      truedrift train digits --log tensorboard wandb mlflow
       truedrift train digits --n 16 --print-config
+      truedrift train array --data table.npz
       truedrift train folder --data photos --encoder runs/encoder-folder-0123456789ab
     """
 
@@ -46,7 +48,8 @@ class Train(Command):
     """Estimator of both sides; for one side, use for example --set objective.estimator_neg=standard."""
 
     data: Annotated[str | None, named("DATA")] = None
-    """Directory or archive of the data; for the recipe toy, the name of a toy."""
+    """Directory or archive of the data; for the recipe array, a .npz file with X and y, or a .npy file; for the recipe
+    toy, the name of a toy."""
 
     encoder: Annotated[Path | None, named("RUN")] = None
     """Run directory of `truedrift train-encoder`, whose encoder gives the features; if not given, the recipe's."""
@@ -64,7 +67,10 @@ class Train(Command):
     """auto, cpu, cuda or mps."""
 
     out: Annotated[Path | None, named("DIR")] = None
-    """Run directory; runs/RECIPE-HASH if not given."""
+    """Run directory; if not given, one in runs/ that is named by recipe, estimator, n, seed and a hash."""
+
+    log: Annotated[tuple[str, ...] | None, tyro.conf.arg(aliases=["--loggers"], metavar="[LOGGER ...]")] = None
+    """Loggers: tensorboard, wandb, mlflow, or none; tensorboard if not given. Under torchrun use --loggers."""
 
     timeout: Annotated[float, named("MINUTES")] = 10.0
     """Under torchrun: minutes to wait for an answer of the other processes."""
@@ -87,9 +93,9 @@ class Sample(Command):
 
     Try it:
       truedrift sample pretrained:digits
-      truedrift sample runs/digits-0123456789ab
-      truedrift sample runs/digits-0123456789ab --classes 3 7 --count 64 --seed 1
-      truedrift sample runs/digits-0123456789ab --form npz --count 50000
+      truedrift sample runs/digits-abc-n120-seed0-012345
+      truedrift sample runs/digits-abc-n120-seed0-012345 --classes 3 7 --count 64 --seed 1
+      truedrift sample runs/digits-abc-n120-seed0-012345 --form npz --count 50000
     """
 
     work = "truedrift.cli.sample"
@@ -99,10 +105,12 @@ class Sample(Command):
     `truedrift convert` or save_pretrained."""
 
     form: Literal["grid", "folder", "npz"] = "grid"
-    """grid: one PNG; folder: one PNG per sample, one folder per class; npz: arrays `images` and `labels`."""
+    """grid: one PNG; folder: one PNG per sample, in folders named by the classes; npz: arrays `images` and `labels`, or
+    for a run on arrays `X` in your units and `y`."""
 
     count: int = 100
-    """Total number of samples, divided evenly among the classes; the rows of a grid have equal length."""
+    """Total number of samples, divided evenly among the classes. A grid has equally many of each class, and may have
+    fewer samples than this. Classes of a run on arrays are as frequent as in the data, unless --classes is given."""
 
     classes: Annotated[tuple[str, ...], named("[CLASS ...]")] = ()
     """Names or numbers of classes; all classes if not given."""
@@ -145,12 +153,12 @@ class Evaluate(Command):
     RUN.
 
     Try it:
-      truedrift evaluate runs/digits-0123456789ab
+      truedrift evaluate runs/digits-abc-n120-seed0-012345
       truedrift evaluate runs/cifar10-0123456789ab --extractor inception --samples 50000
       truedrift evaluate runs/fashion-mnist-0123456789ab --extractor encoder:convnet --samples 5000
       truedrift evaluate runs/cifar10-0123456789ab --strength 1 1.5 2 3
       truedrift evaluate runs/cifar10-0123456789ab --step 39000 78000 117000 --samples 5000
-      truedrift evaluate runs/digits-0123456789ab --neighbors
+      truedrift evaluate runs/digits-abc-n120-seed0-012345 --neighbors
       truedrift evaluate pretrained:digits
     """
 
@@ -264,6 +272,9 @@ class TrainEncoder(Command):
 
     out: Annotated[Path | None, named("DIR")] = None
     """Run directory; runs/encoder-NAME-HASH if not given."""
+
+    log: Annotated[tuple[str, ...] | None, named("[LOGGER ...]")] = None
+    """Loggers: tensorboard, wandb, mlflow, or none; tensorboard if not given."""
 
     print_config: bool = False
     """Only print the configuration as JSON."""

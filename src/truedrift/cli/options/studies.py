@@ -133,8 +133,8 @@ class Diagnose(Command):
 
     FILE is .npy, .npz or .safetensors with `weights` [..., n], or `distances` [Q, N], or `queries` [Q, D] and
     `references` [N, D]. Weights give n_eff and dominance. Distances and features also give the bias of the centroid of
-    n references with an interval, the n for a wanted bias, and how reliable these numbers are. With --generated, they
-    also give the push of the field where generated and real samples have the same distribution.
+    n references with an interval, the n for a wanted bias, the confidence in these numbers, and advice. With
+    --generated, they also give the push of the field where generated and real samples have the same distribution.
 
     Try it:
       truedrift diagnose features.npz --tau 0.02 0.05 0.2 --n 64
@@ -186,6 +186,15 @@ class Reproduce(Command):
     The result is a record in DIR/records.jsonl, with figures and tables drawn from it. An image experiment is a grid of
     runs. Finished runs are reused, including by other items, and the same command continues where it stopped. With
     --executor slurm the command submits the missing runs and returns; run it again to collect the results.
+
+    Items of the paper:
+      Figure 1  fig:illustration         Table 1  tab:main_results      Table 5  tab:baselines
+      Figure 2  fig:bias_loglog          Table 2  tab:samples_to_fid    Table 6  tab:hyperparams
+      Figure 3  fig:convergence          Table 3  tab:overhead          Table 7  tab:cifar100
+      Figure 4  fig:ablation_trajectory  Appendix D  app:temperature
+
+    Additional studies:
+      normalization, guidance, equilibrium, digits, arithmetic, temperature-sweep, matching, images
 
     Try it:
       truedrift reproduce fig:bias_loglog

@@ -1,4 +1,4 @@
-"""Calibration of the reliability color: `diagnose` on samples of simulated populations, against their exact bias.
+"""Calibration of the level of confidence: `diagnose` on samples of simulated populations, against their exact bias.
 
 A population is 20 000 points of a mixture, and its exact bias is the truth. The references are N of them, drawn with
 replacement, and the queries are further points of the mixture. The diagnosis gets only references and queries. With
@@ -11,7 +11,7 @@ or with heavy tails (Student's t with 3 degrees of freedom), some on the unit sp
 from n (at least 16) to 256 n (at most 20 000); τ from twice the median distance down to a 64th of it, where n_eff is
 near 1. Seeds below 600 were used to choose the thresholds; the next 300 were drawn afterwards, to measure the rates.
 
-    python tools/reliability_calibration.py docs/results/light_calibration.jsonl
+    python tools/confidence_calibration.py docs/results/confidence_calibration.jsonl
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import torch
 
 from truedrift.axes import Float, Tensor
 from truedrift.bias import uncertainty
-from truedrift.bias.diagnose import Calibration, reliability_color
-from truedrift.bias.diagnosis import Color
+from truedrift.bias.confidence import Calibration, confidence_level
+from truedrift.bias.diagnosis import Level
 from truedrift.bias.expected_weights import References
 from truedrift.kernels.distance import pairwise_distance
 from truedrift.records.provenance import provenance
@@ -139,9 +139,9 @@ def read(path: Path) -> list[Case]:
     return read_records(path, Case)
 
 
-def color_of(each: Case) -> Color:
-    """Return the reliability color of the case."""
-    return reliability_color(
+def level_of(each: Case) -> Level:
+    """Return the level of confidence of the case."""
+    return confidence_level(
         relative_noise=each.noise[1],
         log_error=each.error[1],
         extrapolation=each.drift[1],
@@ -171,13 +171,13 @@ def is_covered(each: Case, *, k: int) -> bool:
 
 def measure(cases: Sequence[Case]) -> Calibration:
     """Return the rates over these cases that the library states."""
-    green = [each for each in cases if color_of(each) == "green"]
+    high = [each for each in cases if level_of(each) == "high"]
     usable = [each for each in cases if is_usable(each)]
     return Calibration(
         cases=len(cases),
         usable=_short(len(usable) / len(cases)),
-        false_green=_share(green, lambda each: not is_usable(each)),
-        usable_called_green=_share(usable, lambda each: color_of(each) == "green"),
+        false_high=_share(high, lambda each: not is_usable(each)),
+        usable_called_high=_share(usable, lambda each: level_of(each) == "high"),
         coverage=tuple(_share(cases, partial(is_covered, k=k)) for k in range(3)),
     )
 
@@ -185,13 +185,13 @@ def measure(cases: Sequence[Case]) -> Calibration:
 def measure_more(cases: Sequence[Case]) -> dict[str, float]:
     """Return further rates, which are stated in docs/diagnosis.md."""
     unusable = [each for each in cases if not is_usable(each)]
-    not_red = [each for each in cases if color_of(each) != "red"]
+    not_low = [each for each in cases if level_of(each) != "low"]
     right = [each for each in cases if is_right(each)]
     return {
-        "unusable cases that are green": _share(unusable, lambda each: color_of(each) == "green"),
-        "cases that are green or yellow": _share(cases, lambda each: color_of(each) != "red"),
-        "green or yellow cases that are not right": _share(not_red, lambda each: not is_right(each)),
-        "right cases that are green or yellow": _share(right, lambda each: color_of(each) != "red"),
+        "unusable cases that have high confidence": _share(unusable, lambda each: level_of(each) == "high"),
+        "cases that have high or medium confidence": _share(cases, lambda each: level_of(each) != "low"),
+        "cases of high or medium confidence that are not right": _share(not_low, lambda each: not is_right(each)),
+        "right cases that have high or medium confidence": _share(right, lambda each: level_of(each) != "low"),
     }
 
 

@@ -1,4 +1,4 @@
-"""The calibration of reliability: the published rates are those of the record, and other populations agree."""
+"""The calibration of confidence: the published rates are those of the record, and other populations agree."""
 
 import importlib.util
 import math
@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from truedrift.bias import CALIBRATION, reliability_color
+from truedrift.bias import CALIBRATION, confidence_level
 
 ROOT = Path(__file__).parents[2]
-RECORD = ROOT / "docs" / "results" / "light_calibration.jsonl"
+RECORD = ROOT / "docs" / "results" / "confidence_calibration.jsonl"
 
 
 def load_tool(name):
@@ -23,14 +23,14 @@ def load_tool(name):
     return module
 
 
-calibration = load_tool("reliability_calibration")
+calibration = load_tool("confidence_calibration")
 AIM = 0.05
 FALSE_ALARM = 1e-3
 
 
-def compatible(greens, wrong):
-    """Whether `wrong` of `greens` may come from a rate of 5 %: a rating of that rate fails with probability 0.1 %."""
-    tail = sum(math.comb(greens, k) * AIM**k * (1 - AIM) ** (greens - k) for k in range(wrong, greens + 1))
+def compatible(high, wrong):
+    """Whether `wrong` of `high` may come from a rate of 5 %: a rating of that rate fails with probability 0.1 %."""
+    tail = sum(math.comb(high, k) * AIM**k * (1 - AIM) ** (high - k) for k in range(wrong, high + 1))
     return tail >= FALSE_ALARM
 
 
@@ -45,7 +45,7 @@ def test_the_stated_rates_are_those_of_the_record():
     held_out = [each for each in cases if each.seed in calibration.HELD_OUT]
     assert calibration.measure(held_out) == CALIBRATION
     assert list(calibration.measure_more(held_out).values()) == [0.014815, 0.77333, 0.012931, 0.81786]
-    assert CALIBRATION.false_green <= AIM
+    assert CALIBRATION.false_high <= AIM
     assert min(CALIBRATION.coverage) > 0.9  # nominal 0.95
 
 
@@ -57,23 +57,23 @@ def test_a_seed_repeats_its_recorded_case():
     assert again.truth == pytest.approx(recorded.truth, rel=1e-3)
 
 
-def test_the_false_green_rate_holds_for_other_populations(other_cases):
-    green = [each for each in other_cases if calibration.color_of(each) == "green"]
-    assert len(green) >= 4
-    assert compatible(len(green), sum(not calibration.is_usable(each) for each in green))
+def test_the_false_high_rate_holds_for_other_populations(other_cases):
+    high = [each for each in other_cases if calibration.level_of(each) == "high"]
+    assert len(high) >= 4
+    assert compatible(len(high), sum(not calibration.is_usable(each) for each in high))
 
 
-def test_a_rating_that_is_always_green_is_detected(other_cases):
+def test_a_rating_that_is_always_high_is_detected(other_cases):
     wrong = sum(not calibration.is_usable(each) for each in other_cases)
     assert not compatible(len(other_cases), wrong)
 
 
-def test_the_rule_of_the_color():
+def test_the_rule_of_the_level():
     good = {"relative_noise": 0.1, "log_error": 0.1, "extrapolation": 0.0, "agreement": 1.0}
-    assert reliability_color(**good) == "green"
-    assert reliability_color(**good | {"agreement": 3.0}) == reliability_color(**good | {"agreement": 0.3}) == "yellow"
+    assert confidence_level(**good) == "high"
+    assert confidence_level(**good | {"agreement": 3.0}) == confidence_level(**good | {"agreement": 0.3}) == "medium"
     for bad in ({"relative_noise": 2.0}, {"log_error": 1.0}, {"extrapolation": 1.0}, {"extrapolation": -1.0}):
-        assert reliability_color(**good | bad) == "red"
+        assert confidence_level(**good | bad) == "low"
 
 
 def test_rates_of_a_few_cases_computed_by_hand():
@@ -82,9 +82,9 @@ def test_rates_of_a_few_cases_computed_by_hand():
     wrong = replace(right, estimate=(1.0, 3.0, 1.0))
     hidden = replace(right, noise=(0.0, 9.0, 0.0))
     found = calibration.measure([right, right, wrong, hidden])
-    assert found.false_green == pytest.approx(1 / 3, rel=1e-4)
-    assert calibration.measure_more([right, right, wrong, hidden])["unusable cases that are green"] == 1
-    assert found.usable_called_green == pytest.approx(2 / 3, rel=1e-4)
+    assert found.false_high == pytest.approx(1 / 3, rel=1e-4)
+    assert calibration.measure_more([right, right, wrong, hidden])["unusable cases that have high confidence"] == 1
+    assert found.usable_called_high == pytest.approx(2 / 3, rel=1e-4)
     assert found.usable == 0.75
 
 
