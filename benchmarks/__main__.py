@@ -26,6 +26,7 @@ from benchmarks import (
     load,
     matched_loss,
     operators,
+    start,
     streaming,
     whole_class,
 )
@@ -61,6 +62,7 @@ SECTIONS: dict[str, tuple[str, Callable[[], list[Result]]]] = {
     "whole_class": (whole_class.TITLE, whole_class.measure),
     "evaluation": (evaluation.TITLE, evaluation.measure),
     "load": (load.TITLE, load.measure),
+    "start": (start.TITLE, start.measure),
 }
 
 

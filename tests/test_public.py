@@ -16,33 +16,27 @@ def test_dir_is_all():
     assert all(getattr(truedrift, name) is not None for name in truedrift.__all__)
 
 
-def test_packages_are_attributes_and_nothing_is_imported_before():
+def test_names_and_packages_are_imported_on_first_use_also_in_compiled_code():
     code = """
 import sys, truedrift
 print("torch" in sys.modules)
+import torch
+compiled = torch.compile(lambda alpha: truedrift.abc_weights(alpha), fullgraph=True, backend="eager")
+print(compiled(torch.tensor([0.5, 0.25, 0.25])).tolist())
 rooms = "bias centroids data encoders evaluation field generators grids kernels objective page paper recipes records"
 for name in (*rooms.split(), "report", "training"):
     assert getattr(truedrift, name).__name__ == f"truedrift.{name}"
 print(truedrift.evaluation.frechet_distance.__name__, truedrift.generators.Generator.__name__)
 """
+    expected = ["False", "[0.5625, 0.21875, 0.21875]", "frechet_distance Generator"]
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert finished.stdout.splitlines() == ["False", "frechet_distance Generator"], finished.stderr
+    assert finished.stdout.splitlines() == expected, finished.stderr
 
 
 @pytest.mark.parametrize("package", [truedrift, truedrift.recipes, truedrift.grids])
 def test_unknown_name_is_an_attribute_error(package):
     with pytest.raises(AttributeError, match=f"^module '{package.__name__}' has no attribute 'nothing'$"):
         package.nothing  # noqa: B018
-
-
-def test_compiled_code_may_be_the_first_to_use_a_name():
-    code = """
-import torch, truedrift
-compiled = torch.compile(lambda alpha: truedrift.abc_weights(alpha), fullgraph=True, backend="eager")
-print(compiled(torch.tensor([0.5, 0.25, 0.25])).tolist())
-"""
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert finished.stdout == "[0.5625, 0.21875, 0.21875]\n", finished.stderr
 
 
 def results():
@@ -65,7 +59,7 @@ def test_results_are_shown_in_three_lines():
         lines = repr(result).splitlines()
         assert lines[0].startswith(f"{name}(")
         assert len(lines) <= 3
-        assert max(map(len, lines)) <= 130
+        assert max(map(len, lines)) <= 140
         assert "tensor(" not in repr(result)
 
 
