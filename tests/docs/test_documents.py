@@ -137,6 +137,16 @@ def test_training_snippet_runs(tmp_path, monkeypatch):
     assert (scope["report"].directory / "checkpoints" / "step-00000100" / "ema.safetensors").exists()
 
 
+def test_snippet_of_the_arrays_page_runs(tmp_path, monkeypatch):
+    (snippet,) = PYTHON.findall((ROOT / "docs" / "arrays.md").read_text())
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    exec(snippet.replace("steps=300", "steps=20"), scope)
+    assert scope["samples"].shape == (100, 13)
+    assert (scope["again"].sample(5, label=0) == scope["first"]).all()
+    assert str(scope["distance"]).startswith("energy distance ")
+
+
 def test_training_page_lists_every_recipe():
     from truedrift.recipes import RECIPES
 
