@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -9,12 +10,27 @@ import torch
 from sklearn.datasets import load_digits, load_iris
 
 import truedrift
+from truedrift.data.arrays import samples_from_arrays
+from truedrift.data.class_batches import ClassBatches
 from truedrift.errors import UserError
 from truedrift.model import energy_distance
+from truedrift.progress_display import ProgressDisplay
+from truedrift.recipes.arrays import array_config
 
 IRIS = load_iris()
 NAMES = IRIS.target_names[IRIS.target]
 RNG = np.random.default_rng(0)
+
+
+class Table:
+    """A table of another library, such as pandas."""
+
+    def __init__(self, values):
+        self.values = values
+        self.values.flags.writeable = False
+
+    def to_numpy(self):
+        return self.values
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +94,7 @@ def test_saved_model_gives_the_same_samples(iris, tmp_path):
     loaded = truedrift.load(iris.save(tmp_path / "model"))
     np.testing.assert_array_equal(loaded.sample(50), iris.sample(50))
     assert loaded.classes == ("setosa", "versicolor", "virginica")
-    assert repr(loaded) == repr(iris) == "Model(MLP, 55,876 parameters, samples [4], 3 classes)"
+    assert repr(loaded) == repr(iris) == "Model(MLP, 55,748 parameters, samples [4], 3 classes)"
     assert loaded.evaluate(IRIS.data).value == iris.evaluate().value
     with pytest.raises(UserError, match=r"X is missing; a loaded model does not have its data; pass held-out data"):
         loaded.evaluate()
@@ -115,8 +131,26 @@ def test_constant_columns_and_large_offsets_are_kept():
         ([[1, 2], [3, 4], [5, 7]], (2,)),
         (torch.randn(40, 2, dtype=torch.float16), (2,)),
         (RNG.random((70, 3)) > 0.5, (3,)),
+        (RNG.integers(0, 256, (60, 6, 5, 3)).astype(np.uint8), (6, 5, 3)),
+        (RNG.normal(size=(60, 2))[::-1], (2,)),
+        (RNG.normal(size=(60, 2)).astype(">f4"), (2,)),
+        (Table(RNG.normal(size=(60, 2)).astype(object)), (2,)),
+        (RNG.standard_cauchy((60, 2)), (2,)),
     ],
-    ids=["one column", "wide", "images", "bytes", "lists", "half", "booleans"],
+    ids=[
+        "one column",
+        "wide",
+        "images",
+        "bytes",
+        "lists",
+        "half",
+        "booleans",
+        "colors",
+        "strides",
+        "big-endian",
+        "table",
+        "tails",
+    ],
 )
 def test_arrays_of_any_kind_are_fitted(X, shape):
     model = truedrift.fit(X, steps=3, device="cpu", progress=False)
@@ -147,6 +181,7 @@ def test_pretrained_images_are_bytes():
     [
         ([["a", "b"]], None, r"X cannot be read as numbers \(.*\); must be finite numbers"),
         ([[1.0]], None, r"X has shape \[1, 1\]; .*; pass at least two samples"),
+        ([[1j], [2j]], None, r"X is complex; .*; pass its real and imaginary parts as columns"),
         (np.zeros((3, 0)), None, r"X has shape \[3, 0\]"),
         ([[1.0], [np.nan], [np.inf]], None, r"X has 2 entries that are NaN or infinite; .*; remove these rows"),
         (np.zeros((2, 70_000)), None, r"X has 70,000 per sample; must be at most 65,536"),
@@ -182,3 +217,65 @@ def test_damaged_model_is_one_line(iris, tmp_path, change):
     with pytest.raises(UserError, match=r"damaged; must be .*; (save|train)") as raised:
         truedrift.load(folder)
     assert not re.search("\n", str(raised.value))
+
+
+def test_a_small_class_does_not_limit_the_others():
+    """With replacement, a class of three samples has as many references as the others."""
+    X = np.concatenate((RNG.normal(9, 0.01, (3, 2)), RNG.normal(size=(297, 2))))
+    samples = samples_from_arrays(X, [0] * 3 + [1] * 297)
+    batch = array_config(samples).batch
+    assert (batch.sampling, batch.generated, batch.n) == ("with-replacement", 128, 254)
+    model = truedrift.fit(X, [0] * 3 + [1] * 297, steps=100, device="cpu", progress=False)
+    assert np.linalg.norm(model.sample(50, label=0).mean(0) - 9) < 3
+    assert np.linalg.norm(model.sample(50, label=1).mean(0)) < 1
+
+
+def test_temperatures_follow_the_dimension():
+    """The distance to the nearest of 256 points, relative to the mean distance, is about 256^(−1/D)."""
+    for D, lowest in ((1, 0.05), (2, 0.062), (20, 0.758), (3000, 0.998)):
+        config = array_config(samples_from_arrays(RNG.normal(size=(9, D))))
+        assert config.objective.temperatures == pytest.approx([lowest, 4 * lowest, 20 * lowest], rel=0.01)
+
+
+def test_samples_have_no_bound():
+    """A linear map of the noise: samples of twice the noise are farther away, also outside of the data."""
+    model = truedrift.fit(RNG.normal(size=(500, 3)), steps=50, device="cpu", progress=False)
+    z, labels = torch.randn(64, *model.generator.noise_shape), torch.zeros(64, dtype=torch.int64)
+    with torch.no_grad():
+        near, far = (model.generator(k * z, labels, torch.ones(64), torch.empty(64, 0).long()) for k in (10, 1000))
+    assert far.norm(dim=-1).mean() > 50 * near.norm(dim=-1).mean()
+
+
+def test_the_work_of_a_step_does_not_grow_with_the_rows():
+    """A step of a million rows of one class, or of unequal classes, draws no permutation of them."""
+    labels = torch.zeros(1_000_000, dtype=torch.int64)
+    labels[:3] = 1
+    batches = ClassBatches(labels, 2, n=254, seed=0, flips=False, sampling="with-replacement")
+    indices = batches.at(5).indices
+    assert (labels[indices[0]] == 0).all()
+    assert (labels[indices[1]] == 1).all()
+    # 254 of 999,997 are different up to 0.03 pairs on average, and 254 of 3 are all of them.
+    assert (len(indices[0].unique()), len(indices[1].unique())) == (254, 3)
+    assert torch.equal(indices, batches.at(5).indices)
+    assert not torch.equal(indices, batches.at(6).indices)
+
+
+def test_progress_shows_the_energy_distance(monkeypatch):
+    notes = []
+    monkeypatch.setattr(ProgressDisplay, "set_note", lambda self, what, note: notes.append((what, note)))
+    truedrift.fit(RNG.normal(size=(60, 2)), steps=3, device="cpu")
+    assert len(notes) == 1
+    assert re.fullmatch(r"energy distance \S+ ± \S+", notes[0][1])
+
+
+def test_interrupted_fit_does_not_return_a_model(tmp_path):
+    def interrupt(what, done, total):
+        if done == 2:
+            signal.raise_signal(signal.SIGTERM)
+
+    arguments = {"steps": 5, "device": "cpu", "out": tmp_path / "run"}
+    with pytest.raises(KeyboardInterrupt, match="SIGTERM: stopped at step 2 of 5"):
+        truedrift.fit(IRIS.data, progress=interrupt, **arguments)
+    resumed = truedrift.fit(IRIS.data, progress=False, **arguments)
+    whole = truedrift.fit(IRIS.data, progress=False, **(arguments | {"out": None}))
+    np.testing.assert_array_equal(resumed.sample(9), whole.sample(9))

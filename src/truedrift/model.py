@@ -145,7 +145,11 @@ class Model:
         return torch.tensor([numbers[str(name)] for name in names])
 
     def evaluate(self, X: Any = None, *, seed: int = 0) -> EnergyDistance:
-        """Compute the energy distance of samples to data.
+        """Compute the energy distance of samples to data, in standardized values.
+
+        It is 0 on average for samples of the same distribution, and then negative half of the time. A value far above
+        that of another half of the data, `energy_distance(half, other half)`, is a difference. Pass held-out data: the
+        distance to the data of `fit` does not show copies.
 
         Args:
             X: Data [N, …] that was not used for training; None: the data of `fit`.
@@ -156,6 +160,13 @@ class Model:
 
         Raises:
             UserError: If the model was loaded and X is None, or if the model makes images.
+
+        Example:
+            >>> import numpy as np
+            >>> rng = np.random.default_rng(0)
+            >>> model = fit(rng.normal(size=(100, 2)), steps=5, progress=False)
+            >>> print(model.evaluate(rng.normal(size=(300, 2))))  # doctest: +ELLIPSIS
+            energy distance ... (2000 samples, 300 references)
         """
         if self.units is None:
             raise UserError("the model makes images", "energy distances are for arrays", "run truedrift evaluate")

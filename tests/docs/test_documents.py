@@ -144,6 +144,16 @@ def test_share_snippet_runs():
     assert scope["images"].shape == (16, 8, 8)
 
 
+def test_snippet_of_the_arrays_page_runs(tmp_path, monkeypatch):
+    (snippet,) = PYTHON.findall((ROOT / "docs" / "arrays.md").read_text())
+    monkeypatch.chdir(tmp_path)
+    scope = {}
+    exec(snippet.replace("steps=300", "steps=20"), scope)
+    assert scope["samples"].shape == (100, 13)
+    assert (scope["again"].sample(5, label=0) == scope["first"]).all()
+    assert str(scope["distance"]).startswith("energy distance ")
+
+
 def test_training_page_lists_every_recipe():
     from truedrift.recipes import RECIPES
 

@@ -1,6 +1,7 @@
 """Numbers in the documents are those of the records in docs/results."""
 
 import dataclasses
+import math
 import re
 import statistics
 from dataclasses import replace
@@ -15,6 +16,7 @@ from truedrift.grids import ImageGrid, StudyOptions
 from truedrift.paper import (
     app_temperature,
     arithmetic,
+    arrays,
     digits,
     equilibrium,
     fig_ablation_trajectory,
@@ -341,3 +343,23 @@ def test_options_of_images_match_the_record():
     fid = {run.variant: images.frechet_distance(run) for run in record.runs}
     assert kid["guidance of strength 2"] < kid["guidance of strength 1.5"] < kid[images.BASE]
     assert min(fid, key=fid.__getitem__) == "guidance of strength 2"
+
+
+def test_comparison_of_arrays_matches_the_record():
+    (record,) = read(DOCS / "results" / "arrays.jsonl", arrays.ArrayComparisons)
+    page = (DOCS / "arrays.md").read_text(encoding="utf-8")
+    assert "\n".join(line for line in arrays.table(record).markdown().splitlines() if line.startswith("|")) in page
+    assert f"`{record.provenance.command}` in {record.provenance.wall_seconds / 60:.0f} minutes" in page
+    assert not record.provenance.commit.endswith("-dirty")
+    # What the page says of the models.
+    best = {each.name: each.best.method for each in record.comparisons}
+    assert len(best) == 11
+    assert {name for name, method in best.items() if method != "Gaussian mixture"} == {"wine"}
+    for each in record.comparisons:
+        fit, mixture, density, _ = each.distances
+        if each.name in ("two-moons", "skewed", "correlated", "wine", "breast_cancer"):
+            assert abs(fit.mean - mixture.mean) < math.hypot(fit.error, mixture.error)
+        if each.dimension == 1 or each.dimension >= 13:
+            assert fit.mean < density.mean
+        if each.name in ("eight-gaussians", "rings"):
+            assert fit.mean - max(mixture.mean, density.mean) > fit.error

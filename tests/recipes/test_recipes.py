@@ -130,6 +130,7 @@ def test_paper_runs_see_the_same_number_of_positives_for_every_n():
 
 
 SHAPES = {
+    "array": (2,),
     "toy": (2,),
     "digits": (1, 8, 8),
     "fashion-mnist": (1, 28, 28),

@@ -90,7 +90,8 @@ def _to_numbers(X: Any) -> Any:
         array = array.astype("float64")  # columns of several types; fails for text
     is_known = array.dtype.name in ("float16", "float32", "float64", "uint8", "int64", "complex128")
     # A copy unless torch takes it as it is: writable, native, without negative strides.
-    return numpy.require(array, array.dtype if is_known else "float64", ["C_CONTIGUOUS", "WRITEABLE", "ALIGNED"])
+    dtype = array.dtype.newbyteorder("=") if is_known else "float64"
+    return numpy.require(array, dtype, ["C_CONTIGUOUS", "WRITEABLE", "ALIGNED"])
 
 
 def _encode_labels(y: Any, count: int) -> tuple[Tensor, tuple[str, ...]]:

@@ -238,8 +238,7 @@ def draw(record: ArrayComparisons) -> Figure:
     for axes, each in zip(panels, shown, strict=True):
         for points, color, label in zip(each.picture, (MUTED, ABC), ("held-out data", "samples"), strict=True):
             if each.dimension == 1:
-                limits = (0, 8)
-                axes.hist([row[0] for row in points], 40, limits, histtype="step", color=color, label=label)
+                axes.hist([row[0] for row in points], bins=40, range=(0, 8), histtype="step", color=color)
             else:
                 axes.plot(*zip(*points, strict=True), ".", color=color, markersize=1.6, alpha=0.6, label=label)
         title = each.name if each.dimension < 3 else f"{each.name}, 2 of {each.dimension} columns"

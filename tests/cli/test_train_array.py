@@ -1,0 +1,105 @@
+"""`truedrift train array`: the run of `fit` from a file, samples in the user's units, clear errors."""
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_wine
+
+import truedrift
+from truedrift.cli import main
+
+WINE = load_wine()
+TRAIN = ["train", "array", "--device", "cpu", "--set", "cadence.steps_per_epoch=200"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("array")
+    np.savez(folder / "wine.npz", X=WINE.data, y=WINE.target)
+    assert main([*TRAIN, "--data", str(folder / "wine.npz"), "--out", str(folder / "run")]) == 0
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return truedrift.fit(WINE.data, WINE.target, steps=200, device="cpu", progress=False)
+
+
+def test_run_equals_fit_bit_for_bit(run, fitted):
+    loaded = truedrift.load(run)
+    assert loaded.classes == fitted.classes == ("0", "1", "2")
+    assert loaded.shares == fitted.shares == pytest.approx([59 / 178, 71 / 178, 48 / 178])
+    for one, other in zip(loaded.generator.parameters(), fitted.generator.parameters(), strict=True):
+        np.testing.assert_array_equal(one.detach(), other.detach())
+    np.testing.assert_array_equal(loaded.sample(99, seed=3), fitted.sample(99, seed=3))
+
+
+def test_samples_are_in_the_units_and_classes_of_the_data(run, fitted, tmp_path):
+    assert main(["sample", str(run), "--form", "npz", "--count", "500", "--out", str(tmp_path / "s.npz")]) == 0
+    arrays = np.load(tmp_path / "s.npz")
+    assert set(arrays) == {"X", "y"}
+    expected, labels = fitted.sample(500, return_labels=True)
+    np.testing.assert_array_equal(arrays["X"], expected)
+    np.testing.assert_array_equal(arrays["y"], labels.astype(int))
+    np.testing.assert_allclose(arrays["X"].mean(0), WINE.data.mean(0), atol=0.5 * WINE.data.std(0).max())
+    # A sample file is itself data.
+    command = ["--data", str(tmp_path / "s.npz"), "--out", str(tmp_path / "again")]
+    assert main(["train", "array", "--device", "cpu", "--set", "cadence.steps_per_epoch=60", *command]) == 0
+    # Chosen classes are equally frequent.
+    chosen = ["--classes", "0", "2", "--count", "10", "--out", str(tmp_path / "c.npz")]
+    assert main(["sample", str(run), "--form", "npz", *chosen]) == 0
+    assert np.load(tmp_path / "c.npz")["y"].tolist() == [0] * 5 + [2] * 5
+
+
+def test_complete_run_is_resumed_and_other_data_are_refused(run, capsys):
+    before = (run / "metrics.jsonl").read_bytes()
+    data = run.parent / "wine.npz"
+    assert main([*TRAIN, "--data", str(data), "--out", str(run)]) == 0
+    assert f"next:     truedrift sample {run} --form npz" in capsys.readouterr().out
+    assert (run / "metrics.jsonl").read_bytes() == before
+    np.savez(run.parent / "other.npz", X=WINE.data + 1, y=WINE.target)
+    assert main([*TRAIN, "--data", str(run.parent / "other.npz"), "--out", str(run)]) == 2
+    assert "holds another run" in capsys.readouterr().err
+
+
+def test_one_column_and_images_from_the_shell(tmp_path):
+    rng = np.random.default_rng(0)
+    short = ["train", "array", "--device", "cpu", "--set", "cadence.steps_per_epoch=60"]
+    for name, X in (("column", rng.normal(size=80)), ("images", rng.integers(0, 256, (40, 4, 4, 3)).astype(np.uint8))):
+        np.save(tmp_path / f"{name}.npy", X)
+        run = str(tmp_path / name)
+        assert main([*short, "--data", f"{run}.npy", "--out", run]) == 0
+        assert main(["sample", run, "--out", f"{run}.png"]) == 0
+        assert main(["sample", run, "--form", "npz", "--count", "7", "--out", f"{run}.npz"]) == 0
+        arrays = np.load(f"{run}.npz")
+        assert set(arrays) == {"X"}
+        assert arrays["X"].shape == ((7, 1) if name == "column" else (7, 4, 4, 3))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (
+            {"X": np.zeros((4, 2)), "weights": np.zeros(4)},
+            "holds X, weights; must hold X and, for classes, y; save it with",
+        ),
+        ({"Y": np.zeros((4, 2))}, "holds Y; must hold X"),
+        ({"X": np.array([[1.0], [np.nan]])}, "nan"),
+        (
+            {"X": np.zeros((4, 2)), "y": np.array(["a", "b", "a", "b"])},
+            "holds entries of type <U1; must hold real numbers",
+        ),
+    ],
+)
+def test_mistakes_in_files_are_one_line(arrays, message, tmp_path, capsys):
+    np.savez(tmp_path / "X.npz", **arrays)
+    assert main(["train", "array", "--data", str(tmp_path / "X.npz"), "--out", str(tmp_path / "run")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message.lower() in line.lower()
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_file_is_one_line(tmp_path, capsys):
+    assert main(["train", "array", "--out", str(tmp_path / "run")]) == 2
+    assert "no file was given; the data set array needs one; add --data X.npz" in capsys.readouterr().err
+    assert main(["train", "array", "--data", str(tmp_path / "none.npz")]) == 2
+    assert "does not exist" in capsys.readouterr().err
