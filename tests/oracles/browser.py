@@ -35,7 +35,7 @@ def start_browser(profile):
     missing = [name for name, found in (("chromium", chromium), ("chromedriver", driver)) if found is None]
     if missing:
         pytest.skip(f"{' and '.join(missing)} not found on the PATH: run `make browser`")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install 'truedrift[dev]'")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install 'truedrift[dev]'")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in (*FLAGS, f"--user-data-dir={profile}"):
