@@ -60,11 +60,7 @@ def test_the_source_distribution_contains_the_pretrained_models(tmp_path):
         names = {name.partition("/")[2] for name in archive.getnames()}
     models = [path for path in (ROOT / "src" / "truedrift" / "pretrained").rglob("*") if path.is_file()]
     assert {str(path.relative_to(ROOT)) for path in models} <= names
-    assert {
-        "tools/add_pretrained.py",
-        "examples/quickstart.ipynb",
-        "mkdocs.yml",
-    } <= names  # their tests are in the archive
+    assert {"tools/add_pretrained.py", "examples/quickstart.ipynb", "mkdocs.yml"} <= names  # and their tests
 
 
 OFFLINE = """

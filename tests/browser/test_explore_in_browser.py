@@ -19,7 +19,7 @@ from truedrift.page import explore as explore_module
 from truedrift.page.explore import write_explore
 from truedrift.paper import particles
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install 'truedrift[dev]'")
+webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install 'truedrift[dev]'")
 
 DESKTOP, PHONE = (1280, 900), (390, 844)
 ESTIMATORS = ("standard", "abc", "abc2", "jackknife")

@@ -26,7 +26,7 @@ def build_site(config, folder):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install 'truedrift[docs]'")
+    pytest.importorskip("mkdocs", reason="no mkdocs: pip install 'truedrift[docs]'")
     folder = tmp_path_factory.mktemp("site")
     built = build_site(ROOT / "mkdocs.yml", folder)
     assert built.returncode == 0, built.stdout + built.stderr

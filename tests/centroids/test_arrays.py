@@ -43,7 +43,7 @@ def test_numpy_array_gives_a_numpy_array(order, dtype):
 
 @pytest.mark.parametrize("order", [1, 2])
 def test_jax_array_gives_a_jax_array_also_inside_of_jit_and_grad(order):
-    jax = pytest.importorskip("jax", reason="jax is not installed: pip install jax")
+    jax = pytest.importorskip("jax", reason="no jax: pip install jax")
     alpha = jax.numpy.asarray(ALPHA, dtype="float32")
     gamma = abc_weights(alpha, order=order)
     assert isinstance(gamma, jax.Array)

@@ -10,9 +10,7 @@ from torch.nn import functional as F
 from truedrift.encoders import DINOv2Options, build
 from truedrift.errors import UserError
 
-transformers = pytest.importorskip(
-    "transformers", reason="transformers is not installed: pip install 'truedrift[dinov2]'"
-)
+transformers = pytest.importorskip("transformers", reason="no transformers: pip install 'truedrift[dinov2]'")
 MEAN = torch.tensor([0.485, 0.456, 0.406]).view(3, 1, 1)
 STD = torch.tensor([0.229, 0.224, 0.225]).view(3, 1, 1)
 

@@ -96,9 +96,7 @@ def test_a_file_with_another_hash_is_not_opened(tmp_path, monkeypatch):
         build_extractor("inception", sample_shape=COLOR, device=CPU)
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("torchvision") is not None, reason="needs an environment without torchvision"
-)
+@pytest.mark.skipif(importlib.util.find_spec("torchvision") is not None, reason="torchvision is installed")
 def test_abc_release_needs_torchvision():
     with pytest.raises(ValueError, match=r"abc-release needs torchvision, which is not installed; .*; run pip install"):
         build_extractor("abc-release", sample_shape=COLOR, device=CPU)

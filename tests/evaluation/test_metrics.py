@@ -95,9 +95,7 @@ def test_frechet_of_samples_converges_to_the_closed_form():
 
 def test_agrees_with_torchmetrics():
     """The same features, through its own streaming."""
-    fid = pytest.importorskip(
-        "torchmetrics.image.fid", reason="torchmetrics is not installed: pip install torchmetrics"
-    )
+    fid = pytest.importorskip("torchmetrics.image.fid", reason="no torchmetrics: pip install torchmetrics")
 
     class Flat(torch.nn.Module):
         num_features = 12

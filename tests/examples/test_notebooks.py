@@ -15,7 +15,7 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 SMALL = {
     "quickstart": "DRAWS = 50\nSTEPS = 5",
     "bias_laboratory": "POOL = 400\nSIZES = (4, 8)\nQUERIES = 3",
-    "train_your_images": "EPOCHS = 1\nSTEPS_PER_EPOCH = 2\nSAMPLES = 30",
+    "train_your_images": "EPOCHS = 1\nSTEPS_PER_EPOCH = 2\nWARMUP_STEPS = 1\nSAMPLES = 30",
 }
 SHOWN = {
     "quickstart": r"tensor\(\[0\.5625, 0\.2188, 0\.2188\]\).*energy distance -?\d",
@@ -47,7 +47,7 @@ def test_every_notebook_is_tested():
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_notebook_runs_at_a_small_scale(path, tmp_path, monkeypatch):
-    pytest.importorskip("ipykernel", reason="ipykernel is not installed: pip install 'truedrift[dev]'")
+    pytest.importorskip("ipykernel", reason="no ipykernel: pip install 'truedrift[dev]'")
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

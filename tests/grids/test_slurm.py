@@ -9,7 +9,7 @@ from oracles.small_grid import fake_train_command, log_lines, logged_steps, smal
 from truedrift.grids import Job, SlurmOptions, SlurmTask, is_done, slurm, submit
 from truedrift.training import lock_run
 
-submitit = pytest.importorskip("submitit", reason="submitit is not installed: pip install 'truedrift[slurm]'")
+submitit = pytest.importorskip("submitit", reason="no submitit: pip install 'truedrift[slurm]'")
 TASKS = (small_task(0), small_task(1))
 OPTIONS = SlurmOptions(time_minutes=5, gpus=0, cpus=1, memory_gb=1)
 LIMIT_SECONDS = 120

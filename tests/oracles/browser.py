@@ -29,25 +29,18 @@ def which(*names):
     return next(filter(None, map(shutil.which, names)), None)
 
 
-def start_browser(profile, logs=("browser",), downloads=None):
-    """Start Chromium with an empty profile directory; skip the test if it or its driver is missing.
-
-    `logs` are those that `get_log` may read; files are saved to `downloads`.
-    """
+def start_browser(profile):
+    """Start Chromium with an empty profile directory; skip the test if it or its driver is missing."""
     chromium, driver = which("chromium", "chromium-browser", "google-chrome"), which("chromedriver")
     missing = [name for name, found in (("chromium", chromium), ("chromedriver", driver)) if found is None]
     if missing:
         pytest.skip(f"{' and '.join(missing)} not found on the PATH: run `make browser`")
-    webdriver = pytest.importorskip(
-        "selenium.webdriver", reason="selenium is not installed: pip install 'truedrift[dev]'"
-    )
+    webdriver = pytest.importorskip("selenium.webdriver", reason="no selenium: pip install 'truedrift[dev]'")
     options = webdriver.ChromeOptions()
     options.binary_location = chromium
     for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", dict.fromkeys(logs, "ALL"))
-    if downloads is not None:
-        options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     started.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": LISTEN})
     return started
