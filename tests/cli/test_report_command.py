@@ -35,6 +35,23 @@ def test_the_page_of_one_run_is_written_to_its_directory(tmp_path, capsys):
     assert main(["report", str(run)]) == 0  # again, over itself
 
 
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch):
+    """The disk is full when the page is written, after the figures and the tables."""
+    run = write_run(tmp_path / "mine")
+    before = sorted(run.rglob("*"))
+
+    def refuse(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("truedrift.page.page.write_atomically", refuse)
+    assert main(["report", str(run)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    message = "error: No space left on device; the output needs more space; free some and run again"
+    assert printed.err == f"truedrift: {message}\n"
+    assert sorted(run.rglob("*")) == before
+
+
 def test_two_runs_are_compared_in_a_directory_of_their_own(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("abc", "standard"):
