@@ -18,6 +18,7 @@ from truedrift.paper.catalog import find_item, render_record
 from truedrift.progress import Progress
 from truedrift.progress_display import ProgressDisplay
 from truedrift.records.store import writable_directory
+from truedrift.storage import write_atomically
 
 COMPARISON = Path("runs/report")
 """Output directory for several inputs."""
@@ -67,16 +68,27 @@ def _report(inputs: ReportInput, out: Path, title: str) -> str:
 
     A record that cannot be drawn is skipped with a message, unless there is nothing else to show.
     """
-    # A disk may be full: everything is written to a folder of its own first, which is removed after a failure.
-    with tempfile.TemporaryDirectory(dir=out, prefix=".report-") as name:
+    with tempfile.TemporaryDirectory(prefix="truedrift-report-") as name, ProgressDisplay() as progress:
         folder = Path(name)
-        with ProgressDisplay() as progress:
-            text = _write_report(inputs, folder, title, progress).replace(str(folder), str(out))
+        text = _write_report(inputs, folder, title, progress).replace(name, str(out))
+        _copy_files(folder, out)
+    return text
+
+
+def _copy_files(folder: Path, out: Path) -> None:
+    """Copy all files of a folder. If that fails, as on a full disk, none of the new ones is left."""
+    added = []
+    try:
         for path in sorted(each for each in folder.rglob("*") if each.is_file()):
             target = out / path.relative_to(folder)
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, target)
-    return text
+            if not os.path.lexists(target):
+                added.append(target)
+            write_atomically(target, path.read_bytes())
+    except OSError:
+        for target in added:
+            target.unlink(missing_ok=True)
+        raise
 
 
 def _write_report(inputs: ReportInput, out: Path, title: str, progress: Progress) -> str:
