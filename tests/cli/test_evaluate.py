@@ -15,6 +15,7 @@ from truedrift.cli import main
 from truedrift.data import load, to_model_range
 from truedrift.evaluation import EvaluationRecord, NeighborsRecord, hold_out
 from truedrift.generators import Generator, MLPOptions, find_pretrained
+from truedrift.page.findings import describe_protocol
 from truedrift.recipes import recipe
 from truedrift.records import read
 from truedrift.training import load_generator, train
@@ -238,6 +239,19 @@ def test_one_strength_writes_no_table(capsys, place, tmp_path):
     assert status == 0
     assert "strength 2, ema weights" in out
     assert [path.name for path in tmp_path.iterdir()] == ["evaluations.jsonl"]
+    assert "note: the generator was trained with strength 1 only, and not with 2" in out
+
+
+@pytest.mark.parametrize(("samples", "few"), [(10, True), (300, False)])
+def test_distances_of_few_samples_are_marked(capsys, place, tmp_path, samples, few):
+    arguments = (place / "run", "--samples", samples, "--device", "cpu", "--out", tmp_path)
+    status, out, _ = evaluate(capsys, *arguments)
+    assert status == 0
+    warning = "warning:  Distances of 10 samples say little; compare runs with at least 300, better thousands"
+    assert (warning in out) is few
+    (record,) = read(tmp_path / "evaluations.jsonl", EvaluationRecord)
+    assert record.few_samples is record.protocol.few_samples is few
+    assert ("say little" in describe_protocol(record.protocol)) is few
 
 
 # Nearest training images

@@ -2,6 +2,7 @@
 
 import json
 import re
+from importlib import import_module
 
 import pytest
 from oracles.handmade_run import write_run
@@ -11,6 +12,8 @@ from truedrift.cli import main
 from truedrift.errors import UserError
 from truedrift.paper import fig_illustration
 from truedrift.records import append
+
+report_module = import_module("truedrift.cli.report")  # the name is also that of a package
 
 
 @pytest.fixture
@@ -33,6 +36,28 @@ def test_the_page_of_one_run_is_written_to_its_directory(tmp_path, capsys):
     assert "<title>truedrift: mine</title>" in page
     assert "The whole configuration" in page
     assert main(["report", str(run)]) == 0  # again, over itself
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch):
+    """The disk is full after three files."""
+    run, write = write_run(tmp_path / "mine"), report_module.write_atomically
+    before = sorted(run.rglob("*"))
+    written = []
+
+    def fill_disk(path, content):
+        if len(written) == 3:
+            raise OSError(28, "No space left on device")
+        written.append(path)
+        write(path, content)
+
+    monkeypatch.setattr(report_module, "write_atomically", fill_disk)
+    assert main(["report", str(run)]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    message = "error: No space left on device; the output needs more space; free some and run again"
+    assert printed.err == f"truedrift: {message}\n"
+    assert len(written) == 3
+    assert sorted(run.rglob("*")) == before
 
 
 def test_two_runs_are_compared_in_a_directory_of_their_own(tmp_path, capsys, monkeypatch):

@@ -134,6 +134,34 @@ def test_length_follows_the_folder_however_it_is_given(capsys, directory):
     assert read_config(capsys, "folder", *flag)["cadence"]["epochs"] == 45
 
 
+def test_a_folder_is_described_before_the_run_and_its_evaluation_after_it(capsys, directory):
+    (directory / "photos").mkdir()
+    for number in range(4):
+        Image.new("RGB", (20, 12), (number, 0, 0)).save(directory / "photos" / f"{number}.png")
+    generator = 'generator={"kind": "mlp", "width": 16, "depth": 1}'
+    settings = (*SMALL[2:], 'encoder={"kind": "pixels"}', "data.image_size=8", generator, "optimizer.schedule=constant")
+    command = ("folder", "--data", "photos", *set_flags(*settings), "--device", "cpu", "--out", "run")
+    status, out, err = train(capsys, *command)
+    assert (status, err.splitlines()[0]) == (
+        0,
+        f"truedrift: {directory / 'photos'} has one class of 4 images; images are resized to 8×8",
+    )
+    sample, fetch, evaluate = out.splitlines()[-3:]
+    assert sample == "next:     truedrift sample run"
+    assert re.fullmatch(r" +truedrift data fetch inception    # \d+ MB, which evaluate needs", fetch)
+    assert evaluate.strip() == "truedrift evaluate run"
+
+
+def test_loggers_are_chosen_and_switched_off(capsys, directory):
+    for words, folders in ((["--log"], []), (["--log", "none"], []), (["--log", "tensorboard"], ["tensorboard"])):
+        out = directory / "-".join(words).strip("-")
+        assert train(capsys, "digits", *set_flags(*SMALL), "--device", "cpu", "--out", out, *words)[0] == 0
+        assert [name for name in ("tensorboard", "wandb", "mlflow") if (out / name).exists()] == folders
+    status, _, err = train(capsys, "digits", "--log", "comet")
+    allowed = "must be one of 'tensorboard', 'wandb', 'mlflow', 'none'"
+    assert (status, err) == (2, f"truedrift: error: log is 'comet'; {allowed}; choose one of these\n")
+
+
 def test_summary_has_the_distance_of_every_average(capsys):
     settings = (*SMALL[:-1], "evaluation.samples=20", "optimizer.more_ema=0.5,0.9")
     status, out, _ = train(capsys, "digits", *set_flags(*settings), "--device", "cpu", "--out", "run")

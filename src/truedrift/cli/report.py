@@ -13,7 +13,10 @@ from truedrift.page.discover import ReportInput, find_inputs
 from truedrift.page.page import PAGE, render_runs, write_page
 from truedrift.page.run_data import read_runs
 from truedrift.paper.catalog import find_item, render_record
+from truedrift.progress import Progress
+from truedrift.progress_display import ProgressDisplay
 from truedrift.records.store import writable_directory
+from truedrift.storage import write_atomically
 
 COMPARISON = Path("runs/report")
 """Output directory for several inputs."""
@@ -41,21 +44,35 @@ def _report(inputs: ReportInput, out: Path, title: str) -> str:
 
     A record that cannot be drawn is skipped with a message, unless there is nothing else to show.
     """
-    # A disk may be full: everything is written to a folder of its own first, which is removed after a failure.
-    with tempfile.TemporaryDirectory(dir=out, prefix=".report-") as name:
+    with tempfile.TemporaryDirectory(prefix="truedrift-report-") as name, ProgressDisplay() as progress:
         folder = Path(name)
-        text = _write_report(inputs, folder, title).replace(str(folder), str(out))
-        for path in sorted(each for each in folder.rglob("*") if each.is_file()):
-            target = out / path.relative_to(folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, target)
+        text = _write_report(inputs, folder, title, progress).replace(name, str(out))
+        _copy_files(folder, out)
     return text
 
 
-def _write_report(inputs: ReportInput, out: Path, title: str) -> str:
+def _copy_files(folder: Path, out: Path) -> None:
+    """Copy all files of a folder. If that fails, as on a full disk, none of the new ones is left."""
+    added = []
+    try:
+        for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+            target = out / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not os.path.lexists(target):
+                added.append(target)
+            write_atomically(target, path.read_bytes())
+    except OSError:
+        for target in added:
+            target.unlink(missing_ok=True)
+        raise
+
+
+def _write_report(inputs: ReportInput, out: Path, title: str, progress: Progress) -> str:
     """Write files and page to a new folder; return the text to print."""
     texts, drawn, failures = [], [], []
-    for record in inputs.records:
+    parts = len(inputs.records) + 3  # the records, then runs, their figures, and the page
+    for number, record in enumerate(inputs.records):
+        progress("writing the report", number, parts)
         try:
             texts.append(_draw(record, out))
             drawn.append(record)
@@ -64,8 +81,11 @@ def _write_report(inputs: ReportInput, out: Path, title: str) -> str:
     if failures and not drawn and not inputs.runs:
         raise failures[0][1]
     problems = [*inputs.problems, *(f"{label} is skipped: {error}." for label, error in failures)]
+    progress("writing the report", parts - 3, parts)
     runs = read_runs(inputs.runs)
+    progress("writing the report", parts - 2, parts)
     texts.append(render_runs(runs, out))
+    progress("writing the report", parts - 1, parts)
     page = write_page(out / PAGE, title=title, records=drawn, runs=runs, problems=problems)
     return "\n\n".join(filter(None, (*texts, *problems, f"page: {page}")))
 
