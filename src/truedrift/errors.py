@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import os
 import unicodedata
 from collections.abc import Collection, Sequence
 from importlib import import_module
@@ -18,6 +19,8 @@ from typing import Any
 
 LONGEST_NAME = 100
 """Characters of a name that are compared with known names."""
+LEAST_SIMILARITY = 0.68
+"""Least similarity of a suggested name, from 0 to 1: "fig:bias" suggests fig:bias_loglog, the class "10" not "1"."""
 
 LARGEST_SAMPLE = 1 << 26
 """Limit for the numbers in one sample, 67 million: an image of 4096×4096 pixels has 50 million."""
@@ -143,8 +146,12 @@ def suggest_name(value: object, names: Collection[str], otherwise: str) -> str:
         "did you mean 'digits'?"
     """
     by_lowercase = {str(name).lower(): name for name in names}
-    similar = difflib.get_close_matches(str(value)[:LONGEST_NAME].lower(), by_lowercase, n=1)
-    return f"did you mean {by_lowercase[similar[0]]!r}?" if similar else otherwise
+    # What all names begin with, such as "pretrained:", does not make them similar.
+    common = os.path.commonprefix(list(by_lowercase)) if len(by_lowercase) > 1 else ""  # noqa: RUF071  no paths
+    endings = {name.removeprefix(common): name for name in by_lowercase}
+    ending = str(value)[:LONGEST_NAME].lower().removeprefix(common)
+    similar = difflib.get_close_matches(ending, endings, n=1, cutoff=LEAST_SIMILARITY)
+    return f"did you mean {by_lowercase[endings[similar[0]]]!r}?" if similar else otherwise
 
 
 def require_choice(field: str, value: object, choices: Collection[str]) -> None:

@@ -78,7 +78,10 @@ TEMPERATURES = {
         {"x": X.expand(2, 4, 3), "y": Y.expand(3, 6, 3)},
         r"leading dimensions of x, y are \[2\] and \[3\]; they must broadcast; unsqueeze",
     ),
-    estimator=({"estimator": "abc3"}, "estimator is 'abc3'; must be one of 'standard', 'abc', 'abc2', .*; choose one"),
+    estimator=(
+        {"estimator": "abc3"},
+        "estimator is 'abc3'; must be one of 'standard', 'abc', 'abc2', .*; did you mean 'abc'",
+    ),
     estimator_object=({"estimator": 2}, r"estimator is 2; must be a name \(standard, abc, .*; pass one of the"),
     kernel=({"kernel": "cosine"}, "kernel is 'cosine'; must be one of 'laplace', 'gaussian'; choose one of these"),
     br_snis=(

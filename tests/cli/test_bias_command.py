@@ -64,7 +64,7 @@ DISTANCE_SCALE = "use the scale of the distances, for example a tenth of their m
         (
             ["five-modes"],
             "pool is 'five-modes'; must be four-modes, three-clusters, or a .npy, .npz or .safetensors file; "
-            "pass one of these",
+            "did you mean 'four-modes'?",
         ),
         (
             ["CUBE.npy"],

@@ -72,7 +72,7 @@ def test_demo_draws_all_figures_and_prints_their_numbers(tmp_path, capsys, monke
         "records.jsonl",
         "report.html",
     ]
-    assert printed.splitlines()[-1] == f"page: {Path('runs/demo/report.html')}"
+    assert printed.splitlines()[-1] == f"Open the page: {Path('runs/demo/report.html')}"
     (record,) = read(out / "records.jsonl", fig_illustration.Illustration)
     assert (record.n, record.draws, record.provenance.seed) == (4, 300, 3)
     assert record.provenance.command == "truedrift demo --seed 3 --draws 300 --epochs 0"
@@ -110,14 +110,14 @@ def test_demo_ends_with_the_files_of_its_runs(tmp_path, capsys, monkeypatch, sma
     for name in ("curves.png", "curves.pdf", "gauge.png", "gauge.pdf", "runs.csv", "differences.tex"):
         assert f"written: {out / name}" in lines
         assert (out / name).is_file()
-    assert lines[-1] == f"page: {out / 'report.html'}"
+    assert lines[-1] == f"Open the page: {out / 'report.html'}"
 
 
 @pytest.mark.slow
 def test_demo_trains_three_runs_and_shows_them_on_a_page(tmp_path):
     done = truedrift_command("demo", "--draws", "300", "--epochs", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    page = (tmp_path / done.stdout.splitlines()[-1].removeprefix("page: ")).read_text(encoding="utf-8")
+    page = (tmp_path / done.stdout.splitlines()[-1].removeprefix("Open the page: ")).read_text(encoding="utf-8")
     assert "Figure equilibrium" in page
     for name in ("digits-standard-seed0", "digits-abc-seed0", "digits-matched-seed0"):
         run = tmp_path / "runs" / "demo" / name
@@ -222,7 +222,7 @@ NOT_WRITABLE = "must be a directory that exists or can be made; name another one
     ("arguments", "message"),
     [
         ([], f"no command was given; {COMMANDS}"),
-        (["demx"], f"'demx' is not a command; {COMMANDS}"),
+        (["demx"], f"'demx' is not a command; {COMMANDS.replace('run truedrift --help', 'did you mean')} 'demo'?"),
         (["demo", "--n", "10001"], "n is 10001; must be from 1 to 10000; pass for example 4"),
         (["demo", "--draws", "0"], "draws is 0; must be from 1 to 1000000; pass for example 10000"),
         (["demo", "--seed", "-1"], "seed is -1; must be from 0 to 2147483647; pass for example 0"),
@@ -319,7 +319,7 @@ def test_a_closed_pipe_is_not_an_error():
 def test_help_gives_examples_that_run(arguments, capsys):
     assert main(arguments) == 0
     lines = capsys.readouterr().out.splitlines()
-    examples = [line.split()[1:] for line in lines if line.startswith("  truedrift ")]
+    examples = [re.split(" >>? ", line)[0].split()[1:] for line in lines if line.startswith("  truedrift ")]
     assert len(examples) >= (1 if arguments[0] == "doctor" else 2)  # doctor has no options
     for example in examples:
         assert isinstance(main_module.parse(example), main_module.command_class(example[0]))

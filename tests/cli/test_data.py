@@ -80,7 +80,7 @@ def test_several_names_and_names_that_need_no_fetching(capsys):
     ("arguments", "message"),
     [
         (["fetch"], r"no name was given; available: mnist, .*; run truedrift data list"),
-        (["fetch", "cifar"], r"'cifar' cannot be fetched; available: mnist, .*; run truedrift data list"),
+        (["fetch", "cifar"], r"'cifar' cannot be fetched; available: mnist, .*; did you mean 'cifar10'\?"),
         (["fetch", "little", "cifar"], r"'cifar' cannot be fetched; .*; .*"),
         (["list", "cifar10"], r"list was given cifar10; list takes no names; run truedrift data fetch cifar10"),
         (

@@ -266,7 +266,9 @@ def test_an_unknown_pretrained_model_is_one_line(capsys, tmp_path, monkeypatch):
 def test_the_help_names_the_pretrained_models(capsys):
     assert main(["sample", "--help"]) == 0
     printed = re.sub(r"[\s│]+", " ", capsys.readouterr().out)
-    assert f"a pretrained model of the package: {', '.join(pretrained_names())}; or a folder" in printed
+    assert "or a pretrained model such as pretrained:digits, see `truedrift data list`; or a folder" in printed
+    assert main(["data", "list"]) == 0
+    assert set(re.findall(r"^pretrained:\S+$", capsys.readouterr().out, re.MULTILINE)) == set(pretrained_names())
 
 
 class Mine(DriftDiT):

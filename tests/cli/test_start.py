@@ -144,9 +144,9 @@ def test_bash_completes(script, line, words, completions):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_completion_lists_every_flag_of_the_help(name):
-    flags = set(re.findall(r"^[│|] (--[\w.-]+)", help_text(name), re.MULTILINE))
-    names = completion.option_names(command_class(name))
-    assert {"--positives" if flag == "--n" and name == "train" else flag for flag in names} == flags
+    flags = set(re.findall(r"^[│| ] (--\w[\w.-]*)", help_text(name), re.MULTILINE))
+    longer = {"--n": "--positives", "--log": "--loggers"} if name == "train" else {}  # the help lists these first
+    assert {longer.get(flag, flag) for flag in completion.option_names(command_class(name))} == flags
 
 
 def test_the_script_for_zsh_loads_the_completion_of_bash(capsys):

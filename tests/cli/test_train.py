@@ -5,6 +5,7 @@ import re
 import sys
 from importlib import import_module
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -63,7 +64,7 @@ def test_output_names_the_run_and_the_next_command(capsys, directory):
     status, out, err = train(capsys, "digits", *set_flags(*SMALL), "--device", "cpu")
     assert status == 0
     (run,) = (directory / "runs").iterdir()
-    assert re.fullmatch(r"digits-[0-9a-f]{12}", run.name)
+    assert re.fullmatch(r"digits-abc-n3-seed0-[0-9a-f]{6}", run.name)
     assert err == f"truedrift: digits: 4 steps in runs/{run.name}\n"
     first, effective, advice, energy, samples, next_command = out.splitlines()
     assert first == "complete: 4 steps, 12 positives per class seen"
@@ -241,7 +242,7 @@ def test_config_of_a_run_can_be_read(capsys, directory):
 
 OUT_OF_RANGE = r"must be at least {} and at most {}; set {} to an allowed value"
 ERRORS = [
-    (["cats"], r"the recipe is 'cats'; must be one of 'toy', 'digits', .*, 'cifar100'; choose one of these"),
+    (["cats"], r"the recipe is 'cats'; must be one of 'array', 'toy', 'digits', .*, 'cifar100'; choose one of these"),
     (
         ["cifar10"],
         r"data\.name cifar10: cifar10 is not in the cache \('.*'\); must be fetched first, or be your own copy; "
@@ -254,7 +255,7 @@ ERRORS = [
     ),
     (
         ["toy", "--data", "three-moons"],
-        r"data is 'three-moons'; must be one of 'three-clusters', .*, 'two-moons'; choose one of these",
+        r"data is 'three-moons'; must be one of 'three-clusters', .*, 'two-moons'; did you mean 'two-moons'\?",
     ),
     (
         ["digits", "--data", "here"],
@@ -334,7 +335,7 @@ ESTIMATORS = r"(?=.*'standard')(?=.*'abc')(?=.*'abc2')(?=.*'jackknife')(?=.*'boo
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], r"Missing from truedrift train: STR Name of the recipe; `truedrift recipes` lists them\. \(required\)"),
+        ([], r"Missing from truedrift train: RECIPE Name of the recipe; `truedrift recipes` lists them\. \(required\)"),
         (["digits", "--n", "three"], r"Error parsing --positives/--n: .*invalid literal for int\(\) .*: 'three'"),
         (
             ["digits", "--estimator", "best"],
@@ -383,7 +384,8 @@ def test_configuration_is_read_once_and_data_are_loaded_once(capsys, directory, 
         loaded.clear()
 
 
-def test_examples_of_the_help_have_valid_configurations(capsys):
+def test_examples_of_the_help_have_valid_configurations(capsys, directory):
+    np.savez("table.npz", X=np.arange(300.0).reshape(100, 3))
     assert main(["train", "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     examples = [line.split()[1:] for line in lines if line.startswith("  truedrift train ")]

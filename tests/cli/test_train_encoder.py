@@ -12,7 +12,8 @@ import torch
 from PIL import Image
 
 from truedrift.cli import main
-from truedrift.cli.train_encoder import DATA_SETS, _next_commands
+from truedrift.cli.train_encoder import _next_commands
+from truedrift.data.load import IMAGES
 from truedrift.encoders import hash_encoder
 from truedrift.training import read_metrics
 from truedrift.training.config import DataOptions
@@ -144,7 +145,7 @@ def test_the_next_commands_run_on_the_same_images(capsys, directory, arguments, 
     assert config["data"] | used == config["data"]
 
 
-@pytest.mark.parametrize("name", DATA_SETS)
+@pytest.mark.parametrize("name", IMAGES)
 def test_every_data_set_has_next_commands(capsys, directory, name):
     train_encoder(capsys, "digits", "--steps", 1, "--out", "encoder")
     root = None if name == "digits" else str(directory / "images")

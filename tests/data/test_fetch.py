@@ -361,7 +361,7 @@ def test_a_full_disk_stops_a_download(served, tmp_path, monkeypatch):
 
 
 def test_an_unknown_name_is_refused():
-    with pytest.raises(ValueError, match=r"^name is 'cifar'; must be one of 'mnist', .*; choose one of these"):
+    with pytest.raises(ValueError, match=r"^name is 'cifar'; must be one of 'mnist', .*; did you mean 'cifar10'"):
         fetch("cifar")
 
 

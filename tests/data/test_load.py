@@ -25,7 +25,7 @@ def cache(tmp_path, monkeypatch):
 
 
 def test_names_of_all_data_sets():
-    assert (*TOYS, "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder") == NAMES
+    assert (*TOYS, "digits", "mnist", "fashion-mnist", "cifar10", "cifar100", "folder", "array") == NAMES
 
 
 @pytest.mark.parametrize(("name", "parts"), list(zip(TOYS, (3, 4, 8, 1, 1, 2), strict=True)))
@@ -113,7 +113,7 @@ def test_a_missing_data_set_names_the_command_that_fetches_it(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("cifar", {}, "the data set is 'cifar'; must be one of 'three-clusters', .*; choose one"),
+        ("cifar", {}, "the data set is 'cifar'; must be one of 'three-clusters', .*; did you mean 'cifar10'"),
         ("digits", {"split": "validation"}, "split is 'validation'; must be one of 'train', 'test', 'all'; "),
         ("digits", {"root": "HERE"}, "was given for digits; digits is part of the library .*; leave --data out"),
         ("two-moons", {"root": "HERE"}, "was given for two-moons; "),

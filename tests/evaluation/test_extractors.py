@@ -112,7 +112,9 @@ def test_a_package_that_does_not_work_is_reported_in_one_line(package, extractor
 
 
 def test_unknown_names_and_shapes_are_rejected():
-    with pytest.raises(ValueError, match=r"the extractor is 'inceptoin'; must be one of 'inception', .*; choose"):
+    with pytest.raises(
+        ValueError, match=r"the extractor is 'inceptoin'; must be one of 'inception', .*; did you mean 'inception'"
+    ):
         build_extractor("inceptoin", sample_shape=COLOR, device=CPU)
     with pytest.raises(ValueError, match=r"samples have shape \(2,\); the extractor inception takes images"):
         build_extractor("inception", sample_shape=(2,), device=CPU)

@@ -50,7 +50,7 @@ def test_config_is_plain_json(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text()) == {
         "architecture": "mlp",
         "classes": 4,
-        "options": {"depth": 2, "embedding": 4, "noise": 6, "width": 32},
+        "options": {"depth": 2, "embedding": 4, "final_norm": True, "noise": 6, "width": 32},
         "sample_shape": [1, 4, 4],
     }
     assert "library_name: truedrift" in (tmp_path / "README.md").read_text()
@@ -226,12 +226,20 @@ def test_one_changed_bit_of_the_weights_is_found(models):
     from_pretrained(models / "digits")  # nothing but the hash tells the difference
 
 
-@pytest.mark.parametrize("name", ["pretrained:cats", "pretrained:", "pretrained:../models/digits", "pretrained:Digits"])
-def test_an_unknown_model_is_one_line_with_the_names_of_the_others(models, name):
+@pytest.mark.parametrize(
+    ("name", "fix"),
+    [
+        ("pretrained:cats", "pass one of these"),
+        ("pretrained:", "pass one of these"),
+        ("pretrained:../other/cats", "pass one of these"),
+        ("pretrained:Digits", "did you mean 'pretrained:digits'?"),
+    ],
+)
+def test_an_unknown_model_is_one_line_with_the_names_of_the_others(models, name, fix):
     (models / "empty").mkdir()
     shutil.copytree(models / "digits", models / "another")
     names = [f"pretrained:{path.name}" for path in sorted(models.iterdir()) if path.name != "empty"]
-    message = re.escape(f"{name!r} is not a pretrained model; available: {', '.join(names)}; pass one of these")
+    message = re.escape(f"{name!r} is not a pretrained model; available: {', '.join(names)}; {fix}")
     for find in (find_pretrained, from_pretrained):
         with pytest.raises(UserError, match=f"^{message}$"):
             find(name)

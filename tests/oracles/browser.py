@@ -29,8 +29,11 @@ def which(*names):
     return next(filter(None, map(shutil.which, names)), None)
 
 
-def start_browser(profile):
-    """Start Chromium with an empty profile directory; skip the test if it or its driver is missing."""
+def start_browser(profile, logs=("browser",), downloads=None):
+    """Start Chromium with an empty profile directory; skip the test if it or its driver is missing.
+
+    `logs` are those that `get_log` may read; files are saved to `downloads`.
+    """
     chromium, driver = which("chromium", "chromium-browser", "google-chrome"), which("chromedriver")
     missing = [name for name, found in (("chromium", chromium), ("chromedriver", driver)) if found is None]
     if missing:
@@ -40,7 +43,9 @@ def start_browser(profile):
     options.binary_location = chromium
     for flag in (*FLAGS, f"--user-data-dir={profile}"):
         options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    options.set_capability("goog:loggingPrefs", dict.fromkeys(logs, "ALL"))
+    if downloads is not None:
+        options.add_experimental_option("prefs", {"download.default_directory": str(downloads)})
     started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     started.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": LISTEN})
     return started

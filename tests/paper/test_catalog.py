@@ -111,7 +111,7 @@ def test_the_printed_numbers_are_in_the_help_and_in_the_table_of_results():
     listed = re.findall(r"((?:Figure|Table|Appendix) \w)  ([a-z0-9_:]+)", Reproduce.__doc__)
     assert {label: number for number, label in listed} == catalog.PRINTED
     assert len(listed) == len(catalog.PRINTED)
-    studies = re.search(r"Additional studies:\n +(.*)\n", Reproduce.__doc__)[1].split(", ")
+    studies = re.findall(r"[\w-]+", re.search(r"Additional studies:\n((?: .*\n)+)", Reproduce.__doc__)[1])
     assert set(studies) == set(catalog.REPRODUCIBLE) - set(catalog.PRINTED)
     page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([\w ]+), `([\w:]+)` \|", page, re.MULTILINE)

@@ -536,7 +536,6 @@ def test_save_syncs_every_file_before_the_next_step(tmp_path, monkeypatch):
         ("fsync", temporary),
         ("rename", temporary, final),
         ("fsync", "checkpoints"),
-        ("unlink", ".manifest.json.writing"),  # of a process that was killed
         ("write", ".manifest.json.writing"),
         ("fsync", ".manifest.json.writing"),
         ("rename", ".manifest.json.writing", "manifest.json"),

@@ -10,7 +10,7 @@ import tyro
 
 from truedrift.cli.main import COMMANDS, command_class
 from truedrift.cli.options.tools import Completion
-from truedrift.data.load import NAMES, TOYS
+from truedrift.data.load import IMAGES
 from truedrift.data.registry import REMOTE_ASSETS
 from truedrift.encoders.catalog import OPTIONS
 from truedrift.generators.pretrained import pretrained_names
@@ -61,7 +61,7 @@ def positional_names() -> dict[str, Sequence[str]]:
         "recipes": tuple(DESCRIPTIONS),
         "sample": pretrained_names(),
         "evaluate": pretrained_names(),
-        "train-encoder": tuple(name for name in NAMES if name not in TOYS),
+        "train-encoder": IMAGES,
         "evaluate-encoder": tuple(name for name in OPTIONS if name != "own"),
         "data": ("list", "fetch", *REMOTE_ASSETS),
         "bias": ("four-modes", "three-clusters"),

@@ -13,7 +13,7 @@ import torch
 from truedrift.cli.options.models import TrainEncoder
 from truedrift.cli.train import follow_training
 from truedrift.data.folder import count_images
-from truedrift.data.load import NAMES, TOYS
+from truedrift.data.load import IMAGES
 from truedrift.distributed import resolve_device
 from truedrift.encoders.resnet import WEIGHTS
 from truedrift.errors import UserError, require_choice
@@ -29,7 +29,6 @@ from truedrift.training.encoder_run import (
 from truedrift.training.loggers import resolve_loggers
 from truedrift.training.setup import load_data
 
-DATA_SETS = tuple(name for name in NAMES if name not in TOYS)
 FOLDER_SIZE = 32
 """Default height and width of the images of a folder."""
 OWN_RECIPES = {"cifar10": "cifar10-own", "mnist": "fashion-mnist"}
@@ -50,7 +49,7 @@ def _settings(command: TrainEncoder) -> list[str]:
         problem, fix = "no images were given", "pass for example cifar10 or --data DIR"
         raise UserError(problem, "must be a data set or a directory", fix)
     name = "folder" if command.name is None else command.name
-    require_choice("the data set", name, DATA_SETS)
+    require_choice("the data set", name, IMAGES)
     size = FOLDER_SIZE if name == "folder" and command.image_size is None else command.image_size
     root = None if command.data is None else str(command.data.absolute())
     flags = {

@@ -40,7 +40,8 @@ TOYS: Mapping[str, tuple[Draw, tuple[str, ...]]] = {
 }
 """Sampling function and names of the parts of every toy."""
 
-NAMES = (*TOYS, "digits", *images.IDX, *images.CIFAR, "folder", "array")
+IMAGES = ("digits", *images.IDX, *images.CIFAR, "folder")
+NAMES = (*TOYS, *IMAGES, "array")
 
 
 def load(

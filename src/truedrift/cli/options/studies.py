@@ -194,7 +194,8 @@ class Reproduce(Command):
       Figure 4  fig:ablation_trajectory  Appendix D  app:temperature
 
     Additional studies:
-      normalization, guidance, equilibrium, digits, arithmetic, temperature-sweep, matching, images
+      normalization, guidance, equilibrium, digits, arithmetic, temperature-sweep, matching, images,
+      arrays
 
     Try it:
       truedrift reproduce fig:bias_loglog
