@@ -1,6 +1,7 @@
 """`fit`, `load` and `Model`: samples in the user's units and classes, saved and loaded models, clear errors."""
 
 import json
+import math
 import re
 import signal
 
@@ -157,6 +158,21 @@ def test_arrays_of_any_kind_are_fitted(X, shape):
     samples = model.sample(5)
     assert samples.shape == (5, *shape)
     assert np.isfinite(samples).all()
+
+
+def test_samples_do_not_fill_the_gap_between_clusters(monkeypatch):
+    """Four clusters of width 1 at distance 20, without classes. Control: a generator without signs."""
+    angles = torch.arange(4) * math.pi / 2
+    centers = torch.stack((angles.cos(), angles.sin()), -1) * 20 / 2**0.5
+    X = centers.repeat(150, 1) + torch.randn(600, 2, generator=torch.Generator().manual_seed(0))
+
+    def share_in_gaps():
+        samples = truedrift.fit(X, steps=400, device="cpu", progress=False).sample(2000)
+        return (torch.cdist(torch.from_numpy(samples), centers.double()).amin(-1) > 5).double().mean()
+
+    found = share_in_gaps()
+    monkeypatch.setattr("truedrift.recipes.arrays.SIGNS", 0)
+    assert found < 0.02 < share_in_gaps() / 2
 
 
 def test_many_classes_and_small_classes_are_fitted():

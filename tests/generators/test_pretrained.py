@@ -50,7 +50,7 @@ def test_config_is_plain_json(tmp_path):
     assert json.loads((tmp_path / "config.json").read_text()) == {
         "architecture": "mlp",
         "classes": 4,
-        "options": {"depth": 2, "embedding": 4, "final_norm": True, "noise": 6, "width": 32},
+        "options": {"depth": 2, "embedding": 4, "final_norm": True, "noise": 6, "signs": 0, "width": 32},
         "sample_shape": [1, 4, 4],
     }
     assert "library_name: truedrift" in (tmp_path / "README.md").read_text()

@@ -81,7 +81,7 @@ def test_directory_name_ends_in_the_hash_of_the_identity():
     del identity["cadence"], identity["evaluation"], identity["engine"]["micro_batch"], identity["engine"]["nonfinite"]
     # As before these options existed.
     del identity["batch"]["fresh_negatives"], identity["encoder"]["pooling"], identity["encoders"]
-    del identity["data"]["mirror"], identity["generator"]["final_norm"]
+    del identity["data"]["mirror"], identity["generator"]["final_norm"], identity["generator"]["signs"]
     del identity["data"]["classes"], identity["batch"]["labels"], identity["condition"]["strength_one_fraction"]
     for name in ("schedule", "final_fraction", "more_ema", "ema_warmup"):
         del identity["optimizer"][name]

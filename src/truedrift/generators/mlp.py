@@ -4,6 +4,10 @@
     x = Linear(RMSNorm(h)),  and its tanh for images;  Linear(h) without `final_norm`, where x has no bound
 
 Each layer is one matrix product. On a CPU, this network takes most of the step time of the small recipes.
+
+A continuous map of a normal vector has a connected image: it fills the gaps between clusters. With `signs` = k, the
+network reads only the signs of the first k entries of z. It is then a mixture of 2ᵏ continuous maps with equal weights,
+which can have gaps and sharp edges.
 """
 
 from __future__ import annotations  # else the hub mixin reads the options itself
@@ -17,7 +21,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from truedrift.axes import Float, Tensor
-from truedrift.errors import require_even, require_integer
+from truedrift.errors import UserError, require_even, require_integer
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import Embedding, Linear, RMSNorm, strength_features
 
@@ -33,6 +37,8 @@ class MLPOptions:
     """Number of residual layers."""
     noise: int = 64
     """Dimension of z."""
+    signs: int = 0
+    """Number of entries of z of which only the sign is used."""
     embedding: int = 32
     """Dimension of the label embedding, and number of strength features; even."""
     final_norm: bool = True
@@ -43,6 +49,11 @@ class MLPOptions:
         for name, example in (("width", 512), ("depth", 3), ("noise", 64), ("embedding", 32)):
             require_integer(name, getattr(self, name), 1, example)
         require_even("embedding", self.embedding, 32)
+        require_integer("signs", self.signs, 0, 6)
+        if self.signs > self.noise:
+            raise UserError(
+                f"is {self.signs}", f"must be at most noise, {self.noise}", "pass a smaller one", field="signs"
+            )
 
 
 class MLP(Generator):
@@ -85,6 +96,8 @@ class MLP(Generator):
     def generate(self, z: Tensor, labels: Tensor, strength: Tensor, style_ids: Tensor) -> Tensor:
         dtype = self.label.weight.dtype
         condition = strength_features(strength.to(dtype), self.options.embedding)
+        signs = self.options.signs
+        z = torch.cat((z[:, :signs].sign(), z[:, signs:]), dim=-1) if signs else z
         h = self.first(torch.cat((z.to(dtype), self.label(labels), condition), dim=-1))
         for layer in self.layers:
             h = layer(h)

@@ -10,7 +10,8 @@
 |                       | has less than half of the mean number of samples                                     |
 | temperatures          | τ, 4τ, 20τ with τ = 256^(−1/D): the distance to the nearest of 256 points in D       |
 |                       | dimensions, relative to their mean distance; at least 0.05                           |
-| generator             | an MLP without a bound on its samples; its width grows with the dimension            |
+| generator             | an MLP without a bound on its samples; its width grows with the dimension; the noise |
+|                       | has 6 signs, that is 64 codes, and as many normal entries as the data, 2 to 58       |
 """
 
 from pathlib import Path
@@ -33,6 +34,8 @@ from truedrift.training.config import (
 
 STEPS = 2000
 SAMPLES_PER_STEP, WINDOWS, CLASSES_PER_STEP = 256, 2, 16
+SIGNS = 6
+"""Without them, samples fill the gaps between clusters, and edges are blurred."""
 WITHOUT_DATA = 10_000, 2
 """Number of samples and dimension that the recipe assumes before it knows the data."""
 
@@ -90,7 +93,8 @@ def _config(
         generator=MLPOptions(
             width=128 if D <= 8 else 256 if D <= 128 else 512,
             depth=3,
-            noise=max(8, min(64, 2 * D)),
+            noise=SIGNS + max(2, min(58, D)),
+            signs=SIGNS,
             embedding=16,
             final_norm=False,
         ),

@@ -278,7 +278,7 @@ ADDED_OPTIONS: dict[str, dict[str, Any]] = {
     "data": {"classes": (), "mirror": None},
     "batch": {"fresh_negatives": 0, "labels": None},
     "objective": {"matched": False, "share_normalization": "group", "locations": None},
-    "generator": {"label_vector": True, "final_norm": True},
+    "generator": {"label_vector": True, "final_norm": True, "signs": 0},
     "encoder": {"pooling": "none"},
     "condition": {"strength_one_fraction": 0.0},
     "optimizer": {"schedule": "constant", "final_fraction": 0.01, "more_ema": (), "ema_warmup": False},
