@@ -1,5 +1,6 @@
 """Atomic writes, JSON lines and cached tensors, also after a crash."""
 
+import errno
 import fcntl
 import os
 import subprocess
@@ -264,3 +265,30 @@ def test_what_is_in_the_place_of_the_unfinished_file_is_removed(tmp_path, kind):
     write_atomically(tmp_path / "out" / "file", b"new")
     assert elsewhere.read_bytes() == b"precious"
     assert [each.read_bytes() for each in unfinished.parent.iterdir()] == [b"new"]
+
+
+def test_a_file_system_without_locks_is_an_error(tmp_path, monkeypatch):
+    """Without locks, concurrent writers would remove each other's unfinished files."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    (tmp_path / "file").write_bytes(b"old")
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(OSError, match="No locks available"):
+        write_atomically(tmp_path / "file", b"new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"file": b"old"}
+    with pytest.raises(OSError, match="No locks available"), scratch_directory(tmp_path, ".fetching-"):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("name", ["a" * 246, "a" * 247, "a" * 255, "ä" * 127, "\udcff" * 255])
+def test_a_file_may_have_the_longest_name(tmp_path, monkeypatch, name):
+    """The temporary name must not be longer. Short names keep theirs, which other modules remove."""
+    temporary, replace = [], os.replace
+    monkeypatch.setattr(os, "replace", lambda old, new: (temporary.append(old.name), replace(old, new)))
+    write_atomically(tmp_path / name, b"new")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {name: b"new"}
+    assert (temporary == [f".{name}.writing"]) == (len(os.fsencode(name)) <= 246)
+    assert temporary[0].endswith(".writing")

@@ -95,6 +95,9 @@ def read_regular(path: Path) -> bytes:
 
 # ---- Writing files ----
 
+LONGEST_NAME = 255
+"""Bytes that the name of a file may have."""
+
 
 def write_new(path: Path, content: bytes | Iterator[bytes], *, sync: bool = True) -> None:
     """Write a file that does not exist yet, all at once or in pieces, and wait until its content is on disk."""
@@ -138,7 +141,7 @@ def write_atomically(path: Path, content: bytes | Iterator[bytes], *, sync: bool
         content: The new content, or its pieces, which need not fit into memory together.
         sync: Wait until the file is on disk. Pass False for many small files that can be made again.
     """
-    temporary = path.with_name(f".{path.name}.writing")
+    temporary = _temporary_path(path)
     descriptor = _create_locked(temporary)
     try:
         _write_pieces(descriptor, content, sync=sync)
@@ -152,6 +155,14 @@ def write_atomically(path: Path, content: bytes | Iterator[bytes], *, sync: bool
         sync_directory(path.parent)
 
 
+def _temporary_path(path: Path) -> Path:
+    """Return the path of the unfinished file. For a name that would get too long, it has a hash in its place."""
+    name = f".{path.name}.writing"
+    if len(os.fsencode(name)) > LONGEST_NAME:
+        name = f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.writing"
+    return path.with_name(name)
+
+
 def _create_locked(path: Path) -> int:
     """Create a file and lock it. A file of a killed process is removed; a process that writes one is waited for.
 
@@ -163,7 +174,12 @@ def _create_locked(path: Path) -> int:
         except FileExistsError:
             _remove_unlocked(path)
             continue
-        _lock(descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks, on which concurrent writers would disturb each other
+            os.close(descriptor)
+            path.unlink(missing_ok=True)
+            raise
         if _is_open_at(path, descriptor):
             return descriptor
         os.close(descriptor)  # another process removed it before it was locked
@@ -179,16 +195,11 @@ def _remove_unlocked(path: Path) -> None:
         path.unlink(missing_ok=True)
         return
     try:
-        _lock(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         if _is_open_at(path, descriptor):
             path.unlink(missing_ok=True)
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    with suppress(OSError):  # a file system without locks
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def _is_open_at(path: Path, descriptor: int) -> bool:
@@ -246,8 +257,7 @@ def scratch_directory(parent: Path, prefix: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=prefix, dir=parent, ignore_cleanup_errors=True) as name:
         descriptor = os.open(name, os.O_RDONLY)
         try:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield Path(name)
         finally:
             os.close(descriptor)

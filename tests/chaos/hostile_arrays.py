@@ -109,8 +109,12 @@ FEATURES = {
 }
 BOMB = zip_bomb("references.npy", npy_header(describe(f"({(280 << 20) // 8}, 2)")), 280)
 
+ENDLESS = zip_bomb("references.npy", npy_header(describe("(-1, 5)")), 480)
+
 ARRAYS: dict[str, tuple[str, bytes]] = {
     "280 MB of zeros in 0.3 MB": ("npz", BOMB),
+    "480 MB of zeros behind a negative size": ("npz", ENDLESS),
+    "two arrays of one name": ("npz", to_npz(VALID | {"referenceX": POINTS}).replace(b"referenceX", b"references")),
     "nothing": ("npy", b""),
     "text": ("npy", b"no array at all"),
     "shape of 4 TB": ("npy", npy_header(describe("(1000000000000,)"))),

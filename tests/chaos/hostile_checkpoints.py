@@ -1,7 +1,12 @@
-"""Hostile checkpoints for `convert`: pickles that hold code or unfold, and damaged safetensors files."""
+"""Hostile checkpoints: pickles and safetensors files for `convert`, and manifests of runs with a right hash.
+
+A run whose newest manifest has wrong fields continues from the checkpoint before it.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import pickle
 from collections.abc import Callable
 from functools import partial
@@ -12,10 +17,12 @@ import torch
 
 from truedrift.generators import DriftDiTOptions, build
 from truedrift.quarantine import convert
+from truedrift.training import checkpoint
 
-from .hostile import CANARY, NO_FILES, Hostile, hostile_attack
+from .hostile import CANARY, NO_FILES, READ, Hostile, hostile_attack
 from .hostile_arrays import ARRAYS, BOMB, ESCAPE, Payload, write_no_file
-from .runs import Bench
+from .hostile_text import skip_drawing
+from .runs import STEPS, Bench, train_arguments
 from .table import Attack
 
 
@@ -101,6 +108,59 @@ def write_published(folder: Path) -> list[str]:
     return convert_command(folder / "a.pt")
 
 
+# ---- Manifests ----
+
+MANIFESTS: dict[str, dict[str, Any]] = {
+    "no facts": {"facts": {}},
+    "facts that are a list": {"facts": []},
+    "metrics_offset of text": {"facts": {"metrics_offset": "x"}},
+    "metrics_offset below 0": {"facts": {"metrics_offset": -5}},
+    "metrics_offset of 10³⁰": {"facts": {"metrics_offset": 10**30}},
+    "best of 3": {"facts": {"best": 3}},
+    "best without a step": {"facts": {"best": {}}},
+    "metrics that are a list": {"facts": {"metrics": [1]}},
+    "energy of text": {"facts": {"energy": "x"}},
+    "an infinite step": {"step": float("inf")},
+    "a run that is a list": {"run": [1]},
+    "a file that is a number": {"files": {"ema.safetensors": 3}},
+}
+"""Changed fields of a manifest. Facts that are not named here stay as they are."""
+
+
+def write_manifest(folder: Path, bench: Bench, command: str, changes: dict[str, Any]) -> list[str]:
+    """Copy a complete run, and change its newest manifest and the hash in it."""
+    run = bench.copy(bench.complete, folder)
+    path = run / "checkpoints" / checkpoint.directory_name(STEPS) / "manifest.json"
+    content = json.loads(path.read_bytes())
+    facts = changes.get("facts")
+    content |= changes | ({"facts": content["facts"] | facts} if facts else {})
+    del content["sha256"]  # to be the last entry
+    text = json.dumps(content | {"sha256": "0" * 64}, indent=1)
+    path.write_text(text.replace(f'"{"0" * 64}"', f'"{hashlib.sha256(text.encode()).hexdigest()}"'))
+    if command == "train":
+        return train_arguments(run)
+    return [command, str(run), "--out", str(folder / ("samples.png" if command == "sample" else "report"))]
+
+
+def manifest_cases(bench: Bench) -> list[Hostile]:
+    """Return every manifest for every command; each uses the checkpoint before it."""
+    return [
+        Hostile(
+            f"{name}, {command}",
+            partial(write_manifest, bench=bench, command=command, changes=changes),
+            READ,
+            before=(skip_drawing,) if command == "report" else (),
+        )
+        for name, changes in MANIFESTS.items()
+        for command in ("train", "sample", "report")
+    ]
+
+
+def accept_all_fields() -> None:
+    """Break the reader: the hash is right, so the fields are taken as they are."""
+    checkpoint._require_fields = lambda *rest: None
+
+
 def attacks(bench: Bench) -> list[Attack]:
     return [
         hostile_attack(
@@ -111,5 +171,14 @@ def attacks(bench: Bench) -> list[Attack]:
             control="any object unpickled",
             broken=unpickle_everything,
             red="code",
+        ),
+        hostile_attack(
+            bench,
+            "manifests with a right hash and wrong fields: train, sample, report",
+            manifest_cases(bench),
+            harmless=partial(write_manifest, bench=bench, command="train", changes={}),
+            control="any fields accepted",
+            broken=accept_all_fields,
+            red="metrics_offset of text, train",
         ),
     ]

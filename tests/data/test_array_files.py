@@ -4,6 +4,8 @@ import io
 import os
 import pickle
 import struct
+import tracemalloc
+import warnings
 import zipfile
 
 import numpy as np
@@ -12,6 +14,8 @@ import torch
 from safetensors.torch import save_file
 
 from truedrift.data import array_files, read_arrays
+from truedrift.data.arrays import read_array_samples
+from truedrift.errors import UserError
 
 ROWS = np.arange(6.0).reshape(2, 3)
 
@@ -141,7 +145,7 @@ def test_a_missing_file_is_refused(tmp_path, name, message):
 def test_an_unreadable_file_is_reported(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", ROWS)
 
-    def refuse(path, budget):
+    def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(array_files, "_read_npy", refuse)
@@ -173,3 +177,86 @@ def test_a_fifo_is_refused(tmp_path):
     os.mkfifo(tmp_path / "a.npy")
     with pytest.raises(ValueError, match=r"is a FIFO or a device; must be a file .*; pass a regular file"):
         read_arrays(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_a_negative_size_in_a_header_is_refused_before_anything_is_read(tmp_path, name):
+    """The product of (-1, 5) passes every limit, and `read(-40)` returned all 100 MB."""
+    header = npy_header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1, 5), }")
+    content = header + bytes(100 << 20 if name == "a.npz" else 80)
+    (tmp_path / name).write_bytes(make_npz(X=content) if name == "a.npz" else content)
+    del content
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"its header claims the shape \(-1, 5\)"):
+        read_arrays(tmp_path / name)
+    assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("names", [("X.npy", "X.npy"), ("X", "X.npy")])
+def test_two_arrays_with_one_name_are_refused(tmp_path, names):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in names:
+            archive.writestr(name, npy(ROWS))
+    with pytest.raises(UserError, match=r"a\.npz' holds two arrays named 'X'; must have one array per name; save it"):
+        read_arrays(tmp_path / "a.npz")
+
+
+# ---- Labels ----
+
+NAMES = ["b", "ä", "b", "ä"]
+
+
+@pytest.mark.parametrize(
+    ("y", "classes"),
+    [
+        (np.array(NAMES), ("b", "ä")),
+        (np.array(NAMES).astype(">U7"), ("b", "ä")),
+        (np.char.encode(NAMES, "utf-8"), ("b", "ä")),
+        (np.array([1, 0, 1, 0], dtype=">i2"), ("0", "1")),
+        (np.array([True, False] * 2), ("0", "1")),
+        (np.array([2.0, 1.0] * 2), ("1", "2")),
+        (np.array([2**53, 2**53 + 1] * 2), (str(2**53), str(2**53 + 1))),
+        (np.array([2**64 - 1, 2**64 - 2] * 2, dtype="u8"), (str(2**64 - 2), str(2**64 - 1))),
+    ],
+)
+def test_labels_of_numbers_and_text_are_read(tmp_path, y, classes):
+    np.savez(tmp_path / "a.npz", X=np.arange(8.0).reshape(4, 2), y=y)
+    samples = read_array_samples(tmp_path / "a.npz")
+    assert samples.classes == classes
+    assert samples.labels.tolist() == [0, 1, 0, 1] if y.dtype.kind in "US" or y[0] < y[1] else [1, 0, 1, 0]
+
+
+def test_large_integers_in_safetensors_stay_different(tmp_path):
+    tensors = {"X": torch.arange(8.0).reshape(4, 2), "y": torch.tensor([2**53, 2**53 + 1] * 2)}
+    save_file(tensors, tmp_path / "a.safetensors")
+    assert read_array_samples(tmp_path / "a.safetensors").classes == (str(2**53), str(2**53 + 1))
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (
+            np.array(NAMES, dtype=object),
+            r"^y in '.*' holds pickled Python objects; .*; convert them with \.astype\(str\)",
+        ),
+        (np.zeros(4, "M8[D]"), r"^y in '.*' holds entries of type datetime64"),
+        (np.array([b"\xff"] * 4), r"^y in '.*' holds bytes that are not text; "),
+        (np.array(["a\0b"] * 4), r"^y in '.*' holds bytes that are not text; "),
+        (np.array(["\ud800"] * 4), r"^y in '.*' holds bytes that are not text; "),
+        (np.full(4, 0x7FFFFFFF, "<i4").view("<U1"), r"^y in '.*' holds bytes that are not text; "),
+        (np.array([1.0, np.nan] * 2), r"^y in '.*' has 2 entries that are NaN"),
+        (np.array([], dtype="U3"), r"^y in '.*' has shape \[0\]; must not be empty"),
+    ],
+)
+def test_labels_that_cannot_be_read_name_y(tmp_path, y, message):
+    np.savez(tmp_path / "a.npz", X=np.arange(8.0).reshape(4, 2), y=y)
+    with pytest.raises(UserError, match=message):
+        read_array_samples(tmp_path / "a.npz")
+
+
+def test_text_outside_the_labels_is_refused_by_name(tmp_path):
+    np.savez(tmp_path / "a.npz", X=np.array(NAMES), y=np.array(NAMES))
+    with pytest.raises(UserError, match=r"^X in '.*' holds entries of type <U1; must hold real numbers; "):
+        read_array_samples(tmp_path / "a.npz")

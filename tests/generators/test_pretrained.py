@@ -109,6 +109,21 @@ DAMAGES = {
         lambda f: change_config(f, classes=9),
         "hold the weights that config.json describes .*size mismatch",
     ),
+    "40 million classes": (
+        lambda f: change_config(f, classes=40_000_000),
+        "hold the weights .*size mismatch: label.weight is .* in the file and .40000001, ",
+    ),
+    "10³⁰ classes": (lambda f: change_config(f, classes=10**30), "hold the weights .*the network cannot be built"),
+    "width of 10¹⁵": (lambda f: change_config(f, options={"width": 10**15}), "does not hold the weights "),
+    "depth of 10⁹": (
+        lambda f: change_config(f, options={"depth": 10**9}),
+        "hold the weights .*missing tensors: the file has .* and the network has more",
+    ),
+    "nested brackets": (
+        lambda f: (f / "config.json").write_text("[" * 100_000 + "]" * 100_000),
+        "does not name a known architecture ",
+    ),
+    "config.json of 2 MB": (lambda f: (f / "config.json").write_bytes(bytes(2 << 20)), "has 2,097,152 bytes; must"),
     "cut": (lambda f: os.truncate(f / "model.safetensors", 100), "does not hold the weights "),
     "empty": (lambda f: os.truncate(f / "model.safetensors", 0), "does not hold the weights "),
     "others": (
@@ -127,6 +142,21 @@ def test_a_damaged_folder_is_one_line(folder, damage):
     text = str(caught.value)
     assert text.count("; ") >= 2
     assert "\n" not in text
+
+
+def test_a_network_that_does_not_fit_is_never_built(folder, monkeypatch):
+    """It is compared on the meta device: 40 million classes would take 5 GB."""
+    built = []
+    initialize = MLP.initialize
+    monkeypatch.setattr(
+        MLP, "initialize", lambda self, *rest: (built.append(self.label.weight.device.type), initialize(self, *rest))
+    )
+    from_pretrained(folder)
+    assert built == ["meta", "cpu"]
+    change_config(folder, classes=40_000_000)
+    with pytest.raises(UserError, match="size mismatch"):
+        from_pretrained(folder)
+    assert built == ["meta", "cpu", "meta"]
 
 
 @pytest.mark.parametrize(("name", "message"), [("nowhere", "does not exist"), ("saved/config.json", "is a file")])

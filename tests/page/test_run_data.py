@@ -56,7 +56,8 @@ def test_a_changed_digit_in_the_log_is_noticed(tmp_path):
     """The line is still valid JSON. The newest checkpoint has the hash of the log."""
     path, steps = write_run(tmp_path / "mine"), read_run(write_run(tmp_path / "other"), "other").config.cadence.steps
     content = (path / "metrics.jsonl").read_bytes()
-    facts = {"metrics_offset": len(content), "metrics_sha256": hashlib.sha256(content).hexdigest()}
+    logged = {"metrics_offset": len(content), "metrics_sha256": hashlib.sha256(content).hexdigest()}
+    facts = {**checkpoint.START_FACTS, **logged}
     run = open_run(path)
     checkpoint.save(run.checkpoints, checkpoint.Checkpoint(steps, {"a": {"b": torch.zeros(1)}}, facts), run=run.id)
     assert read_run(path, "mine").problems == []

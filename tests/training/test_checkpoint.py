@@ -27,7 +27,8 @@ def build_checkpoint(step):
     weights = {name: {"w": torch.randn(3, 4, generator=draw), "b": torch.randn(4, generator=draw)} for name in "ge"}
     moments = {"exp_avg": torch.randn(3, 4, generator=draw), "step": torch.tensor(float(step))}
     tensors = {"generator": weights["g"], "ema": weights["e"], "optimizer": moments}
-    return Checkpoint(step, tensors, {"metrics_offset": 100 * step, "best": 1e-05, "list": ["é", None, True]})
+    facts = {"metrics_offset": 100 * step, "best": {"step": 1, "fid": 1e-05}, "list": ["é", None, True]}
+    return Checkpoint(step, tensors, {**checkpoint.START_FACTS, **facts})
 
 
 def equal_bits(a, b):
@@ -291,7 +292,7 @@ CHECKPOINT_DAMAGES = {
     ),
     "no files listed": (
         lambda path: rewrite_manifest(path / "manifest.json", files=None),
-        "lacks a field of a manifest",
+        "the field 'files' is None",
     ),
     "changed facts": (
         lambda path: (path / "manifest.json").write_bytes(
@@ -311,6 +312,42 @@ CHECKPOINT_DAMAGES = {
     "nothing in it": (lambda path: (shutil.rmtree(path), path.mkdir()), "manifest.json is missing"),
     "a file in its place": (lambda path: (shutil.rmtree(path), path.write_text("")), "manifest.json cannot be read"),
 }
+
+
+WRONG_FACTS = {
+    "metrics_offset": ("x", None, -5, 10**30, 1.0, True),
+    "metrics_sha256": (3, ["x"]),
+    "skipped": ("x", -1, None),
+    "best": (3, {}, [], {"step": 3}, {"step": "x", "fid": 1.0}, {"step": 3, "fid": "x"}, {"step": 3, "fid": None}),
+    "metrics": ([1], None, "x"),
+    "energy": ("x", None, [1.0], [[1.0], [1.0, 2.0]], [["x"]], [[10**400]], [[True]]),
+}
+WRONG_MANIFESTS = [
+    *(({"facts": {"metrics_offset": 0, "skipped": 0, "best": None}}, "it lacks the fact 'metrics'"),),
+    *(({"facts": facts}, "'metrics_offset'" if facts == {} else "'facts' is") for facts in ({}, [], None, "x")),
+    *((name, value) for name, values in WRONG_FACTS.items() for value in values),
+    *(({"step": step}, "the field 'step' is") for step in ("12", 12.0, -1, None, 10**30)),
+    *(({name: float("inf")}, "it is not JSON") for name in ("step", "more")),
+    *(({"run": run}, "the field 'run' is") for run in ([1], None, 3)),
+    *(
+        ({"files": {"ema.safetensors": entry}}, "of ema.safetensors")
+        for entry in (3, [], {}, None, {"bytes": "1", "sha256": "x"}, {"bytes": 1, "sha256": 2})
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "reason"), WRONG_MANIFESTS)
+def test_manifest_with_a_right_hash_and_wrong_fields_is_damage(directory, changes, reason):
+    """A traceback would end the command, and the checkpoint before it would not be used."""
+    if isinstance(changes, str):  # one fact and its value
+        changes, reason = {"facts": build_checkpoint(NEW).facts | {changes: reason}}, f"the fact {changes!r} is"
+    rewrite_manifest(checkpoint_path(directory) / "manifest.json", **changes)
+    found = latest_checkpoint(directory, run=RUN)
+    assert equal_checkpoints(found.checkpoint, build_checkpoint(OLD))
+    require_skipped(found, (NEW, "manifest.json cannot be used: "))
+    assert reason in found.skipped[0]
+    assert checkpoint.latest_facts(directory, run=RUN) == build_checkpoint(OLD).facts
+    assert checkpoint.latest_valid_step(directory, run=RUN) == OLD
 
 
 @pytest.mark.parametrize("damage", CHECKPOINT_DAMAGES)

@@ -28,7 +28,7 @@ directory = Path(sys.argv[1])
 
 def build_checkpoint(step, size=500):
     tensors = {name: {"w": torch.full((size,), float(step + shift))} for shift, name in enumerate(("g", "e", "o"))}
-    return Checkpoint(step, tensors, {"step": step})
+    return Checkpoint(step, tensors, {**checkpoint.START_FACTS, "step": step})
 
 def is_intact(checkpoint):
     expected = build_checkpoint(checkpoint.step)

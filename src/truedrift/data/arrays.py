@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from truedrift.axes import Tensor
-from truedrift.data.array_files import ONLY, read_arrays
+from truedrift.data.array_files import ONLY, read_labeled_arrays
 from truedrift.data.samples import Samples
 from truedrift.data.units import Units
 from truedrift.errors import UserError, import_package, list_names
@@ -41,7 +41,8 @@ def read_array_samples(path: Path) -> Samples:
     """Read the arrays of a file: X, and optionally y with one label per sample.
 
     Args:
-        path: A .npz or .safetensors file with the arrays X and y, or a .npy file with one array.
+        path: A .npz or .safetensors file with the arrays X and y, or a .npy file with one array. In a .npz file, y may
+            be text of fixed length (dtype U or S).
 
     Returns:
         Standardized samples, as `samples_from_arrays` returns them.
@@ -49,13 +50,13 @@ def read_array_samples(path: Path) -> Samples:
     Raises:
         UserError: If the file is missing or damaged, or has other arrays.
     """
-    arrays = read_arrays(path)
+    arrays, y = read_labeled_arrays(path, "y")
     X = arrays.get("X", arrays.get(ONLY))
-    others = set(arrays) - {"X", "y", ONLY}
+    others = set(arrays) - {"X", ONLY}
     if X is None or others:
-        problem = f"{str(path)!r} holds {list_names(sorted(arrays))}"
+        problem = f"{str(path)!r} holds {list_names(sorted([*arrays, *([] if y is None else ['y'])]))}"
         raise UserError(problem, "must hold X and, for classes, y", "save it with numpy.savez(path, X=X, y=y)")
-    return samples_from_arrays(X, arrays.get("y"))
+    return samples_from_arrays(X, y)
 
 
 def _to_tensor(X: Any) -> Tensor:

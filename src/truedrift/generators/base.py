@@ -16,14 +16,17 @@ methods raise an error that says how to install it.
 
 import dataclasses
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from truedrift.axes import Float, Int, Tensor
-from truedrift.errors import UserError, import_package, require_integer, require_sample_shape
+from truedrift.errors import UserError, error_text, import_package, require_integer, require_sample_shape
 from truedrift.options import from_dict
 
 WEIGHTS = "model.safetensors"
@@ -107,11 +110,13 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         }
 
     def initialize(self, generator: torch.Generator | None = None) -> None:
-        """Draw every parameter, module by module in their order.
+        """Draw every parameter, module by module in their order. On the meta device there is nothing to draw.
 
         Args:
             generator: Source of the random numbers; None: a generator with seed 0.
         """
+        if any(parameter.is_meta for parameter in self.parameters()):
+            return
         generator = generator or torch.Generator().manual_seed(0)
         with torch.no_grad():
             for module in self.modules():
@@ -162,16 +167,60 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
         classes: Any = None,
         **download_options: Any,
     ) -> Self:
-        """Load a generator for the mixin: prints nothing, and reads no pickle if there are no safetensors."""
+        """Load a generator for the mixin: prints nothing, and reads no pickle if there are no safetensors.
+
+        The names and shapes of the weights are compared with those of the network before its memory is allocated.
+        """
         make: Any = cls  # a subclass, whose __init__ derives noise_shape from the options
         shape = tuple(sample_shape) if isinstance(sample_shape, (list, tuple)) else ()
-        model = make(from_dict(cls.options_type, options, "options"), sample_shape=shape, classes=classes)
+        build = partial(make, from_dict(cls.options_type, options, "options"), sample_shape=shape, classes=classes)
         file = Path(model_id) / WEIGHTS
         if not file.parent.is_dir():
             from huggingface_hub import hf_hub_download  # noqa: PLC0415  an extra
 
             file = hf_hub_download(repo_id=model_id, filename=WEIGHTS, **download_options)
-        return cls._load_as_safetensor(model, str(file), map_location, strict)
+        if strict:
+            _require_shapes(build, Path(file))
+        return cls._load_as_safetensor(build(), str(file), map_location, strict)
+
+
+def _require_shapes(build: Callable[[], nn.Module], file: Path) -> None:
+    """Require that a network has the tensors of a file. The network is built without memory for its parameters.
+
+    Raises:
+        RuntimeError: If it has other tensors.
+    """
+    safetensors = import_package("safetensors", "loading generators", "train")
+    with safetensors.safe_open(file, framework="pt") as weights:
+        found = {name: list(weights.get_slice(name).get_shape()) for name in weights.keys()}  # noqa: SIM118
+    expected = _find_shapes(build, most=len(found))
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            kind = "size mismatch" if name in expected and name in found else "missing or unexpected"
+            raise RuntimeError(
+                f"{kind}: {name} is {found.get(name)} in the file and {expected.get(name)} in the network"
+            )
+
+
+def _find_shapes(build: Callable[[], nn.Module], most: int) -> dict[str, list[int]]:
+    """Return names and shapes of the tensors of a network, which may have so many parameters."""
+    count = 0
+
+    def require_few(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+        nonlocal count
+        count += parameter is not None and parameter.is_meta
+        if count > most:
+            raise RuntimeError(f"missing tensors: the file has {most} and the network has more")
+
+    hook = register_module_parameter_registration_hook(require_few)
+    try:
+        with torch.device("meta"):
+            network = build()
+    except (TypeError, OverflowError) as error:  # a size beyond 64 bits
+        raise RuntimeError(f"size mismatch: the network cannot be built, {error_text(error)}") from None
+    finally:
+        hook.remove()
+    return {name: list(tensor.shape) for name, tensor in network.state_dict().items()}
 
 
 def require_image_shape(sample_shape: tuple[int, ...], architecture: str) -> None:

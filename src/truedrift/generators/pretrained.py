@@ -36,6 +36,8 @@ PREFIX = "pretrained:"
 MODELS = Path(__file__).parents[1] / "pretrained"
 """Directory of the package with one folder per model."""
 RECORD = "record.json"
+LARGEST_CONFIG = 1 << 20
+"""Limit for the bytes of config.json."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,9 +153,13 @@ def from_pretrained(folder: Path | str) -> Generator:
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).is_file():
             raise UserError(f"{str(folder)!r} has no {name}", allowed, fix)
+    size = (folder / CONFIG).stat().st_size
+    if size > LARGEST_CONFIG:
+        problem = f"{str(folder / CONFIG)!r} has {size:,} bytes"
+        raise UserError(problem, f"must have at most {LARGEST_CONFIG:,}", fix)
     try:
         network = GENERATORS[json.loads((folder / CONFIG).read_text(encoding="utf-8"))["architecture"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         problem = f"{str(folder / CONFIG)!r} does not name a known architecture ({error_text(error)})"
         raise UserError(problem, f"must name one of {', '.join(GENERATORS)}", fix) from None
     # Load the weights.

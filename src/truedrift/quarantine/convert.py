@@ -25,7 +25,7 @@ SAFE = ".safetensors"
 LIMIT_SECONDS = 900
 SCALARS = "scalars"
 """The metadata entry with all values that are not tensors, as JSON: {dotted name: value}."""
-_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
+_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 
 
 def convert_pickle(source: Path, target: Path) -> None:

@@ -35,7 +35,6 @@ def set_resource_limits(size: int) -> None:
     limits = {
         resource.RLIMIT_AS: MEMORY_BYTES + MEMORY_PER_FILE_BYTE * size,
         resource.RLIMIT_FSIZE: largest_output(size) + WRITTEN_BYTES,
-        resource.RLIMIT_CORE: 0,
     }
     for kind, limit in limits.items():
         try:

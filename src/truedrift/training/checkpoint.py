@@ -23,6 +23,7 @@ import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truedrift.errors import UserError, error_text
+from truedrift.errors import UserError, error_text, read_number, short_repr
+from truedrift.options import LARGEST_INTEGER
 from truedrift.storage import make_directory, read_regular, remove_tree, sync_directory, write_atomically, write_new
 
 # ---- Formats ----
@@ -48,17 +50,22 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\.safetensors")
 _STEP_NAME = re.compile(r"step-(\d{8,})")
 
 
+START_FACTS: Mapping[str, Any] = {"metrics_offset": 0, "skipped": 0, "best": None, "metrics": {}}
+"""The facts that every checkpoint has, with their values at the start of a run."""
+
+
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
     """The state of a run after `step` optimizer steps.
 
     `tensors` is file stem → name → tensor, such as {"generator": …, "ema": …, "optimizer": …}. Values are restored bit
-    for bit and contiguous, in no particular order of names. `facts` is JSON; tuples are restored as lists.
+    for bit and contiguous, in no particular order of names. `facts` is JSON; tuples are restored as lists. Loading
+    requires the names of `START_FACTS` among them.
     """
 
     step: int
     tensors: Mapping[str, Mapping[str, Tensor]]
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=lambda: START_FACTS)
 
 
 def _file_entry(content: bytes) -> dict[str, Any]:
@@ -98,6 +105,7 @@ class Manifest:
             raise ValueError("its content is not what was saved")
         try:
             document = json.loads(content)
+            json.dumps(document, allow_nan=False)  # Python also reads NaN, Infinity and 1e999
         except (ValueError, RecursionError):
             raise ValueError("it is not JSON") from None
         if not isinstance(document, dict):
@@ -105,14 +113,64 @@ class Manifest:
         # The fields are those of this version.
         if document.get("schema") != SCHEMA:
             raise ValueError(f"its schema version is {document.get('schema')!r} and this truedrift reads {SCHEMA}")
-        try:
-            manifest = cls(document["run"], int(document["step"]), dict(document["facts"]), dict(document["files"]))
-        except (KeyError, TypeError, ValueError, AttributeError):
-            raise ValueError("it lacks a field of a manifest") from None
-        for name in manifest.files:
+        _require_fields(document, _FIELDS, "field")
+        _require_fields({"metrics_sha256": None, "energy": [], **document["facts"]}, _FACTS, "fact")
+        for name, entry in document["files"].items():
             if not _FILE_NAME.fullmatch(name):
                 raise ValueError(f"it lists {name!r}, which is not an allowed file name")
-        return manifest
+            _require_fields(entry if isinstance(entry, dict) else {}, _FILE_FIELDS, f"field of {name}")
+        return cls(**{name: document[name] for name in _FIELDS})
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST_INTEGER
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
+
+
+def _is_best(value: Any) -> bool:
+    """Return whether it is None, or step and FID of an evaluation."""
+    return value is None or (_is_object(value) and _is_count(value.get("step")) and _is_number(value.get("fid")))
+
+
+def _is_number(value: Any) -> bool:
+    return math.isfinite(read_number(value))
+
+
+def _is_matrix(value: Any) -> bool:
+    """Return whether it is a list of rows of the same number of finite numbers."""
+    if not isinstance(value, list) or not all(isinstance(row, list) for row in value):
+        return False
+    return len({len(row) for row in value}) <= 1 and all(_is_number(each) for row in value for each in row)
+
+
+_Fields = Mapping[str, Callable[[Any], bool]]
+_FIELDS: _Fields = {"run": _is_text, "step": _is_count, "facts": _is_object, "files": _is_object}
+_FILE_FIELDS: _Fields = {"sha256": _is_text, "bytes": _is_count}
+_FACTS: _Fields = {
+    "metrics_offset": _is_count,
+    "metrics_sha256": lambda value: value is None or _is_text(value),
+    "skipped": _is_count,
+    "best": _is_best,
+    "metrics": _is_object,
+    "energy": _is_matrix,
+}
+"""What `RunProgress.at` reads. Older checkpoints have no metrics_sha256 and no energy."""
+
+
+def _require_fields(tree: Mapping[str, Any], fields: _Fields, kind: str) -> None:
+    """Require that every field is there and allowed. Raises ValueError with a description of the problem."""
+    for name, is_allowed in fields.items():
+        if name not in tree:
+            raise ValueError(f"it lacks the {kind} {name!r}")
+        if not is_allowed(tree[name]):
+            raise ValueError(f"the {kind} {name!r} is {short_repr(tree[name])}")
 
 
 _NO_HASH, _END = b"0" * 64, b'"\n}'
