@@ -88,7 +88,7 @@ def _conclusion(runs: Sequence[Run]) -> tuple[str, ...]:
     best = next(name for name, each in final.items() if each.metrics.fid == least)
     protocol = final[best].protocol
     against = f"{protocol.samples:,} samples against {protocol.reference_count:,} of {protocol.reference}"
-    distances = ", ".join(f"{name} {each.metrics.fid:.3g}" for name, each in final.items())
+    distances = ", ".join(f"{each.metrics.fid:.3g} for {name}" for name, each in final.items())
     nearer = f"{1 - least / following:.0%} nearer than the next run"
     return (
         f"Finding: {best} ends nearest to the data, {nearer}. {ONE_RUN_EACH}",
