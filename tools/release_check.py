@@ -1,6 +1,6 @@
 """Check a release: build both archives, check their metadata, and install every extra into a clean environment.
 
-    python tools/release_check.py                     # all extras but dev, which `make test` installs
+    python tools/release_check.py                     # all extras but those of `EXCEPTIONS`
     python tools/release_check.py --extras app slurm  # these, and the package without extras
 
 Each environment is a new venv without the packages of the system. Torch, the one large dependency, is installed once
@@ -26,6 +26,11 @@ ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
 NO_EXTRA = "(none)"
 NOT_INSTALLED = ("dev",)
+EXCEPTIONS = {
+    "dev": "`make test` installs it",
+    "fidelity": "it needs a torchvision that fits torch, so it is checked only if --extras names it",
+}
+"""Extra → why it is not checked."""
 LIMIT_SECONDS = 1800
 
 IMPORT_REQUIREMENTS = """
@@ -181,12 +186,18 @@ def check_extra(extra: str, extras: dict[str, list[str]], wheel: Path, base: Pat
     return Result(extra, problem, size, time.monotonic() - start)
 
 
+def skipped_rows(checked: Sequence[str]) -> list[str]:
+    """Return a line of the table for every exception that is not checked, with the reason."""
+    return [f"{extra:12} {'skipped':8} {reason}" for extra, reason in EXCEPTIONS.items() if extra not in checked]
+
+
 def main() -> int:
     """Run all checks; return 0 if they pass."""
     extras = read_project()
     known = [extra for extra in extras if extra not in NOT_INSTALLED]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--extras", nargs="*", choices=known[1:], default=known[1:])
+    usual = [extra for extra in known[1:] if extra not in EXCEPTIONS]
+    parser.add_argument("--extras", nargs="*", choices=known[1:], default=usual)
     parser.add_argument("--folder", type=Path, help="where the environments are made, several GB")
     given = parser.parse_args()
     try:
@@ -207,6 +218,7 @@ def main() -> int:
         size = folder_size(base / "lib")
     print(f"\n{sizes}\ntorch and pip {size / 1e6:.0f} MB; in addition to these:")
     print("\n".join(result.row() for result in results))
+    print("\n".join(skipped_rows(given.extras)))
     for result in results:
         if result.problem:
             print(f"\n{result.extra} failed: {result.problem}", file=sys.stderr)

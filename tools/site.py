@@ -72,7 +72,9 @@ def print_help(name: str) -> str:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """Redirect the links of a page to the places that files have on the site."""
+    """Redirect the links of a page to the places that files have on the site; give the first page its whole width."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["toc"]  # the interactive page needs the width
     places = PAGES | extra_files()
     here = next((source for source, place in PAGES.items() if place == page.file.src_uri), f"docs/{page.file.src_uri}")
 

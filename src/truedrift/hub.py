@@ -5,6 +5,7 @@ A model on the Hub is called USER/NAME. A local folder of that name has priority
 """
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -106,5 +107,15 @@ def _hub_errors(name: str, fix: str) -> Iterator[None]:
         problem = f"the Hub refused the request for {name!r} (status {status}: {error_text(error, 150)})"
         raise UserError(problem, "must be allowed for your token", fix) from None
     except (errors.LocalEntryNotFoundError, OSError, import_package("httpx", "the Hub", "train").HTTPError) as error:
-        problem = f"{name!r} is no folder here, and the Hub cannot be reached ({error_text(error, 150)})"
+        problem = f"{name!r} is no folder here, and the Hub cannot be reached ({_describe_cause(error)})"
         raise UserError(problem, "must be a folder or a model on the Hub", fix) from None
+
+
+def _describe_cause(error: BaseException) -> str:
+    """Return in a few words why a request failed: the first error, from which huggingface_hub and httpx made others."""
+    errors: Any = import_package("huggingface_hub.errors", "the Hub", "train")
+    while cause := error.__cause__ or error.__context__:
+        error = cause
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set"
+    return textwrap.shorten(error_text(error), 80, placeholder=" …")

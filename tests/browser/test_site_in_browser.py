@@ -13,7 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("index.html", "reference/mathematics.html")
-PHONE = {"width": 390, "height": 800, "deviceScaleFactor": 2, "mobile": True}
+DESKTOP = {"width": 1280, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 
 
 def build_site(config, folder):
@@ -95,15 +96,39 @@ def test_pages_fit_on_a_phone_without_errors(browser, site, page):
     assert errors == []
 
 
-def test_interactive_page_is_the_first_thing_on_the_site(browser, site):
-    browser.get((site / "index.html").as_uri())
-    frame = browser.find_element("css selector", "iframe.explore")
-    assert frame.location["y"] < 1000
-    browser.switch_to.frame(frame)
+FRAME = """
+const page = document.documentElement;
+const isShown = (selector) => document.querySelector(selector).getClientRects().length > 0;
+return {
+  drawing: document.getElementById("bias-plane").getBoundingClientRect().toJSON(),
+  scrolled: [page.scrollHeight - page.clientHeight, page.scrollWidth - page.clientWidth],
+  shown: ["h1", "footer", "#field-plane", "#bias-plane"].filter(isShown),
+};
+"""
+
+
+@pytest.mark.parametrize("screen", [DESKTOP, PHONE])
+def test_interactive_page_is_the_first_thing_on_the_site(browser, site, screen):
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
     try:
-        assert browser.find_element("css selector", "h1").text == "The bias of a minibatch centroid"
+        browser.get_log("browser")
+        browser.get((site / "index.html").as_uri())
+        frame = browser.find_element("css selector", "iframe.explore")
+        deadline, found, last = time.monotonic() + 10, None, True
+        while found != last and time.monotonic() < deadline:  # until the height stays the same
+            time.sleep(0.5)
+            browser.switch_to.frame(frame)
+            last, found = found, browser.execute_script(FRAME)
+            browser.switch_to.default_content()
+        top, height = frame.location["y"], frame.size["height"]
+        errors = browser.get_log("browser")
     finally:
-        browser.switch_to.default_content()
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert found["shown"] == ["#bias-plane"]
+    assert found["scrolled"] == [0, 0]
+    assert top + found["drawing"]["bottom"] < screen["height"]
+    assert height > found["drawing"]["bottom"] + 300
+    assert errors == []
 
 
 def test_search_works_without_a_server(browser, site):

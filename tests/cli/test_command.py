@@ -113,6 +113,24 @@ def test_demo_ends_with_the_files_of_its_runs(tmp_path, capsys, monkeypatch, sma
     assert lines[-1] == f"Open the page: {out / 'report.html'}"
 
 
+def test_demo_names_runs_by_their_options_and_says_that_one_run_each_may_be_chance(
+    tmp_path, capsys, monkeypatch, small_toy
+):
+    names = ("standard", "matched", "abc")
+    runs = [write_run(tmp_path / f"digits-{name}-seed0", estimator="abc") for name in names]
+    monkeypatch.setattr("truedrift.cli.demo._train_all", lambda *_: runs)
+    out = tmp_path / "out"
+    assert main(["demo", "--draws", "2", "--out", str(out)]) == 0
+    finding, distances, _ = capsys.readouterr().out.splitlines()[-3:]
+    assert re.match(r"Finding: digits · (standard|matched|abc) · seed 0 ends nearest", finding)
+    assert finding.endswith("With one run each, differences may be due to chance; compare several seeds.")
+    assert all(re.search(rf"[\d.]+ for digits · {name} · seed 0(,|$)", distances) for name in names)
+    for file in ("report.html", "runs.csv"):
+        text = (out / file).read_text(encoding="utf-8")
+        assert "digits · matched · seed 0" in text
+        assert "digits-matched-seed0" not in text
+
+
 @pytest.mark.slow
 def test_demo_trains_three_runs_and_shows_them_on_a_page(tmp_path):
     done = truedrift_command("demo", "--draws", "300", "--epochs", "1", cwd=tmp_path)
@@ -122,7 +140,7 @@ def test_demo_trains_three_runs_and_shows_them_on_a_page(tmp_path):
     for name in ("digits-standard-seed0", "digits-abc-seed0", "digits-matched-seed0"):
         run = tmp_path / "runs" / "demo" / name
         assert '"evaluation"' in (run / "metrics.jsonl").read_text()
-        assert name in page
+        assert name.replace("-", " · ").replace("seed", "seed ") in page
     assert "FD (digits)" in page
     assert "FD (digits)," in (tmp_path / "runs" / "demo" / "runs.csv").read_text(encoding="utf-8")
     (curves,) = read(tmp_path / "runs" / "demo" / "records.jsonl", fig_bias_loglog.BiasCurves)

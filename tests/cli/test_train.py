@@ -134,6 +134,19 @@ def test_length_follows_the_folder_however_it_is_given(capsys, directory):
     assert read_config(capsys, "folder", *flag)["cadence"]["epochs"] == 45
 
 
+def test_too_few_images_and_missing_weights_are_one_message(capsys, directory):
+    (directory / "photos").mkdir()
+    for number in range(4):
+        Image.new("RGB", (20, 12), (number, 0, 0)).save(directory / "photos" / f"{number}.png")
+    status, _, err = train(capsys, "folder", "--data", "photos", "--n", "8", "--device", "cpu", "--out", "run")
+    assert status == 2
+    assert err.splitlines()[-1] == (
+        "truedrift: error: batch.n is 8 and class 'all' has 4 images; every class must have at least 8 images; "
+        "use n = 4 or less, or sampling queue, which draws with replacement; and run truedrift data fetch "
+        "efficientnet-lite0, because the weights of the encoder are missing"
+    )
+
+
 def test_a_folder_is_described_before_the_run_and_its_evaluation_after_it(capsys, directory):
     (directory / "photos").mkdir()
     for number in range(4):

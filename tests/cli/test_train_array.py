@@ -50,6 +50,18 @@ def test_samples_are_in_the_units_and_classes_of_the_data(run, fitted, tmp_path)
     assert np.load(tmp_path / "c.npz")["y"].tolist() == [0] * 5 + [2] * 5
 
 
+def test_evaluate_prints_the_energy_distance_of_the_model(run, tmp_path, capsys):
+    """Other data have other means and deviations: both are compared in the units of the run."""
+    np.savez(tmp_path / "other.npz", X=WINE.data[::2] * 1.1, y=WINE.target[::2])
+    command = ["evaluate", str(run), "--device", "cpu", "--samples", "100", "--seed", "2", "--out", str(tmp_path)]
+    for arguments, X in (([], WINE.data), (["--root", str(tmp_path / "other.npz")], WINE.data[::2] * 1.1)):
+        assert main([*command, *arguments]) == 0
+        expected = truedrift.load(run).evaluate(X, seed=2)
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("energy distance")]
+        assert float(line.split()[2]) == pytest.approx(expected.value, rel=1e-3)
+        assert line.endswith(f"2000 samples, with classes as in training, and {len(X)} of the data")
+
+
 def test_complete_run_is_resumed_and_other_data_are_refused(run, capsys):
     before = (run / "metrics.jsonl").read_bytes()
     data = run.parent / "wine.npz"

@@ -85,7 +85,11 @@ def test_labels_are_balanced_and_samples_do_not_depend_on_batches(generator):
 def test_metrics_agree_with_the_features_and_have_a_protocol(generator):
     data, extractor = load("digits", split="test"), Projection()
     reference = compute_reference(data, extractor, split="test")
-    metrics, protocol = evaluate(generator, reference, extractor, samples=150, seed=4, batch=32)
+    stages = []
+    metrics, protocol = evaluate(
+        generator, reference, extractor, samples=150, seed=4, batch=32, progress=lambda *stage: stages.append(stage)
+    )
+    assert stages[-5:] == [("samples evaluated", 150, 150), *(("metrics", done, 3) for done in range(4))]
     values = torch.cat([values for _, values in generate_batches(generator, 150, seed=4, strength=1.0, batch=32)])
     real, fake = extractor(data.values).features, extractor(values).features
     assert metrics.fid == pytest.approx(frechet_distance(batch_moments(real), batch_moments(fake)), rel=1e-9)

@@ -27,6 +27,13 @@ try:
 except truedrift.errors.UserError as error:
     print(error)
 """
+UNREACHABLE = """
+import truedrift
+try:
+    truedrift.load("nope/x")
+except truedrift.errors.UserError as error:
+    print(error)
+"""
 FILES = {"README.md", "config.json", "export.json", "model.json", "model.safetensors", "samples.png"}
 
 
@@ -74,6 +81,26 @@ def test_pushed_model_is_loaded_from_the_hub(model, tmp_path):
     assert "the Hub has no model 'me/other' that you may use" in finished.stderr
     assert not any("me/other/commit" in path for path in posted)
     assert "Traceback" not in finished.stderr
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [({"HF_ENDPOINT": "http://127.0.0.1:9"}, "Connection refused"), ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set")],
+)
+def test_a_hub_that_cannot_be_reached_is_one_line_with_the_reason_in_a_few_words(environment, reason, tmp_path):
+    finished = subprocess.run(
+        [sys.executable, "-c", UNREACHABLE],
+        env=os.environ | {"HF_HOME": str(tmp_path / "home")} | environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert finished.stdout == (
+        f"'nope/x' is no folder here, and the Hub cannot be reached ({reason}); "
+        "must be a folder or a model on the Hub; check the name, or pass the path of a folder that exists\n"
+    )
 
 
 def test_private_is_refused_for_a_public_model(model, tmp_path, monkeypatch):

@@ -30,6 +30,37 @@ def test_every_extra_is_known_with_the_packages_of_the_extras_that_it_names(rele
     assert list(release_check.requirement_names("slurm", extras)) == ["submitit"]
 
 
+def test_extras_that_are_not_checked_are_listed_with_the_reason(release_check):
+    assert set(release_check.EXCEPTIONS) <= set(release_check.read_project())
+    dev, fidelity = release_check.skipped_rows(["app", "slurm"])
+    assert re.fullmatch(r"dev +skipped +`make test` installs it", dev)
+    assert re.fullmatch(r"fidelity +skipped +it needs a torchvision that fits torch, .* --extras names it", fidelity)
+    assert release_check.skipped_rows(["app", "fidelity"]) == [dev]
+
+
+def test_without_extras_all_but_the_exceptions_are_checked(release_check, monkeypatch, capsys, tmp_path):
+    checked = []
+
+    def check(extra, *_):
+        checked.append(extra)
+        return release_check.Result(extra, "", 0, 0.0)
+
+    (tmp_path / "base" / "lib").mkdir(parents=True)
+    (tmp_path / "archive").touch()
+    monkeypatch.setattr(release_check, "build_archives", lambda: (tmp_path / "archive", tmp_path / "archive"))
+    monkeypatch.setattr(release_check, "make_base", lambda *_: tmp_path / "base")
+    monkeypatch.setattr(release_check, "check_extra", check)
+    monkeypatch.setattr(sys, "argv", ["release_check.py"])
+    assert release_check.main() == 0
+    assert set(checked) == set(release_check.read_project()) - set(release_check.EXCEPTIONS)
+    assert "fidelity     skipped  it needs a torchvision" in capsys.readouterr().out
+    checked.clear()
+    monkeypatch.setattr(sys, "argv", ["release_check.py", "--extras", "fidelity"])
+    assert release_check.main() == 0
+    assert checked == [release_check.NO_EXTRA, "fidelity"]
+    assert "fidelity     skipped" not in capsys.readouterr().out
+
+
 def test_a_failed_command_is_an_error_with_its_output(release_check, tmp_path):
     assert release_check.run([sys.executable, "-c", "print('fine')"], tmp_path) == "fine\n"
     with pytest.raises(release_check.CheckFailed, match=r"exit\('no such thing'\)\nno such thing"):

@@ -13,7 +13,7 @@ from truedrift.grids.local import Pool
 from truedrift.grids.options import StudyOptions
 from truedrift.grids.plan import Plan, Task, run_path
 from truedrift.grids.run import UnfinishedRuns
-from truedrift.page.findings import final_evaluation
+from truedrift.page.findings import ONE_RUN_EACH, final_evaluation
 from truedrift.page.page import PAGE, render_runs, write_page
 from truedrift.page.run_data import Run, read_runs
 from truedrift.paper import equilibrium, fig_bias_loglog, fig_illustration
@@ -58,12 +58,25 @@ def _demo(options: fig_illustration.Options, out: Path, epochs: int, command: st
     for record in records:
         append(out / RECORDS, record)
     texts = [*(render_record(record, out) for record in records), *(f"run: {path}" for path in paths)]
-    runs = read_runs(paths)
+    runs = _label_runs(read_runs(paths))
     texts.append(render_runs(runs, out))
     models = [find_pretrained(name) for name in pretrained_names()]
     page = write_page(out / PAGE, title=TITLE, records=records, runs=runs, models=models)
     closing = "\n".join((*_conclusion(runs), f"Open the page: {page}"))
     return "\n\n".join(filter(None, (*texts, f"records: {out / RECORDS}", closing)))
+
+
+def _label_runs(runs: Sequence[Run]) -> list[Run]:
+    """Name runs by recipe, field and seed, such as "digits · matched · seed 0", instead of by their directories."""
+    labels = {_directory_name(name, run.config.seed): name for run in runs for name in RUNS}
+    return [
+        replace(run, name=f"digits · {labels[run.name]} · seed {run.config.seed}") if run.name in labels else run
+        for run in runs
+    ]
+
+
+def _directory_name(name: str, seed: int) -> str:
+    return f"digits-{name}-seed{seed}"
 
 
 def _conclusion(runs: Sequence[Run]) -> tuple[str, ...]:
@@ -75,9 +88,10 @@ def _conclusion(runs: Sequence[Run]) -> tuple[str, ...]:
     best = next(name for name, each in final.items() if each.metrics.fid == least)
     protocol = final[best].protocol
     against = f"{protocol.samples:,} samples against {protocol.reference_count:,} of {protocol.reference}"
-    distances = ", ".join(f"{name} {each.metrics.fid:.3g}" for name, each in final.items())
+    distances = ", ".join(f"{each.metrics.fid:.3g} for {name}" for name, each in final.items())
+    nearer = f"{1 - least / following:.0%} nearer than the next run"
     return (
-        f"Finding: {best} ends nearest to the data, {1 - least / following:.0%} nearer than the next run.",
+        f"Finding: {best} ends nearest to the data, {nearer}. {ONE_RUN_EACH}",
         f"{protocol.distance_name} ({against}): {distances}",
     )
 
@@ -89,7 +103,7 @@ def _train_all(seed: int, epochs: int, out: Path, progress: Progress) -> list[Pa
     tasks = []
     for name, (given, options) in RUNS.items():
         config = recipe("digits", given={**given, "seed": seed}, tree=options, settings=settings)
-        tasks.append(Task(variant=name, config=config, called=f"digits-{name}-seed{seed}"))
+        tasks.append(Task(variant=name, config=config, called=_directory_name(name, seed)))
     title = "training the digits with Standard, ABC and matched ABC"
     plan = Plan(item=title, scale="cpu", data="digits", command="truedrift demo", tasks=tuple(tasks))
 

@@ -32,6 +32,7 @@ from truedrift.evaluation.neighbors import (
 )
 from truedrift.evaluation.record import EVALUATIONS, EvaluationRecord
 from truedrift.evaluation.reference import compute_reference
+from truedrift.model import Model
 from truedrift.options import validated
 from truedrift.progress_display import ProgressDisplay, is_rank_zero
 from truedrift.recipes.evaluator import load_reference_data
@@ -162,8 +163,20 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
     several = f"{command.run}, {len(loaded)} steps, {command.weights_name} weights"
     source = several if len(loaded) > 1 else loaded[0].source
     text = evaluation_summary(records[0]) if len(records) == 1 else _write_sweep(records, config, command, out)
+    energy = _describe_energy(records[0], loaded[0], data) if len(records) == 1 else ""
     note = note_on_strengths(command.run, command.strength)
-    return _join_lines(source, text, "" if note in text else note, f"written: {out / EVALUATIONS}")
+    return _join_lines(source, text, energy, "" if note in text else note, f"written: {out / EVALUATIONS}")
+
+
+def _describe_energy(record: EvaluationRecord, trained: LoadedGenerator, data: Samples) -> str:
+    """Return a line with the energy distance of a run on arrays, from `Model.evaluate`; nothing for other runs."""
+    if trained.units is None or trained.shares is None or data.units is None or data.units.shape != trained.units.shape:
+        return ""
+    generator, of = trained.generator.to("cpu"), record.protocol
+    model = Model(generator, trained.classes, trained.shares, trained.units, of.strength)
+    found = model.evaluate(data.units.to_user(data.values), seed=of.seed)
+    how = f"{found.samples} samples, with classes as in training, and {found.references} of the data"
+    return f"{'energy distance':22}{found.value:<20.4g}{how}"
 
 
 def _join_lines(*lines: str) -> str:

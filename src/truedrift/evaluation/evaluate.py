@@ -93,7 +93,7 @@ def evaluate(
         neighbors=NEIGHBORS,
         compared=COMPARED,
     )
-    return _compute_metrics(statistics, reference), protocol
+    return _compute_metrics(statistics, reference, progress), protocol
 
 
 def generate_batches(
@@ -126,14 +126,19 @@ def generate_batches(
         yield ids, to_uint8(values) if values.ndim == 4 else values
 
 
-def _compute_metrics(statistics: FeatureStatistics, reference: Reference) -> Metrics:
+def _compute_metrics(statistics: FeatureStatistics, reference: Reference, progress: Progress) -> Metrics:
     """Compute the metrics from the statistics of the samples and of the data."""
     features = statistics.features.cpu()
+    progress("metrics", 0, 3)
     kid, kid_deviation = kernel_distance(reference.features, features)
+    progress("metrics", 1, 3)
     precision, recall = precision_recall(reference.features, features)
+    progress("metrics", 2, 3)
+    fid = frechet_distance(reference.moments, statistics.moments.to("cpu"))
     score, score_deviation = (None, None) if statistics.scores is None else statistics.scores.score()
+    progress("metrics", 3, 3)
     return Metrics(
-        fid=frechet_distance(reference.moments, statistics.moments.to("cpu")),
+        fid=fid,
         kid=kid,
         kid_deviation=kid_deviation,
         precision=precision,

@@ -1,4 +1,5 @@
-// State and controls: one object of settings, the fragment of the address, sliders, choices and points to drag.
+// State and controls: one object of settings, the fragment of the address, sliders, choices and points to drag; the
+// page in a frame.
 
 /** What Python passes to the page: clusters, query and other starting values of the library's studies. */
 const GIVEN = JSON.parse(document.getElementById("data").textContent);
@@ -106,6 +107,19 @@ class Settings {
     const text = encodeState(this.values);
     history.replaceState(null, "", `#${text}`);
   }
+}
+
+// The page in a frame of another page
+
+/** In a frame, the page shows its first panel alone, without title and footer. */
+const isEmbedded = parent !== window;
+document.documentElement.classList.toggle("embedded", isEmbedded);
+
+/** Tell the other page the height of this one, now, when it changes, and when the other page sends a message. */
+function tellHeight() {
+  const tell = () => parent.postMessage({ height: Math.ceil(document.body.getBoundingClientRect().height) }, "*");
+  new ResizeObserver(tell).observe(document.body);
+  addEventListener("message", tell);
 }
 
 // Text, sliders, choices and points

@@ -216,7 +216,9 @@ class ParticlePanel {
 // The page
 
 const settings = new Settings();
-const panels = { bias: new BiasPanel(settings), particles: new ParticlePanel(settings) };
+const panels = { bias: new BiasPanel(settings) };
+if (isEmbedded) tellHeight();
+else panels.particles = new ParticlePanel(settings);
 
 /** For tests and for the console of the browser. */
 window.explore = {

@@ -27,6 +27,8 @@ from truedrift.training.status import RunStatus, last_event
 MOST_NAMES = 5
 """Number of runs and problems that are listed."""
 COMPARISON = "Comparison"
+ONE_RUN_EACH = "With one run each, differences may be due to chance; compare several seeds."
+"""Caveat of every comparison of single runs."""
 UNREADABLE = "Not readable"
 """Subject of the findings on what is missing from the page."""
 
@@ -249,7 +251,7 @@ def compare_runs(a: Run, b: Run) -> Finding:
     return Finding(
         subject=COMPARISON,
         sentence=f"{better.name} ends {abs(difference):.3g} lower in {name} than {worse.name}{source}.",
-        about="With one run each, this difference may be due to chance; compare several seeds.",
+        about=ONE_RUN_EACH,
     )
 
 
@@ -276,7 +278,7 @@ def rank_runs(runs: Sequence[Run]) -> list[Finding]:
         Finding(
             subject=COMPARISON,
             sentence=f"{names[best.name]} ends with the smallest {protocol.distance_name}, {least:.3g}{gain}.",
-            about=f"The others: {rest}. With one run each, differences may be due to chance; compare several seeds.",
+            about=f"The others: {rest}. {ONE_RUN_EACH}",
         )
     ]
 

@@ -22,6 +22,7 @@ from truedrift.data.load import load
 from truedrift.data.samples import Samples
 from truedrift.encoders.base import Encoder, Pixels, PixelsOptions
 from truedrift.encoders.catalog import build as build_encoder
+from truedrift.encoders.efficientnet_lite0 import FETCH, EfficientNetLite0Options, weights_file
 from truedrift.encoders.pooling import GroupShape
 from truedrift.errors import UserError
 from truedrift.generators.base import Generator
@@ -244,7 +245,10 @@ def build_setup(
     _require_parts_allowed(config, parts)
 
     # Data.
-    batches = _build_batches(config, samples)
+    try:
+        batches = _build_batches(config, samples)
+    except UserError as error:
+        raise _add_missing_weights(error, config, parts) from None
 
     # Generator.
     generator = parts.generator or _build_generator(config, samples)
@@ -299,6 +303,15 @@ def _errors_in_section(section: str) -> Iterator[None]:
         yield
     except UserError as error:
         raise error.in_section(section) from None
+
+
+def _add_missing_weights(error: UserError, config: RunConfig, parts: Parts) -> UserError:
+    """Return the error, with the command that fetches the weights of an encoder if they are missing as well."""
+    encoders = config.encoders if parts.encoder is not None else (config.encoder, *config.encoders)
+    if not any(isinstance(each, EfficientNetLite0Options) for each in encoders) or weights_file().is_file():
+        return error
+    fix = f"{error.fix}; and run {FETCH}, because the weights of the encoder are missing"
+    return UserError(error.problem, error.allowed, fix, field=error.field)
 
 
 def _build_batches(config: RunConfig, samples: Samples) -> ClassBatches:
