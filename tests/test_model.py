@@ -112,7 +112,7 @@ def test_run_directory_is_resumed_and_loaded(tmp_path):
     np.testing.assert_array_equal(first.sample(10), second.sample(10))
     loaded = truedrift.load(tmp_path / "run")
     np.testing.assert_array_equal(loaded.sample(9, label="setosa"), first.sample(9, label="setosa"))
-    with pytest.raises(UserError, match="holds another run.*; choose another directory with out=$"):
+    with pytest.raises(UserError, match=r"holds another run.*; choose another directory with out=$"):
         truedrift.fit(IRIS.data + 1, NAMES, **arguments)
 
 
@@ -192,7 +192,7 @@ def test_pretrained_images_are_bytes():
         (np.zeros((4, 2)), [0, 0, 1, 2], r"y has 2 classes with one sample \(1, 2\)"),
         (np.zeros((4, 2)), [0.5, 0.5, 1, 1], r"y has numbers with fractions; must be classes"),
         (np.zeros((4, 2)), np.zeros((4, 2)), r"y has several columns; must have one label per sample"),
-        (np.zeros((4, 2)), np.array(3.0), r"y is array\(3\.0\); must have one label per sample; pass a column"),
+        (np.zeros((4, 2)), np.array(3.0), r"y is array\(3\.\); must have one label per sample; pass a column"),
         (np.zeros((4, 2)), "abab", r"y is 'abab'; must have one label per sample"),
         (np.array(["2020", "2021"], "M8[D]"), None, r"X cannot be read as numbers \(it has dates or times\)"),
         ([[np.timedelta64(1, "s"), 2], [3, 4]], None, r"X cannot be read as numbers \(it has dates or times\)"),
@@ -284,7 +284,9 @@ def test_strengths_outside_of_the_training_are_refused_or_noted(iris):
 @pytest.mark.parametrize("seed", ["x", None, 2**70, -1, 1.0, True])
 def test_seeds_that_are_no_seeds_are_refused(iris, seed):
     for use in (lambda: iris.sample(2, seed=seed), lambda: iris.sample(2, label="setosa", seed=seed)):
-        with pytest.raises(UserError, match=r"seed is .*; must be an integer from 0 to 2147483647; pass for example 0"):
+        with pytest.raises(
+            UserError, match=r"seed is .*; must be (an integer )?from 0 to 2147483647; pass for example 0"
+        ):
             use()
     with pytest.raises(UserError, match="seed is"):
         iris.evaluate(seed=seed)

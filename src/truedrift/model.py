@@ -132,7 +132,7 @@ class Model:
                 one than that of its training.
         """
         numpy: Any = import_package("numpy", "samples as arrays", "train")
-        n, seed = require_integer("n", n, 1, 100), require_seed(seed)
+        n = require_integer("n", n, 1, 100)
         strength = self.strength if strength is None else self._checked_strength(strength)
         labels = self._labels(n, label, seed)
         values = sample(self.generator, labels, seed=seed, strength=strength)

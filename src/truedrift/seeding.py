@@ -17,7 +17,7 @@ def require_seed(seed: object) -> int:
     """Require an integer from 0 to 2³¹ − 1, and return it as an int."""
     number = read_integer(seed)
     if number is None or not 0 <= number <= LARGEST_SEED:
-        allowed = f"must be an integer from 0 to {LARGEST_SEED}"
+        allowed = f"must be {'an integer ' if number is None else ''}from 0 to {LARGEST_SEED}"
         raise UserError(f"is {short_repr(seed)}", allowed, "pass for example 0", field="seed")
     return number
 
