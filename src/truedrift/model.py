@@ -328,6 +328,8 @@ def _arguments_instead_of_options() -> Iterator[None]:
     try:
         yield
     except UserError as error:
+        if "with --out" not in error.fix:
+            raise
         fix = error.fix.replace("with --out", "with out=")
         raise UserError(error.problem, error.allowed, fix, field=error.field) from None
 
