@@ -2,8 +2,10 @@
 
 import json
 import math
+import os
 import re
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -110,7 +112,7 @@ def test_run_directory_is_resumed_and_loaded(tmp_path):
     np.testing.assert_array_equal(first.sample(10), second.sample(10))
     loaded = truedrift.load(tmp_path / "run")
     np.testing.assert_array_equal(loaded.sample(9, label="setosa"), first.sample(9, label="setosa"))
-    with pytest.raises(UserError, match="holds another run"):
+    with pytest.raises(UserError, match=r"holds another run.*; choose another directory with out=$"):
         truedrift.fit(IRIS.data + 1, NAMES, **arguments)
 
 
@@ -125,7 +127,7 @@ def test_constant_columns_and_large_offsets_are_kept():
 @pytest.mark.parametrize(
     ("X", "shape"),
     [
-        (RNG.normal(size=60), (1,)),
+        (RNG.normal(size=60), ()),
         (RNG.normal(size=(50, 300)), (300,)),
         (load_digits().images[:200], (8, 8)),
         ((load_digits().images[:60] * 16).astype(np.uint8), (8, 8)),
@@ -205,6 +207,11 @@ def test_pretrained_images_are_bytes():
         (np.zeros((4, 2)), [0, 0, 1, 2], r"y has 2 classes with one sample \(1, 2\)"),
         (np.zeros((4, 2)), [0.5, 0.5, 1, 1], r"y has numbers with fractions; must be classes"),
         (np.zeros((4, 2)), np.zeros((4, 2)), r"y has several columns; must have one label per sample"),
+        (np.zeros((4, 2)), np.array(3.0), r"y is array\(3\.\); must have one label per sample; pass a column"),
+        (np.zeros((4, 2)), "abab", r"y is 'abab'; must have one label per sample"),
+        (np.array(["2020", "2021"], "M8[D]"), None, r"X cannot be read as numbers \(it has dates or times\)"),
+        ([[np.timedelta64(1, "s"), 2], [3, 4]], None, r"X cannot be read as numbers \(it has dates or times\)"),
+        ([[10**400], [1]], None, r"X cannot be read as numbers \(int too large"),
     ],
 )
 def test_mistakes_are_one_line(X, y, message):
@@ -223,16 +230,189 @@ def test_unknown_labels_and_numbers_of_samples_are_refused(iris):
         iris.evaluate(np.zeros((3, 2)))
 
 
+def test_offsets_are_not_constants():
+    X = np.stack((1.7e12 + RNG.normal(size=200), np.resize([0.3, 0.1 + 0.2], 200)), 1)  # times; rounding errors
+    samples = truedrift.fit(X, steps=60, device="cpu", progress=False).sample(300)
+    assert 0.3 < samples[:, 0].std() < 3
+    assert np.ptp(samples[:, 1]) == 0
+
+
+@pytest.mark.parametrize("size", [1e200, 1e-200, 1e-310, 1e307])
+def test_units_of_any_finite_numbers(size):
+    """Standardized values do not depend on the unit of X, also where squares overflow or underflow."""
+    for values in (RNG.normal(size=(200, 2)), RNG.normal(size=(50, 4, 3))):
+        plain, scaled = samples_from_arrays(values), samples_from_arrays(values * size)
+        np.testing.assert_allclose(scaled.values, plain.values, atol=1e-5)
+        np.testing.assert_allclose(scaled.units.to_user(scaled.values) / size, values, atol=1e-5)
+
+
+def test_the_largest_numbers_are_fitted():
+    X = np.finfo(float).max * np.resize([1, -1, -1], (60, 2))
+    samples = truedrift.fit(X, steps=3, device="cpu", progress=False).sample(50)
+    assert np.isfinite(samples).all()
+
+
+def test_one_axis_gives_samples_of_one_axis(tmp_path):
+    x = RNG.normal(size=60)
+    model = truedrift.fit(x, steps=3, device="cpu", progress=False)
+    assert model.sample(5).shape == (5,)
+    loaded = truedrift.load(model.save(tmp_path))
+    np.testing.assert_array_equal(loaded.sample(5), model.sample(5))
+    assert loaded.evaluate(x).value == loaded.evaluate(x[:, None]).value == model.evaluate().value
+
+
 @pytest.mark.parametrize(
-    "change", [{"schema": 2}, {"classes": []}, {"shares": [2.0, 0.0, 0.0]}, {"units": {"shift": [0]}}]
+    ("X", "message"),
+    [
+        (np.full((5, 4), np.nan), r"X has 20 entries that are NaN or infinite; must be finite numbers"),
+        (np.zeros((1, 4)), r"X has shape \[1, 4\]; .*; pass at least two samples"),
+        (np.zeros((0, 4)), r"X has shape \[0, 4\]"),
+        (np.array([["a"] * 4] * 3), r"X cannot be read as numbers"),
+        ("text", r"X cannot be read as numbers"),
+        (np.full((3, 4), 1e300), r"X has values up to 1e\+300; must be near the data of the fit"),
+    ],
+)
+def test_mistakes_in_held_out_data_are_one_line(iris, X, message):
+    with pytest.raises(UserError, match=message):
+        iris.evaluate(X)
+
+
+def test_held_out_data_of_any_kind_are_compared(iris):
+    expected = iris.evaluate(IRIS.data).value
+    for X in (IRIS.data.tolist(), IRIS.data.astype(object), Table(IRIS.data.copy())):
+        assert iris.evaluate(X).value == expected
+
+
+def test_strengths_outside_of_the_training_are_refused_or_noted(iris):
+    np.testing.assert_array_equal(iris.sample(5, strength=1), iris.sample(5))
+    with pytest.raises(UserError, match=r"strength is 5; must be 1: the model was trained without guidance; leave it"):
+        iris.sample(5, strength=5)
+    for strength in (math.nan, math.inf, "2", -1, True, 10**400):
+        with pytest.raises(UserError, match=r"strength is .*; must be a number from 0 to 1e\+06; "):
+            iris.sample(5, strength=strength)
+    guided = replace(iris, strengths=(1.0, 4.0))
+    with pytest.warns(UserWarning, match=r"strength is 5, and the model was trained with strengths from 1 to 4"):
+        guided.sample(5, strength=5)
+    guided.sample(5, strength=np.float32(2))
+
+
+@pytest.mark.parametrize("seed", ["x", None, 2**70, -1, 1.0, True])
+def test_seeds_that_are_no_seeds_are_refused(iris, seed):
+    for use in (lambda: iris.sample(2, seed=seed), lambda: iris.sample(2, label="setosa", seed=seed)):
+        with pytest.raises(
+            UserError, match=r"seed is .*; must be (an integer )?from 0 to 2147483647; pass for example 0"
+        ):
+            use()
+    with pytest.raises(UserError, match="seed is"):
+        iris.evaluate(seed=seed)
+    with pytest.raises(UserError, match="seed is"):
+        truedrift.fit(IRIS.data, steps=1, seed=seed)
+
+
+def test_integers_of_numpy_are_integers(iris):
+    np.testing.assert_array_equal(iris.sample(np.int64(3), seed=np.uint8(1)), iris.sample(3, seed=1))
+    arguments = {"device": "cpu", "progress": False}
+    one = truedrift.fit(IRIS.data, steps=np.int64(5), seed=np.int32(2), **arguments)
+    np.testing.assert_array_equal(one.sample(3), truedrift.fit(IRIS.data, steps=5, seed=2, **arguments).sample(3))
+
+
+@pytest.mark.parametrize(
+    ("y", "label"),
+    [
+        ([True, False], True),
+        ([1.0, 0.0], 1.0),
+        ([1, 0], np.float32(1)),
+        ([np.float32(1), np.float32(0)], 1),
+        ([np.True_, np.False_], np.True_),
+        ([b"one", b"two"], b"one"),
+        (np.array([b"one", b"two"]), "one"),
+        (["\ud800", "b"], "\ud800"),
+    ],
+)
+def test_labels_of_y_are_labels_of_samples(y, label, tmp_path):
+    X = np.concatenate((RNG.normal(9, 0.1, (30, 2)), RNG.normal(size=(30, 2))))
+    model = truedrift.fit(
+        X,
+        np.repeat(np.array(y), 30) if isinstance(y, np.ndarray) else sorted(y * 30, key=y.index),
+        steps=3,
+        device="cpu",
+        progress=False,
+    )
+    assert truedrift.load(model.save(tmp_path)).classes == model.classes
+    number = int(model.samples.labels[0])
+    _, names = model.sample(3, label=label, return_labels=True)
+    assert set(names) == {model.classes[number]}
+    np.testing.assert_array_equal(model.sample(2, label=[label] * 2), model.sample(2, label=model.classes[number]))
+
+
+def test_a_label_of_another_type_is_one_line(iris):
+    for label in (object(), {"a": 1}, [[0], [1]], math.nan):
+        with pytest.raises(UserError, match=r"^label "):
+            iris.sample(2, label=label)
+
+
+def test_a_path_that_cannot_be_written_is_one_line(iris, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"the folder '.*file' cannot be written \(File exists\); must be a folder"):
+        iris.save(tmp_path / "file")
+
+
+def set_of_model(**change):
+    return lambda tree: tree | change
+
+
+def set_of_units(**change):
+    return lambda tree: tree | {"units": tree["units"] | change}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_of_model(schema=2),
+        set_of_model(schema=True),
+        set_of_model(classes=[]),
+        set_of_model(classes="abc"),
+        set_of_model(classes={"a": 1, "b": 2, "c": 3}),
+        set_of_model(classes=["a", "a", "b"]),
+        set_of_model(classes=["a", "\ud800", "b"]),
+        set_of_model(shares=[2.0, 0.0, 0.0]),
+        set_of_model(shares=[0.0, 0.0, 0.0]),
+        set_of_model(strength=math.nan),
+        set_of_model(strength=math.inf),
+        set_of_model(strength=10**400),
+        set_of_model(strength=True),
+        set_of_model(strengths=[0, 10**400]),
+        set_of_model(strengths=[False, True]),
+        set_of_model(strengths=[2, 1]),
+        set_of_model(units={"shift": [0]}),
+        set_of_model(units={"shift": [0.0] * 5, "scale": [1.0] * 5, "shape": [5]}),
+        set_of_units(shift=[10**400, 0, 0, 0]),
+        set_of_units(shape=[math.inf]),
+        set_of_units(shape=[-2, -2]),
+        set_of_units(shape=[1] * 64 + [4]),
+        set_of_units(shape="4"),
+        set_of_units(scale=[-1.0, 1.0, 1.0, 1.0]),
+        lambda tree: [tree],
+    ],
 )
 def test_damaged_model_is_one_line(iris, tmp_path, change):
     folder = iris.save(tmp_path)
     tree = json.loads((folder / "model.json").read_text())
-    (folder / "model.json").write_text(json.dumps(tree | change))
-    with pytest.raises(UserError, match=r"damaged; must be .*; (save|train)") as raised:
+    (folder / "model.json").write_text(json.dumps(change(tree)))
+    with pytest.raises(
+        UserError, match=r"model.json' is damaged; must be the file that Model.save wrote; save"
+    ) as raised:
         truedrift.load(folder)
     assert not re.search("\n", str(raised.value))
+
+
+@pytest.mark.parametrize("replace_file", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("nothing")])
+def test_model_file_that_is_no_file_is_refused(iris, tmp_path, replace_file):
+    path = iris.save(tmp_path) / "model.json"
+    path.unlink()
+    replace_file(path)
+    with pytest.raises(UserError, match=r"model.json' is damaged"):
+        truedrift.load(tmp_path)
 
 
 def test_a_small_class_does_not_limit_the_others():

@@ -4,11 +4,14 @@ import math
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Literal
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truedrift.errors import UserError
+from truedrift.errors import UserError, require_integer, require_integers
+from truedrift.generators import MLP, MLPOptions
 from truedrift.options import NonEmpty, Within, differences, from_dict, validated
 
 
@@ -175,3 +178,16 @@ def test_an_error_without_a_field_is_prefixed_with_its_section():
         from_dict(Group, {"picky": {"size": 1}})
     with pytest.raises(UserError, match=r"^the file 'size is' is missing; must exist; make it$"):
         from_dict(Picky, {"size": 1})
+
+
+def test_integers_of_other_libraries_are_stored_as_ints(tmp_path):
+    for value in (np.int64(3), np.uint8(3), np.array(3), torch.tensor(3)):
+        assert type(require_integer("n", value, 1, 8)) is int
+        assert require_integers("n", (1, value), 1, ascending=True) == (1, 3)
+        assert type(plan(count=value).count) is int
+    for value in (True, np.True_, torch.tensor(True), 2.0, np.float64(2), np.array([1, 2]), torch.tensor([1, 2]), "2"):
+        with pytest.raises(UserError, match=r"n is .*; must be an integer ≥ 1; pass for example 8"):
+            require_integer("n", value, 1, 8)
+    generator = MLP(MLPOptions(width=np.int64(16), depth=np.int32(2)), sample_shape=(2,), classes=1)
+    generator.save_pretrained(tmp_path)  # as JSON, which has no integers of NumPy
+    assert type(MLPOptions(width=np.int64(16)).width) is int

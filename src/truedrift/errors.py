@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
+import operator
 import os
 import unicodedata
 from collections.abc import Collection, Sequence
@@ -169,8 +170,30 @@ def require_choice(field: str, value: object, choices: Collection[str]) -> None:
         raise UserError(f"is {value!r}", allowed, fix, field=field)
 
 
-def require_integer(field: str, value: object, minimum: int, example: int) -> None:
-    """Require an integer of at least `minimum`; `example` is the value that the message suggests.
+def read_integer(value: object) -> int | None:
+    """Return an integer of any library as an int; None for a bool and for what is no integer.
+
+    Example:
+        >>> read_integer(2), read_integer(True), read_integer(2.0)
+        (2, None, None)
+    """
+    dtype = getattr(value, "dtype", None)
+    if isinstance(value, bool) or (dtype is not None and "bool" in str(dtype)):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):  # arrays and tensors of several numbers
+        return None
+
+
+def require_integer(field: str, value: object, minimum: int, example: int) -> int:
+    """Require an integer of at least `minimum`, and return it as an int.
+
+    Args:
+        field: The argument, for the message.
+        value: An int, or an integer of NumPy or another library.
+        minimum: The smallest allowed integer.
+        example: The value that the message suggests.
 
     Example:
         >>> require_integer("n", 0, 1, 8)
@@ -178,23 +201,28 @@ def require_integer(field: str, value: object, minimum: int, example: int) -> No
             ...
         truedrift.errors.UserError: n is 0; must be an integer ≥ 1; pass for example 8
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+    number = read_integer(value)
+    if number is None or number < minimum:
         allowed = f"must be an integer ≥ {minimum}"
         raise UserError(f"is {short_repr(value)}", allowed, f"pass for example {example}", field=field)
+    return number
 
 
 def require_integers(
     field: str, value: object, minimum: int, maximum: int | None = None, *, ascending: bool = False
-) -> None:
-    """Require one or more integers from `minimum` to `maximum`, strictly ascending if asked for."""
+) -> tuple[int, ...]:
+    """Require one or more integers from `minimum` to `maximum`, ascending if asked for; return them as ints."""
     if not isinstance(value, (tuple, list)) or not value:
         raise UserError(f"is {value!r}", "must be one or more integers", "pass for example 2,4,8", field=field)
-    for position, number in enumerate(value):
+    integers = tuple(
         require_integer(f"{field}[{position}]", number, minimum, max(minimum, 1))
-    if ascending and (list(value) != sorted(set(value)) or (maximum is not None and value[-1] > maximum)):
+        for position, number in enumerate(value)
+    )
+    if ascending and (list(integers) != sorted(set(integers)) or (maximum is not None and integers[-1] > maximum)):
         upper = "" if maximum is None else f" and ≤ {maximum}"
         allowed = f"must be strictly ascending integers ≥ {minimum}{upper}"
         raise UserError(f"is {value!r}", allowed, "sort them and pass each one once", field=field)
+    return integers
 
 
 def require_even(field: str, value: int, example: int) -> None:

@@ -14,8 +14,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import tempfile
-from contextlib import ExitStack
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -25,15 +29,24 @@ from typing import Any
 import torch
 
 from truedrift.choices import Estimator
-from truedrift.data.arrays import samples_from_arrays
+from truedrift.data.arrays import name_class, samples_from_arrays, to_finite_tensor
 from truedrift.data.samples import Samples, to_uint8
 from truedrift.data.units import Units
-from truedrift.errors import UserError, import_package, list_names, require_integer
+from truedrift.errors import (
+    UserError,
+    error_text,
+    import_package,
+    list_names,
+    read_number,
+    require_integer,
+    short_repr,
+)
 from truedrift.generators.base import CONFIG, WEIGHTS, Generator
 from truedrift.generators.sampling import draw_labels, sample
 from truedrift.hub import download_model, is_hub_name
 from truedrift.progress import Progress, no_progress
 from truedrift.recipes.arrays import array_config
+from truedrift.seeding import require_seed
 from truedrift.storage import read_regular, write_atomically
 from truedrift.training.load import default_strength, load_config, load_generator
 from truedrift.training.setup import Parts
@@ -42,6 +55,7 @@ from truedrift.training.train import train
 
 MODEL = "model.json"
 SCHEMA = 1
+LARGEST_STRENGTH = 1e6
 MOST_COMPARED = 2000
 """Largest number of samples on each side of an energy distance: its cost grows with their square."""
 
@@ -102,9 +116,11 @@ class Model:
 
         Args:
             n: Number of samples.
-            label: The class of all samples, or one class per sample; None: classes as frequent as in the data.
+            label: The class of all samples, or one class per sample, as in y or as in `classes`; None: classes as
+                frequent as in the data.
             seed: Seed of noise and classes. The same seed gives the same samples, and a larger n more of them.
-            strength: Guidance strength, for models trained with guidance.
+            strength: Guidance strength, for models trained with guidance. One that was not part of the training gives a
+                warning.
             return_labels: Also return the class of every sample.
 
         Returns:
@@ -112,12 +128,14 @@ class Model:
             `return_labels`, this array and an array of class names.
 
         Raises:
-            UserError: If there is no such class.
+            UserError: If there is no such class, or if the model was trained without guidance and `strength` is another
+                one than that of its training.
         """
         numpy: Any = import_package("numpy", "samples as arrays", "train")
-        require_integer("n", n, 1, 100)
+        n = require_integer("n", n, 1, 100)
+        strength = self.strength if strength is None else self._checked_strength(strength)
         labels = self._labels(n, label, seed)
-        values = sample(self.generator, labels, seed=seed, strength=self.strength if strength is None else strength)
+        values = sample(self.generator, labels, seed=seed, strength=strength)
         if self.units is not None:
             found = self.units.to_user(values).numpy()
         elif values.ndim == 4:
@@ -132,17 +150,35 @@ class Model:
         if label is None:
             return draw_labels(self.shares, n, seed)
         wanted = label.tolist() if hasattr(label, "tolist") else label
-        names = [wanted] * n if isinstance(wanted, (str, int, float)) else list(wanted)
-        if len(names) != n:
+        is_one = isinstance(wanted, (str, bytes)) or not isinstance(wanted, Iterable)
+        given = [wanted] * n if is_one else list(wanted)
+        if len(given) != n:
             raise UserError(
-                f"has {len(names)} entries", f"must be one class or {n}", "pass one per sample", field="label"
+                f"has {len(given)} entries", f"must be one class or {n}", "pass one per sample", field="label"
             )
+        names = [name_class(each) for each in given]
         numbers = {name: number for number, name in enumerate(self.classes)}
-        unknown = [name for name in names if str(name) not in numbers]
+        unknown = [each for each, name in zip(given, names, strict=True) if name not in numbers]
         if unknown:
             allowed = f"must be one of {list_names(self.classes)}"
-            raise UserError(f"is {unknown[0]!r}", allowed, "pass a class of the data", field="label")
-        return torch.tensor([numbers[str(name)] for name in names])
+            raise UserError(f"is {short_repr(unknown[0])}", allowed, "pass a class of the data", field="label")
+        return torch.tensor([numbers[name] for name in names])
+
+    def _checked_strength(self, strength: float) -> float:
+        """Return the strength that the user gave; warn if the model was trained with others."""
+        given = read_number(strength)
+        if not 0 <= given <= LARGEST_STRENGTH:
+            allowed = f"must be a number from 0 to {LARGEST_STRENGTH:g}"
+            raise UserError(f"is {short_repr(strength)}", allowed, "pass for example 1", field="strength")
+        if self.strengths is None or self.strengths[0] <= given <= self.strengths[1]:
+            return given
+        low, high = self.strengths
+        if not self.has_guidance:
+            allowed = f"must be {low:g}: the model was trained without guidance"
+            raise UserError(f"is {given:g}", allowed, "leave it out", field="strength")
+        note = f"strength is {given:g}, and the model was trained with strengths from {low:g} to {high:g}"
+        warnings.warn(note, stacklevel=3)
+        return given
 
     def evaluate(self, X: Any = None, *, seed: int = 0) -> EnergyDistance:
         """Compute the energy distance of samples to data, in standardized values.
@@ -152,14 +188,14 @@ class Model:
         distance to the data of `fit` does not show copies.
 
         Args:
-            X: Data [N, …] that was not used for training; None: the data of `fit`.
+            X: Data [N, …] that was not used for training, N ≥ 2; None: the data of `fit`.
             seed: Seed of the samples.
 
         Returns:
             The distance, of up to 2,000 samples and references.
 
         Raises:
-            UserError: If the model was loaded and X is None, or if the model makes images.
+            UserError: If X cannot be used, if the model was loaded and X is None, or if the model makes images.
 
         Example:
             >>> import numpy as np
@@ -168,6 +204,7 @@ class Model:
             >>> print(model.evaluate(rng.normal(size=(300, 2))))  # doctest: +ELLIPSIS
             energy distance ... (2000 samples, 300 references)
         """
+        seed = require_seed(seed)
         if self.units is None:
             raise UserError("the model makes images", "energy distances are for arrays", "run truedrift evaluate")
         if X is None and self.samples is None:
@@ -175,11 +212,15 @@ class Model:
         if X is None:
             y = self.samples.values if self.samples is not None else torch.empty(0)
         else:
-            given = torch.as_tensor(X)
-            if tuple(given.shape[1:]) != self.units.shape and not (given.ndim == 1 and self.units.shape == (1,)):
-                allowed = f"must have the shape [N, {', '.join(map(str, self.units.shape))}]"
+            given = to_finite_tensor(X)
+            shape, one_column = tuple(given.shape[1:]), ((), (1,))
+            if shape != self.units.shape and not (shape in one_column and self.units.shape in one_column):
+                allowed = f"must have the shape {['N', *self.units.shape]}".replace("'", "")
                 raise UserError(f"has shape {list(given.shape)}", allowed, "pass the same columns", field="X")
             y = self.units.to_model(given)
+            if not bool(torch.isfinite(y).all()):
+                problem = f"has values up to {given.abs().max().item():g}"
+                raise UserError(problem, "must be near the data of the fit", "pass values of the same units", field="X")
         order = torch.randperm(len(y), generator=torch.Generator().manual_seed(seed))[:MOST_COMPARED]
         labels = self._labels(MOST_COMPARED, None, seed)
         x = sample(self.generator, labels, seed=seed, strength=self.strength)
@@ -193,10 +234,11 @@ class Model:
 
         Returns:
             The folder: model.safetensors, config.json and model.json.
+
+        Raises:
+            UserError: If the folder cannot be written.
         """
         folder = Path(path)
-        folder.mkdir(parents=True, exist_ok=True)
-        self.generator.save_pretrained(folder)
         tree = {
             "schema": SCHEMA,
             "classes": list(self.classes),
@@ -205,7 +247,13 @@ class Model:
             "strengths": self.strengths,
             "units": None if self.units is None else self.units.describe(),
         }
-        write_atomically(folder / MODEL, (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode())
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self.generator.save_pretrained(folder)
+            write_atomically(folder / MODEL, (json.dumps(tree, indent=1, ensure_ascii=False) + "\n").encode())
+        except OSError as error:
+            problem = f"the folder {str(folder)!r} cannot be written ({error_text(error)})"
+            raise UserError(problem, "must be a folder in a writable place", "pass another path") from None
         return folder
 
 
@@ -257,9 +305,11 @@ def fit(
         >>> model.sample(4, label="b").shape
         (4, 3)
     """
+    steps, seed = require_integer("steps", steps, 1, 2000), require_seed(seed)
     samples = samples_from_arrays(X, y)
     config = array_config(samples, steps=steps, seed=seed, estimator=estimator)
     with ExitStack() as stack:
+        stack.enter_context(_arguments_instead_of_options())
         path = Path(stack.enter_context(tempfile.TemporaryDirectory()) if out is None else out)
         show: Progress = no_progress if isinstance(progress, bool) else progress
         if progress is True and find_spec("rich") is not None:  # rich is part of the app extra
@@ -270,6 +320,18 @@ def fit(
             if report.interrupted is not None:
                 raise KeyboardInterrupt(f"{report.interrupted}: stopped at step {report.step} of {report.steps}")
         return replace(load(path), samples=samples)
+
+
+@contextmanager
+def _arguments_instead_of_options() -> Iterator[None]:
+    """Name the argument `out` in errors that name the option --out of the command line."""
+    try:
+        yield
+    except UserError as error:
+        if "with --out" not in error.fix:
+            raise
+        fix = error.fix.replace("with --out", "with out=")
+        raise UserError(error.problem, error.allowed, fix, field=error.field) from None
 
 
 def load(path: str | Path) -> Model:
@@ -292,44 +354,54 @@ def load(path: str | Path) -> Model:
     """
     source = download_model(str(path), (CONFIG, WEIGHTS, MODEL)) if is_hub_name(path) else Path(path)
     loaded = load_generator(source)
-    if (source / MODEL).is_file():
-        tree = _read_model(source / MODEL, loaded.generator.classes)
-        units = None if tree["units"] is None else Units.from_description(tree["units"])
-        strengths = None if tree.get("strengths") is None else tuple(tree["strengths"])
-        return Model(
-            loaded.generator, tuple(tree["classes"]), tuple(tree["shares"]), units, tree["strength"], strengths
-        )
+    if os.path.lexists(source / MODEL):  # also a FIFO or a directory, which is refused
+        return _read_model(source / MODEL, loaded.generator)
     shares = loaded.shares or (1 / len(loaded.classes),) * len(loaded.classes)
     config = load_config(source)
     strengths = None if config is None else (config.condition.strength_low, config.condition.strength_high)
     return Model(loaded.generator, loaded.classes, shares, loaded.units, default_strength(source), strengths)
 
 
-def _read_model(path: Path, classes: int) -> dict[str, Any]:
-    """Read model.json and check its fields; the generator has that many classes."""
+def _read_model(path: Path, generator: Generator) -> Model:
+    """Read model.json, check its fields, and return the model of this generator."""
     try:
         tree = json.loads(read_regular(path).decode())
+        classes, shares, strengths = tree["classes"], tree["shares"], tree.get("strengths")
+        units = None if tree["units"] is None else Units.from_description(tree["units"])
         fits = (
-            tree["schema"] == SCHEMA
-            and all(isinstance(each, str) for each in tree["classes"])
-            and len(tree["shares"]) == len(tree["classes"]) == classes
-            and all(isinstance(each, float) and 0 <= each <= 1 for each in tree["shares"])
-            and isinstance(tree["strength"], (int, float))
-            and (tree.get("strengths") is None or _is_range(tree["strengths"]))
-            and (tree["units"] is None or isinstance(tree["units"], dict))
+            type(tree["schema"]) is int
+            and tree["schema"] == SCHEMA
+            and _are_classes(classes, generator.classes)
+            and isinstance(shares, list)
+            and len(shares) == len(classes)
+            and all(isinstance(each, float) and 0 <= each <= 1 for each in shares)
+            and sum(shares) > 0
+            and _is_strength(tree["strength"])
+            and (strengths is None or _is_range(strengths))
+            and (units is None or math.prod(units.shape) == math.prod(generator.sample_shape))
         )
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, AttributeError, ValueError, KeyError, TypeError, RecursionError):
         fits = False
     if not fits:
         raise UserError(f"{str(path)!r} is damaged", "must be the file that Model.save wrote", "save the model again")
-    return dict(tree)
+    low_high = None if strengths is None else (float(strengths[0]), float(strengths[1]))
+    return Model(generator, tuple(classes), tuple(shares), units, float(tree["strength"]), low_high)
+
+
+def _are_classes(names: Any, count: int) -> bool:
+    """Return whether these are that many different names, which UTF-8 can encode."""
+    return (
+        isinstance(names, list)
+        and len(names) == count
+        and all(isinstance(name, str) and not re.search("[\ud800-\udfff]", name) for name in names)
+        and len(set(names)) == count
+    )
+
+
+def _is_strength(value: Any) -> bool:
+    return 0 <= read_number(value) <= LARGEST_STRENGTH
 
 
 def _is_range(values: Any) -> bool:
-    """Return whether these are two numbers in ascending order."""
-    return (
-        isinstance(values, list)
-        and len(values) == 2
-        and all(isinstance(each, (int, float)) for each in values)
-        and 0 <= values[0] <= values[1] < math.inf
-    )
+    """Return whether these are two strengths in ascending order."""
+    return isinstance(values, list) and len(values) == 2 and all(map(_is_strength, values)) and values[0] <= values[1]

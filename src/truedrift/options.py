@@ -14,7 +14,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from truedrift.errors import UserError, suggest_name
+from truedrift.errors import UserError, read_integer, suggest_name
 
 Options = TypeVar("Options")
 LARGEST_INTEGER = (1 << 63) - 1
@@ -115,6 +115,27 @@ def validated(options: Options) -> Options:
     return from_dict(type(options), asdict(options))  # type: ignore[call-overload]
 
 
+def use_plain_integers(options: object) -> None:
+    """Replace the integers of NumPy and other libraries in a frozen dataclass by ints, which JSON can hold.
+
+    Example:
+        >>> @dataclass(frozen=True)
+        ... class Size:
+        ...     width: int
+        ...     def __post_init__(self):
+        ...         use_plain_integers(self)
+        >>> import numpy as np
+        >>> Size(np.int64(8))
+        Size(width=8)
+    """
+    for name, value in vars(options).items():
+        if isinstance(value, tuple):
+            plain = tuple(each if (number := read_integer(each)) is None else number for each in value)
+            object.__setattr__(options, name, plain)
+        elif (number := read_integer(value)) is not None:
+            object.__setattr__(options, name, number)
+
+
 def differences(a: Mapping[str, Any], b: Mapping[str, Any], where: str = "") -> list[str]:
     """List the dotted paths at which two trees differ, with both values.
 
@@ -197,8 +218,8 @@ def _tuple(parts: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
 def _scalar(kind: Any, value: Any, where: str) -> Any:
     if kind is float and type(value) in (int, float) and abs(value) <= sys.float_info.max:
         return float(value)
-    if kind is int and type(value) is int and abs(value) <= LARGEST_INTEGER:
-        return value
+    if kind is int and (number := read_integer(value)) is not None and abs(number) <= LARGEST_INTEGER:
+        return number
     if kind is bool and type(value) is bool:
         return value
     # Text may become a file name: no NUL, and no lone surrogates, which UTF-8 cannot encode.

@@ -8,15 +8,18 @@ import hashlib
 
 import torch
 
-from truedrift.errors import UserError
+from truedrift.errors import UserError, read_integer, short_repr
 
 LARGEST_SEED = 2**31 - 1
 
 
-def require_seed(seed: int) -> None:
-    """Require a seed from 0 to 2³¹ − 1."""
-    if not 0 <= seed <= LARGEST_SEED:
-        raise UserError(f"is {seed}", f"must be from 0 to {LARGEST_SEED}", "pass for example 0", field="seed")
+def require_seed(seed: object) -> int:
+    """Require an integer from 0 to 2³¹ − 1, and return it as an int."""
+    number = read_integer(seed)
+    if number is None or not 0 <= number <= LARGEST_SEED:
+        allowed = f"must be {'an integer ' if number is None else ''}from 0 to {LARGEST_SEED}"
+        raise UserError(f"is {short_repr(seed)}", allowed, "pass for example 0", field="seed")
+    return number
 
 
 def stream(seed: int, purpose: str, *numbers: int) -> torch.Generator:

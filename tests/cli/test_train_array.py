@@ -1,11 +1,15 @@
 """`truedrift train array`: the run of `fit` from a file, samples in the user's units, clear errors."""
 
+import json
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
 
 import truedrift
 from truedrift.cli import main
+from truedrift.errors import UserError
+from truedrift.recipes.overrides import recipe
 
 WINE = load_wine()
 TRAIN = ["train", "array", "--device", "cpu", "--set", "cadence.steps_per_epoch=200"]
@@ -31,6 +35,28 @@ def test_run_equals_fit_bit_for_bit(run, fitted):
     for one, other in zip(loaded.generator.parameters(), fitted.generator.parameters(), strict=True):
         np.testing.assert_array_equal(one.detach(), other.detach())
     np.testing.assert_array_equal(loaded.sample(99, seed=3), fitted.sample(99, seed=3))
+
+
+@pytest.mark.parametrize("steps", [50, 130])
+def test_run_of_another_length_equals_fit_bit_for_bit(run, tmp_path, steps):
+    """Warm-up and intervals follow from the number of steps."""
+    command = ["train", "array", "--device", "cpu", "--set", f"cadence.steps_per_epoch={steps}"]
+    assert main([*command, "--data", str(run.parent / "wine.npz"), "--out", str(tmp_path / "run")]) == 0
+    arguments = {"steps": steps, "device": "cpu", "progress": False}
+    fitted = truedrift.fit(WINE.data, WINE.target, out=tmp_path / "fit", **arguments)
+    np.testing.assert_array_equal(truedrift.load(tmp_path / "run").sample(99), fitted.sample(99))
+    configs = [json.loads((tmp_path / name / "config.json").read_text())["config"] for name in ("run", "fit")]
+    assert configs[0] | {"data": None} == configs[1] | {"data": None}
+
+
+def test_options_of_the_user_stay():
+    settings = ["cadence.steps_per_epoch=20", "optimizer.warmup_steps=3"]
+    tree = {"cadence": {"steps_per_epoch": 10, "log_every": 7}}
+    config = recipe("array", tree=tree, settings=settings)
+    assert (config.cadence.steps, config.cadence.log_every, config.optimizer.warmup_steps) == (20, 7, 3)
+    assert recipe("array", tree=tree).optimizer.warmup_steps == 2
+    with pytest.raises(UserError, match=r"cadence.steps_per_epoch is 0"):
+        recipe("array", settings=["cadence.steps_per_epoch=0"])
 
 
 def test_samples_are_in_the_units_and_classes_of_the_data(run, fitted, tmp_path):
@@ -84,7 +110,7 @@ def test_one_column_and_images_from_the_shell(tmp_path):
         assert main(["sample", run, "--form", "npz", "--count", "7", "--out", f"{run}.npz"]) == 0
         arrays = np.load(f"{run}.npz")
         assert set(arrays) == {"X"}
-        assert arrays["X"].shape == ((7, 1) if name == "column" else (7, 4, 4, 3))
+        assert arrays["X"].shape == ((7,) if name == "column" else (7, 4, 4, 3))
 
 
 @pytest.mark.parametrize(

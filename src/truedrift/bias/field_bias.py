@@ -192,7 +192,7 @@ def field_bias_trials(
     sizes = read_sizes(n, 3)  # the query and two others
     require_points(tau, x=x, positives=positives, generated=generated)
     require_choice("kernel", kernel, ("laplace", "gaussian"))
-    require_integer("trials", trials, 2, 2000)
+    trials = require_integer("trials", trials, 2, 2000)
     _require_range(torch.cat((x, positives, generated)), tau, kernel)
     # Compute the targets and the linear parts
     x, positives, generated = (each.detach().to("cpu", torch.float64) for each in (x, positives, generated))

@@ -197,7 +197,7 @@ def monte_carlo(
     chosen = [estimator_of(estimator) for estimator in estimators]
     require_points(tau, x=x, pool=pool)
     sizes = read_sizes(n)
-    require_integer("trials", trials, 2, 200_000)
+    trials = require_integer("trials", trials, 2, 200_000)
     require_seed(seed)
     require_distinct([each.name for each in chosen])
     most = max(each.budget(size) for each in chosen for size in sizes)

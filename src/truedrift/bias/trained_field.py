@@ -97,10 +97,10 @@ def measure_trained_field(
     """
     # Check the arguments
     require_points(tau, x=x, pool_pos=pool_pos, pool_gen=pool_gen)
-    require_integer("trials", trials, 2, 20_000)
-    require_integer("n", n, 1, 8)
-    require_integer("g", g, 2, 8)
-    require_integer("fresh", fresh, 0, 8)
+    trials = require_integer("trials", trials, 2, 20_000)
+    n = require_integer("n", n, 1, 8)
+    g = require_integer("g", g, 2, 8)
+    fresh = require_integer("fresh", fresh, 0, 8)
     require_seed(seed)
     if feature_scale != "none" and not divide_by_rms:
         problem, fix = f"is {feature_scale!r} with divide_by_rms=False", "pass 'none', or divide_by_rms=True"

@@ -17,6 +17,7 @@ from truedrift.axes import Tensor
 from truedrift.cli.options.models import Evaluate
 from truedrift.data.folder import has_test_split
 from truedrift.data.samples import Samples
+from truedrift.data.units import Units
 from truedrift.distributed import resolve_device
 from truedrift.errors import UserError, require_integer
 from truedrift.evaluation.catalog import build_extractor, default_extractor, independent_extractor
@@ -118,6 +119,7 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
     options = config.evaluation
     data = _load_data(command, config)
     loaded = [_load_generator(command, step, data) for step in command.step or (None,)]
+    data = _to_units(data, loaded[0].units)
     name = options.extractor or default_extractor(data.sample_shape)
     out = writable_directory(command.out or output_directory(command.run))
     # Evaluate every step at every strength.
@@ -170,7 +172,7 @@ def _evaluate(command: Evaluate, config: RunConfig, device: torch.device) -> str
 
 def _describe_energy(record: EvaluationRecord, trained: LoadedGenerator, data: Samples) -> str:
     """Return a line with the energy distance of a run on arrays, from `Model.evaluate`; nothing for other runs."""
-    if trained.units is None or trained.shares is None or data.units is None or data.units.shape != trained.units.shape:
+    if trained.units is None or trained.shares is None or data.units is None:
         return ""
     generator, of = trained.generator.to("cpu"), record.protocol
     model = Model(generator, trained.classes, trained.shares, trained.units, of.strength)
@@ -324,6 +326,19 @@ def _load_data(command: Evaluate, config: RunConfig) -> Samples:
         raise UserError(problem, "the data set to compare with must be given", "add for example --data cifar10")
     with ProgressDisplay(quiet=not is_rank_zero()) as progress:
         return load_reference_data(config.data, config.evaluation, seed=config.seed, progress=progress)
+
+
+def _to_units(data: Samples, units: Units | None) -> Samples:
+    """Standardize arrays by the shift and scale of the training data, as the samples are."""
+    if units is None or data.units is None or data.units.describe() == units.describe():
+        return data
+    if data.units.shape != units.shape:
+        raise UserError(
+            f"samples of {data.name} have shape {list(data.units.shape)}",
+            f"must have the shape {list(units.shape)} of the training data",
+            "pass a file with the same columns",
+        )
+    return replace(data, values=units.to_model(data.units.to_user(data.values)), units=units)
 
 
 def _load_generator(command: Evaluate, step: int | None, data: Samples) -> LoadedGenerator:

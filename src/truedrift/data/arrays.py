@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from truedrift.axes import Tensor
 from truedrift.data.array_files import ONLY, read_labeled_arrays
 from truedrift.data.samples import Samples
 from truedrift.data.units import Units
-from truedrift.errors import UserError, import_package, list_names
+from truedrift.errors import UserError, import_package, list_names, short_repr
 
 LARGEST_DIMENSION = 1 << 16
 
@@ -31,7 +31,7 @@ def samples_from_arrays(X: Any, y: Any = None, *, name: str = "array") -> Sample
     Raises:
         UserError: If X has no finite numbers or y does not fit.
     """
-    values = _to_tensor(X)
+    values = to_finite_tensor(X)
     units = Units.of(values)
     labels, classes = _encode_labels(y, len(values))
     return Samples(units.to_model(values), labels, classes, name, flips=False, units=units)
@@ -59,16 +59,24 @@ def read_array_samples(path: Path) -> Samples:
     return samples_from_arrays(X, y)
 
 
-def _to_tensor(X: Any) -> Tensor:
-    """Return X as a tensor [N, …] on the CPU after all checks."""
+def to_finite_tensor(X: Any) -> Tensor:
+    """Return a user's array X as a tensor [N, …] on the CPU.
+
+    Args:
+        X: Numbers [N, …] with N ≥ 2: a tensor, an array or table of any library, or lists.
+
+    Returns:
+        Its values; memory is shared where possible.
+
+    Raises:
+        UserError: If X has no finite numbers.
+    """
     allowed = "must be finite numbers [N, …] with N ≥ 2"
     try:
         values = X.detach().cpu() if isinstance(X, Tensor) else torch.from_numpy(_to_numbers(X))
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         text = str(error).partition("\n")[0][:100]
         raise UserError(f"cannot be read as numbers ({text})", allowed, "pass an array of numbers", field="X") from None
-    if values.ndim == 1:
-        values = values.unsqueeze(1)
     if values.ndim == 0 or len(values) < 2 or values.numel() == 0:
         raise UserError(f"has shape {list(values.shape)}", allowed, "pass at least two samples", field="X")
     if values[0].numel() > LARGEST_DIMENSION:
@@ -87,6 +95,9 @@ def _to_numbers(X: Any) -> Any:
     """Return lists, or an array or table of any library, as a NumPy array that torch can share."""
     numpy = import_package("numpy", "arrays", "train")
     array = numpy.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X)
+    entries = array.flat if array.dtype.kind == "O" else ()
+    if array.dtype.kind in "mM" or any(isinstance(each, (numpy.datetime64, numpy.timedelta64)) for each in entries):
+        raise TypeError("it has dates or times")  # NumPy would convert them to numbers of an arbitrary unit
     if array.dtype.kind not in "fiubc":
         array = array.astype("float64")  # columns of several types; fails for text
     is_known = array.dtype.name in ("float16", "float32", "float64", "uint8", "int64", "complex128")
@@ -95,18 +106,36 @@ def _to_numbers(X: Any) -> Any:
     return numpy.require(array, dtype, ["C_CONTIGUOUS", "WRITEABLE", "ALIGNED"])
 
 
+def name_class(label: Any) -> str:
+    """Return the name of the class of a label: text, bytes, or a number of any library.
+
+    Example:
+        >>> name_class(3), name_class(3.0), name_class(True), name_class(b"a"), name_class("a")
+        ('3', '3', '1', 'a', 'a')
+    """
+    value = label.item() if hasattr(label, "item") else label
+    if isinstance(value, bytes):
+        value = value.decode(errors="backslashreplace")
+    if isinstance(value, (int, float)) and (isinstance(value, int) or value.is_integer()):
+        value = int(value)
+    return str(value).encode(errors="backslashreplace").decode()  # no lone surrogates, which cannot be saved
+
+
 def _encode_labels(y: Any, count: int) -> tuple[Tensor, tuple[str, ...]]:
     """Return label numbers [N] and the names of the classes, in sorted order."""
     if y is None:
         return torch.zeros(count, dtype=torch.int64), ("all",)
-    given: Sequence[Any] = y.tolist() if hasattr(y, "tolist") else list(y)
+    listed = y.tolist() if hasattr(y, "tolist") else y
+    if isinstance(listed, (str, bytes)) or not isinstance(listed, Iterable):
+        raise UserError(f"is {short_repr(y)}", "must have one label per sample", "pass a column of labels", field="y")
+    given = list(listed)
     if len(given) != count or any(isinstance(each, (list, tuple, dict)) for each in given):
         problem = f"has {len(given)} entries for {count} samples" if len(given) != count else "has several columns"
         raise UserError(problem, "must have one label per sample", "pass a column of labels", field="y")
     if any(isinstance(each, float) and not each.is_integer() for each in given):
         allowed = "must be classes: integers or text"
         raise UserError("has numbers with fractions", allowed, "append a continuous target to X", field="y")
-    names = [str(int(each)) if isinstance(each, (bool, int, float)) else str(each) for each in given]
+    names = [name_class(each) for each in given]
     try:
         ordered = sorted(
             set(names), key=lambda each: (0, int(each), "") if each.lstrip("-").isdecimal() else (1, 0, each)

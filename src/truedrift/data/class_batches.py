@@ -138,7 +138,7 @@ class ClassBatches:
         require_choice("sampling", sampling, SAMPLINGS)
         counts = torch.bincount(labels, minlength=classes)
         _require_sizes(counts, classes, n, sampling, names)
-        require_integer("queue_size", queue_size, 1, 256)
+        queue_size = require_integer("queue_size", queue_size, 1, 256)
         _require_classes_per_step(classes_per_step, classes)
         self.n, self.seed, self.flips, self.sampling, self.queue_size = n, seed, flips, sampling, queue_size
         self.classes_per_step = None if classes_per_step == classes else classes_per_step
@@ -165,7 +165,7 @@ class ClassBatches:
 
     def at(self, step: int) -> Batch:
         """Return the positives of a step: indices and mirrored [C', n], in the order of `classes_at`."""
-        require_integer("step", step, 0, 0)
+        step = require_integer("step", step, 0, 0)
         drawn = self.classes_at(step)
         if self.sampling == "queue":
             indices = self._draw_from_queue(step, drawn)
@@ -179,7 +179,7 @@ class ClassBatches:
 
     def unconditional(self, step: int, u: int) -> Batch:
         """Draw u images of all classes uniformly, without replacement within the batch: indices and mirrored [u]."""
-        require_integer("step", step, 0, 0)
+        step = require_integer("step", step, 0, 0)
         if not 0 <= u <= self.total:
             raise UserError(f"is {u}", f"must be 0 to {self.total}, the number of images", "use fewer", field="u")
         indices = torch.randperm(self.total, generator=stream(self.seed, "unconditional", step))[:u]
@@ -274,7 +274,7 @@ def _require_sizes(counts: Tensor, classes: int, n: int, sampling: Sampling, nam
     if len(counts) != classes or classes < 1:
         problem = f"the largest label is {len(counts) - 1} and classes is {classes}"
         raise UserError(problem, "labels must be below the number of classes", "count the classes again")
-    require_integer("n", n, 1, 64)
+    n = require_integer("n", n, 1, 64)
     smallest = int(counts.argmin())
     size = int(counts[smallest])
     least = n if sampling == "without-replacement" else 1

@@ -60,7 +60,7 @@ class GaussianMixture:
         self, count: int, generator: torch.Generator, *, dtype: torch.dtype = torch.float32
     ) -> tuple[Float[Tensor, "count D"], Int[Tensor, " count"]]:
         """Draw the same points, together with the mode k [count] of each point."""
-        require_integer("count", count, 0, 1000)
+        count = require_integer("count", count, 0, 1000)
         means = torch.tensor(self.means, dtype=dtype, device=generator.device)
         k = torch.randint(len(self.means), (count,), generator=generator, device=generator.device)
         noise = torch.randn(count, means.shape[-1], generator=generator, dtype=dtype, device=generator.device)

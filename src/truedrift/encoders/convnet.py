@@ -26,6 +26,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import MapEncoder, require_image
 from truedrift.encoders.pooling import parse_poolings
 from truedrift.errors import require_integer, require_integers
+from truedrift.options import use_plain_integers
 from truedrift.seeding import stream
 
 SLOPE = 0.2
@@ -44,6 +45,7 @@ class ConvNetOptions:
     """How feature maps become groups, see `truedrift.encoders.pooling`: one name, or one per stage with commas."""
 
     def __post_init__(self) -> None:
+        use_plain_integers(self)
         require_integer("seed", self.seed, 0, 0)
         require_integers("channels", self.channels, 1)
         parse_poolings(self.pooling, len(self.channels))

@@ -22,6 +22,7 @@ from truedrift.encoders.base import MapEncoder, require_image
 from truedrift.encoders.pooling import parse_poolings
 from truedrift.encoders.preprocessing import ImageNetNormalization, resize, rgb
 from truedrift.errors import UserError, import_package, require_choice, require_integer, require_integers
+from truedrift.options import use_plain_integers
 from truedrift.seeding import stream
 
 REPOSITORY = "facebook/dinov2-small"
@@ -56,6 +57,7 @@ class DINOv2Options:
     """Seed of the random weights."""
 
     def __post_init__(self) -> None:
+        use_plain_integers(self)
         require_integer("image_size", self.image_size, 1, 98)
         require_integers("blocks", self.blocks, 1, ascending=True)
         require_choice("input_normalization", self.input_normalization, INPUT_NORMALIZATIONS)

@@ -32,6 +32,7 @@ from truedrift.encoders.base import MapEncoder, require_image
 from truedrift.encoders.pooling import parse_poolings
 from truedrift.encoders.preprocessing import ImageNetNormalization, resize, rgb
 from truedrift.errors import UserError, require_integer, require_integers
+from truedrift.options import use_plain_integers
 from truedrift.storage import cache_directory, read_tensors
 
 FETCH = "truedrift data fetch efficientnet-lite0"
@@ -129,6 +130,7 @@ class EfficientNetLite0Options:
     """How feature maps become groups, see `truedrift.encoders.pooling`: one name, or one per tap with commas."""
 
     def __post_init__(self) -> None:
+        use_plain_integers(self)
         require_integer("image_size", self.image_size, 32, 64)
         if self.image_size % 32:
             allowed = "must be a multiple of 32, the total stride of this network"

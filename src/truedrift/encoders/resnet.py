@@ -26,6 +26,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.encoders.base import MapEncoder, require_image
 from truedrift.encoders.pooling import parse_poolings
 from truedrift.errors import UserError, require_integer, require_integers
+from truedrift.options import use_plain_integers
 from truedrift.storage import hash_tensors, read_tensors, write_tensors
 
 WEIGHTS = "encoder.safetensors"
@@ -50,6 +51,7 @@ class ResNetOptions:
     """Residual blocks per stage; each further stage has maps of half the size."""
 
     def __post_init__(self) -> None:
+        use_plain_integers(self)
         require_integer("width", self.width, GROUP, 32)
         if self.width % GROUP:
             fix = "pass for example 32"
@@ -181,6 +183,7 @@ class OwnEncoderOptions:
     """The weights that the run must hold (`hash_encoder`), so that a run cannot be resumed with others; none: any."""
 
     def __post_init__(self) -> None:
+        use_plain_integers(self)
         require_integers("taps", self.taps, 0, ascending=True)
         parse_poolings(self.pooling, len(self.taps))
 

@@ -64,8 +64,8 @@ def evaluate(
     Raises:
         UserError: If a number is out of range, or a sample is not finite.
     """
-    require_integer("samples", samples, 2, 50_000)
-    require_integer("batch", batch, 1, 256)
+    samples = require_integer("samples", samples, 2, 50_000)
+    batch = require_integer("batch", batch, 1, 256)
 
     # Features of the samples
     feature_ids = torch.arange(min(samples, COMPARED))

@@ -246,7 +246,7 @@ def find_neighbors(
         raise UserError(problem, f"must have at least {SHOWN}", "use more images")
     if reference is None:
         reference = len(train) if extractor.name in CHEAP else FEW
-    require_integer("reference", reference, 1, FEW)
+    reference = require_integer("reference", reference, 1, FEW)
     samples = Samples(generated, torch.zeros(len(generated), dtype=torch.long), ("samples",), "samples", flips=False)
     held_out_views, views = _views(held_out, mirrored=train.flips), _views(samples, mirrored=train.flips)
     parts = _choose_references(train, reference, [held_out_views, views], progress)

@@ -64,7 +64,7 @@ def choose_samples(samples: Samples, count: int, seed: int = 0) -> Samples:
     Returns:
         The chosen samples.
     """
-    require_integer("count", count, 1, 500)
+    count = require_integer("count", count, 1, 500)
     ids = torch.randperm(len(samples), generator=stream(seed, "probe"))[:count]
     return samples.take(ids)
 

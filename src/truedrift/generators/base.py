@@ -96,7 +96,7 @@ class Generator(nn.Module, PyTorchModelHubMixin, library_name="truedrift", tags=
     ) -> None:
         super().__init__()
         require_sample_shape(sample_shape)
-        require_integer("classes", classes, 1, 1)
+        classes = require_integer("classes", classes, 1, 1)
         self.sample_shape = tuple(sample_shape)
         self.noise_shape = noise_shape
         self.classes = classes

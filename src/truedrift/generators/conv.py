@@ -40,6 +40,7 @@ from truedrift.generators.layers import (
     enlarge,
     strength_features,
 )
+from truedrift.options import use_plain_integers
 
 LAYOUT = torch.channels_last
 """Memory format of the maps. Bilinear interpolation on a CPU is ten times faster if channels are last."""
@@ -64,6 +65,7 @@ class ConvOptions:
     """Add the vector v_label inside w. Without it the label is only one of the inputs of w."""
 
     def __post_init__(self) -> None:
+        use_plain_integers(self)
         for name, example in (("noise", 64), ("condition", 256), ("embedding", 32)):
             require_integer(name, getattr(self, name), 1, example)
         require_integers("widths", self.widths, 1)

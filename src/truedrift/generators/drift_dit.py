@@ -45,6 +45,7 @@ from truedrift.generators.layers import (
     rope_angles,
     strength_features,
 )
+from truedrift.options import use_plain_integers
 
 STRENGTH_FEATURES = 256
 HIDDEN = 4
@@ -74,6 +75,7 @@ class DriftDiTOptions:
     """Dimension of z as a vector that all patches share; None: a noise image, as published."""
 
     def __post_init__(self) -> None:
+        use_plain_integers(self)
         for name, example in (("width", 384), ("depth", 8), ("heads", 6), ("patch", 4)):
             require_integer(name, getattr(self, name), 1, example)
         for name, example in (("registers", 8), ("style_draws", 32), ("style_entries", 64)):

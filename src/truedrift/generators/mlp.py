@@ -24,6 +24,7 @@ from truedrift.axes import Float, Tensor
 from truedrift.errors import UserError, require_even, require_integer
 from truedrift.generators.base import Generator
 from truedrift.generators.layers import Embedding, Linear, RMSNorm, strength_features
+from truedrift.options import use_plain_integers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +47,7 @@ class MLPOptions:
     tables with unbounded columns."""
 
     def __post_init__(self) -> None:
+        use_plain_integers(self)
         for name, example in (("width", 512), ("depth", 3), ("noise", 64), ("embedding", 32)):
             require_integer(name, getattr(self, name), 1, example)
         require_even("embedding", self.embedding, 32)

@@ -12,7 +12,7 @@ from truedrift.axes import Float, Int, Tensor
 from truedrift.errors import UserError, require_integer
 from truedrift.generators.base import Generator
 from truedrift.progress import Progress, no_progress
-from truedrift.seeding import stream
+from truedrift.seeding import require_seed, stream
 
 BLOCK = 64
 """Ids per block of noise."""
@@ -51,8 +51,8 @@ def sample(
         torch.Size([3, 1, 8, 8])
     """
     _require_labels(labels, generator.classes)
-    require_integer("batch", batch, 1, 256)
-    require_integer("first_id", first_id, 0, 0)
+    batch, first_id = require_integer("batch", batch, 1, 256), require_integer("first_id", first_id, 0, 0)
+    seed = require_seed(seed)
     strengths = torch.as_tensor(strength, dtype=torch.float32)
     if strengths.shape not in ((), labels.shape):
         allowed = f"must be one number or have shape {list(labels.shape)}"
@@ -103,6 +103,7 @@ def draw_labels(shares: Sequence[float], count: int, seed: int) -> Int[Tensor, "
         >>> draw_labels([0.0, 1.0], 3, seed=0)
         tensor([1, 1, 1])
     """
+    seed = require_seed(seed)
     limits = torch.tensor(shares, dtype=torch.float64).cumsum(0)
     draws = torch.rand(count, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     return torch.searchsorted(limits / limits[-1], draws, right=True).clamp_max(len(shares) - 1)

@@ -35,6 +35,7 @@ from truedrift.generators.layers import (
     image_convolution,
     strength_features,
 )
+from truedrift.options import use_plain_integers
 
 HEAD = 64
 """Channels per attention head."""
@@ -57,6 +58,7 @@ class UNetOptions:
     """Dimension of the condition w, and number of strength features; even."""
 
     def __post_init__(self) -> None:
+        use_plain_integers(self)
         for name, example in (("width", 128), ("blocks", 2), ("attention", 16), ("condition", 128)):
             require_integer(name, getattr(self, name), 1, example)
         require_integers("multipliers", self.multipliers, 1)

@@ -40,19 +40,27 @@ WITHOUT_DATA = 10_000, 2
 """Number of samples and dimension that the recipe assumes before it knows the data."""
 
 
-def array(*, n: int | None = None, seed: int = 0, estimator: Estimator = "abc", data: str | None = None) -> RunConfig:
+def array(
+    *,
+    n: int | None = None,
+    seed: int = 0,
+    estimator: Estimator = "abc",
+    data: str | None = None,
+    steps: int = STEPS,
+) -> RunConfig:
     """Return the recipe of the user's arrays; `data` is a .npz file with X and y, or a .npy file with X.
 
-    The run is that of `truedrift.fit(X, y, seed=seed)`, bit for bit.
+    The run is that of `truedrift.fit(X, y, seed=seed, steps=steps)`, bit for bit. `recipe` passes the steps of
+    cadence.steps_per_epoch, from which the lengths of warm-up and intervals follow.
     """
     if data is None:
         N, D = WITHOUT_DATA
-        return _config((N,), D, DataOptions(name="array"), n=n, steps=STEPS, seed=seed, estimator=estimator)
+        return _config((N,), D, DataOptions(name="array"), n=n, steps=steps, seed=seed, estimator=estimator)
     path = Path(data).absolute()
     options = DataOptions(name="array", root=str(path))
     samples = read_array_samples(path)
     counts, D = tuple(samples.counts().tolist()), samples.sample_shape[0]
-    return _config(counts, D, options, n=n, steps=STEPS, seed=seed, estimator=estimator)
+    return _config(counts, D, options, n=n, steps=steps, seed=seed, estimator=estimator)
 
 
 def array_config(samples: Samples, *, steps: int = STEPS, seed: int = 0, estimator: Estimator = "abc") -> RunConfig:

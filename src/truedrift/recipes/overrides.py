@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from truedrift.errors import UserError, require_choice
+from truedrift.options import LARGEST_INTEGER
 from truedrift.recipes.arrays import array
 from truedrift.recipes.recipes import (
     cifar10,
@@ -41,6 +42,7 @@ FLAG_PATHS: dict[str, tuple[tuple[str, ...], ...]] = {
     "estimator": (("objective", "estimator_pos"), ("objective", "estimator_neg")),
     "data": (("data", "name"), ("data", "root")),
     "classes": (("data", "classes"),),
+    "steps": (("cadence", "steps_per_epoch"),),
 }
 """The options that each argument of a recipe sets."""
 
@@ -83,6 +85,7 @@ def recipe(
     if "classes" not in parameters and "classes" in arguments:  # every data set has classes, also in other recipes
         settings = (f"data.classes={json.dumps(arguments.pop('classes'))}", *settings)
     arguments |= _data_arguments(parameters, arguments, tree or {}, settings)
+    arguments |= _steps_argument(parameters, arguments, tree or {}, settings)
     unknown = [key for key in arguments if key not in parameters]
     if unknown:
         raise UserError(
@@ -116,6 +119,24 @@ def _data_arguments(
             right_type = isinstance(value, str if option == "root" else (list, tuple))
             if value and right_type and (overrides or argument not in given):
                 found[argument] = value if option == "root" else tuple(value)
+    return found
+
+
+def _steps_argument(
+    parameters: Collection[str], given: Mapping[str, Any], tree: Mapping[str, Any], settings: Sequence[str]
+) -> dict[str, Any]:
+    """Return the number of steps where it was given as an option, not as an argument.
+
+    Warm-up and intervals of a recipe with the argument `steps` depend on it.
+    """
+    found: dict[str, Any] = {}
+    if "steps" not in parameters:
+        return found
+    for options, overrides in ((tree, False), (apply_settings({}, settings), True)):
+        cadence = options.get("cadence")
+        steps = cadence.get("steps_per_epoch") if isinstance(cadence, Mapping) else None
+        if type(steps) is int and 1 <= steps <= LARGEST_INTEGER and (overrides or "steps" not in given):
+            found["steps"] = steps  # other values are refused with the configuration
     return found
 
 
