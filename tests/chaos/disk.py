@@ -18,8 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from oracles.outcomes import read_outcome
+
 from truedrift.training import checkpoint as checkpoint_module
-from truedrift.training.loggers import Loggers, TensorBoard
+from truedrift.training import loggers as loggers_module
+from truedrift.training.loggers import LOGGERS, Loggers, TensorBoard
 
 from .commands import Before, find_problem, replace_everywhere
 from .operations import ERRORS, AtOperation, last_saved_step, read_operations
@@ -140,6 +143,73 @@ def keep_failing() -> None:
     Loggers._drop_on_failure = lambda self, name: contextlib.nullcontext()  # type: ignore[method-assign]
 
 
+# ---- Folders of loggers ----
+
+
+LOSSES = ("link in its place", "removed", "renamed", "link from the start")
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A logger, and what happens to its folder."""
+
+    name: str
+    how: str
+
+
+def draw_loss(rng: random.Random, number: int) -> Loss:
+    """Draw every logger with every loss: the first three cases have all loggers."""
+    names = list(LOGGERS)
+    return Loss(names[number % len(names)], LOSSES[(number + number // len(names)) % len(LOSSES)])
+
+
+def lose_folder(loss: Loss, run: Path, elsewhere: Path) -> None:
+    """Remove, rename or replace the folder of a logger before its third line, or plant a link before it is made."""
+    os.environ["WANDB_MODE"] = "offline"
+    os.environ.pop("MLFLOW_TRACKING_URI", None)
+    folder, add, done = run / loss.name, Loggers.add, 0
+    if loss.how == "link from the start":
+        run.mkdir()
+        folder.symlink_to(elsewhere)
+        return
+
+    def lose_then_add(self: Loggers, metrics: Any) -> None:
+        nonlocal done
+        done += 1
+        if done == 3:
+            folder.rename(run.with_name("old"))
+            if loss.how == "removed":
+                shutil.rmtree(run.with_name("old"))
+            elif loss.how == "link in its place":
+                folder.symlink_to(elsewhere)
+        add(self, metrics)
+
+    Loggers.add = lose_then_add  # type: ignore[method-assign]
+
+
+def attack_logger(bench: Bench, loss: Loss, before: Sequence[Before]) -> str | None:
+    """Let a logger lose its folder. It is reported once, nothing is written elsewhere, and the run does not notice."""
+    folder = bench.new_folder()
+    run, elsewhere = folder / "run", folder / "elsewhere"
+    elsewhere.mkdir()
+    arguments = train_arguments(run, "--log", loss.name)
+    ended = bench.run(arguments, folder, [*before, partial(lose_folder, loss, run, elsewhere)])
+    problem = find_problem(ended, allowed=(0,))
+    if problem is not None:
+        return problem
+    if any(elsewhere.iterdir()):
+        return "written through the link"
+    if sum(" is off (" in line for line in ended.messages) != 1:
+        return f"not reported once: {ended.err}"
+    return None if read_outcome(run) == bench.outcome else "the run differs"
+
+
+def check_no_places() -> None:
+    """Break the loggers: links are followed, and lost folders are not noticed."""
+    loggers_module._Places.check = lambda self: None  # type: ignore[method-assign]
+    loggers_module._make_folder = lambda path: path.mkdir(exist_ok=True) or path  # type: ignore[func-returns-value]
+
+
 def attacks(bench: Bench) -> list[Attack]:
     def draw_in_second_save(rng: random.Random, number: int) -> FailAt:
         renamed = bench.operations.index("rename checkpoints/step-00000006/.manifest.json.writing")
@@ -171,5 +241,15 @@ def attacks(bench: Bench) -> list[Attack]:
             broken=keep_failing,
             quick_tries=2,
             cases=9,
+        ),
+        Attack(
+            "folder of a logger lost or replaced by a link",
+            draw_loss,
+            lambda loss, before: attack_logger(bench, loss, before),
+            control="folders not checked",
+            broken=check_no_places,
+            quick_tries=3,
+            cases=12,
+            control_draw=lambda rng, number: Loss("tensorboard", LOSSES[number % len(LOSSES)]),
         ),
     ]

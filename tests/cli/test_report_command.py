@@ -1,7 +1,9 @@
 """`truedrift report` on runs and records: where the page is written, and errors in one line."""
 
 import json
+import os
 import re
+import tempfile
 from importlib import import_module
 
 import pytest
@@ -40,7 +42,7 @@ def test_the_page_of_one_run_is_written_to_its_directory(tmp_path, capsys):
 
 def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatch):
     """The disk is full after three files."""
-    run, write = write_run(tmp_path / "mine"), report_module.write_atomically
+    run, write = write_run(tmp_path / "mine"), report_module.write_new
     before = sorted(run.rglob("*"))
     written = []
 
@@ -50,7 +52,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatc
         written.append(path)
         write(path, content)
 
-    monkeypatch.setattr(report_module, "write_atomically", fill_disk)
+    monkeypatch.setattr(report_module, "write_new", fill_disk)
     assert main(["report", str(run)]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -58,6 +60,62 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(tmp_path, capsys, monkeypatc
     assert printed.err == f"truedrift: {message}\n"
     assert len(written) == 3
     assert sorted(run.rglob("*")) == before
+
+
+def read_files(directory):
+    return {path.name: path.read_bytes() if path.is_file() else None for path in directory.iterdir()}
+
+
+@pytest.fixture
+def reported(tmp_path, capsys):
+    """A run, and a directory with a report of it under an older title."""
+    run, out = write_run(tmp_path / "mine"), tmp_path / "out"
+    assert main(["report", str(run), "--out", str(out), "--title", "old"]) == 0
+    for path in out.iterdir():
+        path.write_bytes(b"old")
+    capsys.readouterr()
+    return run, out
+
+
+def test_a_directory_in_the_place_of_a_file_leaves_all_old_files(reported, capsys):
+    run, out = reported
+    (out / "report.html").unlink()
+    (out / "report.html").mkdir()
+    before = read_files(out)
+    assert main(["report", str(run), "--out", str(out)]) == 2
+    assert f"'{out / 'report.html'}' is a directory; must be a file" in capsys.readouterr().err
+    assert read_files(out) == before
+
+
+@pytest.mark.parametrize("error", [PermissionError(1, "Operation not permitted"), KeyboardInterrupt()])
+def test_a_report_that_cannot_be_finished_leaves_all_old_files(reported, capsys, monkeypatch, error):
+    """The last file cannot be written: the message names it, and not its hidden copy."""
+    run, out = reported
+    before, write = read_files(out), report_module.write_new
+
+    def fail_at_last(path, content):
+        write(path, content)
+        if path.name == ".runs.tex.writing":
+            raise error
+
+    monkeypatch.setattr(report_module, "write_new", fail_at_last)
+    assert main(["report", str(run), "--out", str(out)]) == (2 if isinstance(error, OSError) else 130)
+    printed = capsys.readouterr().err
+    assert ".writing" not in printed
+    assert not isinstance(error, OSError) or str(out / "runs.tex") in printed
+    assert read_files(out) == before
+
+
+def test_what_a_killed_report_left_is_removed(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    left = tmp_path / "temporary" / "truedrift-report-killed"
+    left.mkdir(parents=True)
+    os.utime(left, (0, 0))
+    run = write_run(tmp_path / "mine")
+    (run / ".report.html.writing").write_bytes(b"torn")
+    assert main(["report", str(run)]) == 0
+    assert not any((tmp_path / "temporary").iterdir())
+    assert not list(run.glob(".*"))
 
 
 def test_two_runs_are_compared_in_a_directory_of_their_own(tmp_path, capsys, monkeypatch):

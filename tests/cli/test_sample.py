@@ -147,9 +147,12 @@ def test_classes_have_equal_shares(capsys, digits, tmp_path, count):
 
 @pytest.mark.parametrize(("count", "size"), [(15, (36, 342)), (29, (70, 342)), (4, (36, 138))])
 def test_rows_of_a_grid_have_equal_length(capsys, digits, tmp_path, count, size):
-    assert run(capsys, digits, "--count", count, "--out", tmp_path / "a.png")[0] == 0
+    status, out, _ = run(capsys, digits, "--count", count, "--out", tmp_path / "a.png")
+    assert status == 0
     with Image.open(tmp_path / "a.png") as image:
         assert image.size == size
+    drawn = count - count % 10 if count > 10 else count
+    assert (f"a grid has equal rows: {drawn} of {count}\n" in out) == (drawn < count)
 
 
 @pytest.mark.parametrize("form", ["grid", "npz", "folder"])

@@ -6,6 +6,7 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from short_runs import at_step, run, run_outcome, short_config
 
 from truedrift.errors import UserError
 from truedrift.training import MetricsLog, journal, read_metrics, telemetry
@@ -183,6 +184,36 @@ def test_offset_syncs_the_file(path, monkeypatch):
         synced.clear()
         assert log.sync()[0] == path.stat().st_size
     assert synced == [path.stat().st_size]
+
+
+@pytest.mark.parametrize("failure", ["renamed", "removed", "another file in its place"])
+def test_a_log_that_was_moved_is_not_written(tmp_path, failure):
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.parent.mkdir()
+    with MetricsLog(path) as log:
+        log.append(ENTRIES[0])
+        moved = tmp_path / "moved.jsonl"
+        path.rename(moved)
+        if failure == "removed":
+            moved.unlink()
+        elif failure == "another file in its place":
+            path.write_bytes(moved.read_bytes())
+        for write in (lambda: log.append(ENTRIES[1]), log.sync):
+            with pytest.raises(UserError, match=r"metrics.jsonl' was moved, removed or replaced during the run; .*; "):
+                write()
+    for kept in (path, moved):
+        assert not kept.exists() or read_metrics(kept) == ENTRIES[:1]
+
+
+def test_a_run_whose_directory_is_renamed_stops(tmp_path):
+    """It stops at the next line of its log; nothing is written to the old place, and the run goes on from its place."""
+    out, moved = tmp_path / "run", tmp_path / "moved"
+    config = short_config("digits")
+    with pytest.raises(UserError, match="a run directory must stay in its place"):
+        run(config, out, progress=at_step(5, lambda: out.rename(moved)), log=())
+    assert not out.exists()
+    moved.rename(out)
+    assert run_outcome(config, out, log=()) == run_outcome(config, tmp_path / "other", log=())
 
 
 def test_append_after_close_is_rejected(path):

@@ -6,8 +6,11 @@ back: event files by TensorBoard, the log of wandb by its format, the database b
 
 import json
 import math
+import os
 import shutil
 import struct
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -222,12 +225,105 @@ def test_a_run_goes_on_without_tensorboard(tmp_path, failure):
     assert sum("TensorBoard is off" in message for message in messages) == 1
 
 
+LINKS = [(name, name) for name in ALL] + [("mlflow", "mlflow/mlflow.db"), ("mlflow", "mlflow/artifacts")]
+
+
+@pytest.fixture
+def without_account(monkeypatch):
+    for name, value in OFFLINE.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(("name", "place"), LINKS)
+def test_nothing_is_written_through_a_link(tmp_path, without_account, name, place):
+    pytest.importorskip(name)
+    path, elsewhere, messages = tmp_path / "run" / place, tmp_path / "elsewhere", []
+    path.parent.mkdir(parents=True)
+    if path.suffix:
+        elsewhere.write_bytes(b"")
+    else:
+        elsewhere.mkdir()
+    path.symlink_to(elsewhere)
+    opened = loggers.Loggers([name], tmp_path / "run", {}, 0, messages.append)
+    opened.add({"step": 1, "loss": 1.0})
+    opened.close()
+    note = f"{path.name!r} is a link, and nothing is written through links"
+    assert messages == [f"{loggers.TITLES[name]} is off ({note}); the run goes on, and metrics.jsonl has all numbers"]
+    assert (elsewhere.read_bytes() == b"") if path.suffix else not any(elsewhere.iterdir())
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("failure", ["removed", "renamed", "a link in its place"])
+def test_a_lost_folder_is_reported_once(tmp_path, capfd, without_account, name, failure):
+    pytest.importorskip(name)
+    folder, elsewhere, messages = tmp_path / "run" / name, tmp_path / "elsewhere", []
+    folder.parent.mkdir()
+    elsewhere.mkdir()
+    opened = loggers.Loggers([name], tmp_path / "run", {}, 0, messages.append)
+    opened.add({"step": 1, "loss": 1.0})
+    messages.clear()  # the place of its numbers
+    folder.rename(tmp_path / "old")
+    if failure == "removed":
+        shutil.rmtree(tmp_path / "old")
+    elif failure == "a link in its place":
+        folder.symlink_to(elsewhere)
+    for step in (2, 3):
+        opened.add({"step": step, "loss": 1.0})
+    opened.close()
+    assert len(messages) == 1
+    assert messages[0].startswith(f"{loggers.TITLES[name]} is off (")
+    assert not any(elsewhere.iterdir())
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_a_damaged_database_is_one_line(tmp_path, capfd, without_account):
+    """Neither tracebacks nor SQL: what the database says."""
+    pytest.importorskip("mlflow")
+    messages = []
+    opened = loggers.Loggers(["mlflow"], tmp_path, {}, 0, messages.append)
+    opened.add({"step": 1, "loss": 1.0})
+    os.truncate(tmp_path / "mlflow" / "mlflow.db", 0)
+    capfd.readouterr()
+    opened.add({"step": 2, "loss": 1.0})
+    opened.close()
+    note = "the run goes on, and metrics.jsonl has all numbers"
+    assert messages[1:] == [f"MLflow is off (no such table: runs); {note}"]
+    assert "".join(capfd.readouterr()) == ""
+
+
+KILL_WANDB = """
+import os, signal, sys, time
+from pathlib import Path
+from truedrift.training.loggers import Loggers
+
+opened = Loggers(["wandb"], Path(sys.argv[1]), {}, 0, print)
+opened.add({"step": 1, "loss": 1.0})
+for children in Path("/proc/self/task").glob("*/children"):
+    for child in children.read_text().split():
+        os.kill(int(child), signal.SIGKILL)
+time.sleep(1)
+for step in range(2, 5):
+    opened.add({"step": step, "loss": 1.0})
+opened.close()
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the process of wandb in /proc")
+def test_a_killed_process_of_wandb_is_reported_once(tmp_path, without_account):
+    """Also when Python ends, where wandb would print a traceback."""
+    pytest.importorskip("wandb")
+    script = [sys.executable, "-W", "ignore", "-c", KILL_WANDB, str(tmp_path)]
+    ended = subprocess.run(script, capture_output=True, text=True, timeout=120, check=True)
+    assert ended.stderr == ""
+    assert ["is off" in line for line in ended.stdout.splitlines()] == [False, True]
+
+
 def test_a_full_disk_is_reported_once(tmp_path):
     messages = []
     opened = loggers.Loggers(["tensorboard"], tmp_path, {}, 0, messages.append)
     board = opened._open["tensorboard"]
     board._file.close()
-    board._path, board._file = Path("/dev/full"), open("/dev/full", "wb", buffering=0)  # noqa: SIM115
+    board._file = open("/dev/full", "wb", buffering=0)  # noqa: SIM115
     for step in range(3):
         opened.add({"step": step, "loss": 1.0})
     opened.close()

@@ -1,15 +1,16 @@
 """`truedrift push RUN USER/NAME`: upload a model to the Hugging Face Hub."""
 
+import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from truedrift.cli.export import require_license
 from truedrift.cli.options.sharing import Push
 from truedrift.errors import UserError
 from truedrift.hub import require_hub_name, require_token, upload_model
 from truedrift.share.export import FILES, copy_exported, export_model, is_exported, list_files
+from truedrift.storage import scratch_directory
 
 
 def prepare(command: Push) -> Callable[[], str]:
@@ -26,8 +27,8 @@ def prepare(command: Push) -> Callable[[], str]:
 
 def _push(options: Push) -> str:
     """Export the model to a temporary folder, and send it."""
-    with TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "model"
+    with scratch_directory(Path(tempfile.gettempdir()), "truedrift-push-") as scratch:
+        folder = scratch / "model"
         if is_exported(options.run):
             copy_exported(options.run, folder, options.name)
         else:

@@ -1,8 +1,10 @@
 """`truedrift report DIR…`: write figures, tables and one HTML page from records and runs."""
 
+import fcntl
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from truedrift.paper.catalog import find_item, render_record
 from truedrift.progress import Progress
 from truedrift.progress_display import ProgressDisplay
 from truedrift.records.store import writable_directory
-from truedrift.storage import write_atomically
+from truedrift.storage import scratch_directory, sync_directory, write_new
 
 COMPARISON = Path("runs/report")
 """Output directory for several inputs."""
@@ -44,27 +46,62 @@ def _report(inputs: ReportInput, out: Path, title: str) -> str:
 
     A record that cannot be drawn is skipped with a message, unless there is nothing else to show.
     """
-    with tempfile.TemporaryDirectory(prefix="truedrift-report-") as name, ProgressDisplay() as progress:
-        folder = Path(name)
-        text = _write_report(inputs, folder, title, progress).replace(name, str(out))
+    temporary = Path(tempfile.gettempdir())
+    with scratch_directory(temporary, "truedrift-report-") as folder, ProgressDisplay() as progress:
+        text = _write_report(inputs, folder, title, progress).replace(str(folder), str(out))
         _copy_files(folder, out)
     return text
 
 
 def _copy_files(folder: Path, out: Path) -> None:
-    """Copy all files of a folder. If that fails, as on a full disk, none of the new ones is left."""
-    added = []
+    """Copy all files of a folder. All are complete under hidden names before the first one is renamed.
+
+    If the copying fails, as on a full disk, the old files stay and none of the new ones is left. Only a kill or an
+    error between two renames leaves files of both.
+    """
+    copies = {out / path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    hidden = {target: target.with_name(f".{target.name}.writing") for target in copies}
+    with _locked(out):
+        try:
+            for target, path in copies.items():
+                with _name_in_errors(target):
+                    if target.is_dir() and not target.is_symlink():
+                        problem = f"{str(target)!r} is a directory"
+                        raise UserError(problem, "must be a file, or not exist", "rename it, or pass another --out")
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    hidden[target].unlink(missing_ok=True)  # of a killed process
+                    write_new(hidden[target], path.read_bytes())
+            for target in copies:
+                with _name_in_errors(target):
+                    os.replace(hidden[target], target)
+        except BaseException:
+            for path in hidden.values():
+                with suppress(OSError):
+                    path.unlink(missing_ok=True)
+            raise
+        for directory in {target.parent for target in copies}:
+            sync_directory(directory)
+
+
+@contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """Wait until no other report is written to the directory."""
+    descriptor = os.open(directory, os.O_RDONLY)
     try:
-        for path in sorted(each for each in folder.rglob("*") if each.is_file()):
-            target = out / path.relative_to(folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not os.path.lexists(target):
-                added.append(target)
-            write_atomically(target, path.read_bytes())
-    except OSError:
-        for target in added:
-            target.unlink(missing_ok=True)
-        raise
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _name_in_errors(target: Path) -> Iterator[None]:
+    """Name the file, and not its hidden copy, in an OSError."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(target)) from None
 
 
 def _write_report(inputs: ReportInput, out: Path, title: str, progress: Progress) -> str:

@@ -75,7 +75,8 @@ def _sample(options: Sample, strength: float, device: torch.device) -> str:
     if trained.shares is not None and not options.classes:
         labels = draw_labels(trained.shares, options.count, options.seed)
     else:
-        labels = balanced_labels(classes, options.count, equal=options.form == "grid")
+        is_image_grid = options.form == "grid" and len(trained.generator.sample_shape) == 3
+        labels = balanced_labels(classes, options.count, equal=is_image_grid)
     path = options.out or _default_path(options, len(labels), strength)
     _require_free(path, options.form)
     writable_directory(path if options.form == "folder" else path.parent)
@@ -100,7 +101,8 @@ def _sample(options: Sample, strength: float, device: torch.device) -> str:
         raise UserError(problem, "must be writable and have space", "pass another path with --out") from None
     inputs = f"strength {strength:g}, seed {options.seed}"
     note = note_on_strengths(options.run, [] if options.strength is None else [strength])
-    lines = (f"{len(labels)} samples of {trained.source}, {inputs}", note, f"written: {path}")
+    rows = f"a grid has equal rows: {len(labels)} of {options.count}" if len(labels) < options.count else ""
+    lines = (f"{len(labels)} samples of {trained.source}, {inputs}", rows, note, f"written: {path}")
     return "\n".join(line for line in lines if line)
 
 

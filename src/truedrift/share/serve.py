@@ -12,6 +12,7 @@ import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from truedrift.errors import UserError, import_package
 from truedrift.model import Model
 from truedrift.share.card import escape_markdown
 from truedrift.share.picture import MOST_CLASSES, draw_picture, makes_images
+from truedrift.storage import scratch_directory
 
 HOST = "127.0.0.1"
 ALL = "all classes"
@@ -164,8 +166,8 @@ def serve_model(model: Model, title: str, bound: socket.socket, *, ready: Callab
     Raises:
         UserError: If gradio is not installed.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["GRADIO_TEMP_DIR"] = folder  # for pictures that the page shows
+    with scratch_directory(Path(tempfile.gettempdir()), "truedrift-serve-") as folder:
+        os.environ["GRADIO_TEMP_DIR"] = str(folder)  # for pictures that the page shows
         gr: Any = import_package("gradio", "truedrift serve", "serve")
         uvicorn: Any = import_package("uvicorn", "truedrift serve", "serve")
         port = bound.getsockname()[1]

@@ -102,15 +102,29 @@ class MetricsLog:
     def append(self, entry: Mapping[str, Any]) -> None:
         """Append one line. It survives a crash of the process, and after `sync()` also a crash of the machine."""
         line = json.dumps(entry, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        self._require_place()
         with write_errors_as_user_errors(self.path.parent):
             write_all(self._descriptor, line)
         self._digest.update(line)
 
     def sync(self) -> tuple[int, str]:
         """Wait until the file is on disk, and return its length and sha256."""
+        self._require_place()
         with write_errors_as_user_errors(self.path.parent):
             os.fsync(self._descriptor)
         return os.fstat(self._descriptor).st_size, self._digest.hexdigest()
+
+    def _require_place(self) -> None:
+        """Require that the path is still the open file: a run whose directory was moved would go on in two places."""
+        with write_errors_as_user_errors(self.path.parent):
+            opened = os.fstat(self._descriptor)
+            is_same = os.path.lexists(self.path) and os.path.samestat(os.lstat(self.path), opened)
+        if not is_same:
+            raise UserError(
+                f"{str(self.path)!r} was moved, removed or replaced during the run",
+                "a run directory must stay in its place until the run ends",
+                "restore it, and run the same command again",
+            )
 
     def close(self) -> None:
         """Close the file. Nothing is buffered."""

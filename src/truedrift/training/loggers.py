@@ -7,10 +7,14 @@ A resumed run continues in the same run of wandb or MLflow, whose identifier is 
 RUN/mlflow/run_id. The steps that a killed process took after its last checkpoint are taken again with the same
 results. TensorBoard shows them once, the other two show them twice.
 
+Nothing is written through a link: a logger whose folder is or contains one is dropped. So is a logger whose files were
+moved or removed while the run trains.
+
 Nothing needs an account: without a key wandb writes to RUN/wandb, and without MLFLOW_TRACKING_URI MLflow writes to
 RUN/mlflow.
 """
 
+import logging
 import os
 import re
 import socket
@@ -36,6 +40,8 @@ MLFLOW_DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
 """Environment variables of MLflow that are set if the user has not set them."""
+MLFLOW_QUIET = ("mlflow.store.db.utils", "alembic")
+"""Python loggers of MLflow that print the traceback of an error that is raised as well."""
 MLFLOW_BATCH, MLFLOW_LONGEST_VALUE = 100, 6000
 
 PER_SCALE = ("energy", "energy_error")
@@ -74,6 +80,53 @@ def _flatten(metrics: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+# ---- Files ----
+
+
+def _make_folder(path: Path) -> Path:
+    """Make the folder of a logger, and return it.
+
+    Raises:
+        OSError: If it is a link, or cannot be made.
+    """
+    path.mkdir(exist_ok=True)
+    if path.is_symlink():
+        raise _is_link(path)
+    return path
+
+
+def _refuse_links(folder: Path) -> None:
+    """Raise OSError if the folder contains a link, at any depth."""
+    for path in folder.rglob("*"):
+        if path.is_symlink():
+            raise _is_link(path)
+
+
+def _is_link(path: Path) -> OSError:
+    return OSError(f"{path.name!r} is a link, and nothing is written through links")
+
+
+class _Places:
+    """Files and folders of a logger, which must stay where they are.
+
+    A file that was moved or removed can still be written, but nobody finds it. A link in its place leads elsewhere.
+
+    Args:
+        paths: Existing files and folders.
+    """
+
+    def __init__(self, *paths: Path) -> None:
+        self._found = {path: os.lstat(path) for path in paths}
+
+    def check(self) -> None:
+        """Raise OSError if one of them was moved, removed or replaced."""
+        for path, found in self._found.items():
+            if not os.path.lexists(path):
+                raise OSError(f"{path.name!r} was moved or removed")
+            if not os.path.samestat(os.lstat(path), found):
+                raise OSError(f"another file is in the place of {path.name!r}")
+
+
 # ---- Loggers ----
 
 
@@ -110,10 +163,10 @@ class TensorBoard:
     def __init__(self, run: Path, config: Mapping[str, Any], step: int) -> None:
         from tensorboard.compat.proto import event_pb2  # noqa: PLC0415  an extra
 
-        directory = run / "tensorboard"
-        directory.mkdir(exist_ok=True)
-        self._path = directory / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
-        self._file = self._path.open("xb")
+        directory = _make_folder(run / "tensorboard")
+        path = directory / f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._file = path.open("xb")
+        self._places = _Places(directory, path)
         start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
         try:
             self._write(event_pb2.Event(step=step + 1, file_version="brain.Event:2"))
@@ -141,9 +194,7 @@ class TensorBoard:
     def _add_values(self, step: int, values: Sequence[Any]) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2  # noqa: PLC0415
 
-        # A file that was moved or removed can still be written, but nobody finds it.
-        if not os.path.samestat(os.stat(self._path), os.fstat(self._file.fileno())):
-            raise OSError("another file is in its place")
+        self._places.check()
         self._write(event_pb2.Event(wall_time=time.time(), step=step, summary=summary_pb2.Summary(value=values)))
 
     def _write(self, event: Any) -> None:
@@ -169,8 +220,7 @@ class Wandb:
     def __init__(self, run: Path, config: Mapping[str, Any], step: int) -> None:
         import wandb  # noqa: PLC0415  an extra
 
-        directory = (run / "wandb").absolute()
-        directory.mkdir(exist_ok=True)
+        directory = _make_folder((run / "wandb").absolute())
         mode: Any = os.environ.get("WANDB_MODE")
         if mode is None and not wandb.login(prompt=False, verify=False):
             mode = "offline"
@@ -191,16 +241,26 @@ class Wandb:
         self._run.define_metric("*", step_metric="step")
         self._image = wandb.Image
         files = Path(self._run.dir).parent
+        self._places = _Places(directory, *(path for path in (files,) if path.exists()))
         self.location: str | None = f"`wandb sync {files}` uploads it" if self._run.offline else self._run.url
 
     def add(self, metrics: Mapping[str, Any]) -> None:
+        self._places.check()
         self._run.log({"step": metrics["step"], **flatten_scalars(metrics)})
 
     def add_picture(self, step: int, path: Path) -> None:
+        self._places.check()
         self._run.log({"step": step, "samples": self._image(str(path))})
 
     def close(self) -> None:
-        self._run.finish()
+        import wandb  # noqa: PLC0415
+
+        try:
+            self._run.finish()
+        except Exception:
+            with suppress(Exception):  # wandb's process is lost, which wandb would report when Python ends
+                wandb.teardown()
+            raise
 
 
 class MLflow:
@@ -217,13 +277,16 @@ class MLflow:
             os.environ.setdefault(name, value)
         from mlflow.tracking import MlflowClient  # noqa: PLC0415  an extra
 
-        directory = (run / "mlflow").absolute()
-        directory.mkdir(exist_ok=True)
+        for name in MLFLOW_QUIET:
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        directory = self._directory = _make_folder((run / "mlflow").absolute())
+        _refuse_links(directory)
         local = f"sqlite:///{directory / 'mlflow.db'}"
         uri = os.environ.get("MLFLOW_TRACKING_URI") or None
         self._client = MlflowClient(tracking_uri=uri or local)
         artifacts = None if uri else (directory / "artifacts").as_uri()
         self._id = self._resume(directory) or self._start(directory, run.absolute().name, config, artifacts)
+        self._places = _Places() if uri else _Places(directory, directory / "mlflow.db")
         # A run directory that was moved has an artifact folder that is no longer its own.
         folder = self._client.get_run(self._id).info.artifact_uri
         self._keeps_pictures = artifacts is None or folder.startswith(artifacts)
@@ -234,6 +297,7 @@ class MLflow:
     def add(self, metrics: Mapping[str, Any]) -> None:
         from mlflow.entities import Metric  # noqa: PLC0415
 
+        self._places.check()
         now = time.time_ns() // 1_000_000
         entries = [Metric(tag, value, now, metrics["step"]) for tag, value in flatten_scalars(metrics).items()]
         for batch in _batches(entries):
@@ -241,9 +305,12 @@ class MLflow:
 
     def add_picture(self, step: int, path: Path) -> None:
         if self._keeps_pictures:
+            self._places.check()
+            _refuse_links(self._directory)
             self._client.log_artifact(self._id, str(path), "samples")
 
     def close(self) -> None:
+        self._places.check()
         self._client.set_terminated(self._id)
 
     def _resume(self, directory: Path) -> str | None:
@@ -394,5 +461,15 @@ class Loggers:
             if failed is not None:
                 with suppress(Exception):
                     failed.close()
-            problem = f"{TITLES[name]} is off ({error_text(error)})"
+            problem = f"{TITLES[name]} is off ({error_text(_find_cause(error))})"
             self._notify(f"{problem}; the run goes on, and metrics.jsonl has all numbers")
+
+
+def _find_cause(error: BaseException) -> object:
+    """Return the error of the database, which MLflow quotes together with the SQL of the query; else the error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if (original := getattr(cause, "orig", None)) is not None:
+            return original
+        cause = cause.__cause__
+    return error
