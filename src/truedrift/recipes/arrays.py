@@ -10,8 +10,8 @@
 |                       | has less than half of the mean number of samples                                     |
 | temperatures          | τ, 4τ, 20τ with τ = 256^(−1/D): the distance to the nearest of 256 points in D       |
 |                       | dimensions, relative to their mean distance; at least 0.05                           |
-| generator             | an MLP without a bound on its samples; its width grows with the dimension; the noise |
-|                       | has 6 signs, that is 64 codes, and as many normal entries as the data, 2 to 58       |
+| generator             | an MLP without a bound on its samples; its width grows with the dimension            |
+| noise                 | 6 signs (2 for one column) and D normal entries, at least 2 and at most 58           |
 """
 
 from pathlib import Path
@@ -94,6 +94,7 @@ def _config(
     windows = max(1, min(WINDOWS, smallest // window)) if balanced else WINDOWS
     # At smaller temperatures a centroid is one reference, and the field is noise.
     tau = round(max(0.05, SAMPLES_PER_STEP ** (-1 / D)), 3)
+    signs = min(2, SIGNS) if D == 1 else SIGNS
     return RunConfig(
         recipe="array",
         seed=seed,
@@ -101,8 +102,8 @@ def _config(
         generator=MLPOptions(
             width=128 if D <= 8 else 256 if D <= 128 else 512,
             depth=3,
-            noise=SIGNS + max(2, min(58, D)),
-            signs=SIGNS,
+            noise=signs + max(2, min(58, D)),
+            signs=signs,
             embedding=16,
             final_norm=False,
         ),
