@@ -164,7 +164,7 @@ def test_arrays_of_any_kind_are_fitted(X, shape):
 
 
 def test_samples_do_not_fill_the_gaps_between_clusters(monkeypatch):
-    """Eight clusters on a circle, without classes; 0.7 % of the data are in the gaps. Control: a generator without signs."""
+    """Eight clusters on a circle, without classes; 0.7 % of the data are in gaps. Control: without signs."""
     X, _ = EIGHT_GAUSSIANS.sample_with_modes(1500, torch.Generator().manual_seed(0))
     angles = torch.arange(8, dtype=torch.float64) * math.pi / 4
     centers = torch.stack((angles.cos(), angles.sin()), -1)
