@@ -175,7 +175,7 @@ def test_samples_do_not_fill_the_gaps_between_clusters(monkeypatch):
 
     assert share_in_gaps(800) < 0.08
     monkeypatch.setattr("truedrift.recipes.arrays.SIGNS", 0)
-    assert share_in_gaps(400) > 0.2
+    assert share_in_gaps(200) > 0.2
 
 
 def test_many_classes_and_small_classes_are_fitted():
