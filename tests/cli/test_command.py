@@ -101,27 +101,19 @@ def test_demo_draws_all_figures_and_prints_their_numbers(tmp_path, capsys, monke
             assert expected <= {color for _, color in image.convert("RGB").getcolors(maxcolors=1 << 20)}
 
 
-def test_demo_ends_with_the_files_of_its_runs(tmp_path, capsys, monkeypatch, small_toy):
-    runs = [write_run(tmp_path / name, estimator=name) for name in ("standard", "abc")]
-    monkeypatch.setattr("truedrift.cli.demo._train_all", lambda *_: runs)
-    out = tmp_path / "out"
-    assert main(["demo", "--draws", "2", "--out", str(out)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    for name in ("curves.png", "curves.pdf", "gauge.png", "gauge.pdf", "runs.csv", "differences.tex"):
-        assert f"written: {out / name}" in lines
-        assert (out / name).is_file()
-    assert lines[-1] == f"Open the page: {out / 'report.html'}"
-
-
-def test_demo_names_runs_by_their_options_and_says_that_one_run_each_may_be_chance(
-    tmp_path, capsys, monkeypatch, small_toy
-):
+def test_demo_ends_with_its_files_and_names_runs_by_their_options(tmp_path, capsys, monkeypatch, small_toy):
+    """The finding says that one run each may be chance."""
     names = ("standard", "matched", "abc")
     runs = [write_run(tmp_path / f"digits-{name}-seed0", estimator="abc") for name in names]
     monkeypatch.setattr("truedrift.cli.demo._train_all", lambda *_: runs)
     out = tmp_path / "out"
     assert main(["demo", "--draws", "2", "--out", str(out)]) == 0
-    finding, distances, _ = capsys.readouterr().out.splitlines()[-3:]
+    lines = capsys.readouterr().out.splitlines()
+    for name in ("curves.png", "curves.pdf", "gauge.png", "gauge.pdf", "runs.csv"):
+        assert f"written: {out / name}" in lines
+        assert (out / name).is_file()
+    finding, distances, page = lines[-3:]
+    assert page == f"Open the page: {out / 'report.html'}"
     assert re.match(r"Finding: digits · (standard|matched|abc) · seed 0 ends nearest", finding)
     assert finding.endswith("With one run each, differences may be due to chance; compare several seeds.")
     assert all(re.search(rf"[\d.]+ for digits · {name} · seed 0(,|$)", distances) for name in names)
