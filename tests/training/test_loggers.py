@@ -9,8 +9,6 @@ import math
 import os
 import shutil
 import struct
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -289,46 +287,6 @@ def test_a_damaged_database_is_one_line(tmp_path, capfd, without_account):
     note = "the run goes on, and metrics.jsonl has all numbers"
     assert messages[1:] == [f"MLflow is off (no such table: runs); {note}"]
     assert "".join(capfd.readouterr()) == ""
-
-
-KILL_WANDB = """
-import os, signal, sys
-from contextlib import suppress
-from pathlib import Path
-from truedrift.training.loggers import Loggers
-
-opened = Loggers(["wandb"], Path(sys.argv[1]), {}, 0, print)
-opened.add({"step": 1, "loss": 1.0})
-
-def children():
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if parent == os.getpid():
-            yield int(stat.parent.name)
-
-killed = list(children())
-assert killed
-for child in killed:
-    os.kill(child, signal.SIGKILL)
-    with suppress(ChildProcessError):  # a thread of wandb may have waited for it first
-        os.waitpid(child, 0)
-for step in range(2, 5):
-    opened.add({"step": step, "loss": 1.0})
-opened.close()
-"""
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the process of wandb in /proc")
-def test_a_killed_process_of_wandb_is_reported_once(tmp_path, without_account):
-    """Also when Python ends, where wandb would print a traceback."""
-    pytest.importorskip("wandb")
-    script = [sys.executable, "-W", "ignore", "-c", KILL_WANDB, str(tmp_path)]
-    ended = subprocess.run(script, capture_output=True, text=True, timeout=120, check=True)
-    assert ended.stderr == ""
-    assert ["is off" in line for line in ended.stdout.splitlines()] == [False, True]
 
 
 def test_a_full_disk_is_reported_once(tmp_path):
